@@ -1,0 +1,289 @@
+//! The handshake: one message each way over the rendezvous socket.
+//!
+//! The first 24 bytes never change meaning, so two releases that share nothing else can still
+//! tell each other their versions. Parsing takes a private copy of the bytes and refuses
+//! everything it does not know.
+
+use crate::{FEATURES, LAYOUT_VERSION, name};
+
+/// First bytes of both messages.
+pub const MAGIC: [u8; 8] = *b"handfast";
+
+/// Bytes of a [`Hello`].
+pub const HELLO_BYTES: usize = 128;
+/// Bytes of a [`Welcome`].
+pub const WELCOME_BYTES: usize = 80;
+
+/// What the connecting process says first. Carries one descriptor: its bell region.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// Layout version of the connector.
+    pub version: u32,
+    /// Features the connector offers.
+    pub features: u64,
+    /// Random identity of the connecting process, new each time it starts.
+    pub incarnation: [u8; 16],
+    /// The port it asks for.
+    pub name: String,
+    /// Index the acceptor's messages shall ring in the connector's bell region.
+    pub link: u32,
+}
+
+/// What the accepting process answers. Carries the link region and its bell region when
+/// [`Status::Linked`], nothing otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Welcome {
+    /// Layout version of the acceptor.
+    pub version: u32,
+    /// Features both have.
+    pub features: u64,
+    /// Whether there is a link, and why not.
+    pub status: Status,
+    /// Random identity of the accepting process.
+    pub incarnation: [u8; 16],
+    /// Index of the port in the acceptor's table.
+    pub port: u32,
+    /// Receiver the port's messages are queued at.
+    pub receiver: u32,
+    /// Index the connector's messages shall ring in the acceptor's bell region.
+    pub link: u32,
+    /// The limit reached, when `status` is [`Status::Exhausted`].
+    pub limit: u32,
+}
+
+/// How a handshake ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// A new link; its descriptors come with the message.
+    Linked,
+    /// The two processes have a link already; this port is reached through it.
+    Known,
+    /// The layout versions have nothing in common.
+    Version,
+    /// The port was unbound between the connection and the handshake.
+    NoSuchPort,
+    /// A limit of the acceptor was reached: descriptors, memory or links.
+    Exhausted,
+    /// The hello was not understood.
+    Malformed,
+}
+
+/// Why a handshake message was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Malformed {
+    /// Wrong length or magic: not handfast at the other end.
+    NotHandfast,
+    /// The version is another one; nothing after the fixed part was read.
+    Version {
+        /// Version of the peer.
+        theirs: u32,
+    },
+    /// A field has a value outside its range.
+    Field(&'static str),
+}
+
+fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
+    bytes[at..at + value.len()].copy_from_slice(value);
+}
+
+fn take<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut value = [0; N];
+    value.copy_from_slice(&bytes[at..at + N]);
+    value
+}
+
+fn prefix(bytes: &[u8], len_bytes: usize) -> Result<(u32, u64), Malformed> {
+    if bytes.len() < 24 || bytes[..8] != MAGIC {
+        return Err(Malformed::NotHandfast);
+    }
+    let version = u32::from_le_bytes(take(bytes, 8));
+    if version != LAYOUT_VERSION {
+        return Err(Malformed::Version { theirs: version });
+    }
+    if bytes.len() != len_bytes {
+        return Err(Malformed::NotHandfast);
+    }
+    Ok((version, u64::from_le_bytes(take(bytes, 16))))
+}
+
+impl Hello {
+    /// A hello of this release.
+    #[must_use]
+    pub fn new(incarnation: [u8; 16], name: &str, link: u32) -> Self {
+        let name = name.to_owned();
+        Self {
+            version: LAYOUT_VERSION,
+            features: FEATURES,
+            incarnation,
+            name,
+            link,
+        }
+    }
+
+    /// The bytes to send. The name must have passed [`name::check`].
+    ///
+    /// # Panics
+    /// If the name is longer than a checked name can be.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; HELLO_BYTES] {
+        let mut bytes = [0; HELLO_BYTES];
+        put(&mut bytes, 0, &MAGIC);
+        put(&mut bytes, 8, &self.version.to_le_bytes());
+        put(&mut bytes, 16, &self.features.to_le_bytes());
+        put(&mut bytes, 24, &self.incarnation);
+        put(&mut bytes, 40, &self.link.to_le_bytes());
+        let name = self.name.as_bytes();
+        assert!(name.len() <= name::NAME_BYTES_MAX, "the name was checked");
+        bytes[44] = u8::try_from(name.len()).unwrap_or(0);
+        put(&mut bytes, 48, name);
+        bytes
+    }
+
+    /// Parses a private copy of what the peer sent.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
+        let (version, features) = prefix(bytes, HELLO_BYTES)?;
+        let len_bytes = usize::from(bytes[44]);
+        if len_bytes > name::NAME_BYTES_MAX {
+            return Err(Malformed::Field("name length"));
+        }
+        let Ok(name) = core::str::from_utf8(&bytes[48..48 + len_bytes]) else {
+            return Err(Malformed::Field("name"));
+        };
+        if name::check(name).is_err() {
+            return Err(Malformed::Field("name"));
+        }
+        let link = u32::from_le_bytes(take(bytes, 40));
+        if link >= crate::bell::LINKS {
+            return Err(Malformed::Field("link index"));
+        }
+        Ok(Self {
+            version,
+            features,
+            incarnation: take(bytes, 24),
+            name: name.to_owned(),
+            link,
+        })
+    }
+}
+
+impl Welcome {
+    /// A refusal.
+    #[must_use]
+    pub const fn refusal(incarnation: [u8; 16], status: Status, limit: u32) -> Self {
+        Self {
+            version: LAYOUT_VERSION,
+            features: FEATURES,
+            status,
+            incarnation,
+            port: 0,
+            receiver: 0,
+            link: 0,
+            limit,
+        }
+    }
+
+    /// The bytes to send.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; WELCOME_BYTES] {
+        let mut bytes = [0; WELCOME_BYTES];
+        let status: u32 = match self.status {
+            Status::Linked => 0,
+            Status::Known => 1,
+            Status::Version => 2,
+            Status::NoSuchPort => 3,
+            Status::Exhausted => 4,
+            Status::Malformed => 5,
+        };
+        put(&mut bytes, 0, &MAGIC);
+        put(&mut bytes, 8, &self.version.to_le_bytes());
+        put(&mut bytes, 16, &self.features.to_le_bytes());
+        put(&mut bytes, 24, &self.incarnation);
+        put(&mut bytes, 40, &status.to_le_bytes());
+        put(&mut bytes, 44, &self.port.to_le_bytes());
+        put(&mut bytes, 48, &self.receiver.to_le_bytes());
+        put(&mut bytes, 52, &self.link.to_le_bytes());
+        put(&mut bytes, 56, &self.limit.to_le_bytes());
+        bytes
+    }
+
+    /// Parses a private copy of what the peer sent.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
+        let (version, features) = prefix(bytes, WELCOME_BYTES)?;
+        let word = |at| u32::from_le_bytes(take(bytes, at));
+        let status = match word(40) {
+            0 => Status::Linked,
+            1 => Status::Known,
+            2 => Status::Version,
+            3 => Status::NoSuchPort,
+            4 => Status::Exhausted,
+            5 => Status::Malformed,
+            _ => return Err(Malformed::Field("status")),
+        };
+        let (receiver, link) = (word(48), word(52));
+        if receiver >= crate::bell::RECEIVERS {
+            return Err(Malformed::Field("receiver"));
+        }
+        if link >= crate::bell::LINKS {
+            return Err(Malformed::Field("link index"));
+        }
+        Ok(Self {
+            version,
+            features,
+            status,
+            incarnation: take(bytes, 24),
+            port: word(44),
+            receiver,
+            link,
+            limit: word(56),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handshake_messages_round_trip() {
+        let hello = Hello::new([7; 16], "orders", 3);
+        assert_eq!(Hello::parse(&hello.to_bytes()), Ok(hello));
+        let mut welcome = Welcome::refusal([9; 16], Status::Exhausted, 1024);
+        assert_eq!(Welcome::parse(&welcome.to_bytes()), Ok(welcome));
+        welcome.status = Status::Linked;
+        welcome.port = 77;
+        assert_eq!(Welcome::parse(&welcome.to_bytes()), Ok(welcome));
+    }
+
+    #[test]
+    fn another_version_is_named_whatever_follows_it() {
+        let mut bytes = Hello::new([7; 16], "orders", 3).to_bytes().to_vec();
+        bytes[8] = 99;
+        bytes.truncate(40);
+        assert_eq!(Hello::parse(&bytes), Err(Malformed::Version { theirs: 99 }));
+    }
+
+    #[test]
+    fn no_byte_string_makes_the_parser_panic() {
+        let good = Hello::new([7; 16], "orders", 3).to_bytes();
+        let welcome = Welcome::refusal([9; 16], Status::Known, 0).to_bytes();
+        for at in 0..HELLO_BYTES {
+            for value in [0, 1, 0x7f, 0x80, 0xff] {
+                let mut bytes = good;
+                bytes[at] = value;
+                let _ = Hello::parse(&bytes);
+                if at < WELCOME_BYTES {
+                    let mut bytes = welcome;
+                    bytes[at] = value;
+                    let _ = Welcome::parse(&bytes);
+                }
+                let _ = Hello::parse(&good[..at]);
+            }
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Byte-exact layouts: what two processes agree on before either may trust the other.
+//!
+//! Everything here is a constant or pure arithmetic on constants. No offset is ever read from
+//! shared memory: both sides compute the same geometry from [`LAYOUT_VERSION`] alone, so a peer
+//! has no number to lie about. All integers are fixed-width and little-endian (handfast runs on
+//! 64-bit little-endian Linux; the build fails elsewhere).
+//!
+//! Reading order: [`link`] (one per pair of processes), [`bell`] (one page set per process and
+//! trust group), [`counters`], [`queue`] (the plain shared queues), [`hello`] (the handshake).
+//! `spec/layout.md` draws the same pictures with the owner of each word.
+#![forbid(unsafe_code)]
+
+pub mod bell;
+pub mod counters;
+pub mod hello;
+pub mod link;
+pub mod name;
+pub mod queue;
+
+#[cfg(not(all(target_endian = "little", target_pointer_width = "64")))]
+compile_error!("handfast's shared layouts are defined for 64-bit little-endian machines");
+
+/// Version of everything in this crate. A link between two releases agrees on one version or
+/// refuses with both named (design D12).
+pub const LAYOUT_VERSION: u32 = 1;
+
+/// Feature bits this release offers in the handshake. Bits the peer lacks are not used.
+pub const FEATURES: u64 = 0;
+
+/// A cache line. Words with different writers never share one unless the text says why.
+pub const LINE: usize = 64;
+
+/// The page size every region is rounded to.
+pub const PAGE: usize = 4096;
+
+/// The largest message, in bytes, delivered atomically by one invocation (paper 003, section 3).
+pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
+
+/// Rounds `bytes` up to whole pages.
+#[must_use]
+pub const fn page_align(bytes: usize) -> usize {
+    (bytes + PAGE - 1) & !(PAGE - 1)
+}

@@ -1,0 +1,320 @@
+//! The link region: everything two processes share to exchange messages.
+//!
+//! ```text
+//! side 0 (calls made by the connector) | side 1 (calls made by the acceptor)
+//!
+//! side:  header page | LANES x lane | REPLIES x reply slot | REPLIES x 64 KiB reply buffer
+//! lane:  control lines | SLOTS x slot | arena blocks
+//! ```
+//!
+//! On each side the *caller* writes requests and the *callee* writes replies. Most of the region
+//! is never touched: pages of a memory file exist only once written.
+
+use crate::{LINE, MESSAGE_BYTES_MAX, PAGE, page_align};
+
+/// Lanes per side: request rings, one per calling thread until the bound is reached.
+pub const LANES: u32 = 16;
+/// Slots of a lane's ring; a power of two.
+pub const SLOTS: u32 = 64;
+/// Reply slots per side: the calls that may be outstanding at once.
+pub const REPLIES: u32 = 256;
+
+/// Bytes of a slot or reply slot taken by its header words.
+pub const SLOT_HEADER_BYTES: usize = 24;
+/// Message bytes that travel in the slot's own cache line.
+pub const INLINE_BYTES: usize = LINE - SLOT_HEADER_BYTES;
+
+/// Word offsets inside a request slot. Written by the caller, read by the callee.
+pub mod slot {
+    /// Position + 1 of the message that fills the slot; the publishing word.
+    pub const SEQUENCE: usize = 0;
+    /// [`super::Meta`]: length, kind, place, CPU of the writer.
+    pub const META: usize = 4;
+    /// Port index in the callee's table.
+    pub const PORT: usize = 8;
+    /// Reply slot of a call.
+    pub const REPLY: usize = 12;
+    /// Generation of that reply slot.
+    pub const GENERATION: usize = 16;
+    /// Arena offset of the bytes when they are not inline, relative to the lane's arena.
+    pub const ARENA: usize = 20;
+    /// First inline byte.
+    pub const BYTES: usize = super::SLOT_HEADER_BYTES;
+}
+
+/// Word offsets inside a reply slot. The callee writes all but [`reply::WAIT`], which both write.
+pub mod reply {
+    /// Generation of the call this reply answers; the publishing word.
+    pub const GENERATION: usize = 0;
+    /// [`super::Meta`] of the reply.
+    pub const META: usize = 4;
+    /// Wait word of the caller: see `handfast-wait`. It shares the line on purpose: the callee
+    /// owns the line when it has just written the reply, so looking costs no transfer.
+    pub const WAIT: usize = 8;
+    /// When the waker woke, in truncated nanoseconds; a hint for the adaptive strategy.
+    pub const STAMP: usize = 12;
+    /// Generation of a call the callee has put off (overload rotation, rule 1); a hint.
+    pub const DEFER: usize = 16;
+    /// Zero.
+    pub const RESERVED: usize = 20;
+    /// First inline byte.
+    pub const BYTES: usize = super::SLOT_HEADER_BYTES;
+}
+
+/// Word offsets inside a lane's control lines.
+pub mod lane {
+    use crate::LINE;
+
+    /// Receiver the lane addresses, plus one; zero while the lane is unused. Caller writes.
+    pub const RECEIVER: usize = 0;
+    /// One while the caller posts without a fence (streaming); caller writes.
+    pub const STREAMING: usize = 4;
+    /// One while the callee does not poll the lane, so a post must ring. Callee writes.
+    pub const ARMED: usize = LINE;
+    /// Messages consumed, published lazily. Callee writes.
+    pub const HEAD: usize = 2 * LINE;
+    /// Wait word of a caller that waits for space. Both write.
+    pub const SPACE: usize = 2 * LINE + 4;
+    /// Bytes of all control lines.
+    pub const CONTROL_BYTES: usize = 4 * LINE;
+}
+
+/// Arena classes of a lane: block length and count. A message takes the smallest class that
+/// holds it; a larger block serves when the class is used up.
+pub const ARENA_CLASSES: [(usize, u32); 3] = [(1024, 64), (8 * 1024, 16), (MESSAGE_BYTES_MAX, 4)];
+
+const fn arena_bytes() -> usize {
+    let mut total = 0;
+    let mut class = 0;
+    while class < ARENA_CLASSES.len() {
+        total += ARENA_CLASSES[class].0 * ARENA_CLASSES[class].1 as usize;
+        class += 1;
+    }
+    total
+}
+
+/// Bytes of one lane's arena.
+pub const ARENA_BYTES: usize = arena_bytes();
+/// Bytes of one lane.
+pub const LANE_BYTES: usize = page_align(lane::CONTROL_BYTES + SLOTS as usize * LINE) + ARENA_BYTES;
+
+const SIDE_LANES: usize = PAGE;
+const SIDE_REPLIES: usize = SIDE_LANES + LANES as usize * LANE_BYTES;
+const SIDE_BUFFERS: usize = SIDE_REPLIES + page_align(REPLIES as usize * LINE);
+/// Bytes of one side.
+pub const SIDE_BYTES: usize = SIDE_BUFFERS + REPLIES as usize * MESSAGE_BYTES_MAX;
+/// Bytes of a link region.
+pub const REGION_BYTES: usize = 2 * SIDE_BYTES;
+
+/// Which of the two parties of a link makes the calls of a side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// Calls made by the process that connected.
+    Connector,
+    /// Calls made by the process that accepted.
+    Acceptor,
+}
+
+impl Side {
+    /// The side of the other party's calls.
+    #[must_use]
+    pub const fn other(self) -> Self {
+        match self {
+            Self::Connector => Self::Acceptor,
+            Self::Acceptor => Self::Connector,
+        }
+    }
+
+    const fn base(self) -> usize {
+        match self {
+            Self::Connector => 0,
+            Self::Acceptor => SIDE_BYTES,
+        }
+    }
+
+    /// Bitmap of lanes that rang since the callee last took it. Both write (set by the caller,
+    /// taken by the callee).
+    #[must_use]
+    pub const fn ready(self) -> usize {
+        self.base()
+    }
+
+    /// First byte of lane `lane`.
+    ///
+    /// # Panics
+    /// If `lane` is not below [`LANES`].
+    #[must_use]
+    pub const fn lane(self, lane: u32) -> usize {
+        assert!(lane < LANES);
+        self.base() + SIDE_LANES + lane as usize * LANE_BYTES
+    }
+
+    /// First byte of reply slot `index`.
+    ///
+    /// # Panics
+    /// If `index` is not below [`REPLIES`].
+    #[must_use]
+    pub const fn reply(self, index: u32) -> usize {
+        assert!(index < REPLIES);
+        self.base() + SIDE_REPLIES + index as usize * LINE
+    }
+
+    /// First byte of the reply buffer of reply slot `index`.
+    ///
+    /// # Panics
+    /// If `index` is not below [`REPLIES`].
+    #[must_use]
+    pub const fn reply_buffer(self, index: u32) -> usize {
+        assert!(index < REPLIES);
+        self.base() + SIDE_BUFFERS + index as usize * MESSAGE_BYTES_MAX
+    }
+}
+
+/// Offset of ring slot `position` within a lane.
+#[must_use]
+pub const fn slot_offset(position: u32) -> usize {
+    lane::CONTROL_BYTES + (position & (SLOTS - 1)) as usize * LINE
+}
+
+/// Offset of the arena within a lane.
+#[must_use]
+pub const fn arena_offset() -> usize {
+    LANE_BYTES - ARENA_BYTES
+}
+
+/// What a slot's meta word says. The word is peer-written: [`Meta::unpack`] refuses what it does
+/// not know instead of guessing.
+///
+/// ```text
+/// bits  0..17 length in bytes (0 to 65,536)    17 not inline    18..20 kind    20..32 CPU
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meta {
+    /// Length of the message.
+    pub len_bytes: u32,
+    /// Whether the bytes lie outside the slot.
+    pub outside: bool,
+    /// What the slot carries.
+    pub kind: Kind,
+    /// Low bits of the CPU the writer ran on; a hint.
+    pub cpu: u32,
+}
+
+/// What a slot carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A one-way message (in a request slot) or a reply (in a reply slot).
+    Message,
+    /// A call: the sender waits in the named reply slot.
+    Call,
+    /// In a reply slot: the callee dropped the reply right unused.
+    Dropped,
+    /// In a reply slot: the callee has no such port (any more).
+    DeadPort,
+}
+
+/// Mask of the CPU hint in a meta word.
+pub const META_CPU_MASK: u32 = 0xfff;
+
+impl Meta {
+    /// Packs the fields into one word.
+    #[must_use]
+    pub const fn pack(self) -> u32 {
+        let kind = match self.kind {
+            Kind::Message => 0,
+            Kind::Call => 1,
+            Kind::Dropped => 2,
+            Kind::DeadPort => 3,
+        };
+        self.len_bytes | (self.outside as u32) << 17 | kind << 18 | (self.cpu & META_CPU_MASK) << 20
+    }
+
+    /// Unpacks a word a peer wrote; `None` when its length is over the limit or does not fit the
+    /// place it names.
+    #[must_use]
+    pub const fn unpack(word: u32) -> Option<Self> {
+        let len_bytes = word & 0x1_ffff;
+        let outside = word & (1 << 17) != 0;
+        let limit = if outside {
+            MESSAGE_BYTES_MAX
+        } else {
+            INLINE_BYTES
+        };
+        if len_bytes as usize > limit {
+            return None;
+        }
+        let kind = match (word >> 18) & 3 {
+            0 => Kind::Message,
+            1 => Kind::Call,
+            2 => Kind::Dropped,
+            _ => Kind::DeadPort,
+        };
+        Some(Self {
+            len_bytes,
+            outside,
+            kind,
+            cpu: word >> 20,
+        })
+    }
+}
+
+const _: () = {
+    assert!(SLOTS.is_power_of_two());
+    assert!(LANES <= 32, "lane bitmaps are one 32-bit word");
+    assert!(slot::BYTES == SLOT_HEADER_BYTES && slot::ARENA + 4 == slot::BYTES);
+    assert!(reply::BYTES == SLOT_HEADER_BYTES && reply::RESERVED + 4 == reply::BYTES);
+    assert!(INLINE_BYTES == 40);
+    assert!(LANE_BYTES % PAGE == 0 && SIDE_BYTES % PAGE == 0);
+    assert!(lane::SPACE + 4 <= lane::CONTROL_BYTES);
+    assert!(arena_offset() >= slot_offset(SLOTS - 1) + LINE);
+    assert!(MESSAGE_BYTES_MAX < 1 << 17);
+    assert!(REGION_BYTES < 1 << 31, "offsets fit 32 bits");
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn meta_words_round_trip_and_refuse_impossible_lengths() {
+        for kind in [Kind::Message, Kind::Call, Kind::Dropped, Kind::DeadPort] {
+            for (len_bytes, outside) in [(0, false), (40, false), (0, true), (65_536, true)] {
+                let meta = Meta {
+                    len_bytes,
+                    outside,
+                    kind,
+                    cpu: 0xabc,
+                };
+                assert_eq!(Meta::unpack(meta.pack()), Some(meta));
+            }
+        }
+        let long = Meta {
+            len_bytes: 65_537,
+            outside: true,
+            kind: Kind::Call,
+            cpu: 0,
+        };
+        assert_eq!(Meta::unpack(long.pack()), None);
+        let inline = Meta {
+            len_bytes: 41,
+            outside: false,
+            kind: Kind::Call,
+            cpu: 0,
+        };
+        assert_eq!(Meta::unpack(inline.pack()), None);
+    }
+
+    #[test]
+    fn parts_of_a_side_do_not_overlap() {
+        for side in [Side::Connector, Side::Acceptor] {
+            let other = side.other().base();
+            let end = side.base() + SIDE_BYTES;
+            assert!(end <= other || side.base() >= other + SIDE_BYTES);
+            assert!(side.ready() + 4 <= side.lane(0));
+            assert_eq!(side.lane(1) - side.lane(0), LANE_BYTES);
+            assert!(side.lane(LANES - 1) + LANE_BYTES <= side.reply(0));
+            assert!(side.reply(REPLIES - 1) + LINE <= side.reply_buffer(0));
+            assert_eq!(side.reply_buffer(REPLIES - 1) + MESSAGE_BYTES_MAX, end);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Port names: what may become a file name in the rendezvous directory.
+
+/// Longest port name, in bytes. A socket address holds 108 bytes with its directory.
+pub const NAME_BYTES_MAX: usize = 64;
+
+/// Why a name was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadName {
+    /// The name is empty.
+    Empty,
+    /// The name is longer than [`NAME_BYTES_MAX`].
+    TooLong {
+        /// Length of the refused name.
+        len_bytes: usize,
+    },
+    /// A byte other than an ASCII letter, digit, `.`, `_` or `-`.
+    Character {
+        /// Where in the name.
+        at: usize,
+        /// The byte found there.
+        byte: u8,
+    },
+    /// The first character is a dot (or a dash, which commands take for an option).
+    FirstCharacter,
+}
+
+impl core::fmt::Display for BadName {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Empty => f.write_str("the port name is empty; give it 1 to 64 characters"),
+            Self::TooLong { len_bytes } => write!(
+                f,
+                "the port name is {len_bytes} bytes long and the limit is {NAME_BYTES_MAX}; shorten it"
+            ),
+            Self::Character { at, byte } => write!(
+                f,
+                "the port name has the byte {:?} at position {at}; use ASCII letters, digits, '.', '_' and '-'",
+                char::from(*byte)
+            ),
+            Self::FirstCharacter => {
+                f.write_str("the port name starts with '.' or '-'; start it with a letter or digit")
+            }
+        }
+    }
+}
+
+/// Checks a port name.
+///
+/// # Errors
+/// The first rule the name breaks.
+pub const fn check(name: &str) -> Result<(), BadName> {
+    let bytes = name.as_bytes();
+    if bytes.is_empty() {
+        return Err(BadName::Empty);
+    }
+    if bytes.len() > NAME_BYTES_MAX {
+        return Err(BadName::TooLong {
+            len_bytes: bytes.len(),
+        });
+    }
+    let mut at = 0;
+    while at < bytes.len() {
+        let byte = bytes[at];
+        if !(byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-')) {
+            return Err(BadName::Character { at, byte });
+        }
+        at += 1;
+    }
+    if matches!(bytes[0], b'.' | b'-') {
+        return Err(BadName::FirstCharacter);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_leave_their_directory() {
+        assert_eq!(check("db.orders-1_a"), Ok(()));
+        assert_eq!(check(""), Err(BadName::Empty));
+        assert_eq!(
+            check("../etc"),
+            Err(BadName::Character { at: 2, byte: b'/' })
+        );
+        assert_eq!(check(".."), Err(BadName::FirstCharacter));
+        assert_eq!(check("-h"), Err(BadName::FirstCharacter));
+        assert_eq!(check("a\0b"), Err(BadName::Character { at: 1, byte: 0 }));
+        assert_eq!(check("é"), Err(BadName::Character { at: 0, byte: 0xc3 }));
+        assert_eq!(check(&"x".repeat(64)), Ok(()));
+        assert_eq!(
+            check(&"x".repeat(65)),
+            Err(BadName::TooLong { len_bytes: 65 })
+        );
+    }
+}

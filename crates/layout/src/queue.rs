@@ -1,0 +1,6 @@
+//! Layouts of the two plain shared queues: the two-lock queue and the bounded MPMC ring.
+//!
+//! Both hold fixed-size messages of [`MESSAGE_BYTES`] bytes, as the experiments of paper 000 do.
+
+/// Bytes of a message in a plain queue (paper 000, section 2.2).
+pub const MESSAGE_BYTES: usize = 24;

@@ -1,0 +1,315 @@
+//! Memory another process may write at any time, behind one small type.
+//!
+//! Two rules hold for everything in this crate and above it (`spec/memory-model.md`):
+//!
+//! 1. **No reference or slice covers peer-writable bytes.** Control words are 32-bit atomics
+//!    accessed by offset; message bytes are copied out before anyone looks at them.
+//! 2. **One size per location, for ever.** A word is a 32-bit atomic or a byte of a message,
+//!    never both.
+//!
+//! [`Memory`] is what the protocols above are written against; [`Region`] is the memory they run
+//! on (a sealed memory file, or the heap for tests and miri); [`model::ModelMemory`] is the one
+//! they are checked on. [`Tally`] holds counters only their owner can write.
+
+mod copy;
+#[cfg(feature = "model")]
+pub mod model;
+mod tally;
+
+pub use handfast_sys::futex::Wait;
+pub use tally::Tally;
+
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU32, Ordering};
+use handfast_sys::memory::Mapping;
+
+/// What a protocol needs of shared memory: words, a store-load fence, and copies.
+///
+/// Offsets are in bytes; words are aligned to four. Implementations check bounds: an offset
+/// outside the memory is a programmer error (offsets come from `handfast-layout`, never from a
+/// peer, or have been checked) and panics.
+pub trait Memory: Send + Sync {
+    /// Loads a word.
+    fn load(&self, at: usize, order: Ordering) -> u32;
+    /// Stores a word.
+    fn store(&self, at: usize, value: u32, order: Ordering);
+    /// Exchanges a word.
+    fn swap(&self, at: usize, value: u32, order: Ordering) -> u32;
+    /// Sets bits and returns the word as it was.
+    fn fetch_or(&self, at: usize, bits: u32, order: Ordering) -> u32;
+    /// Replaces `current` by `new` (`AcqRel`), or says what the word holds (`Acquire`).
+    ///
+    /// # Errors
+    /// The value found when it was not `current`.
+    fn compare_exchange(&self, at: usize, current: u32, new: u32) -> Result<u32, u32>;
+    /// Orders every earlier store before every later load (store-load, sequentially consistent).
+    fn fence(&self);
+    /// Copies message bytes in.
+    fn copy_in(&self, at: usize, bytes: &[u8]);
+    /// Copies message bytes out. The result is private; the source may have changed midway, so
+    /// it is only meaningful once the protocol says the writer was done.
+    fn copy_out(&self, at: usize, bytes: &mut [u8]);
+    /// Replaces the content of `bytes` with `len_bytes` bytes copied out.
+    fn copy_out_vec(&self, at: usize, len_bytes: usize, bytes: &mut Vec<u8>) {
+        bytes.clear();
+        bytes.resize(len_bytes, 0);
+        self.copy_out(at, bytes);
+    }
+    /// Sleeps while the word holds `expected`. Blocks; may return for no reason.
+    fn park(&self, at: usize, expected: u32, deadline_ns: Option<u64>) -> Wait;
+    /// Wakes at most `count` sleepers of the word. One system call.
+    fn wake(&self, at: usize, count: u32) -> u32;
+}
+
+/// A range of memory with its owner: a mapped sealed file, or the heap.
+#[derive(Debug)]
+pub struct Region {
+    base: NonNull<u8>,
+    len_bytes: usize,
+    _owner: Owner,
+}
+
+#[derive(Debug)]
+enum Owner {
+    Mapping { _mapping: Mapping },
+    Heap(NonNull<[u64]>),
+}
+
+// SAFETY: all access goes through atomics or the copies of `copy`, which are sound from any
+// thread; the owner is only touched on drop.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Wraps a mapping.
+    #[must_use]
+    pub fn mapped(mapping: Mapping) -> Self {
+        let (base, len_bytes) = (mapping.base(), mapping.len_bytes());
+        Self {
+            base,
+            len_bytes,
+            _owner: Owner::Mapping { _mapping: mapping },
+        }
+    }
+
+    /// Zeroed heap memory of the same shape, for tests and miri.
+    #[must_use]
+    pub fn heap(len_bytes: usize) -> Self {
+        let words: Box<[u64]> = vec![0u64; len_bytes.div_ceil(8)].into_boxed_slice();
+        let words = NonNull::from(Box::leak(words));
+        Self {
+            base: words.cast(),
+            len_bytes,
+            _owner: Owner::Heap(words),
+        }
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub const fn len_bytes(&self) -> usize {
+        self.len_bytes
+    }
+
+    #[inline]
+    fn pointer(&self, at: usize, len_bytes: usize) -> *mut u8 {
+        assert!(
+            at <= self.len_bytes && len_bytes <= self.len_bytes - at,
+            "offset {at} + {len_bytes} is outside a region of {} bytes",
+            self.len_bytes
+        );
+        // SAFETY: the offset was just checked to lie inside the allocation.
+        unsafe { self.base.as_ptr().add(at) }
+    }
+
+    #[inline]
+    fn word(&self, at: usize) -> &AtomicU32 {
+        assert!(at.is_multiple_of(4), "a word is aligned to four");
+        let word = self.pointer(at, 4).cast::<u32>();
+        // SAFETY: in bounds (`pointer`), aligned (the base is aligned to eight or a page, the
+        // offset to four), and by rule 2 of this crate the location is only ever accessed as a
+        // 32-bit atomic. The peer's accesses are outside this program; see CAVEATS.md for what
+        // that means for the language's memory model.
+        unsafe { AtomicU32::from_ptr(word) }
+    }
+}
+
+impl Memory for Region {
+    #[inline]
+    fn load(&self, at: usize, order: Ordering) -> u32 {
+        self.word(at).load(order)
+    }
+
+    #[inline]
+    fn store(&self, at: usize, value: u32, order: Ordering) {
+        self.word(at).store(value, order);
+    }
+
+    #[inline]
+    fn swap(&self, at: usize, value: u32, order: Ordering) -> u32 {
+        self.word(at).swap(value, order)
+    }
+
+    #[inline]
+    fn fetch_or(&self, at: usize, bits: u32, order: Ordering) -> u32 {
+        self.word(at).fetch_or(bits, order)
+    }
+
+    #[inline]
+    fn compare_exchange(&self, at: usize, current: u32, new: u32) -> Result<u32, u32> {
+        self.word(at)
+            .compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire)
+    }
+
+    #[inline]
+    fn fence(&self) {
+        copy::fence();
+    }
+
+    #[inline]
+    fn copy_in(&self, at: usize, bytes: &[u8]) {
+        let to = self.pointer(at, bytes.len());
+        // SAFETY: the destination is in bounds of this region; the source is a private slice.
+        unsafe { copy::copy(bytes.as_ptr(), to, bytes.len()) };
+    }
+
+    #[inline]
+    fn copy_out(&self, at: usize, bytes: &mut [u8]) {
+        let from = self.pointer(at, bytes.len());
+        // SAFETY: the source is in bounds of this region; the destination is a private slice.
+        unsafe { copy::copy(from, bytes.as_mut_ptr(), bytes.len()) };
+    }
+
+    #[inline]
+    fn copy_out_vec(&self, at: usize, len_bytes: usize, bytes: &mut Vec<u8>) {
+        bytes.clear();
+        bytes.reserve(len_bytes);
+        let from = self.pointer(at, len_bytes);
+        // WHY UNSAFE: zeroing 64 KiB before overwriting it costs 1 to 2 us per message.
+        // SAFETY: the source is in bounds; `reserve` made room for `len_bytes` in `bytes`.
+        unsafe { copy::copy(from, bytes.as_mut_ptr(), len_bytes) };
+        // SAFETY: the first `len_bytes` bytes were just written.
+        unsafe { bytes.set_len(len_bytes) };
+    }
+
+    fn park(&self, at: usize, expected: u32, deadline_ns: Option<u64>) -> Wait {
+        let word = NonNull::from(self.word(at)).cast();
+        // SAFETY: `word` lies in this region, which `self` keeps mapped during the call.
+        unsafe { handfast_sys::futex::wait(word, expected, deadline_ns) }
+    }
+
+    fn wake(&self, at: usize, count: u32) -> u32 {
+        let word = NonNull::from(self.word(at)).cast();
+        // SAFETY: `word` lies in this region, which `self` keeps mapped during the call.
+        unsafe { handfast_sys::futex::wake(word, count) }
+    }
+}
+
+/// Sleeps while each of the words holds its expected value (at most
+/// [`handfast_sys::futex::WORDS_MAX`] of them). One system call, blocks.
+///
+/// # Errors
+/// `ENOSYS` before kernel 5.16.
+pub fn park_any(
+    words: &[(&Region, usize, u32)],
+    deadline_ns: Option<u64>,
+) -> Result<Wait, handfast_sys::Errno> {
+    if let [(region, at, expected)] = words {
+        return Ok(region.park(*at, *expected, deadline_ns));
+    }
+    let words: Vec<_> = words
+        .iter()
+        .map(|(region, at, expected)| (NonNull::from(region.word(*at)).cast(), *expected))
+        .collect();
+    // SAFETY: every word lies in a region that its reference keeps mapped during the call.
+    unsafe { handfast_sys::futex::wait_any(&words, deadline_ns) }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        if let Owner::Heap(words) = self._owner {
+            // SAFETY: made by `Box::leak` in `heap` and dropped once, here.
+            drop(unsafe { Box::from_raw(words.as_ptr()) });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use handfast_sys::memory::{Access, create_sealed};
+
+    fn regions() -> Vec<Region> {
+        let mut regions = vec![Region::heap(16384)];
+        if !cfg!(miri) {
+            let fd = create_sealed("region test", 16384).unwrap();
+            regions.push(Region::mapped(
+                Mapping::new(&fd, 16384, Access::ReadWrite).unwrap(),
+            ));
+        }
+        regions
+    }
+
+    #[test]
+    fn bytes_of_every_length_and_alignment_survive_the_copy() {
+        for region in regions() {
+            let source: Vec<u8> = (0..9000u32).map(|i| (i * 7 + i / 256) as u8).collect();
+            let lengths = (0..300).chain([1023, 1024, 1025, 4096, 8191]);
+            for len in lengths.step_by(if cfg!(miri) { 37 } else { 1 }) {
+                for shift in [0, 1, 3, 8] {
+                    region.copy_in(64 + shift, &source[shift..shift + len]);
+                    let mut out = vec![0xee; len];
+                    region.copy_out(64 + shift, &mut out);
+                    assert_eq!(out, source[shift..shift + len]);
+                    let mut vec = vec![1, 2, 3];
+                    region.copy_out_vec(64 + shift, len, &mut vec);
+                    assert_eq!(vec, out);
+                }
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "outside a region")]
+    fn an_offset_outside_the_region_panics() {
+        Region::heap(64).copy_in(60, &[0; 8]);
+    }
+
+    #[test]
+    #[should_panic(expected = "outside a region")]
+    fn an_offset_that_would_wrap_panics() {
+        let mut bytes = [0; 8];
+        Region::heap(64).copy_out(usize::MAX - 3, &mut bytes);
+    }
+
+    #[test]
+    fn words_are_atomics() {
+        for region in regions() {
+            assert_eq!(region.swap(8, 5, Ordering::AcqRel), 0);
+            assert_eq!(region.fetch_or(8, 2, Ordering::AcqRel), 5);
+            assert_eq!(region.compare_exchange(8, 7, 1), Ok(7));
+            assert_eq!(region.compare_exchange(8, 7, 2), Err(1));
+            assert_eq!(region.load(8, Ordering::Acquire), 1);
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "miri has no shared futex on plain memory")]
+    fn a_parked_thread_wakes_and_a_changed_word_does_not_park() {
+        for region in regions() {
+            assert_eq!(region.park(0, 1, None), Wait::Changed);
+            let past = Some(1);
+            assert_eq!(region.park(0, 0, past), Wait::TimedOut);
+            std::thread::scope(|scope| {
+                let sleeper = scope.spawn(|| {
+                    while region.load(0, Ordering::Acquire) == 0 {
+                        let _ = region.park(0, 0, None);
+                    }
+                });
+                region.store(0, 1, Ordering::Release);
+                region.wake(0, 1);
+                sleeper.join().unwrap();
+            });
+        }
+    }
+}

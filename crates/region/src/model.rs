@@ -1,0 +1,129 @@
+//! Memory for loom: the same protocols, every interleaving.
+//!
+//! Each word is a loom atomic and each message area a loom cell, so loom reports a copy that the
+//! protocol should have excluded, as well as a sleeper that nobody wakes (a deadlock). The futex
+//! is a mutex and a condition variable: look, then sleep, in one step.
+
+use crate::{Memory, Wait};
+use core::sync::atomic::Ordering;
+use loom::cell::UnsafeCell;
+use loom::sync::atomic::{AtomicU32, fence};
+use loom::sync::{Condvar, Mutex};
+use std::collections::BTreeMap;
+
+/// Model memory with the given words and message areas.
+pub struct ModelMemory {
+    words: BTreeMap<usize, (AtomicU32, Condvar)>,
+    areas: BTreeMap<usize, UnsafeCell<Vec<u8>>>,
+    sleepers: Mutex<()>,
+    /// Leaves out every fence: for models that must fail.
+    pub without_fence: bool,
+}
+
+// SAFETY: loom checks every access to the cells at run time; that is the point of the model.
+unsafe impl Send for ModelMemory {}
+// SAFETY: as above.
+unsafe impl Sync for ModelMemory {}
+
+impl ModelMemory {
+    /// Zeroed words at `words`, message areas starting at `areas`. Call inside `loom::model`.
+    #[must_use]
+    pub fn new(words: &[usize], areas: &[usize]) -> Self {
+        Self {
+            words: words
+                .iter()
+                .map(|at| (*at, (AtomicU32::new(0), Condvar::new())))
+                .collect(),
+            areas: areas
+                .iter()
+                .map(|at| (*at, UnsafeCell::new(Vec::new())))
+                .collect(),
+            sleepers: Mutex::new(()),
+            without_fence: false,
+        }
+    }
+
+    fn entry(&self, at: usize) -> &(AtomicU32, Condvar) {
+        self.words
+            .get(&at)
+            .unwrap_or_else(|| panic!("the model has no word at {at}"))
+    }
+
+    fn word(&self, at: usize) -> &AtomicU32 {
+        &self.entry(at).0
+    }
+
+    fn area(&self, at: usize) -> &UnsafeCell<Vec<u8>> {
+        self.areas
+            .get(&at)
+            .unwrap_or_else(|| panic!("the model has no message area at {at}"))
+    }
+}
+
+impl Memory for ModelMemory {
+    fn load(&self, at: usize, order: Ordering) -> u32 {
+        self.word(at).load(order)
+    }
+
+    fn store(&self, at: usize, value: u32, order: Ordering) {
+        self.word(at).store(value, order);
+    }
+
+    fn swap(&self, at: usize, value: u32, order: Ordering) -> u32 {
+        self.word(at).swap(value, order)
+    }
+
+    fn fetch_or(&self, at: usize, bits: u32, order: Ordering) -> u32 {
+        self.word(at).fetch_or(bits, order)
+    }
+
+    fn compare_exchange(&self, at: usize, current: u32, new: u32) -> Result<u32, u32> {
+        self.word(at)
+            .compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire)
+    }
+
+    fn fence(&self) {
+        if !self.without_fence {
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    fn copy_in(&self, at: usize, bytes: &[u8]) {
+        self.area(at).with_mut(|area| {
+            // SAFETY: loom has just checked that no other thread accesses the cell.
+            unsafe { *area = bytes.to_vec() };
+        });
+    }
+
+    fn copy_out(&self, at: usize, bytes: &mut [u8]) {
+        self.area(at).with(|area| {
+            // SAFETY: loom has just checked that no other thread writes the cell.
+            let area = unsafe { &*area };
+            let len = bytes.len().min(area.len());
+            bytes[..len].copy_from_slice(&area[..len]);
+        });
+    }
+
+    fn park(&self, at: usize, expected: u32, deadline_ns: Option<u64>) -> Wait {
+        let guard = self.sleepers.lock().unwrap();
+        // SeqCst: the kernel reads the word under its own lock after a full barrier.
+        if self.word(at).load(Ordering::SeqCst) != expected {
+            return Wait::Changed;
+        }
+        if deadline_ns.is_some() {
+            return Wait::TimedOut;
+        }
+        drop(self.entry(at).1.wait(guard).unwrap());
+        Wait::Woken
+    }
+
+    fn wake(&self, at: usize, count: u32) -> u32 {
+        let _guard = self.sleepers.lock().unwrap();
+        if count == 1 {
+            self.entry(at).1.notify_one();
+        } else {
+            self.entry(at).1.notify_all();
+        }
+        1
+    }
+}

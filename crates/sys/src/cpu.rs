@@ -1,0 +1,62 @@
+//! Processors: which one this thread runs on, which it may run on, and how to leave one.
+
+use rustix::thread::CpuSet;
+
+/// The CPU this thread runs on now; stale as soon as it is read. No system call (vDSO, or the
+/// thread's rseq area where the C library registers one: about 4 ns).
+#[must_use]
+#[inline]
+pub fn current() -> u32 {
+    rustix::thread::sched_getcpu() as u32
+}
+
+/// How many CPUs this thread may run on; at least 1. `sched_getaffinity`. CPU quotas of a
+/// control group are not seen.
+#[must_use]
+pub fn available() -> u32 {
+    rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count().max(1))
+}
+
+/// The CPUs this thread may run on.
+#[must_use]
+pub fn allowed() -> Vec<u32> {
+    let set = rustix::thread::sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
+    (0..CpuSet::MAX_CPU as u32)
+        .filter(|cpu| set.is_set(*cpu as usize))
+        .collect()
+}
+
+/// Restricts this thread to `cpus`. `sched_setaffinity`.
+///
+/// # Errors
+/// `EINVAL` when none of them exists or is allowed.
+pub fn pin(cpus: &[u32]) -> Result<(), rustix::io::Errno> {
+    let mut set = CpuSet::new();
+    for cpu in cpus {
+        if (*cpu as usize) < CpuSet::MAX_CPU {
+            set.set(*cpu as usize);
+        }
+    }
+    rustix::thread::sched_setaffinity(None, &set)
+}
+
+/// Moves this thread off `cpu` if it may run elsewhere, and gives it its own mask back. Three
+/// system calls, no privilege. Returns whether it moved.
+pub fn leave(cpu: u32) -> bool {
+    let Ok(own) = rustix::thread::sched_getaffinity(None) else {
+        return false;
+    };
+    let mut others = own;
+    if cpu as usize >= CpuSet::MAX_CPU || !own.is_set(cpu as usize) || own.count() < 2 {
+        return false;
+    }
+    others.unset(cpu as usize);
+    let moved = rustix::thread::sched_setaffinity(None, &others).is_ok();
+    let _ = rustix::thread::sched_setaffinity(None, &own);
+    moved
+}
+
+/// Gives the rest of the time slice to another runnable thread. One system call.
+pub fn yield_now() {
+    rustix::thread::sched_yield();
+}

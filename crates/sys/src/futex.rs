@@ -1,0 +1,162 @@
+//! Futex calls on words that other processes may map.
+//!
+//! The word is given by address, not by reference: a futex call looks at the word in the kernel
+//! and needs no claim about it in the language. Shared (not private) futexes throughout.
+
+use crate::last_errno;
+use core::ptr::NonNull;
+use rustix::io::Errno;
+
+/// How a wait ended. Spurious returns are possible and look like [`Woken`](Wait::Woken).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// A wake-up arrived, or a signal handler ran, or nothing in particular.
+    Woken,
+    /// The word did not hold the expected value.
+    Changed,
+    /// The deadline passed.
+    TimedOut,
+}
+
+/// Sleeps while the word at `word` holds `expected`, at the longest until `deadline_ns` on
+/// `CLOCK_MONOTONIC`. One system call, blocks. `FUTEX_WAIT_BITSET`.
+///
+/// # Safety
+/// `word` must point to four mapped, aligned bytes for the duration of the call.
+#[must_use]
+pub unsafe fn wait(word: NonNull<u32>, expected: u32, deadline_ns: Option<u64>) -> Wait {
+    let timeout = deadline_ns.map(timespec);
+    let timeout = timeout
+        .as_ref()
+        .map_or(core::ptr::null(), core::ptr::from_ref);
+    // SAFETY: the caller vouches for `word`; `timeout` is null or points to a live timespec. The
+    // bitset form takes an absolute CLOCK_MONOTONIC time.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAIT_BITSET,
+            expected,
+            timeout,
+            core::ptr::null::<u32>(),
+            libc::FUTEX_BITSET_MATCH_ANY,
+        )
+    };
+    outcome(result)
+}
+
+/// Wakes at most `count` sleepers of the word and says how many there were. One system call,
+/// never blocks. Works on a read-only mapping.
+///
+/// # Safety
+/// `word` must point to four mapped, aligned bytes for the duration of the call.
+pub unsafe fn wake(word: NonNull<u32>, count: u32) -> u32 {
+    let count = count.min(i32::MAX as u32);
+    // SAFETY: the caller vouches for `word`.
+    let woken = unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, count) };
+    u32::try_from(woken).unwrap_or(0)
+}
+
+/// Most words one [`wait_any`] takes; the kernel's limit.
+pub const WORDS_MAX: usize = 128;
+
+/// Sleeps while every word holds its expected value. One system call, blocks. `futex_waitv`.
+///
+/// # Errors
+/// `ENOSYS` on kernels before 5.16, `EINVAL` for no words or more than [`WORDS_MAX`].
+///
+/// # Safety
+/// Every word must point to four mapped, aligned bytes for the duration of the call.
+pub unsafe fn wait_any(
+    words: &[(NonNull<u32>, u32)],
+    deadline_ns: Option<u64>,
+) -> Result<Wait, Errno> {
+    if words.is_empty() || words.len() > WORDS_MAX {
+        return Err(Errno::INVAL);
+    }
+    let mut waiters = [Waiter::default(); WORDS_MAX];
+    for (waiter, (word, expected)) in waiters.iter_mut().zip(words) {
+        waiter.value = u64::from(*expected);
+        waiter.address = word.as_ptr() as u64;
+        waiter.flags = FUTEX2_SIZE_U32;
+    }
+    let timeout = deadline_ns.map(timespec);
+    let timeout = timeout
+        .as_ref()
+        .map_or(core::ptr::null(), core::ptr::from_ref);
+    // SAFETY: the caller vouches for the words; `waiters` has at least `words.len()` entries and
+    // outlives the call; `timeout` is null or points to a live timespec.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_futex_waitv,
+            waiters.as_ptr(),
+            words.len(),
+            0,
+            timeout,
+            libc::CLOCK_MONOTONIC,
+        )
+    };
+    if result < 0 && matches!(last_errno(), Errno::NOSYS | Errno::INVAL | Errno::PERM) {
+        return Err(last_errno());
+    }
+    Ok(outcome(result))
+}
+
+/// `struct futex_waitv` of the kernel.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Waiter {
+    value: u64,
+    address: u64,
+    flags: u32,
+    reserved: u32,
+}
+
+const FUTEX2_SIZE_U32: u32 = 2;
+
+fn outcome(result: libc::c_long) -> Wait {
+    if result >= 0 {
+        return Wait::Woken;
+    }
+    match last_errno() {
+        Errno::TIMEDOUT => Wait::TimedOut,
+        Errno::AGAIN => Wait::Changed,
+        _ => Wait::Woken,
+    }
+}
+
+fn timespec(deadline_ns: u64) -> libc::timespec {
+    libc::timespec {
+        tv_sec: (deadline_ns / 1_000_000_000).cast_signed(),
+        tv_nsec: (deadline_ns % 1_000_000_000).cast_signed(),
+    }
+}
+
+/// `membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED)`: this process agrees to be interrupted
+/// by [`fence_others`] of any process. Returns whether the kernel knows it.
+#[must_use]
+pub fn register_fence() -> bool {
+    // SAFETY: the call takes no pointers.
+    unsafe {
+        libc::syscall(
+            libc::SYS_membarrier,
+            libc::MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED,
+            0,
+            0,
+        ) == 0
+    }
+}
+
+/// `membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED)`: every running thread of every registered process
+/// passes a full fence before this returns. About 1 to 4 us.
+pub fn fence_others() {
+    // SAFETY: the call takes no pointers.
+    unsafe {
+        libc::syscall(
+            libc::SYS_membarrier,
+            libc::MEMBARRIER_CMD_GLOBAL_EXPEDITED,
+            0,
+            0,
+        )
+    };
+}

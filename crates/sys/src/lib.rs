@@ -1,0 +1,22 @@
+//! The Linux calls handfast makes, as safe typed functions, and nothing else.
+//!
+//! Every function names the call it makes and says whether it can block. Errors are the kernel's
+//! ([`Errno`]); what they mean for a user is decided above. Reading order: [`memory`], [`futex`],
+//! [`socket`], [`poll`], [`clock`], [`cpu`], [`process`], [`signal`].
+
+pub mod clock;
+pub mod cpu;
+pub mod futex;
+pub mod memory;
+pub mod poll;
+pub mod process;
+pub mod signal;
+pub mod socket;
+
+pub use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+pub use rustix::io::Errno;
+
+/// The errno of the last failed libc call of this thread.
+fn last_errno() -> Errno {
+    Errno::from_raw_os_error(std::io::Error::last_os_error().raw_os_error().unwrap_or(0))
+}

@@ -1,0 +1,157 @@
+//! Sealed memory files and their mappings (design D1).
+
+use core::ptr::NonNull;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+/// Creates an anonymous memory file of `len_bytes` zero bytes, sealed against shrinking, growing
+/// and further seals. `memfd_create`, `ftruncate`, `fcntl(F_ADD_SEALS)`.
+///
+/// # Errors
+/// `ENOSYS`/`EPERM` where a sandbox forbids memory files, `EMFILE`/`ENFILE` without descriptors,
+/// `ENOMEM`/`ENOSPC` without memory.
+pub fn create_sealed(name: &str, len_bytes: usize) -> Result<OwnedFd, Errno> {
+    let fd = match rustix::fs::memfd_create(name, FLAGS.union(MemfdFlags::NOEXEC_SEAL)) {
+        // Kernels before 6.3 do not know the no-execute flag.
+        Err(Errno::INVAL) => rustix::fs::memfd_create(name, FLAGS)?,
+        other => other?,
+    };
+    rustix::fs::ftruncate(&fd, len_bytes as u64)?;
+    rustix::fs::fcntl_add_seals(&fd, SIZE_SEALS)?;
+    Ok(fd)
+}
+
+/// As [`create_sealed`], mapped writable for the caller alone: after the mapping is made the file
+/// is sealed so that every other mapping of it is read-only (`F_SEAL_FUTURE_WRITE`).
+///
+/// # Errors
+/// As [`create_sealed`] and [`Mapping::new`].
+pub fn create_owner_written(name: &str, len_bytes: usize) -> Result<(OwnedFd, Mapping), Errno> {
+    let flags = MemfdFlags::CLOEXEC.union(MemfdFlags::ALLOW_SEALING);
+    let fd = rustix::fs::memfd_create(name, flags)?;
+    rustix::fs::ftruncate(&fd, len_bytes as u64)?;
+    let mapping = Mapping::new(&fd, len_bytes, Access::ReadWrite)?;
+    rustix::fs::fcntl_add_seals(&fd, SIZE_SEALS.union(SealFlags::FUTURE_WRITE))?;
+    Ok((fd, mapping))
+}
+
+/// Whether `fd` is a memory file of exactly `len_bytes` bytes that can no longer change its size,
+/// so that touching a mapping of it cannot raise `SIGBUS` for lack of a page. `fcntl`, `fstat`.
+///
+/// # Errors
+/// `EINVAL` when the descriptor is not a memory file.
+pub fn is_sealed(fd: impl AsFd, len_bytes: usize) -> Result<bool, Errno> {
+    let seals = rustix::fs::fcntl_get_seals(&fd)?;
+    let size = rustix::fs::fstat(&fd)?.st_size;
+    Ok(seals.contains(SIZE_SEALS) && usize::try_from(size) == Ok(len_bytes))
+}
+
+/// What a mapping may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Read only.
+    Read,
+    /// Read and write.
+    ReadWrite,
+}
+
+/// A shared mapping of a memory file; unmapped on drop. Not inherited by `fork`: a child that
+/// touches it faults, which the fork check of the port layer prevents.
+#[derive(Debug)]
+pub struct Mapping {
+    base: NonNull<u8>,
+    len_bytes: usize,
+}
+
+// SAFETY: the mapping is plain memory with no thread affinity; all access to it goes through raw
+// pointers whose users state their own rules.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; `Mapping` itself only hands out its base address and length.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps the first `len_bytes` bytes of `fd`. `mmap(MAP_SHARED)`, `madvise(MADV_DONTFORK)`.
+    ///
+    /// # Errors
+    /// `ENOMEM` when the address space limit is reached; `EPERM` when the file's seals forbid it.
+    pub fn new(fd: impl AsFd, len_bytes: usize, access: Access) -> Result<Self, Errno> {
+        let protection = match access {
+            Access::Read => ProtFlags::READ,
+            Access::ReadWrite => ProtFlags::READ.union(ProtFlags::WRITE),
+        };
+        // SAFETY: a null hint lets the kernel choose an unused range; nothing is replaced.
+        let base = unsafe {
+            rustix::mm::mmap(
+                core::ptr::null_mut(),
+                len_bytes,
+                protection,
+                MapFlags::SHARED,
+                fd,
+                0,
+            )?
+        };
+        // SAFETY: the range was just mapped and belongs to this value alone. DONTFORK changes
+        // only what a child process inherits.
+        unsafe { rustix::mm::madvise(base, len_bytes, Advice::LinuxDontFork)? };
+        let base = NonNull::new(base.cast::<u8>()).ok_or(Errno::NOMEM)?;
+        Ok(Self { base, len_bytes })
+    }
+
+    /// First byte. Valid for [`Self::len_bytes`] bytes while `self` lives; other processes may
+    /// write there at any time.
+    #[must_use]
+    pub const fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub const fn len_bytes(&self) -> usize {
+        self.len_bytes
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range was mapped by `new` and no pointer into it outlives `self` (users
+        // hold the mapping for as long as they access it).
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len_bytes) };
+    }
+}
+
+const FLAGS: MemfdFlags = MemfdFlags::CLOEXEC.union(MemfdFlags::ALLOW_SEALING);
+const SIZE_SEALS: SealFlags = SealFlags::SHRINK
+    .union(SealFlags::GROW)
+    .union(SealFlags::SEAL);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sealed_file_keeps_its_size_and_says_so() {
+        let fd = create_sealed("test", 8192).unwrap();
+        assert!(is_sealed(&fd, 8192).unwrap());
+        assert!(!is_sealed(&fd, 4096).unwrap());
+        assert_eq!(rustix::fs::ftruncate(&fd, 0), Err(Errno::PERM));
+    }
+
+    #[test]
+    fn an_unsealed_file_and_an_ordinary_file_are_told_apart() {
+        let open = rustix::fs::memfd_create("open", FLAGS).unwrap();
+        rustix::fs::ftruncate(&open, 4096).unwrap();
+        assert_eq!(is_sealed(&open, 4096), Ok(false));
+        let plain = std::fs::File::open("/proc/self/status").unwrap();
+        assert!(is_sealed(&plain, 4096).is_err());
+    }
+
+    #[test]
+    fn only_the_owner_writes_an_owner_written_file() {
+        let (fd, _mapping) = create_owner_written("counters", 4096).unwrap();
+        assert!(is_sealed(&fd, 4096).unwrap());
+        assert!(Mapping::new(&fd, 4096, Access::ReadWrite).is_err());
+        assert!(Mapping::new(&fd, 4096, Access::Read).is_ok());
+    }
+}

@@ -1,0 +1,131 @@
+//! Waiting on descriptors: epoll and event descriptors.
+
+use rustix::event::epoll;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+
+/// A set of descriptors waited on together.
+#[derive(Debug)]
+pub struct Poll {
+    epoll: OwnedFd,
+}
+
+/// What a descriptor has become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// The token given to [`Poll::add`].
+    pub token: u64,
+    /// Something can be read, or a connection can be accepted.
+    pub readable: bool,
+    /// The other end is gone.
+    pub hung_up: bool,
+}
+
+/// How readiness is reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trigger {
+    /// As long as the descriptor is ready.
+    Level,
+    /// Once per change.
+    Edge,
+}
+
+impl Poll {
+    /// An empty set. `epoll_create1`.
+    ///
+    /// # Errors
+    /// `EMFILE`/`ENFILE` without descriptors.
+    pub fn new() -> Result<Self, Errno> {
+        Ok(Self {
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+        })
+    }
+
+    /// Watches `fd` for input and hang-up. `epoll_ctl`.
+    ///
+    /// # Errors
+    /// `EPERM` for a descriptor that cannot be waited on (a plain file), `EEXIST` twice.
+    pub fn add(&self, fd: impl AsFd, token: u64, trigger: Trigger) -> Result<(), Errno> {
+        let mut flags = epoll::EventFlags::IN.union(epoll::EventFlags::RDHUP);
+        if trigger == Trigger::Edge {
+            flags = flags.union(epoll::EventFlags::ET);
+        }
+        epoll::add(&self.epoll, fd, epoll::EventData::new_u64(token), flags)
+    }
+
+    /// Stops watching `fd`. `epoll_ctl`.
+    pub fn remove(&self, fd: impl AsFd) {
+        let _ = epoll::delete(&self.epoll, fd);
+    }
+
+    /// Sleeps until something is ready or the deadline passes, and appends what is ready.
+    /// One system call, blocks. Returns early after a signal handler.
+    pub fn wait(&self, deadline_ns: Option<u64>, events: &mut Vec<Event>) {
+        let timeout = deadline_ns.map(|deadline_ns| {
+            let left = deadline_ns.saturating_sub(crate::clock::now_ns());
+            rustix::event::Timespec {
+                tv_sec: (left / 1_000_000_000).cast_signed(),
+                tv_nsec: (left % 1_000_000_000).cast_signed(),
+            }
+        });
+        let mut buffer = [epoll::Event {
+            flags: epoll::EventFlags::empty(),
+            data: epoll::EventData::new_u64(0),
+        }; 64];
+        let ready = epoll::wait(&self.epoll, &mut buffer[..], timeout.as_ref()).unwrap_or(0);
+        events.extend(buffer[..ready].iter().map(|event| {
+            let flags = event.flags;
+            Event {
+                token: event.data.u64(),
+                readable: flags.contains(epoll::EventFlags::IN),
+                hung_up: flags.intersects(
+                    epoll::EventFlags::HUP
+                        .union(epoll::EventFlags::RDHUP)
+                        .union(epoll::EventFlags::ERR),
+                ),
+            }
+        }));
+    }
+}
+
+impl AsFd for Poll {
+    fn as_fd(&self) -> rustix::fd::BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
+
+/// A descriptor another thread of this process can make readable.
+#[derive(Debug)]
+pub struct Flag {
+    fd: OwnedFd,
+}
+
+impl Flag {
+    /// A flag that is down. `eventfd`.
+    ///
+    /// # Errors
+    /// `EMFILE`/`ENFILE` without descriptors.
+    pub fn new() -> Result<Self, Errno> {
+        let flags =
+            rustix::event::EventfdFlags::CLOEXEC.union(rustix::event::EventfdFlags::NONBLOCK);
+        Ok(Self {
+            fd: rustix::event::eventfd(0, flags)?,
+        })
+    }
+
+    /// Raises the flag. One system call, never blocks.
+    pub fn raise(&self) {
+        let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+    }
+
+    /// Lowers the flag. One system call, never blocks.
+    pub fn lower(&self) {
+        let _ = rustix::io::read(&self.fd, &mut [0; 8]);
+    }
+}
+
+impl AsFd for Flag {
+    fn as_fd(&self) -> rustix::fd::BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

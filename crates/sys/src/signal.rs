@@ -1,0 +1,118 @@
+//! Notification by signal: a descriptor whose readiness runs a user-level handler.
+
+use crate::last_errno;
+use core::sync::atomic::{AtomicPtr, Ordering};
+use rustix::fd::{AsFd, AsRawFd};
+use rustix::io::Errno;
+
+/// What runs when a notification arrives. It runs in a signal handler on any thread: it may only
+/// do what is async-signal-safe (atomics, `write`, futex wake).
+pub type Handler = fn();
+
+static HANDLER: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+
+extern "C" fn run(_: libc::c_int) {
+    // SAFETY: `__errno_location` always returns this thread's valid errno slot.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as above; the interrupted code must find its errno unchanged.
+    let saved = unsafe { *errno };
+    // Acquire: pairs with the Release in `install`, so the function is the one stored.
+    let handler = HANDLER.load(Ordering::Acquire);
+    if !handler.is_null() {
+        // SAFETY: only `install` stores here, and it stores a `Handler`.
+        let handler: Handler = unsafe { core::mem::transmute::<*mut (), Handler>(handler) };
+        handler();
+    }
+    // SAFETY: as the load above.
+    unsafe { *errno = saved };
+}
+
+/// The real-time signal handfast raises at itself.
+#[must_use]
+pub fn number() -> i32 {
+    libc::SIGRTMIN() + 7
+}
+
+/// Installs `handler` for [`number`]. `sigaction` with `SA_RESTART`.
+///
+/// # Errors
+/// `EBUSY` when the process already handles that signal in another way.
+pub fn install(handler: Handler) -> Result<(), Errno> {
+    // SAFETY: all-zero bytes are a valid sigaction (no handler, empty mask).
+    let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
+    // SAFETY: as above.
+    let mut old: libc::sigaction = unsafe { core::mem::zeroed() };
+    // SAFETY: reading the present action; both pointers are valid.
+    if unsafe { libc::sigaction(number(), core::ptr::null(), &raw mut old) } != 0 {
+        return Err(last_errno());
+    }
+    let ours = run as extern "C" fn(libc::c_int) as usize;
+    if old.sa_sigaction != libc::SIG_DFL && old.sa_sigaction != ours {
+        return Err(Errno::BUSY);
+    }
+    // Release: pairs with the Acquire in `run`.
+    HANDLER.store(handler as *mut (), Ordering::Release);
+    action.sa_sigaction = ours;
+    action.sa_flags = libc::SA_RESTART;
+    // SAFETY: `action` is initialised and `run` is async-signal-safe as far as its handler is.
+    if unsafe { libc::sigaction(number(), &raw const action, core::ptr::null_mut()) } != 0 {
+        return Err(last_errno());
+    }
+    Ok(())
+}
+
+/// Makes `socket` raise [`number`] at this process whenever something arrives on it, or stops it.
+/// The kernel raises the signal: the peer needs no right to signal us. `F_SETOWN`, `F_SETSIG`,
+/// `O_ASYNC`.
+///
+/// # Errors
+/// `EINVAL` for a descriptor that cannot raise signals.
+pub fn raise_on_arrival(socket: impl AsFd, on: bool) -> Result<(), Errno> {
+    let fd = socket.as_fd().as_raw_fd();
+    let command = |command: libc::c_int, argument: libc::c_int| {
+        // SAFETY: these commands take an integer and touch no memory of ours.
+        let result = unsafe { libc::fcntl(fd, command, argument) };
+        if result < 0 {
+            Err(last_errno())
+        } else {
+            Ok(result)
+        }
+    };
+    command(libc::F_SETOWN, std::process::id().cast_signed())?;
+    command(F_SETSIG, number())?;
+    let flags = command(libc::F_GETFL, 0)?;
+    let flags = if on {
+        flags | libc::O_ASYNC
+    } else {
+        flags & !libc::O_ASYNC
+    };
+    command(libc::F_SETFL, flags).map(|_| ())
+}
+
+const F_SETSIG: libc::c_int = 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::AtomicU32;
+
+    static SEEN: AtomicU32 = AtomicU32::new(0);
+
+    #[test]
+    fn arrival_on_an_owned_socket_runs_the_handler() {
+        install(|| {
+            SEEN.fetch_add(1, Ordering::SeqCst);
+        })
+        .unwrap();
+        let (a, b) = crate::socket::pair().unwrap();
+        raise_on_arrival(&b, true).unwrap();
+        crate::socket::send(&a, b"x", &[]).unwrap();
+        while SEEN.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        raise_on_arrival(&b, false).unwrap();
+        let seen = SEEN.load(Ordering::SeqCst);
+        crate::socket::send(&a, b"x", &[]).unwrap();
+        assert_eq!(SEEN.load(Ordering::SeqCst), seen);
+    }
+}
