@@ -46,7 +46,7 @@ pub const fn bell(receiver: u32) -> usize {
 }
 
 const _: () = {
-    assert!(BELL_BYTES % LINE == 0);
-    assert!(REGION_BYTES % PAGE == 0);
+    assert!(BELL_BYTES.is_multiple_of(LINE));
+    assert!(REGION_BYTES.is_multiple_of(PAGE));
     assert!(LINKS / 32 <= 32, "the summary is one 32-bit word");
 };

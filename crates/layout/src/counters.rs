@@ -65,4 +65,4 @@ pub const fn port_name(receiver: u32) -> usize {
     NAMES + receiver as usize * NAME_BYTES
 }
 
-const _: () = assert!(COLUMNS.len() <= ROW_WORDS && REGION_BYTES % PAGE == 0);
+const _: () = assert!(COLUMNS.len() <= ROW_WORDS && REGION_BYTES.is_multiple_of(PAGE));

@@ -264,7 +264,7 @@ const _: () = {
     assert!(slot::BYTES == SLOT_HEADER_BYTES && slot::ARENA + 4 == slot::BYTES);
     assert!(reply::BYTES == SLOT_HEADER_BYTES && reply::RESERVED + 4 == reply::BYTES);
     assert!(INLINE_BYTES == 40);
-    assert!(LANE_BYTES % PAGE == 0 && SIDE_BYTES % PAGE == 0);
+    assert!(LANE_BYTES.is_multiple_of(PAGE) && SIDE_BYTES.is_multiple_of(PAGE));
     assert!(lane::SPACE + 4 <= lane::CONTROL_BYTES);
     assert!(arena_offset() >= slot_offset(SLOTS - 1) + LINE);
     assert!(MESSAGE_BYTES_MAX < 1 << 17);

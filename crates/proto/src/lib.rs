@@ -1,1 +1,11 @@
-//! To be written.
+//! handfast's policies as state machines without I/O: no clock, no descriptor, no memory but
+//! their own. Time comes in as an argument, decisions come out as values, so one simulator drives
+//! thousands of steps in the time of one real sleep.
+//!
+//! * [`spin`]: how long a waiter spins before it sleeps (design D6; paper 001 section 7).
+//! * [`rota`]: which clients an overloaded server serves, and whom it wakes (paper 000,
+//!   section 5, future work).
+#![forbid(unsafe_code)]
+
+pub mod rota;
+pub mod spin;

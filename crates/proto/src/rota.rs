@@ -1,0 +1,350 @@
+//! The rota: which lanes an overloaded server polls, and whom it wakes.
+//!
+//! With more clients than processors, waking every client as its reply is ready costs the server
+//! a system call per request, puts the woken client on the server's own processor, and so makes
+//! more clients give up: throughput collapses (paper 000, Figure 11). The rota keeps at most
+//! `cap` lanes *active* (polled), defers the requests of a lane whose turn is over, and admits
+//! the deferred in arrival order as places fall free. A deferred client sleeps with its request
+//! unserved in its lane; only the server wakes it. So a client that ignores a deferral is simply
+//! not polled, and no client depends on another.
+//!
+//! ```text
+//!            rings awake                     turn over, others wait
+//!   Out ───────────────────────▶ Active ───────────────────────────▶ Queued
+//!    ▲ │      rings asleep         │ ▲           place falls free       │ ▲
+//!    │ └───────────────────────────┼─┼──────────────────────────────────┼─┘
+//!    └──────────── quiet ──────────┘ └──────────────────────────────────┘
+//! ```
+//!
+//! The rules are numbered as they are cited in the code that obeys them:
+//!
+//! 1. A request of an active lane is served at once, unless the lane's turn is over *and* either
+//!    somebody waits and the set is full, or the set is larger than `cap`. Then it is deferred.
+//! 2. While there is a place, the oldest waiter is admitted.
+//! 3. A lane that rings while its client is awake becomes active at once, even above `cap` (no
+//!    wake-up is needed; rule 1 shrinks the set). If its client sleeps, it waits its turn.
+//! 4. A client found asleep at its reply is not woken there: its lane gives up its place and
+//!    waits; rule 2 wakes it, at once if there is room.
+//! 5. A turn starts with the first request after admission, and short pauses do not renew it.
+//! 6. When nobody was admitted for `turn / cap + 1 ms`, one more than `cap` is admitted.
+//! 7. The server is *overloaded* while somebody waits, or while it wakes often without sleeping.
+//! 8. A server does not sleep while somebody waits.
+
+use std::collections::VecDeque;
+
+/// Index of a lane in the rota, given by the caller.
+pub type Key = usize;
+
+/// Length of a turn.
+pub const TURN_NS: u64 = 1_000_000;
+/// How often the request count of a turn is fitted to the measured rate.
+const RATE_WINDOW_NS: u64 = 20_000_000;
+/// Wake-ups within [`WAKE_WINDOW_NS`] that make a server overloaded (rule 7).
+const WAKES_OVERLOADED: usize = 8;
+const WAKE_WINDOW_NS: u64 = 5_000_000;
+/// Requests per turn before the first measurement.
+const QUOTA_START: u32 = 1_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Absent,
+    /// Not polled; armed, so the client rings.
+    Out,
+    /// Polled.
+    Active,
+    /// In the queue.
+    Queued,
+}
+
+#[derive(Clone, Debug)]
+struct Lane {
+    state: State,
+    /// Requests served since the turn began.
+    served: u32,
+    /// When the turn began to be timed; zero before its first request under load.
+    turn_ns: u64,
+    /// When the lane went out (rule 5).
+    out_ns: u64,
+    /// The queued lane waits for its reply's wake-up only: its request has been served.
+    replied: bool,
+    /// Admitted asleep: the next reply must wake the client.
+    wake_due: bool,
+}
+
+/// What to do with a request found in an active lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Take it.
+    Serve,
+    /// Leave it in the lane, tell the client, and stop polling the lane.
+    Defer,
+}
+
+/// What to do with a lane that rang.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rang {
+    /// Poll it.
+    Poll,
+    /// It waits its turn.
+    Queued,
+    /// It was active or queued already.
+    Nothing,
+}
+
+/// A waiter that has become active.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admitted {
+    /// Serve its request; the reply will have to wake it.
+    Request(Key),
+    /// Its reply is there already: wake it.
+    Reply(Key),
+}
+
+/// When to wake a client found asleep at its reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Wake {
+    /// Now: it was admitted asleep, or there is room.
+    Now,
+    /// Its lane was queued; admission wakes it.
+    Later,
+}
+
+/// See the module text.
+#[derive(Clone, Debug)]
+pub struct Rota {
+    cap: usize,
+    lanes: Vec<Lane>,
+    queue: VecDeque<Key>,
+    active: usize,
+    quota: u32,
+    /// Requests since `rate_ns`.
+    requests: u64,
+    rate_ns: u64,
+    /// When somebody was last admitted, or the queue last was empty.
+    moved_ns: u64,
+    /// Times of the last wake-ups since the server slept.
+    wakes_ns: VecDeque<u64>,
+}
+
+impl Rota {
+    /// A rota with `cap` places (at least one). Processors minus one is the measured choice: the
+    /// server needs one itself.
+    #[must_use]
+    pub fn new(cap: usize) -> Self {
+        Self {
+            cap: cap.max(1),
+            lanes: Vec::new(),
+            queue: VecDeque::new(),
+            active: 0,
+            quota: QUOTA_START,
+            requests: 0,
+            rate_ns: 0,
+            moved_ns: 0,
+            wakes_ns: VecDeque::with_capacity(WAKES_OVERLOADED),
+        }
+    }
+
+    /// Makes `key` known, out.
+    pub fn add(&mut self, key: Key) {
+        if self.lanes.len() <= key {
+            self.lanes.resize_with(key + 1, || Lane {
+                state: State::Absent,
+                served: 0,
+                turn_ns: 0,
+                out_ns: 0,
+                replied: false,
+                wake_due: false,
+            });
+        }
+        self.lanes[key] = Lane {
+            state: State::Out,
+            served: 0,
+            turn_ns: 0,
+            out_ns: 0,
+            replied: false,
+            wake_due: false,
+        };
+    }
+
+    /// Forgets `key`, wherever it is.
+    pub fn remove(&mut self, key: Key) {
+        match self.lanes[key].state {
+            State::Active => self.active -= 1,
+            State::Queued => self.queue.retain(|queued| *queued != key),
+            State::Out | State::Absent => {}
+        }
+        self.lanes[key].state = State::Absent;
+    }
+
+    /// Whether lane `key` is polled.
+    #[must_use]
+    pub fn is_active(&self, key: Key) -> bool {
+        self.lanes[key].state == State::Active
+    }
+
+    /// How many lanes wait.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// A lane that was out rang (rule 3).
+    pub fn rang(&mut self, key: Key, now_ns: u64, client_asleep: bool) -> Rang {
+        if self.lanes[key].state != State::Out {
+            return Rang::Nothing;
+        }
+        // Rule 5: only a pause of a whole turn begins a new one.
+        if now_ns.saturating_sub(self.lanes[key].out_ns) >= TURN_NS {
+            self.lanes[key].served = 0;
+            self.lanes[key].turn_ns = 0;
+        }
+        if client_asleep && !self.has_room() {
+            self.enqueue(key, now_ns, false);
+            return Rang::Queued;
+        }
+        self.lanes[key].state = State::Active;
+        self.lanes[key].wake_due = client_asleep;
+        self.active += 1;
+        Rang::Poll
+    }
+
+    /// A request was found in active lane `key` (rules 1 and 5). The clock is read only under
+    /// load: without waiters and with room this is a comparison and an addition.
+    #[inline]
+    pub fn request(&mut self, key: Key, now_ns: impl FnOnce() -> u64) -> Verdict {
+        self.requests += 1;
+        if self.queue.is_empty() && self.active <= self.cap {
+            let lane = &mut self.lanes[key];
+            lane.served = lane.served.saturating_add(1);
+            return Verdict::Serve;
+        }
+        self.request_under_load(key, now_ns())
+    }
+
+    #[cold]
+    fn request_under_load(&mut self, key: Key, now_ns: u64) -> Verdict {
+        self.fit_quota(now_ns);
+        let crowded = (!self.queue.is_empty() && self.active >= self.cap) || self.active > self.cap;
+        let quota = self.quota;
+        let lane = &mut self.lanes[key];
+        if lane.turn_ns == 0 {
+            lane.turn_ns = now_ns;
+        }
+        let over = lane.served >= quota || now_ns.saturating_sub(lane.turn_ns) > 2 * TURN_NS;
+        if over && crowded {
+            self.requests -= 1;
+            self.active -= 1;
+            self.enqueue(key, now_ns, false);
+            return Verdict::Defer;
+        }
+        lane.served = lane.served.saturating_add(1);
+        Verdict::Serve
+    }
+
+    /// The next waiter to become active, if there is a place (rules 2 and 6).
+    pub fn admit(&mut self, now_ns: u64) -> Option<Admitted> {
+        let stuck_ns = TURN_NS / self.cap as u64 + 1_000_000;
+        let stuck = now_ns.saturating_sub(self.moved_ns) > stuck_ns;
+        if self.active >= self.cap && !stuck {
+            return None;
+        }
+        let key = self.queue.pop_front()?;
+        self.moved_ns = now_ns;
+        self.active += 1;
+        let lane = &mut self.lanes[key];
+        lane.state = State::Active;
+        lane.served = 0;
+        lane.turn_ns = 0;
+        if core::mem::take(&mut lane.replied) {
+            lane.wake_due = false;
+            return Some(Admitted::Reply(key));
+        }
+        lane.wake_due = true;
+        Some(Admitted::Request(key))
+    }
+
+    /// The client of lane `key` slept when its reply was published (rule 4).
+    pub fn asleep_at_reply(&mut self, key: Key, now_ns: u64) -> Wake {
+        let lane = &mut self.lanes[key];
+        if core::mem::take(&mut lane.wake_due) || lane.state != State::Active {
+            return Wake::Now;
+        }
+        if self.queue.is_empty() && self.active <= self.cap {
+            return Wake::Now;
+        }
+        self.active -= 1;
+        self.enqueue(key, now_ns, true);
+        Wake::Later
+    }
+
+    /// A reply went to the client of lane `key` and found it awake.
+    #[inline]
+    pub fn awake_at_reply(&mut self, key: Key) {
+        self.lanes[key].wake_due = false;
+    }
+
+    /// Active lane `key` has been armed after a quiet time.
+    pub fn quiet(&mut self, key: Key, now_ns: u64) {
+        if self.lanes[key].state == State::Active {
+            self.active -= 1;
+            self.lanes[key].state = State::Out;
+            self.lanes[key].out_ns = now_ns;
+        }
+    }
+
+    /// The server woke somebody (rule 7).
+    pub fn woke(&mut self, now_ns: u64) {
+        if self.wakes_ns.len() == WAKES_OVERLOADED {
+            self.wakes_ns.pop_front();
+        }
+        self.wakes_ns.push_back(now_ns);
+    }
+
+    /// The server slept: it is not overloaded.
+    pub fn slept(&mut self) {
+        self.wakes_ns.clear();
+    }
+
+    /// Rule 7.
+    #[must_use]
+    pub fn is_overloaded(&self, now_ns: u64) -> bool {
+        !self.queue.is_empty()
+            || (self.wakes_ns.len() == WAKES_OVERLOADED
+                && now_ns.saturating_sub(self.wakes_ns[0]) < WAKE_WINDOW_NS)
+    }
+
+    fn has_room(&self) -> bool {
+        self.queue.is_empty() && self.active < self.cap
+    }
+
+    fn enqueue(&mut self, key: Key, now_ns: u64, replied: bool) {
+        if self.queue.is_empty() {
+            self.moved_ns = now_ns;
+        }
+        let lane = &mut self.lanes[key];
+        lane.state = State::Queued;
+        lane.replied = replied;
+        lane.wake_due = false;
+        self.queue.push_back(key);
+    }
+
+    fn fit_quota(&mut self, now_ns: u64) {
+        let elapsed = now_ns.saturating_sub(self.rate_ns);
+        if elapsed < RATE_WINDOW_NS {
+            return;
+        }
+        // A window that began long ago says nothing about the present rate.
+        if elapsed < 2 * RATE_WINDOW_NS {
+            let per_turn = u128::from(self.requests) * u128::from(TURN_NS)
+                / u128::from(elapsed)
+                / self.cap as u128;
+            self.quota = u32::try_from(per_turn).unwrap_or(u32::MAX).max(1);
+        }
+        self.requests = 0;
+        self.rate_ns = now_ns;
+    }
+}
+
+#[cfg(test)]
+mod tests;
