@@ -65,8 +65,7 @@ pub mod reply {
 pub mod lane {
     use crate::LINE;
 
-    /// Receiver the lane addresses, plus one; zero while the lane is unused. Caller writes.
-    pub const RECEIVER: usize = 0;
+
     /// One while the caller posts without a fence (streaming); caller writes.
     pub const STREAMING: usize = 4;
     /// One while the callee does not poll the lane, so a post must ring. Callee writes.
@@ -132,11 +131,15 @@ impl Side {
         }
     }
 
-    /// Bitmap of lanes that rang since the callee last took it. Both write (set by the caller,
-    /// taken by the callee).
+    /// Bitmap of lanes that rang for `receiver` since the callee last took it. Both write (set by
+    /// the caller, taken by the callee).
+    ///
+    /// # Panics
+    /// If `receiver` is not below [`RECEIVERS`](crate::bell::RECEIVERS).
     #[must_use]
-    pub const fn ready(self) -> usize {
-        self.base()
+    pub const fn ready(self, receiver: u32) -> usize {
+        assert!(receiver < crate::bell::RECEIVERS);
+        self.base() + receiver as usize * 4
     }
 
     /// First byte of lane `lane`.
@@ -310,7 +313,7 @@ mod tests {
             let other = side.other().base();
             let end = side.base() + SIDE_BYTES;
             assert!(end <= other || side.base() >= other + SIDE_BYTES);
-            assert!(side.ready() + 4 <= side.lane(0));
+            assert!(side.ready(crate::bell::RECEIVERS - 1) + 4 <= side.lane(0));
             assert_eq!(side.lane(1) - side.lane(0), LANE_BYTES);
             assert!(side.lane(LANES - 1) + LANE_BYTES <= side.reply(0));
             assert!(side.reply(REPLIES - 1) + LINE <= side.reply_buffer(0));

@@ -1,1 +1,51 @@
-//! To be written.
+//! Bounded queues over shared memory that never block: the lane, and the plain queues.
+//!
+//! All are generic over [`handfast_region::Memory`], so the code that loom checks is the code
+//! that runs between processes. Reading order: [`lane`].
+#![forbid(unsafe_code)]
+
+pub mod arena;
+pub mod lane;
+
+/// A peer wrote something no honest peer writes. The link it came through is finished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The rule that was broken.
+    pub rule: Rule,
+    /// Offset in the shared region of the word that broke it.
+    pub offset: usize,
+}
+
+/// Rules for what a peer may write, named in errors and in `spec/layout.md`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// A consumer's position is at most the capacity behind the producer's and never goes back.
+    HeadDistance,
+    /// A message's length is within the limit of the place it names.
+    MessageLength,
+    /// An arena reference lies inside the lane's arena.
+    ArenaBounds,
+    /// A call names a reply slot of the link.
+    ReplySlot,
+    /// A lane addresses one receiver for ever.
+    LaneReceiver,
+    /// A reply slot carries a reply.
+    ReplyKind,
+}
+
+impl Rule {
+    /// The rule in words.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::HeadDistance => {
+                "a lane's head is at most its capacity behind the tail and never goes back"
+            }
+            Self::MessageLength => "a message's length is within the limit of the place it names",
+            Self::ArenaBounds => "an arena reference lies inside the lane's arena",
+            Self::ReplySlot => "a call names a reply slot of the link",
+            Self::LaneReceiver => "a lane addresses one receiver for ever",
+            Self::ReplyKind => "a reply slot carries a reply",
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! The lane: a single-producer, single-consumer ring whose slots carry their own sequence.
+//!
+//! A message is one cache line, published by its own sequence word, so it costs one line transfer
+//! where a ring with a tail index costs two (design D4). The consumer publishes its head lazily,
+//! the producer keeps a private copy of it and looks at the shared one only when that copy says
+//! full.
+//!
+//! Each half keeps its own position privately and never reads back what it wrote. What the other
+//! half writes is loaded once, checked, then used:
+//!
+//! * the producer checks the head it loads by the distance rule ([`Rule::HeadDistance`]);
+//! * the consumer compares the sequence with the one value it expects, copies the header words,
+//!   checks length and place, and only then copies the bytes.
+//!
+//! Edges (`spec/memory-model.md`): E1 publish, E2 consume.
+
+use crate::arena::Arena;
+use crate::{Fault, Rule};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use handfast_layout::link::{self, ARENA_BYTES, INLINE_BYTES, Kind, Meta, lane, slot};
+use handfast_region::Memory;
+
+/// Where a lane lies and how many slots it has. Private to each half; never read from the peer.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    base: usize,
+    slots: u32,
+}
+
+impl Place {
+    /// Lane `index` of `side` in a link region.
+    #[must_use]
+    pub const fn of(side: link::Side, index: u32) -> Self {
+        Self { base: side.lane(index), slots: link::SLOTS }
+    }
+
+    /// A lane at offset `base` with fewer slots (a power of two), so that models reach
+    /// wrap-around.
+    ///
+    /// # Panics
+    /// If `slots` is no power of two or more than a lane has room for.
+    #[must_use]
+    pub const fn small(base: usize, slots: u32) -> Self {
+        assert!(slots.is_power_of_two() && slots <= link::SLOTS);
+        Self { base, slots }
+    }
+
+    #[inline]
+    const fn slot(self, position: u32) -> usize {
+        self.base + link::slot_offset(position & (self.slots - 1))
+    }
+
+    const fn arena(self) -> usize {
+        self.base + link::arena_offset()
+    }
+
+    /// Offset of the armed word.
+    #[must_use]
+    pub const fn armed(self) -> usize {
+        self.base + lane::ARMED
+    }
+
+    /// Offset of the head word.
+    #[must_use]
+    pub const fn head(self) -> usize {
+        self.base + lane::HEAD
+    }
+
+    /// Offset of the wait word of a producer that waits for space.
+    #[must_use]
+    pub const fn space(self) -> usize {
+        self.base + lane::SPACE
+    }
+
+    /// Offset of the streaming word.
+    #[must_use]
+    pub const fn streaming(self) -> usize {
+        self.base + lane::STREAMING
+    }
+}
+
+/// What a message says besides its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// One-way message or call.
+    pub kind: Kind,
+    /// Port index in the consumer's table.
+    pub port: u32,
+    /// Reply slot of a call.
+    pub reply: u32,
+    /// Generation of that reply slot.
+    pub generation: u32,
+    /// CPU the producer ran on; a hint.
+    pub cpu: u32,
+}
+
+/// Why a message was not posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// No slot, or no arena block of the needed length, is free.
+    Full,
+    /// The consumer broke a rule.
+    Fault(Fault),
+}
+
+/// The producing half of a lane.
+#[derive(Debug)]
+pub struct Producer {
+    place: Place,
+    tail: u32,
+    /// Private copy of the consumer's head; at most the truth.
+    head: u32,
+    arena: Arena,
+}
+
+impl Producer {
+    /// The producer of an unused lane (all words zero).
+    #[must_use]
+    pub fn new(place: Place) -> Self {
+        Self::starting_at(place, 0)
+    }
+
+    /// A producer whose first message has the given position; the consumer must agree.
+    #[must_use]
+    pub fn starting_at(place: Place, position: u32) -> Self {
+        Self { place, tail: position, head: position, arena: Arena::default() }
+    }
+
+    /// Where the lane lies.
+    #[must_use]
+    pub const fn place(&self) -> Place {
+        self.place
+    }
+
+    /// Position of the next message.
+    #[must_use]
+    pub const fn position(&self) -> u32 {
+        self.tail
+    }
+
+    /// Writes and publishes one message. One copy, no system call, no fence: whether the consumer
+    /// must be woken is looked at by the caller, after its own fence.
+    ///
+    /// # Errors
+    /// [`Refused::Full`] when there is no room (nothing was written), [`Refused::Fault`] when the
+    /// head the consumer published is impossible.
+    ///
+    /// # Panics
+    /// If `bytes` is longer than a message can be.
+    #[inline]
+    pub fn post(
+        &mut self,
+        memory: &impl Memory,
+        header: Header,
+        bytes: &[u8],
+    ) -> Result<(), Refused> {
+        assert!(bytes.len() <= handfast_layout::MESSAGE_BYTES_MAX);
+        if self.tail.wrapping_sub(self.head) >= self.place.slots {
+            self.look_at_head(memory).map_err(Refused::Fault)?;
+            if self.tail.wrapping_sub(self.head) >= self.place.slots {
+                return Err(Refused::Full);
+            }
+        }
+        let at = self.place.slot(self.tail);
+        let outside = bytes.len() > INLINE_BYTES;
+        if outside {
+            let offset = self.take_block(memory, bytes.len())?;
+            memory.copy_in(self.place.arena() + offset as usize, bytes);
+            // Relaxed, here and for the words below: published by the sequence word (E1).
+            memory.store(at + slot::ARENA, offset, Relaxed);
+        } else {
+            memory.copy_in(at + slot::BYTES, bytes);
+        }
+        let len_bytes = bytes.len() as u32;
+        let meta = Meta { len_bytes, outside, kind: header.kind, cpu: header.cpu };
+        memory.store(at + slot::META, meta.pack(), Relaxed);
+        memory.store(at + slot::PORT, header.port, Relaxed);
+        memory.store(at + slot::REPLY, header.reply, Relaxed);
+        memory.store(at + slot::GENERATION, header.generation, Relaxed);
+        self.tail = self.tail.wrapping_add(1);
+        // E1 publish, store half. Release: the words and bytes above are visible to the consumer
+        // that observes this sequence. Load half: `Consumer::is_ready`.
+        memory.store(at + slot::SEQUENCE, self.tail, Release);
+        Ok(())
+    }
+
+    /// Learns, from a reply to the message at `position`, that the consumer has taken it and all
+    /// before it. Costs no look at shared memory.
+    #[inline]
+    pub fn taken_through(&mut self, position: u32) {
+        let head = position.wrapping_add(1);
+        let ahead = head.wrapping_sub(self.head);
+        if ahead <= self.tail.wrapping_sub(self.head) && ahead > 0 {
+            self.head = head;
+            self.arena.release_before(head);
+        }
+    }
+
+    /// Whether a message of `len_bytes` bytes would be accepted now, with a fresh look at the
+    /// consumer's head.
+    ///
+    /// # Errors
+    /// The fault, when the head the consumer published is impossible.
+    pub fn has_room(&mut self, memory: &impl Memory, len_bytes: usize) -> Result<bool, Fault> {
+        self.look_at_head(memory)?;
+        if self.tail.wrapping_sub(self.head) >= self.place.slots {
+            return Ok(false);
+        }
+        Ok(len_bytes <= INLINE_BYTES || self.arena.has(len_bytes))
+    }
+
+    fn take_block(&mut self, memory: &impl Memory, len_bytes: usize) -> Result<u32, Refused> {
+        if let Some(block) = self.arena.take(len_bytes, self.tail) {
+            return Ok(block.offset);
+        }
+        self.look_at_head(memory).map_err(Refused::Fault)?;
+        self.arena.take(len_bytes, self.tail).map(|block| block.offset).ok_or(Refused::Full)
+    }
+
+    fn look_at_head(&mut self, memory: &impl Memory) -> Result<(), Fault> {
+        // E2 consume, load half. Acquire: the consumer has finished copying everything before
+        // this head, so the slots and blocks may be written again. Store half:
+        // `Consumer::publish_head`.
+        let head = memory.load(self.place.head(), Acquire);
+        let ahead = head.wrapping_sub(self.head);
+        if ahead > self.tail.wrapping_sub(self.head) {
+            // Replies may have told us of a later head than the consumer has published: that is
+            // the only honest way to be behind, and never by more than the ring.
+            if self.head.wrapping_sub(head) <= self.place.slots {
+                return Ok(());
+            }
+            return Err(Fault { rule: Rule::HeadDistance, offset: self.place.head() });
+        }
+        self.head = head;
+        self.arena.release_before(head);
+        Ok(())
+    }
+}
+
+/// The consuming half of a lane.
+#[derive(Debug)]
+pub struct Consumer {
+    place: Place,
+    head: u32,
+    published: u32,
+}
+
+/// The consumer publishes its head at least once per this many messages.
+const PUBLISH_EVERY: u32 = 16;
+
+/// A message's bytes where they are not in a vector: short ones, copied with the header.
+pub type Inline = [u8; INLINE_BYTES];
+
+/// Receives the bytes of a message.
+pub trait Sink {
+    /// The inline buffer to fill when the message fits it; `len_bytes` of it count.
+    fn inline(&mut self, len_bytes: usize) -> &mut Inline;
+    /// The vector to fill otherwise.
+    fn vector(&mut self) -> &mut Vec<u8>;
+}
+
+impl Consumer {
+    /// The consumer of an unused lane (all words zero).
+    #[must_use]
+    pub const fn new(place: Place) -> Self {
+        Self::starting_at(place, 0)
+    }
+
+    /// A consumer that expects the given position first.
+    #[must_use]
+    pub const fn starting_at(place: Place, position: u32) -> Self {
+        Self { place, head: position, published: position }
+    }
+
+    /// Where the lane lies.
+    #[must_use]
+    pub const fn place(&self) -> Place {
+        self.place
+    }
+
+    /// Whether a message waits. One load of a line that is cached until the producer writes it.
+    #[inline]
+    #[must_use]
+    pub fn is_ready(&self, memory: &impl Memory) -> bool {
+        // E1 publish, load half. Acquire: after this the words and bytes of the slot may be
+        // copied. Store half: `Producer::post`.
+        memory.load(self.place.slot(self.head) + slot::SEQUENCE, Acquire)
+            == self.head.wrapping_add(1)
+    }
+
+    /// The header of the waiting message, without taking it. Call only after
+    /// [`Self::is_ready`] said so.
+    ///
+    /// # Errors
+    /// The rule the producer broke.
+    pub fn peek(&self, memory: &impl Memory) -> Result<(Header, Meta), Fault> {
+        let at = self.place.slot(self.head);
+        // Relaxed, here and below: ordered by the Acquire in `is_ready` (E1).
+        let Some(meta) = Meta::unpack(memory.load(at + slot::META, Relaxed)) else {
+            return Err(Fault { rule: Rule::MessageLength, offset: at + slot::META });
+        };
+        let header = Header {
+            kind: meta.kind,
+            port: memory.load(at + slot::PORT, Relaxed),
+            reply: memory.load(at + slot::REPLY, Relaxed),
+            generation: memory.load(at + slot::GENERATION, Relaxed),
+            cpu: meta.cpu,
+        };
+        Ok((header, meta))
+    }
+
+    /// Copies the waiting message out and takes it. Call only after [`Self::is_ready`] said so.
+    ///
+    /// # Errors
+    /// The rule the producer broke; the message is then not taken.
+    #[inline]
+    pub fn take(
+        &mut self,
+        memory: &impl Memory,
+        sink: &mut impl Sink,
+    ) -> Result<(Header, usize), Fault> {
+        let at = self.place.slot(self.head);
+        let (header, meta) = self.peek(memory)?;
+        let len_bytes = meta.len_bytes as usize;
+        if meta.outside {
+            let offset = memory.load(at + slot::ARENA, Relaxed) as usize;
+            if offset > ARENA_BYTES || len_bytes > ARENA_BYTES - offset {
+                return Err(Fault { rule: Rule::ArenaBounds, offset: at + slot::ARENA });
+            }
+            memory.copy_out_vec(self.place.arena() + offset, len_bytes, sink.vector());
+        } else {
+            let inline = sink.inline(len_bytes);
+            memory.copy_out(at + slot::BYTES, inline);
+        }
+        // Commit point: from here on nothing fails.
+        self.head = self.head.wrapping_add(1);
+        if meta.outside || self.head.wrapping_sub(self.published) >= PUBLISH_EVERY {
+            self.publish_head(memory);
+        }
+        Ok((header, len_bytes))
+    }
+
+    /// Tells the producer what has been taken. Called by itself every few messages and by the
+    /// user of the lane when it turns quiet. Returns whether anything was new.
+    pub fn publish_head(&mut self, memory: &impl Memory) -> bool {
+        if self.published == self.head {
+            return false;
+        }
+        self.published = self.head;
+        // E2 consume, store half. Release: our copies out of the slots before this head are done
+        // before the producer may overwrite them. Load half: `Producer::look_at_head`.
+        memory.store(self.place.head(), self.head, Release);
+        true
+    }
+}
+
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,170 @@
+use super::*;
+use handfast_layout::link::{SLOTS, Side};
+use handfast_region::Region;
+
+#[derive(Default)]
+struct Buffer {
+    inline: Vec<u8>,
+    array: Option<Inline>,
+    vector: Vec<u8>,
+    outside: bool,
+}
+
+impl Buffer {
+    fn bytes(&self, len: usize) -> &[u8] {
+        if self.outside { &self.vector[..len] } else { &self.array.as_ref().unwrap()[..len] }
+    }
+}
+
+impl Sink for Buffer {
+    fn inline(&mut self, _: usize) -> &mut Inline {
+        self.outside = false;
+        self.inline.clear();
+        self.array.insert([0; INLINE_BYTES])
+    }
+    fn vector(&mut self) -> &mut Vec<u8> {
+        self.outside = true;
+        &mut self.vector
+    }
+}
+
+const HEADER: Header = Header { kind: Kind::Call, port: 3, reply: 9, generation: 4, cpu: 2 };
+
+fn lane(start: u32) -> (Region, Producer, Consumer) {
+    let place = Place::of(Side::Connector, 0);
+    let region = Region::heap(Side::Connector.lane(1));
+    (region, Producer::starting_at(place, start), Consumer::starting_at(place, start))
+}
+
+fn message(len: usize, salt: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 31 + salt) as u8).collect()
+}
+
+#[test]
+fn messages_of_every_length_arrive_whole() {
+    let (region, mut producer, mut consumer) = lane(0);
+    let mut buffer = Buffer::default();
+    let lengths = (0..=200).chain((201..=65_536).step_by(997)).chain([65_535, 65_536]);
+    for len in lengths.step_by(if cfg!(miri) { 29 } else { 1 }) {
+        producer.post(&region, HEADER, &message(len, len)).unwrap();
+        assert!(consumer.is_ready(&region));
+        let (header, got) = consumer.take(&region, &mut buffer).unwrap();
+        assert_eq!((header, got), (HEADER, len));
+        assert_eq!(buffer.bytes(len), message(len, len));
+        assert!(!consumer.is_ready(&region));
+    }
+}
+
+#[test]
+fn order_and_content_survive_wrap_around_of_positions() {
+    // A few laps around 2^32, with random batches; the sequence word passes through zero.
+    for seed in 1..=8u32 {
+        let start = 0u32.wrapping_sub(3 * SLOTS).wrapping_add(seed * 7);
+        let (region, mut producer, mut consumer) = lane(start);
+        // The slots before the start hold what a running lane would have left there.
+        for back in 1..=SLOTS {
+            let position = start.wrapping_sub(back);
+            let at = producer.place().slot(position) + slot::SEQUENCE;
+            region.store(at, position.wrapping_add(1), Relaxed);
+        }
+        region.store(producer.place().head(), start, Relaxed);
+        let mut buffer = Buffer::default();
+        let (mut sent, mut received, mut random) = (0usize, 0usize, seed);
+        while received < 10 * SLOTS as usize {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            for _ in 0..random >> 25 {
+                let len = sent * 13 % 1500;
+                match producer.post(&region, HEADER, &message(len, sent)) {
+                    Ok(()) => sent += 1,
+                    Err(refused) => {
+                        assert_eq!(refused, Refused::Full);
+                        break;
+                    }
+                }
+            }
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            for _ in 0..random >> 25 {
+                if !consumer.is_ready(&region) {
+                    break;
+                }
+                let (_, len) = consumer.take(&region, &mut buffer).unwrap();
+                assert_eq!(len, received * 13 % 1500, "seed {seed}");
+                assert_eq!(buffer.bytes(len), message(len, received), "seed {seed}");
+                received += 1;
+            }
+            consumer.publish_head(&region);
+        }
+    }
+}
+
+#[test]
+fn a_full_lane_refuses_and_loses_nothing() {
+    let (region, mut producer, mut consumer) = lane(0);
+    let mut buffer = Buffer::default();
+    for number in 0..SLOTS {
+        producer.post(&region, HEADER, &number.to_le_bytes()).unwrap();
+    }
+    assert_eq!(producer.post(&region, HEADER, b"x"), Err(Refused::Full));
+    assert_eq!(producer.has_room(&region, 1), Ok(false));
+    for number in 0..SLOTS {
+        let (_, len) = consumer.take(&region, &mut buffer).unwrap();
+        assert_eq!(buffer.bytes(len), number.to_le_bytes());
+    }
+    consumer.publish_head(&region);
+    assert_eq!(producer.has_room(&region, 1), Ok(true));
+    producer.post(&region, HEADER, b"x").unwrap();
+}
+
+#[test]
+fn a_reply_frees_slots_and_blocks_without_a_published_head() {
+    let (region, mut producer, mut consumer) = lane(0);
+    let mut buffer = Buffer::default();
+    for round in 0..1000 {
+        let position = producer.position();
+        producer.post(&region, HEADER, &message(100, round)).unwrap();
+        consumer.take(&region, &mut buffer).unwrap();
+        producer.taken_through(position);
+    }
+    // A reply that claims what was never posted changes nothing.
+    let position = producer.position();
+    producer.taken_through(position.wrapping_add(5));
+    assert_eq!(producer.head, position);
+}
+
+#[test]
+fn an_impossible_head_is_a_fault_whatever_its_value() {
+    for head in [5, SLOTS + 1, 1 << 31, u32::MAX - SLOTS, 70] {
+        let (region, mut producer, _) = lane(0);
+        region.store(producer.place().head(), head, Relaxed);
+        let mut result = Ok(());
+        for _ in 0..=SLOTS {
+            result = producer.post(&region, HEADER, b"x");
+        }
+        if head > SLOTS {
+            let fault = Fault { rule: Rule::HeadDistance, offset: producer.place().head() };
+            assert_eq!(result, Err(Refused::Fault(fault)), "head {head}");
+        }
+    }
+}
+
+#[test]
+fn lengths_and_places_out_of_bounds_are_faults() {
+    let (region, mut producer, mut consumer) = lane(0);
+    let mut buffer = Buffer::default();
+    producer.post(&region, HEADER, &message(100, 0)).unwrap();
+    let at = producer.place().slot(0);
+    let good = region.load(at + slot::META, Relaxed);
+    for (meta, arena, rule) in [
+        (good | 0x1_ffff, 0, Rule::MessageLength),
+        (good & !(1 << 17), 0, Rule::MessageLength),
+        (good, ARENA_BYTES as u32 - 99, Rule::ArenaBounds),
+        (good, u32::MAX, Rule::ArenaBounds),
+    ] {
+        region.store(at + slot::META, meta, Relaxed);
+        region.store(at + slot::ARENA, arena, Relaxed);
+        assert_eq!(consumer.take(&region, &mut buffer).unwrap_err().rule, rule);
+    }
+    region.store(at + slot::META, good, Relaxed);
+    region.store(at + slot::ARENA, ARENA_BYTES as u32 - 100, Relaxed);
+    assert!(consumer.take(&region, &mut buffer).is_ok());
+}
