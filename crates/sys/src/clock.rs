@@ -43,6 +43,11 @@ pub fn calibrate() {
     SCALE.get_or_init(|| Scale { factor: factor() });
 }
 
+/// Blocks for the shortest time the kernel's timers give. One `nanosleep`.
+pub fn nap() {
+    std::thread::sleep(Duration::from_nanos(1));
+}
+
 struct Scale {
     /// Nanoseconds per tick as 32.32 fixed point, where the counter can be trusted.
     factor: Option<u64>,

@@ -1,1 +1,19 @@
-//! To be written.
+//! Sleeping and waking: one protocol, many strategies.
+//!
+//! * [`word`]: the wait word. How a sleeper announces itself and a waker finds out, with the four
+//!   interleavings of paper 000 excluded.
+//! * [`strategy`]: what a waiter does between its first look and its sleep, by name.
+//! * [`waiter`]: runs a strategy at a place.
+//! * [`calibration`]: what blocking costs on this machine.
+//! * [`handoff`]: suggestions to the scheduler.
+#![forbid(unsafe_code)]
+
+pub mod calibration;
+pub mod handoff;
+pub mod strategy;
+pub mod waiter;
+pub mod word;
+
+pub use handoff::{Target, handoff};
+pub use strategy::Strategy;
+pub use waiter::{Ended, Place, Waiter};

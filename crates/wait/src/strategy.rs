@@ -1,0 +1,132 @@
+//! Waiting strategies by name: the seven of paper 001, the four of paper 000, and the default.
+
+use core::time::Duration;
+
+/// What a waiter does until what it waits for is there. Chosen by the receiving side, per
+/// endpoint, at run time; changing it never needs the peer.
+///
+/// `limit` of `None` stands for the blocking cost measured on this machine, which makes
+/// [`SpinBlock`](Self::SpinBlock) 2-competitive (paper 001, section 3.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Strategy {
+    /// The default: spins for the best of {0, T/2, T, 2T} on the recent waits, T being the
+    /// blocking cost of this machine; not at all when the peer was last seen on the own processor
+    /// or there is only one. Then sleeps.
+    #[default]
+    Adaptive,
+    /// *spin*: looks in a loop, never makes a system call. Burns a processor.
+    Spin,
+    /// *sched*: looks, yields the processor, looks again. With one busy neighbour on the same
+    /// processor a yield can take milliseconds.
+    Sched,
+    /// *block*: sleeps at once.
+    Block,
+    /// *notify*: sleeps; a signal raised through the link's socket runs a handler that wakes it.
+    Notify,
+    /// *spin-sched*: spins up to `limit`, then *sched*.
+    SpinSched {
+        /// How long to spin.
+        limit: Option<Duration>,
+    },
+    /// *spin-block*: spins up to `limit`, then *block*.
+    SpinBlock {
+        /// How long to spin.
+        limit: Option<Duration>,
+    },
+    /// *spin-notify*: spins up to `limit`, then *notify*.
+    SpinNotify {
+        /// How long to spin.
+        limit: Option<Duration>,
+    },
+    /// Both Sides Spin (paper 000, Figure 1): `busy_wait` is a pause on a multiprocessor and a
+    /// yield on one processor.
+    Bss,
+    /// Both Sides Wait (Figure 5): sleeps after one failed look.
+    Bsw,
+    /// Both Sides Wait and Yield (Figure 7): one hand-off suggestion, one more look, then sleeps.
+    Bswy,
+    /// Both Sides Limited Spin (Figure 9): `max_spin` looks, a hand-off, then sleeps.
+    Bsls {
+        /// `MAX_SPIN` of the paper: looks before sleeping.
+        max_spin: u32,
+    },
+}
+
+/// A strategy name that does not exist.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownStrategy(pub String);
+
+impl core::fmt::Display for UnknownStrategy {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(
+            f,
+            "no strategy is called {:?}; there are adaptive, spin, sched, block, notify, \
+             spin-sched[:US], spin-block[:US], spin-notify[:US], bss, bsw, bswy, bsls[:MAX_SPIN]",
+            self.0
+        )
+    }
+}
+
+impl std::error::Error for UnknownStrategy {}
+
+impl core::str::FromStr for Strategy {
+    type Err = UnknownStrategy;
+
+    /// `NAME` or `NAME:NUMBER`; the number is microseconds of spinning, or looks for `bsls`.
+    fn from_str(text: &str) -> Result<Self, UnknownStrategy> {
+        let unknown = || UnknownStrategy(text.to_owned());
+        let (name, number) = match text.split_once(':') {
+            Some((name, number)) => (name, Some(number.parse::<u32>().map_err(|_| unknown())?)),
+            None => (text, None),
+        };
+        let limit = number.map(|us| Duration::from_micros(us.into()));
+        let strategy = match name {
+            "spin-sched" => Self::SpinSched { limit },
+            "spin-block" => Self::SpinBlock { limit },
+            "spin-notify" => Self::SpinNotify { limit },
+            "bsls" => Self::Bsls {
+                max_spin: number.unwrap_or(BSLS_MAX_SPIN),
+            },
+            _ if number.is_some() => return Err(unknown()),
+            "adaptive" => Self::Adaptive,
+            "spin" => Self::Spin,
+            "sched" => Self::Sched,
+            "block" => Self::Block,
+            "notify" => Self::Notify,
+            "bss" => Self::Bss,
+            "bsw" => Self::Bsw,
+            "bswy" => Self::Bswy,
+            _ => return Err(unknown()),
+        };
+        Ok(strategy)
+    }
+}
+
+/// `MAX_SPIN` where the paper blocks 3 % of the time with one client (section 4.2).
+const BSLS_MAX_SPIN: u32 = 20;
+
+impl Strategy {
+    /// Whether the sleep of this strategy is ended by a signal handler.
+    #[must_use]
+    pub const fn notifies(self) -> bool {
+        matches!(self, Self::Notify | Self::SpinNotify { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_parse_and_unknown_ones_list_the_known() {
+        assert_eq!("adaptive".parse(), Ok(Strategy::Adaptive));
+        let limit = Some(Duration::from_micros(5));
+        assert_eq!("spin-block:5".parse(), Ok(Strategy::SpinBlock { limit }));
+        assert_eq!("bsls:7".parse(), Ok(Strategy::Bsls { max_spin: 7 }));
+        for bad in ["", "spin:5", "bsls:x", "sleep"] {
+            let error = bad.parse::<Strategy>().unwrap_err().to_string();
+            assert!(error.contains("spin-block"), "{error}");
+        }
+    }
+}

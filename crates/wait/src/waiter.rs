@@ -1,0 +1,270 @@
+//! Running a strategy: look, spin, and sleep at a [`Place`].
+
+use crate::calibration::{Calibration, calibration};
+use crate::{Strategy, Target, handoff};
+use core::time::Duration;
+use handfast_proto::spin::SpinPolicy;
+use handfast_sys::clock;
+
+/// What one waits for, and how one sleeps there.
+pub trait Place {
+    /// Looks once; cheap. `true` ends the wait.
+    fn look(&mut self) -> bool;
+
+    /// Whether to stop spinning and go to sleep now: the peer has said that it will be long
+    /// (a deferral).
+    fn is_put_off(&mut self) -> bool {
+        false
+    }
+
+    /// The spin limit the peer asks for while it is overloaded, in nanoseconds.
+    fn asked_limit_ns(&mut self) -> Option<u64> {
+        None
+    }
+
+    /// Whether the peer was last seen on the processor this thread runs on.
+    fn shares_processor(&mut self) -> bool {
+        false
+    }
+
+    /// Announces, looks again, sleeps at most once, withdraws. Returns whether the second look or
+    /// the one after the sleep found something, and how long after `start_ns` it was posted if
+    /// the waker left a stamp.
+    fn park(&mut self, how: Sleep, deadline_ns: Option<u64>, start_ns: u64) -> Parked;
+}
+
+/// How to sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sleep {
+    /// In the kernel, on a wait word.
+    Block,
+    /// Until a signal handler has run.
+    Notify,
+}
+
+/// What came of a sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parked {
+    /// Something is there.
+    pub ready: bool,
+    /// When it was posted, in nanoseconds after the start of the wait, if known.
+    pub posted_after_ns: Option<u64>,
+}
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Something is there.
+    Ready,
+    /// The deadline passed first.
+    TimedOut,
+}
+
+/// What a wait cost, for the counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// The wait went past its first looks.
+    pub spun: bool,
+    /// Times it slept.
+    pub parks: u32,
+}
+
+/// One endpoint's waiting: its strategy and what that has learned.
+#[derive(Clone, Debug)]
+pub struct Waiter {
+    strategy: Strategy,
+    cap_ns: u64,
+    machine: Calibration,
+    policy: SpinPolicy,
+}
+
+/// Looks before the clock is read for the first time.
+const FIRST_LOOKS: u32 = 64;
+/// Looks between two readings of the clock.
+const LOOKS_PER_CLOCK: u32 = 16;
+
+impl Waiter {
+    /// A waiter with `strategy`; adaptive spinning never exceeds `cap`.
+    #[must_use]
+    pub fn new(strategy: Strategy, cap: Option<Duration>) -> Self {
+        let machine = calibration();
+        let cap_ns = cap.map_or(u64::MAX, |cap| {
+            u64::try_from(cap.as_nanos()).unwrap_or(u64::MAX)
+        });
+        let policy = SpinPolicy::new(machine.block_cost_ns, machine.wake_latency_ns, cap_ns);
+        Self {
+            strategy,
+            cap_ns,
+            machine,
+            policy,
+        }
+    }
+
+    /// The strategy in use.
+    #[must_use]
+    pub const fn strategy(&self) -> Strategy {
+        self.strategy
+    }
+
+    /// Waits at `place`. `woke_peer`: the caller's own last post had to wake the peer it now
+    /// waits for.
+    #[inline]
+    pub fn wait(
+        &mut self,
+        place: &mut impl Place,
+        deadline_ns: Option<u64>,
+        woke_peer: bool,
+    ) -> (Ended, Cost) {
+        let eager = !matches!(
+            self.strategy,
+            Strategy::Block | Strategy::Notify | Strategy::Bsw
+        );
+        if eager && self.machine.cpus > 1 && !place.shares_processor() {
+            for _ in 0..FIRST_LOOKS {
+                if place.look() {
+                    self.policy.ended_at_once();
+                    return (Ended::Ready, Cost::default());
+                }
+                core::hint::spin_loop();
+            }
+        } else if place.look() {
+            return (Ended::Ready, Cost::default());
+        }
+        self.wait_long(place, deadline_ns, woke_peer)
+    }
+
+    #[cold]
+    fn wait_long(
+        &mut self,
+        place: &mut impl Place,
+        deadline_ns: Option<u64>,
+        woke_peer: bool,
+    ) -> (Ended, Cost) {
+        let start_ns = clock::ticks_ns();
+        let mut cost = Cost {
+            spun: true,
+            parks: 0,
+        };
+        let spun = match self.strategy {
+            Strategy::Spin => spin(place, None, deadline_ns, start_ns),
+            Strategy::Bss if self.machine.cpus > 1 => spin(place, None, deadline_ns, start_ns),
+            Strategy::Sched | Strategy::Bss => sched(place, deadline_ns),
+            Strategy::SpinSched { limit } => {
+                let limit_ns = Some(self.fixed(limit));
+                spin(place, limit_ns, deadline_ns, start_ns).or_else(|| sched(place, deadline_ns))
+            }
+            Strategy::SpinBlock { limit } | Strategy::SpinNotify { limit } => {
+                spin(place, Some(self.fixed(limit)), deadline_ns, start_ns)
+            }
+            Strategy::Adaptive => {
+                let limit_ns = self.adaptive_limit(place, woke_peer);
+                spin(place, Some(limit_ns), deadline_ns, start_ns)
+            }
+            Strategy::Bswy => {
+                handoff(Target::Peer);
+                place.look().then_some(Ended::Ready)
+            }
+            Strategy::Bsls { max_spin } => self.limited_spin(place, max_spin),
+            Strategy::Block | Strategy::Notify | Strategy::Bsw => None,
+        };
+        if let Some(ended) = spun {
+            if ended == Ended::Ready {
+                self.policy
+                    .ended(clock::ticks_ns().saturating_sub(start_ns), woke_peer);
+            }
+            return (ended, cost);
+        }
+        let how = if self.strategy.notifies() {
+            Sleep::Notify
+        } else {
+            Sleep::Block
+        };
+        loop {
+            let parked = place.park(how, deadline_ns, start_ns);
+            cost.parks += 1;
+            if parked.ready {
+                let elapsed_ns = clock::ticks_ns().saturating_sub(start_ns);
+                let delay_ns = parked
+                    .posted_after_ns
+                    .map_or(elapsed_ns, |ns| ns.min(elapsed_ns));
+                self.policy.ended(delay_ns, woke_peer);
+                return (Ended::Ready, cost);
+            }
+            if deadline_ns.is_some_and(|deadline_ns| clock::now_ns() >= deadline_ns) {
+                return (Ended::TimedOut, cost);
+            }
+        }
+    }
+
+    /// Spins are worth nothing when the peer cannot run meanwhile.
+    fn adaptive_limit(&mut self, place: &mut impl Place, woke_peer: bool) -> u64 {
+        if self.machine.cpus < 2 || place.shares_processor() {
+            return 0;
+        }
+        match place.asked_limit_ns() {
+            Some(asked_ns) => asked_ns.min(self.cap_ns),
+            None => self.policy.limit_ns(woke_peer),
+        }
+    }
+
+    fn fixed(&self, limit: Option<Duration>) -> u64 {
+        limit.map_or(self.machine.block_cost_ns, |limit| {
+            u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX)
+        })
+    }
+
+    /// Paper 000, Figure 9: `MAX_SPIN` looks (yields on one processor), one hand-off.
+    fn limited_spin(&self, place: &mut impl Place, max_spin: u32) -> Option<Ended> {
+        for _ in 0..max_spin {
+            if place.look() {
+                return Some(Ended::Ready);
+            }
+            if self.machine.cpus > 1 {
+                core::hint::spin_loop()
+            } else {
+                handoff(Target::Own)
+            }
+        }
+        handoff(Target::Peer);
+        place.look().then_some(Ended::Ready)
+    }
+}
+
+/// Looks until something is there, the limit or the deadline passes, or the peer puts us off.
+fn spin(
+    place: &mut impl Place,
+    limit_ns: Option<u64>,
+    deadline_ns: Option<u64>,
+    start_ns: u64,
+) -> Option<Ended> {
+    loop {
+        if limit_ns.is_some_and(|limit| clock::ticks_ns().saturating_sub(start_ns) >= limit) {
+            return None;
+        }
+        for _ in 0..LOOKS_PER_CLOCK {
+            if place.look() {
+                return Some(Ended::Ready);
+            }
+            core::hint::spin_loop();
+        }
+        if limit_ns.is_some() && place.is_put_off() {
+            return None;
+        }
+        if deadline_ns.is_some_and(|deadline_ns| clock::now_ns() >= deadline_ns) {
+            return Some(Ended::TimedOut);
+        }
+    }
+}
+
+/// Looks and yields until something is there or the deadline passes.
+fn sched(place: &mut impl Place, deadline_ns: Option<u64>) -> Option<Ended> {
+    loop {
+        if place.look() {
+            return Some(Ended::Ready);
+        }
+        handoff(Target::Own);
+        if deadline_ns.is_some_and(|deadline_ns| clock::now_ns() >= deadline_ns) {
+            return Some(Ended::TimedOut);
+        }
+    }
+}
