@@ -1,0 +1,132 @@
+//! loom: a producer posts to a lane that its consumer is arming and about to sleep on. Whatever
+//! the interleaving, the message is received and nobody sleeps for ever.
+
+use crate::{arm, bell};
+use handfast_layout::bell as layout;
+use handfast_layout::link::{Kind, Side, slot};
+use handfast_region::Memory;
+use handfast_region::model::ModelMemory;
+use handfast_ring::lane::{Consumer, Header, Inline, Place, Producer, Sink};
+use handfast_wait::word::{ASLEEP, announce, withdraw};
+use loom::sync::Arc;
+
+const SIDE: Side = Side::Connector;
+
+struct Buffer(Inline, Vec<u8>);
+
+impl Sink for Buffer {
+    fn inline(&mut self, _: usize) -> &mut Inline {
+        &mut self.0
+    }
+    fn vector(&mut self) -> &mut Vec<u8> {
+        &mut self.1
+    }
+}
+
+fn memories(place: Place, slots: usize) -> (ModelMemory, ModelMemory) {
+    let mut words = vec![SIDE.ready(0), place.head(), place.armed(), place.space()];
+    let mut areas = Vec::new();
+    let first = place.head() - handfast_layout::link::lane::HEAD;
+    for position in 0..slots as u32 {
+        let at = first + handfast_layout::link::slot_offset(position);
+        for word in [slot::SEQUENCE, slot::META, slot::PORT, slot::REPLY, slot::GENERATION] {
+            words.push(at + word);
+        }
+        areas.push(at + slot::BYTES);
+    }
+    let bell = [layout::SLEEP, layout::SUMMARY, layout::READY];
+    (ModelMemory::new(&words, &areas), ModelMemory::new(&bell, &[]))
+}
+
+fn armed_doorbell(without_fence: bool) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(move || {
+        let place = Place::small(SIDE.lane(0), 2);
+        let (mut link, mut bell_memory) = memories(place, 2);
+        link.without_fence = without_fence;
+        bell_memory.without_fence = without_fence;
+        let (link, bell_memory) = (Arc::new(link), Arc::new(bell_memory));
+        let (their_link, their_bell) = (link.clone(), bell_memory.clone());
+        let thread = loom::thread::spawn(move || {
+            let mut producer = Producer::new(place);
+            let header = Header { kind: Kind::Message, port: 5, reply: 0, generation: 0, cpu: 0 };
+            producer.post(&*their_link, header, b"hello").unwrap();
+            if arm::must_ring(&*their_link, place)
+                && bell::ring(&*their_link, &*their_bell, (SIDE, 0), 0, 0).is_some()
+            {
+                their_bell.wake(layout::SLEEP, 1);
+            }
+        });
+        let mut consumer = Consumer::new(place);
+        let mut polled = true;
+        while !(polled && consumer.is_ready(&*link)) {
+            if polled {
+                polled = !arm::arm(&*link, &mut consumer);
+                continue;
+            }
+            announce(&*bell_memory, layout::SLEEP, ASLEEP);
+            if !bell::link_rang(&*link, SIDE, 0) {
+                bell_memory.park(layout::SLEEP, ASLEEP, None);
+            }
+            withdraw(&*bell_memory, layout::SLEEP);
+            if bell::rang(&*bell_memory, 0) || bell::link_rang(&*link, SIDE, 0) {
+                bell::take(&*bell_memory, 0, |_| {});
+                bell::take_lanes(&*link, SIDE, 0, |_| polled = true);
+                arm::disarm(&*link, place);
+            }
+        }
+        let mut buffer = Buffer([0; 40], Vec::new());
+        let (header, len) = consumer.take(&*link, &mut buffer).unwrap();
+        assert_eq!((header.port, &buffer.0[..len]), (5, &b"hello"[..]));
+        thread.join().unwrap();
+    });
+}
+
+#[test]
+fn e3_e5_a_post_to_a_lane_being_armed_is_always_received() {
+    armed_doorbell(false);
+}
+
+/// In a process of its own: a deadlocked model aborts.
+#[test]
+fn e5_without_the_fences_a_post_is_lost() {
+    const BROKEN: &str = "HANDFAST_BROKEN_MODEL";
+    if std::env::var_os(BROKEN).is_some() {
+        return armed_doorbell(true);
+    }
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "bell::model::e5_without_the_fences_a_post_is_lost"])
+        .env(BROKEN, "1")
+        .output()
+        .unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).contains("running 1 test"));
+    assert!(!output.status.success(), "the incomplete protocol should have failed");
+}
+
+#[test]
+fn e4_a_reply_reaches_a_caller_that_is_falling_asleep() {
+    use crate::reply::Slot;
+    loom::model(|| {
+        let slot = Slot::of(SIDE, 0);
+        let memory = Arc::new(ModelMemory::new(&slot.words(), &[slot.inline_bytes()]));
+        let theirs = memory.clone();
+        let callee = loom::thread::spawn(move || {
+            slot.answer(&*theirs, 7, Kind::Message, 0, b"reply");
+            if handfast_wait::word::fence_then_taken(&*theirs, slot.wait()).is_some() {
+                theirs.wake(slot.wait(), 1);
+            }
+        });
+        while !slot.is_answered(&*memory, 7) {
+            announce(&*memory, slot.wait(), ASLEEP);
+            if !slot.is_answered(&*memory, 7) {
+                memory.park(slot.wait(), ASLEEP, None);
+            }
+            withdraw(&*memory, slot.wait());
+        }
+        let mut buffer = Buffer([0; 40], Vec::new());
+        let (kind, len, _) = slot.take(&*memory, &mut buffer).unwrap();
+        assert_eq!((kind, &buffer.0[..len]), (Kind::Message, &b"reply"[..]));
+        callee.join().unwrap();
+    });
+}

@@ -1,0 +1,141 @@
+//! Reply slots: where a call's one outcome is written, and where its caller waits.
+//!
+//! The caller reserves the slot with the call, so the callee never waits for room (design D8).
+//! A generation tells a late reply from the one waited for; a slot whose caller gave up is not
+//! used again before its reply has come, so a late reply never writes under a later call.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use handfast_layout::link::{INLINE_BYTES, Kind, Meta, Side, reply};
+use handfast_region::Memory;
+use handfast_ring::lane::Sink;
+use handfast_ring::{Fault, Rule};
+
+/// Where a reply slot and its buffer lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    at: usize,
+    buffer: usize,
+}
+
+impl Slot {
+    /// Reply slot `index` of `side`.
+    ///
+    /// # Panics
+    /// If there is no such slot.
+    #[must_use]
+    pub const fn of(side: Side, index: u32) -> Self {
+        Self { at: side.reply(index), buffer: side.reply_buffer(index) }
+    }
+
+    /// Offset of the caller's wait word.
+    #[must_use]
+    pub const fn wait(self) -> usize {
+        self.at + reply::WAIT
+    }
+
+    /// Offset of the waker's time stamp.
+    #[must_use]
+    pub const fn stamp(self) -> usize {
+        self.at + reply::STAMP
+    }
+
+    /// Offset of the inline bytes.
+    #[must_use]
+    pub const fn inline_bytes(self) -> usize {
+        self.at + reply::BYTES
+    }
+
+    /// Offsets of all words, for models.
+    #[must_use]
+    pub const fn words(self) -> [usize; 5] {
+        [
+            self.at + reply::GENERATION,
+            self.at + reply::META,
+            self.at + reply::WAIT,
+            self.at + reply::STAMP,
+            self.at + reply::DEFER,
+        ]
+    }
+
+    /// Callee: writes and publishes the outcome of call `generation`. One copy; no system call,
+    /// no fence. Whether the caller must be woken is looked at next, after a fence.
+    ///
+    /// # Panics
+    /// If `bytes` is longer than a message can be.
+    #[inline]
+    pub fn answer(
+        self,
+        memory: &impl Memory,
+        generation: u32,
+        kind: Kind,
+        cpu: u32,
+        bytes: &[u8],
+    ) {
+        assert!(bytes.len() <= handfast_layout::MESSAGE_BYTES_MAX);
+        let outside = bytes.len() > INLINE_BYTES;
+        memory.copy_in(if outside { self.buffer } else { self.inline_bytes() }, bytes);
+        let meta = Meta { len_bytes: bytes.len() as u32, outside, kind, cpu };
+        // Relaxed: published by the generation (E6).
+        memory.store(self.at + reply::META, meta.pack(), Relaxed);
+        // E6 reply, store half. Release: the outcome above is visible to the caller that observes
+        // this generation, and so is that its request was taken. Load half: `is_answered`.
+        memory.store(self.at + reply::GENERATION, generation, Release);
+    }
+
+    /// Callee: tells the caller that its call waits its turn, so that it stops spinning.
+    pub fn defer(self, memory: &impl Memory, generation: u32) {
+        // Relaxed: a hint.
+        memory.store(self.at + reply::DEFER, generation, Relaxed);
+    }
+
+    /// Callee: whether the caller has announced a sleep. A hint the caller writes.
+    #[must_use]
+    pub fn is_asleep(self, memory: &impl Memory) -> bool {
+        // Relaxed: a hint.
+        memory.load(self.wait(), Relaxed) != handfast_wait::word::AWAKE
+    }
+
+    /// Caller: whether the outcome of call `generation` is there. One load of a line that is
+    /// cached until the callee writes it.
+    #[inline]
+    #[must_use]
+    pub fn is_answered(self, memory: &impl Memory, generation: u32) -> bool {
+        // E6 reply, load half. Acquire: the outcome may be copied out. Store half: `answer`.
+        memory.load(self.at + reply::GENERATION, Acquire) == generation
+    }
+
+    /// Caller: whether the callee has put call `generation` off.
+    #[must_use]
+    pub fn is_deferred(self, memory: &impl Memory, generation: u32) -> bool {
+        // Relaxed: a hint.
+        memory.load(self.at + reply::DEFER, Relaxed) == generation
+    }
+
+    /// Caller: copies the outcome out. Call only after [`Self::is_answered`] said so. Returns
+    /// what it is, its length, and the CPU the callee ran on.
+    ///
+    /// # Errors
+    /// The rule the callee broke.
+    #[inline]
+    pub fn take(
+        self,
+        memory: &impl Memory,
+        sink: &mut impl Sink,
+    ) -> Result<(Kind, usize, u32), Fault> {
+        let at = self.at + reply::META;
+        // Relaxed: ordered by the Acquire in `is_answered` (E6).
+        let Some(meta) = Meta::unpack(memory.load(at, Relaxed)) else {
+            return Err(Fault { rule: Rule::MessageLength, offset: at });
+        };
+        if meta.kind == Kind::Call {
+            return Err(Fault { rule: Rule::ReplyKind, offset: at });
+        }
+        let len_bytes = meta.len_bytes as usize;
+        if meta.outside {
+            memory.copy_out_vec(self.buffer, len_bytes, sink.vector());
+        } else {
+            memory.copy_out(self.inline_bytes(), sink.inline(len_bytes));
+        }
+        Ok((meta.kind, len_bytes, meta.cpu))
+    }
+}
