@@ -26,7 +26,11 @@ pub fn ring(
     // E3 ready, set half, three times. AcqRel: whoever takes the upper bit sees the lower one,
     // and the message below that. Take half: `take`, `take_lanes`.
     link.fetch_or(side.ready(receiver), 1 << lane, AcqRel);
-    bell.fetch_or(base + layout::READY + (index / 32) as usize * 4, 1 << (index % 32), AcqRel);
+    bell.fetch_or(
+        base + layout::READY + (index / 32) as usize * 4,
+        1 << (index % 32),
+        AcqRel,
+    );
     bell.fetch_or(base + layout::SUMMARY, 1 << (index / 32), AcqRel);
     word::fence_then_taken(bell, base + layout::SLEEP)
 }

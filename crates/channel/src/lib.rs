@@ -22,6 +22,9 @@ pub fn stamp(memory: &impl Memory, at: usize) {
 /// How long after `start_ns` (monotonic clock) the stamp was left; zero when it is older.
 pub fn stamped_after(memory: &impl Memory, at: usize, start_ns: u64) -> u64 {
     // Relaxed: a hint.
-    let after = memory.load(at, Relaxed).wrapping_sub(start_ns as u32).cast_signed();
+    let after = memory
+        .load(at, Relaxed)
+        .wrapping_sub(start_ns as u32)
+        .cast_signed();
     u64::try_from(after).unwrap_or(0)
 }

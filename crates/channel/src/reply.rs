@@ -24,7 +24,10 @@ impl Slot {
     /// If there is no such slot.
     #[must_use]
     pub const fn of(side: Side, index: u32) -> Self {
-        Self { at: side.reply(index), buffer: side.reply_buffer(index) }
+        Self {
+            at: side.reply(index),
+            buffer: side.reply_buffer(index),
+        }
     }
 
     /// Offset of the caller's wait word.
@@ -63,18 +66,23 @@ impl Slot {
     /// # Panics
     /// If `bytes` is longer than a message can be.
     #[inline]
-    pub fn answer(
-        self,
-        memory: &impl Memory,
-        generation: u32,
-        kind: Kind,
-        cpu: u32,
-        bytes: &[u8],
-    ) {
+    pub fn answer(self, memory: &impl Memory, generation: u32, kind: Kind, cpu: u32, bytes: &[u8]) {
         assert!(bytes.len() <= handfast_layout::MESSAGE_BYTES_MAX);
         let outside = bytes.len() > INLINE_BYTES;
-        memory.copy_in(if outside { self.buffer } else { self.inline_bytes() }, bytes);
-        let meta = Meta { len_bytes: bytes.len() as u32, outside, kind, cpu };
+        memory.copy_in(
+            if outside {
+                self.buffer
+            } else {
+                self.inline_bytes()
+            },
+            bytes,
+        );
+        let meta = Meta {
+            len_bytes: bytes.len() as u32,
+            outside,
+            kind,
+            cpu,
+        };
         // Relaxed: published by the generation (E6).
         memory.store(self.at + reply::META, meta.pack(), Relaxed);
         // E6 reply, store half. Release: the outcome above is visible to the caller that observes
@@ -125,10 +133,16 @@ impl Slot {
         let at = self.at + reply::META;
         // Relaxed: ordered by the Acquire in `is_answered` (E6).
         let Some(meta) = Meta::unpack(memory.load(at, Relaxed)) else {
-            return Err(Fault { rule: Rule::MessageLength, offset: at });
+            return Err(Fault {
+                rule: Rule::MessageLength,
+                offset: at,
+            });
         };
         if meta.kind == Kind::Call {
-            return Err(Fault { rule: Rule::ReplyKind, offset: at });
+            return Err(Fault {
+                rule: Rule::ReplyKind,
+                offset: at,
+            });
         }
         let len_bytes = meta.len_bytes as usize;
         if meta.outside {

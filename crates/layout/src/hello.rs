@@ -27,6 +27,8 @@ pub struct Hello {
     pub name: String,
     /// Index the acceptor's messages shall ring in the connector's bell region.
     pub link: u32,
+    /// Whether the connector has a link with this process and would use it.
+    pub known: bool,
 }
 
 /// What the accepting process answers. Carries the link region and its bell region when
@@ -109,7 +111,7 @@ fn prefix(bytes: &[u8], len_bytes: usize) -> Result<(u32, u64), Malformed> {
 impl Hello {
     /// A hello of this release.
     #[must_use]
-    pub fn new(incarnation: [u8; 16], name: &str, link: u32) -> Self {
+    pub fn new(incarnation: [u8; 16], name: &str, link: u32, known: bool) -> Self {
         let name = name.to_owned();
         Self {
             version: LAYOUT_VERSION,
@@ -117,6 +119,7 @@ impl Hello {
             incarnation,
             name,
             link,
+            known,
         }
     }
 
@@ -135,6 +138,7 @@ impl Hello {
         let name = self.name.as_bytes();
         assert!(name.len() <= name::NAME_BYTES_MAX, "the name was checked");
         bytes[44] = u8::try_from(name.len()).unwrap_or(0);
+        bytes[45] = u8::from(self.known);
         put(&mut bytes, 48, name);
         bytes
     }
@@ -159,12 +163,19 @@ impl Hello {
         if link >= crate::bell::LINKS {
             return Err(Malformed::Field("link index"));
         }
+        let known = match bytes[45] {
+            0 => false,
+            1 => true,
+            _ => return Err(Malformed::Field("known")),
+        };
+        let name = name.to_owned();
         Ok(Self {
             version,
             features,
             incarnation: take(bytes, 24),
-            name: name.to_owned(),
+            name,
             link,
+            known,
         })
     }
 }
@@ -251,7 +262,7 @@ mod tests {
 
     #[test]
     fn handshake_messages_round_trip() {
-        let hello = Hello::new([7; 16], "orders", 3);
+        let hello = Hello::new([7; 16], "orders", 3, true);
         assert_eq!(Hello::parse(&hello.to_bytes()), Ok(hello));
         let mut welcome = Welcome::refusal([9; 16], Status::Exhausted, 1024);
         assert_eq!(Welcome::parse(&welcome.to_bytes()), Ok(welcome));
@@ -262,7 +273,7 @@ mod tests {
 
     #[test]
     fn another_version_is_named_whatever_follows_it() {
-        let mut bytes = Hello::new([7; 16], "orders", 3).to_bytes().to_vec();
+        let mut bytes = Hello::new([7; 16], "orders", 3, true).to_bytes().to_vec();
         bytes[8] = 99;
         bytes.truncate(40);
         assert_eq!(Hello::parse(&bytes), Err(Malformed::Version { theirs: 99 }));
@@ -270,7 +281,7 @@ mod tests {
 
     #[test]
     fn no_byte_string_makes_the_parser_panic() {
-        let good = Hello::new([7; 16], "orders", 3).to_bytes();
+        let good = Hello::new([7; 16], "orders", 3, true).to_bytes();
         let welcome = Welcome::refusal([9; 16], Status::Known, 0).to_bytes();
         for at in 0..HELLO_BYTES {
             for value in [0, 1, 0x7f, 0x80, 0xff] {

@@ -65,11 +65,11 @@ pub mod reply {
 pub mod lane {
     use crate::LINE;
 
-
     /// One while the caller posts without a fence (streaming); caller writes.
     pub const STREAMING: usize = 4;
-    /// One while the callee does not poll the lane, so a post must ring. Callee writes.
-    pub const ARMED: usize = LINE;
+    /// One while the callee polls the lane; zero while the lane is armed, so that a post must
+    /// ring. An unused lane is armed. Callee writes.
+    pub const POLLED: usize = LINE;
     /// Messages consumed, published lazily. Callee writes.
     pub const HEAD: usize = 2 * LINE;
     /// Wait word of a caller that waits for space. Both write.

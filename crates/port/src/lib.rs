@@ -1,1 +1,31 @@
-//! To be written.
+//! Ports, rights and calls over links (design D1, D2, D5 to D8).
+//!
+//! Reading order: [`send`](SendRight) and [`receive`](ReceiveRight) are the two ends of a call;
+//! `connect` and `keeper` make the link between them; `poller` decides what a receiver looks at.
+#![forbid(unsafe_code)]
+
+mod send;
+
+mod receive;
+
+mod poller;
+
+mod connect;
+pub mod error;
+mod group;
+mod keeper;
+mod link;
+mod message;
+pub mod notify;
+mod options;
+mod process;
+pub mod rendezvous;
+
+pub use connect::{connect, connect_with};
+pub use handfast_layout::MESSAGE_BYTES_MAX;
+pub use handfast_sys::socket::Peer;
+pub use handfast_wait::{Strategy, Target, handoff};
+pub use message::Message;
+pub use options::Options;
+pub use receive::{ReceiveRight, Request, bind, bind_with};
+pub use send::{Call, SendRight};

@@ -68,7 +68,11 @@ impl SpinPolicy {
         } else {
             self.best
         };
-        let latency = if woke_peer && choice != 0 { self.wake_latency_ns } else { 0 };
+        let latency = if woke_peer && choice != 0 {
+            self.wake_latency_ns
+        } else {
+            0
+        };
         (self.limit_of(choice) + latency).min(self.cap_ns)
     }
 

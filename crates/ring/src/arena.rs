@@ -28,10 +28,16 @@ impl Default for Arena {
         let free = ARENA_CLASSES.map(|(len_bytes, count)| {
             let first = start;
             start += len_bytes as u32 * count;
-            (0..count).rev().map(|index| first + index * len_bytes as u32).collect()
+            (0..count)
+                .rev()
+                .map(|index| first + index * len_bytes as u32)
+                .collect()
         });
         let blocks = ARENA_CLASSES.iter().map(|(_, count)| *count as usize).sum();
-        Self { free, in_flight: VecDeque::with_capacity(blocks) }
+        Self {
+            free,
+            in_flight: VecDeque::with_capacity(blocks),
+        }
     }
 }
 
@@ -43,7 +49,10 @@ impl Arena {
             if *block_bytes >= len_bytes
                 && let Some(offset) = self.free[class].pop()
             {
-                let block = Block { offset, class: class as u8 };
+                let block = Block {
+                    offset,
+                    class: class as u8,
+                };
                 self.in_flight.push_back((position, block));
                 return Some(block);
             }
@@ -93,7 +102,11 @@ mod tests {
         for pair in taken.windows(2) {
             assert!(pair[0].0 + pair[0].1 <= pair[1].0, "{pair:?}");
         }
-        assert!(taken.iter().all(|(offset, len)| offset + len <= ARENA_BYTES));
+        assert!(
+            taken
+                .iter()
+                .all(|(offset, len)| offset + len <= ARENA_BYTES)
+        );
         arena.release_before(start.wrapping_add(taken.len() as u32));
         assert!(arena.in_flight.is_empty());
         assert!((0..4).all(|i| arena.take(65_536, i).is_some()));

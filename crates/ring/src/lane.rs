@@ -31,7 +31,10 @@ impl Place {
     /// Lane `index` of `side` in a link region.
     #[must_use]
     pub const fn of(side: link::Side, index: u32) -> Self {
-        Self { base: side.lane(index), slots: link::SLOTS }
+        Self {
+            base: side.lane(index),
+            slots: link::SLOTS,
+        }
     }
 
     /// A lane at offset `base` with fewer slots (a power of two), so that models reach
@@ -54,10 +57,10 @@ impl Place {
         self.base + link::arena_offset()
     }
 
-    /// Offset of the armed word.
+    /// Offset of the word that says whether the lane is polled or armed.
     #[must_use]
-    pub const fn armed(self) -> usize {
-        self.base + lane::ARMED
+    pub const fn polled(self) -> usize {
+        self.base + lane::POLLED
     }
 
     /// Offset of the head word.
@@ -123,7 +126,12 @@ impl Producer {
     /// A producer whose first message has the given position; the consumer must agree.
     #[must_use]
     pub fn starting_at(place: Place, position: u32) -> Self {
-        Self { place, tail: position, head: position, arena: Arena::default() }
+        Self {
+            place,
+            tail: position,
+            head: position,
+            arena: Arena::default(),
+        }
     }
 
     /// Where the lane lies.
@@ -172,7 +180,12 @@ impl Producer {
             memory.copy_in(at + slot::BYTES, bytes);
         }
         let len_bytes = bytes.len() as u32;
-        let meta = Meta { len_bytes, outside, kind: header.kind, cpu: header.cpu };
+        let meta = Meta {
+            len_bytes,
+            outside,
+            kind: header.kind,
+            cpu: header.cpu,
+        };
         memory.store(at + slot::META, meta.pack(), Relaxed);
         memory.store(at + slot::PORT, header.port, Relaxed);
         memory.store(at + slot::REPLY, header.reply, Relaxed);
@@ -214,7 +227,10 @@ impl Producer {
             return Ok(block.offset);
         }
         self.look_at_head(memory).map_err(Refused::Fault)?;
-        self.arena.take(len_bytes, self.tail).map(|block| block.offset).ok_or(Refused::Full)
+        self.arena
+            .take(len_bytes, self.tail)
+            .map(|block| block.offset)
+            .ok_or(Refused::Full)
     }
 
     fn look_at_head(&mut self, memory: &impl Memory) -> Result<(), Fault> {
@@ -229,7 +245,10 @@ impl Producer {
             if self.head.wrapping_sub(head) <= self.place.slots {
                 return Ok(());
             }
-            return Err(Fault { rule: Rule::HeadDistance, offset: self.place.head() });
+            return Err(Fault {
+                rule: Rule::HeadDistance,
+                offset: self.place.head(),
+            });
         }
         self.head = head;
         self.arena.release_before(head);
@@ -269,7 +288,11 @@ impl Consumer {
     /// A consumer that expects the given position first.
     #[must_use]
     pub const fn starting_at(place: Place, position: u32) -> Self {
-        Self { place, head: position, published: position }
+        Self {
+            place,
+            head: position,
+            published: position,
+        }
     }
 
     /// Where the lane lies.
@@ -297,7 +320,10 @@ impl Consumer {
         let at = self.place.slot(self.head);
         // Relaxed, here and below: ordered by the Acquire in `is_ready` (E1).
         let Some(meta) = Meta::unpack(memory.load(at + slot::META, Relaxed)) else {
-            return Err(Fault { rule: Rule::MessageLength, offset: at + slot::META });
+            return Err(Fault {
+                rule: Rule::MessageLength,
+                offset: at + slot::META,
+            });
         };
         let header = Header {
             kind: meta.kind,
@@ -325,7 +351,10 @@ impl Consumer {
         if meta.outside {
             let offset = memory.load(at + slot::ARENA, Relaxed) as usize;
             if offset > ARENA_BYTES || len_bytes > ARENA_BYTES - offset {
-                return Err(Fault { rule: Rule::ArenaBounds, offset: at + slot::ARENA });
+                return Err(Fault {
+                    rule: Rule::ArenaBounds,
+                    offset: at + slot::ARENA,
+                });
             }
             memory.copy_out_vec(self.place.arena() + offset, len_bytes, sink.vector());
         } else {

@@ -160,3 +160,41 @@ pub fn fence_others() {
         )
     };
 }
+
+/// A counting word of this process alone, safe to use from a signal handler.
+#[derive(Debug)]
+pub struct PrivateWord(core::sync::atomic::AtomicU32);
+
+impl Default for PrivateWord {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl PrivateWord {
+    /// A word at zero.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(core::sync::atomic::AtomicU32::new(0))
+    }
+
+    /// The count.
+    #[must_use]
+    pub fn load(&self) -> u32 {
+        // SeqCst: rare; orders the count before the announcement that follows it.
+        self.0.load(core::sync::atomic::Ordering::SeqCst)
+    }
+
+    /// Counts one and wakes every sleeper. One system call, async-signal-safe.
+    pub fn add_and_wake(&self) {
+        self.0.fetch_add(1, core::sync::atomic::Ordering::SeqCst);
+        // SAFETY: the word lives as long as `self`.
+        unsafe { wake(NonNull::from(&self.0).cast(), u32::MAX) };
+    }
+
+    /// Sleeps until the count differs from `seen`, or the deadline. May return early.
+    pub fn wait(&self, seen: u32, deadline_ns: Option<u64>) {
+        // SAFETY: the word lives as long as `self`, which outlives the call.
+        let _ = unsafe { wait(NonNull::from(&self.0).cast(), seen, deadline_ns) };
+    }
+}

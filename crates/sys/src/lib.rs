@@ -6,6 +6,7 @@
 
 pub mod clock;
 pub mod cpu;
+pub mod directory;
 pub mod futex;
 pub mod memory;
 pub mod poll;

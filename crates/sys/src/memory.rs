@@ -63,6 +63,8 @@ pub enum Access {
 pub struct Mapping {
     base: NonNull<u8>,
     len_bytes: usize,
+    /// The process that made it; a forked child has no such mapping to remove.
+    epoch: u32,
 }
 
 // SAFETY: the mapping is plain memory with no thread affinity; all access to it goes through raw
@@ -81,6 +83,7 @@ impl Mapping {
             Access::Read => ProtFlags::READ,
             Access::ReadWrite => ProtFlags::READ.union(ProtFlags::WRITE),
         };
+        crate::process::watch_forks();
         // SAFETY: a null hint lets the kernel choose an unused range; nothing is replaced.
         let base = unsafe {
             rustix::mm::mmap(
@@ -96,7 +99,11 @@ impl Mapping {
         // only what a child process inherits.
         unsafe { rustix::mm::madvise(base, len_bytes, Advice::LinuxDontFork)? };
         let base = NonNull::new(base.cast::<u8>()).ok_or(Errno::NOMEM)?;
-        Ok(Self { base, len_bytes })
+        Ok(Self {
+            base,
+            len_bytes,
+            epoch: crate::process::fork_epoch(),
+        })
     }
 
     /// First byte. Valid for [`Self::len_bytes`] bytes while `self` lives; other processes may
@@ -115,6 +122,9 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        if self.epoch != crate::process::fork_epoch() {
+            return;
+        }
         // SAFETY: the range was mapped by `new` and no pointer into it outlives `self` (users
         // hold the mapping for as long as they access it).
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len_bytes) };

@@ -27,6 +27,16 @@ extern "C" fn run(_: libc::c_int) {
     unsafe { *errno = saved };
 }
 
+/// Blocks every signal in the calling thread, so that the application's handlers never run on
+/// it. `pthread_sigmask`.
+pub fn block_all() {
+    let mut set = core::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: `set` is valid for the write that initialises it.
+    unsafe { libc::sigfillset(set.as_mut_ptr()) };
+    // SAFETY: `set` was just initialised; no old mask is asked for.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, set.as_ptr(), core::ptr::null_mut()) };
+}
+
 /// The real-time signal handfast raises at itself.
 #[must_use]
 pub fn number() -> i32 {

@@ -190,6 +190,11 @@ pub fn receive(
     Ok((message.bytes, fds))
 }
 
+/// Closes both directions at once; the peer sees end-of-file. `shutdown`.
+pub fn shutdown(socket: impl AsFd) {
+    let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
+}
+
 /// A connected pair, for tests and for links inside one process.
 ///
 /// # Errors

@@ -24,18 +24,27 @@ impl Sink for Buffer {
 }
 
 fn memories(place: Place, slots: usize) -> (ModelMemory, ModelMemory) {
-    let mut words = vec![SIDE.ready(0), place.head(), place.armed(), place.space()];
+    let mut words = vec![SIDE.ready(0), place.head(), place.polled(), place.space()];
     let mut areas = Vec::new();
     let first = place.head() - handfast_layout::link::lane::HEAD;
     for position in 0..slots as u32 {
         let at = first + handfast_layout::link::slot_offset(position);
-        for word in [slot::SEQUENCE, slot::META, slot::PORT, slot::REPLY, slot::GENERATION] {
+        for word in [
+            slot::SEQUENCE,
+            slot::META,
+            slot::PORT,
+            slot::REPLY,
+            slot::GENERATION,
+        ] {
             words.push(at + word);
         }
         areas.push(at + slot::BYTES);
     }
     let bell = [layout::SLEEP, layout::SUMMARY, layout::READY];
-    (ModelMemory::new(&words, &areas), ModelMemory::new(&bell, &[]))
+    (
+        ModelMemory::new(&words, &areas),
+        ModelMemory::new(&bell, &[]),
+    )
 }
 
 fn armed_doorbell(without_fence: bool) {
@@ -46,11 +55,18 @@ fn armed_doorbell(without_fence: bool) {
         let (mut link, mut bell_memory) = memories(place, 2);
         link.without_fence = without_fence;
         bell_memory.without_fence = without_fence;
+        arm::disarm(&link, place);
         let (link, bell_memory) = (Arc::new(link), Arc::new(bell_memory));
         let (their_link, their_bell) = (link.clone(), bell_memory.clone());
         let thread = loom::thread::spawn(move || {
             let mut producer = Producer::new(place);
-            let header = Header { kind: Kind::Message, port: 5, reply: 0, generation: 0, cpu: 0 };
+            let header = Header {
+                kind: Kind::Message,
+                port: 5,
+                reply: 0,
+                generation: 0,
+                cpu: 0,
+            };
             producer.post(&*their_link, header, b"hello").unwrap();
             if arm::must_ring(&*their_link, place)
                 && bell::ring(&*their_link, &*their_bell, (SIDE, 0), 0, 0).is_some()
@@ -96,12 +112,18 @@ fn e5_without_the_fences_a_post_is_lost() {
         return armed_doorbell(true);
     }
     let output = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "bell::model::e5_without_the_fences_a_post_is_lost"])
+        .args([
+            "--exact",
+            "bell::model::e5_without_the_fences_a_post_is_lost",
+        ])
         .env(BROKEN, "1")
         .output()
         .unwrap();
     assert!(String::from_utf8_lossy(&output.stdout).contains("running 1 test"));
-    assert!(!output.status.success(), "the incomplete protocol should have failed");
+    assert!(
+        !output.status.success(),
+        "the incomplete protocol should have failed"
+    );
 }
 
 #[test]

@@ -2,20 +2,26 @@
 //! reused. The memory reports a copy that overlaps a write.
 
 use super::*;
+use core::sync::atomic::Ordering;
 use handfast_region::model::ModelMemory;
 use handfast_region::{Memory, Wait};
 use loom::sync::Arc;
-use core::sync::atomic::Ordering;
 
 const SLOTS: u32 = 2;
 const MESSAGES: u32 = 3;
 
 fn memory(place: Place) -> ModelMemory {
-    let mut words = vec![place.head(), place.armed(), place.space()];
+    let mut words = vec![place.head(), place.polled(), place.space()];
     let mut areas = Vec::new();
     for position in 0..SLOTS {
         let at = place.slot(position);
-        for word in [slot::SEQUENCE, slot::META, slot::PORT, slot::REPLY, slot::GENERATION] {
+        for word in [
+            slot::SEQUENCE,
+            slot::META,
+            slot::PORT,
+            slot::REPLY,
+            slot::GENERATION,
+        ] {
             words.push(at + word);
         }
         areas.push(at + slot::BYTES);
@@ -36,7 +42,13 @@ impl Sink for Buffer {
 }
 
 fn header(port: u32) -> Header {
-    Header { kind: Kind::Message, port, reply: 0, generation: 0, cpu: 0 }
+    Header {
+        kind: Kind::Message,
+        port,
+        reply: 0,
+        generation: 0,
+        cpu: 0,
+    }
 }
 
 /// One producer of three messages over two slots, one consumer; `M` may weaken the memory.
@@ -48,7 +60,10 @@ fn exchange<M: Memory + 'static>(wrap: fn(ModelMemory) -> M) {
         let producer = loom::thread::spawn(move || {
             let mut producer = Producer::new(place);
             for number in 0..MESSAGES {
-                while producer.post(&*producing, header(number), &[number as u8; 8]).is_err() {
+                while producer
+                    .post(&*producing, header(number), &[number as u8; 8])
+                    .is_err()
+                {
                     loom::thread::yield_now();
                 }
             }
@@ -60,7 +75,10 @@ fn exchange<M: Memory + 'static>(wrap: fn(ModelMemory) -> M) {
                 loom::thread::yield_now();
             }
             let (header, len) = consumer.take(&*memory, &mut buffer).unwrap();
-            assert_eq!((header.port, len, buffer.0[..8].to_vec()), (number, 8, vec![number as u8; 8]));
+            assert_eq!(
+                (header.port, len, buffer.0[..8].to_vec()),
+                (number, 8, vec![number as u8; 8])
+            );
             consumer.publish_head(&*memory);
         }
         producer.join().unwrap();
@@ -118,7 +136,10 @@ impl Memory for Weak {
 }
 
 fn must_fail(model: impl FnOnce() + std::panic::UnwindSafe) {
-    assert!(std::panic::catch_unwind(model).is_err(), "the weakened model should have failed");
+    assert!(
+        std::panic::catch_unwind(model).is_err(),
+        "the weakened model should have failed"
+    );
 }
 
 #[test]
@@ -134,6 +155,9 @@ fn e1_without_release_and_acquire_a_torn_message_is_seen() {
 #[test]
 fn e2_without_release_and_acquire_a_slot_is_overwritten_under_the_reader() {
     must_fail(|| {
-        exchange(|inner| Weak { inner, weak: |at| at == Place::small(0, SLOTS).head() });
+        exchange(|inner| Weak {
+            inner,
+            weak: |at| at == Place::small(0, SLOTS).head(),
+        });
     });
 }

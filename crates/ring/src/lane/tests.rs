@@ -12,7 +12,11 @@ struct Buffer {
 
 impl Buffer {
     fn bytes(&self, len: usize) -> &[u8] {
-        if self.outside { &self.vector[..len] } else { &self.array.as_ref().unwrap()[..len] }
+        if self.outside {
+            &self.vector[..len]
+        } else {
+            &self.array.as_ref().unwrap()[..len]
+        }
     }
 }
 
@@ -28,12 +32,22 @@ impl Sink for Buffer {
     }
 }
 
-const HEADER: Header = Header { kind: Kind::Call, port: 3, reply: 9, generation: 4, cpu: 2 };
+const HEADER: Header = Header {
+    kind: Kind::Call,
+    port: 3,
+    reply: 9,
+    generation: 4,
+    cpu: 2,
+};
 
 fn lane(start: u32) -> (Region, Producer, Consumer) {
     let place = Place::of(Side::Connector, 0);
     let region = Region::heap(Side::Connector.lane(1));
-    (region, Producer::starting_at(place, start), Consumer::starting_at(place, start))
+    (
+        region,
+        Producer::starting_at(place, start),
+        Consumer::starting_at(place, start),
+    )
 }
 
 fn message(len: usize, salt: usize) -> Vec<u8> {
@@ -44,7 +58,9 @@ fn message(len: usize, salt: usize) -> Vec<u8> {
 fn messages_of_every_length_arrive_whole() {
     let (region, mut producer, mut consumer) = lane(0);
     let mut buffer = Buffer::default();
-    let lengths = (0..=200).chain((201..=65_536).step_by(997)).chain([65_535, 65_536]);
+    let lengths = (0..=200)
+        .chain((201..=65_536).step_by(997))
+        .chain([65_535, 65_536]);
     for len in lengths.step_by(if cfg!(miri) { 29 } else { 1 }) {
         producer.post(&region, HEADER, &message(len, len)).unwrap();
         assert!(consumer.is_ready(&region));
@@ -102,7 +118,9 @@ fn a_full_lane_refuses_and_loses_nothing() {
     let (region, mut producer, mut consumer) = lane(0);
     let mut buffer = Buffer::default();
     for number in 0..SLOTS {
-        producer.post(&region, HEADER, &number.to_le_bytes()).unwrap();
+        producer
+            .post(&region, HEADER, &number.to_le_bytes())
+            .unwrap();
     }
     assert_eq!(producer.post(&region, HEADER, b"x"), Err(Refused::Full));
     assert_eq!(producer.has_room(&region, 1), Ok(false));
@@ -121,7 +139,9 @@ fn a_reply_frees_slots_and_blocks_without_a_published_head() {
     let mut buffer = Buffer::default();
     for round in 0..1000 {
         let position = producer.position();
-        producer.post(&region, HEADER, &message(100, round)).unwrap();
+        producer
+            .post(&region, HEADER, &message(100, round))
+            .unwrap();
         consumer.take(&region, &mut buffer).unwrap();
         producer.taken_through(position);
     }
@@ -141,7 +161,10 @@ fn an_impossible_head_is_a_fault_whatever_its_value() {
             result = producer.post(&region, HEADER, b"x");
         }
         if head > SLOTS {
-            let fault = Fault { rule: Rule::HeadDistance, offset: producer.place().head() };
+            let fault = Fault {
+                rule: Rule::HeadDistance,
+                offset: producer.place().head(),
+            };
             assert_eq!(result, Err(Refused::Fault(fault)), "head {head}");
         }
     }

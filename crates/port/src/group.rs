@@ -1,0 +1,93 @@
+//! Trust groups: the peers of one user, who share one bell region of ours (design D5).
+
+use crate::error::{Exhausted, Resource};
+use crate::link::Link;
+use handfast_layout::bell;
+use handfast_region::{Memory, Region};
+use handfast_sys::OwnedFd;
+use handfast_sys::memory::{Access, Mapping, create_sealed};
+use handfast_wait::word;
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// One trust group of this process.
+pub(crate) struct Group {
+    pub(crate) uid: u32,
+    pub(crate) bells: Region,
+    pub(crate) fd: OwnedFd,
+    links: RwLock<Vec<Entry>>,
+}
+
+enum Entry {
+    Free,
+    /// Taken by a handshake under way.
+    Reserved,
+    Link(Arc<Link>),
+}
+
+impl Group {
+    pub(crate) fn new(uid: u32) -> Result<Self, Resource> {
+        let fd = create_sealed("handfast bells", bell::REGION_BYTES)
+            .map_err(|errno| Resource::of("memfd_create", errno))?;
+        let mapping = Mapping::new(&fd, bell::REGION_BYTES, Access::ReadWrite)
+            .map_err(|errno| Resource::of("mmap", errno))?;
+        Ok(Self {
+            uid,
+            bells: Region::mapped(mapping),
+            fd,
+            links: RwLock::default(),
+        })
+    }
+
+    /// Takes a free index for a link to come.
+    pub(crate) fn reserve(&self) -> Result<u32, Resource> {
+        let mut links = self.links.write().unwrap_or_else(PoisonError::into_inner);
+        let free = links.iter().position(|entry| matches!(entry, Entry::Free));
+        let index = free.unwrap_or(links.len());
+        if index >= bell::LINKS as usize {
+            let limit = bell::LINKS.into();
+            return Err(Resource::Exhausted(Exhausted {
+                what: "links to peers of one user",
+                limit,
+            }));
+        }
+        if free.is_none() {
+            links.push(Entry::Reserved);
+        } else {
+            links[index] = Entry::Reserved;
+        }
+        Ok(index as u32)
+    }
+
+    pub(crate) fn set(&self, index: u32, link: Option<Arc<Link>>) {
+        let mut links = self.links.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(entry) = links.get_mut(index as usize) {
+            *entry = link.map_or(Entry::Free, Entry::Link);
+        }
+    }
+
+    pub(crate) fn link(&self, index: u32) -> Option<Arc<Link>> {
+        let links = self.links.read().unwrap_or_else(PoisonError::into_inner);
+        match links.get(index as usize) {
+            Some(Entry::Link(link)) => Some(link.clone()),
+            _ => None,
+        }
+    }
+
+    /// Whether `check` holds for any link; the scan of the truth before a sleep.
+    pub(crate) fn any_link(&self, mut check: impl FnMut(u32, &Link) -> bool) -> Option<u32> {
+        let links = self.links.read().unwrap_or_else(PoisonError::into_inner);
+        let found = links.iter().enumerate().find(|(index, entry)| match entry {
+            Entry::Link(link) => check(*index as u32, link),
+            Entry::Free | Entry::Reserved => false,
+        });
+        found.map(|(index, _)| index as u32)
+    }
+
+    /// Wakes whoever sleeps in `receiver`'s bell, as a peer would.
+    pub(crate) fn rouse(&self, receiver: u32) {
+        let sleep = bell::bell(receiver) + bell::SLEEP;
+        if word::fence_then_taken(&self.bells, sleep).is_some() {
+            self.bells.wake(sleep, u32::MAX);
+        }
+    }
+}

@@ -1,0 +1,404 @@
+//! The keeper: the one quiet thread of a process with links (design D7).
+//!
+//! It sleeps in one poll set of listeners, link sockets and process descriptors. It makes the
+//! accepting half of handshakes, turns the end of a peer into typed failures, and passes on what
+//! comes through control sockets. The data path never needs it.
+
+use crate::error::Resource;
+use crate::link::{Link, Parts, control};
+use crate::process::{Process, token};
+use core::sync::atomic::Ordering;
+use handfast_layout::bell;
+use handfast_layout::hello::{HELLO_BYTES, Hello, Malformed, Status, Welcome};
+use handfast_layout::link::{REGION_BYTES, Side};
+use handfast_region::Region;
+use handfast_sys::memory::{Access, Mapping, create_sealed, is_sealed};
+use handfast_sys::poll::{Event, Trigger};
+use handfast_sys::{AsFd, Errno, OwnedFd, clock, socket};
+use std::sync::{Arc, PoisonError};
+
+/// A handshake under way.
+struct Pending {
+    socket: OwnedFd,
+    receiver: u32,
+    deadline_ns: u64,
+}
+
+/// Handshakes under way at once; the oldest gives way.
+const PENDING_MAX: usize = 64;
+/// How long a connector may take to say hello.
+const HELLO_TIMEOUT_NS: u64 = 2_000_000_000;
+/// Control messages taken from one link before others get their turn.
+const CONTROL_BUDGET: usize = 64;
+/// How often waiters of a dead link are woken again, until they have left.
+const ROUSE_EVERY_NS: u64 = 1_000_000;
+
+struct Keeper {
+    process: Arc<Process>,
+    pending: Vec<Option<Pending>>,
+    /// Dead links whose waiters have not all left.
+    leaving: Vec<Arc<Link>>,
+    /// Closed and reopened to refuse a connection when descriptors have run out.
+    spare: Option<OwnedFd>,
+}
+
+/// Starts the keeper thread. It ends with the process.
+pub(crate) fn start(process: Arc<Process>) -> std::io::Result<()> {
+    let mut keeper = Keeper {
+        process,
+        pending: (0..PENDING_MAX).map(|_| None).collect(),
+        leaving: Vec::new(),
+        spare: spare(),
+    };
+    std::thread::Builder::new()
+        .name("handfast-keeper".into())
+        .stack_size(256 * 1024)
+        .spawn(move || keeper.run())
+        .map(|_| ())
+}
+
+fn spare() -> Option<OwnedFd> {
+    std::fs::File::open("/dev/null").ok().map(OwnedFd::from)
+}
+
+impl Keeper {
+    fn run(&mut self) {
+        handfast_sys::signal::block_all();
+        let mut events = Vec::new();
+        loop {
+            events.clear();
+            self.process.poll.wait(self.next_deadline(), &mut events);
+            for event in &events {
+                self.handle(*event);
+            }
+            self.expire();
+        }
+    }
+
+    fn next_deadline(&self) -> Option<u64> {
+        let handshake = self
+            .pending
+            .iter()
+            .flatten()
+            .map(|pending| pending.deadline_ns)
+            .min();
+        if self.leaving.is_empty() {
+            return handshake;
+        }
+        let rouse = clock::now_ns() + ROUSE_EVERY_NS;
+        Some(handshake.map_or(rouse, |deadline_ns| deadline_ns.min(rouse)))
+    }
+
+    fn expire(&mut self) {
+        let now_ns = clock::now_ns();
+        for entry in &mut self.pending {
+            if entry
+                .as_ref()
+                .is_some_and(|pending| pending.deadline_ns <= now_ns)
+            {
+                // Dropping the socket takes it out of the poll set.
+                *entry = None;
+            }
+        }
+        // A hostile peer may have put a waiter back to sleep: again, until all have left.
+        self.leaving.retain(|link| {
+            link.disturb();
+            link.parked.load(Ordering::Acquire) > 0
+        });
+    }
+
+    fn handle(&mut self, event: Event) {
+        let index = (event.token & !token::KIND) as usize;
+        match event.token & token::KIND {
+            token::ATTENTION => {
+                self.process.attention.lower();
+                self.collect_dead();
+            }
+            token::LISTENER => self.accept(index as u32),
+            token::PENDING => self.greet(index),
+            token::PROCESS => self.end(index),
+            _ => self.listen(index, event),
+        }
+    }
+
+    fn link(&self, slot: usize) -> Option<Arc<Link>> {
+        let links = self
+            .process
+            .links
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        links.get(slot).cloned().flatten()
+    }
+
+    fn end(&mut self, slot: usize) {
+        if let Some(link) = self.link(slot) {
+            self.process.end_link(&link);
+            self.leaving.push(link);
+        }
+    }
+
+    fn collect_dead(&mut self) {
+        let dead: Vec<_> = {
+            let links = self
+                .process
+                .links
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            links
+                .iter()
+                .flatten()
+                .filter(|link| link.is_down())
+                .cloned()
+                .collect()
+        };
+        for link in dead {
+            self.process.end_link(&link);
+            self.leaving.push(link);
+        }
+    }
+
+    /// Takes control messages of a link.
+    fn listen(&mut self, slot: usize, event: Event) {
+        let Some(link) = self.link(slot) else { return };
+        let mut bytes = [0; 8];
+        for _ in 0..CONTROL_BUDGET {
+            match socket::receive(&link.socket, &mut bytes, 1) {
+                Ok((0, _)) => return self.end(slot),
+                Ok((len, fds)) => self.control(&link, &bytes[..len], fds),
+                Err(Errno::AGAIN) if event.hung_up && !event.readable => return self.end(slot),
+                Err(Errno::AGAIN | Errno::INTR) => return,
+                Err(Errno::MSGSIZE) => {
+                    tracing::warn!(
+                        pid = link.peer.pid,
+                        "control message out of bounds, link cut"
+                    );
+                    return self.end(slot);
+                }
+                Err(_) => return self.end(slot),
+            }
+        }
+    }
+
+    fn control(&self, link: &Arc<Link>, bytes: &[u8], mut fds: Vec<OwnedFd>) {
+        match *bytes {
+            [control::RING, _] => self.process.raise_sets(),
+            [control::STAT, _] => {
+                let message = [control::COUNTERS, 0];
+                let _ = socket::send(&link.socket, &message, &[self.process.tally_fd.as_fd()]);
+            }
+            [control::COUNTERS, _] => {
+                let mut counters = link.counters.lock().unwrap_or_else(PoisonError::into_inner);
+                *counters = fds.pop();
+                link.slot_freed.1.notify_all();
+            }
+            [control::CLOSED, receiver] => link.close_receiver(receiver),
+            // Unknown messages of a later release are passed over.
+            _ => {}
+        }
+    }
+
+    /// Takes waiting connections of the listener of `receiver`.
+    fn accept(&mut self, receiver: u32) {
+        let listener = {
+            let listeners = self
+                .process
+                .listeners
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            listeners
+                .iter()
+                .find(|(of, _)| *of == receiver)
+                .map(|(_, fd)| fd.clone())
+        };
+        let Some(listener) = listener else { return };
+        for _ in 0..PENDING_MAX {
+            match socket::accept(&*listener) {
+                Ok(socket) => self.begin(socket, receiver),
+                Err(Errno::MFILE | Errno::NFILE) => {
+                    self.refuse_for_descriptors(&listener);
+                    return;
+                }
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Without a free descriptor a waiting connection can be neither taken nor told; one is kept
+    /// for this.
+    fn refuse_for_descriptors(&mut self, listener: &OwnedFd) {
+        self.spare = None;
+        if let Ok(socket) = socket::accept(listener) {
+            let limit = handfast_sys::process::descriptor_limit();
+            let limit = u32::try_from(limit).unwrap_or(u32::MAX);
+            let welcome = Welcome::refusal(self.process.incarnation, Status::Exhausted, limit);
+            let _ = socket::send(&socket, &welcome.to_bytes(), &[]);
+        }
+        self.spare = spare();
+    }
+
+    fn begin(&mut self, socket: OwnedFd, receiver: u32) {
+        let free = self.pending.iter().position(Option::is_none);
+        let index = free.unwrap_or_else(|| {
+            let oldest = self.pending.iter().enumerate();
+            oldest
+                .min_by_key(|(_, pending)| pending.as_ref().map(|pending| pending.deadline_ns))
+                .map_or(0, |(index, _)| index)
+        });
+        let deadline_ns = clock::now_ns() + HELLO_TIMEOUT_NS;
+        let added = self
+            .process
+            .poll
+            .add(&socket, token::PENDING | index as u64, Trigger::Level);
+        if added.is_ok() {
+            self.pending[index] = Some(Pending {
+                socket,
+                receiver,
+                deadline_ns,
+            });
+        }
+    }
+
+    /// Reads a hello and answers it.
+    fn greet(&mut self, index: usize) {
+        let Some(pending) = &self.pending[index] else {
+            return;
+        };
+        let mut bytes = [0; HELLO_BYTES + 1];
+        let (len, fds) = match socket::receive(&pending.socket, &mut bytes, 1) {
+            Err(Errno::AGAIN) => return,
+            Err(_) => (0, Vec::new()),
+            Ok(received) => received,
+        };
+        let Some(Pending {
+            socket, receiver, ..
+        }) = self.pending[index].take()
+        else {
+            return;
+        };
+        self.process.poll.remove(&socket);
+        if len == 0 {
+            return;
+        }
+        let refuse = |status, limit| {
+            let welcome = Welcome::refusal(self.process.incarnation, status, limit);
+            let _ = socket::send(&socket, &welcome.to_bytes(), &[]);
+        };
+        let hello = match Hello::parse(&bytes[..len]) {
+            Ok(hello) => hello,
+            Err(Malformed::Version { .. }) => return refuse(Status::Version, 0),
+            Err(_) => return refuse(Status::Malformed, 0),
+        };
+        let Some(port) = self
+            .process
+            .port(receiver)
+            .filter(|port| port.name == hello.name)
+        else {
+            return refuse(Status::NoSuchPort, 0);
+        };
+        let Ok(peer) = socket::peer(&socket) else {
+            return;
+        };
+        let mut welcome = Welcome::refusal(self.process.incarnation, Status::Known, 0);
+        welcome.port = port.id;
+        welcome.receiver = port.receiver;
+        if hello.known {
+            let known = self.process.find_link(|link| {
+                link.incarnation == hello.incarnation && link.peer.pid == peer.pid
+            });
+            if let Some(link) = known {
+                link.granted.store(true, Ordering::Release);
+                let _ = socket::send(&socket, &welcome.to_bytes(), &[]);
+                return;
+            }
+        }
+        let Some(their_bells) = fds.into_iter().next() else {
+            return refuse(Status::Malformed, 0);
+        };
+        if let Err(resource) = self.welcome(socket, peer, &hello, &their_bells, welcome) {
+            let limit = match resource {
+                Resource::Exhausted(exhausted) => exhausted.limit,
+                Resource::NoMemoryFiles(_) | Resource::Os(_) => 0,
+            };
+            tracing::warn!(
+                pid = peer.pid,
+                limit,
+                "a connection was refused for want of resources"
+            );
+        }
+    }
+
+    /// Makes a link and sends its descriptors. On failure the connector has been told.
+    fn welcome(
+        &self,
+        socket: OwnedFd,
+        peer: socket::Peer,
+        hello: &Hello,
+        their_bells: &OwnedFd,
+        mut welcome: Welcome,
+    ) -> Result<(), Resource> {
+        let made = self.make(peer, their_bells);
+        let (group, index, region_fd, region, peer_bells) = match made {
+            Ok(made) => made,
+            Err(resource) => {
+                let limit = match &resource {
+                    Resource::Exhausted(exhausted) => exhausted.limit,
+                    Resource::NoMemoryFiles(_) | Resource::Os(_) => 0,
+                };
+                let limit = u32::try_from(limit).unwrap_or(u32::MAX);
+                let refusal = Welcome::refusal(welcome.incarnation, Status::Exhausted, limit);
+                let _ = socket::send(&socket, &refusal.to_bytes(), &[]);
+                return Err(resource);
+            }
+        };
+        welcome.status = Status::Linked;
+        welcome.link = index;
+        let link = self.process.add_link(Parts {
+            region,
+            calls: Side::Acceptor,
+            peer_bells,
+            peer_index: hello.link,
+            group: group.clone(),
+            index,
+            socket,
+            peer,
+            incarnation: hello.incarnation,
+        })?;
+        if crate::notify::is_active() {
+            let _ = handfast_sys::signal::raise_on_arrival(&link.socket, true);
+        }
+        let fds = [region_fd.as_fd(), group.fd.as_fd()];
+        if socket::send(&link.socket, &welcome.to_bytes(), &fds).is_err() {
+            self.process.end_link(&link);
+        }
+        Ok(())
+    }
+
+    #[allow(
+        clippy::type_complexity,
+        reason = "the parts of one link, named at the only caller"
+    )]
+    fn make(
+        &self,
+        peer: socket::Peer,
+        their_bells: &OwnedFd,
+    ) -> Result<(Arc<crate::group::Group>, u32, OwnedFd, Region, Region), Resource> {
+        let os = |call| move |errno| Resource::of(call, errno);
+        let peer_bells = map_peer_bells(their_bells)?;
+        let region_fd = create_sealed("handfast link", REGION_BYTES).map_err(os("memfd_create"))?;
+        let mapping =
+            Mapping::new(&region_fd, REGION_BYTES, Access::ReadWrite).map_err(os("mmap"))?;
+        let group = self.process.group(peer.uid)?;
+        let index = group.reserve()?;
+        Ok((group, index, region_fd, Region::mapped(mapping), peer_bells))
+    }
+}
+
+/// Maps the bells a peer sent, after checking that the file cannot shrink under us.
+pub(crate) fn map_peer_bells(fd: &OwnedFd) -> Result<Region, Resource> {
+    let os = |call| move |errno| Resource::of(call, errno);
+    if !is_sealed(fd, bell::REGION_BYTES).map_err(os("fcntl(F_GET_SEALS)"))? {
+        return Err(Resource::of("fcntl(F_GET_SEALS)", Errno::PERM));
+    }
+    let mapping = Mapping::new(fd, bell::REGION_BYTES, Access::ReadWrite).map_err(os("mmap"))?;
+    Ok(Region::mapped(mapping))
+}

@@ -1,0 +1,341 @@
+//! A link: everything one pair of processes shares, seen from one of the two.
+
+use crate::error::{Gone, PeerFault, SendError};
+use crate::group::Group;
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use handfast_channel::{arm, bell, stamp};
+use handfast_layout::bell as bell_layout;
+use handfast_layout::link::{LANES, REPLIES, Side};
+use handfast_region::{Memory, Region};
+use handfast_ring::Fault;
+use handfast_ring::lane::{Consumer, Place, Producer};
+use handfast_sys::socket::Peer;
+use handfast_sys::{OwnedFd, socket};
+use handfast_wait::word;
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+
+/// Messages of the control socket; one byte, then an argument byte.
+pub(crate) mod control {
+    /// Wake the receiver that sleeps in a descriptor.
+    pub(crate) const RING: u8 = 1;
+    /// Send your counters.
+    pub(crate) const STAT: u8 = 2;
+    /// Here are my counters (one descriptor).
+    pub(crate) const COUNTERS: u8 = 3;
+    /// The receiver named by the argument has been dropped.
+    pub(crate) const CLOSED: u8 = 4;
+}
+
+/// See the module text. Fields in the order in which a call meets them.
+pub(crate) struct Link {
+    pub(crate) region: Region,
+    /// The side on which we call; the peer calls on the other.
+    pub(crate) calls: Side,
+    pub(crate) lanes: [Mutex<Producer>; LANES as usize],
+    pub(crate) map: LaneMap,
+    pub(crate) slots: Box<[SlotState]>,
+    /// Counts events a waiting caller must look at: death, fault, a closed port.
+    pub(crate) trouble: AtomicU32,
+    /// Threads parked on words of this link.
+    pub(crate) parked: AtomicU32,
+    pub(crate) slot_freed: (Mutex<u32>, Condvar),
+    /// CPU on which each receiver of the peer last answered; a hint.
+    pub(crate) peer_cpu: AtomicU32,
+
+    pub(crate) peer_bells: Region,
+    /// Our bit in the peer's bells.
+    pub(crate) peer_index: u32,
+    pub(crate) group: Arc<Group>,
+    /// The peer's bit in our bells, and our row of the counters.
+    pub(crate) index: u32,
+    /// Receiver of ours, plus one, that each of the peer's lanes addresses.
+    pub(crate) owners: [AtomicU8; LANES as usize],
+    /// Consumers of the peer's lanes while no receiver holds them.
+    consumers: [Mutex<Option<Consumer>>; LANES as usize],
+
+    pub(crate) socket: OwnedFd,
+    pub(crate) pidfd: Option<OwnedFd>,
+    pub(crate) peer: Peer,
+    pub(crate) incarnation: [u8; 16],
+    /// Send rights of this process that use the link.
+    pub(crate) rights: AtomicU32,
+    /// The peer has got a port of ours through this link after it was made.
+    pub(crate) granted: AtomicBool,
+    pub(crate) counters: Mutex<Option<OwnedFd>>,
+    down: AtomicBool,
+    fault: OnceLock<PeerFault>,
+    closed_receivers: AtomicU64,
+}
+
+/// What a link is made of, besides what it makes itself.
+pub(crate) struct Parts {
+    pub(crate) region: Region,
+    pub(crate) calls: Side,
+    pub(crate) peer_bells: Region,
+    pub(crate) peer_index: u32,
+    pub(crate) group: Arc<Group>,
+    pub(crate) index: u32,
+    pub(crate) socket: OwnedFd,
+    pub(crate) peer: Peer,
+    pub(crate) incarnation: [u8; 16],
+}
+
+/// Our side of a reply slot. The slot's current call writes it; claims happen under its lane's
+/// lock.
+#[derive(Default)]
+pub(crate) struct SlotState {
+    pub(crate) state: AtomicU8,
+    pub(crate) generation: AtomicU32,
+    pub(crate) position: AtomicU32,
+}
+
+impl SlotState {
+    pub(crate) const FREE: u8 = 0;
+    pub(crate) const BUSY: u8 = 1;
+    /// Its caller gave up; free again once the reply has come.
+    pub(crate) const ABANDONED: u8 = 2;
+}
+
+impl Link {
+    pub(crate) fn new(parts: Parts) -> Self {
+        let calls = parts.calls;
+        let pidfd = socket::peer_pidfd(&parts.socket).ok();
+        Self {
+            region: parts.region,
+            calls,
+            lanes: core::array::from_fn(|lane| {
+                Mutex::new(Producer::new(Place::of(calls, lane as u32)))
+            }),
+            map: LaneMap::default(),
+            slots: (0..REPLIES).map(|_| SlotState::default()).collect(),
+            trouble: AtomicU32::new(0),
+            parked: AtomicU32::new(0),
+            slot_freed: Default::default(),
+            peer_cpu: AtomicU32::new(u32::MAX),
+            peer_bells: parts.peer_bells,
+            peer_index: parts.peer_index,
+            group: parts.group,
+            index: parts.index,
+            owners: Default::default(),
+            consumers: core::array::from_fn(|lane| {
+                Mutex::new(Some(Consumer::new(Place::of(calls.other(), lane as u32))))
+            }),
+            socket: parts.socket,
+            pidfd,
+            peer: parts.peer,
+            incarnation: parts.incarnation,
+            rights: AtomicU32::new(0),
+            granted: AtomicBool::new(false),
+            counters: Mutex::default(),
+            down: AtomicBool::new(false),
+            fault: OnceLock::new(),
+            closed_receivers: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether the link has ended. One load of private memory.
+    #[inline]
+    pub(crate) fn is_down(&self) -> bool {
+        // Acquire: pairs with the exchange in `take_down`, so the fault is visible.
+        self.down.load(Ordering::Acquire)
+    }
+
+    /// Why nothing more can be sent to `receiver`, if so.
+    pub(crate) fn failure(&self, receiver: u32) -> Option<SendError> {
+        if self.is_down() {
+            return Some(
+                self.fault
+                    .get()
+                    .map_or(SendError::Gone(Gone::Process), |fault| {
+                        SendError::Fault(*fault)
+                    }),
+            );
+        }
+        // Acquire: pairs with the Release in `close_receiver`.
+        let closed = self.closed_receivers.load(Ordering::Acquire) & (1 << receiver) != 0;
+        closed.then_some(SendError::Gone(Gone::Port))
+    }
+
+    /// The peer has said that its `receiver` is gone.
+    pub(crate) fn close_receiver(&self, receiver: u8) {
+        if u32::from(receiver) < bell_layout::RECEIVERS {
+            // Release: pairs with the Acquire in `failure`.
+            self.closed_receivers
+                .fetch_or(1 << receiver, Ordering::Release);
+            self.disturb();
+        }
+    }
+
+    /// A new handshake says that `receiver` is alive (again).
+    pub(crate) fn open_receiver(&self, receiver: u32) {
+        // Release: as above.
+        self.closed_receivers
+            .fetch_and(!(1 << receiver), Ordering::Release);
+    }
+
+    /// Cuts the link because the peer broke a rule.
+    pub(crate) fn poison(&self, fault: Fault) -> PeerFault {
+        let fault = PeerFault::from(fault);
+        tracing::warn!(pid = self.peer.pid, uid = self.peer.uid, %fault, "link cut");
+        let fault = *self.fault.get_or_init(|| fault);
+        self.take_down();
+        fault
+    }
+
+    /// Ends the link: no more posts, every waiter of this process leaves, the peer sees the
+    /// socket close. Returns whether this call ended it.
+    pub(crate) fn take_down(&self) -> bool {
+        // AcqRel: pairs with the load in `is_down`.
+        let first = !self.down.swap(true, Ordering::AcqRel);
+        socket::shutdown(&self.socket);
+        self.disturb();
+        first
+    }
+
+    /// Makes every thread of this process that waits on the link look again.
+    pub(crate) fn disturb(&self) {
+        // AcqRel: what the waiter shall find was stored before.
+        self.trouble.fetch_add(1, Ordering::AcqRel);
+        for index in 0..REPLIES {
+            self.rouse(handfast_channel::reply::Slot::of(self.calls, index).wait());
+        }
+        for lane in 0..LANES {
+            self.rouse(Place::of(self.calls, lane).space());
+        }
+        self.slot_freed.1.notify_all();
+    }
+
+    fn rouse(&self, at: usize) {
+        if word::fence_then_taken(&self.region, at).is_some() {
+            self.region.wake(at, u32::MAX);
+        }
+    }
+
+    /// Tells the callee of a post to `lane`, if it does not poll it. Returns whether this made a
+    /// wake-up call.
+    #[inline]
+    pub(crate) fn ring(&self, lane: u32, receiver: u32) -> bool {
+        if !arm::must_ring(&self.region, Place::of(self.calls, lane)) {
+            return false;
+        }
+        self.ring_armed(lane, receiver)
+    }
+
+    #[cold]
+    fn ring_armed(&self, lane: u32, receiver: u32) -> bool {
+        let at = (self.calls, lane);
+        let sleep = bell_layout::bell(receiver);
+        match bell::ring(
+            &self.region,
+            &self.peer_bells,
+            at,
+            receiver,
+            self.peer_index,
+        ) {
+            Some(word::ASLEEP) => {
+                stamp(&self.peer_bells, sleep + bell_layout::STAMP);
+                self.peer_bells.wake(sleep + bell_layout::SLEEP, 1);
+                true
+            }
+            Some(_) => {
+                self.tell(control::RING, receiver as u8);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The consumer of the peer's lane `index`, for the receiver that owns the lane.
+    pub(crate) fn take_consumer(&self, index: u32) -> Consumer {
+        let mut consumer = self.consumers[index as usize]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        consumer
+            .take()
+            .unwrap_or_else(|| Consumer::new(Place::of(self.calls.other(), index)))
+    }
+
+    /// Gives a consumer back, at the position it has reached.
+    pub(crate) fn return_consumer(&self, index: u32, consumer: Consumer) {
+        let mut place = self.consumers[index as usize]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *place = Some(consumer);
+    }
+
+    /// Sends a control message; lost if the peer is gone.
+    pub(crate) fn tell(&self, what: u8, argument: u8) {
+        let _ = socket::send(&self.socket, &[what, argument], &[]);
+    }
+}
+
+/// Which lane each calling thread uses for each receiver of the peer. A thread keeps its lane for
+/// ever, so its messages to one port stay in order.
+pub(crate) struct LaneMap {
+    /// Lane plus one, by receiver and thread.
+    lanes: Box<[AtomicU8]>,
+    free: Mutex<u32>,
+}
+
+/// Threads told apart; more share lanes.
+const THREADS: usize = LANES as usize;
+
+impl Default for LaneMap {
+    fn default() -> Self {
+        let entries = bell_layout::RECEIVERS as usize * THREADS;
+        Self {
+            lanes: (0..entries).map(|_| AtomicU8::new(0)).collect(),
+            free: Mutex::new(0),
+        }
+    }
+}
+
+impl LaneMap {
+    /// The lane of this thread for `receiver`; `None` when other receivers have used all up.
+    #[inline]
+    pub(crate) fn lane(&self, receiver: u32) -> Option<u32> {
+        let thread = thread_index() % THREADS;
+        let entry = &self.lanes[receiver as usize * THREADS + thread];
+        // Relaxed: a number; the lane itself is behind a lock.
+        match entry.load(Ordering::Relaxed) {
+            0 => self.assign(receiver, thread),
+            lane => Some(u32::from(lane) - 1),
+        }
+    }
+
+    #[cold]
+    fn assign(&self, receiver: u32, thread: usize) -> Option<u32> {
+        let row = &self.lanes[receiver as usize * THREADS..][..THREADS];
+        let mut used = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        // Relaxed throughout: entries change only under the lock.
+        let own = row[thread].load(Ordering::Relaxed);
+        if own != 0 {
+            return Some(u32::from(own) - 1);
+        }
+        // The last quarter is for receivers that have no lane at all.
+        let first = row
+            .iter()
+            .map(|entry| entry.load(Ordering::Relaxed))
+            .find(|lane| *lane != 0);
+        let reserve = if first.is_some() { LANES / 4 } else { 0 };
+        let lane = if *used + reserve < LANES {
+            *used += 1;
+            *used as u8
+        } else {
+            first?
+        };
+        row[thread].store(lane, Ordering::Relaxed);
+        Some(u32::from(lane) - 1)
+    }
+}
+
+/// A small number for this thread, given in the order of first use.
+#[inline]
+fn thread_index() -> usize {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    thread_local! {
+        // Relaxed: a number.
+        static INDEX: usize = NEXT.fetch_add(1, Ordering::Relaxed) as usize;
+    }
+    INDEX.with(|index| *index)
+}

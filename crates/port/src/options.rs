@@ -1,0 +1,61 @@
+//! What an application may set: strategy and spin cap, by builder or environment.
+
+use core::time::Duration;
+use handfast_wait::Strategy;
+
+/// How an endpoint waits. Read from the environment by default:
+///
+/// * `HANDFAST_STRATEGY`: a strategy name as [`Strategy`] parses it; the default of endpoints
+///   that set none.
+/// * `HANDFAST_SPIN_CAP_US`: the longest any adaptive wait may spin, in microseconds. A cap set by
+///   the builder can only lower it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    strategy: Option<Strategy>,
+    spin_cap: Option<Duration>,
+}
+
+impl Options {
+    /// The defaults.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the strategy.
+    #[must_use]
+    pub const fn strategy(mut self, strategy: Strategy) -> Self {
+        self.strategy = Some(strategy);
+        self
+    }
+
+    /// Caps adaptive spinning.
+    #[must_use]
+    pub const fn spin_cap(mut self, cap: Duration) -> Self {
+        self.spin_cap = Some(cap);
+        self
+    }
+
+    /// The strategy and cap in force, with the environment's word.
+    pub(crate) fn resolve(self) -> (Strategy, Option<Duration>) {
+        let environment = |name| std::env::var(name).ok();
+        let strategy = self
+            .strategy
+            .or_else(|| match environment("HANDFAST_STRATEGY")?.parse() {
+                Ok(strategy) => Some(strategy),
+                Err(error) => {
+                    tracing::warn!(%error, "HANDFAST_STRATEGY is ignored");
+                    None
+                }
+            })
+            .unwrap_or_default();
+        let from_environment = environment("HANDFAST_SPIN_CAP_US")
+            .and_then(|text| text.parse().ok())
+            .map(Duration::from_micros);
+        let cap = match (self.spin_cap, from_environment) {
+            (Some(own), Some(theirs)) => Some(own.min(theirs)),
+            (own, theirs) => own.or(theirs),
+        };
+        (strategy, cap)
+    }
+}

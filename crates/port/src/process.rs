@@ -1,0 +1,253 @@
+//! What one process has: its identity, its trust groups, its links, its ports, its keeper.
+
+use crate::error::{Exhausted, Resource};
+use crate::group::Group;
+use crate::keeper;
+use crate::link::{Link, Parts};
+use crate::receive::Port;
+use core::sync::atomic::{AtomicU32, Ordering};
+use handfast_layout::{bell, counters};
+use handfast_region::Tally;
+use handfast_sys::poll::{Flag, Poll, Trigger};
+use handfast_sys::{OwnedFd, process};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+
+/// The state shared by all handles of this process.
+pub(crate) struct Process {
+    pub(crate) epoch: u32,
+    pub(crate) incarnation: [u8; 16],
+    /// Changes when a group is added.
+    pub(crate) groups_version: AtomicU32,
+    groups: RwLock<Vec<Arc<Group>>>,
+    /// Changes when a link ends.
+    pub(crate) deaths: AtomicU32,
+    pub(crate) links: Mutex<Vec<Option<Arc<Link>>>>,
+    ports: RwLock<Vec<Option<Arc<Port>>>>,
+    next_generation: AtomicU32,
+    pub(crate) poll: Poll,
+    /// Raised to make the keeper look at its lists.
+    pub(crate) attention: Flag,
+    pub(crate) listeners: Mutex<Vec<(u32, Arc<OwnedFd>)>>,
+    pub(crate) tally: Tally,
+    pub(crate) tally_fd: OwnedFd,
+    /// Raised by the keeper when a peer rings through a socket.
+    pub(crate) sets: Mutex<Vec<Weak<Flag>>>,
+}
+
+/// Tokens of the keeper's poll set: kind in the upper half, index in the lower.
+pub(crate) mod token {
+    pub(crate) const ATTENTION: u64 = 0;
+    pub(crate) const LISTENER: u64 = 1 << 32;
+    pub(crate) const LINK: u64 = 2 << 32;
+    pub(crate) const PROCESS: u64 = 3 << 32;
+    pub(crate) const PENDING: u64 = 4 << 32;
+    pub(crate) const KIND: u64 = !0 << 32;
+}
+
+static CURRENT: Mutex<Option<Arc<Process>>> = Mutex::new(None);
+
+/// This process's state, made with its keeper thread on first use (and again in a forked child,
+/// which shares nothing with its parent).
+pub(crate) fn current() -> Result<Arc<Process>, Resource> {
+    process::watch_forks();
+    let mut current = CURRENT.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(process) = current.as_ref() {
+        if process.epoch == process::fork_epoch() {
+            return Ok(process.clone());
+        }
+        // A parent's state in its child: leaked, so that nothing of the parent is undone.
+        core::mem::forget(current.take());
+    }
+    let process = Arc::new(Process::new()?);
+    keeper::start(process.clone()).map_err(|_| {
+        Resource::Exhausted(Exhausted {
+            what: "threads",
+            limit: 0,
+        })
+    })?;
+    *current = Some(process.clone());
+    Ok(process)
+}
+
+impl Process {
+    fn new() -> Result<Self, Resource> {
+        let os = |call| move |errno| Resource::of(call, errno);
+        let (tally_fd, tally) =
+            Tally::create(counters::REGION_BYTES).map_err(os("memfd_create"))?;
+        let process = Self {
+            epoch: process::fork_epoch(),
+            incarnation: process::random_identity().map_err(os("getrandom"))?,
+            groups_version: AtomicU32::new(0),
+            groups: RwLock::default(),
+            deaths: AtomicU32::new(0),
+            links: Mutex::default(),
+            ports: RwLock::default(),
+            next_generation: AtomicU32::new(1),
+            poll: Poll::new().map_err(os("epoll_create1"))?,
+            attention: Flag::new().map_err(os("eventfd"))?,
+            listeners: Mutex::default(),
+            tally,
+            tally_fd,
+            sets: Mutex::default(),
+        };
+        process
+            .poll
+            .add(&process.attention, token::ATTENTION, Trigger::Level)
+            .map_err(os("epoll_ctl"))?;
+        // A receiver sleeps in the bells of all groups; there is always one.
+        process.group(process::uid())?;
+        Ok(process)
+    }
+
+    /// The trust group of `uid`, made if there is none.
+    pub(crate) fn group(&self, uid: u32) -> Result<Arc<Group>, Resource> {
+        let mut groups = self.groups.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(group) = groups.iter().find(|group| group.uid == uid) {
+            return Ok(group.clone());
+        }
+        if groups.len() >= GROUPS_MAX {
+            let limit = GROUPS_MAX as u64;
+            return Err(Resource::Exhausted(Exhausted {
+                what: "trust groups",
+                limit,
+            }));
+        }
+        let group = Arc::new(Group::new(uid)?);
+        groups.push(group.clone());
+        drop(groups);
+        // Release: pairs with the Acquire of a receiver that copies the list.
+        self.groups_version.fetch_add(1, Ordering::Release);
+        self.rouse_all();
+        Ok(group)
+    }
+
+    pub(crate) fn groups(&self) -> Vec<Arc<Group>> {
+        self.groups
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Wakes every sleeping receiver of this process.
+    pub(crate) fn rouse_all(&self) {
+        let ports: Vec<_> = {
+            let ports = self.ports.read().unwrap_or_else(PoisonError::into_inner);
+            ports.iter().flatten().map(|port| port.receiver).collect()
+        };
+        for group in self.groups() {
+            ports.iter().for_each(|receiver| group.rouse(*receiver));
+        }
+        self.raise_sets();
+    }
+
+    /// Makes every waiting set of this process look again.
+    pub(crate) fn raise_sets(&self) {
+        let mut sets = self.sets.lock().unwrap_or_else(PoisonError::into_inner);
+        sets.retain(|set| set.upgrade().map(|flag| flag.raise()).is_some());
+    }
+
+    /// Makes a port with a free receiver.
+    pub(crate) fn add_port(
+        &self,
+        make: impl FnOnce(u32, u32) -> Arc<Port>,
+    ) -> Result<Arc<Port>, Resource> {
+        let mut ports = self.ports.write().unwrap_or_else(PoisonError::into_inner);
+        let receiver = ports
+            .iter()
+            .position(Option::is_none)
+            .unwrap_or(ports.len());
+        if receiver >= bell::RECEIVERS as usize {
+            let limit = bell::RECEIVERS.into();
+            return Err(Resource::Exhausted(Exhausted {
+                what: "bound ports",
+                limit,
+            }));
+        }
+        if receiver == ports.len() {
+            ports.push(None);
+        }
+        // Relaxed: a number.
+        let generation = self.next_generation.fetch_add(1, Ordering::Relaxed);
+        let port = make(receiver as u32, generation);
+        ports[receiver] = Some(port.clone());
+        Ok(port)
+    }
+
+    pub(crate) fn port(&self, receiver: u32) -> Option<Arc<Port>> {
+        let ports = self.ports.read().unwrap_or_else(PoisonError::into_inner);
+        ports.get(receiver as usize).cloned().flatten()
+    }
+
+    pub(crate) fn remove_port(&self, receiver: u32) {
+        let mut ports = self.ports.write().unwrap_or_else(PoisonError::into_inner);
+        ports[receiver as usize] = None;
+    }
+
+    /// Enters a new link everywhere: table, group, keeper, counters.
+    pub(crate) fn add_link(&self, parts: Parts) -> Result<Arc<Link>, Resource> {
+        let link = Arc::new(Link::new(parts));
+        let os = |errno| Resource::of("epoll_ctl", errno);
+        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = links
+            .iter()
+            .position(Option::is_none)
+            .unwrap_or(links.len());
+        if slot == links.len() {
+            links.push(None);
+        }
+        links[slot] = Some(link.clone());
+        drop(links);
+        link.group.set(link.index, Some(link.clone()));
+        let row = |column| counters::link_word(link.index, column);
+        self.tally.store(row(1), link.peer.pid.into());
+        self.tally.store(row(2), link.peer.uid.into());
+        self.tally.store(row(0), 1);
+        self.poll
+            .add(&link.socket, token::LINK | slot as u64, Trigger::Level)
+            .map_err(os)?;
+        if let Some(pidfd) = &link.pidfd {
+            self.poll
+                .add(pidfd, token::PROCESS | slot as u64, Trigger::Level)
+                .map_err(os)?;
+        }
+        tracing::debug!(pid = link.peer.pid, uid = link.peer.uid, "link made");
+        Ok(link)
+    }
+
+    /// Ends a link and forgets it. Threads that still hold it see it down.
+    pub(crate) fn end_link(&self, link: &Arc<Link>) {
+        link.take_down();
+        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = links
+            .iter_mut()
+            .find(|entry| entry.as_ref().is_some_and(|entry| Arc::ptr_eq(entry, link)));
+        let Some(entry) = found else { return };
+        *entry = None;
+        drop(links);
+        self.poll.remove(&link.socket);
+        if let Some(pidfd) = &link.pidfd {
+            self.poll.remove(pidfd);
+        }
+        link.group.set(link.index, None);
+        for column in 0..counters::ROW_WORDS {
+            self.tally.store(counters::link_word(link.index, column), 0);
+        }
+        tracing::debug!(pid = link.peer.pid, uid = link.peer.uid, "link ended");
+        // Release: pairs with the Acquire of a receiver that clears out dead lanes.
+        self.deaths.fetch_add(1, Ordering::Release);
+        self.rouse_all();
+    }
+
+    pub(crate) fn find_link(&self, check: impl Fn(&Link) -> bool) -> Option<Arc<Link>> {
+        let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        links
+            .iter()
+            .flatten()
+            .find(|link| !link.is_down() && check(link))
+            .cloned()
+    }
+}
+
+/// Users whose processes may connect to one process at once: a receiver sleeps in one word per
+/// group, and `futex_waitv` takes 128.
+const GROUPS_MAX: usize = 64;

@@ -1,0 +1,69 @@
+//! Names in the file system: where a port's socket lies, and taking over a dead server's.
+
+use crate::error::{BindError, Os, Resource};
+use handfast_layout::name;
+use handfast_sys::{Errno, OwnedFd, socket};
+use std::path::PathBuf;
+
+/// The directory of all names: `$HANDFAST_DIR`, else `$XDG_RUNTIME_DIR/handfast`, else
+/// `/run/handfast`. Permissions on it, and bind mounts of it, are the access control.
+#[must_use]
+pub fn directory() -> PathBuf {
+    if let Some(directory) = std::env::var_os("HANDFAST_DIR") {
+        return directory.into();
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(runtime) if !runtime.is_empty() => PathBuf::from(runtime).join("handfast"),
+        _ => PathBuf::from("/run/handfast"),
+    }
+}
+
+/// The socket of a checked name.
+pub(crate) fn path_of(name: &str) -> PathBuf {
+    directory().join(name)
+}
+
+/// Connections that may wait for the keeper.
+const BACKLOG: i32 = 128;
+
+/// Binds the socket of `name`, replacing one whose server is dead.
+pub(crate) fn listen(name: &str) -> Result<OwnedFd, BindError> {
+    name::check(name).map_err(BindError::BadName)?;
+    let path = path_of(name);
+    let os = |call| {
+        let path = path.clone();
+        move |errno: Errno| match errno {
+            Errno::ACCESS | Errno::PERM | Errno::ROFS => BindError::Permission { path },
+            _ => Resource::of(call, errno).into(),
+        }
+    };
+    handfast_sys::directory::create(&directory()).map_err(os("mkdir"))?;
+    // Binders of one directory take turns, so that two of them cannot both find the old socket
+    // dead and remove each other's new one. The kernel drops the lock with its holder.
+    let _turn = handfast_sys::directory::lock(&directory()).map_err(os("flock"))?;
+    match socket::listen(&path, BACKLOG) {
+        Err(Errno::ADDRINUSE) => {}
+        other => return other.map_err(os("bind")),
+    }
+    match socket::connect(&path) {
+        Ok(probe) => {
+            let pid = socket::peer(&probe).map_or(0, |peer| peer.pid);
+            return Err(BindError::NameTaken {
+                name: name.to_owned(),
+                pid,
+            });
+        }
+        Err(Errno::CONNREFUSED) => {}
+        Err(Errno::ACCESS | Errno::PERM) => return Err(BindError::Permission { path }),
+        Err(Errno::PROTOTYPE | Errno::NOTSOCK) => {
+            return Err(BindError::Os(Os {
+                call: "bind",
+                errno: Errno::EXIST,
+            }));
+        }
+        Err(errno) => return Err(Resource::of("connect", errno).into()),
+    }
+    tracing::info!(name, "taking over the socket of a dead server");
+    let _ = std::fs::remove_file(&path);
+    socket::listen(&path, BACKLOG).map_err(os("bind"))
+}

@@ -1,0 +1,36 @@
+//! The rendezvous directory.
+
+use rustix::fd::OwnedFd;
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use std::path::Path;
+
+/// Creates the directory, for its owner alone, if it is not there. `mkdir`.
+///
+/// # Errors
+/// `EACCES` without permission for the parent, `ENOENT` without a parent.
+pub fn create(path: &Path) -> Result<(), Errno> {
+    match rustix::fs::mkdir(path, Mode::RWXU) {
+        Err(Errno::EXIST) => Ok(()),
+        other => other,
+    }
+}
+
+/// Locks the directory until the returned descriptor is closed. `open`, `flock`; waits at most
+/// about a second for another holder.
+///
+/// # Errors
+/// `EAGAIN` when another process held the lock all the time.
+pub fn lock(path: &Path) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY
+        .union(OFlags::DIRECTORY)
+        .union(OFlags::CLOEXEC);
+    let directory = rustix::fs::open(path, flags, Mode::empty())?;
+    let deadline_ns = crate::clock::now_ns() + 1_000_000_000;
+    loop {
+        match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::AGAIN) if crate::clock::now_ns() < deadline_ns => crate::clock::nap(),
+            other => return other.map(|()| directory),
+        }
+    }
+}
