@@ -40,6 +40,9 @@ fn a_dropped_request_and_a_deadline_end_the_call() {
             drop(port.receive().unwrap());
         });
         let dropped = right.call(b"y").unwrap_err();
-        assert_eq!(dropped, handfast::error::SendError::Gone(handfast::error::Gone::Reply));
+        assert_eq!(
+            dropped,
+            handfast::error::SendError::Gone(handfast::error::Gone::Reply)
+        );
     });
 }

@@ -72,7 +72,7 @@ const OVERLOAD_SPIN_NS: u32 = 20_000;
 
 impl Poller {
     pub(crate) fn new(receiver: u32, process: Arc<Process>, waiter: Waiter) -> Self {
-        let cap = (cpu::available() as usize).saturating_sub(1).max(1);
+        let cap = (cpu::online() as usize).saturating_sub(1).max(1);
         Self {
             receiver,
             process,
@@ -589,4 +589,7 @@ pub(crate) fn wake_caller(link: &Link, slot: Slot) -> bool {
     true
 }
 
-const _: () = assert!(LANES < 32 && bell_layout::RECEIVERS < 255, "both fit a byte, plus one");
+const _: () = assert!(
+    LANES < 32 && bell_layout::RECEIVERS < 255,
+    "both fit a byte, plus one"
+);

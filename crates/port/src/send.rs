@@ -364,10 +364,6 @@ impl SendRight {
     pub(crate) fn is_down(&self) -> bool {
         self.link.is_down()
     }
-
-    pub(crate) const fn link(&self) -> &Arc<Link> {
-        &self.link
-    }
 }
 
 const SLOT_LOOK_EVERY: Duration = Duration::from_millis(1);

@@ -17,6 +17,15 @@ pub fn available() -> u32 {
     rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count().max(1))
 }
 
+/// How many CPUs are online on this machine; at least 1. A thread pinned to one of them still has
+/// peers on the others. `sysconf`.
+#[must_use]
+pub fn online() -> u32 {
+    // SAFETY: the call takes no pointers.
+    let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+    u32::try_from(online).unwrap_or(1).max(1)
+}
+
 /// The CPUs this thread may run on.
 #[must_use]
 pub fn allowed() -> Vec<u32> {

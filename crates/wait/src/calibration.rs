@@ -12,7 +12,7 @@ pub struct Calibration {
     pub block_cost_ns: u64,
     /// How much later a woken peer answers than a spinning one.
     pub wake_latency_ns: u64,
-    /// CPUs this process may use.
+    /// CPUs online.
     pub cpus: u32,
 }
 
@@ -30,7 +30,7 @@ pub fn calibration() -> Calibration {
 
 fn measure() -> Calibration {
     clock::calibrate();
-    let cpus = handfast_sys::cpu::available();
+    let cpus = handfast_sys::cpu::online();
     let region = Arc::new(Region::heap(128));
     let echo = region.clone();
     // Words 0 and 64: whose turn it is. Each side sleeps on its own.
