@@ -1,2 +1,61 @@
-//! t
-fn main() {}
+//! The `handfast` command: one module per subcommand, this file only picks one.
+
+mod call;
+mod demo;
+mod doctor;
+mod echo;
+mod ls;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Fast local calls between processes: tools.
+#[derive(Parser)]
+#[command(name = "handfast", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Show what handfast does, live, in under 20 seconds.
+    Demo,
+    /// One process of the demo; started by `demo` only.
+    #[command(hide = true)]
+    DemoChild(demo::ChildArgs),
+    /// Bind NAME and send every call's bytes back, until ended.
+    Echo(echo::Args),
+    /// Call NAME once and print the reply.
+    Call(call::Args),
+    /// List live servers: names, processes, users, links, counters.
+    Ls,
+    /// Say what this machine offers and what that means for handfast.
+    Doctor,
+}
+
+type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+fn main() -> ExitCode {
+    // Control-path events on request; never anything on the data path.
+    if std::env::var_os("HANDFAST_LOG").is_some() {
+        tracing_subscriber::fmt()
+            .with_writer(std::io::stderr)
+            .init();
+    }
+    let result = match Cli::parse().command {
+        Command::Demo => demo::run(),
+        Command::DemoChild(args) => demo::run_child(&args),
+        Command::Echo(args) => echo::run(&args),
+        Command::Call(args) => call::run(&args),
+        Command::Ls => ls::run(),
+        Command::Doctor => doctor::run(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("handfast: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -228,6 +228,7 @@ impl ReceiveRight {
                 None => reply.answer(Kind::Message, bytes),
             };
             if woke {
+                self.port.count(WAKES, 1);
                 // Relaxed: a hint of this port to itself.
                 self.port.woke.store(true, Ordering::Relaxed);
             }
@@ -366,6 +367,7 @@ impl Port {
                 link,
                 key,
             } = taken;
+            let index = link.index;
             let reply = (header.kind == Kind::Call).then(|| ReplyRight {
                 slot: Slot::of(link.calls.other(), header.reply),
                 link,
@@ -378,8 +380,12 @@ impl Port {
                 }
                 continue;
             }
-            self.count(if reply.is_some() { CALLS } else { SENDS }, 1);
+            let column = if reply.is_some() { CALLS } else { SENDS };
+            self.count(column, 1);
             self.count(BYTES_IN, message.bytes().len() as u64);
+            self.process
+                .tally
+                .add(counters::link_word(index, column), 1);
             return Some(Request { message, reply });
         }
         None
@@ -636,3 +642,4 @@ const SENDS: usize = 4;
 const BYTES_IN: usize = 6;
 const SPINS: usize = 8;
 const PARKS: usize = 9;
+const WAKES: usize = 10;

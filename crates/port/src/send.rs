@@ -361,6 +361,10 @@ impl SendRight {
         })
     }
 
+    pub(crate) const fn link(&self) -> &Arc<Link> {
+        &self.link
+    }
+
     pub(crate) fn is_down(&self) -> bool {
         self.link.is_down()
     }

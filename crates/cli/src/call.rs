@@ -1,0 +1,79 @@
+//! `handfast call`: one call from the shell.
+
+use crate::Outcome;
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Arguments of `call`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The name to call.
+    name: String,
+    /// The message, as text.
+    #[arg(long, conflicts_with_all = ["hex", "file"])]
+    bytes: Option<String>,
+    /// The message, as hexadecimal digits; the reply is printed in the same way.
+    #[arg(long, conflicts_with = "file")]
+    hex: Option<String>,
+    /// The message, as the content of a file.
+    #[arg(long)]
+    file: Option<PathBuf>,
+    /// Give up after this many milliseconds.
+    #[arg(long, default_value_t = 5_000)]
+    timeout_ms: u64,
+}
+
+pub(crate) fn run(args: &Args) -> Outcome {
+    let message = match (&args.bytes, &args.hex, &args.file) {
+        (Some(text), ..) => text.clone().into_bytes(),
+        (_, Some(digits), _) => parse_hex(digits)?,
+        (_, _, Some(path)) => {
+            std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?
+        }
+        (None, None, None) => Vec::new(),
+    };
+    let port = handfast::connect(&args.name)?;
+    let reply = port.call_until(&message, Duration::from_millis(args.timeout_ms))?;
+    let mut out = std::io::stdout().lock();
+    if args.hex.is_some() {
+        for byte in reply.bytes() {
+            write!(out, "{byte:02x}")?;
+        }
+        writeln!(out)?;
+    } else {
+        out.write_all(&reply)?;
+    }
+    out.flush()?;
+    Ok(())
+}
+
+fn parse_hex(digits: &str) -> Result<Vec<u8>, String> {
+    let digits: Vec<char> = digits.chars().filter(|c| !c.is_whitespace()).collect();
+    if !digits.len().is_multiple_of(2) {
+        return Err(format!(
+            "--hex takes an even number of digits, got {}",
+            digits.len()
+        ));
+    }
+    let nibble = |c: &char| {
+        c.to_digit(16)
+            .ok_or(format!("{c:?} is not a hexadecimal digit"))
+    };
+    digits
+        .chunks(2)
+        .map(|pair| Ok((nibble(&pair[0])? << 4 | nibble(&pair[1])?) as u8))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_hex;
+
+    #[test]
+    fn hex_is_read_or_refused_with_a_reason() {
+        assert_eq!(parse_hex("00 ffA5"), Ok(vec![0, 255, 0xa5]));
+        assert!(parse_hex("0").unwrap_err().contains("even"));
+        assert!(parse_hex("zz").unwrap_err().contains("'z'"));
+    }
+}

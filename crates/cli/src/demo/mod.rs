@@ -1,0 +1,218 @@
+//! `handfast demo`: real processes, the public API, and what happens inside, in under 20 seconds.
+
+mod peers;
+
+use crate::{Outcome, echo};
+use handfast::error::SendError;
+use handfast::{Counters, SendRight};
+use hdrhistogram::Histogram;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Arguments of a child process.
+#[derive(clap::Args)]
+pub(crate) struct ChildArgs {
+    role: String,
+    name: String,
+}
+
+/// Ends its process when dropped.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+const PHASE: Duration = Duration::from_secs(2);
+const PAYLOAD: [u8; 24] = [7; 24];
+
+pub(crate) fn run_child(args: &ChildArgs) -> Outcome {
+    peers::die_with_parent();
+    match args.role.as_str() {
+        "serve" => echo::serve(&handfast::bind(&args.name)?),
+        "client" => {
+            let port = handfast::connect(&args.name)?;
+            loop {
+                port.call(&PAYLOAD)?;
+            }
+        }
+        role => peers::serve(role),
+    }
+}
+
+fn child(role: &str, name: &str) -> Result<Running, Box<dyn std::error::Error>> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command
+        .args(["demo-child", role, name])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null());
+    Ok(Running(command.spawn()?))
+}
+
+/// Connects as soon as the server has bound its name.
+fn connect(name: &str) -> Result<SendRight, Box<dyn std::error::Error>> {
+    let start = Instant::now();
+    loop {
+        match handfast::connect(name) {
+            Ok(port) => return Ok(port),
+            Err(error) if start.elapsed() > Duration::from_secs(5) => return Err(error.into()),
+            Err(_) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}
+
+pub(crate) fn run() -> Outcome {
+    let name = format!("demo-{}", std::process::id());
+    let server = child("serve", &name)?;
+    let port = connect(&name)?;
+    println!(
+        "A server process ({}) has bound {name:?}; this process has connected.",
+        server.0.id()
+    );
+    println!("One link: a socket for life and death, sealed shared memory for everything else.\n");
+
+    println!("1. Calls back to back, 24 bytes, default strategy");
+    let mut latencies = Vec::new();
+    latencies.push(("handfast", back_to_back(&port)?));
+    println!("\n2. Nobody calls");
+    idle(&server)?;
+    println!(
+        "\n3. Sixteen client processes at one server on {} CPUs",
+        handfast_sys::cpu::online()
+    );
+    crowd(&name, &port)?;
+    println!("\n4. kill -9 of the server with a call in flight");
+    drop(port);
+    death(&name, server)?;
+    println!("\n5. The same round trip over the kernel's ways");
+    latencies.push(("pipe", peers::measure("pipe", PHASE / 2)?));
+    latencies.push(("unix stream", peers::measure("unix", PHASE / 2)?));
+    println!();
+    histogram(&latencies);
+    Ok(())
+}
+
+fn back_to_back(port: &SendRight) -> Result<Histogram<u64>, Box<dyn std::error::Error>> {
+    let mut latency = Histogram::new_with_bounds(1, 1_000_000_000, 3)?;
+    let (start, mut shown, mut calls) = (Instant::now(), Instant::now(), 0u64);
+    while start.elapsed() < PHASE {
+        for _ in 0..1000 {
+            let before = handfast_sys::clock::ticks_ns();
+            port.call(&PAYLOAD)?;
+            latency.saturating_record(handfast_sys::clock::ticks_ns() - before);
+        }
+        calls += 1000;
+        if shown.elapsed() > Duration::from_millis(500) {
+            shown = Instant::now();
+            let counters = port.counters()?;
+            let row = counters
+                .ports
+                .first()
+                .map(|(_, row)| row.as_slice())
+                .unwrap_or(&[]);
+            let value = |column| {
+                if row.is_empty() {
+                    0
+                } else {
+                    Counters::value(row, column)
+                }
+            };
+            println!(
+                "   {:>9.0} calls/s   p50 {:>4} ns   server so far: {} calls, {} sleeps, {} wake-ups",
+                calls as f64 / start.elapsed().as_secs_f64(),
+                latency.value_at_quantile(0.5),
+                value("calls"),
+                value("parks"),
+                value("wakes"),
+            );
+        }
+    }
+    Ok(latency)
+}
+
+fn idle(server: &Running) -> Outcome {
+    let pid = server.0.id();
+    // Let the last spin end first.
+    std::thread::sleep(Duration::from_millis(100));
+    let before = peers::usage(pid)?;
+    std::thread::sleep(PHASE);
+    let after = peers::usage(pid)?;
+    println!(
+        "   in {} s the server made {} context switches and used {} us of CPU",
+        PHASE.as_secs(),
+        after.switches - before.switches,
+        (after.cpu_ns - before.cpu_ns) / 1000
+    );
+    Ok(())
+}
+
+fn crowd(name: &str, port: &SendRight) -> Outcome {
+    let clients: Vec<_> = (0..16)
+        .map(|_| child("client", name))
+        .collect::<Result<_, _>>()?;
+    std::thread::sleep(Duration::from_millis(300));
+    let calls = |counters: &Counters| {
+        counters
+            .ports
+            .iter()
+            .map(|(_, row)| Counters::value(row, "calls"))
+            .sum::<u64>()
+    };
+    let (start, before) = (Instant::now(), port.counters()?);
+    std::thread::sleep(PHASE);
+    let after = port.counters()?;
+    let rate = (calls(&after) - calls(&before)) as f64 / start.elapsed().as_secs_f64();
+    println!("   {rate:.0} calls/s in all, served in turns; nobody woken who cannot run");
+    drop(clients);
+    Ok(())
+}
+
+fn death(name: &str, server: Running) -> Outcome {
+    let port = connect(name)?;
+    let pid = server.0.id();
+    let killer = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(20));
+        let killed = Instant::now();
+        drop(server);
+        killed
+    });
+    let (error, seen) = loop {
+        if let Err(error) = port.call(&PAYLOAD) {
+            break (error, Instant::now());
+        }
+    };
+    let killed = killer.join().map_err(|_| "the killing thread failed")?;
+    let after = seen.saturating_duration_since(killed);
+    println!(
+        "   process {pid} killed; the call ended after {} us with: {error}",
+        after.as_micros()
+    );
+    if !matches!(error, SendError::Gone(_)) {
+        return Err(format!("expected the server to be gone, got: {error}").into());
+    }
+    drop(port);
+    let again = child("serve", name)?;
+    let port = connect(name)?;
+    let reply = port.call(b"back again")?;
+    println!(
+        "   a new server ({}) took the name over and answers: {:?}",
+        again.0.id(),
+        String::from_utf8_lossy(&reply)
+    );
+    Ok(())
+}
+
+fn histogram(latencies: &[(&str, Histogram<u64>)]) {
+    println!("   round trip, 24 bytes{:>16}{:>10}", "p50 ns", "p99 ns");
+    for (name, latency) in latencies {
+        let p50 = latency.value_at_quantile(0.5);
+        let p99 = latency.value_at_quantile(0.99);
+        // One character per doubling from 64 ns on.
+        let bar = "#".repeat((p50.max(64).ilog2() as usize - 5) * 3);
+        println!("   {name:20}{p50:>16}{p99:>10}  {bar}");
+    }
+    println!("   (bars are logarithmic: three characters per doubling)");
+}

@@ -1,0 +1,97 @@
+//! The kernel's ways, and what `/proc` says about a process.
+
+use crate::Outcome;
+use hdrhistogram::Histogram;
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Ends this process when its parent ends.
+pub(crate) fn die_with_parent() {
+    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
+}
+
+/// Echoes 24 bytes at a time from standard input to standard output.
+pub(crate) fn serve(role: &str) -> Outcome {
+    if !matches!(role, "pipe" | "unix") {
+        return Err(format!("no demo role is called {role:?}").into());
+    }
+    let mut input = std::fs::File::from(rustix::io::dup(std::os::fd::AsFd::as_fd(&io::stdin()))?);
+    let mut output = std::fs::File::from(rustix::io::dup(std::os::fd::AsFd::as_fd(&io::stdout()))?);
+    let mut bytes = [0; 24];
+    loop {
+        input.read_exact(&mut bytes)?;
+        output.write_all(&bytes)?;
+    }
+}
+
+/// Round trips through a child that echoes over a pipe pair or a socket.
+pub(crate) fn measure(
+    role: &str,
+    time: Duration,
+) -> Result<Histogram<u64>, Box<dyn std::error::Error>> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["demo-child", role, "-"]);
+    let own = if role == "unix" {
+        let (own, theirs) = UnixStream::pair()?;
+        let theirs = std::os::fd::OwnedFd::from(theirs);
+        command.stdin(theirs.try_clone()?).stdout(theirs);
+        Some(own)
+    } else {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        None
+    };
+    let mut child = super::Running(command.spawn()?);
+    // The parent's copies of the child's ends, in `command`, would keep them open.
+    drop(command);
+    let (mut to, mut from): (Box<dyn Write>, Box<dyn Read>) = match own {
+        Some(own) => (Box::new(own.try_clone()?), Box::new(own)),
+        None => (
+            Box::new(child.0.stdin.take().ok_or("no pipe to the child")?),
+            Box::new(child.0.stdout.take().ok_or("no pipe from the child")?),
+        ),
+    };
+    let mut latency = Histogram::new_with_bounds(1, 1_000_000_000, 3)?;
+    let start = Instant::now();
+    let mut bytes = [0; 24];
+    while start.elapsed() < time {
+        let before = handfast_sys::clock::ticks_ns();
+        to.write_all(&[7; 24])?;
+        to.flush()?;
+        from.read_exact(&mut bytes)?;
+        latency.saturating_record(handfast_sys::clock::ticks_ns() - before);
+    }
+    Ok(latency)
+}
+
+/// What a process has used so far, all threads together.
+pub(crate) struct Usage {
+    pub(crate) switches: u64,
+    pub(crate) cpu_ns: u64,
+}
+
+pub(crate) fn usage(pid: u32) -> io::Result<Usage> {
+    let mut usage = Usage {
+        switches: 0,
+        cpu_ns: 0,
+    };
+    for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        let path = task?.path();
+        let status = std::fs::read_to_string(path.join("status"))?;
+        for line in status.lines().filter(|line| line.contains("ctxt_switches")) {
+            let count = line
+                .split_whitespace()
+                .last()
+                .and_then(|word| word.parse::<u64>().ok());
+            usage.switches += count.unwrap_or(0);
+        }
+        let schedule = std::fs::read_to_string(path.join("schedstat")).unwrap_or_default();
+        let cpu = schedule
+            .split_whitespace()
+            .next()
+            .and_then(|word| word.parse::<u64>().ok());
+        usage.cpu_ns += cpu.unwrap_or(0);
+    }
+    Ok(usage)
+}

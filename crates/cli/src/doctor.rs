@@ -1,0 +1,193 @@
+//! `handfast doctor`: what this machine offers, and what that means for handfast.
+
+use crate::Outcome;
+use handfast_sys::memory::{Access, Mapping, create_sealed};
+use handfast_sys::{clock, cpu, futex, process, socket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+pub(crate) fn run() -> Outcome {
+    let machine = handfast_wait::calibration::calibration();
+    let line = |what: &str, found: String, means: &str| println!("{what:24} {found:22} {means}");
+    let cpus = cpu::online();
+    line(
+        "CPUs online / allowed",
+        format!("{cpus} / {}", cpu::available()),
+        if cpus > 1 {
+            "spinning can pay"
+        } else {
+            "one CPU: handfast never spins here"
+        },
+    );
+    line(
+        "system call",
+        format!("{} ns", system_call_ns()),
+        "what a wake-up costs at least",
+    );
+    line(
+        "T_block",
+        format!("{} ns", machine.block_cost_ns),
+        "the adaptive strategy spins for 0, T/2, T or 2T",
+    );
+    line(
+        "wake-up latency",
+        format!("{} ns", machine.wake_latency_ns),
+        "what a sleeper adds",
+    );
+    match line_round_trip_ns() {
+        Some(ns) => line(
+            "cache line round trip",
+            format!("{ns} ns"),
+            "the floor of a call",
+        ),
+        None => line(
+            "cache line round trip",
+            "not measured".into(),
+            "needs two CPUs",
+        ),
+    }
+    let memory = create_sealed("doctor", 4096);
+    line(
+        "sealed memory files",
+        yes_or(memory.as_ref().err()),
+        "required: links are memory files",
+    );
+    line(
+        "pidfd of a peer",
+        peer_pidfd(),
+        "death of a peer whose socket a child still holds",
+    );
+    line(
+        "futex_waitv",
+        waitv(),
+        "a server of several users sleeps in one call",
+    );
+    let fence = if futex::register_fence() { "yes" } else { "no" };
+    line("membarrier", fence.into(), "not used yet");
+    line(
+        "memory protection keys",
+        flag("ospke"),
+        "domains in one process (not there yet)",
+    );
+    line(
+        "huge pages for memory",
+        huge_pages(),
+        "arenas (not used yet)",
+    );
+    let limit = process::descriptor_limit();
+    line(
+        "descriptors",
+        limit.to_string(),
+        &format!("about {} links (2 each)", limit / 2),
+    );
+    let directory = handfast::rendezvous::directory();
+    line(
+        "rendezvous directory",
+        directory.display().to_string(),
+        writable(&directory),
+    );
+    Ok(())
+}
+
+fn yes_or(error: Option<&handfast_sys::Errno>) -> String {
+    error.map_or_else(|| "yes".to_owned(), |errno| format!("no: {errno}"))
+}
+
+fn system_call_ns() -> u64 {
+    const CALLS: u64 = 20_000;
+    let start = clock::now_ns();
+    for _ in 0..CALLS {
+        // A real system call on every C library: nothing caches it.
+        std::hint::black_box(rustix::process::getppid());
+    }
+    (clock::now_ns() - start) / CALLS
+}
+
+/// Two threads passing one word back and forth.
+fn line_round_trip_ns() -> Option<u64> {
+    const TRIPS: u64 = 20_000;
+    if cpu::available() < 2 {
+        return None;
+    }
+    #[repr(align(128))]
+    struct Line(AtomicU64);
+    let (there, back) = (Line(AtomicU64::new(0)), Line(AtomicU64::new(0)));
+    let stop = AtomicBool::new(false);
+    let mut best = u64::MAX;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut turn = 1;
+            while !stop.load(Ordering::Relaxed) {
+                if there.0.load(Ordering::Acquire) == turn {
+                    back.0.store(turn, Ordering::Release);
+                    turn += 1;
+                }
+            }
+        });
+        let mut turn = 0;
+        for _ in 0..20 {
+            let start = clock::ticks_ns();
+            for _ in 0..TRIPS / 20 {
+                turn += 1;
+                there.0.store(turn, Ordering::Release);
+                while back.0.load(Ordering::Acquire) != turn {
+                    std::hint::spin_loop();
+                }
+            }
+            best = best.min((clock::ticks_ns() - start) / (TRIPS / 20));
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    Some(best)
+}
+
+fn peer_pidfd() -> String {
+    match socket::pair() {
+        Ok((a, _b)) => yes_or(socket::peer_pidfd(&a).err().as_ref()),
+        Err(errno) => format!("no: {errno}"),
+    }
+}
+
+fn waitv() -> String {
+    let Ok(fd) = create_sealed("doctor", 4096) else {
+        return "no memory files".into();
+    };
+    let Ok(mapping) = Mapping::new(&fd, 4096, Access::ReadWrite) else {
+        return "no mapping".into();
+    };
+    let word = mapping.base().cast::<u32>();
+    let words = [(word, 1), (word, 1)];
+    // SAFETY: the words lie in the mapping, which lives until the end of this function. They
+    // differ from what is expected, so the call returns at once.
+    match unsafe { futex::wait_any(&words, Some(clock::now_ns())) } {
+        Ok(_) => "yes".into(),
+        Err(errno) => format!("no: {errno}"),
+    }
+}
+
+fn flag(name: &str) -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let found = info
+        .lines()
+        .any(|line| line.starts_with("flags") && line.split_whitespace().any(|word| word == name));
+    if found { "yes".into() } else { "no".into() }
+}
+
+fn huge_pages() -> String {
+    let path = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let chosen = text
+        .split('[')
+        .nth(1)
+        .and_then(|rest| rest.split(']').next());
+    chosen.map_or_else(|| "unknown".into(), |mode| format!("shmem: {mode}"))
+}
+
+fn writable(directory: &std::path::Path) -> &'static str {
+    match handfast_sys::directory::create(directory) {
+        Ok(()) => match handfast_sys::directory::lock(directory) {
+            Ok(_) => "usable",
+            Err(_) => "cannot be locked: set HANDFAST_DIR",
+        },
+        Err(_) => "cannot be made: set HANDFAST_DIR",
+    }
+}

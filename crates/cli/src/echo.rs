@@ -1,0 +1,41 @@
+//! `handfast echo`: the smallest server.
+
+use crate::Outcome;
+use handfast::{Options, Strategy};
+
+/// Arguments of `echo`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The name to bind.
+    name: String,
+    /// How to wait: adaptive, spin, sched, block, notify, spin-block:US, ...
+    #[arg(long)]
+    strategy: Option<Strategy>,
+}
+
+pub(crate) fn run(args: &Args) -> Outcome {
+    let options = args
+        .strategy
+        .map_or_else(Options::new, |s| Options::new().strategy(s));
+    if args.strategy.is_some_and(Strategy::notifies) {
+        handfast::notify::notify(|| {})?;
+    }
+    let port = handfast::bind_with(&args.name, options)?;
+    eprintln!(
+        "serving {:?} in {}",
+        args.name,
+        handfast::rendezvous::directory().display()
+    );
+    serve(&port)
+}
+
+/// Echoes until the process ends.
+pub(crate) fn serve(port: &handfast::ReceiveRight) -> Outcome {
+    let mut bytes = Vec::with_capacity(handfast::MESSAGE_BYTES_MAX);
+    let mut request = port.receive()?;
+    loop {
+        bytes.clear();
+        bytes.extend_from_slice(request.bytes());
+        request = port.reply_and_receive(request, &bytes)?;
+    }
+}
