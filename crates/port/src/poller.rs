@@ -145,7 +145,7 @@ impl Poller {
 
     /// Takes the message the last look found. `None` when its peer broke a rule or is gone.
     #[inline]
-    pub(crate) fn take(&mut self) -> Option<Taken> {
+    pub(crate) fn take(&mut self, last: &mut Option<Arc<Link>>) -> Option<Taken> {
         let key = self.found.take()?;
         let lane = self.lanes[key].as_mut()?;
         lane.fresh = true;
@@ -172,10 +172,14 @@ impl Poller {
                     lane.consumer.publish_head(&lane.link.region);
                     arm::wake_producer(&lane.link.region, place);
                 }
+                let link = match last.take() {
+                    Some(link) if Arc::ptr_eq(&link, &lane.link) => link,
+                    _ => lane.link.clone(),
+                };
                 Some(Taken {
                     message,
                     header,
-                    link: lane.link.clone(),
+                    link,
                     key,
                 })
             }

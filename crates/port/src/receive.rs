@@ -15,11 +15,12 @@ use handfast_layout::bell as bell_layout;
 use handfast_layout::counters;
 use handfast_layout::link::Kind;
 use handfast_region::{Memory, park_any};
+use handfast_sys::lock::{Guard, Lock};
 use handfast_sys::poll::Trigger;
-use handfast_sys::{OwnedFd, clock, cpu};
+use handfast_sys::{OwnedFd, clock, cpu, futex};
 use handfast_wait::waiter::{Parked, Place, Sleep};
 use handfast_wait::{Ended, Strategy, Waiter, word};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, PoisonError};
 
 /// A bound port: what its receive right and the keeper share.
 pub(crate) struct Port {
@@ -28,7 +29,7 @@ pub(crate) struct Port {
     pub(crate) id: u32,
     pub(crate) name: String,
     process: Arc<Process>,
-    poller: Mutex<Poller>,
+    poller: Lock<Poller>,
     /// Threads that sleep, or are about to, while another may hold the poller.
     followers: AtomicU32,
     /// The last reply had to wake its caller (for the adaptive strategy).
@@ -89,7 +90,7 @@ pub fn bind_with(name: &str, options: Options) -> Result<ReceiveRight, BindError
             receiver,
             id: receiver | generation << 8,
             name: name.to_owned(),
-            poller: Mutex::new(Poller::new(receiver, process.clone(), waiter)),
+            poller: Lock::new(Poller::new(receiver, process.clone(), waiter)),
             process: process.clone(),
             followers: AtomicU32::new(0),
             woke: AtomicBool::new(false),
@@ -160,7 +161,9 @@ impl ReceiveRight {
             return Err(ReceiveError::Empty);
         };
         poller.refresh();
-        self.port.try_take(&mut poller).ok_or(ReceiveError::Empty)
+        self.port
+            .try_take(&mut poller, &mut None)
+            .ok_or(ReceiveError::Empty)
     }
 
     /// Replies to `request` and waits for the next message, in one operation: the reply's
@@ -222,6 +225,7 @@ impl ReceiveRight {
     ) -> Result<Request, ReceiveError> {
         self.check()?;
         let mut guard = self.port.try_lock();
+        let mut link = None;
         if let Some(reply) = request.reply.take() {
             let woke = match &mut guard {
                 Some(poller) => reply.answer_polling(bytes, poller),
@@ -232,15 +236,15 @@ impl ReceiveRight {
                 // Relaxed: a hint of this port to itself.
                 self.port.woke.store(true, Ordering::Relaxed);
             }
+            link = Some(reply.link);
         }
-        drop(request);
-        self.port.wait(guard, deadline_ns)
+        self.port.wait(guard, deadline_ns, link)
     }
 
     fn receive_by(&self, deadline_ns: Option<u64>) -> Result<Request, ReceiveError> {
         self.check()?;
         let guard = self.port.try_lock();
-        self.port.wait(guard, deadline_ns)
+        self.port.wait(guard, deadline_ns, None)
     }
 
     fn check(&self) -> Result<(), ReceiveError> {
@@ -296,23 +300,20 @@ impl Drop for ReceiveRight {
 }
 
 impl Port {
-    fn lock(&self) -> MutexGuard<'_, Poller> {
-        self.poller.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Guard<'_, Poller> {
+        self.poller.lock()
     }
 
-    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, Poller>> {
-        match self.poller.try_lock() {
-            Ok(guard) => Some(guard),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
+    pub(crate) fn try_lock(&self) -> Option<Guard<'_, Poller>> {
+        self.poller.try_lock()
     }
 
     /// The straight path: look, and only then the strategy.
     fn wait(
         &self,
-        guard: Option<MutexGuard<'_, Poller>>,
+        guard: Option<Guard<'_, Poller>>,
         deadline_ns: Option<u64>,
+        mut link: Option<Arc<Link>>,
     ) -> Result<Request, ReceiveError> {
         let mut guard = match guard {
             Some(guard) => guard,
@@ -349,7 +350,7 @@ impl Port {
                 self.leave(held);
                 return Err(ReceiveError::TimedOut);
             }
-            if let Some(request) = self.try_take(&mut held) {
+            if let Some(request) = self.try_take(&mut held, &mut link) {
                 self.leave(held);
                 return Ok(request);
             }
@@ -358,9 +359,12 @@ impl Port {
     }
 
     /// Takes what the last look found, or looks once. Answers messages for dead ports itself.
-    fn try_take(&self, poller: &mut Poller) -> Option<Request> {
+    /// `last` is the link of the request just answered, spared a count if it is the next one's.
+    fn try_take(&self, poller: &mut Poller, last: &mut Option<Arc<Link>>) -> Option<Request> {
         while poller.look() {
-            let Some(taken) = poller.take() else { continue };
+            let Some(taken) = poller.take(last) else {
+                continue;
+            };
             let Taken {
                 message,
                 header,
@@ -399,11 +403,12 @@ impl Port {
 
     /// Gives the poller up. If other threads sleep meanwhile, arranges that the next post wakes
     /// one of them.
-    fn leave(&self, guard: MutexGuard<'_, Poller>) {
+    fn leave(&self, guard: Guard<'_, Poller>) {
         drop(guard);
-        // E7 hand-over. SeqCst fence. Pairs with the one in `follow`: either this load sees the
-        // follower, or its attempt at the lock sees the lock free.
-        core::sync::atomic::fence(Ordering::SeqCst);
+        // E7 hand-over. Compiler fence. Pairs with the process-wide fence in `follow`, which acts
+        // as a full one here: either this load sees the follower, or its attempt at the lock sees
+        // the lock free.
+        core::sync::atomic::compiler_fence(Ordering::SeqCst);
         // Relaxed: ordered by the fence.
         if self.followers.load(Ordering::Relaxed) > 0 {
             self.hand_over();
@@ -426,7 +431,7 @@ impl Port {
     }
 
     /// Waits until no other thread polls, asleep in the bells meanwhile; then polls.
-    fn follow(&self, deadline_ns: Option<u64>) -> Option<MutexGuard<'_, Poller>> {
+    fn follow(&self, deadline_ns: Option<u64>) -> Option<Guard<'_, Poller>> {
         // Relaxed: ordered by the fence below.
         self.followers.fetch_add(1, Ordering::Relaxed);
         let got = loop {
@@ -443,8 +448,9 @@ impl Port {
                     )
                 })
                 .collect();
-            // E7 hand-over. SeqCst fence. Pairs with the one in `leave`.
-            core::sync::atomic::fence(Ordering::SeqCst);
+            // E7 hand-over. Fence of all threads of this process. Pairs with the compiler fence in
+            // `leave`, which every message passes and which therefore must cost nothing.
+            futex::fence_own_threads();
             if let Some(mut guard) = self.try_lock() {
                 guard.withdraw();
                 break Some(guard);
@@ -463,7 +469,7 @@ impl Port {
 /// What a receiving thread waits at: the poller while it looks, the bells while it sleeps.
 struct Receiving<'a> {
     port: &'a Port,
-    guard: Option<MutexGuard<'a, Poller>>,
+    guard: Option<Guard<'a, Poller>>,
 }
 
 impl Place for Receiving<'_> {

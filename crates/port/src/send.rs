@@ -17,11 +17,12 @@ use handfast_layout::MESSAGE_BYTES_MAX;
 use handfast_layout::link::{Kind, LANES, REPLIES};
 use handfast_region::Memory;
 use handfast_ring::lane::{Header, Place as LanePlace, Producer, Refused};
+use handfast_sys::lock::Guard;
 use handfast_sys::{clock, cpu};
 use handfast_wait::waiter::{Parked, Place, Sleep};
 use handfast_wait::{Ended, Strategy, Waiter, word};
 use std::cell::RefCell;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The right to send to a port. Any number of threads may use it at once; each gets its own lane
 /// (16 to a link; more threads share), and messages of one thread to one port arrive in order.
@@ -251,10 +252,8 @@ impl SendRight {
         }
     }
 
-    fn lock(&self, lane: u32) -> MutexGuard<'_, Producer> {
-        self.link.lanes[lane as usize]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self, lane: u32) -> Guard<'_, Producer> {
+        self.link.lanes[lane as usize].lock()
     }
 
     /// Takes a reply slot of the lane; the caller holds the lane's lock.

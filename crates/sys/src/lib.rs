@@ -8,6 +8,7 @@ pub mod clock;
 pub mod cpu;
 pub mod directory;
 pub mod futex;
+pub mod lock;
 pub mod memory;
 pub mod poll;
 pub mod process;
