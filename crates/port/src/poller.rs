@@ -11,8 +11,8 @@ use crate::process::Process;
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
 use handfast_channel::{arm, bell};
-use handfast_layout::bell as bell_layout;
 use handfast_layout::link::{Kind, LANES, REPLIES};
+use handfast_layout::{bell as bell_layout, counters};
 use handfast_proto::rota::{Admitted, Key, Rang, Rota, Verdict, Wake};
 use handfast_region::Memory;
 use handfast_ring::lane::{Consumer, Header, Place};
@@ -34,10 +34,20 @@ struct Lane {
     link: Arc<Link>,
     index: u32,
     consumer: Consumer,
+    /// Messages taken since they were last published.
+    taken: u64,
     /// Something came since the last quiet check.
     fresh: bool,
     /// Reply slots whose callers wait for their turn to be woken.
     wakes: Vec<Slot>,
+}
+
+/// Counts kept in private memory between two quiet checks.
+#[derive(Default)]
+struct Counts {
+    calls: u64,
+    sends: u64,
+    bytes: u64,
 }
 
 pub(crate) struct Poller {
@@ -59,6 +69,8 @@ pub(crate) struct Poller {
     client_cpu: u32,
     cap: usize,
     pub(crate) waiter: Option<Box<Waiter>>,
+    eager: bool,
+    counts: Counts,
     pub(crate) defers: u64,
 }
 
@@ -89,7 +101,9 @@ impl Poller {
             overloaded: false,
             client_cpu: u32::MAX,
             cap,
+            eager: waiter.is_eager(),
             waiter: Some(Box::new(waiter)),
+            counts: Counts::default(),
             defers: 0,
         }
     }
@@ -165,6 +179,12 @@ impl Poller {
             }
             Ok((header, len_bytes)) => {
                 message.set_len(len_bytes);
+                self.counts.bytes += len_bytes as u64;
+                match header.kind {
+                    Kind::Call => self.counts.calls += 1,
+                    _ => self.counts.sends += 1,
+                }
+                lane.taken += 1;
                 self.client_cpu = header.cpu;
                 // Only a long message or a batch publishes the head; then a producer may wait.
                 let place = lane.consumer.place();
@@ -186,6 +206,36 @@ impl Poller {
             Err(fault) => {
                 self.poison(key, fault);
                 None
+            }
+        }
+    }
+
+    /// Replaces the strategy.
+    pub(crate) fn set_waiter(&mut self, waiter: Waiter) {
+        self.eager = waiter.is_eager();
+        self.waiter = Some(Box::new(waiter));
+    }
+
+    /// Whether to look a few hundred times before asking the strategy.
+    #[inline]
+    pub(crate) fn looks_first(&self) -> bool {
+        self.eager && !self.shares_processor()
+    }
+
+    /// Publishes what was counted privately since the last time.
+    fn publish_counts(&mut self) {
+        let counts = core::mem::take(&mut self.counts);
+        let tally = &self.process.tally;
+        let receiver = self.receiver;
+        let columns = [(3, counts.calls), (4, counts.sends), (6, counts.bytes)];
+        for (column, amount) in columns {
+            tally.add(counters::port_word(receiver, column), amount);
+        }
+        tally.store(counters::port_word(receiver, 11), self.defers);
+        for lane in self.lanes.iter_mut().flatten() {
+            let taken = core::mem::take(&mut lane.taken);
+            if taken > 0 {
+                tally.add(counters::link_word(lane.link.index, 3), taken);
             }
         }
     }
@@ -214,6 +264,7 @@ impl Poller {
             self.rota.quiet(key, now_ns);
         }
         self.publish_load(false);
+        self.publish_counts();
         for group in &self.groups {
             word::announce(
                 &group.bells,
@@ -372,10 +423,12 @@ impl Poller {
             }
         }
         let consumer = link.take_consumer(index);
+        let link = link.clone();
         let lane = Lane {
-            link: link.clone(),
+            link,
             index,
             consumer,
+            taken: 0,
             fresh: true,
             wakes: Vec::new(),
         };
@@ -448,6 +501,7 @@ impl Poller {
             return;
         }
         self.checked_ns = now_ns;
+        self.publish_counts();
         let mut place = 0;
         while place < self.active.len() {
             let key = self.active[place];
@@ -551,6 +605,7 @@ impl Poller {
     /// Gives the lanes back, for a port bound at this receiver later, and answers every call
     /// that waits in them as dead.
     pub(crate) fn close(&mut self) {
+        self.publish_counts();
         for key in 0..self.lanes.len() {
             let Some(mut lane) = self.lanes[key].take() else {
                 continue;

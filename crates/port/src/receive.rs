@@ -19,7 +19,7 @@ use handfast_sys::lock::{Guard, Lock};
 use handfast_sys::poll::Trigger;
 use handfast_sys::{OwnedFd, clock, cpu, futex};
 use handfast_wait::waiter::{Parked, Place, Sleep};
-use handfast_wait::{Ended, Strategy, Waiter, word};
+use handfast_wait::{Ended, FIRST_LOOKS, Strategy, Waiter, word};
 use std::sync::{Arc, PoisonError};
 
 /// A bound port: what its receive right and the keeper share.
@@ -130,8 +130,7 @@ impl ReceiveRight {
     /// Changes how this port waits, from the next wait on.
     pub fn set_options(&self, options: Options) {
         let (strategy, cap) = options.resolve();
-        let waiter = Box::new(Waiter::new(strategy, cap));
-        self.port.lock().waiter = Some(waiter);
+        self.port.lock().set_waiter(Waiter::new(strategy, cap));
     }
 
     /// Waits for a message by the port's strategy. Busy: no system call, one copy.
@@ -308,17 +307,39 @@ impl Port {
         self.poller.try_lock()
     }
 
-    /// The straight path: look, and only then the strategy.
-    fn wait(
-        &self,
-        guard: Option<Guard<'_, Poller>>,
+    /// The straight path: look, and only then ask the strategy. `link` is the link of the request
+    /// just answered.
+    #[inline]
+    fn wait<'a>(
+        &'a self,
+        guard: Option<Guard<'a, Poller>>,
         deadline_ns: Option<u64>,
         mut link: Option<Arc<Link>>,
     ) -> Result<Request, ReceiveError> {
-        let mut guard = match guard {
-            Some(guard) => guard,
-            None => self.follow(deadline_ns).ok_or(ReceiveError::TimedOut)?,
-        };
+        if let Some(mut poller) = guard {
+            if poller.looks_first() {
+                for _ in 0..FIRST_LOOKS {
+                    if poller.look()
+                        && let Some(request) = self.try_take(&mut poller, &mut link)
+                    {
+                        self.leave(poller);
+                        return Ok(request);
+                    }
+                }
+            }
+            return self.wait_long(poller, deadline_ns, link);
+        }
+        let poller = self.follow(deadline_ns).ok_or(ReceiveError::TimedOut)?;
+        self.wait_long(poller, deadline_ns, link)
+    }
+
+    #[cold]
+    fn wait_long<'a>(
+        &'a self,
+        mut guard: Guard<'a, Poller>,
+        deadline_ns: Option<u64>,
+        mut link: Option<Arc<Link>>,
+    ) -> Result<Request, ReceiveError> {
         // Relaxed: a hint of this port to itself.
         let woke_peer = self.woke.load(Ordering::Relaxed);
         if woke_peer {
@@ -360,6 +381,7 @@ impl Port {
 
     /// Takes what the last look found, or looks once. Answers messages for dead ports itself.
     /// `last` is the link of the request just answered, spared a count if it is the next one's.
+    #[inline]
     fn try_take(&self, poller: &mut Poller, last: &mut Option<Arc<Link>>) -> Option<Request> {
         while poller.look() {
             let Some(taken) = poller.take(last) else {
@@ -371,7 +393,6 @@ impl Port {
                 link,
                 key,
             } = taken;
-            let index = link.index;
             let reply = (header.kind == Kind::Call).then(|| ReplyRight {
                 slot: Slot::of(link.calls.other(), header.reply),
                 link,
@@ -384,12 +405,6 @@ impl Port {
                 }
                 continue;
             }
-            let column = if reply.is_some() { CALLS } else { SENDS };
-            self.count(column, 1);
-            self.count(BYTES_IN, message.bytes().len() as u64);
-            self.process
-                .tally
-                .add(counters::link_word(index, column), 1);
             return Some(Request { message, reply });
         }
         None
@@ -403,6 +418,7 @@ impl Port {
 
     /// Gives the poller up. If other threads sleep meanwhile, arranges that the next post wakes
     /// one of them.
+    #[inline]
     fn leave(&self, guard: Guard<'_, Poller>) {
         drop(guard);
         // E7 hand-over. Compiler fence. Pairs with the process-wide fence in `follow`, which acts
@@ -643,9 +659,6 @@ impl ReplyRight {
     }
 }
 
-const CALLS: usize = 3;
-const SENDS: usize = 4;
-const BYTES_IN: usize = 6;
 const SPINS: usize = 8;
 const PARKS: usize = 9;
 const WAKES: usize = 10;

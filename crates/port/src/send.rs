@@ -9,7 +9,7 @@ use crate::link::{Link, SlotState};
 use crate::message::Message;
 use crate::options::Options;
 use crate::process::Process;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
 use handfast_channel::reply::Slot;
 use handfast_channel::{bell, stamped_after};
@@ -20,7 +20,7 @@ use handfast_ring::lane::{Header, Place as LanePlace, Producer, Refused};
 use handfast_sys::lock::Guard;
 use handfast_sys::{clock, cpu};
 use handfast_wait::waiter::{Parked, Place, Sleep};
-use handfast_wait::{Ended, Strategy, Waiter, word};
+use handfast_wait::{Ended, FIRST_LOOKS, Strategy, Waiter, word};
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -37,6 +37,8 @@ pub struct SendRight {
     /// Changes with the options, so that each thread makes its waiter anew.
     version: AtomicU64,
     waiting: Mutex<(Strategy, Option<Duration>)>,
+    /// What the waiters of this right say of [`Waiter::is_eager`].
+    eager: AtomicBool,
 }
 
 /// A call in flight. Its reply is taken with [`Call::wait`] and its forms; dropping it gives the
@@ -76,7 +78,9 @@ impl SendRight {
         let epoch = process.epoch;
         // Relaxed: a number.
         let version = AtomicU64::new(VERSIONS.fetch_add(1, Ordering::Relaxed));
-        let waiting = Mutex::new(options.resolve());
+        let (strategy, cap) = options.resolve();
+        let eager = AtomicBool::new(Waiter::new(strategy, cap).is_eager());
+        let waiting = Mutex::new((strategy, cap));
         Self {
             process,
             link,
@@ -85,12 +89,17 @@ impl SendRight {
             epoch,
             version,
             waiting,
+            eager,
         }
     }
 
     /// Changes how callers of this right wait for replies, from the next wait on.
     pub fn set_options(&self, options: Options) {
-        *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = options.resolve();
+        let (strategy, cap) = options.resolve();
+        *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = (strategy, cap);
+        // Relaxed: a hint.
+        self.eager
+            .store(Waiter::new(strategy, cap).is_eager(), Ordering::Relaxed);
         // Relaxed: a number; the options are behind the lock.
         self.version
             .store(VERSIONS.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
@@ -137,6 +146,7 @@ impl SendRight {
     /// # Errors
     /// [`SendError`]. When the peer dies meanwhile, [`SendError::Gone`] within milliseconds; the
     /// call may or may not have been served.
+    #[inline]
     pub fn call(&self, bytes: &[u8]) -> Result<Message, SendError> {
         self.start(bytes, Waiting::Always)?.wait()
     }
@@ -160,6 +170,7 @@ impl SendRight {
     }
 
     /// Starts a call, waiting for room if there is none, and returns without its reply.
+    #[inline]
     fn start(&self, bytes: &[u8], waiting: Waiting) -> Result<Call<'_>, SendError> {
         // Acquire: pairs with the addition in `disturb`; what came before it is checked below.
         let trouble = self.link.trouble.load(Ordering::Acquire);
@@ -180,6 +191,7 @@ impl SendRight {
     }
 
     /// Posts one message on this thread's lane and rings if the callee does not poll it.
+    #[inline]
     fn post(&self, bytes: &[u8], kind: Kind, waiting: Waiting) -> Result<Posted, SendError> {
         if bytes.len() > MESSAGE_BYTES_MAX {
             return Err(SendError::TooLong {
@@ -321,6 +333,15 @@ impl SendRight {
         Ok(())
     }
 
+    /// Whether a caller looks for its reply before it asks its strategy: see
+    /// [`Waiter::is_eager`]. Not when the callee was last seen on this processor.
+    #[inline]
+    fn looks_first(&self) -> bool {
+        // Relaxed, both: hints.
+        self.eager.load(Ordering::Relaxed)
+            && self.link.peer_cpu.load(Ordering::Relaxed) != cpu::current()
+    }
+
     #[cold]
     fn wait_for_room(
         &self,
@@ -437,7 +458,23 @@ impl Call<'_> {
         }
     }
 
+    #[inline]
     fn wait_by(mut self, deadline_ns: Option<u64>) -> Result<Message, SendError> {
+        if self.right.looks_first() {
+            for _ in 0..FIRST_LOOKS {
+                if self
+                    .slot
+                    .is_answered(&self.right.link.region, self.generation)
+                {
+                    return self.take();
+                }
+            }
+        }
+        self.wait_long(deadline_ns)
+    }
+
+    #[cold]
+    fn wait_long(mut self, deadline_ns: Option<u64>) -> Result<Message, SendError> {
         let right = self.right;
         loop {
             let woke_peer = self.woke_peer;
@@ -458,6 +495,7 @@ impl Call<'_> {
         }
     }
 
+    #[inline]
     fn take(&mut self) -> Result<Message, SendError> {
         let right = self.right;
         let mut message = Message::new();

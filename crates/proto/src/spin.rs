@@ -31,8 +31,6 @@ pub struct SpinPolicy {
     /// What each limit would have cost on the waits in the ring.
     costs_ns: [u64; 4],
     best: usize,
-    /// Waits that ended within the first looks, not yet entered into the ring.
-    short: u32,
     waits: u32,
 }
 
@@ -51,7 +49,6 @@ impl SpinPolicy {
             next: 0,
             costs_ns: [0; 4],
             best: 2,
-            short: 0,
             waits: 0,
         }
     }
@@ -60,7 +57,6 @@ impl SpinPolicy {
     /// latency discounted there is granted here, else a limit of T/2 would never outlast it.
     #[must_use]
     pub fn limit_ns(&mut self, woke_peer: bool) -> u64 {
-        self.flush();
         self.waits = self.waits.wrapping_add(1);
         let probe = self.waits.is_multiple_of(PROBE_EVERY);
         let choice = if probe && self.best == 0 {
@@ -76,18 +72,11 @@ impl SpinPolicy {
         (self.limit_of(choice) + latency).min(self.cap_ns)
     }
 
-    /// A wait ended within its first looks: one addition, entered later.
-    #[inline]
-    pub fn ended_at_once(&mut self) {
-        self.short = self.short.saturating_add(1);
-    }
-
     /// A wait ended `delay_ns` after it began (up to the post). `woke_peer` says that the
     /// waiter's own last post had to wake the peer.
     pub fn ended(&mut self, delay_ns: u64, woke_peer: bool) {
-        self.flush();
         let discount = if woke_peer { self.wake_latency_ns } else { 0 };
-        self.enter(delay_ns.saturating_sub(discount), 1);
+        self.enter(delay_ns.saturating_sub(discount));
     }
 
     fn limit_of(&self, choice: usize) -> u64 {
@@ -103,26 +92,17 @@ impl SpinPolicy {
         }
     }
 
-    fn flush(&mut self) {
-        let short = core::mem::take(&mut self.short);
-        if short > 0 {
-            self.enter(0, (short as usize).min(WINDOW));
-        }
-    }
-
-    fn enter(&mut self, delay_ns: u64, times: usize) {
+    fn enter(&mut self, delay_ns: u64) {
         let delay = u32::try_from(delay_ns).unwrap_or(u32::MAX);
-        for _ in 0..times {
-            let old = (self.len == WINDOW).then(|| u64::from(self.delays_ns[self.next]));
-            for choice in 0..LIMITS_HALF_T.len() {
-                let gone = old.map_or(0, |old| self.cost(choice, old));
-                self.costs_ns[choice] += self.cost(choice, u64::from(delay));
-                self.costs_ns[choice] -= gone;
-            }
-            self.delays_ns[self.next] = delay;
-            self.next = (self.next + 1) % WINDOW;
-            self.len = (self.len + 1).min(WINDOW);
+        let old = (self.len == WINDOW).then(|| u64::from(self.delays_ns[self.next]));
+        for choice in 0..LIMITS_HALF_T.len() {
+            let gone = old.map_or(0, |old| self.cost(choice, old));
+            self.costs_ns[choice] += self.cost(choice, u64::from(delay));
+            self.costs_ns[choice] -= gone;
         }
+        self.delays_ns[self.next] = delay;
+        self.next = (self.next + 1) % WINDOW;
+        self.len = (self.len + 1).min(WINDOW);
         // The first of equals: the shortest limit.
         let mut best = 0;
         for choice in 1..LIMITS_HALF_T.len() {
