@@ -1,0 +1,201 @@
+//! One run of a benchmark: its options, its progress bar, what went wrong.
+
+use super::Args;
+use super::machine::choose_pair;
+use super::plan::{Placement, Plan, Timing};
+use super::process::Child;
+use super::session::{Sample, Session, hogs};
+use super::stats::median;
+use super::systems::{self, Runnable, queues};
+use handfast_sys::cpu;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::collections::HashSet;
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What all benchmarks share.
+pub(crate) struct Run {
+    pub(crate) args: Args,
+    pub(crate) rounds: u32,
+    /// The chosen CPUs of server and client; equal on a machine with one.
+    pub(crate) server_cpu: u32,
+    pub(crate) client_cpu: u32,
+    /// Printed under the table.
+    pub(crate) notes: Vec<String>,
+    bar: ProgressBar,
+    dir: PathBuf,
+    warned: HashSet<String>,
+    hogs: Vec<Child>,
+}
+
+impl Run {
+    /// Prepares this process. Run it once, on the main thread, before anything is measured.
+    pub(crate) fn new(args: &Args) -> io::Result<Self> {
+        if let Err(error) = queues::own_namespace() {
+            let kept = "messages over the system's limit are left out";
+            eprintln!("handfast: no IPC namespace of our own ({error}): {kept}");
+        }
+        let first = cpu::allowed().first().copied().unwrap_or(0);
+        let (server_cpu, client_cpu) = choose_pair().unwrap_or((first, first));
+        let dir = std::env::temp_dir().join(format!("handfast-bench-{}", std::process::id()));
+        std::fs::create_dir(&dir)?;
+        let bar = ProgressBar::hidden();
+        if io::stderr().is_terminal() {
+            bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+        let style = ProgressStyle::with_template("{bar:40} {pos}/{len} {eta} left  {msg}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        Ok(Self {
+            args: args.clone(),
+            rounds: args.rounds.unwrap_or(if args.quick { 3 } else { 15 }),
+            server_cpu,
+            client_cpu,
+            notes: Vec::new(),
+            bar,
+            dir,
+            warned: HashSet::new(),
+            hogs: Vec::new(),
+        })
+    }
+
+    /// Warm-up and window: the first with `--quick`, else the second, as `--seconds` changes it.
+    pub(crate) fn timing(&self, quick: Timing, full: Timing) -> Timing {
+        let timing = if self.args.quick { quick } else { full };
+        Timing {
+            window: self
+                .args
+                .seconds
+                .map_or(timing.window, Duration::from_secs_f64),
+            ..timing
+        }
+    }
+
+    /// Whether `--only` lets this name through.
+    pub(crate) fn wants(&self, name: &str) -> bool {
+        self.args.only.is_empty() || self.args.only.iter().any(|only| only == name)
+    }
+
+    /// Two CPUs; the note and `None` where there is only one.
+    pub(crate) fn cross_core(&self) -> Option<Placement> {
+        (self.server_cpu != self.client_cpu).then_some(Placement::Pinned {
+            server: self.server_cpu,
+            client: self.client_cpu,
+        })
+    }
+
+    /// One CPU for both.
+    pub(crate) const fn same_core(&self) -> Placement {
+        Placement::Pinned {
+            server: self.server_cpu,
+            client: self.server_cpu,
+        }
+    }
+
+    /// Two CPUs where there are two.
+    pub(crate) fn best_placement(&self) -> Placement {
+        self.cross_core().unwrap_or(self.same_core())
+    }
+
+    /// Starts `--hogs`, each on the CPU `place` gives for its number.
+    pub(crate) fn start_hogs(&mut self, place: impl Fn(usize) -> Option<u32>) -> io::Result<()> {
+        let places: Vec<_> = (0..self.args.hogs as usize).map(place).collect();
+        self.hogs = hogs(&places)?;
+        Ok(())
+    }
+
+    /// Announces how many turns there will be.
+    pub(crate) fn expect(&self, turns: usize) {
+        self.bar.set_length(turns as u64);
+    }
+
+    /// Measures one turn of `system`; `None`, and a warning once, when it cannot.
+    pub(crate) fn turn(
+        &mut self,
+        system: &dyn Runnable,
+        plan: &Plan,
+        timing: Timing,
+    ) -> Option<Sample> {
+        self.attempt(system, plan, |session| session.measure(timing))
+    }
+
+    /// Starts one turn of `system` and does `what` with it; `None`, and a warning once, when
+    /// either fails.
+    pub(crate) fn attempt<T>(
+        &mut self,
+        system: &dyn Runnable,
+        plan: &Plan,
+        what: impl FnOnce(Session) -> io::Result<T>,
+    ) -> Option<T> {
+        let named = system.named();
+        self.bar.set_message(named.name());
+        let result = named.supports(plan).and_then(|()| {
+            Session::start(system, plan, &self.dir)
+                .and_then(what)
+                .map_err(|error| error.to_string())
+        });
+        self.bar.inc(1);
+        result
+            .inspect_err(|why| {
+                let bytes = plan.payload_bytes;
+                let clients = plan.clients;
+                self.warn(format!(
+                    "{} with {bytes} bytes, {clients} clients left out: {why}",
+                    named.name()
+                ));
+            })
+            .ok()
+    }
+
+    /// Says something on standard error, once.
+    pub(crate) fn warn(&mut self, text: String) {
+        if !self.warned.contains(&text) {
+            self.bar.suspend(|| eprintln!("handfast: {text}"));
+            self.warned.insert(text);
+        }
+    }
+
+    /// Whether hand-written spinning should execute the pause hint: tries both ways and takes the
+    /// faster on this machine, and notes which.
+    pub(crate) fn choose_pause(&mut self) -> bool {
+        let Some(limit) = systems::find("limit") else {
+            return true;
+        };
+        let tries = if self.args.quick { 1 } else { 5 };
+        let timing = Timing::ms(5, if self.args.quick { 5 } else { 20 });
+        let mut p50s = [const { Vec::new() }; 2];
+        for _ in 0..tries {
+            for (pause, p50s) in [false, true].into_iter().zip(&mut p50s) {
+                let plan = Plan {
+                    pause,
+                    placement: self.best_placement(),
+                    ..Plan::echo()
+                };
+                let sample = self.turn(limit.as_ref(), &plan, timing);
+                p50s.extend(sample.and_then(|sample| sample.quantile_ns(0.5)));
+            }
+        }
+        let [without, with] = p50s.map(|p50s| median(&p50s));
+        let pause = with <= without;
+        let (with, without) = (with.unwrap_or(0.0), without.unwrap_or(0.0));
+        let which = if pause { "with" } else { "without" };
+        self.notes.push(format!(
+            "`limit` spins {which} the pause hint: {with:.0} ns with it, {without:.0} ns without."
+        ));
+        self.bar.set_position(0);
+        pause
+    }
+
+    /// Ends the run and hands the notes over.
+    pub(crate) fn finish(mut self) -> Vec<String> {
+        self.bar.finish_and_clear();
+        std::mem::take(&mut self.notes)
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        // Nothing of ours is left: socket files of killed servers are in there.
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
