@@ -242,18 +242,22 @@ fn drive(seat: &Seat, mut call: impl FnMut(u64) -> io::Result<u64>) -> io::Resul
     let slot = seat.slot();
     let mut calls = 0;
     loop {
+        match seat.control.phase() {
+            Phase::Warm | Phase::Measure => {}
+            asleep @ (Phase::Hold | Phase::Idle) => {
+                seat.control.sleep_while(asleep);
+                continue;
+            }
+            Phase::Stop => break,
+        }
         // Relaxed stores: each is read by the parent for statistics and publishes nothing.
         slot.open_since.store(clock::ticks_ns(), Ordering::Relaxed);
         calls += 1;
         let taken = call(calls)?;
         slot.open_since.store(0, Ordering::Relaxed);
         slot.calls.store(calls, Ordering::Relaxed);
-        match seat.control.phase() {
-            Phase::Measure => latencies.saturating_record(taken),
-            Phase::Warm => {}
-            Phase::Hold => seat.control.sleep_while(Phase::Hold),
-            Phase::Idle => seat.control.sleep_while(Phase::Idle),
-            Phase::Stop => break,
+        if seat.control.phase() == Phase::Measure {
+            latencies.saturating_record(taken);
         }
     }
     report(&latencies)
@@ -264,13 +268,17 @@ pub(crate) fn histogram() -> io::Result<Histogram<u64>> {
     Histogram::new_with_bounds(1, 100_000_000_000, 3).map_err(io::Error::other)
 }
 
-/// Writes what was recorded to standard output: pairs of value and count.
-fn report(latencies: &Histogram<u64>) -> io::Result<()> {
-    let values: Vec<(u64, u64)> = latencies
+/// The values recorded, each with its count.
+pub(crate) fn counted(latencies: &Histogram<u64>) -> Vec<(u64, u64)> {
+    latencies
         .iter_recorded()
         .map(|step| (step.value_iterated_to(), step.count_at_value()))
-        .collect();
-    io::stdout().write_all(&serde_json::to_vec(&values)?)
+        .collect()
+}
+
+/// Writes what was recorded to standard output.
+fn report(latencies: &Histogram<u64>) -> io::Result<()> {
+    io::stdout().write_all(&serde_json::to_vec(&counted(latencies))?)
 }
 
 fn word(bytes: &[u8], index: usize) -> u64 {

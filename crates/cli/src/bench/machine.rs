@@ -1,6 +1,7 @@
 //! The machine: what it is, and which of its CPUs to use.
 
-use handfast_sys::cpu;
+use handfast_sys::{clock, cpu};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// One line about this machine: processor, CPUs this process may use, kernel.
@@ -37,6 +38,22 @@ pub(crate) fn choose_pair() -> Option<(u32, u32)> {
         .or_else(|| others().next())?;
     Some((server, client))
 }
+
+/// The smallest difference two readings of the tick clock show, in nanoseconds: its step (10 ns
+/// on some processors), or the time a reading takes. Measured once.
+pub(crate) fn clock_step_ns() -> f64 {
+    static STEP_NS: OnceLock<u64> = OnceLock::new();
+    let measure = || {
+        clock::calibrate();
+        let steps = (0..1_000).map(|_| clock::ticks_ns().abs_diff(clock::ticks_ns()));
+        let smallest = steps.filter(|step| *step > 0).min();
+        smallest.unwrap_or(1).min(STEP_NS_MAX)
+    };
+    *STEP_NS.get_or_init(measure) as f64
+}
+
+/// A larger difference was no step of a clock.
+const STEP_NS_MAX: u64 = 50;
 
 /// Ticks CPU `cpu` has been idle, from the text of `/proc/stat`.
 fn idle(stat: &str, cpu: u32) -> u64 {

@@ -64,10 +64,12 @@ impl Plan {
             _ => self.payload_bytes,
         }
     }
+}
 
+impl Placement {
     /// Whether server and clients share one CPU.
-    pub(crate) fn same_core(&self) -> bool {
-        matches!(self.placement, Placement::Pinned { server, client } if server == client)
+    pub(crate) fn same_core(self) -> bool {
+        matches!(self, Self::Pinned { server, client } if server == client)
     }
 }
 

@@ -27,7 +27,7 @@ pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
     }
     let systems = systems::calls();
     let rows_of = |placement: Placement| -> Vec<&dyn Runnable> {
-        let same_core = is_same(placement);
+        let same_core = placement.same_core();
         let belongs = |system: &&dyn Runnable| match system.named().key() {
             key if OTHERS.contains(&key) => false,
             "limit-yielding" => same_core,
@@ -110,10 +110,6 @@ fn compared(turns: Vec<(&dyn Runnable, Reading)>) -> Vec<(&'static str, Reading)
             (system.named().name(), reading)
         })
         .collect()
-}
-
-fn is_same(placement: Placement) -> bool {
-    matches!(placement, Placement::Pinned { server, client } if server == client)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use super::stats::median;
 use super::systems::{self, Runnable, queues};
 use handfast_sys::cpu;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -26,6 +26,8 @@ pub(crate) struct Run {
     bar: ProgressBar,
     dir: PathBuf,
     warned: HashSet<String>,
+    /// How often each row failed; [`FAILURES_MAX`] bounds the time a broken system takes.
+    failed: HashMap<String, u32>,
     hogs: Vec<Child>,
 }
 
@@ -55,6 +57,7 @@ impl Run {
             bar,
             dir,
             warned: HashSet::new(),
+            failed: HashMap::new(),
             hogs: Vec::new(),
         })
     }
@@ -125,33 +128,47 @@ impl Run {
         &mut self,
         system: &dyn Runnable,
         plan: &Plan,
-        what: impl FnOnce(Session) -> io::Result<T>,
+        what: impl Fn(Session) -> io::Result<T>,
     ) -> Option<T> {
         let named = system.named();
         self.bar.set_message(named.name());
-        let result = named.supports(plan).and_then(|()| {
-            Session::start(system, plan, &self.dir)
-                .and_then(what)
-                .map_err(|error| error.to_string())
-        });
+        let row = format!(
+            "{} with {} bytes, {} clients",
+            named.key(),
+            plan.payload_bytes,
+            plan.clients
+        );
+        let attempt = || Session::start(system, plan, &self.dir).and_then(&what);
+        let result = named
+            .supports(plan)
+            .map_err(io::Error::other)
+            .and_then(|()| {
+                if self
+                    .failed
+                    .get(&row)
+                    .is_some_and(|times| *times >= FAILURES_MAX)
+                {
+                    return Err(io::Error::other("failed before"));
+                }
+                attempt().or_else(|error| match error.kind() {
+                    // The window fell into another process's time slice.
+                    io::ErrorKind::WouldBlock => attempt(),
+                    _ => Err(error),
+                })
+            });
         self.bar.inc(1);
         result
             .inspect_err(|why| {
-                let bytes = plan.payload_bytes;
-                let clients = plan.clients;
-                self.warn(format!(
-                    "{} with {bytes} bytes, {clients} clients left out: {why}",
-                    named.name()
-                ));
+                self.warn(format!("{row} left out of a round: {why}"));
+                *self.failed.entry(row).or_default() += 1;
             })
             .ok()
     }
 
     /// Says something on standard error, once.
     pub(crate) fn warn(&mut self, text: String) {
-        if !self.warned.contains(&text) {
+        if self.warned.insert(text.clone()) {
             self.bar.suspend(|| eprintln!("handfast: {text}"));
-            self.warned.insert(text);
         }
     }
 
@@ -176,8 +193,8 @@ impl Run {
             }
         }
         let [without, with] = p50s.map(|p50s| median(&p50s));
+        let [without, with] = [without, with].map(|p50| p50.unwrap_or(f64::INFINITY));
         let pause = with <= without;
-        let (with, without) = (with.unwrap_or(0.0), without.unwrap_or(0.0));
         let which = if pause { "with" } else { "without" };
         self.notes.push(format!(
             "`limit` spins {which} the pause hint: {with:.0} ns with it, {without:.0} ns without."
@@ -192,6 +209,8 @@ impl Run {
         std::mem::take(&mut self.notes)
     }
 }
+
+const FAILURES_MAX: u32 = 3;
 
 impl Drop for Run {
     fn drop(&mut self) {

@@ -1,10 +1,12 @@
 //! One measurement, from the parent's side: start the processes, walk them through the phases,
 //! read their counters at both ends of the window.
 
-use super::child::histogram;
+use super::child::{counted, histogram};
 use super::control::{Control, Phase, Slot};
+use super::machine::clock_step_ns;
 use super::plan::{ChildSpec, Plan, Role, Task, Timing};
 use super::process::{Child, cpu_ns, switches};
+use super::stats;
 use super::systems::{Bundle, Runnable};
 use handfast_sys::{AsFd, BorrowedFd, OwnedFd, clock};
 use hdrhistogram::Histogram;
@@ -46,7 +48,7 @@ impl Sample {
 
     /// A quantile of the latencies; `None` when nothing was recorded.
     pub(crate) fn quantile_ns(&self, quantile: f64) -> Option<f64> {
-        (!self.latencies.is_empty()).then(|| self.latencies.value_at_quantile(quantile) as f64)
+        stats::quantile(&counted(&self.latencies), quantile, clock_step_ns())
     }
 }
 
@@ -136,7 +138,10 @@ impl Session {
             pairs.map(|(after, before)| after - before).collect()
         };
         if calls.iter().all(|calls| *calls == 0) {
-            return Err(io::Error::other("no call ended in the window"));
+            return Err(io::Error::new(
+                io::ErrorKind::WouldBlock,
+                "no call ended in the window",
+            ));
         }
         Ok(Sample {
             elapsed_ns: after.at_ns - before.at_ns,
@@ -197,21 +202,17 @@ impl Session {
         for client in &self.clients {
             clients_cpu_ns += cpu_ns(client.id())?;
         }
-        let counted = |counter: &AtomicU64| {
+        let load = |counter: &AtomicU64| {
             // Relaxed: a statistic, exact enough at whatever moment it is seen.
             counter.load(Ordering::Relaxed)
         };
         Ok(Snapshot {
             server_cpu_ns: cpu_ns(self.server.id())?,
             clients_cpu_ns,
-            served: counted(&served.messages),
-            busy_ns: counted(&served.busy_ns),
+            served: load(&served.messages),
+            busy_ns: load(&served.busy_ns),
             at_ns: clock::now_ns(),
-            calls: self
-                .control
-                .slots()
-                .map(|slot| counted(&slot.calls))
-                .collect(),
+            calls: self.control.slots().map(|slot| load(&slot.calls)).collect(),
         })
     }
 

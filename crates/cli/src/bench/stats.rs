@@ -32,6 +32,34 @@ pub(crate) fn ratio(value: Option<f64>, limit: Option<f64>) -> Option<f64> {
     Some(value? / limit)
 }
 
+/// A quantile of counted values that were read from a clock advancing in steps of `step`: each
+/// value stands for the step around it, so the result is finer than the clock. `None` for no
+/// values.
+pub(crate) fn quantile(counted: &[(u64, u64)], quantile: f64, step: f64) -> Option<f64> {
+    let total: u64 = counted.iter().map(|(_, count)| count).sum();
+    let wanted = quantile * total as f64;
+    // How many values lie below `at`, each spread evenly over its step.
+    let below = |at: f64| -> f64 {
+        let share = |value: u64| ((at - value as f64) / step + 0.5).clamp(0.0, 1.0);
+        counted
+            .iter()
+            .map(|(value, count)| share(*value) * *count as f64)
+            .sum()
+    };
+    let mut low = counted.iter().map(|(value, _)| *value).min()? as f64 - step;
+    let mut high = counted.iter().map(|(value, _)| *value).max()? as f64 + step;
+    // Halving 2^40 ns forty-eight times leaves less than a hundredth of a nanosecond.
+    for _ in 0..48 {
+        let middle = f64::midpoint(low, high);
+        if below(middle) < wanted {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    Some(high.max(0.0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,6 +85,17 @@ mod tests {
         assert!((geometric_mean(&[2.0, 0.5]).unwrap() - 1.0).abs() < 1e-12);
         assert!((geometric_mean(&[1.0, 10.0, 100.0]).unwrap() - 10.0).abs() < 1e-9);
         assert_eq!(geometric_mean(&[]), None);
+    }
+
+    #[test]
+    fn a_quantile_is_finer_than_the_clocks_step() {
+        assert_eq!(quantile(&[], 0.5, 10.0), None);
+        let near = |found: Option<f64>, expected: f64| (found.unwrap() - expected).abs() < 0.1;
+        // A quarter of the readings say 130, the rest 140: the true value is near 137.
+        assert!(near(quantile(&[(130, 25), (140, 75)], 0.5, 10.0), 138.33));
+        assert!(near(quantile(&[(130, 50), (140, 50)], 0.5, 10.0), 135.0));
+        assert!(near(quantile(&[(130, 99), (9_000, 1)], 0.5, 10.0), 130.05));
+        assert!(quantile(&[(130, 99), (9_000, 1)], 0.999, 10.0).unwrap() > 8_990.0);
     }
 
     #[test]

@@ -136,17 +136,17 @@ impl System for Bytes {
                 .map(|channel| PollFd::new(&channel.from, PollFlags::IN))
                 .collect();
             poll(&mut fds, None)?;
-            Ok(fds
-                .iter()
-                .map(|fd| fd.revents().contains(PollFlags::IN))
-                .collect())
+            Ok(fds.iter().map(|fd| !fd.revents().is_empty()).collect())
         };
-        loop {
-            let ready = ready(&channels)?;
-            for (channel, _) in channels.iter_mut().zip(ready).filter(|(_, ready)| *ready) {
-                answer(channel)?;
-            }
+        while !channels.is_empty() {
+            let mut ready = ready(&channels)?.into_iter();
+            // A channel that fails is its client's end: the others are served on.
+            channels.retain_mut(|channel| {
+                let ready = ready.next().unwrap_or(false);
+                !ready || answer(channel).is_ok()
+            });
         }
+        Ok(())
     }
 
     fn connect(&self, seat: &Seat) -> io::Result<Self::Caller> {

@@ -158,6 +158,7 @@ pub(crate) struct Bundle {
     /// Passed on as [`Seat::address`] when not empty.
     pub(crate) address: String,
     /// Dropped when the measurement ends.
+    #[expect(dead_code, reason = "held for its drop only")]
     pub(crate) guard: Option<Box<dyn Any>>,
 }
 

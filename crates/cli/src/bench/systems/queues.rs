@@ -220,6 +220,7 @@ impl System for Posix {
         Ok(PosixCaller {
             from: from.try_clone()?,
             to: to.try_clone()?,
+            message: vec![0; seat.plan.payload_bytes],
         })
     }
 }
@@ -228,6 +229,8 @@ impl System for Posix {
 pub(crate) struct PosixCaller {
     from: OwnedFd,
     to: OwnedFd,
+    /// As large as the queue's largest message: the kernel insists on room for it.
+    message: Vec<u8>,
 }
 
 impl Queue for PosixCaller {
@@ -240,10 +243,20 @@ impl Queue for PosixCaller {
 
     #[inline]
     fn receive(&mut self, bytes: &mut [u8]) -> io::Result<()> {
-        let (start, len) = (bytes.as_mut_ptr().cast(), bytes.len());
-        let priority = core::ptr::null_mut();
-        // SAFETY: `bytes` is valid for writes of its length; a null priority is allowed.
-        done(unsafe { libc::mq_receive(self.from.as_raw_fd(), start, len, priority) })
+        let short = bytes.len() < self.message.len();
+        let place = if short {
+            &mut self.message[..]
+        } else {
+            &mut *bytes
+        };
+        let (fd, priority) = (self.from.as_raw_fd(), core::ptr::null_mut());
+        // SAFETY: `place` is valid for writes of its length; a null priority is allowed.
+        let received =
+            unsafe { libc::mq_receive(fd, place.as_mut_ptr().cast(), place.len(), priority) };
+        if short {
+            bytes.copy_from_slice(&self.message[..bytes.len()]);
+        }
+        done(received)
     }
 }
 
