@@ -68,6 +68,8 @@ impl Seat {
 /// Runs the child that `spec` describes.
 pub(crate) fn run(spec: &str) -> io::Result<()> {
     let spec: ChildSpec = serde_json::from_str(spec)?;
+    // What `top` shows.
+    rustix::thread::set_name(c"handfast-bench")?;
     let parent = rustix::process::getppid().map(rustix::process::Pid::as_raw_pid);
     if parent != Some(spec.parent.cast_signed()) {
         // The parent ended before its death could be watched.

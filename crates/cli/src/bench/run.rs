@@ -11,7 +11,9 @@ use handfast_sys::cpu;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::collections::{HashMap, HashSet};
 use std::io::{self, IsTerminal};
-use std::path::PathBuf;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process;
 use std::time::Duration;
 
 /// What all benchmarks share.
@@ -40,8 +42,7 @@ impl Run {
         }
         let first = cpu::allowed().first().copied().unwrap_or(0);
         let (server_cpu, client_cpu) = choose_pair().unwrap_or((first, first));
-        let dir = std::env::temp_dir().join(format!("handfast-bench-{}", std::process::id()));
-        std::fs::create_dir(&dir)?;
+        let dir = own_dir()?;
         let bar = ProgressBar::hidden();
         if io::stderr().is_terminal() {
             bar.set_draw_target(ProgressDrawTarget::stderr());
@@ -128,7 +129,7 @@ impl Run {
         &mut self,
         system: &dyn Runnable,
         plan: &Plan,
-        what: impl Fn(Session) -> io::Result<T>,
+        what: impl FnOnce(Session) -> io::Result<T>,
     ) -> Option<T> {
         let named = system.named();
         self.bar.set_message(named.name());
@@ -138,24 +139,15 @@ impl Run {
             plan.payload_bytes,
             plan.clients
         );
-        let attempt = || Session::start(system, plan, &self.dir).and_then(&what);
-        let result = named
-            .supports(plan)
-            .map_err(io::Error::other)
-            .and_then(|()| {
-                if self
-                    .failed
-                    .get(&row)
-                    .is_some_and(|times| *times >= FAILURES_MAX)
-                {
-                    return Err(io::Error::other("failed before"));
-                }
-                attempt().or_else(|error| match error.kind() {
-                    // The window fell into another process's time slice.
-                    io::ErrorKind::WouldBlock => attempt(),
-                    _ => Err(error),
-                })
-            });
+        let failures = self.failed.get(&row).copied().unwrap_or(0);
+        let result = named.supports(plan).and_then(|()| {
+            if failures >= FAILURES_MAX {
+                return Err("failed too often".to_owned());
+            }
+            Session::start(system, plan, &self.dir)
+                .and_then(what)
+                .map_err(|error| error.to_string())
+        });
         self.bar.inc(1);
         result
             .inspect_err(|why| {
@@ -210,6 +202,26 @@ impl Run {
     }
 }
 
+/// Makes a directory for this run's socket files, and removes those of runs that were killed.
+fn own_dir() -> io::Result<PathBuf> {
+    const PREFIX: &str = "handfast-bench-";
+    let parent = std::env::temp_dir();
+    for entry in std::fs::read_dir(&parent)?.flatten() {
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
+        let is_dead =
+            |pid: u32| pid == process::id() || !Path::new(&format!("/proc/{pid}")).exists();
+        if pid.and_then(|pid| pid.parse().ok()).is_some_and(is_dead) {
+            // Another user's stays.
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+    let dir = parent.join(format!("{PREFIX}{}", process::id()));
+    std::fs::DirBuilder::new().mode(0o700).create(&dir)?;
+    Ok(dir)
+}
+
+/// How often a row may fail before it is no longer tried.
 const FAILURES_MAX: u32 = 3;
 
 impl Drop for Run {
