@@ -1,5 +1,6 @@
 //! The `handfast` command: one module per subcommand, this file only picks one.
 
+mod bench;
 mod call;
 mod demo;
 mod doctor;
@@ -19,6 +20,11 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Measure this machine: handfast, the hand-written limit and the kernel's own ways.
+    Bench(bench::Args),
+    /// One process of a benchmark; started by `bench` only.
+    #[command(hide = true)]
+    BenchChild(bench::ChildArgs),
     /// Show what handfast does, live, in under 20 seconds.
     Demo,
     /// One process of the demo; started by `demo` only.
@@ -44,6 +50,8 @@ fn main() -> ExitCode {
             .init();
     }
     let result = match Cli::parse().command {
+        Command::Bench(args) => bench::run(&args).map_err(Into::into),
+        Command::BenchChild(args) => bench::run_child(&args).map_err(Into::into),
         Command::Demo => demo::run(),
         Command::DemoChild(args) => demo::run_child(&args),
         Command::Echo(args) => echo::run(&args),

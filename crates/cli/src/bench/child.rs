@@ -1,0 +1,349 @@
+//! The processes of a measurement: what a server and a client do between being started and being
+//! stopped.
+
+use super::control::{Control, Phase, Slot};
+use super::laws::Law;
+use super::plan::{ChildSpec, Placement, Plan, Role, Task};
+use super::process::adopt;
+use super::systems::shared::{Piece, Shared};
+use super::systems::{self, Caller, Producer, System};
+use handfast_sys::{OwnedFd, clock, cpu};
+use hdrhistogram::Histogram;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+
+/// Where one process of a measurement sits.
+pub(crate) struct Seat {
+    pub(crate) plan: Plan,
+    /// Which client this is; 0 in the server.
+    pub(crate) index: usize,
+    /// What [`Bundle::address`](systems::Bundle::address) says, else a name unique to this
+    /// measurement.
+    pub(crate) address: String,
+    /// A directory for socket files; also the value of `XDG_RUNTIME_DIR`.
+    #[expect(dead_code, reason = "for systems that meet by name: handfast")]
+    pub(crate) dir: PathBuf,
+    /// The bundle's common descriptors, then this process's own.
+    pub(crate) fds: Vec<OwnedFd>,
+    control: Control,
+}
+
+impl Seat {
+    /// Clients may connect from now on.
+    pub(crate) fn ready(&self) {
+        self.control.set_server_ready();
+    }
+
+    /// Maps the first descriptor for the rest of the process's life.
+    pub(crate) fn map(&self, len_bytes: usize) -> io::Result<&'static Shared> {
+        let shared = Shared::open(&self.fds[0], len_bytes)?;
+        Ok(Box::leak(Box::new(shared)))
+    }
+
+    /// Publishes what the server has done so far.
+    #[inline]
+    pub(crate) fn set_served(&self, messages: u64, busy_ns: u64) {
+        let served = &self.control.header().served.0;
+        // Relaxed: counters for the parent's statistics; they publish nothing else.
+        served.messages.store(messages, Ordering::Relaxed);
+        // Relaxed: as above.
+        served.busy_ns.store(busy_ns, Ordering::Relaxed);
+    }
+
+    fn slot(&self) -> &Slot {
+        self.control.slot(self.index)
+    }
+
+    /// Tells the parent that this client is connected and sleeps until the first phase.
+    fn take_part(&self) {
+        self.slot().ready.store(1, Ordering::Release);
+        self.control.sleep_while(Phase::Hold);
+        let offset = clock::now_ns().cast_signed() - clock::ticks_ns().cast_signed();
+        // Relaxed: read by the parent long after, for statistics.
+        self.slot().clock_offset.store(offset, Ordering::Relaxed);
+    }
+}
+
+/// Runs the child that `spec` describes.
+pub(crate) fn run(spec: &str) -> io::Result<()> {
+    let spec: ChildSpec = serde_json::from_str(spec)?;
+    // What `top` shows.
+    rustix::thread::set_name(c"handfast-bench")?;
+    let parent = rustix::process::getppid().map(rustix::process::Pid::as_raw_pid);
+    if parent != Some(spec.parent.cast_signed()) {
+        // The parent ended before its death could be watched.
+        return Ok(());
+    }
+    let system = systems::find(&spec.system);
+    match spec.role {
+        Role::Hog(cpu) => hog(cpu),
+        Role::Server => {
+            let seat = seat(spec, 0)?;
+            let result = system.ok_or(io::ErrorKind::NotFound)?.run_server(&seat);
+            // Clients that end at the stop close their channels: not an error.
+            result.or_else(|error| match seat.control.phase() {
+                Phase::Stop => Ok(()),
+                _ => Err(error),
+            })
+        }
+        Role::Client(index) => {
+            let seat = seat(spec, index)?;
+            system.ok_or(io::ErrorKind::NotFound)?.run_client(&seat)
+        }
+    }
+}
+
+fn seat(spec: ChildSpec, index: usize) -> io::Result<Seat> {
+    if let Placement::Pinned { server, client } = spec.plan.placement {
+        let own = if matches!(spec.role, Role::Server) {
+            server
+        } else {
+            client
+        };
+        cpu::pin(&[own])?;
+    }
+    clock::calibrate();
+    let mut fds = spec.fds.iter().map(|fd| adopt(*fd));
+    let control = fds.next().ok_or(io::ErrorKind::InvalidInput)??;
+    Ok(Seat {
+        control: Control::open(&control, spec.plan.clients)?,
+        fds: fds.collect::<io::Result<_>>()?,
+        plan: spec.plan,
+        index,
+        address: spec.address,
+        dir: spec.dir,
+    })
+}
+
+/// Uses a CPU until killed.
+fn hog(on: Option<u32>) -> ! {
+    if let Some(on) = on {
+        // Not pinned is still a hog.
+        let _ = cpu::pin(&[on]);
+    }
+    loop {
+        core::hint::spin_loop();
+    }
+}
+
+/// The server of a system that answers calls.
+pub(crate) fn serve<S: System>(system: &S, seat: &Seat) -> io::Result<()> {
+    match seat.plan.task {
+        Task::Echo | Task::Stream => system.serve(seat, |message| message.len()),
+        Task::Consume => system.serve(seat, |message| {
+            let sum = checksum(message);
+            message[..8].copy_from_slice(&sum.to_le_bytes());
+            8
+        }),
+        Task::Service(law) => {
+            let mut work = Work::new(law);
+            system.serve(seat, |message| {
+                let spent = work.next_ns();
+                seat.set_served(work.done, work.busy_ns);
+                message[8..16].copy_from_slice(&spent.to_le_bytes());
+                message.len()
+            })
+        }
+    }
+}
+
+/// Busy work of the lengths a law draws.
+struct Work {
+    delays_ns: Vec<u64>,
+    done: u64,
+    busy_ns: u64,
+}
+
+impl Work {
+    fn new(law: Law) -> Self {
+        Self {
+            delays_ns: law.delays_ns(),
+            done: 0,
+            busy_ns: 0,
+        }
+    }
+
+    /// Works for the next delay and says how long it took. Time this process did not run does
+    /// not count: a jump of the clock above [`JUMP_NS`] was another process's.
+    fn next_ns(&mut self) -> u64 {
+        let asked = self.delays_ns[(self.done as usize) % self.delays_ns.len()];
+        self.done += 1;
+        if asked == 0 {
+            return 0;
+        }
+        let start = clock::ticks_ns();
+        let (mut last, mut spent) = (start, 0);
+        while spent < asked {
+            core::hint::spin_loop();
+            let now = clock::ticks_ns();
+            let step = now.saturating_sub(last);
+            spent += if step < JUMP_NS { step } else { 0 };
+            last = now;
+        }
+        self.busy_ns += spent;
+        last - start
+    }
+}
+
+const JUMP_NS: u64 = 2_000;
+
+/// The client of a system that answers calls.
+pub(crate) fn drive_calls<C: Caller>(caller: &mut C, seat: &Seat) -> io::Result<()> {
+    let mut request = vec![0x5a; seat.plan.payload_bytes];
+    let mut reply = vec![0; seat.plan.reply_bytes()];
+    let pieces = request.len() / size_of::<Piece>();
+    match seat.plan.task {
+        Task::Echo | Task::Stream => drive(seat, |counter| {
+            request[..8].copy_from_slice(&counter.to_le_bytes());
+            let start = clock::ticks_ns();
+            caller.call(&request, &mut reply)?;
+            let end = clock::ticks_ns();
+            check(word(&reply, 0), counter)?;
+            Ok(end - start)
+        }),
+        Task::Service(_) => drive(seat, |counter| {
+            request[..8].copy_from_slice(&counter.to_le_bytes());
+            let start = clock::ticks_ns();
+            caller.call(&request, &mut reply)?;
+            let end = clock::ticks_ns();
+            check(word(&reply, 0), counter)?;
+            Ok((end - start).saturating_sub(word(&reply, 1)))
+        }),
+        Task::Consume => drive(seat, |counter| {
+            let start = clock::ticks_ns();
+            caller.call_made(|index| piece(counter, index), &mut request, &mut reply)?;
+            let end = clock::ticks_ns();
+            check(word(&reply, 0), expected_checksum(counter, pieces))?;
+            Ok(end - start)
+        }),
+    }
+}
+
+/// The client of a stream.
+pub(crate) fn drive_stream<P: Producer>(producer: &mut P, seat: &Seat) -> io::Result<()> {
+    seat.take_part();
+    let mut message = [0x5a; 24];
+    let mut counter: u64 = 0;
+    while seat.control.phase() != Phase::Stop {
+        for _ in 0..256 {
+            counter += 1;
+            message[..8].copy_from_slice(&counter.to_le_bytes());
+            producer.send(&message)?;
+        }
+    }
+    report(&histogram()?)
+}
+
+/// Calls in a closed loop as the phases say. `call` makes one round trip and returns what to
+/// record.
+#[inline(always)]
+fn drive(seat: &Seat, mut call: impl FnMut(u64) -> io::Result<u64>) -> io::Result<()> {
+    let mut latencies = histogram()?;
+    seat.take_part();
+    let slot = seat.slot();
+    let mut calls = 0;
+    loop {
+        match seat.control.phase() {
+            Phase::Warm | Phase::Measure => {}
+            asleep @ (Phase::Hold | Phase::Idle) => {
+                seat.control.sleep_while(asleep);
+                continue;
+            }
+            Phase::Stop => break,
+        }
+        // Relaxed stores: each is read by the parent for statistics and publishes nothing.
+        slot.open_since.store(clock::ticks_ns(), Ordering::Relaxed);
+        calls += 1;
+        let taken = call(calls)?;
+        slot.open_since.store(0, Ordering::Relaxed);
+        slot.calls.store(calls, Ordering::Relaxed);
+        if seat.control.phase() == Phase::Measure {
+            latencies.saturating_record(taken);
+        }
+    }
+    report(&latencies)
+}
+
+/// 1 ns to 100 s at three digits.
+pub(crate) fn histogram() -> io::Result<Histogram<u64>> {
+    Histogram::new_with_bounds(1, 100_000_000_000, 3).map_err(io::Error::other)
+}
+
+/// The values recorded, each with its count.
+pub(crate) fn counted(latencies: &Histogram<u64>) -> Vec<(u64, u64)> {
+    latencies
+        .iter_recorded()
+        .map(|step| (step.value_iterated_to(), step.count_at_value()))
+        .collect()
+}
+
+/// Writes what was recorded to standard output.
+fn report(latencies: &Histogram<u64>) -> io::Result<()> {
+    io::stdout().write_all(&serde_json::to_vec(&counted(latencies))?)
+}
+
+fn word(bytes: &[u8], index: usize) -> u64 {
+    bytes[index * 8..][..8]
+        .try_into()
+        .map_or(0, u64::from_le_bytes)
+}
+
+fn check(found: u64, expected: u64) -> io::Result<()> {
+    if found == expected {
+        return Ok(());
+    }
+    Err(io::Error::other(format!(
+        "reply {found:#x} instead of {expected:#x}"
+    )))
+}
+
+/// Piece number `index` of the payload of call `counter`.
+#[inline]
+fn piece(counter: u64, index: usize) -> Piece {
+    [counter.wrapping_add(index as u64); 8]
+}
+
+/// What the words of a payload add up to.
+#[inline]
+fn checksum(bytes: &[u8]) -> u64 {
+    bytes
+        .as_chunks::<8>()
+        .0
+        .iter()
+        .fold(0, |sum, bytes| sum.wrapping_add(u64::from_le_bytes(*bytes)))
+}
+
+fn expected_checksum(counter: u64, pieces: usize) -> u64 {
+    let (pieces, words) = (pieces as u64, 8);
+    let indices = pieces * pieces.saturating_sub(1) / 2;
+    counter
+        .wrapping_mul(pieces)
+        .wrapping_add(indices)
+        .wrapping_mul(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_checksum_of_a_made_payload_is_as_expected() {
+        for (counter, pieces) in [(1, 1), (77, 64), (u64::MAX, 1024)] {
+            let bytes: Vec<u8> = (0..pieces)
+                .flat_map(|index| piece(counter, index))
+                .flat_map(u64::to_le_bytes)
+                .collect();
+            assert_eq!(checksum(&bytes), expected_checksum(counter, pieces));
+        }
+    }
+
+    #[test]
+    fn work_takes_as_long_as_asked() {
+        let mut work = Work::new(Law::Constant(20));
+        let spent = work.next_ns();
+        assert!((20_000..2_000_000_000).contains(&spent));
+        assert_eq!((work.done, work.busy_ns >= 20_000), (1, true));
+        assert_eq!(Work::new(Law::Constant(0)).next_ns(), 0);
+    }
+}

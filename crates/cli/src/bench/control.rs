@@ -1,0 +1,151 @@
+//! The page every process of a measurement maps: the phase all follow and what each reports.
+//!
+//! The parent writes the phase; the server and each client write their own lines and nobody
+//! else's. All processes are ours, so this memory is trusted, unlike handfast's own.
+
+use super::systems::shared::{Shared, Words};
+use handfast_sys::{OwnedFd, futex};
+use rustix::io::Errno;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+
+/// What the clients do now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Phase {
+    /// Connected or connecting; sleep until the phase changes.
+    Hold = 0,
+    /// Call, do not record.
+    Warm = 1,
+    /// Call and record.
+    Measure = 2,
+    /// Stay connected and sleep until the phase changes.
+    Idle = 3,
+    /// Report and end.
+    Stop = 4,
+}
+
+impl Phase {
+    const fn from_word(word: u32) -> Self {
+        match word {
+            0 => Self::Hold,
+            1 => Self::Warm,
+            2 => Self::Measure,
+            3 => Self::Idle,
+            _ => Self::Stop,
+        }
+    }
+}
+
+/// The start of the page.
+#[repr(C, align(128))]
+pub(crate) struct Header {
+    phase: Line<AtomicU32>,
+    server_ready: Line<AtomicU32>,
+    /// What the server did so far: messages, and nanoseconds of asked-for work (`wait` only).
+    pub(crate) served: Line<Served>,
+}
+
+/// The server's counters.
+#[repr(C)]
+pub(crate) struct Served {
+    pub(crate) messages: AtomicU64,
+    pub(crate) busy_ns: AtomicU64,
+}
+
+/// One client's line.
+#[repr(C, align(128))]
+pub(crate) struct Slot {
+    pub(crate) ready: AtomicU32,
+    _pad: AtomicU32,
+    /// Calls finished so far.
+    pub(crate) calls: AtomicU64,
+    /// When the open call began, by the client's own tick clock; 0 between calls.
+    pub(crate) open_since: AtomicU64,
+    /// Monotonic clock minus the client's tick clock.
+    pub(crate) clock_offset: AtomicI64,
+}
+
+/// A value on cache lines of its own (two: the neighbour is fetched with it on many machines).
+#[repr(C, align(128))]
+pub(crate) struct Line<T>(pub(crate) T);
+
+// SAFETY: atomic integers and padding only.
+unsafe impl Words for Header {}
+// SAFETY: atomic integers and padding only.
+unsafe impl Words for Slot {}
+
+/// The mapped page.
+pub(crate) struct Control {
+    shared: Shared,
+    clients: usize,
+}
+
+impl Control {
+    /// Makes the page for `clients` clients.
+    pub(crate) fn create(clients: usize) -> Result<(OwnedFd, Self), Errno> {
+        let (fd, shared) = Shared::create("handfast-bench-control", Self::len_bytes(clients))?;
+        Ok((fd, Self { shared, clients }))
+    }
+
+    /// Maps the page the parent made.
+    pub(crate) fn open(fd: &OwnedFd, clients: usize) -> Result<Self, Errno> {
+        let shared = Shared::open(fd, Self::len_bytes(clients))?;
+        Ok(Self { shared, clients })
+    }
+
+    const fn len_bytes(clients: usize) -> usize {
+        size_of::<Header>() + clients * size_of::<Slot>()
+    }
+
+    pub(crate) fn header(&self) -> &Header {
+        self.shared.at(0)
+    }
+
+    /// Client `index`'s line.
+    pub(crate) fn slot(&self, index: usize) -> &Slot {
+        assert!(index < self.clients);
+        self.shared
+            .at(size_of::<Header>() + index * size_of::<Slot>())
+    }
+
+    pub(crate) fn slots(&self) -> impl Iterator<Item = &Slot> {
+        (0..self.clients).map(|index| self.slot(index))
+    }
+
+    /// The phase now. One load of a line that seldom changes.
+    #[inline]
+    pub(crate) fn phase(&self) -> Phase {
+        // Relaxed: the phase publishes nothing but itself.
+        Phase::from_word(self.header().phase.0.load(Ordering::Relaxed))
+    }
+
+    /// Moves everybody to `phase`.
+    pub(crate) fn set_phase(&self, phase: Phase) {
+        // Relaxed: the phase publishes nothing but itself; the wake-up below orders the rest.
+        self.header().phase.0.store(phase as u32, Ordering::Relaxed);
+        // SAFETY: the word lies in a mapping that outlives the call.
+        unsafe { futex::wake(NonNull::from(&self.header().phase.0).cast(), u32::MAX) };
+    }
+
+    /// Sleeps while the phase is `phase`.
+    pub(crate) fn sleep_while(&self, phase: Phase) {
+        while self.phase() == phase {
+            let word = NonNull::from(&self.header().phase.0).cast();
+            // SAFETY: the word lies in a mapping that outlives the call.
+            let _ = unsafe { futex::wait(word, phase as u32, None) };
+        }
+    }
+
+    /// The server can be connected to.
+    pub(crate) fn set_server_ready(&self) {
+        // Release: pairs with the Acquire in `server_ready`; what the server made (a socket
+        // file) is there for the clients the parent starts next.
+        self.header().server_ready.0.store(1, Ordering::Release);
+    }
+
+    pub(crate) fn server_ready(&self) -> bool {
+        // Acquire: pairs with `set_server_ready`.
+        self.header().server_ready.0.load(Ordering::Acquire) == 1
+    }
+}

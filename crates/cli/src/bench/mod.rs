@@ -1,0 +1,141 @@
+//! `handfast bench`: measures handfast, hand-written limits and the kernel's own ways, side by
+//! side on this machine.
+//!
+//! Reading order: [`rtt`] shows a whole benchmark; [`session`] one measurement of it; [`child`]
+//! what its processes do; [`systems`] what is measured. Every server and every client is a process
+//! of its own. Systems are measured in short turns within each round, and a ratio compares two
+//! turns of the same round: the machine may change from round to round, figures of one round
+//! hardly do. A table shows medians over rounds.
+
+mod child;
+mod control;
+mod idle;
+mod laws;
+mod machine;
+mod payload;
+mod plan;
+mod process;
+mod report;
+mod rtt;
+mod run;
+mod scale;
+mod session;
+mod stats;
+mod stream;
+mod systems;
+mod wait;
+
+use clap::ValueEnum;
+use report::Report;
+use run::Run;
+use std::io::{self, Write};
+
+/// What to measure and how.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = RATIOS)]
+pub(crate) struct Args {
+    /// Which benchmark.
+    #[arg(value_enum)]
+    bench: Bench,
+    /// Print one JSON object on one line instead of a table.
+    #[arg(long)]
+    json: bool,
+    /// Three short rounds: shows that it runs, not how fast.
+    #[arg(long)]
+    quick: bool,
+    /// Rounds to take medians over [default: 15].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    rounds: Option<u32>,
+    /// Length of each recorded window.
+    #[arg(long, value_parser = seconds)]
+    seconds: Option<f64>,
+    /// Only systems with these names (limits they are compared with are measured anyway).
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// rtt, payload: payload sizes in bytes, multiples of 8.
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(24..=65_536))]
+    payloads: Vec<u32>,
+    /// scale, idle: numbers of client processes.
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
+    clients: Vec<u32>,
+    /// scale, wait: processes that only use CPU. In wait each is pinned, first to the client's
+    /// CPU, then the server's, then others.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=64))]
+    hogs: u32,
+    /// scale: also measure the kernel's pipes and Unix sockets.
+    #[arg(long)]
+    with_peers: bool,
+}
+
+const RATIOS: &str = "\
+What `ratio` (ratio_to_limit) compares, always within one round:
+  rtt      p50 with the p50 of `limit`, a hand-written spinning pair (on one CPU: a pair that
+           yields). Systems that sleep for every message (handfast-block, futex and the kernel's)
+           with the p50 of `futex`, hand-written futex ping-pong, instead.
+  scale    throughput with the spinning limit's best over all numbers of clients: more is better.
+  stream   throughput with the bare ring's: more is better.
+  payload  p50 with the p50 of `limit`, which leaves the payload where it was made.
+  wait     CPU time beyond the service with the least an oracle would need: for each message the
+           cheaper of spinning through the wait and sleeping once.
+  idle     none.";
+
+/// The benchmarks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Bench {
+    /// Round trip of one client, by payload; on two CPUs and on one.
+    Rtt,
+    /// 1 to 256 clients calling one single-threaded server.
+    Scale,
+    /// One-way stream of 24-byte messages.
+    Stream,
+    /// A payload made by the client and read in full by the server.
+    Payload,
+    /// CPU spent on waiting, for servers of many different delays.
+    Wait,
+    /// 64 clients that are connected and ask nothing.
+    Idle,
+}
+
+/// Measures and prints.
+pub(crate) fn run(args: &Args) -> io::Result<()> {
+    let mut run = Run::new(args)?;
+    let (bench, rows) = match args.bench {
+        Bench::Rtt => ("rtt", rtt::measure(&mut run)?),
+        Bench::Scale => ("scale", scale::measure(&mut run)?),
+        Bench::Stream => ("stream", stream::measure(&mut run)?),
+        Bench::Payload => ("payload", payload::measure(&mut run)?),
+        Bench::Wait => ("wait", wait::measure(&mut run)?),
+        Bench::Idle => ("idle", idle::measure(&mut run)?),
+    };
+    let report = Report {
+        bench,
+        machine: machine::describe(),
+        rows,
+        notes: run.finish(),
+    };
+    let text = if args.json {
+        serde_json::to_string(&report)?
+    } else {
+        report.table()
+    };
+    writeln!(io::stdout(), "{text}")
+}
+
+/// One process of a measurement.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct ChildArgs {
+    /// What to be, as JSON.
+    spec: String,
+}
+
+/// Runs one process of a measurement.
+pub(crate) fn run_child(args: &ChildArgs) -> io::Result<()> {
+    child::run(&args.spec)
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (0.001..=600.0).contains(&seconds) => Ok(seconds),
+        _ => Err("a number of seconds from 0.001 to 600".to_owned()),
+    }
+}

@@ -1,0 +1,89 @@
+//! `payload`: a client makes a payload, the server reads all of it and answers with its sum.
+//!
+//! The limit leaves the payload in the shared memory it was made in. The hand-written
+//! `one-copy` makes it there too, and the server copies it out before it reads: what a system
+//! with a hostile peer can reach. Few buffers, so all of it stays in the caches.
+
+use super::plan::{Plan, Task, Timing};
+use super::report::{Board, Key, Reading, Row};
+use super::run::Run;
+use super::stats::ratio;
+use super::systems::{self, Runnable};
+use std::io;
+
+const PAYLOADS: [u32; 6] = [64, 256, 1024, 4096, 16_384, 65_536];
+
+/// Runs the benchmark.
+pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
+    let timing = run.timing(Timing::ms(2, 5), Timing::ms(8, 30));
+    let pause = run.choose_pause();
+    let mut payloads = match run.args.payloads.as_slice() {
+        [] => PAYLOADS.to_vec(),
+        asked => asked.to_vec(),
+    };
+    payloads.retain(|len| {
+        let whole = len.is_multiple_of(64);
+        if !whole {
+            run.warn(format!("payload {len} left out: not a multiple of 64"));
+        }
+        whole
+    });
+    let mut systems = systems::calls();
+    // A stable sort: the limit first, the rest in the registry's order.
+    systems.sort_by_key(|system| system.named().key() != IN_PLACE);
+    systems.retain(|system| match system.named().key() {
+        IN_PLACE => true,
+        "limit-yielding" | "limit-spin-then-sleep" => false,
+        _ => run.wants(system.named().name()),
+    });
+    run.expect(systems.len() * payloads.len() * run.rounds as usize);
+
+    let mut board = Board::default();
+    for _ in 0..run.rounds {
+        for payload in &payloads {
+            let plan = Plan {
+                task: Task::Consume,
+                payload_bytes: *payload as usize,
+                placement: run.best_placement(),
+                pause,
+                ..Plan::echo()
+            };
+            let mut limit = None;
+            for system in &systems {
+                let Some(sample) = run.turn(system.as_ref(), &plan, timing) else {
+                    continue;
+                };
+                let reading = Reading::of(&sample);
+                if system.named().key() == IN_PLACE {
+                    limit = reading.p50_ns;
+                }
+                let key = Key {
+                    case: case(system.as_ref()).to_owned(),
+                    system: system.named().name(),
+                    payload_bytes: Some(plan.payload_bytes),
+                    clients: None,
+                };
+                let reading = Reading {
+                    ratio_to_limit: ratio(reading.p50_ns, limit),
+                    ..reading
+                };
+                if run.wants(key.system) {
+                    board.add(key, reading);
+                }
+            }
+        }
+    }
+    run.notes
+        .push("ratio: p50 / p50 of `limit` in place, which copies nothing.".to_owned());
+    Ok(board.rows())
+}
+
+const IN_PLACE: &str = "limit-in-place";
+
+fn case(system: &dyn Runnable) -> &'static str {
+    match system.named().key() {
+        IN_PLACE => "in-place",
+        "limit" => "one-copy",
+        _ => "hot",
+    }
+}

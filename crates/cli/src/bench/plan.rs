@@ -1,0 +1,116 @@
+//! What one measurement does: the part of the parent's decision every child must know.
+
+use super::laws::Law;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// One measurement of one system.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Plan {
+    pub(crate) task: Task,
+    /// Bytes of a request.
+    pub(crate) payload_bytes: usize,
+    /// Client processes.
+    pub(crate) clients: usize,
+    pub(crate) placement: Placement,
+    /// Whether hand-written spin loops execute the processor's pause hint.
+    pub(crate) pause: bool,
+    /// How long the hand-written waiters spin before they yield or sleep.
+    pub(crate) spin_ns: u64,
+}
+
+/// What a client asks and what the server does with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Task {
+    /// The server sends the request back.
+    Echo,
+    /// The server works for a delay drawn from the law, then sends the request back; the client
+    /// records the latency beyond that work.
+    Service(Law),
+    /// The client makes the payload in place where the system can, the server reads all of it and
+    /// answers with a checksum.
+    Consume,
+    /// Messages in one direction.
+    Stream,
+}
+
+/// Where the processes run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Placement {
+    /// Wherever the scheduler puts them.
+    Free,
+    /// The server on one CPU, the clients on another; equal for both on one.
+    Pinned { server: u32, client: u32 },
+}
+
+impl Plan {
+    /// 24-byte echo, one client, unpinned.
+    pub(crate) const fn echo() -> Self {
+        Self {
+            task: Task::Echo,
+            payload_bytes: 24,
+            clients: 1,
+            placement: Placement::Free,
+            pause: true,
+            spin_ns: 0,
+        }
+    }
+
+    /// Bytes of the reply.
+    pub(crate) const fn reply_bytes(&self) -> usize {
+        match self.task {
+            Task::Consume => 8,
+            _ => self.payload_bytes,
+        }
+    }
+}
+
+impl Placement {
+    /// Whether server and clients share one CPU.
+    pub(crate) fn same_core(self) -> bool {
+        matches!(self, Self::Pinned { server, client } if server == client)
+    }
+}
+
+/// How long to warm up and to record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timing {
+    pub(crate) warm: Duration,
+    pub(crate) window: Duration,
+}
+
+impl Timing {
+    pub(crate) const fn ms(warm: u64, window: u64) -> Self {
+        Self {
+            warm: Duration::from_millis(warm),
+            window: Duration::from_millis(window),
+        }
+    }
+}
+
+/// What a child process is.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) enum Role {
+    Server,
+    Client(usize),
+    /// Burns CPU, on one CPU or anywhere.
+    Hog(Option<u32>),
+}
+
+/// Everything a child is told, as JSON in its argument.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ChildSpec {
+    pub(crate) role: Role,
+    /// The parent's process id: without it the child ends.
+    pub(crate) parent: u32,
+    /// [`System::key`](super::systems::System::key).
+    pub(crate) system: String,
+    pub(crate) plan: Plan,
+    /// Inherited descriptors: the control page, then the system's own.
+    pub(crate) fds: Vec<i32>,
+    /// The system's address, or a name unique to this measurement.
+    pub(crate) address: String,
+    /// A directory for socket files, removed after the run.
+    pub(crate) dir: PathBuf,
+}

@@ -1,0 +1,148 @@
+//! Child processes of a benchmark: started with chosen descriptors, ended without fail, and
+//! watched from outside.
+
+use super::plan::ChildSpec;
+use handfast_sys::{AsFd, AsRawFd, BorrowedFd, clock};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// A running child; killed and waited for on drop.
+pub(crate) struct Child(std::process::Child);
+
+impl Child {
+    /// Starts this program again as `spec` says. The child inherits `fds` under the same numbers
+    /// and nothing else, and is killed by the kernel when this thread ends.
+    pub(crate) fn spawn(spec: &mut ChildSpec, fds: &[BorrowedFd<'_>]) -> io::Result<Self> {
+        let numbers: Vec<i32> = fds.iter().map(AsRawFd::as_raw_fd).collect();
+        spec.fds.clone_from(&numbers);
+        // The running image, even when a build has replaced the file since.
+        let mut command = Command::new("/proc/self/exe");
+        command
+            .arg0("handfast")
+            .arg("bench-child")
+            .arg(serde_json::to_string(spec)?)
+            .env("XDG_RUNTIME_DIR", &spec.dir)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        let prepare = move || {
+            rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+            for fd in &numbers {
+                // SAFETY: the command takes integers and touches no memory.
+                if unsafe { libc::fcntl(*fd, libc::F_SETFD, 0) } != 0 {
+                    return Err(io::Error::last_os_error());
+                }
+            }
+            Ok(())
+        };
+        // SAFETY: `prepare` makes two kinds of system call and nothing else: no allocation (an OS
+        // error holds none), no locks.
+        unsafe { command.pre_exec(prepare) };
+        command.spawn().map(Self)
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Whether it still runs.
+    pub(crate) fn runs(&mut self) -> bool {
+        matches!(self.0.try_wait(), Ok(None))
+    }
+
+    /// All it writes to standard output until it closes it, at the longest until `deadline_ns`.
+    pub(crate) fn output(&mut self, deadline_ns: u64) -> io::Result<Vec<u8>> {
+        let mut pipe = self.0.stdout.take().ok_or(io::ErrorKind::InvalidInput)?;
+        let mut bytes = Vec::new();
+        let mut piece = [0; 16_384];
+        loop {
+            let left = Duration::from_nanos(deadline_ns.saturating_sub(clock::now_ns()));
+            let timeout = Timespec::try_from(left).map_err(|_| io::ErrorKind::InvalidInput)?;
+            let mut fds = [PollFd::new(&pipe, PollFlags::IN)];
+            if poll(&mut fds, Some(&timeout))? == 0 {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            match pipe.read(&mut piece)? {
+                0 => return Ok(bytes),
+                len => bytes.extend_from_slice(&piece[..len]),
+            }
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// CPU time process `pid` has used, all its threads together, in nanoseconds.
+pub(crate) fn cpu_ns(pid: u32) -> io::Result<u64> {
+    let mut clock: libc::clockid_t = 0;
+    // SAFETY: `clock` is valid for a write.
+    let error = unsafe { libc::clock_getcpuclockid(pid.cast_signed(), &raw mut clock) };
+    if error != 0 {
+        return Err(io::Error::from_raw_os_error(error));
+    }
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is valid for a write.
+    if unsafe { libc::clock_gettime(clock, &raw mut time) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned())
+}
+
+/// Context switches of all threads of process `pid` so far, voluntary and not.
+pub(crate) fn switches(pid: u32) -> io::Result<u64> {
+    let mut sum = 0;
+    for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        let status = std::fs::read_to_string(task?.path().join("status"))?;
+        sum += status
+            .lines()
+            .filter_map(|line| line.split_once("_ctxt_switches:"))
+            .filter_map(|(_, count)| count.trim().parse::<u64>().ok())
+            .sum::<u64>();
+    }
+    Ok(sum)
+}
+
+/// Takes over descriptor number `fd`, inherited from the parent.
+pub(crate) fn adopt(fd: i32) -> io::Result<handfast_sys::OwnedFd> {
+    // SAFETY: the command takes integers and touches no memory.
+    if unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the parent passed this open descriptor to us alone, and `fd` numbers come from our
+    // spec, each adopted once.
+    Ok(unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) })
+}
+
+/// A second descriptor of the same file, close-on-exec.
+pub(crate) fn dup(fd: impl AsFd) -> io::Result<handfast_sys::OwnedFd> {
+    fd.as_fd().try_clone_to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_time_and_switches_of_a_process_are_seen_from_outside() {
+        let own = std::process::id();
+        let before = cpu_ns(own).unwrap();
+        let end = clock::now_ns() + 5_000_000;
+        while clock::now_ns() < end {
+            core::hint::spin_loop();
+        }
+        assert!(cpu_ns(own).unwrap() > before);
+        assert!(switches(own).unwrap() > 0);
+        // Above the largest process id there can be.
+        assert!(cpu_ns(4_194_305).is_err());
+    }
+}

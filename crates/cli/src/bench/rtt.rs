@@ -1,0 +1,142 @@
+//! `rtt`: the round trip of one client, for every system and payload, on two CPUs and on one.
+
+use super::plan::{Placement, Plan, Timing};
+use super::report::{Board, Key, Reading, Row};
+use super::run::Run;
+use super::stats::ratio;
+use super::systems::{self, Runnable, Waits};
+use std::io;
+
+const PAYLOADS: [u32; 4] = [24, 1024, 4096, 65_536];
+
+/// Which registered systems are no rows of `rtt`: limits of other benchmarks.
+const OTHERS: [&str; 2] = ["limit-spin-then-sleep", "limit-in-place"];
+
+/// Runs the benchmark.
+pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
+    let timing = run.timing(Timing::ms(2, 5), Timing::ms(8, 30));
+    let pause = run.choose_pause();
+    let payloads = match run.args.payloads.as_slice() {
+        [] => PAYLOADS.to_vec(),
+        asked => asked.to_vec(),
+    };
+    let mut cases = vec![("same-core", run.same_core())];
+    match run.cross_core() {
+        Some(placement) => cases.insert(0, ("cross-core", placement)),
+        None => run.warn("one CPU: no cross-core rows".to_owned()),
+    }
+    let systems = systems::calls();
+    let rows_of = |placement: Placement| -> Vec<&dyn Runnable> {
+        let same_core = placement.same_core();
+        let belongs = |system: &&dyn Runnable| match system.named().key() {
+            key if OTHERS.contains(&key) => false,
+            "limit-yielding" => same_core,
+            _ => !(same_core && system.named().waits() == Waits::Spins),
+        };
+        systems.iter().map(AsRef::as_ref).filter(belongs).collect()
+    };
+    let wanted = |run: &Run, system: &dyn Runnable| {
+        let name = system.named().name();
+        matches!(name, "limit" | "futex") || run.wants(name)
+    };
+    let per_payload: usize = cases
+        .iter()
+        .map(|(_, placement)| {
+            let rows = rows_of(*placement).into_iter();
+            rows.filter(|system| wanted(run, *system)).count()
+        })
+        .sum();
+    run.expect(per_payload * payloads.len() * run.rounds as usize);
+
+    let mut board = Board::default();
+    for _ in 0..run.rounds {
+        for (case, placement) in &cases {
+            for payload in &payloads {
+                let plan = Plan {
+                    payload_bytes: *payload as usize,
+                    placement: *placement,
+                    pause,
+                    ..Plan::echo()
+                };
+                let mut turns = Vec::new();
+                for system in rows_of(*placement) {
+                    if wanted(run, system)
+                        && let Some(sample) = run.turn(system, &plan, timing)
+                    {
+                        turns.push((system, Reading::of(&sample)));
+                    }
+                }
+                for (system, reading) in compared(turns) {
+                    if run.wants(system) {
+                        let key = Key {
+                            case: (*case).to_owned(),
+                            system,
+                            payload_bytes: Some(plan.payload_bytes),
+                            clients: None,
+                        };
+                        board.add(key, reading);
+                    }
+                }
+            }
+        }
+    }
+    run.notes.push(
+        "ratio: p50 / p50 of `limit`; for systems that sleep for every message / p50 of `futex`."
+            .to_owned(),
+    );
+    Ok(board.rows())
+}
+
+/// Gives each reading of one round its ratio to the limit that fits how its system waits.
+fn compared(turns: Vec<(&dyn Runnable, Reading)>) -> Vec<(&'static str, Reading)> {
+    let p50_of = |name| {
+        let turn = turns
+            .iter()
+            .find(|(system, _)| system.named().name() == name);
+        turn.and_then(|(_, reading)| reading.p50_ns)
+    };
+    let (limit, futex) = (p50_of("limit"), p50_of("futex"));
+    turns
+        .into_iter()
+        .map(|(system, reading)| {
+            let against = match system.named().waits() {
+                Waits::Blocks => futex,
+                Waits::Spins | Waits::Adapts => limit,
+            };
+            let reading = Reading {
+                ratio_to_limit: ratio(reading.p50_ns, against),
+                ..reading
+            };
+            (system.named().name(), reading)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sleepers_are_compared_with_futex_and_the_others_with_limit() {
+        let systems = systems::calls();
+        let turn = |key: &str, p50_ns| {
+            let system = systems.iter().find(|system| system.named().key() == key);
+            let reading = Reading {
+                p50_ns: Some(p50_ns),
+                ..Reading::default()
+            };
+            (system.unwrap().as_ref(), reading)
+        };
+        let turns = vec![
+            turn("limit", 200.0),
+            turn("futex", 10e3),
+            turn("pipe", 20e3),
+        ];
+        let ratios: Vec<_> = compared(turns)
+            .into_iter()
+            .map(|(name, reading)| (name, reading.ratio_to_limit))
+            .collect();
+        let expected = [("limit", 1.0), ("futex", 1.0), ("pipe", 2.0)];
+        assert_eq!(ratios, expected.map(|(name, ratio)| (name, Some(ratio))));
+    }
+}

@@ -1,0 +1,232 @@
+//! One run of a benchmark: its options, its progress bar, what went wrong.
+
+use super::Args;
+use super::machine::choose_pair;
+use super::plan::{Placement, Plan, Timing};
+use super::process::Child;
+use super::session::{Sample, Session, hogs};
+use super::stats::median;
+use super::systems::{self, Runnable, queues};
+use handfast_sys::cpu;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::collections::{HashMap, HashSet};
+use std::io::{self, IsTerminal};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process;
+use std::time::Duration;
+
+/// What all benchmarks share.
+pub(crate) struct Run {
+    pub(crate) args: Args,
+    pub(crate) rounds: u32,
+    /// The chosen CPUs of server and client; equal on a machine with one.
+    pub(crate) server_cpu: u32,
+    pub(crate) client_cpu: u32,
+    /// Printed under the table.
+    pub(crate) notes: Vec<String>,
+    bar: ProgressBar,
+    dir: PathBuf,
+    warned: HashSet<String>,
+    /// How often each row failed; [`FAILURES_MAX`] bounds the time a broken system takes.
+    failed: HashMap<String, u32>,
+    hogs: Vec<Child>,
+}
+
+impl Run {
+    /// Prepares this process. Run it once, on the main thread, before anything is measured.
+    pub(crate) fn new(args: &Args) -> io::Result<Self> {
+        if let Err(error) = queues::own_namespace() {
+            let kept = "messages over the system's limit are left out";
+            eprintln!("handfast: no IPC namespace of our own ({error}): {kept}");
+        }
+        let first = cpu::allowed().first().copied().unwrap_or(0);
+        let (server_cpu, client_cpu) = choose_pair().unwrap_or((first, first));
+        let dir = own_dir()?;
+        let bar = ProgressBar::hidden();
+        if io::stderr().is_terminal() {
+            bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+        let style = ProgressStyle::with_template("{bar:40} {pos}/{len} {eta} left  {msg}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        Ok(Self {
+            args: args.clone(),
+            rounds: args.rounds.unwrap_or(if args.quick { 3 } else { 15 }),
+            server_cpu,
+            client_cpu,
+            notes: Vec::new(),
+            bar,
+            dir,
+            warned: HashSet::new(),
+            failed: HashMap::new(),
+            hogs: Vec::new(),
+        })
+    }
+
+    /// Warm-up and window: the first with `--quick`, else the second, as `--seconds` changes it.
+    pub(crate) fn timing(&self, quick: Timing, full: Timing) -> Timing {
+        let timing = if self.args.quick { quick } else { full };
+        Timing {
+            window: self
+                .args
+                .seconds
+                .map_or(timing.window, Duration::from_secs_f64),
+            ..timing
+        }
+    }
+
+    /// Whether `--only` lets this name through.
+    pub(crate) fn wants(&self, name: &str) -> bool {
+        self.args.only.is_empty() || self.args.only.iter().any(|only| only == name)
+    }
+
+    /// Two CPUs; the note and `None` where there is only one.
+    pub(crate) fn cross_core(&self) -> Option<Placement> {
+        (self.server_cpu != self.client_cpu).then_some(Placement::Pinned {
+            server: self.server_cpu,
+            client: self.client_cpu,
+        })
+    }
+
+    /// One CPU for both.
+    pub(crate) const fn same_core(&self) -> Placement {
+        Placement::Pinned {
+            server: self.server_cpu,
+            client: self.server_cpu,
+        }
+    }
+
+    /// Two CPUs where there are two.
+    pub(crate) fn best_placement(&self) -> Placement {
+        self.cross_core().unwrap_or(self.same_core())
+    }
+
+    /// Starts `--hogs`, each on the CPU `place` gives for its number.
+    pub(crate) fn start_hogs(&mut self, place: impl Fn(usize) -> Option<u32>) -> io::Result<()> {
+        let places: Vec<_> = (0..self.args.hogs as usize).map(place).collect();
+        self.hogs = hogs(&places)?;
+        Ok(())
+    }
+
+    /// Announces how many turns there will be.
+    pub(crate) fn expect(&self, turns: usize) {
+        self.bar.set_length(turns as u64);
+    }
+
+    /// Measures one turn of `system`; `None`, and a warning once, when it cannot.
+    pub(crate) fn turn(
+        &mut self,
+        system: &dyn Runnable,
+        plan: &Plan,
+        timing: Timing,
+    ) -> Option<Sample> {
+        self.attempt(system, plan, |session| session.measure(timing))
+    }
+
+    /// Starts one turn of `system` and does `what` with it; `None`, and a warning once, when
+    /// either fails.
+    pub(crate) fn attempt<T>(
+        &mut self,
+        system: &dyn Runnable,
+        plan: &Plan,
+        what: impl FnOnce(Session) -> io::Result<T>,
+    ) -> Option<T> {
+        let named = system.named();
+        self.bar.set_message(named.name());
+        let row = format!(
+            "{} with {} bytes, {} clients",
+            named.key(),
+            plan.payload_bytes,
+            plan.clients
+        );
+        let failures = self.failed.get(&row).copied().unwrap_or(0);
+        let result = named.supports(plan).and_then(|()| {
+            if failures >= FAILURES_MAX {
+                return Err("failed too often".to_owned());
+            }
+            Session::start(system, plan, &self.dir)
+                .and_then(what)
+                .map_err(|error| error.to_string())
+        });
+        self.bar.inc(1);
+        result
+            .inspect_err(|why| {
+                self.warn(format!("{row} left out of a round: {why}"));
+                *self.failed.entry(row).or_default() += 1;
+            })
+            .ok()
+    }
+
+    /// Says something on standard error, once.
+    pub(crate) fn warn(&mut self, text: String) {
+        if self.warned.insert(text.clone()) {
+            self.bar.suspend(|| eprintln!("handfast: {text}"));
+        }
+    }
+
+    /// Whether hand-written spinning should execute the pause hint: tries both ways and takes the
+    /// faster on this machine, and notes which.
+    pub(crate) fn choose_pause(&mut self) -> bool {
+        let Some(limit) = systems::find("limit") else {
+            return true;
+        };
+        let tries = if self.args.quick { 1 } else { 5 };
+        let timing = Timing::ms(5, if self.args.quick { 5 } else { 20 });
+        let mut p50s = [const { Vec::new() }; 2];
+        for _ in 0..tries {
+            for (pause, p50s) in [false, true].into_iter().zip(&mut p50s) {
+                let plan = Plan {
+                    pause,
+                    placement: self.best_placement(),
+                    ..Plan::echo()
+                };
+                let sample = self.turn(limit.as_ref(), &plan, timing);
+                p50s.extend(sample.and_then(|sample| sample.quantile_ns(0.5)));
+            }
+        }
+        let [without, with] = p50s.map(|p50s| median(&p50s));
+        let [without, with] = [without, with].map(|p50| p50.unwrap_or(f64::INFINITY));
+        let pause = with <= without;
+        let which = if pause { "with" } else { "without" };
+        self.notes.push(format!(
+            "`limit` spins {which} the pause hint: {with:.0} ns with it, {without:.0} ns without."
+        ));
+        self.bar.set_position(0);
+        pause
+    }
+
+    /// Ends the run and hands the notes over.
+    pub(crate) fn finish(mut self) -> Vec<String> {
+        self.bar.finish_and_clear();
+        std::mem::take(&mut self.notes)
+    }
+}
+
+/// Makes a directory for this run's socket files, and removes those of runs that were killed.
+fn own_dir() -> io::Result<PathBuf> {
+    const PREFIX: &str = "handfast-bench-";
+    let parent = std::env::temp_dir();
+    for entry in std::fs::read_dir(&parent)?.flatten() {
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
+        let is_dead =
+            |pid: u32| pid == process::id() || !Path::new(&format!("/proc/{pid}")).exists();
+        if pid.and_then(|pid| pid.parse().ok()).is_some_and(is_dead) {
+            // Another user's stays.
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+    let dir = parent.join(format!("{PREFIX}{}", process::id()));
+    std::fs::DirBuilder::new().mode(0o700).create(&dir)?;
+    Ok(dir)
+}
+
+/// How often a row may fail before it is no longer tried.
+const FAILURES_MAX: u32 = 3;
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        // Nothing of ours is left: socket files of killed servers are in there.
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}

@@ -1,0 +1,130 @@
+//! handfast through its public API, with three strategies on both sides.
+
+use super::{Caller, Named, OneWay, Producer, System, Waits};
+use crate::bench::child::Seat;
+use handfast::{Options, ReceiveRight, SendRight, Strategy};
+use std::io;
+
+pub(crate) const SPIN: Handfast = Handfast {
+    name: "handfast-spin",
+    key: "handfast-spin",
+    strategy: Strategy::Spin,
+    waits: Waits::Spins,
+};
+pub(crate) const DEFAULT: Handfast = Handfast {
+    name: "handfast-default",
+    key: "handfast-default",
+    strategy: Strategy::Adaptive,
+    waits: Waits::Adapts,
+};
+pub(crate) const BLOCK: Handfast = Handfast {
+    name: "handfast-block",
+    key: "handfast-block",
+    strategy: Strategy::Block,
+    waits: Waits::Blocks,
+};
+pub(crate) const STREAM: Handfast = Handfast {
+    name: "handfast-default",
+    key: "handfast-stream",
+    strategy: Strategy::Adaptive,
+    waits: Waits::Adapts,
+};
+
+/// One strategy, at server and client alike.
+pub(crate) struct Handfast {
+    name: &'static str,
+    key: &'static str,
+    strategy: Strategy,
+    waits: Waits,
+}
+
+impl Handfast {
+    fn bind(&self, seat: &Seat) -> io::Result<ReceiveRight> {
+        let options = Options::new().strategy(self.strategy);
+        handfast::bind_with(&seat.address, options).map_err(io::Error::other)
+    }
+
+    fn port(&self, seat: &Seat) -> io::Result<SendRight> {
+        let options = Options::new().strategy(self.strategy);
+        handfast::connect_with(&seat.address, options).map_err(io::Error::other)
+    }
+}
+
+impl Named for Handfast {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn key(&self) -> &'static str {
+        self.key
+    }
+
+    fn waits(&self) -> Waits {
+        self.waits
+    }
+}
+
+impl System for Handfast {
+    type Caller = HandfastCaller;
+
+    fn serve(&self, seat: &Seat, mut handler: impl FnMut(&mut [u8]) -> usize) -> io::Result<()> {
+        let port = self.bind(seat)?;
+        seat.ready();
+        let mut bytes = Vec::with_capacity(handfast::MESSAGE_BYTES_MAX);
+        let mut request = port.receive().map_err(io::Error::other)?;
+        loop {
+            bytes.clear();
+            bytes.extend_from_slice(request.bytes());
+            let len = handler(&mut bytes);
+            request = port
+                .reply_and_receive(request, &bytes[..len])
+                .map_err(io::Error::other)?;
+        }
+    }
+
+    fn connect(&self, seat: &Seat) -> io::Result<HandfastCaller> {
+        Ok(HandfastCaller(self.port(seat)?))
+    }
+}
+
+pub(crate) struct HandfastCaller(SendRight);
+
+impl Caller for HandfastCaller {
+    #[inline]
+    fn call(&mut self, request: &[u8], reply: &mut [u8]) -> io::Result<()> {
+        let answer = self.0.call(request).map_err(io::Error::other)?;
+        if answer.len() != reply.len() {
+            return Err(io::Error::other("the reply has another length"));
+        }
+        reply.copy_from_slice(&answer);
+        Ok(())
+    }
+}
+
+impl OneWay for Handfast {
+    type Producer = HandfastProducer;
+
+    fn consume(&self, seat: &Seat, mut received: impl FnMut(u64)) -> io::Result<()> {
+        let port = self.bind(seat)?;
+        seat.ready();
+        let mut count = 0;
+        loop {
+            port.receive().map_err(io::Error::other)?;
+            count += 1;
+            received(count);
+        }
+    }
+
+    fn connect(&self, seat: &Seat) -> io::Result<HandfastProducer> {
+        Ok(HandfastProducer(self.port(seat)?))
+    }
+}
+
+pub(crate) struct HandfastProducer(SendRight);
+
+impl Producer for HandfastProducer {
+    #[inline]
+    fn send(&mut self, message: &[u8; 24]) -> io::Result<()> {
+        self.0.send(message).map_err(io::Error::other)
+    }
+}

@@ -1,0 +1,225 @@
+//! The systems under test.
+//!
+//! To add one, implement [`System`] (two functions matter: [`System::serve`] and
+//! [`System::connect`]) and add a value to [`calls`]; for `stream` implement [`OneWay`] and add it
+//! to [`streams`]. Everything else — processes, phases, clocks, histograms, ratios — is the
+//! harness's. The loops around a system are compiled for each system: what is behind a pointer is
+//! only which loop runs.
+
+pub(crate) mod bytes;
+pub(crate) mod handfast;
+pub(crate) mod in_place;
+pub(crate) mod lanes;
+pub(crate) mod oneway;
+pub(crate) mod pair;
+pub(crate) mod queues;
+pub(crate) mod ring;
+pub(crate) mod shared;
+pub(crate) mod waiters;
+
+use super::child::{self, Seat};
+use super::plan::Plan;
+use handfast_sys::OwnedFd;
+use shared::Piece;
+use std::any::Any;
+use std::io;
+
+/// Systems that answer calls.
+pub(crate) fn calls() -> Vec<Box<dyn Runnable>> {
+    vec![
+        Box::new(Answering(pair::LIMIT)),
+        Box::new(Answering(pair::YIELDING)),
+        Box::new(Answering(handfast::SPIN)),
+        Box::new(Answering(handfast::DEFAULT)),
+        Box::new(Answering(handfast::BLOCK)),
+        Box::new(Answering(pair::FUTEX)),
+        Box::new(Answering(pair::SPIN_THEN_SLEEP)),
+        Box::new(Answering(pair::EVENTFD)),
+        Box::new(Answering(in_place::InPlace)),
+        Box::new(Answering(bytes::PIPE)),
+        Box::new(Answering(bytes::UNIX)),
+        Box::new(Answering(bytes::TCP)),
+        Box::new(Answering(bytes::UDP)),
+        Box::new(Answering(queues::SysV)),
+        Box::new(Answering(queues::Posix)),
+    ]
+}
+
+/// Systems that carry a one-way stream.
+pub(crate) fn streams() -> Vec<Box<dyn Runnable>> {
+    vec![
+        Box::new(Streaming(ring::Ring)),
+        Box::new(Streaming(handfast::STREAM)),
+        Box::new(Streaming(oneway::PIPE)),
+        Box::new(Streaming(oneway::UNIX)),
+    ]
+}
+
+/// The system with this key, of either kind.
+pub(crate) fn find(key: &str) -> Option<Box<dyn Runnable>> {
+    let mut all = calls();
+    all.extend(streams());
+    all.into_iter().find(|system| system.named().key() == key)
+}
+
+/// How a system waits, which decides what it is compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waits {
+    /// Never sleeps; left out where all share one CPU. Compared with `limit`.
+    Spins,
+    /// Spins or sleeps as it sees fit, or gives its time slice away. Compared with `limit`.
+    Adapts,
+    /// Sleeps for every message. Compared with `futex`.
+    Blocks,
+}
+
+/// Who a system is, and what the parent does for it before the children start.
+pub(crate) trait Named {
+    /// The `system` of its rows.
+    fn name(&self) -> &'static str;
+
+    /// Unique in the registry; differs from the name where rows share one.
+    fn key(&self) -> &'static str {
+        self.name()
+    }
+
+    fn waits(&self) -> Waits;
+
+    /// Says why it cannot do this, if it cannot.
+    fn supports(&self, _plan: &Plan) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Makes what both sides need. Runs in the parent.
+    fn prepare(&self, _plan: &Plan) -> io::Result<Bundle> {
+        Ok(Bundle::default())
+    }
+}
+
+/// A system that answers calls.
+pub(crate) trait System: Named {
+    type Caller: Caller;
+
+    /// Serves all clients with one thread until the process is killed. Calls [`Seat::ready`] as
+    /// soon as clients may connect. For each request: copy it into private memory, run `handler`
+    /// on that copy, and answer with as many bytes of its front as `handler` returns.
+    fn serve(&self, seat: &Seat, handler: impl FnMut(&mut [u8]) -> usize) -> io::Result<()>;
+
+    /// Connects one client. Runs in the client's process.
+    fn connect(&self, seat: &Seat) -> io::Result<Self::Caller>;
+}
+
+/// One client's end.
+pub(crate) trait Caller {
+    /// One round trip: sends `request`, receives exactly `reply.len()` bytes into `reply`.
+    fn call(&mut self, request: &[u8], reply: &mut [u8]) -> io::Result<()>;
+
+    /// As [`Self::call`], for a payload that is only now made, piece by piece. A system whose
+    /// senders write in place overrides this to spare the copy; `scratch` has the payload's size.
+    fn call_made(
+        &mut self,
+        make: impl Fn(usize) -> Piece,
+        scratch: &mut [u8],
+        reply: &mut [u8],
+    ) -> io::Result<()> {
+        for (index, place) in scratch.chunks_exact_mut(size_of::<Piece>()).enumerate() {
+            for (word, bytes) in make(index).iter().zip(place.chunks_exact_mut(8)) {
+                bytes.copy_from_slice(&word.to_le_bytes());
+            }
+        }
+        self.call(scratch, reply)
+    }
+}
+
+/// A system that carries messages in one direction.
+pub(crate) trait OneWay: Named {
+    type Producer: Producer;
+
+    /// Receives for ever and hands on how many messages have come so far, now and then. Calls
+    /// [`Seat::ready`] as soon as the producer may connect.
+    fn consume(&self, seat: &Seat, received: impl FnMut(u64)) -> io::Result<()>;
+
+    /// Connects the producer. Runs in its process.
+    fn connect(&self, seat: &Seat) -> io::Result<Self::Producer>;
+}
+
+/// The sending end of a stream.
+pub(crate) trait Producer {
+    /// Sends one message; waits while the other side is behind.
+    fn send(&mut self, message: &[u8; 24]) -> io::Result<()>;
+}
+
+/// What the parent made for the children.
+#[derive(Default)]
+pub(crate) struct Bundle {
+    /// Inherited by everybody, first.
+    pub(crate) common: Vec<OwnedFd>,
+    /// Inherited by the server, after the common ones.
+    pub(crate) server: Vec<OwnedFd>,
+    /// Inherited by each client, after the common ones.
+    pub(crate) clients: Vec<Vec<OwnedFd>>,
+    /// Passed on as [`Seat::address`] when not empty.
+    pub(crate) address: String,
+    /// Dropped when the measurement ends.
+    #[expect(dead_code, reason = "held for its drop only")]
+    pub(crate) guard: Option<Box<dyn Any>>,
+}
+
+/// A system of either kind, as the harness holds it.
+pub(crate) trait Runnable {
+    /// Who it is.
+    fn named(&self) -> &dyn Named;
+
+    /// Runs the server's side in this process.
+    fn run_server(&self, seat: &Seat) -> io::Result<()>;
+
+    /// Runs a client's side in this process.
+    fn run_client(&self, seat: &Seat) -> io::Result<()>;
+}
+
+struct Answering<S>(S);
+struct Streaming<S>(S);
+
+impl<S: System> Runnable for Answering<S> {
+    fn named(&self) -> &dyn Named {
+        &self.0
+    }
+
+    fn run_server(&self, seat: &Seat) -> io::Result<()> {
+        child::serve(&self.0, seat)
+    }
+
+    fn run_client(&self, seat: &Seat) -> io::Result<()> {
+        child::drive_calls(&mut self.0.connect(seat)?, seat)
+    }
+}
+
+impl<S: OneWay> Runnable for Streaming<S> {
+    fn named(&self) -> &dyn Named {
+        &self.0
+    }
+
+    fn run_server(&self, seat: &Seat) -> io::Result<()> {
+        self.0.consume(seat, |count| seat.set_served(count, 0))
+    }
+
+    fn run_client(&self, seat: &Seat) -> io::Result<()> {
+        child::drive_stream(&mut self.0.connect(seat)?, seat)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn keys_are_unique_so_that_a_child_finds_its_system() {
+        let mut seen = HashSet::new();
+        for system in calls().iter().chain(&streams()) {
+            let key = system.named().key();
+            assert!(seen.insert(key.to_owned()), "{key} twice");
+            assert!(find(key).is_some());
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! The kernel's message queues: System V and POSIX, one each way.
+//!
+//! Messages over 8 KiB need limits only the super-user of an IPC namespace may raise:
+//! [`own_namespace`] tries, and larger payloads are left out where it failed.
+
+use super::{Bundle, Caller, Named, System, Waits};
+use crate::bench::child::Seat;
+use crate::bench::plan::Plan;
+use crate::bench::process::dup;
+use handfast_sys::{AsRawFd, OwnedFd};
+use std::io;
+
+/// Moves this thread, and all processes it starts from now on, into an IPC namespace of its own
+/// with limits for 64 KiB messages. Queues made there vanish with the last process.
+pub(crate) fn own_namespace() -> io::Result<()> {
+    // SAFETY: the call takes flags only and changes which IPC objects are visible; this process
+    // has none.
+    if unsafe { libc::unshare(libc::CLONE_NEWIPC) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    std::fs::write("/proc/sys/kernel/msgmax", "65536")?;
+    std::fs::write("/proc/sys/kernel/msgmnb", "1048576")?;
+    std::fs::write("/proc/sys/fs/mqueue/msgsize_max", "65536")
+}
+
+/// The number in a one-number file of `/proc/sys`; without it, no limit we know of.
+fn limit(path: &str) -> usize {
+    std::fs::read_to_string(path)
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(usize::MAX)
+}
+
+fn fits(plan: &Plan, limit_path: &str) -> Result<(), String> {
+    let limit = limit(limit_path);
+    if plan.clients > 1 {
+        return Err("queues are measured with one client".to_owned());
+    }
+    if plan.payload_bytes > limit {
+        return Err(format!("{limit_path} allows {limit} bytes"));
+    }
+    Ok(())
+}
+
+/// System V queues.
+pub(crate) struct SysV;
+
+impl Named for SysV {
+    fn name(&self) -> &'static str {
+        "sysv-queue"
+    }
+
+    fn waits(&self) -> Waits {
+        Waits::Blocks
+    }
+
+    fn supports(&self, plan: &Plan) -> Result<(), String> {
+        fits(plan, "/proc/sys/kernel/msgmax")
+    }
+
+    fn prepare(&self, _: &Plan) -> io::Result<Bundle> {
+        let (request, reply) = (SysVQueue::create()?, SysVQueue::create()?);
+        Ok(Bundle {
+            address: format!("{},{}", request.0, reply.0),
+            guard: Some(Box::new((request, reply))),
+            ..Bundle::default()
+        })
+    }
+}
+
+/// A queue, removed on drop.
+struct SysVQueue(i32);
+
+impl SysVQueue {
+    fn create() -> io::Result<Self> {
+        // SAFETY: the call takes integers only.
+        let id = unsafe { libc::msgget(libc::IPC_PRIVATE, libc::IPC_CREAT | 0o600) };
+        if id < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self(id))
+    }
+}
+
+impl Drop for SysVQueue {
+    fn drop(&mut self) {
+        // SAFETY: IPC_RMID ignores the pointer.
+        let _ = unsafe { libc::msgctl(self.0, libc::IPC_RMID, core::ptr::null_mut()) };
+    }
+}
+
+impl System for SysV {
+    type Caller = SysVCaller;
+
+    fn serve(&self, seat: &Seat, handler: impl FnMut(&mut [u8]) -> usize) -> io::Result<()> {
+        let client = self.connect(seat)?;
+        let server = SysVCaller {
+            to: client.from,
+            from: client.to,
+            ..client
+        };
+        answer(seat, server, handler)
+    }
+
+    fn connect(&self, seat: &Seat) -> io::Result<Self::Caller> {
+        let (to, from) = seat
+            .address
+            .split_once(',')
+            .and_then(|(to, from)| Some((to.parse().ok()?, from.parse().ok()?)))
+            .ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(SysVCaller {
+            to,
+            from,
+            // A `struct msgbuf`: the type, then the bytes.
+            message: vec![0; seat.plan.payload_bytes.div_ceil(8) + 1],
+        })
+    }
+}
+
+/// One end of two queues.
+pub(crate) struct SysVCaller {
+    to: i32,
+    from: i32,
+    message: Vec<u64>,
+}
+
+/// Sending and receiving one message, the same on both sides.
+trait Queue {
+    fn send(&mut self, bytes: &[u8]) -> io::Result<()>;
+    fn receive(&mut self, bytes: &mut [u8]) -> io::Result<()>;
+}
+
+impl Queue for SysVCaller {
+    #[inline]
+    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.message[0] = 1;
+        for (word, bytes) in self.message[1..].iter_mut().zip(bytes.as_chunks::<8>().0) {
+            *word = u64::from_ne_bytes(*bytes);
+        }
+        let start = self.message.as_ptr().cast();
+        // SAFETY: the buffer holds a type word and at least `bytes.len()` bytes after it.
+        done(unsafe { libc::msgsnd(self.to, start, bytes.len(), 0) } as isize)
+    }
+
+    #[inline]
+    fn receive(&mut self, bytes: &mut [u8]) -> io::Result<()> {
+        let start = self.message.as_mut_ptr().cast();
+        // SAFETY: as in `send`; the kernel writes at most `bytes.len()` bytes after the type.
+        let received = unsafe { libc::msgrcv(self.from, start, bytes.len(), 0, 0) };
+        for (word, bytes) in self.message[1..].iter().zip(bytes.as_chunks_mut::<8>().0) {
+            *bytes = word.to_ne_bytes();
+        }
+        done(received)
+    }
+}
+
+/// POSIX queues.
+pub(crate) struct Posix;
+
+impl Named for Posix {
+    fn name(&self) -> &'static str {
+        "posix-queue"
+    }
+
+    fn waits(&self) -> Waits {
+        Waits::Blocks
+    }
+
+    fn supports(&self, plan: &Plan) -> Result<(), String> {
+        fits(plan, "/proc/sys/fs/mqueue/msgsize_max")
+    }
+
+    fn prepare(&self, plan: &Plan) -> io::Result<Bundle> {
+        let (request, reply) = (posix_queue(plan, "request")?, posix_queue(plan, "reply")?);
+        Ok(Bundle {
+            // Each side: the one it receives from, then the one it sends to.
+            clients: vec![vec![dup(&reply)?, dup(&request)?]],
+            server: vec![request, reply],
+            ..Bundle::default()
+        })
+    }
+}
+
+/// A queue without a name, for the children to inherit.
+fn posix_queue(plan: &Plan, what: &str) -> io::Result<OwnedFd> {
+    let name = format!("/handfast-bench-{}-{what}\0", std::process::id());
+    // SAFETY: all-zero bytes are a valid mq_attr.
+    let mut attributes: libc::mq_attr = unsafe { core::mem::zeroed() };
+    attributes.mq_maxmsg = 2;
+    attributes.mq_msgsize = plan.payload_bytes.cast_signed() as libc::c_long;
+    // SAFETY: `name` ends in a zero byte and `attributes` is initialised.
+    let fd = unsafe {
+        libc::mq_open(
+            name.as_ptr().cast(),
+            libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC,
+            0o600,
+            &raw const attributes,
+        )
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: `name` ends in a zero byte.
+    unsafe { libc::mq_unlink(name.as_ptr().cast()) };
+    // SAFETY: on Linux a queue descriptor is a file descriptor, and this one is ours alone.
+    Ok(unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) })
+}
+
+impl System for Posix {
+    type Caller = PosixCaller;
+
+    fn serve(&self, seat: &Seat, handler: impl FnMut(&mut [u8]) -> usize) -> io::Result<()> {
+        answer(seat, self.connect(seat)?, handler)
+    }
+
+    fn connect(&self, seat: &Seat) -> io::Result<Self::Caller> {
+        let [from, to] = seat.fds.as_slice() else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        Ok(PosixCaller {
+            from: from.try_clone()?,
+            to: to.try_clone()?,
+            message: vec![0; seat.plan.payload_bytes],
+        })
+    }
+}
+
+/// One end of two queues.
+pub(crate) struct PosixCaller {
+    from: OwnedFd,
+    to: OwnedFd,
+    /// As large as the queue's largest message: the kernel insists on room for it.
+    message: Vec<u8>,
+}
+
+impl Queue for PosixCaller {
+    #[inline]
+    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let start = bytes.as_ptr().cast();
+        // SAFETY: `bytes` is valid for reads of its length.
+        done(unsafe { libc::mq_send(self.to.as_raw_fd(), start, bytes.len(), 0) } as isize)
+    }
+
+    #[inline]
+    fn receive(&mut self, bytes: &mut [u8]) -> io::Result<()> {
+        let short = bytes.len() < self.message.len();
+        let place = if short {
+            &mut self.message[..]
+        } else {
+            &mut *bytes
+        };
+        let (fd, priority) = (self.from.as_raw_fd(), core::ptr::null_mut());
+        // SAFETY: `place` is valid for writes of its length; a null priority is allowed.
+        let received =
+            unsafe { libc::mq_receive(fd, place.as_mut_ptr().cast(), place.len(), priority) };
+        if short {
+            bytes.copy_from_slice(&self.message[..bytes.len()]);
+        }
+        done(received)
+    }
+}
+
+impl<Q: Queue> Caller for Q {
+    #[inline]
+    fn call(&mut self, request: &[u8], reply: &mut [u8]) -> io::Result<()> {
+        self.send(request)?;
+        self.receive(reply)
+    }
+}
+
+/// Serves one client on two queues.
+fn answer(
+    seat: &Seat,
+    mut queue: impl Queue,
+    mut handler: impl FnMut(&mut [u8]) -> usize,
+) -> io::Result<()> {
+    let mut private = vec![0; seat.plan.payload_bytes];
+    seat.ready();
+    loop {
+        queue.receive(&mut private)?;
+        let len = handler(&mut private);
+        queue.send(&private[..len])?;
+    }
+}
+
+fn done(result: isize) -> io::Result<()> {
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}

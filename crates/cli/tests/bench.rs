@@ -1,0 +1,211 @@
+//! Every benchmark runs from end to end and prints what its users parse.
+
+use serde_json::Value;
+use std::io;
+use std::process::{Command, Output};
+use std::sync::{Mutex, PoisonError};
+
+/// One benchmark at a time: each wants the machine for itself.
+static MACHINE: Mutex<()> = Mutex::new(());
+
+fn handfast(args: &[&str]) -> io::Result<Output> {
+    let _alone = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+    Command::new(env!("CARGO_BIN_EXE_handfast"))
+        .arg("bench")
+        .args(args)
+        .output()
+}
+
+/// The rows of a quick run, after checking what holds for all of them.
+fn rows(args: &[&str]) -> Vec<Value> {
+    let output = handfast(&[args, &["--quick", "--json"]].concat()).unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert_eq!(text.lines().count(), 1, "one object on one line");
+    let report: Value = serde_json::from_str(&text).unwrap();
+    let keys: Vec<&String> = report.as_object().unwrap().keys().collect();
+    assert_eq!(keys, ["bench", "machine", "rows"]);
+    assert_eq!(report["bench"], args[0]);
+    assert!(report["machine"].as_str().unwrap().contains("Linux"));
+    let rows = report["rows"].as_array().unwrap().clone();
+    for row in &rows {
+        for (field, value) in row.as_object().unwrap() {
+            let known = match field.as_str() {
+                "case" => value.is_string(),
+                "system" => SYSTEMS.contains(&value.as_str().unwrap()),
+                field => NUMBERS.contains(&field) && value.as_f64().is_some_and(|it| it >= 0.0),
+            };
+            assert!(known, "{field} in {row}");
+        }
+    }
+    rows
+}
+
+const SYSTEMS: [&str; 12] = [
+    "limit",
+    "handfast-spin",
+    "handfast-default",
+    "handfast-block",
+    "pipe",
+    "eventfd",
+    "unix-stream",
+    "tcp",
+    "udp",
+    "sysv-queue",
+    "posix-queue",
+    "futex",
+];
+
+const NUMBERS: [&str; 11] = [
+    "payload_bytes",
+    "clients",
+    "p50_ns",
+    "p99_ns",
+    "ops_per_s",
+    "cpu_ns_per_op",
+    "ratio_to_limit",
+    "jain",
+    "longest_wait_ns",
+    "switches",
+    "cpu_ns",
+];
+
+fn find<'a>(rows: &'a [Value], case: &str, system: &str) -> &'a Value {
+    rows.iter()
+        .find(|row| row["case"] == case && row["system"] == system)
+        .unwrap_or_else(|| panic!("no row {case} {system} in {rows:?}"))
+}
+
+fn has(row: &Value, fields: &[&str]) {
+    for field in fields {
+        assert!(row[field].is_number(), "{field} in {row}");
+    }
+}
+
+#[test]
+fn rtt_prints_every_system_on_two_cpus_and_on_one() {
+    let rows = rows(&["rtt", "--payloads", "24,4096"]);
+    for system in [
+        "limit",
+        "futex",
+        "eventfd",
+        "pipe",
+        "unix-stream",
+        "tcp",
+        "udp",
+    ] {
+        let row = find(&rows, "same-core", system);
+        has(row, &["payload_bytes", "p50_ns", "p99_ns", "ops_per_s"]);
+        has(row, &["cpu_ns_per_op", "ratio_to_limit"]);
+    }
+    assert_eq!(find(&rows, "same-core", "futex")["ratio_to_limit"], 1.0);
+    find(&rows, "same-core", "sysv-queue");
+    find(&rows, "same-core", "posix-queue");
+    if std::thread::available_parallelism().unwrap().get() > 1 {
+        assert_eq!(find(&rows, "cross-core", "limit")["ratio_to_limit"], 1.0);
+        find(&rows, "cross-core", "futex");
+    }
+}
+
+#[test]
+fn scale_prints_fairness_and_the_longest_wait_for_both_limits() {
+    let rows = rows(&["scale", "--clients", "1,5", "--with-peers", "--hogs", "1"]);
+    for case in ["spin", "yield"] {
+        let row = find(&rows, case, "limit");
+        has(row, &["clients", "ops_per_s", "p50_ns", "p99_ns"]);
+        has(row, &["cpu_ns_per_op", "ratio_to_limit"]);
+        has(row, &["jain", "longest_wait_ns"]);
+    }
+    let peaks = rows.iter().filter(|row| row["ratio_to_limit"] == 1.0);
+    assert!(peaks.count() >= 1);
+    assert_eq!(find(&rows, "free", "unix-stream")["jain"], 1.0);
+    assert!(rows.iter().any(|row| row["clients"] == 5));
+}
+
+#[test]
+fn stream_prints_throughput_without_latencies() {
+    let rows = rows(&["stream"]);
+    let pipe = rows.iter().find(|row| row["system"] == "pipe").unwrap();
+    has(pipe, &["ops_per_s", "ratio_to_limit", "cpu_ns_per_op"]);
+    assert!(pipe.get("p50_ns").is_none());
+}
+
+#[test]
+fn payload_compares_with_leaving_it_in_place() {
+    let rows = rows(&["payload", "--payloads", "64,65536", "--only", "limit,pipe"]);
+    assert_eq!(find(&rows, "in-place", "limit")["ratio_to_limit"], 1.0);
+    has(find(&rows, "one-copy", "limit"), &["ratio_to_limit"]);
+    has(find(&rows, "hot", "pipe"), &["p50_ns"]);
+    assert_eq!(rows.len(), 6);
+}
+
+#[test]
+fn wait_prints_a_row_per_load_and_policy() {
+    let rows = rows(&["wait", "--rounds", "1"]);
+    assert_eq!(rows.len(), 12 * 3);
+    has(
+        find(&rows, "const-20us", "futex"),
+        &["cpu_ns_per_op", "ratio_to_limit"],
+    );
+    find(&rows, "phases-2/100us-500/spin-half", "limit");
+}
+
+#[test]
+fn idle_counts_switches_and_cpu_of_both_sides() {
+    let rows = rows(&["idle", "--clients", "8"]);
+    for case in ["server", "clients"] {
+        has(
+            find(&rows, case, "futex"),
+            &["clients", "switches", "cpu_ns"],
+        );
+        has(find(&rows, case, "unix-stream"), &["switches", "cpu_ns"]);
+    }
+}
+
+#[test]
+fn the_table_is_for_people_and_wrong_arguments_are_refused() {
+    let output = handfast(&["stream", "--quick", "--rounds", "1"]).unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("ratio") && text.contains("M") && !text.contains('{'));
+    assert!(!handfast(&["nothing"]).unwrap().status.success());
+    assert!(
+        !handfast(&["rtt", "--payloads", "7"])
+            .unwrap()
+            .status
+            .success()
+    );
+}
+
+#[test]
+fn ending_the_parent_ends_its_children() {
+    let _alone = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut parent = Command::new(env!("CARGO_BIN_EXE_handfast"))
+        .args(["bench", "scale", "--seconds", "60", "--clients", "3"])
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let children = format!("/proc/{0}/task/{0}/children", parent.id());
+    let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let mut seen = Vec::new();
+    while seen.len() < 4 && std::time::Instant::now() < patience {
+        let text = std::fs::read_to_string(&children).unwrap();
+        seen = text.split_whitespace().map(str::to_owned).collect();
+    }
+    assert_eq!(seen.len(), 4);
+    parent.kill().unwrap();
+    parent.wait().unwrap();
+    let left = std::env::temp_dir().join(format!("handfast-bench-{}", parent.id()));
+    std::fs::remove_dir(left).unwrap();
+    let runs = |pid: &String| {
+        // A zombie whose reaper is slow does not run.
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+        stat.is_ok_and(|stat| stat.contains("(handfast-bench)") && !stat.contains(") Z "))
+    };
+    while seen.iter().any(runs) {
+        assert!(std::time::Instant::now() < patience, "children outlive");
+    }
+}
