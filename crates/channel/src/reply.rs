@@ -7,7 +7,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use handfast_layout::link::{INLINE_BYTES, Kind, Meta, Side, reply};
 use handfast_region::Memory;
-use handfast_ring::lane::Sink;
+use handfast_ring::lane::{Sink, copy_long};
 use handfast_ring::{Fault, Rule};
 
 /// Where a reply slot and its buffer lie.
@@ -146,7 +146,7 @@ impl Slot {
         }
         let len_bytes = meta.len_bytes as usize;
         if meta.outside {
-            memory.copy_out_vec(self.buffer, len_bytes, sink.vector());
+            copy_long(memory, self.buffer, len_bytes, sink);
         } else {
             memory.copy_out(self.inline_bytes(), sink.inline(len_bytes));
         }

@@ -31,11 +31,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
 
 /// Echoes until the process ends.
 pub(crate) fn serve(port: &handfast::ReceiveRight) -> Outcome {
-    let mut bytes = Vec::with_capacity(handfast::MESSAGE_BYTES_MAX);
     let mut request = port.receive()?;
     loop {
-        bytes.clear();
-        bytes.extend_from_slice(request.bytes());
-        request = port.reply_and_receive(request, &bytes)?;
+        let message = request.take_message();
+        request = port.reply_and_receive(request, &message)?;
     }
 }

@@ -9,9 +9,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let port = handfast::bind(name)?;
         let mut request = port.receive()?;
         loop {
-            let mut bytes = [0; 24];
-            bytes.copy_from_slice(request.bytes());
-            request = port.reply_and_receive(request, &bytes)?;
+            let message = request.take_message();
+            request = port.reply_and_receive(request, &message)?;
         }
     }
     let port = handfast::connect(name)?;

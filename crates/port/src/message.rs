@@ -1,7 +1,7 @@
 //! Messages received: private bytes, short ones without allocation.
 
 use handfast_layout::link::INLINE_BYTES;
-use handfast_ring::lane::{Inline, Sink};
+use handfast_ring::lane::{Inline, Sink, Target};
 use std::cell::RefCell;
 
 /// The bytes of one message, copied out of shared memory: nobody else can change them.
@@ -49,6 +49,27 @@ impl Message {
     }
 }
 
+/// A caller's own buffer as the place of a reply.
+pub(crate) struct Buffer<'a> {
+    pub(crate) bytes: &'a mut [u8],
+    /// Short replies land here first: the slot's copy has a fixed size.
+    pub(crate) short: Option<Inline>,
+}
+
+impl Sink for Buffer<'_> {
+    #[inline]
+    fn inline(&mut self, _len_bytes: usize) -> &mut Inline {
+        self.short.insert([0; INLINE_BYTES])
+    }
+
+    #[inline]
+    fn long(&mut self, len_bytes: usize, copy: impl FnOnce(Target<'_>)) {
+        if let Some(bytes) = self.bytes.get_mut(..len_bytes) {
+            copy(Target::Slice(bytes));
+        }
+    }
+}
+
 impl Sink for Message {
     #[inline]
     fn inline(&mut self, _len_bytes: usize) -> &mut Inline {
@@ -56,12 +77,12 @@ impl Sink for Message {
         &mut self.inline
     }
 
-    fn vector(&mut self) -> &mut Vec<u8> {
+    fn long(&mut self, _len_bytes: usize, copy: impl FnOnce(Target<'_>)) {
         self.is_long = true;
         if self.long.capacity() == 0 {
             self.long = BUFFERS.with_borrow_mut(Vec::pop).unwrap_or_default();
         }
-        &mut self.long
+        copy(Target::Vector(&mut self.long));
     }
 }
 
@@ -77,6 +98,16 @@ impl Drop for Message {
                     buffers.push(buffer);
                 }
             });
+        }
+    }
+}
+
+impl core::ops::DerefMut for Message {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        if self.is_long {
+            &mut self.long
+        } else {
+            &mut self.inline[..self.len_bytes]
         }
     }
 }

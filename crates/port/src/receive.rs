@@ -566,6 +566,14 @@ impl Request {
         self.message.bytes()
     }
 
+    /// Takes the message out, so that it can be worked on, and even be the reply, without a copy:
+    /// `let mut message = request.take_message();` then `port.reply_and_receive(request,
+    /// &message)`. The request is empty afterwards.
+    #[must_use]
+    pub fn take_message(&mut self) -> Message {
+        core::mem::replace(&mut self.message, Message::new())
+    }
+
     /// Whether the sender waits for a reply.
     #[must_use]
     pub const fn is_call(&self) -> bool {
@@ -575,7 +583,7 @@ impl Request {
     /// The message alone; a call's reply right is dropped, which ends the call.
     #[must_use]
     pub fn into_message(mut self) -> Message {
-        core::mem::replace(&mut self.message, Message::new())
+        self.take_message()
     }
 
     /// The process and user that sent it, as the kernel vouched when the link was made. `None`

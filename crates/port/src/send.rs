@@ -6,7 +6,7 @@
 use crate::connect;
 use crate::error::{Exhausted, Gone, Misuse, SendError};
 use crate::link::{Link, SlotState};
-use crate::message::Message;
+use crate::message::{Buffer, Message};
 use crate::options::Options;
 use crate::process::Process;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use handfast_channel::{bell, stamped_after};
 use handfast_layout::MESSAGE_BYTES_MAX;
 use handfast_layout::link::{Kind, LANES, REPLIES};
 use handfast_region::Memory;
-use handfast_ring::lane::{Header, Place as LanePlace, Producer, Refused};
+use handfast_ring::lane::{Header, Place as LanePlace, Producer, Refused, Sink};
 use handfast_sys::lock::Guard;
 use handfast_sys::{clock, cpu};
 use handfast_wait::waiter::{Parked, Place, Sleep};
@@ -148,7 +148,30 @@ impl SendRight {
     /// call may or may not have been served.
     #[inline]
     pub fn call(&self, bytes: &[u8]) -> Result<Message, SendError> {
-        self.start(bytes, Waiting::Always)?.wait()
+        self.start(bytes, Waiting::Always)?.message_by(None)
+    }
+
+    /// As [`Self::call`], with the reply copied straight into `reply`. Returns its length.
+    ///
+    /// # Errors
+    /// As [`Self::call`]; [`SendError::TooLong`] when the reply is longer than `reply`, which is
+    /// then not defined beyond its old content.
+    #[inline]
+    pub fn call_into(&self, bytes: &[u8], reply: &mut [u8]) -> Result<usize, SendError> {
+        let call = self.start(bytes, Waiting::Always)?;
+        let room = reply.len();
+        let mut buffer = Buffer {
+            bytes: reply,
+            short: None,
+        };
+        let len_bytes = call.wait_by(None, &mut buffer)?;
+        if len_bytes > room {
+            return Err(SendError::TooLong { len_bytes });
+        }
+        if let Some(short) = buffer.short {
+            buffer.bytes[..len_bytes].copy_from_slice(&short[..len_bytes]);
+        }
+        Ok(len_bytes)
     }
 
     /// As [`Self::call`], at the longest for `timeout` in all.
@@ -158,7 +181,7 @@ impl SendRight {
     pub fn call_until(&self, bytes: &[u8], timeout: Duration) -> Result<Message, SendError> {
         let deadline_ns = clock::deadline_ns(timeout);
         self.start(bytes, Waiting::Until(deadline_ns))?
-            .wait_by(Some(deadline_ns))
+            .message_by(Some(deadline_ns))
     }
 
     /// Starts a call without waiting for anything: neither for room nor for the reply.
@@ -430,7 +453,7 @@ impl Call<'_> {
     /// # Errors
     /// As [`SendRight::call`].
     pub fn wait(self) -> Result<Message, SendError> {
-        self.wait_by(None)
+        self.message_by(None)
     }
 
     /// Waits for the reply, at the longest for `timeout`.
@@ -438,7 +461,7 @@ impl Call<'_> {
     /// # Errors
     /// [`SendError::TimedOut`] then; the call is given up.
     pub fn wait_until(self, timeout: Duration) -> Result<Message, SendError> {
-        self.wait_by(Some(clock::deadline_ns(timeout)))
+        self.message_by(Some(clock::deadline_ns(timeout)))
     }
 
     /// Takes the reply if it is there; never blocks. `Err(self)` gives the call back when not.
@@ -450,7 +473,12 @@ impl Call<'_> {
             .slot
             .is_answered(&self.right.link.region, self.generation)
         {
-            return Ok(self.take());
+            let mut message = Message::new();
+            let taken = self.take(&mut message);
+            return Ok(taken.map(|len_bytes| {
+                message.set_len(len_bytes);
+                message
+            }));
         }
         match self.right.link.failure(self.right.receiver) {
             Some(failure) => Ok(Err(failure)),
@@ -459,22 +487,38 @@ impl Call<'_> {
     }
 
     #[inline]
-    fn wait_by(mut self, deadline_ns: Option<u64>) -> Result<Message, SendError> {
+    fn message_by(self, deadline_ns: Option<u64>) -> Result<Message, SendError> {
+        let mut message = Message::new();
+        let len_bytes = self.wait_by(deadline_ns, &mut message)?;
+        message.set_len(len_bytes);
+        Ok(message)
+    }
+
+    #[inline]
+    fn wait_by(
+        mut self,
+        deadline_ns: Option<u64>,
+        sink: &mut impl Sink,
+    ) -> Result<usize, SendError> {
         if self.right.looks_first() {
             for _ in 0..FIRST_LOOKS {
                 if self
                     .slot
                     .is_answered(&self.right.link.region, self.generation)
                 {
-                    return self.take();
+                    return self.take(sink);
                 }
             }
         }
-        self.wait_long(deadline_ns)
+        self.wait_long(deadline_ns, sink)
     }
 
     #[cold]
-    fn wait_long(mut self, deadline_ns: Option<u64>) -> Result<Message, SendError> {
+    fn wait_long(
+        mut self,
+        deadline_ns: Option<u64>,
+        sink: &mut impl Sink,
+    ) -> Result<usize, SendError> {
         let right = self.right;
         loop {
             let woke_peer = self.woke_peer;
@@ -482,7 +526,7 @@ impl Call<'_> {
             let (ended, _) =
                 right.with_waiter(|waiter| waiter.wait(&mut place, deadline_ns, woke_peer));
             if self.slot.is_answered(&right.link.region, self.generation) {
-                return self.take();
+                return self.take(sink);
             }
             if let Some(failure) = right.link.failure(right.receiver) {
                 return Err(failure);
@@ -496,22 +540,20 @@ impl Call<'_> {
     }
 
     #[inline]
-    fn take(&mut self) -> Result<Message, SendError> {
+    fn take(&mut self, sink: &mut impl Sink) -> Result<usize, SendError> {
         let right = self.right;
-        let mut message = Message::new();
-        let taken = self.slot.take(&right.link.region, &mut message);
+        let taken = self.slot.take(&right.link.region, sink);
         self.done = true;
         right.free(self.index);
         match taken {
             Ok((Kind::Dropped, ..)) => Err(SendError::Gone(Gone::Reply)),
             Ok((Kind::DeadPort, ..)) => Err(SendError::Gone(Gone::Port)),
             Ok((_, len_bytes, callee_cpu)) => {
-                message.set_len(len_bytes);
                 // Relaxed, both: a hint. Stored only when it changes, to keep the line shared.
                 if right.link.peer_cpu.load(Ordering::Relaxed) != callee_cpu {
                     right.link.peer_cpu.store(callee_cpu, Ordering::Relaxed);
                 }
-                Ok(message)
+                Ok(len_bytes)
             }
             Err(fault) => Err(SendError::Fault(right.poison(fault))),
         }

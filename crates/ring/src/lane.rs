@@ -274,8 +274,25 @@ pub type Inline = [u8; INLINE_BYTES];
 pub trait Sink {
     /// The inline buffer to fill when the message fits it; `len_bytes` of it count.
     fn inline(&mut self, len_bytes: usize) -> &mut Inline;
-    /// The vector to fill otherwise.
-    fn vector(&mut self) -> &mut Vec<u8>;
+    /// Gives `copy` the place to fill otherwise; a sink without room for `len_bytes` gives none.
+    fn long(&mut self, len_bytes: usize, copy: impl FnOnce(Target<'_>));
+}
+
+/// Where a long message goes.
+#[derive(Debug)]
+pub enum Target<'a> {
+    /// A vector, made as long as the message.
+    Vector(&'a mut Vec<u8>),
+    /// A slice exactly as long as the message.
+    Slice(&'a mut [u8]),
+}
+
+/// Copies `len_bytes` bytes at `at` to where `sink` wants a long message.
+pub fn copy_long(memory: &impl Memory, at: usize, len_bytes: usize, sink: &mut impl Sink) {
+    sink.long(len_bytes, |target| match target {
+        Target::Vector(bytes) => memory.copy_out_vec(at, len_bytes, bytes),
+        Target::Slice(bytes) => memory.copy_out(at, bytes),
+    });
 }
 
 impl Consumer {
@@ -356,7 +373,7 @@ impl Consumer {
                     offset: at + slot::ARENA,
                 });
             }
-            memory.copy_out_vec(self.place.arena() + offset, len_bytes, sink.vector());
+            copy_long(memory, self.place.arena() + offset, len_bytes, sink);
         } else {
             let inline = sink.inline(len_bytes);
             memory.copy_out(at + slot::BYTES, inline);

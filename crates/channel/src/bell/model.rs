@@ -6,7 +6,7 @@ use handfast_layout::bell as layout;
 use handfast_layout::link::{Kind, Side, slot};
 use handfast_region::Memory;
 use handfast_region::model::ModelMemory;
-use handfast_ring::lane::{Consumer, Header, Inline, Place, Producer, Sink};
+use handfast_ring::lane::{Consumer, Header, Inline, Place, Producer, Sink, Target};
 use handfast_wait::word::{ASLEEP, announce, withdraw};
 use loom::sync::Arc;
 
@@ -18,8 +18,8 @@ impl Sink for Buffer {
     fn inline(&mut self, _: usize) -> &mut Inline {
         &mut self.0
     }
-    fn vector(&mut self) -> &mut Vec<u8> {
-        &mut self.1
+    fn long(&mut self, _: usize, copy: impl FnOnce(Target<'_>)) {
+        copy(Target::Vector(&mut self.1));
     }
 }
 

@@ -22,7 +22,6 @@ pub(crate) struct Seat {
     /// measurement.
     pub(crate) address: String,
     /// A directory for socket files; also the value of `XDG_RUNTIME_DIR`.
-    #[expect(dead_code, reason = "for systems that meet by name: handfast")]
     pub(crate) dir: PathBuf,
     /// The bundle's common descriptors, then this process's own.
     pub(crate) fds: Vec<OwnedFd>,

@@ -36,8 +36,8 @@ impl Sink for Buffer {
     fn inline(&mut self, _: usize) -> &mut Inline {
         &mut self.0
     }
-    fn vector(&mut self) -> &mut Vec<u8> {
-        &mut self.1
+    fn long(&mut self, _: usize, copy: impl FnOnce(Target<'_>)) {
+        copy(Target::Vector(&mut self.1));
     }
 }
 

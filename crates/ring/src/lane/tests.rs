@@ -26,9 +26,9 @@ impl Sink for Buffer {
         self.inline.clear();
         self.array.insert([0; INLINE_BYTES])
     }
-    fn vector(&mut self) -> &mut Vec<u8> {
+    fn long(&mut self, _: usize, copy: impl FnOnce(Target<'_>)) {
         self.outside = true;
-        &mut self.vector
+        copy(Target::Vector(&mut self.vector));
     }
 }
 

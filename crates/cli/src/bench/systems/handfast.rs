@@ -70,14 +70,12 @@ impl System for Handfast {
     fn serve(&self, seat: &Seat, mut handler: impl FnMut(&mut [u8]) -> usize) -> io::Result<()> {
         let port = self.bind(seat)?;
         seat.ready();
-        let mut bytes = Vec::with_capacity(handfast::MESSAGE_BYTES_MAX);
         let mut request = port.receive().map_err(io::Error::other)?;
         loop {
-            bytes.clear();
-            bytes.extend_from_slice(request.bytes());
-            let len = handler(&mut bytes);
+            let mut message = request.take_message();
+            let len = handler(&mut message);
             request = port
-                .reply_and_receive(request, &bytes[..len])
+                .reply_and_receive(request, &message[..len])
                 .map_err(io::Error::other)?;
         }
     }
@@ -92,11 +90,10 @@ pub(crate) struct HandfastCaller(SendRight);
 impl Caller for HandfastCaller {
     #[inline]
     fn call(&mut self, request: &[u8], reply: &mut [u8]) -> io::Result<()> {
-        let answer = self.0.call(request).map_err(io::Error::other)?;
-        if answer.len() != reply.len() {
+        let len = self.0.call_into(request, reply).map_err(io::Error::other)?;
+        if len != reply.len() {
             return Err(io::Error::other("the reply has another length"));
         }
-        reply.copy_from_slice(&answer);
         Ok(())
     }
 }
