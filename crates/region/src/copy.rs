@@ -25,14 +25,26 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len_bytes: usize) {
     }
 }
 
-/// From here on one string instruction is faster than eight bytes at a time.
-const STRING_MOVE_MIN: usize = 128;
+/// From here on one string instruction, with its start-up of some 30 ns, is faster than sixteen
+/// bytes at a time.
+const STRING_MOVE_MIN: usize = if cfg!(target_arch = "x86_64") {
+    2048
+} else {
+    usize::MAX
+};
 
 /// # Safety
 /// As [`copy`].
 #[inline]
 unsafe fn copy_words(from: *const u8, to: *mut u8, len_bytes: usize) {
     let mut at = 0;
+    #[cfg(target_arch = "x86_64")]
+    if len_bytes >= 64 {
+        at = len_bytes & !63;
+        // SAFETY: `at` is a multiple of 64 above zero and at most `len_bytes`; the caller vouches
+        // for the ranges.
+        unsafe { copy_blocks(from, to, at) };
+    }
     // Sixteen bytes at a time where the processor has such registers: the private copy is then
     // read back in the width it was written, which store forwarding needs.
     #[cfg(target_arch = "x86_64")]
@@ -68,6 +80,41 @@ unsafe fn copy_words(from: *const u8, to: *mut u8, len_bytes: usize) {
         // SAFETY: as above for the destination.
         unsafe { target.write_volatile(byte) };
         at += 1;
+    }
+}
+
+/// Copies blocks of 64 bytes. Assembly for the reason given at [`copy_long`].
+///
+/// # Safety
+/// As [`copy`]; `len_bytes` is a multiple of 64 and not zero.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+unsafe fn copy_blocks(from: *const u8, to: *mut u8, len_bytes: usize) {
+    // SAFETY: reads and writes exactly `len_bytes` bytes of the two ranges the caller vouches for.
+    unsafe {
+        core::arch::asm!(
+            "2:",
+            "movups {a}, [{from}]",
+            "movups {b}, [{from} + 16]",
+            "movups {c}, [{from} + 32]",
+            "movups {d}, [{from} + 48]",
+            "movups [{to}], {a}",
+            "movups [{to} + 16], {b}",
+            "movups [{to} + 32], {c}",
+            "movups [{to} + 48], {d}",
+            "add {from}, 64",
+            "add {to}, 64",
+            "sub {len}, 64",
+            "jnz 2b",
+            from = inout(reg) from => _,
+            to = inout(reg) to => _,
+            len = inout(reg) len_bytes => _,
+            a = out(xmm_reg) _,
+            b = out(xmm_reg) _,
+            c = out(xmm_reg) _,
+            d = out(xmm_reg) _,
+            options(nostack),
+        );
     }
 }
 

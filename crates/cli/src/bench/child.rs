@@ -10,7 +10,6 @@ use super::systems::{self, Caller, Producer, System};
 use handfast_sys::{OwnedFd, clock, cpu};
 use hdrhistogram::Histogram;
 use std::io::{self, Write};
-use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 /// Where one process of a measurement sits.
@@ -21,8 +20,6 @@ pub(crate) struct Seat {
     /// What [`Bundle::address`](systems::Bundle::address) says, else a name unique to this
     /// measurement.
     pub(crate) address: String,
-    /// A directory for socket files; also the value of `XDG_RUNTIME_DIR`.
-    pub(crate) dir: PathBuf,
     /// The bundle's common descriptors, then this process's own.
     pub(crate) fds: Vec<OwnedFd>,
     control: Control,
@@ -111,7 +108,6 @@ fn seat(spec: ChildSpec, index: usize) -> io::Result<Seat> {
         plan: spec.plan,
         index,
         address: spec.address,
-        dir: spec.dir,
     })
 }
 
