@@ -108,6 +108,11 @@ impl Run {
         Ok(())
     }
 
+    /// Ends them.
+    pub(crate) fn stop_hogs(&mut self) {
+        self.hogs.clear();
+    }
+
     /// Announces how many turns there will be.
     pub(crate) fn expect(&self, turns: usize) {
         self.bar.set_length(turns as u64);

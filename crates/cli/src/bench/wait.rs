@@ -37,7 +37,6 @@ pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
         placement: run.best_placement(),
         ..Plan::echo()
     };
-    start_hogs(run)?;
     let policies = policies(run);
     run.expect(run.rounds as usize * (2 + GRID.len() * policies.len()));
 
@@ -46,11 +45,17 @@ pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
     let mut strict = Vec::new();
     let mut blocks_ns = Vec::new();
     for _ in 0..run.rounds {
-        let Some(costs) = wait_costs(run, &plan, reference) else {
+        // Without hogs: among them the two sides of a spinning pair seldom run at once, and its
+        // median says how they were scheduled. Blocks and wake-ups are measured among them.
+        run.stop_hogs();
+        let line_ns = line_ns(run, &plan, reference);
+        start_hogs(run)?;
+        let Some(costs) = line_ns.and_then(|line_ns| wait_costs(run, &plan, reference, line_ns))
+        else {
             continue;
         };
-        // The policies' limit is the best estimate so far; ratios use this round's.
         blocks_ns.push(costs.block_ns);
+        // The policies' limit is the best estimate so far; ratios use this round's.
         let block_ns = median(&blocks_ns).unwrap_or(costs.block_ns);
         for law in GRID {
             let delays_ns = law.delays_ns();
@@ -134,10 +139,15 @@ fn policies(run: &Run) -> Vec<Policy> {
         .collect()
 }
 
-/// Measures what waiting costs now.
-fn wait_costs(run: &mut Run, plan: &Plan, timing: Timing) -> Option<WaitCosts> {
-    let (limit, futex) = (systems::find("limit")?, systems::find("futex")?);
-    let line_ns = run.turn(limit.as_ref(), plan, timing)?.quantile_ns(0.5)?;
+/// Measures a round trip of the spinning pair.
+fn line_ns(run: &mut Run, plan: &Plan, timing: Timing) -> Option<f64> {
+    let limit = systems::find("limit")?;
+    run.turn(limit.as_ref(), plan, timing)?.quantile_ns(0.5)
+}
+
+/// Measures what blocking costs now.
+fn wait_costs(run: &mut Run, plan: &Plan, timing: Timing, line_ns: f64) -> Option<WaitCosts> {
+    let futex = systems::find("futex")?;
     let asleep = run.turn(futex.as_ref(), plan, timing)?;
     Some(WaitCosts {
         // A round trip is two blocks and two wake-ups.
