@@ -75,6 +75,29 @@ pub fn take_lanes(link: &impl Memory, side: Side, receiver: u32, mut each: impl 
     }
 }
 
+/// Says that from now on the server looks at wait words after its replies without a fence, or
+/// that it fences again.
+pub fn set_fenceless(bell: &impl Memory, receiver: u32, on: bool) {
+    let at = layout::bell(receiver) + layout::FENCELESS;
+    // E11 fenceless, server half. Store-load fences on both sides of the store. Switching on: a
+    // sleeper that does not see the word has announced itself before our next look at its wait
+    // word. Switching off: our earlier unfenced replies are out before anybody relies on fences.
+    // Sleeper half: `fence_for_sleep`.
+    bell.fence();
+    bell.store(at, u32::from(on), Relaxed);
+    bell.fence();
+}
+
+/// After announcing a sleep in a reply slot: if the server does not fence, makes it. `false` when
+/// it should have but this process may not: the sleep must then be short.
+pub fn fence_for_sleep(bell: &impl Memory, receiver: u32) -> bool {
+    // E11 fenceless, sleeper half. Relaxed: ordered after the announcement by its fence. The
+    // process-wide fence acts as one in the server between its reply and its look at the wait
+    // word. Server half: `set_fenceless`.
+    let fenceless = bell.load(layout::bell(receiver) + layout::FENCELESS, Relaxed) != 0;
+    !fenceless || handfast_sys::futex::fence_others()
+}
+
 /// What an overloaded server tells its clients. Written by the server, read by clients as a hint.
 pub fn publish_load(bell: &impl Memory, receiver: u32, overloaded: bool, cpu: u32, spin_ns: u32) {
     let base = layout::bell(receiver);

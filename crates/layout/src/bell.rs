@@ -28,6 +28,9 @@ pub const OVERLOADED: usize = LINE;
 pub const CPU: usize = LINE + 4;
 /// Spin limit the server asks of its clients while overloaded, in nanoseconds. Owner writes.
 pub const SPIN_NS: usize = LINE + 8;
+/// One while the server does not fence after its replies, so that a client about to sleep must
+/// make it pass a fence. Owner writes.
+pub const FENCELESS: usize = LINE + 12;
 /// First ready word: one bit per link.
 pub const READY: usize = 2 * LINE;
 /// Bytes of one bell.

@@ -21,6 +21,9 @@ use handfast_sys::{clock, cpu};
 use handfast_wait::{Waiter, word};
 use std::sync::Arc;
 
+/// The link of a request just answered, and the lane it came from.
+pub(crate) type Last = Option<(Key, Arc<Link>)>;
+
 /// A message just taken, and where it came from.
 pub(crate) struct Taken {
     pub(crate) message: Message,
@@ -32,6 +35,8 @@ pub(crate) struct Taken {
 /// A lane this receiver has seen.
 struct Lane {
     link: Arc<Link>,
+    /// A count of `link` for the next request.
+    spare: Option<Arc<Link>>,
     index: u32,
     consumer: Consumer,
     /// Messages taken since they were last published.
@@ -65,6 +70,10 @@ pub(crate) struct Poller {
     looks: u32,
     checked_ns: u64,
     overloaded: bool,
+    /// Replies are not fenced at present; sleepers fence for us.
+    fenceless: bool,
+    /// Whether they can: this process is registered for the fences of others.
+    may_be_fenceless: bool,
     /// CPU of the client served last.
     client_cpu: u32,
     cap: usize,
@@ -99,6 +108,8 @@ impl Poller {
             looks: 0,
             checked_ns: 0,
             overloaded: false,
+            fenceless: false,
+            may_be_fenceless: handfast_sys::futex::register_fence(),
             client_cpu: u32::MAX,
             cap,
             eager: waiter.is_eager(),
@@ -159,7 +170,16 @@ impl Poller {
 
     /// Takes the message the last look found. `None` when its peer broke a rule or is gone.
     #[inline]
-    pub(crate) fn take(&mut self, last: &mut Option<Arc<Link>>) -> Option<Taken> {
+    pub(crate) fn take(&mut self, last: &mut Last) -> Option<Taken> {
+        if let Some((key, link)) = last.take() {
+            // Counting references up and down is two locked instructions a message; keeping one
+            // count at the lane is none.
+            if let Some(lane) = self.lanes.get_mut(key).and_then(Option::as_mut)
+                && Arc::ptr_eq(&lane.link, &link)
+            {
+                lane.spare = Some(link);
+            }
+        }
         let key = self.found.take()?;
         let lane = self.lanes[key].as_mut()?;
         lane.fresh = true;
@@ -192,10 +212,7 @@ impl Poller {
                     lane.consumer.publish_head(&lane.link.region);
                     arm::wake_producer(&lane.link.region, place);
                 }
-                let link = match last.take() {
-                    Some(link) if Arc::ptr_eq(&link, &lane.link) => link,
-                    _ => lane.link.clone(),
-                };
+                let link = lane.spare.take().unwrap_or_else(|| lane.link.clone());
                 Some(Taken {
                     message,
                     header,
@@ -264,6 +281,7 @@ impl Poller {
             self.rota.quiet(key, now_ns);
         }
         self.publish_load(false);
+        self.set_fenceless(false);
         self.publish_counts();
         for group in &self.groups {
             word::announce(
@@ -426,6 +444,7 @@ impl Poller {
         let link = link.clone();
         let lane = Lane {
             link,
+            spare: None,
             index,
             consumer,
             taken: 0,
@@ -502,6 +521,7 @@ impl Poller {
         }
         self.checked_ns = now_ns;
         self.publish_counts();
+        self.set_fenceless(self.active.len() > 1);
         let mut place = 0;
         while place < self.active.len() {
             let key = self.active[place];
@@ -522,6 +542,27 @@ impl Poller {
         if overloaded || self.overloaded {
             self.publish_load(overloaded);
         }
+    }
+
+    /// With several clients a fence after each reply costs more than the whole rest of the work:
+    /// it waits until the reply's line has come from the client. While this is on, replies are
+    /// not fenced, and a client that is about to sleep makes this process pass a fence instead
+    /// (E11).
+    fn set_fenceless(&mut self, on: bool) {
+        let on = on && self.may_be_fenceless;
+        if on == self.fenceless {
+            return;
+        }
+        self.fenceless = on;
+        for group in &self.groups {
+            bell::set_fenceless(&group.bells, self.receiver, on);
+        }
+    }
+
+    /// Whether the caller of [`Slot::is_asleep`] after a reply needs no fence.
+    #[inline]
+    pub(crate) fn is_fenceless(&self) -> bool {
+        self.fenceless
     }
 
     fn publish_load(&mut self, overloaded: bool) {
@@ -545,6 +586,7 @@ impl Poller {
         // Acquire, twice: pairs with the Release of those who change the lists.
         let version = self.process.groups_version.load(Ordering::Acquire);
         if version != self.groups_version {
+            self.set_fenceless(false);
             self.groups_version = version;
             self.groups = self.process.groups();
         }

@@ -4,7 +4,7 @@ use crate::error::{BindError, Misuse, ReceiveError, ReplyError, Resource};
 use crate::link::{Link, control};
 use crate::message::Message;
 use crate::options::Options;
-use crate::poller::{Poller, Taken, wake_caller};
+use crate::poller::{Last, Poller, Taken, wake_caller};
 use crate::process::{self, Process, token};
 use crate::rendezvous;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -15,7 +15,7 @@ use handfast_layout::bell as bell_layout;
 use handfast_layout::counters;
 use handfast_layout::link::Kind;
 use handfast_region::{Memory, park_any};
-use handfast_sys::lock::{Guard, Lock};
+use handfast_sys::lock::{OwnedGuard as Guard, OwnedLock};
 use handfast_sys::poll::Trigger;
 use handfast_sys::{OwnedFd, clock, cpu, futex};
 use handfast_wait::waiter::{Parked, Place, Sleep};
@@ -29,7 +29,7 @@ pub(crate) struct Port {
     pub(crate) id: u32,
     pub(crate) name: String,
     process: Arc<Process>,
-    poller: Lock<Poller>,
+    poller: OwnedLock<Poller>,
     /// Threads that sleep, or are about to, while another may hold the poller.
     followers: AtomicU32,
     /// The last reply had to wake its caller (for the adaptive strategy).
@@ -90,7 +90,7 @@ pub fn bind_with(name: &str, options: Options) -> Result<ReceiveRight, BindError
             receiver,
             id: receiver | generation << 8,
             name: name.to_owned(),
-            poller: Lock::new(Poller::new(receiver, process.clone(), waiter)),
+            poller: OwnedLock::new(Poller::new(receiver, process.clone(), waiter)),
             process: process.clone(),
             followers: AtomicU32::new(0),
             woke: AtomicBool::new(false),
@@ -235,7 +235,7 @@ impl ReceiveRight {
                 // Relaxed: a hint of this port to itself.
                 self.port.woke.store(true, Ordering::Relaxed);
             }
-            link = Some(reply.link);
+            link = Some((reply.key, reply.link));
         }
         self.port.wait(guard, deadline_ns, link)
     }
@@ -314,7 +314,7 @@ impl Port {
         &'a self,
         guard: Option<Guard<'a, Poller>>,
         deadline_ns: Option<u64>,
-        mut link: Option<Arc<Link>>,
+        mut link: Last,
     ) -> Result<Request, ReceiveError> {
         if let Some(mut poller) = guard {
             if poller.looks_first() {
@@ -338,7 +338,7 @@ impl Port {
         &'a self,
         mut guard: Guard<'a, Poller>,
         deadline_ns: Option<u64>,
-        mut link: Option<Arc<Link>>,
+        mut link: Last,
     ) -> Result<Request, ReceiveError> {
         // Relaxed: a hint of this port to itself.
         let woke_peer = self.woke.load(Ordering::Relaxed);
@@ -382,7 +382,7 @@ impl Port {
     /// Takes what the last look found, or looks once. Answers messages for dead ports itself.
     /// `last` is the link of the request just answered, spared a count if it is the next one's.
     #[inline]
-    fn try_take(&self, poller: &mut Poller, last: &mut Option<Arc<Link>>) -> Option<Request> {
+    fn try_take(&self, poller: &mut Poller, last: &mut Last) -> Option<Request> {
         while poller.look() {
             let Some(taken) = poller.take(last) else {
                 continue;
@@ -656,8 +656,10 @@ impl ReplyRight {
             cpu::current(),
             bytes,
         );
-        // E4 wake: the fence of `fence_then_taken`, before the look at the wait word.
-        region.fence();
+        if !poller.is_fenceless() {
+            // E4 wake: the fence of `fence_then_taken`, before the look at the wait word.
+            region.fence();
+        }
         if !self.slot.is_asleep(region) {
             poller.awake_at_reply(self.key);
             return false;

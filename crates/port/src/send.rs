@@ -607,6 +607,12 @@ impl Place for Answer<'_, '_> {
         // AcqRel: the keeper wakes again while this is not zero.
         link.parked.fetch_add(1, Ordering::AcqRel);
         word::announce(region, slot.wait(), word::ASLEEP);
+        let deadline_ns = if bell::fence_for_sleep(&link.peer_bells, self.0.right.receiver) {
+            deadline_ns
+        } else {
+            let soon = clock::deadline_ns(UNFENCED_SLEEP);
+            Some(deadline_ns.map_or(soon, |deadline_ns| deadline_ns.min(soon)))
+        };
         let start_mono = clock::now_ns().saturating_sub(clock::ticks_ns().saturating_sub(start_ns));
         if !self.look() {
             region.park(slot.wait(), word::ASLEEP, deadline_ns);
@@ -628,6 +634,9 @@ impl Place for Answer<'_, '_> {
         }
     }
 }
+
+/// How long a caller sleeps at a time where it cannot make the server fence.
+const UNFENCED_SLEEP: Duration = Duration::from_millis(1);
 
 /// A server may ask for spinning, not for burning.
 const ASKED_LIMIT_MAX_NS: u64 = 100_000;

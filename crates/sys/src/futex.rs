@@ -148,10 +148,12 @@ pub fn register_fence() -> bool {
 }
 
 /// `membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED)`: every running thread of every registered process
-/// passes a full fence before this returns. About 1 to 4 us.
-pub fn fence_others() {
+/// passes a full fence before this returns. About 1 to 4 us. `false` where the kernel or a sandbox
+/// refuses.
+#[must_use]
+pub fn fence_others() -> bool {
     // SAFETY: the call takes no pointers.
-    unsafe {
+    let result = unsafe {
         libc::syscall(
             libc::SYS_membarrier,
             libc::MEMBARRIER_CMD_GLOBAL_EXPEDITED,
@@ -159,6 +161,7 @@ pub fn fence_others() {
             0,
         )
     };
+    result == 0
 }
 
 /// `membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)`: every running thread of this process passes a

@@ -7,7 +7,7 @@
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, compiler_fence};
 
 /// See the module text.
 #[derive(Debug, Default)]
@@ -46,7 +46,7 @@ impl<T> Lock<T> {
         self.held
             .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
             .is_ok()
-            .then_some(Guard { lock: self })
+            .then(|| Guard { lock: self })
     }
 
     /// Takes the lock; yields while another thread holds it.
@@ -94,9 +94,188 @@ impl<T> Drop for Guard<'_, T> {
     }
 }
 
+/// A lock that its first user takes without a locked instruction, as long as no other thread
+/// comes: a receiver's poller is nearly always one thread's.
+///
+/// The first thread to take it becomes its *owner*: it says that it is inside with a plain store
+/// and looks whether the lock is held by another. Another thread takes the lock, makes every
+/// thread of the process pass a fence, and looks whether the owner is inside; if not, the
+/// ownership ends for good and from then on all threads take it with a locked instruction. The
+/// fence costs a few microseconds, once.
+#[derive(Debug, Default)]
+pub struct OwnedLock<T> {
+    lock: Lock<T>,
+    /// Thread number of the owner, plus one; [`NOBODY_YET`], or [`ENDED`].
+    owner: AtomicU32,
+    inside: AtomicBool,
+}
+
+const NOBODY_YET: u32 = 0;
+const ENDED: u32 = u32::MAX;
+
+/// The right to the value of an [`OwnedLock`].
+#[derive(Debug)]
+pub enum OwnedGuard<'a, T> {
+    /// The owner's.
+    Inside(&'a OwnedLock<T>),
+    /// Anybody's.
+    Held(Guard<'a, T>),
+}
+
+/// A number of this thread, never zero.
+fn thread() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    thread_local! {
+        // Relaxed: a number.
+        static OWN: u32 = NEXT.fetch_add(1, Ordering::Relaxed);
+    }
+    OWN.with(|own| *own)
+}
+
+impl<T> OwnedLock<T> {
+    /// An unheld lock without an owner.
+    pub const fn new(value: T) -> Self {
+        Self {
+            lock: Lock::new(value),
+            owner: AtomicU32::new(NOBODY_YET),
+            inside: AtomicBool::new(false),
+        }
+    }
+
+    /// Takes the lock if nobody holds it.
+    #[inline]
+    pub fn try_lock(&self) -> Option<OwnedGuard<'_, T>> {
+        // Relaxed: only this thread makes it its own number, and the look below decides.
+        if self.owner.load(Ordering::Relaxed) == thread() {
+            // Relaxed: this thread's own word. Taken twice by one thread, it is held.
+            if self.inside.load(Ordering::Relaxed) {
+                return None;
+            }
+            // E10 owner, enter half. A plain store, then a compiler fence: the fence of the other
+            // thread, in `try_lock_shared`, acts as a full one here. Either we see the lock held
+            // or the ownership ended, or the other thread sees us inside.
+            self.inside.store(true, Ordering::Relaxed);
+            compiler_fence(Ordering::SeqCst);
+            // Acquire, both: what a holder before us did is visible.
+            if !self.lock.held.load(Ordering::Acquire)
+                && self.owner.load(Ordering::Acquire) != ENDED
+            {
+                return Some(OwnedGuard::Inside(self));
+            }
+            self.inside.store(false, Ordering::Release);
+        }
+        self.try_lock_shared()
+    }
+
+    #[cold]
+    fn try_lock_shared(&self) -> Option<OwnedGuard<'_, T>> {
+        let guard = self.lock.try_lock()?;
+        // Relaxed, both: changed only under the lock.
+        match self.owner.load(Ordering::Relaxed) {
+            ENDED => {}
+            NOBODY_YET => self.owner.store(thread(), Ordering::Relaxed),
+            owner if owner == thread() => {}
+            _ => {
+                // E10 owner, revoke half. Pairs with the compiler fence in `try_lock`.
+                crate::futex::fence_own_threads();
+                // Acquire: what the owner did inside is visible once it says it has left.
+                if self.inside.load(Ordering::Acquire) {
+                    return None;
+                }
+                self.owner.store(ENDED, Ordering::Release);
+            }
+        }
+        Some(OwnedGuard::Held(guard))
+    }
+
+    /// Takes the lock; yields while another thread holds it.
+    pub fn lock(&self) -> OwnedGuard<'_, T> {
+        loop {
+            if let Some(guard) = self.try_lock() {
+                return guard;
+            }
+            crate::cpu::yield_now();
+        }
+    }
+}
+
+impl<T> Deref for OwnedGuard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        match self {
+            // SAFETY: the owner is inside, so no other guard exists (E10).
+            Self::Inside(owned) => unsafe { &*owned.lock.value.get() },
+            Self::Held(guard) => guard,
+        }
+    }
+}
+
+impl<T> DerefMut for OwnedGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        match self {
+            // SAFETY: the owner is inside, so no other guard exists (E10), and this one is
+            // borrowed mutably.
+            Self::Inside(owned) => unsafe { &mut *owned.lock.value.get() },
+            Self::Held(guard) => guard,
+        }
+    }
+}
+
+impl<T> Drop for OwnedGuard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Self::Inside(owned) = self {
+            // E10 owner, leave. Release: our changes are visible to who sees us outside.
+            owned.inside.store(false, Ordering::Release);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::Lock;
+    use super::{Lock, OwnedLock};
+
+    #[test]
+    fn an_owned_lock_has_one_holder_before_during_and_after_revocation() {
+        for round in 0..if cfg!(miri) { 2 } else { 200 } {
+            let lock = OwnedLock::new((0u64, 0u64));
+            let rounds = if cfg!(miri) { 20 } else { 2_000 };
+            std::thread::scope(|scope| {
+                for thread in 0..3 {
+                    let lock = &lock;
+                    scope.spawn(move || {
+                        for _ in 0..rounds + thread * round {
+                            let mut guard = lock.lock();
+                            guard.0 += 1;
+                            let seen = guard.0;
+                            guard.1 += 1;
+                            assert_eq!((guard.0, guard.1), (seen, seen));
+                        }
+                    });
+                }
+            });
+            assert_eq!(lock.lock().0, 3 * rounds + 3 * round);
+        }
+    }
+
+    #[test]
+    fn the_owner_keeps_other_threads_out_while_inside() {
+        let lock = OwnedLock::new(0);
+        drop(lock.lock());
+        let guard = lock.try_lock();
+        assert!(guard.is_some());
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert!(lock.try_lock().is_none()));
+        });
+        drop(guard);
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert!(lock.try_lock().is_some()));
+        });
+        assert!(lock.try_lock().is_some());
+    }
 
     #[test]
     fn one_holder_at_a_time() {
