@@ -48,15 +48,19 @@ pub mod reply {
     pub const GENERATION: usize = 0;
     /// [`super::Meta`] of the reply.
     pub const META: usize = 4;
-    /// Wait word of the caller: see `handfast-wait`. It shares the line on purpose: the callee
-    /// owns the line when it has just written the reply, so looking costs no transfer.
-    pub const WAIT: usize = 8;
+    /// Zero.
+    pub const RESERVED_1: usize = 8;
+    /// Wait word of the caller: see `handfast-wait`. In a line of its own: the callee looks at it
+    /// right after it has written the reply, when the reply's line is still on its way.
+    pub const WAIT: usize = crate::LINE;
     /// When the waker woke, in truncated nanoseconds; a hint for the adaptive strategy.
     pub const STAMP: usize = 12;
     /// Generation of a call the callee has put off (overload rotation, rule 1); a hint.
     pub const DEFER: usize = 16;
     /// Zero.
-    pub const RESERVED: usize = 20;
+    pub const RESERVED_2: usize = 20;
+    /// Bytes of a reply slot.
+    pub const BYTES_ALL: usize = 2 * crate::LINE;
     /// First inline byte.
     pub const BYTES: usize = super::SLOT_HEADER_BYTES;
 }
@@ -99,7 +103,7 @@ pub const LANE_BYTES: usize = page_align(lane::CONTROL_BYTES + SLOTS as usize * 
 
 const SIDE_LANES: usize = PAGE;
 const SIDE_REPLIES: usize = SIDE_LANES + LANES as usize * LANE_BYTES;
-const SIDE_BUFFERS: usize = SIDE_REPLIES + page_align(REPLIES as usize * LINE);
+const SIDE_BUFFERS: usize = SIDE_REPLIES + page_align(REPLIES as usize * reply::BYTES_ALL);
 /// Bytes of one side.
 pub const SIDE_BYTES: usize = SIDE_BUFFERS + REPLIES as usize * MESSAGE_BYTES_MAX;
 /// Bytes of a link region.
@@ -159,7 +163,7 @@ impl Side {
     #[must_use]
     pub const fn reply(self, index: u32) -> usize {
         assert!(index < REPLIES);
-        self.base() + SIDE_REPLIES + index as usize * LINE
+        self.base() + SIDE_REPLIES + index as usize * reply::BYTES_ALL
     }
 
     /// First byte of the reply buffer of reply slot `index`.
@@ -265,7 +269,7 @@ const _: () = {
     assert!(SLOTS.is_power_of_two());
     assert!(LANES <= 32, "lane bitmaps are one 32-bit word");
     assert!(slot::BYTES == SLOT_HEADER_BYTES && slot::ARENA + 4 == slot::BYTES);
-    assert!(reply::BYTES == SLOT_HEADER_BYTES && reply::RESERVED + 4 == reply::BYTES);
+    assert!(reply::BYTES == SLOT_HEADER_BYTES && reply::RESERVED_2 + 4 == reply::BYTES);
     assert!(INLINE_BYTES == 40);
     assert!(LANE_BYTES.is_multiple_of(PAGE) && SIDE_BYTES.is_multiple_of(PAGE));
     assert!(lane::SPACE + 4 <= lane::CONTROL_BYTES);
@@ -316,7 +320,7 @@ mod tests {
             assert!(side.ready(crate::bell::RECEIVERS - 1) + 4 <= side.lane(0));
             assert_eq!(side.lane(1) - side.lane(0), LANE_BYTES);
             assert!(side.lane(LANES - 1) + LANE_BYTES <= side.reply(0));
-            assert!(side.reply(REPLIES - 1) + LINE <= side.reply_buffer(0));
+            assert!(side.reply(REPLIES - 1) + reply::BYTES_ALL <= side.reply_buffer(0));
             assert_eq!(side.reply_buffer(REPLIES - 1) + MESSAGE_BYTES_MAX, end);
         }
     }

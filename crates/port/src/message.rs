@@ -6,45 +6,52 @@ use std::cell::RefCell;
 
 /// The bytes of one message, copied out of shared memory: nobody else can change them.
 ///
-/// Up to 40 bytes live in the value itself; longer ones in a buffer that the thread reuses, so
-/// receiving does not allocate once a thread has seen its longest message.
+/// One pointer to a buffer that its thread reuses: receiving does not allocate once a thread has
+/// seen its longest message, and moving a message moves nothing but the pointer.
+#[derive(Default)]
 pub struct Message {
-    inline: Inline,
-    len_bytes: usize,
-    /// Empty (no allocation) while the bytes are inline.
-    long: Vec<u8>,
-    is_long: bool,
+    /// `None` for the empty message that [`Request::take_message`](crate::Request::take_message)
+    /// leaves behind.
+    body: Option<Box<Body>>,
 }
 
-/// Buffers a thread keeps for its next long messages.
-const BUFFERS_KEPT: usize = 4;
+struct Body {
+    len_bytes: usize,
+    is_long: bool,
+    inline: Inline,
+    long: Vec<u8>,
+}
+
+/// Buffers a thread keeps for its next messages.
+const BUFFERS_KEPT: usize = 8;
 
 thread_local! {
-    static BUFFERS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+    // A vector of boxes on purpose: the boxes are what is handed out.
+    #[allow(clippy::vec_box, reason = "a message is its box")]
+    static BUFFERS: RefCell<Vec<Box<Body>>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Message {
+    /// An empty message, to be filled.
     pub(crate) const fn new() -> Self {
-        Self {
-            inline: [0; INLINE_BYTES],
-            len_bytes: 0,
-            long: Vec::new(),
-            is_long: false,
-        }
+        Self { body: None }
     }
 
-    pub(crate) const fn set_len(&mut self, len_bytes: usize) {
-        self.len_bytes = len_bytes;
+    #[inline]
+    pub(crate) fn set_len(&mut self, len_bytes: usize) {
+        if let Some(body) = &mut self.body {
+            body.len_bytes = len_bytes;
+        }
     }
 
     /// The bytes.
     #[must_use]
     #[inline]
     pub fn bytes(&self) -> &[u8] {
-        if self.is_long {
-            &self.long
-        } else {
-            &self.inline[..self.len_bytes]
+        match &self.body {
+            Some(body) if body.is_long => &body.long,
+            Some(body) => &body.inline[..body.len_bytes],
+            None => &[],
         }
     }
 }
@@ -73,29 +80,41 @@ impl Sink for Buffer<'_> {
 impl Sink for Message {
     #[inline]
     fn inline(&mut self, _len_bytes: usize) -> &mut Inline {
-        self.is_long = false;
-        &mut self.inline
+        let body = self.body.get_or_insert_with(buffer);
+        body.is_long = false;
+        &mut body.inline
     }
 
     fn long(&mut self, _len_bytes: usize, copy: impl FnOnce(Target<'_>)) {
-        self.is_long = true;
-        if self.long.capacity() == 0 {
-            self.long = BUFFERS.with_borrow_mut(Vec::pop).unwrap_or_default();
-        }
-        copy(Target::Vector(&mut self.long));
+        let body = self.body.get_or_insert_with(buffer);
+        body.is_long = true;
+        copy(Target::Vector(&mut body.long));
     }
+}
+
+/// A buffer of this thread's, or a new one.
+#[inline]
+fn buffer() -> Box<Body> {
+    BUFFERS.with_borrow_mut(Vec::pop).unwrap_or_else(|| {
+        let inline = [0; INLINE_BYTES];
+        Box::new(Body {
+            len_bytes: 0,
+            is_long: false,
+            inline,
+            long: Vec::new(),
+        })
+    })
 }
 
 impl Drop for Message {
     #[inline]
     fn drop(&mut self) {
-        if self.long.capacity() > 0 {
-            let buffer = core::mem::take(&mut self.long);
+        if let Some(body) = self.body.take() {
             // A thread that is ending has no pool any more; the buffer is then just freed.
             let _ = BUFFERS.try_with(|buffers| {
                 let mut buffers = buffers.borrow_mut();
                 if buffers.len() < BUFFERS_KEPT {
-                    buffers.push(buffer);
+                    buffers.push(body);
                 }
             });
         }
@@ -104,10 +123,13 @@ impl Drop for Message {
 
 impl core::ops::DerefMut for Message {
     fn deref_mut(&mut self) -> &mut [u8] {
-        if self.is_long {
-            &mut self.long
+        let Some(body) = &mut self.body else {
+            return &mut [];
+        };
+        if body.is_long {
+            &mut body.long
         } else {
-            &mut self.inline[..self.len_bytes]
+            &mut body.inline[..body.len_bytes]
         }
     }
 }
@@ -115,6 +137,7 @@ impl core::ops::DerefMut for Message {
 impl core::ops::Deref for Message {
     type Target = [u8];
 
+    #[inline]
     fn deref(&self) -> &[u8] {
         self.bytes()
     }

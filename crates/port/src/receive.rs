@@ -571,7 +571,7 @@ impl Request {
     /// &message)`. The request is empty afterwards.
     #[must_use]
     pub fn take_message(&mut self) -> Message {
-        core::mem::replace(&mut self.message, Message::new())
+        core::mem::take(&mut self.message)
     }
 
     /// Whether the sender waits for a reply.
