@@ -44,6 +44,8 @@ pub trait Memory: Send + Sync {
     fn compare_exchange(&self, at: usize, current: u32, new: u32) -> Result<u32, u32>;
     /// Orders every earlier store before every later load (store-load, sequentially consistent).
     fn fence(&self);
+    /// Starts fetching the cache line at `at`, which is about to be looked at. A hint.
+    fn prefetch(&self, _at: usize) {}
     /// Copies message bytes in.
     fn copy_in(&self, at: usize, bytes: &[u8]);
     /// Copies message bytes out. The result is private; the source may have changed midway, so
@@ -164,6 +166,16 @@ impl Memory for Region {
     #[inline]
     fn fence(&self) {
         copy::fence();
+    }
+
+    #[inline]
+    fn prefetch(&self, at: usize) {
+        let _line = self.pointer(at, 1);
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        // SAFETY: a prefetch reads nothing into the program; the address is in bounds anyway.
+        unsafe {
+            core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(_line.cast());
+        }
     }
 
     #[inline]

@@ -328,6 +328,12 @@ impl Consumer {
             == self.head.wrapping_add(1)
     }
 
+    /// Starts fetching the line that [`Self::is_ready`] looks at. A hint.
+    #[inline]
+    pub fn prefetch(&self, memory: &impl Memory) {
+        memory.prefetch(self.place.slot(self.head));
+    }
+
     /// The header of the waiting message, without taking it. Call only after
     /// [`Self::is_ready`] said so.
     ///
