@@ -444,6 +444,9 @@ impl Call<'_> {
             if self.slot.is_answered(&right.link.region, self.generation) {
                 return self.take();
             }
+            // Before the look at what it was: trouble that comes after the look must be seen.
+            // Acquire: pairs with the addition in `disturb`.
+            self.trouble = right.link.trouble.load(Ordering::Acquire);
             if let Some(failure) = right.link.failure(right.receiver) {
                 return Err(failure);
             }
@@ -451,7 +454,6 @@ impl Call<'_> {
                 return Err(SendError::TimedOut);
             }
             // Something else happened on the link: not our business.
-            self.trouble = right.link.trouble.load(Ordering::Acquire);
         }
     }
 
