@@ -81,9 +81,9 @@ fn every_call_ends_when_its_server_is_killed_and_a_new_server_takes_the_name_ove
         let killed = Instant::now();
         server.process.kill().unwrap();
         for _ in 0..CALLERS {
-            let (error, at, made) = ends
-                .recv_timeout(common::PATIENCE)
-                .expect("a call hangs after its server was killed, or a caller found a wrong reply");
+            let (error, at, made) = ends.recv_timeout(common::PATIENCE).expect(
+                "a call hangs after its server was killed, or a caller found a wrong reply",
+            );
             assert_eq!(error, SendError::Gone(Gone::Process));
             delays.push(at.saturating_duration_since(killed));
             calls += made;
@@ -165,7 +165,10 @@ fn clients_killed_at_random_instants_disturb_neither_the_server_nor_other_client
             kills += 1;
         }
         stop.store(true, Ordering::Relaxed);
-        honest.into_iter().map(|thread| thread.join().unwrap()).sum()
+        honest
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .sum()
     });
     assert!(common::within_patience(|| links_of(&server) == 1));
     let after = settled();
@@ -193,7 +196,9 @@ fn one_mortal(name: &str, random: &mut Random) {
 
 fn links_of(server: &Child) -> usize {
     let maps = std::fs::read_to_string(format!("/proc/{}/maps", server.pid())).unwrap();
-    maps.lines().filter(|line| line.contains("handfast link")).count()
+    maps.lines()
+        .filter(|line| line.contains("handfast link"))
+        .count()
 }
 
 fn honest_caller(right: &SendRight, key: u64, stop: &AtomicBool, longest_us: &AtomicU64) -> u64 {
@@ -249,7 +254,9 @@ fn server_that_dies_waking(name: &str) {
     let taken = common::within_patience(|| {
         (0..handfast_layout::link::REPLIES).any(|index| {
             let slot = handfast_layout::link::Side::Connector.reply(index);
-            link.word(slot + handfast_layout::link::reply::WAIT).swap(0, Ordering::SeqCst) != 0
+            link.word(slot + handfast_layout::link::reply::WAIT)
+                .swap(0, Ordering::SeqCst)
+                != 0
         })
     });
     common::say(if taken { "taken" } else { "nobody sleeps" });
@@ -267,6 +274,8 @@ fn a_server_killed_between_taking_an_announcement_and_waking_leaves_nobody_aslee
     std::thread::spawn(move || sender.send(call_until_death(&right, 0)));
     server.expect("taken");
     server.kill();
-    let (error, ..) = ends.recv_timeout(common::PATIENCE / 4).expect("the caller sleeps on");
+    let (error, ..) = ends
+        .recv_timeout(common::PATIENCE / 4)
+        .expect("the caller sleeps on");
     assert_eq!(error, SendError::Gone(Gone::Process));
 }

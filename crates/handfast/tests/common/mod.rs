@@ -201,7 +201,9 @@ fn serve(port: &handfast::ReceiveRight) {
 
 /// Open descriptors and lines of the memory map of a process.
 pub(crate) fn holdings(pid: u32) -> (usize, usize) {
-    let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
+    let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd"))
+        .unwrap()
+        .count();
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
     let mappings = maps.lines().filter(|line| line.contains("memfd:")).count();
     (descriptors, mappings)
@@ -256,7 +258,11 @@ pub(crate) fn alone() -> MutexGuard<'static, ()> {
 /// How long a campaign lasts: `HANDFAST_CAMPAIGN_SECS`, or the default.
 pub(crate) fn campaign(default_secs: u64) -> Duration {
     let asked = std::env::var("HANDFAST_CAMPAIGN_SECS").ok();
-    Duration::from_secs(asked.and_then(|text| text.parse().ok()).unwrap_or(default_secs))
+    Duration::from_secs(
+        asked
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(default_secs),
+    )
 }
 
 /// Numbers that look random, from a seed that is printed (SplitMix64).
