@@ -14,7 +14,7 @@ use handfast_layout::link::{REGION_BYTES, Side};
 use handfast_layout::{LAYOUT_VERSION, name};
 use handfast_region::Region;
 use handfast_sys::memory::{Access, Mapping, is_sealed};
-use handfast_sys::{AsFd, Errno, OwnedFd, socket};
+use handfast_sys::{AsFd, Errno, OwnedFd, clock, socket};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// How long a server may take to answer a handshake.
@@ -66,7 +66,7 @@ fn attempt(
     name: &str,
 ) -> Result<Option<(Arc<Link>, Welcome)>, ConnectError> {
     let path = rendezvous::path_of(name);
-    let socket = socket::connect(&path).map_err(|errno| match errno {
+    let socket = socket::connect(&path, WELCOME_TIMEOUT).map_err(|errno| match errno {
         Errno::NOENT | Errno::NOTDIR => ConnectError::NoSuchName {
             name: name.to_owned(),
             path: path.clone(),
@@ -76,10 +76,10 @@ fn attempt(
         },
         Errno::ACCESS | Errno::PERM => ConnectError::Permission { path: path.clone() },
         Errno::PROTOTYPE | Errno::NOTSOCK => ConnectError::Handshake("not a handfast socket"),
+        Errno::AGAIN => ConnectError::TimedOut,
         _ => Resource::of("connect", errno).into(),
     })?;
     let os = |call| move |errno| ConnectError::from(Resource::of(call, errno));
-    socket::set_timeout(&socket, WELCOME_TIMEOUT).map_err(os("setsockopt"))?;
     let peer = socket::peer(&socket).map_err(os("getsockopt"))?;
     let own = handfast_sys::process::pid();
     let known = (peer.pid != own && peer.pid != 0)
@@ -159,7 +159,10 @@ fn greet(
         }),
         errno => Resource::of("sendmsg", errno).into(),
     };
-    let told = socket::send(socket, &hello.to_bytes(), &[group.fd.as_fd()]);
+    let deadline_ns = clock::deadline_ns(WELCOME_TIMEOUT);
+    let told = interrupted_until(deadline_ns, || {
+        socket::send(socket, &hello.to_bytes(), &[group.fd.as_fd()])
+    });
     // A server without descriptors refuses before it reads: its answer may be there already.
     if let Err(errno) = told
         && errno != Errno::PIPE
@@ -167,7 +170,8 @@ fn greet(
         return Err(lost(errno));
     }
     let mut bytes = [0; WELCOME_BYTES + 1];
-    let (len, fds) = socket::receive(socket, &mut bytes, 2).map_err(lost)?;
+    let received = interrupted_until(deadline_ns, || socket::receive(socket, &mut bytes, 2));
+    let (len, fds) = received.map_err(lost)?;
     if len == 0 {
         return Err(ConnectError::ServerDead {
             name: name.to_owned(),
@@ -196,6 +200,21 @@ fn greet(
             limit: welcome.limit.into(),
         })),
         Status::Malformed => Err(ConnectError::Handshake("the server did not understand us")),
+    }
+}
+
+/// Makes a call again that a signal handler interrupted: with a timeout on the socket the kernel
+/// does not, whatever the handler's flags.
+fn interrupted_until<T>(
+    deadline_ns: u64,
+    mut call: impl FnMut() -> Result<T, Errno>,
+) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Err(Errno::INTR) if clock::now_ns() < deadline_ns => {}
+            Err(Errno::INTR) => return Err(Errno::AGAIN),
+            other => return other,
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::error::{Exhausted, Resource};
 use crate::link::Link;
+use core::sync::atomic::Ordering;
 use handfast_layout::bell;
 use handfast_region::{Memory, Region};
 use handfast_sys::OwnedFd;
@@ -83,11 +84,14 @@ impl Group {
         found.map(|(index, _)| index as u32)
     }
 
-    /// Wakes whoever sleeps in `receiver`'s bell, as a peer would.
+    /// Wakes whoever sleeps in `receiver`'s bell, whatever the bell says: a peer may have died
+    /// after it took the announcement away and before it woke the sleeper.
     pub(crate) fn rouse(&self, receiver: u32) {
         let sleep = bell::bell(receiver) + bell::SLEEP;
-        if word::fence_then_taken(&self.bells, sleep).is_some() {
-            self.bells.wake(sleep, u32::MAX);
-        }
+        // E4 wake. Store-load fence. Pairs with the fence in `announce`.
+        self.bells.fence();
+        // AcqRel: as in `word::taken`.
+        self.bells.swap(sleep, word::AWAKE, Ordering::AcqRel);
+        self.bells.wake(sleep, u32::MAX);
     }
 }

@@ -197,19 +197,27 @@ impl Link {
     pub(crate) fn disturb(&self) {
         // AcqRel: what the waiter shall find was stored before.
         self.trouble.fetch_add(1, Ordering::AcqRel);
+        self.slot_freed.1.notify_all();
+        // E4 wake: orders the count above before this look at who sleeps. Pairs with the fence in
+        // `announce`: a thread that is not counted yet sees the trouble before it sleeps.
+        self.region.fence();
+        if self.parked.load(Ordering::Acquire) == 0 {
+            return;
+        }
         for index in 0..REPLIES {
             self.rouse(handfast_channel::reply::Slot::of(self.calls, index).wait());
         }
         for lane in 0..LANES {
             self.rouse(Place::of(self.calls, lane).space());
         }
-        self.slot_freed.1.notify_all();
     }
 
+    /// Wakes whoever sleeps on a word, whatever it says: the peer may have died after it took the
+    /// announcement away and before it woke the sleeper.
     fn rouse(&self, at: usize) {
-        if word::fence_then_taken(&self.region, at).is_some() {
-            self.region.wake(at, u32::MAX);
-        }
+        // AcqRel: as in `word::taken`.
+        self.region.swap(at, word::AWAKE, Ordering::AcqRel);
+        self.region.wake(at, u32::MAX);
     }
 
     /// Tells the callee of a post to `lane`, if it does not poll it. Returns whether this made a

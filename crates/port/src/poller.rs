@@ -274,6 +274,8 @@ impl Poller {
             return false;
         }
         let now_ns = clock::ticks_ns();
+        // The list shrinks under it, and may stop shrinking midway.
+        self.cursor = 0;
         while let Some(key) = self.active.pop() {
             let Some(lane) = self.lanes[key].as_mut() else {
                 continue;

@@ -26,6 +26,9 @@ pub(crate) fn path_of(name: &str) -> PathBuf {
 /// Connections that may wait for the keeper.
 const BACKLOG: i32 = 128;
 
+/// How long the look at a name's present server may take.
+const PROBE_TIMEOUT: core::time::Duration = core::time::Duration::from_millis(200);
+
 /// Binds the socket of `name`, replacing one whose server is dead.
 pub(crate) fn listen(name: &str) -> Result<OwnedFd, BindError> {
     name::check(name).map_err(BindError::BadName)?;
@@ -45,12 +48,19 @@ pub(crate) fn listen(name: &str) -> Result<OwnedFd, BindError> {
         Err(Errno::ADDRINUSE) => {}
         other => return other.map_err(os("bind")),
     }
-    match socket::connect(&path) {
+    match socket::connect(&path, PROBE_TIMEOUT) {
         Ok(probe) => {
             let pid = socket::peer(&probe).map_or(0, |peer| peer.pid);
             return Err(BindError::NameTaken {
                 name: name.to_owned(),
                 pid,
+            });
+        }
+        // Its queue of connections is full: somebody is there.
+        Err(Errno::AGAIN) => {
+            return Err(BindError::NameTaken {
+                name: name.to_owned(),
+                pid: 0,
             });
         }
         Err(Errno::CONNREFUSED) => {}

@@ -528,6 +528,9 @@ impl Call<'_> {
             if self.slot.is_answered(&right.link.region, self.generation) {
                 return self.take(sink);
             }
+            // Before the look at what it was: trouble that comes after the look must be seen.
+            // Acquire: pairs with the addition in `disturb`.
+            self.trouble = right.link.trouble.load(Ordering::Acquire);
             if let Some(failure) = right.link.failure(right.receiver) {
                 return Err(failure);
             }
@@ -535,7 +538,6 @@ impl Call<'_> {
                 return Err(SendError::TimedOut);
             }
             // Something else happened on the link: not our business.
-            self.trouble = right.link.trouble.load(Ordering::Acquire);
         }
     }
 

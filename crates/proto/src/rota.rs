@@ -233,7 +233,8 @@ impl Rota {
         }
         let over = lane.served >= quota || now_ns.saturating_sub(lane.turn_ns) > 2 * TURN_NS;
         if over && crowded {
-            self.requests -= 1;
+            // The window may have begun anew just now.
+            self.requests = self.requests.saturating_sub(1);
             self.active -= 1;
             self.enqueue(key, now_ns, false);
             return Verdict::Defer;

@@ -31,15 +31,32 @@ pub fn listen(path: &Path, backlog: i32) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-/// Connects to the socket at `path`. `socket`, `connect`; may block while the backlog is full.
+/// Connects to the socket at `path`; every operation that blocks on it, this one included, ends
+/// after `timeout`. `socket`, `setsockopt`, `connect`; may block while the backlog is full.
 ///
 /// # Errors
 /// `ENOENT` without such a file, `ECONNREFUSED` when nobody listens, `EACCES` without permission,
-/// `EPROTOTYPE` for a socket of another type.
-pub fn connect(path: &Path) -> Result<OwnedFd, Errno> {
+/// `EPROTOTYPE` for a socket of another type, `EAGAIN` when the backlog stays full.
+pub fn connect(path: &Path, timeout: core::time::Duration) -> Result<OwnedFd, Errno> {
     let socket = new_socket(SocketFlags::empty())?;
-    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
-    Ok(socket)
+    let address = SocketAddrUnix::new(path)?;
+    let deadline_ns = crate::clock::deadline_ns(timeout);
+    loop {
+        // A timeout of zero would mean none.
+        let left_ns = deadline_ns
+            .saturating_sub(crate::clock::now_ns())
+            .max(1_000);
+        set_timeout(&socket, core::time::Duration::from_nanos(left_ns))?;
+        match rustix::net::connect(&socket, &address) {
+            // A signal; nothing has been started.
+            Err(Errno::INTR) => {}
+            other => {
+                other?;
+                set_timeout(&socket, timeout)?;
+                return Ok(socket);
+            }
+        }
+    }
 }
 
 /// Takes one waiting connection; does not block. `accept4`.

@@ -1,0 +1,281 @@
+//! `kill -9` of either side at random instants (issue 2, point 6).
+
+mod common;
+
+use common::{Child, Random, content};
+use handfast::error::{Gone, SendError};
+use handfast::{Options, SendRight, Strategy};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+#[test]
+fn a_child_process_plays_its_role() {
+    common::play(|role, arguments| match role {
+        "echo" => {
+            let strategy = arguments[2].parse().unwrap();
+            let threads = arguments[1].parse().unwrap();
+            common::echo(arguments[0], threads, Options::new().strategy(strategy));
+        }
+        "mortal client" => mortal_client(arguments[0]),
+        "waker that dies" => waker_that_dies(arguments[0]),
+        "server that dies waking" => server_that_dies_waking(arguments[0]),
+        _ => unreachable!(),
+    });
+}
+
+/// How a server waits and how its clients do, in turn.
+const STRATEGIES: [(&str, Strategy); 4] = [
+    ("adaptive", Strategy::Adaptive),
+    ("block", Strategy::Block),
+    ("spin-block", Strategy::SpinBlock { limit: None }),
+    ("bsw", Strategy::Sched),
+];
+const CALLERS: usize = 4;
+/// What the issue promises is 10 ms; the machine of the tests is shared.
+const END_MAX: Duration = Duration::from_millis(100);
+
+/// Calls until the server dies; when that was, by the error.
+fn call_until_death(right: &SendRight, key: u64) -> (SendError, Instant, u64) {
+    let mut random = Random::of(key);
+    for calls in 0.. {
+        let len_bytes = match random.below(8) {
+            0 => random.below(65_537) as usize,
+            1 => random.below(2000) as usize,
+            _ => random.below(41) as usize,
+        };
+        let sent = content(len_bytes, calls);
+        match right.call(&sent) {
+            Ok(reply) => assert_eq!(&*reply, sent),
+            Err(error) => return (error, Instant::now(), calls),
+        }
+    }
+    unreachable!()
+}
+
+#[test]
+fn every_call_ends_when_its_server_is_killed_and_a_new_server_takes_the_name_over() {
+    let _alone = common::alone();
+    let name = common::name("mortal");
+    let mut random = Random::seeded("server kills");
+    let end = Instant::now() + common::campaign(9);
+    let mut delays = Vec::new();
+    let (mut kills, mut calls) = (0, 0);
+    while Instant::now() < end {
+        let (server_waits, client_waits) = STRATEGIES[kills % STRATEGIES.len()];
+        let mut server = common::start("echo", &[&name, "2", server_waits]);
+        // A stale socket file of the last server lies there.
+        server.expect("ready");
+        let options = Options::new().strategy(client_waits);
+        let right = handfast::connect_with(&name, options).unwrap();
+        let (sender, ends): (Sender<_>, Receiver<_>) = channel();
+        let right = std::sync::Arc::new(right);
+        for _ in 0..CALLERS {
+            let (right, sender, key) = (right.clone(), sender.clone(), random.next());
+            std::thread::spawn(move || sender.send(call_until_death(&right, key)));
+        }
+        let until = Instant::now() + Duration::from_micros(random.below(20_000));
+        while Instant::now() < until {
+            std::thread::yield_now();
+        }
+        let killed = Instant::now();
+        server.process.kill().unwrap();
+        for _ in 0..CALLERS {
+            let (error, at, made) = ends.recv_timeout(common::PATIENCE).expect(
+                "a call hangs after its server was killed, or a caller found a wrong reply",
+            );
+            assert_eq!(error, SendError::Gone(Gone::Process));
+            delays.push(at.saturating_duration_since(killed));
+            calls += made;
+        }
+        let after = right.call(b"after").unwrap_err();
+        assert_eq!(after, SendError::Gone(Gone::Process));
+        kills += 1;
+    }
+    let (median, p99, longest) = common::spread(&mut delays);
+    println!(
+        "{kills} kills of the server, {calls} calls; calls in flight ended after {median:?} \
+         (median), {p99:?} (p99), {longest:?} (longest)"
+    );
+    assert!(kills >= 30, "only {kills} kills");
+    assert!(p99 < END_MAX, "{p99:?}");
+    // No more than one socket file is left.
+    let left: Vec<_> = std::fs::read_dir(common::directory())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|file| file.contains("mortal"))
+        .collect();
+    assert!(left.len() <= 1, "{left:?}");
+}
+
+/// Connects, then calls, posts one-way, and starts calls it never waits for, on three threads.
+fn mortal_client(name: &str) {
+    for _ in 0..3 {
+        drop(handfast::connect(name).unwrap());
+    }
+    let right: &'static _ = Box::leak(Box::new(handfast::connect(name).unwrap()));
+    for thread in 0..3 {
+        std::thread::spawn(move || {
+            let mut random = Random::of(thread);
+            loop {
+                let bytes = content(random.below(65_537) as usize >> random.below(12), 1);
+                let outcome = match random.below(4) {
+                    0 => right.send(&bytes),
+                    1 => match right.try_call(&bytes) {
+                        Ok(_) | Err(SendError::Full) => Ok(()),
+                        Err(error) => Err(error),
+                    },
+                    _ => right.call(&bytes).map(|reply| assert_eq!(&*reply, bytes)),
+                };
+                outcome.unwrap();
+            }
+        });
+    }
+    common::say("calling");
+    while common::told().is_some() {}
+}
+
+#[test]
+fn clients_killed_at_random_instants_disturb_neither_the_server_nor_other_clients() {
+    let _alone = common::alone();
+    let name = common::name("survivor");
+    let mut random = Random::seeded("client kills");
+    let mut server = common::start("echo", &[&name, "2", "adaptive"]);
+    server.expect("ready");
+    let right = handfast::connect(&name).unwrap();
+    right.call(b"first").unwrap();
+    // The second time around everything that is made once has been made.
+    one_mortal(&name, &mut random);
+    let settled = || server.holdings();
+    assert!(common::within_patience(|| links_of(&server) == 1));
+    let before = settled();
+    let stop = AtomicBool::new(false);
+    let longest_us = AtomicU64::new(0);
+    let mut kills = 0;
+    let calls: u64 = std::thread::scope(|scope| {
+        let honest: Vec<_> = (0..2)
+            .map(|key| {
+                let (right, stop, longest_us) = (&right, &stop, &longest_us);
+                scope.spawn(move || honest_caller(right, key, stop, longest_us))
+            })
+            .collect();
+        let end = Instant::now() + common::campaign(9);
+        while Instant::now() < end {
+            one_mortal(&name, &mut random);
+            kills += 1;
+        }
+        stop.store(true, Ordering::Relaxed);
+        honest
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .sum()
+    });
+    assert!(common::within_patience(|| links_of(&server) == 1));
+    let after = settled();
+    let longest = Duration::from_micros(longest_us.into_inner());
+    println!(
+        "{kills} kills of clients, {calls} calls of others, the longest {longest:?}; descriptors \
+         and mappings of the server {before:?}, then {after:?}"
+    );
+    assert_eq!(before, after, "the server keeps things of dead clients");
+    assert!(kills >= 30, "only {kills} kills");
+    assert!(longest < Duration::from_secs(1), "{longest:?}");
+    assert_eq!(server.said(), None);
+    server.finish();
+}
+
+fn one_mortal(name: &str, random: &mut Random) {
+    let mut client = common::start("mortal client", &[name]);
+    // From before it has connected to well into its calls.
+    if random.below(4) > 0 {
+        client.expect("calling");
+    }
+    std::thread::sleep(Duration::from_micros(random.below(30_000)));
+    client.kill();
+}
+
+fn links_of(server: &Child) -> usize {
+    let maps = std::fs::read_to_string(format!("/proc/{}/maps", server.pid())).unwrap();
+    maps.lines()
+        .filter(|line| line.contains("handfast link"))
+        .count()
+}
+
+fn honest_caller(right: &SendRight, key: u64, stop: &AtomicBool, longest_us: &AtomicU64) -> u64 {
+    let mut calls = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let sent = content((calls * 37 % 3000) as usize, key);
+        let start = Instant::now();
+        let reply = right.call_until(&sent, common::PATIENCE).unwrap();
+        longest_us.fetch_max(start.elapsed().as_micros() as u64, Ordering::Relaxed);
+        assert_eq!(&*reply, sent);
+        calls += 1;
+    }
+    calls
+}
+
+/// Takes the announcement of the sleeping server away, as if to wake it, and is killed there.
+fn waker_that_dies(name: &str) {
+    let _right = handfast::connect(name).unwrap();
+    // Of the two bells mapped here one is ours, where nobody sleeps.
+    let mut bells = common::shared_words("handfast bells");
+    let taken = common::within_patience(|| {
+        bells.iter_mut().any(|bell| {
+            let word = bell.word(handfast_layout::bell::bell(0) + handfast_layout::bell::SLEEP);
+            word.swap(0, Ordering::SeqCst) != 0
+        })
+    });
+    common::say(if taken { "taken" } else { "nobody sleeps" });
+    while common::told().is_some() {}
+}
+
+#[test]
+fn a_client_killed_between_taking_an_announcement_and_waking_leaves_nobody_asleep() {
+    let name = common::name("half-woken-server");
+    let server = common::start("echo", &[&name, "1", "block"]);
+    server.expect("ready");
+    let right = handfast::connect(&name).unwrap();
+    right.call(b"before").unwrap();
+    let mut waker = common::start("waker that dies", &[&name]);
+    waker.expect("taken");
+    waker.kill();
+    let start = Instant::now();
+    let reply = right.call_until(b"after", common::PATIENCE / 4);
+    assert_eq!(&*reply.expect("the server sleeps on"), b"after");
+    println!("the server woke after {:?}", start.elapsed());
+}
+
+/// As the above, of a caller that sleeps.
+fn server_that_dies_waking(name: &str) {
+    let port = handfast::bind(name).unwrap();
+    common::say("ready");
+    let _request = port.receive().unwrap();
+    let link = common::shared_words("handfast link")[0];
+    let taken = common::within_patience(|| {
+        (0..handfast_layout::link::REPLIES).any(|index| {
+            let slot = handfast_layout::link::Side::Connector.reply(index);
+            link.word(slot + handfast_layout::link::reply::WAIT)
+                .swap(0, Ordering::SeqCst)
+                != 0
+        })
+    });
+    common::say(if taken { "taken" } else { "nobody sleeps" });
+    while common::told().is_some() {}
+}
+
+#[test]
+fn a_server_killed_between_taking_an_announcement_and_waking_leaves_nobody_asleep() {
+    let name = common::name("half-woken-client");
+    let mut server = common::start("server that dies waking", &[&name]);
+    server.expect("ready");
+    let options = Options::new().strategy(Strategy::Block);
+    let right = handfast::connect_with(&name, options).unwrap();
+    let (sender, ends) = channel();
+    std::thread::spawn(move || sender.send(call_until_death(&right, 0)));
+    server.expect("taken");
+    server.kill();
+    let (error, ..) = ends
+        .recv_timeout(common::PATIENCE / 4)
+        .expect("the caller sleeps on");
+    assert_eq!(error, SendError::Gone(Gone::Process));
+}

@@ -1,0 +1,497 @@
+//! Messages between processes: every size, order, full queues, deadlines, strategies, forks and
+//! signals.
+
+mod common;
+
+use common::content;
+use handfast::error::{Misuse, ReceiveError, SendError};
+use handfast::{MESSAGE_BYTES_MAX, Options, SendRight, Strategy};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+#[test]
+fn a_child_process_plays_its_role() {
+    common::play(|role, arguments| match role {
+        "echo" => {
+            let strategy: Strategy = arguments[2].parse().unwrap();
+            if strategy.notifies() {
+                handfast::notify::notify(|| {}).unwrap();
+            }
+            let options = Options::new().strategy(strategy);
+            common::echo(arguments[0], arguments[1].parse().unwrap(), options);
+        }
+        "caller" => caller(arguments[0], arguments[1].parse().unwrap()),
+        "collector" => collector(arguments[0]),
+        "stalling collector" => stalling_collector(arguments[0]),
+        "forker" => forker(arguments[0]),
+        "receiving forker" => receiving_forker(arguments[0]),
+        "alarmed client" => alarmed_client(arguments[0], arguments[1].parse().unwrap()),
+        "alarmed server" => {
+            alarm();
+            common::echo(
+                arguments[0],
+                2,
+                Options::new().strategy(arguments[1].parse().unwrap()),
+            );
+        }
+        _ => unreachable!(),
+    });
+}
+
+fn call(right: &SendRight, bytes: &[u8]) {
+    let reply = right.call_until(bytes, common::PATIENCE).unwrap();
+    assert!(
+        *reply == *bytes,
+        "{} bytes came back as {} others",
+        bytes.len(),
+        reply.len()
+    );
+}
+
+#[test]
+fn messages_of_every_size_come_back_intact() {
+    let _alone = common::alone();
+    let name = common::name("sizes");
+    let server = common::start("echo", &[&name, "2", "adaptive"]);
+    server.expect("ready");
+    let right = handfast::connect(&name).unwrap();
+    let next = AtomicUsize::new(0);
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                // A window into one long content: what comes back depends on size and place.
+                let source = content(2 * MESSAGE_BYTES_MAX, 7);
+                loop {
+                    let len_bytes = next.fetch_add(1, Ordering::Relaxed);
+                    if len_bytes > MESSAGE_BYTES_MAX {
+                        return;
+                    }
+                    call(
+                        &right,
+                        &source[MESSAGE_BYTES_MAX - len_bytes..][..len_bytes],
+                    );
+                }
+            });
+        }
+    });
+    println!("{} sizes in {:?}", MESSAGE_BYTES_MAX + 1, start.elapsed());
+    let long = vec![0; MESSAGE_BYTES_MAX + 1];
+    let refused = right.call(&long).unwrap_err();
+    assert_eq!(
+        refused,
+        SendError::TooLong {
+            len_bytes: long.len()
+        }
+    );
+    assert!(refused.to_string().contains("65536"), "{refused}");
+    assert_eq!(right.send(&long).unwrap_err(), refused);
+    call(&right, b"and on it goes");
+}
+
+/// One-way messages of the ordering tests: thread, number, then content by both.
+fn numbered(thread: u32, number: u32) -> Vec<u8> {
+    let len_bytes = (number as usize * 131) % 3000;
+    let mut bytes = [thread.to_le_bytes(), number.to_le_bytes()].concat();
+    bytes.extend(content(len_bytes, u64::from(thread)));
+    bytes
+}
+
+const SENDERS: u32 = 6;
+const RECEIVERS: usize = 3;
+const NUMBERED: u32 = 3000;
+
+/// Checks that of each sender every message comes exactly once. Three threads receive on one port;
+/// a lock around "receive and note" keeps the order checkable.
+fn collector(name: &str) {
+    let port = handfast::bind(name).unwrap();
+    common::say("ready");
+    let total = (SENDERS * NUMBERED) as usize;
+    let came: Vec<_> = (0..total).map(|_| AtomicU32::new(0)).collect();
+    let count = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..RECEIVERS {
+            scope.spawn(|| {
+                let mut last = [None; SENDERS as usize];
+                while count.load(Ordering::Relaxed) < total {
+                    let request = match port.receive_until(Duration::from_millis(100)) {
+                        Ok(request) => request,
+                        Err(ReceiveError::TimedOut) => continue,
+                        Err(error) => panic!("{error}"),
+                    };
+                    let word = |at: usize| {
+                        u32::from_le_bytes(request.bytes()[at..at + 4].try_into().unwrap())
+                    };
+                    let (thread, number) = (word(0), word(4));
+                    assert!(*request.bytes() == *numbered(thread, number));
+                    // What one receiver sees of one sender is in order.
+                    assert!(
+                        last[thread as usize] < Some(number),
+                        "{thread}: {last:?} then {number}"
+                    );
+                    last[thread as usize] = Some(number);
+                    let seen =
+                        came[(thread * NUMBERED + number) as usize].fetch_add(1, Ordering::Relaxed);
+                    assert_eq!(seen, 0, "message {number} of thread {thread} twice");
+                    count.fetch_add(1, Ordering::Relaxed);
+                    if request.is_call() {
+                        request.reply(b"last").unwrap();
+                    }
+                }
+            });
+        }
+    });
+    assert!(came.iter().all(|times| times.load(Ordering::Relaxed) == 1));
+    common::say("all came once and in order");
+    while common::told().is_some() {}
+}
+
+#[test]
+fn several_senders_and_receivers_lose_and_double_nothing_and_keep_each_thread_in_order() {
+    let _alone = common::alone();
+    let name = common::name("collector");
+    let server = common::start("collector", &[&name]);
+    server.expect("ready");
+    let right = handfast::connect(&name).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..SENDERS {
+            let right = &right;
+            scope.spawn(move || {
+                for number in 0..NUMBERED {
+                    let bytes = numbered(thread, number);
+                    if number % 50 == 0 {
+                        right.call_until(&bytes, common::PATIENCE).unwrap();
+                    } else {
+                        right.send_until(&bytes, common::PATIENCE).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    server.expect("all came once and in order");
+}
+
+/// Takes nothing until told how many, then checks that they are the next ones.
+fn stalling_collector(name: &str) {
+    let port = handfast::bind(name).unwrap();
+    common::say("ready");
+    let mut next = 0;
+    while let Some(line) = common::told() {
+        for _ in 0..line.parse::<u32>().unwrap() {
+            let request = port.receive_until(common::PATIENCE).unwrap();
+            assert!(*request.bytes() == *numbered(0, next), "not message {next}");
+            next += 1;
+        }
+        common::say(&next.to_string());
+    }
+}
+
+#[test]
+fn a_full_queue_is_said_by_try_send_and_waited_for_by_send() {
+    let name = common::name("full");
+    let mut server = common::start("stalling collector", &[&name]);
+    server.expect("ready");
+    for strategy in ["adaptive", "block", "sched", "spin"] {
+        let options = Options::new().strategy(strategy.parse().unwrap());
+        let right = handfast::connect_with(&name, options).unwrap();
+        let mut sent = 0;
+        // The collector counts on from strategy to strategy: so does its numbering.
+        let number = |sent| numbered(0, sent);
+        let first = server_count(&mut server);
+        while right.try_send(&number(first + sent)).is_ok() {
+            sent += 1;
+            assert!(sent < 10_000, "the queue has no end");
+        }
+        let full = number(first + sent);
+        assert_eq!(right.try_send(&full), Err(SendError::Full));
+        let timed_out = right.send_until(&full, Duration::from_millis(10));
+        assert_eq!(timed_out, Err(SendError::TimedOut));
+        std::thread::scope(|scope| {
+            // The thread that filled its lane is the one that waits for room in it.
+            scope.spawn(|| server.tell(&(sent / 2).to_string()));
+            right.send(&full).unwrap();
+        });
+        server.expect(&(first + sent / 2).to_string());
+        server.tell(&(sent + 1 - sent / 2).to_string());
+        server.expect(&(first + sent + 1).to_string());
+        println!("{strategy}: full after {sent} messages");
+    }
+    server.finish();
+}
+
+fn server_count(server: &mut common::Child) -> u32 {
+    server.tell("0");
+    server.line().parse().unwrap()
+}
+
+#[test]
+fn calls_started_without_waiting_are_answered_and_given_up_ones_stay_away() {
+    let name = common::name("try");
+    let port = handfast::bind(&name).unwrap();
+    let right = handfast::connect(&name).unwrap();
+    assert_eq!(port.try_receive().unwrap_err(), ReceiveError::Empty);
+    let short = Duration::from_millis(5);
+    assert_eq!(
+        port.receive_until(short).unwrap_err(),
+        ReceiveError::TimedOut
+    );
+    let mut calls = Vec::new();
+    let full = loop {
+        match right.try_call(&[calls.len() as u8]) {
+            Ok(call) => calls.push(call),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(full, SendError::Full);
+    assert!(calls.len() >= 16, "{}", calls.len());
+    let given_up = calls.pop().unwrap().wait_until(short).unwrap_err();
+    assert_eq!(given_up, SendError::TimedOut);
+    drop(calls.pop());
+    let first = calls.remove(0).try_wait().unwrap_err();
+    for _ in 0..calls.len() + 3 {
+        let request = port.receive_until(common::PATIENCE).unwrap();
+        let answer = [request.bytes()[0] + 1];
+        request.reply(&answer).unwrap();
+    }
+    assert_eq!(**first.try_wait().unwrap().as_ref().unwrap(), [1]);
+    for (number, call) in calls.into_iter().enumerate() {
+        assert_eq!(*call.wait().unwrap(), [number as u8 + 2]);
+    }
+    // The late replies to the two have not come to later calls.
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..100 {
+                let request = port.receive_until(common::PATIENCE).unwrap();
+                let bytes = request.bytes().to_vec();
+                request.reply(&bytes).unwrap();
+            }
+        });
+        (0..100u8).for_each(|number| call(&right, &[number]));
+    });
+}
+
+const NAMED: [&str; 12] = [
+    "adaptive",
+    "spin",
+    "sched",
+    "block",
+    "notify",
+    "spin-sched",
+    "spin-block",
+    "spin-notify",
+    "bss",
+    "bsw",
+    "bswy",
+    "bsls",
+];
+
+fn caller(name: &str, strategy: Strategy) {
+    let right = handfast::connect_with(name, Options::new().strategy(strategy)).unwrap();
+    let right = &right;
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            scope.spawn(move || {
+                for number in 0..100 {
+                    call(right, &content(number * 11 % 200, thread));
+                }
+            });
+        }
+    });
+    common::say("200 calls");
+    while common::told().is_some() {}
+}
+
+#[test]
+fn every_strategy_by_name_serves_calls_on_both_sides() {
+    let _alone = common::alone();
+    for (number, server_waits) in NAMED.iter().enumerate() {
+        let name = common::name(server_waits);
+        let server = common::start("echo", &[&name, "2", server_waits]);
+        server.expect("ready");
+        // The same on the other side, and one that sleeps otherwise.
+        for client_waits in [server_waits, NAMED[(number + 3) % NAMED.len()]] {
+            let start = Instant::now();
+            let mut client = common::start("caller", &[&name, client_waits]);
+            client.expect("200 calls");
+            client.finish();
+            println!(
+                "{server_waits} serves {client_waits}: {:?}",
+                start.elapsed()
+            );
+        }
+    }
+}
+
+/// Runs `child` in a forked child and checks that it says so.
+fn in_fork(child: impl FnOnce() -> bool) {
+    // SAFETY: the child runs `child`, which only uses what is checked to work after a fork, and
+    // leaves by _exit.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let status = if child() { 0 } else { 1 };
+        // SAFETY: ends the forked child at once.
+        unsafe { libc::_exit(status) };
+    }
+    let mut status = -1;
+    // SAFETY: `status` is valid for a write.
+    let waited = unsafe { libc::waitpid(pid, &raw mut status, 0) };
+    assert_eq!((waited, status), (pid, 0), "the forked child");
+}
+
+fn forker(name: &str) {
+    let right = handfast::connect(name).unwrap();
+    let pending = right.try_call(b"pending").unwrap();
+    call(&right, b"before");
+    in_fork(|| {
+        let forked = Err(SendError::Misuse(Misuse::Forked));
+        let called = right.call(b"in the child").map(|_| ());
+        called == forked && right.send(b"x") == forked && right.try_send(b"x") == forked
+    });
+    call(&right, b"after");
+    assert_eq!(&*pending.wait().unwrap(), b"pending");
+    // A forked child that drops what it inherited takes nothing from its parent.
+    let mut inherited = Some(right);
+    in_fork(|| {
+        drop(inherited.take());
+        true
+    });
+    let right = inherited.unwrap();
+    call(&right, b"after the drop");
+    // And connects for itself.
+    in_fork(|| {
+        let own = handfast::connect(name).unwrap();
+        &*own.call(b"own").unwrap() == b"own"
+    });
+    call(&right, b"at last");
+    common::say("forked");
+}
+
+#[test]
+fn a_forked_childs_use_of_a_send_right_is_an_error_and_the_parent_goes_on() {
+    let name = common::name("fork");
+    let server = common::start("echo", &[&name, "1", "adaptive"]);
+    server.expect("ready");
+    let mut client = common::start("forker", &[&name]);
+    client.expect("forked");
+    client.finish();
+}
+
+fn receiving_forker(name: &str) {
+    let port = handfast::bind(name).unwrap();
+    common::say("ready");
+    let request = port.receive().unwrap();
+    in_fork(|| {
+        let forked = ReceiveError::Misuse(Misuse::Forked);
+        port.receive().unwrap_err() == forked && port.try_receive().unwrap_err() == forked
+    });
+    let bytes = request.bytes().to_vec();
+    let request = port.reply_and_receive(request, &bytes).unwrap();
+    let mut inherited = Some(port);
+    in_fork(|| {
+        drop(inherited.take());
+        true
+    });
+    request.reply(b"still there").unwrap();
+    let port = inherited.unwrap();
+    let request = port.receive().unwrap();
+    request.reply(b"and bound").unwrap();
+    while common::told().is_some() {}
+}
+
+#[test]
+fn a_forked_childs_use_of_a_receive_right_is_an_error_and_the_parent_goes_on() {
+    let name = common::name("receiving-fork");
+    let mut server = common::start("receiving forker", &[&name]);
+    server.expect("ready");
+    let right = handfast::connect(&name).unwrap();
+    call(&right, b"one");
+    assert_eq!(
+        &*right.call_until(b"two", common::PATIENCE).unwrap(),
+        b"still there"
+    );
+    drop(right);
+    let right = handfast::connect(&name).unwrap();
+    assert_eq!(
+        &*right.call_until(b"three", common::PATIENCE).unwrap(),
+        b"and bound"
+    );
+    server.finish();
+}
+
+extern "C" fn on_alarm(_: libc::c_int) {
+    ALARMS.fetch_add(1, Ordering::Relaxed);
+}
+
+static ALARMS: AtomicU32 = AtomicU32::new(0);
+
+/// SIGALRM every 200 us, on whichever thread, interrupting whatever it does.
+fn alarm() {
+    let handler = on_alarm as extern "C" fn(libc::c_int);
+    // SAFETY: all-zero bytes are a valid sigaction: no flags, so no SA_RESTART.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = handler as libc::sighandler_t;
+    // SAFETY: the handler is async-signal-safe and lives for ever.
+    let installed =
+        unsafe { libc::sigaction(libc::SIGALRM, &raw const action, std::ptr::null_mut()) };
+    assert_eq!(installed, 0);
+    let every = libc::timeval {
+        tv_sec: 0,
+        tv_usec: 200,
+    };
+    let timer = libc::itimerval {
+        it_interval: every,
+        it_value: every,
+    };
+    // SAFETY: `timer` is valid for reads.
+    let set = unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) };
+    assert_eq!(set, 0);
+}
+
+fn alarmed_client(name: &str, strategy: Strategy) {
+    alarm();
+    for _ in 0..20 {
+        drop(handfast::connect(name).unwrap());
+    }
+    let own = format!("{name}-own");
+    let options = Options::new().strategy(strategy);
+    let right = handfast::connect_with(name, options).unwrap();
+    for number in 0..300 {
+        call(&right, &content(number * 97, 3));
+    }
+    // Waits that are long on purpose.
+    let port = handfast::bind_with(&own, options).unwrap();
+    let (short, start) = (Duration::from_millis(20), Instant::now());
+    assert_eq!(
+        port.receive_until(short).unwrap_err(),
+        ReceiveError::TimedOut
+    );
+    let deaf = handfast::connect_with(&own, options).unwrap();
+    assert_eq!(
+        deaf.call_until(b"x", short).unwrap_err(),
+        SendError::TimedOut
+    );
+    while deaf.try_send(b"fill").is_ok() {}
+    assert_eq!(deaf.send_until(b"x", short), Err(SendError::TimedOut));
+    assert!(start.elapsed() >= 3 * short, "a signal cut a wait short");
+    std::thread::scope(|scope| {
+        let sender = scope.spawn(|| deaf.send(b"last"));
+        while *port.receive().unwrap().bytes() != *b"last" {}
+        sender.join().unwrap().unwrap();
+    });
+    assert!(ALARMS.load(Ordering::Relaxed) > 50);
+    common::say("undisturbed");
+}
+
+#[test]
+fn signals_during_every_blocking_form_disturb_nothing() {
+    let _alone = common::alone();
+    for strategy in ["adaptive", "block", "sched", "notify"] {
+        let name = common::name(&format!("alarm-{strategy}"));
+        let server = common::start("alarmed server", &[&name, strategy]);
+        server.expect("ready");
+        let mut client = common::start("alarmed client", &[&name, strategy]);
+        client.expect("undisturbed");
+        client.finish();
+        assert_eq!(server.said(), None);
+    }
+}
