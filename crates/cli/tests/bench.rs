@@ -146,7 +146,7 @@ fn payload_compares_with_leaving_it_in_place() {
 #[test]
 fn wait_prints_a_row_per_load_and_policy() {
     let rows = rows(&["wait", "--rounds", "1"]);
-    assert_eq!(rows.len(), 12 * 3);
+    assert_eq!(rows.len(), 12 * 4);
     has(
         find(&rows, "const-20us", "futex"),
         &["cpu_ns_per_op", "ratio_to_limit"],

@@ -21,9 +21,6 @@ use handfast_sys::{clock, cpu};
 use handfast_wait::{Waiter, word};
 use std::sync::Arc;
 
-/// The link of a request just answered, and the lane it came from.
-pub(crate) type Last = Option<(Key, Arc<Link>)>;
-
 /// A message just taken, and where it came from.
 pub(crate) struct Taken {
     pub(crate) message: Message,
@@ -174,16 +171,7 @@ impl Poller {
 
     /// Takes the message the last look found. `None` when its peer broke a rule or is gone.
     #[inline]
-    pub(crate) fn take(&mut self, last: &mut Last) -> Option<Taken> {
-        if let Some((key, link)) = last.take() {
-            // Counting references up and down is two locked instructions a message; keeping one
-            // count at the lane is none.
-            if let Some(lane) = self.lanes.get_mut(key).and_then(Option::as_mut)
-                && Arc::ptr_eq(&lane.link, &link)
-            {
-                lane.spare = Some(link);
-            }
-        }
+    pub(crate) fn take(&mut self) -> Option<Taken> {
         let key = self.found.take()?;
         let lane = self.lanes[key].as_mut()?;
         lane.fresh = true;
@@ -258,6 +246,17 @@ impl Poller {
             if taken > 0 {
                 tally.add(counters::link_word(lane.link.index, 3), taken);
             }
+        }
+    }
+
+    /// Gives the link of an answered request back to its lane. Counting references up and down is
+    /// two locked instructions a message; keeping one count at the lane is none.
+    #[inline]
+    pub(crate) fn give_back(&mut self, key: Key, link: Arc<Link>) {
+        if let Some(lane) = self.lanes.get_mut(key).and_then(Option::as_mut)
+            && Arc::ptr_eq(&lane.link, &link)
+        {
+            lane.spare = Some(link);
         }
     }
 

@@ -4,7 +4,7 @@ use crate::error::{BindError, Misuse, ReceiveError, ReplyError, Resource};
 use crate::link::{Link, control};
 use crate::message::Message;
 use crate::options::Options;
-use crate::poller::{Last, Poller, Taken, wake_caller};
+use crate::poller::{Poller, Taken, wake_caller};
 use crate::process::{self, Process, token};
 use crate::rendezvous;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -160,9 +160,7 @@ impl ReceiveRight {
             return Err(ReceiveError::Empty);
         };
         poller.refresh();
-        self.port
-            .try_take(&mut poller, &mut None)
-            .ok_or(ReceiveError::Empty)
+        self.port.try_take(&mut poller).ok_or(ReceiveError::Empty)
     }
 
     /// Replies to `request` and waits for the next message, in one operation: the reply's
@@ -224,7 +222,6 @@ impl ReceiveRight {
     ) -> Result<Request, ReceiveError> {
         self.check()?;
         let mut guard = self.port.try_lock();
-        let mut link = None;
         if let Some(reply) = request.reply.take() {
             let woke = match &mut guard {
                 Some(poller) => reply.answer_polling(bytes, poller),
@@ -235,15 +232,17 @@ impl ReceiveRight {
                 // Relaxed: a hint of this port to itself.
                 self.port.woke.store(true, Ordering::Relaxed);
             }
-            link = Some((reply.key, reply.link));
+            if let Some(poller) = &mut guard {
+                poller.give_back(reply.key, reply.link);
+            }
         }
-        self.port.wait(guard, deadline_ns, link)
+        self.port.wait(guard, deadline_ns)
     }
 
     fn receive_by(&self, deadline_ns: Option<u64>) -> Result<Request, ReceiveError> {
         self.check()?;
         let guard = self.port.try_lock();
-        self.port.wait(guard, deadline_ns, None)
+        self.port.wait(guard, deadline_ns)
     }
 
     fn check(&self) -> Result<(), ReceiveError> {
@@ -307,30 +306,28 @@ impl Port {
         self.poller.try_lock()
     }
 
-    /// The straight path: look, and only then ask the strategy. `link` is the link of the request
-    /// just answered.
+    /// The straight path: look, and only then ask the strategy.
     #[inline]
     fn wait<'a>(
         &'a self,
         guard: Option<Guard<'a, Poller>>,
         deadline_ns: Option<u64>,
-        mut link: Last,
     ) -> Result<Request, ReceiveError> {
         if let Some(mut poller) = guard {
             if poller.looks_first() {
                 for _ in 0..FIRST_LOOKS {
                     if poller.look()
-                        && let Some(request) = self.try_take(&mut poller, &mut link)
+                        && let Some(request) = self.try_take(&mut poller)
                     {
                         self.leave(poller);
                         return Ok(request);
                     }
                 }
             }
-            return self.wait_long(poller, deadline_ns, link);
+            return self.wait_long(poller, deadline_ns);
         }
         let poller = self.follow(deadline_ns).ok_or(ReceiveError::TimedOut)?;
-        self.wait_long(poller, deadline_ns, link)
+        self.wait_long(poller, deadline_ns)
     }
 
     #[cold]
@@ -338,7 +335,6 @@ impl Port {
         &'a self,
         mut guard: Guard<'a, Poller>,
         deadline_ns: Option<u64>,
-        mut link: Last,
     ) -> Result<Request, ReceiveError> {
         // Relaxed: a hint of this port to itself.
         let woke_peer = self.woke.load(Ordering::Relaxed);
@@ -371,7 +367,7 @@ impl Port {
                 self.leave(held);
                 return Err(ReceiveError::TimedOut);
             }
-            if let Some(request) = self.try_take(&mut held, &mut link) {
+            if let Some(request) = self.try_take(&mut held) {
                 self.leave(held);
                 return Ok(request);
             }
@@ -380,11 +376,10 @@ impl Port {
     }
 
     /// Takes what the last look found, or looks once. Answers messages for dead ports itself.
-    /// `last` is the link of the request just answered, spared a count if it is the next one's.
     #[inline]
-    fn try_take(&self, poller: &mut Poller, last: &mut Last) -> Option<Request> {
+    fn try_take(&self, poller: &mut Poller) -> Option<Request> {
         while poller.look() {
-            let Some(taken) = poller.take(last) else {
+            let Some(taken) = poller.take() else {
                 continue;
             };
             let Taken {
