@@ -253,6 +253,18 @@ impl Link {
         }
     }
 
+    /// Rings for `lane` again and wakes `receiver`, whatever its bell says.
+    #[cold]
+    pub(crate) fn nudge(&self, lane: u32, receiver: u32) {
+        let at = (self.calls, lane);
+        let (own, bells) = (&self.region, &self.peer_bells);
+        let _ = bell::ring(own, bells, at, receiver, self.peer_index);
+        let sleep = bell_layout::bell(receiver) + bell_layout::SLEEP;
+        bells.swap(sleep, word::AWAKE, Ordering::AcqRel);
+        bells.wake(sleep, u32::MAX);
+        self.tell(control::RING, receiver as u8);
+    }
+
     /// The consumer of the peer's lane `index`, for the receiver that owns the lane.
     pub(crate) fn take_consumer(&self, index: u32) -> Consumer {
         let mut consumer = self.consumers[index as usize]
