@@ -116,22 +116,26 @@ impl Keeper {
             }
             token::LISTENER => self.accept(index as u32),
             token::PENDING => self.greet(index),
-            token::PROCESS => self.end(index),
-            _ => self.listen(index, event),
+            token::PROCESS => self.end(index as u32),
+            _ => self.listen(index as u32, event),
         }
     }
 
-    fn link(&self, slot: usize) -> Option<Arc<Link>> {
+    fn link(&self, serial: u32) -> Option<Arc<Link>> {
         let links = self
             .process
             .links
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        links.get(slot).cloned().flatten()
+        links
+            .iter()
+            .flatten()
+            .find(|link| link.serial == serial)
+            .cloned()
     }
 
-    fn end(&mut self, slot: usize) {
-        if let Some(link) = self.link(slot) {
+    fn end(&mut self, serial: u32) {
+        if let Some(link) = self.link(serial) {
             self.process.end_link(&link);
             self.leaving.push(link);
         }
@@ -158,23 +162,25 @@ impl Keeper {
     }
 
     /// Takes control messages of a link.
-    fn listen(&mut self, slot: usize, event: Event) {
-        let Some(link) = self.link(slot) else { return };
+    fn listen(&mut self, serial: u32, event: Event) {
+        let Some(link) = self.link(serial) else {
+            return;
+        };
         let mut bytes = [0; 8];
         for _ in 0..CONTROL_BUDGET {
             match socket::receive(&link.socket, &mut bytes, 1) {
-                Ok((0, _)) => return self.end(slot),
+                Ok((0, _)) => return self.end(serial),
                 Ok((len, fds)) => self.control(&link, &bytes[..len], fds),
-                Err(Errno::AGAIN) if event.hung_up && !event.readable => return self.end(slot),
+                Err(Errno::AGAIN) if event.hung_up && !event.readable => return self.end(serial),
                 Err(Errno::AGAIN | Errno::INTR) => return,
                 Err(Errno::MSGSIZE) => {
                     tracing::warn!(
                         pid = link.peer.pid,
                         "control message out of bounds, link cut"
                     );
-                    return self.end(slot);
+                    return self.end(serial);
                 }
-                Err(_) => return self.end(slot),
+                Err(_) => return self.end(serial),
             }
         }
     }

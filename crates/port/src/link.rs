@@ -58,6 +58,9 @@ pub(crate) struct Link {
     pub(crate) pidfd: Option<OwnedFd>,
     pub(crate) peer: Peer,
     pub(crate) incarnation: [u8; 16],
+    /// Number of this link in its process, never used again: what the keeper's events name. An
+    /// index could have passed to another link between an event and its handling.
+    pub(crate) serial: u32,
     /// Send rights of this process that use the link.
     pub(crate) rights: AtomicU32,
     /// The peer has got a port of ours through this link after it was made.
@@ -98,7 +101,7 @@ impl SlotState {
 }
 
 impl Link {
-    pub(crate) fn new(parts: Parts) -> Self {
+    pub(crate) fn new(parts: Parts, serial: u32) -> Self {
         let calls = parts.calls;
         let pidfd = socket::peer_pidfd(&parts.socket).ok();
         Self {
@@ -125,6 +128,7 @@ impl Link {
             pidfd,
             peer: parts.peer,
             incarnation: parts.incarnation,
+            serial,
             rights: AtomicU32::new(0),
             granted: AtomicBool::new(false),
             counters: Mutex::default(),
@@ -252,6 +256,18 @@ impl Link {
             }
             None => false,
         }
+    }
+
+    /// Rings for `lane` again and wakes `receiver`, whatever its bell says.
+    #[cold]
+    pub(crate) fn nudge(&self, lane: u32, receiver: u32) {
+        let at = (self.calls, lane);
+        let (own, bells) = (&self.region, &self.peer_bells);
+        let _ = bell::ring(own, bells, at, receiver, self.peer_index);
+        let sleep = bell_layout::bell(receiver) + bell_layout::SLEEP;
+        bells.swap(sleep, word::AWAKE, Ordering::AcqRel);
+        bells.wake(sleep, u32::MAX);
+        self.tell(control::RING, receiver as u8);
     }
 
     /// The consumer of the peer's lane `index`, for the receiver that owns the lane.

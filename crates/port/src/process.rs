@@ -24,6 +24,7 @@ pub(crate) struct Process {
     pub(crate) links: Mutex<Vec<Option<Arc<Link>>>>,
     ports: RwLock<Vec<Option<Arc<Port>>>>,
     next_generation: AtomicU32,
+    next_serial: AtomicU32,
     pub(crate) poll: Poll,
     /// Raised to make the keeper look at its lists.
     pub(crate) attention: Flag,
@@ -34,7 +35,7 @@ pub(crate) struct Process {
     pub(crate) sets: Mutex<Vec<Weak<Flag>>>,
 }
 
-/// Tokens of the keeper's poll set: kind in the upper half, index in the lower.
+/// Tokens of the keeper's poll set: kind in the upper half, index or serial in the lower.
 pub(crate) mod token {
     pub(crate) const ATTENTION: u64 = 0;
     pub(crate) const LISTENER: u64 = 1 << 32;
@@ -83,6 +84,7 @@ impl Process {
             links: Mutex::default(),
             ports: RwLock::default(),
             next_generation: AtomicU32::new(1),
+            next_serial: AtomicU32::new(0),
             poll: Poll::new().map_err(os("epoll_create1"))?,
             attention: Flag::new().map_err(os("eventfd"))?,
             listeners: Mutex::default(),
@@ -185,7 +187,9 @@ impl Process {
 
     /// Enters a new link everywhere: table, group, keeper, counters.
     pub(crate) fn add_link(&self, parts: Parts) -> Result<Arc<Link>, Resource> {
-        let link = Arc::new(Link::new(parts));
+        // Relaxed: a number.
+        let serial = self.next_serial.fetch_add(1, Ordering::Relaxed);
+        let link = Arc::new(Link::new(parts, serial));
         let os = |errno| Resource::of("epoll_ctl", errno);
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         let slot = links
@@ -203,11 +207,15 @@ impl Process {
         self.tally.store(row(2), link.peer.uid.into());
         self.tally.store(row(0), 1);
         self.poll
-            .add(&link.socket, token::LINK | slot as u64, Trigger::Level)
+            .add(
+                &link.socket,
+                token::LINK | u64::from(serial),
+                Trigger::Level,
+            )
             .map_err(os)?;
         if let Some(pidfd) = &link.pidfd {
             self.poll
-                .add(pidfd, token::PROCESS | slot as u64, Trigger::Level)
+                .add(pidfd, token::PROCESS | u64::from(serial), Trigger::Level)
                 .map_err(os)?;
         }
         tracing::debug!(pid = link.peer.pid, uid = link.peer.uid, "link made");

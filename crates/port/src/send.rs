@@ -616,10 +616,20 @@ impl Place for Answer<'_, '_> {
             Some(deadline_ns.map_or(soon, |deadline_ns| deadline_ns.min(soon)))
         };
         let start_mono = clock::now_ns().saturating_sub(clock::ticks_ns().saturating_sub(start_ns));
+        // Doubling: a slow server is not worn out by patient callers.
+        let slice_ns = NUDGE_NS.max(clock::ticks_ns().saturating_sub(start_ns));
+        let slice_end_ns = clock::now_ns().saturating_add(slice_ns);
+        let until_ns = deadline_ns.map_or(slice_end_ns, |end_ns| end_ns.min(slice_end_ns));
         if !self.look() {
-            region.park(slot.wait(), word::ASLEEP, deadline_ns);
+            region.park(slot.wait(), word::ASLEEP, Some(until_ns));
         }
         word::withdraw(region, slot.wait());
+        if clock::now_ns() >= slice_end_ns && !self.look() {
+            let right = self.0.right;
+            right
+                .link
+                .nudge(self.0.index / SLOTS_PER_LANE, right.receiver);
+        }
         let link = &self.0.right.link;
         link.parked.fetch_sub(1, Ordering::AcqRel);
         let hint = bell::load_hint(&link.peer_bells, self.0.right.receiver);
@@ -639,6 +649,10 @@ impl Place for Answer<'_, '_> {
 
 /// How long a caller sleeps at a time where it cannot make the server fence.
 const UNFENCED_SLEEP: Duration = Duration::from_millis(1);
+/// A sleeping caller without a reply for this long rings again, whatever the bell says: another
+/// peer of its trust group may have taken the server's announcement away. This bounds what such a
+/// peer can delay a call.
+const NUDGE_NS: u64 = 100_000_000;
 
 /// A server may ask for spinning, not for burning.
 const ASKED_LIMIT_MAX_NS: u64 = 100_000;

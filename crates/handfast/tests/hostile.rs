@@ -1,0 +1,302 @@
+//! Peers that write whatever they can reach (issue 2, point 7).
+
+mod common;
+
+use common::{Random, content};
+use handfast::SendRight;
+use handfast::error::SendError;
+use rustix::fd::BorrowedFd;
+use rustix::net::{SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+#[test]
+fn a_child_process_plays_its_role() {
+    common::play(|role, arguments| match role {
+        "echo" => common::echo(arguments[0], 2, handfast::Options::new()),
+        "scribbler" => scribbler(arguments[0], arguments[1].parse().unwrap()),
+        "scribbling server" => scribbling_server(arguments[0], arguments[1].parse().unwrap()),
+        _ => unreachable!(),
+    });
+}
+
+/// Values that mean something somewhere, and ones that mean nothing.
+fn value(random: &mut Random) -> u32 {
+    match random.below(4) {
+        0 => random.below(4) as u32,
+        1 => random.below(256) as u32,
+        2 => u32::MAX - random.below(4) as u32,
+        _ => random.next() as u32,
+    }
+}
+
+/// Writes random values over every word this process shares, control words more often, for as
+/// long as it lives.
+fn scribble(seed: u64) -> ! {
+    let mut random = Random::of(seed);
+    let shared = [
+        common::shared_words("handfast link"),
+        common::shared_words("handfast bells"),
+    ]
+    .concat();
+    assert!(shared.len() >= 2);
+    for round in 0u64.. {
+        for region in &shared {
+            if round.is_multiple_of(64) {
+                for at in (0..region.len_bytes).step_by(4 * (1 + random.below(7) as usize)) {
+                    region.word(at).store(value(&mut random), Ordering::Relaxed);
+                }
+            }
+            // Where the control words of lanes, slots, bells and replies are.
+            for _ in 0..4096 {
+                let side = handfast_layout::link::Side::Connector;
+                let other = handfast_layout::link::Side::Acceptor;
+                let side = if random.below(2) == 0 { side } else { other };
+                let lane = random.below(16) as u32;
+                let base = match random.below(4) {
+                    0 => side.ready(0),
+                    1 => side.lane(lane),
+                    2 => side.reply(random.below(256) as u32),
+                    _ => 0,
+                };
+                let at = base + random.below(1024) as usize * 4;
+                if at < region.len_bytes {
+                    region.word(at).store(value(&mut random), Ordering::Relaxed);
+                }
+            }
+        }
+    }
+    unreachable!()
+}
+
+fn scribbler(name: &str, seed: u64) {
+    let right: &'static SendRight = Box::leak(Box::new(handfast::connect(name).unwrap()));
+    right.call(b"looks honest").unwrap();
+    std::thread::spawn(move || scribble(seed));
+    // Real messages between the scribbles, so that the server looks.
+    std::thread::spawn(move || {
+        let mut random = Random::of(!seed);
+        loop {
+            let bytes = content(random.below(5000) as usize, seed);
+            let short = Duration::from_micros(200);
+            match right.call_until(&bytes, short) {
+                Ok(_) | Err(SendError::TimedOut | SendError::Full) => {}
+                // Cut: the memory is still mapped, and scribbled on.
+                Err(_) => break,
+            }
+        }
+    });
+    common::say("scribbling");
+    while common::told().is_some() {}
+}
+
+/// Calls whose content is checked, until told to stop; how many, and the longest.
+fn honest(right: &SendRight, key: u64, stop: &AtomicBool) -> (u64, Duration) {
+    let (mut calls, mut longest) = (0, Duration::ZERO);
+    while !stop.load(Ordering::Relaxed) {
+        let sent = content((calls * 97 % 9000) as usize, key);
+        let start = Instant::now();
+        let reply = right.call_until(&sent, common::PATIENCE).unwrap();
+        longest = longest.max(start.elapsed());
+        assert!(*reply == *sent, "another's bytes");
+        calls += 1;
+    }
+    (calls, longest)
+}
+
+/// Runs `attack` while two threads call the server honestly, then checks that it serves on.
+fn besiege(what: &str, attack: impl FnOnce(&str)) {
+    let _alone = common::alone();
+    let name = common::name(what);
+    let mut server = common::start("echo", &[&name]);
+    server.expect("ready");
+    let right = handfast::connect(&name).unwrap();
+    let stop = AtomicBool::new(false);
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let callers: Vec<_> = (0..2)
+            .map(|key| {
+                let (right, stop) = (&right, &stop);
+                scope.spawn(move || honest(right, key, stop))
+            })
+            .collect();
+        attack(&name);
+        stop.store(true, Ordering::Relaxed);
+        callers
+            .into_iter()
+            .map(|caller| caller.join().unwrap())
+            .collect()
+    });
+    println!("{what}: calls of others and their longest: {results:?}");
+    assert_eq!(server.said(), None);
+    for (calls, longest) in results {
+        assert!(calls > 0 && longest < Duration::from_secs(1));
+    }
+    let again = handfast::connect(&name).unwrap();
+    assert_eq!(
+        &*again.call_until(b"again", common::PATIENCE).unwrap(),
+        b"again"
+    );
+    server.finish();
+}
+
+#[test]
+fn a_client_that_scribbles_over_all_it_maps_disturbs_neither_the_server_nor_others() {
+    let mut random = Random::seeded("scribblers");
+    besiege("scribbled", |name| {
+        let end = Instant::now() + common::campaign(4);
+        while Instant::now() < end {
+            let seed = random.next().to_string();
+            let mut scribbler = common::start("scribbler", &[name, &seed]);
+            scribbler.expect("scribbling");
+            std::thread::sleep(Duration::from_millis(200 + random.below(600)));
+            scribbler.kill();
+        }
+    });
+}
+
+fn scribbling_server(name: &str, seed: u64) {
+    let port = handfast::bind(name).unwrap();
+    common::say("ready");
+    let first = port.receive().unwrap();
+    std::thread::spawn(move || scribble(seed));
+    let mut last = first;
+    loop {
+        let bytes = content((last.bytes().len() * 7) % 3000, seed);
+        match port.reply_and_receive(last, &bytes) {
+            Ok(request) => last = request,
+            Err(_) => return,
+        }
+    }
+}
+
+#[test]
+fn a_server_that_scribbles_makes_its_clients_neither_crash_nor_outstay_their_deadlines() {
+    let _alone = common::alone();
+    let mut random = Random::seeded("scribbling servers");
+    let end = Instant::now() + common::campaign(4);
+    let (mut rounds, mut longest, mut faults) = (0, Duration::ZERO, 0);
+    while Instant::now() < end {
+        let name = common::name(&format!("scribbling-{rounds}"));
+        let seed = random.next().to_string();
+        let server = common::start("scribbling server", &[&name, &seed]);
+        server.expect("ready");
+        let right = handfast::connect(&name).unwrap();
+        let until = Instant::now() + Duration::from_millis(300);
+        while Instant::now() < until {
+            let sent = content(random.below(9000) as usize, 5);
+            let start = Instant::now();
+            let outcome = match random.below(3) {
+                0 => right.send_until(&sent, Duration::from_millis(20)),
+                _ => right
+                    .call_until(&sent, Duration::from_millis(20))
+                    .map(|_| ()),
+            };
+            longest = longest.max(start.elapsed());
+            match outcome {
+                Ok(()) | Err(SendError::TimedOut | SendError::Gone(_)) => {}
+                Err(SendError::Fault(fault)) => {
+                    assert!(!fault.rule.text().is_empty());
+                    faults += 1;
+                    break;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        rounds += 1;
+    }
+    println!("{rounds} scribbling servers, {faults} cut; the longest operation took {longest:?}");
+    assert!(
+        longest < Duration::from_millis(520),
+        "{longest:?} with a deadline of 20 ms"
+    );
+}
+
+fn raw_connection(name: &str) -> Option<rustix::fd::OwnedFd> {
+    let family = rustix::net::AddressFamily::UNIX;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(family, SocketType::SEQPACKET, flags, None).unwrap();
+    let address = SocketAddrUnix::new(common::directory().join(name)).unwrap();
+    rustix::net::connect(&socket, &address)
+        .ok()
+        .map(|()| socket)
+}
+
+#[test]
+fn garbage_hellos_and_connections_that_say_nothing_keep_nobody_out() {
+    besiege("garbage", |name| {
+        let mut random = Random::seeded("hellos");
+        let good = handfast_layout::hello::Hello::new([7; 16], name, 3, true).to_bytes();
+        let mut silent = Vec::new();
+        let end = Instant::now() + common::campaign(2);
+        while Instant::now() < end {
+            let Some(socket) = raw_connection(name) else {
+                continue;
+            };
+            let mut bytes = good.to_vec();
+            match random.below(4) {
+                0 => bytes = content(random.below(300) as usize, random.next()),
+                1 => bytes.truncate(random.below(128) as usize),
+                2 => {}
+                _ => {
+                    for _ in 0..1 + random.below(4) {
+                        bytes[random.below(128) as usize] = random.next() as u8;
+                    }
+                }
+            }
+            if random.below(3) > 0 {
+                let fds: Vec<_> = (0..random.below(4))
+                    .map(|_| rustix::fd::AsFd::as_fd(&socket))
+                    .collect();
+                let mut space =
+                    [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+                let mut control = SendAncillaryBuffer::new(&mut space);
+                if !fds.is_empty() {
+                    control.push(rustix::net::SendAncillaryMessage::ScmRights(&fds));
+                }
+                let parts = [std::io::IoSlice::new(&bytes)];
+                let _ = rustix::net::sendmsg(&socket, &parts, &mut control, SendFlags::NOSIGNAL);
+            }
+            silent.push(socket);
+            if silent.len() > 100 {
+                silent.swap_remove(random.below(100) as usize);
+            }
+            if random.below(50) == 0 {
+                let right = handfast::connect(name).unwrap();
+                assert_eq!(&*right.call_until(b"in", common::PATIENCE).unwrap(), b"in");
+            }
+        }
+    });
+}
+
+#[test]
+fn random_control_messages_disturb_nobody() {
+    besiege("control", |name| {
+        let mut random = Random::seeded("control messages");
+        let end = Instant::now() + common::campaign(2);
+        while Instant::now() < end {
+            // A link of our own, made by hand.
+            let Some(socket) = raw_connection(name) else {
+                continue;
+            };
+            let bells =
+                handfast_sys::memory::create_sealed("fake", handfast_layout::bell::REGION_BYTES);
+            let bells = bells.unwrap();
+            let hello =
+                handfast_layout::hello::Hello::new([random.next() as u8; 16], name, 3, false);
+            let fds = [rustix::fd::AsFd::as_fd(&bells)];
+            handfast_sys::socket::send(&socket, &hello.to_bytes(), &fds).unwrap();
+            for _ in 0..random.below(300) {
+                let mut bytes = content(random.below(4) as usize, random.next());
+                if let Some(first) = bytes.first_mut() {
+                    *first %= 6;
+                }
+                let fd: BorrowedFd<'_> = rustix::fd::AsFd::as_fd(&bells);
+                let fds = [fd; 4];
+                let fds = &fds[..random.below(5) as usize];
+                if handfast_sys::socket::send(&socket, &bytes, fds).is_err() {
+                    break;
+                }
+            }
+        }
+    });
+}
