@@ -171,6 +171,8 @@ fn clients_killed_at_random_instants_disturb_neither_the_server_nor_other_client
             .sum()
     });
     assert!(common::within_patience(|| links_of(&server) == 1));
+    // The mapping goes first, the descriptors a moment later.
+    common::within_patience(|| settled() == before);
     let after = settled();
     let longest = Duration::from_micros(longest_us.into_inner());
     println!(
