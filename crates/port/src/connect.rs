@@ -165,12 +165,17 @@ fn greet(
     });
     // A server without descriptors refuses before it reads: its answer may be there already.
     if let Err(errno) = told
-        && errno != Errno::PIPE
+        && !matches!(errno, Errno::PIPE | Errno::CONNRESET)
     {
         return Err(lost(errno));
     }
     let mut bytes = [0; WELCOME_BYTES + 1];
-    let received = interrupted_until(deadline_ns, || socket::receive(socket, &mut bytes, 2));
+    let mut received = interrupted_until(deadline_ns, || socket::receive(socket, &mut bytes, 2));
+    if matches!(received, Err(Errno::CONNRESET)) {
+        // A server that refuses before it reads resets the connection behind its answer, and the
+        // kernel reports the reset, once, before the answer.
+        received = interrupted_until(deadline_ns, || socket::receive(socket, &mut bytes, 2));
+    }
     let (len, fds) = received.map_err(lost)?;
     if len == 0 {
         return Err(ConnectError::ServerDead {

@@ -270,11 +270,10 @@ impl Keeper {
             return;
         };
         let mut bytes = [0; HELLO_BYTES + 1];
-        let (len, fds) = match socket::receive(&pending.socket, &mut bytes, 1) {
-            Err(Errno::AGAIN) => return,
-            Err(_) => (0, Vec::new()),
-            Ok(received) => received,
-        };
+        let received = socket::receive(&pending.socket, &mut bytes, 1);
+        if matches!(received, Err(Errno::AGAIN | Errno::INTR)) {
+            return;
+        }
         let Some(Pending {
             socket, receiver, ..
         }) = self.pending[index].take()
@@ -282,12 +281,20 @@ impl Keeper {
             return;
         };
         self.process.poll.remove(&socket);
-        if len == 0 {
-            return;
-        }
         let refuse = |status, limit| {
             let welcome = Welcome::refusal(self.process.incarnation, status, limit);
             let _ = socket::send(&socket, &welcome.to_bytes(), &[]);
+        };
+        let (len, fds) = match received {
+            Ok((0, _)) => return,
+            Ok(received) => received,
+            // Cut short: the hello is too long, or there was no descriptor left for its bells.
+            Err(Errno::MSGSIZE) if spare().is_none() => {
+                let limit = handfast_sys::process::descriptor_limit();
+                return refuse(Status::Exhausted, u32::try_from(limit).unwrap_or(u32::MAX));
+            }
+            Err(Errno::MSGSIZE) => return refuse(Status::Malformed, 0),
+            Err(_) => return,
         };
         let hello = match Hello::parse(&bytes[..len]) {
             Ok(hello) => hello,

@@ -1,0 +1,380 @@
+//! Limits and refusals: each has its own error, and nothing grows.
+
+mod common;
+
+use handfast::error::{BindError, ConnectError, SendError};
+use handfast_layout::LAYOUT_VERSION;
+use handfast_layout::hello::{HELLO_BYTES, Hello, Status, WELCOME_BYTES, Welcome};
+use rustix::fd::OwnedFd;
+use rustix::process::{Resource, Rlimit};
+use std::time::{Duration, Instant};
+
+#[test]
+fn a_child_process_plays_its_role() {
+    common::play(|role, arguments| match role {
+        "echo" => common::echo(arguments[0], 1, handfast::Options::new()),
+        "visitor" => visitor(arguments[0]),
+        "client without descriptors" => client_without_descriptors(arguments[0]),
+        "server without descriptors" => server_without_descriptors(arguments[0]),
+        "stranger" => stranger(arguments[0]),
+        _ => unreachable!(),
+    });
+}
+
+fn answers(name: &str) {
+    let right = handfast::connect(name).unwrap();
+    assert_eq!(
+        &*right.call_until(b"there?", common::PATIENCE).unwrap(),
+        b"there?"
+    );
+}
+
+const VISITS: usize = 1000;
+
+fn visitor(name: &str) {
+    answers(name);
+    let before = common::holdings(std::process::id());
+    (0..VISITS).for_each(|_| answers(name));
+    let settled = || common::holdings(std::process::id()) == before;
+    assert!(
+        common::within_patience(settled),
+        "{before:?}, then {:?}",
+        common::holdings(std::process::id())
+    );
+    common::say("back where it was");
+    while common::told().is_some() {}
+}
+
+#[test]
+fn a_thousand_connects_and_disconnects_leave_no_descriptor_and_no_mapping_on_either_side() {
+    let name = common::name("visits");
+    let server = common::start("echo", &[&name]);
+    server.expect("ready");
+    answers(&name);
+    let alone = server.holdings();
+    // Our own link may be on its way out.
+    let start = Instant::now();
+    let mut client = common::start("visitor", &[&name]);
+    client.expect("back where it was");
+    println!("{VISITS} visits in {:?}", start.elapsed());
+    client.finish();
+    let settled = || server.holdings().0 <= alone.0 && server.holdings().1 <= alone.1;
+    assert!(
+        common::within_patience(settled),
+        "{alone:?}, then {:?}",
+        server.holdings()
+    );
+}
+
+/// Lowers the limit to `spare` descriptors more than are open, or takes all but that many.
+fn leave_descriptors(spare: usize) -> Vec<OwnedFd> {
+    let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
+    let limit = Rlimit {
+        current: Some(64),
+        maximum,
+    };
+    rustix::process::setrlimit(Resource::Nofile, limit).unwrap();
+    let mut taken = Vec::new();
+    while let Ok(file) = std::fs::File::open("/dev/null") {
+        taken.push(OwnedFd::from(file));
+    }
+    taken.truncate(taken.len() - spare);
+    taken
+}
+
+fn client_without_descriptors(name: &str) {
+    answers(name);
+    let before = common::holdings(std::process::id());
+    // From none at all to one short of enough: every step on the way fails cleanly.
+    for spare in 0.. {
+        let taken = leave_descriptors(spare);
+        let outcome = handfast::connect(name);
+        drop(taken);
+        match outcome {
+            Err(ConnectError::Exhausted(exhausted)) => {
+                assert_eq!(exhausted.limit, 64, "{exhausted}");
+                assert!(exhausted.what.contains("RLIMIT_NOFILE"), "{exhausted}");
+            }
+            Ok(right) => {
+                assert!(spare >= 1, "a link without a descriptor");
+                assert_eq!(
+                    &*right.call_until(b"enough", common::PATIENCE).unwrap(),
+                    b"enough"
+                );
+                break;
+            }
+            Err(error) => panic!("with {spare} descriptors left: {error:?}"),
+        }
+    }
+    answers(name);
+    assert!(common::within_patience(|| common::holdings(
+        std::process::id()
+    ) == before));
+    common::say("recovered");
+    while common::told().is_some() {}
+}
+
+#[test]
+fn a_client_without_descriptors_is_told_the_limit_and_recovers() {
+    let name = common::name("poor-client");
+    let server = common::start("echo", &[&name]);
+    server.expect("ready");
+    let mut client = common::start("client without descriptors", &[&name]);
+    client.expect("recovered");
+    client.finish();
+    answers(&name);
+}
+
+fn server_without_descriptors(name: &str) {
+    let port: &'static _ = Box::leak(Box::new(handfast::bind(name).unwrap()));
+    std::thread::spawn(|| {
+        let mut request = port.receive().unwrap();
+        loop {
+            let bytes = request.bytes().to_vec();
+            request = port.reply_and_receive(request, &bytes).unwrap();
+        }
+    });
+    common::say("ready");
+    let mut taken = Vec::new();
+    while let Some(line) = common::told() {
+        taken.clear();
+        if let Ok(spare) = line.parse() {
+            taken = leave_descriptors(spare);
+        }
+        common::say("done");
+    }
+}
+
+#[test]
+fn a_server_without_descriptors_refuses_and_serves_its_clients_on() {
+    let name = common::name("poor-server");
+    let mut server = common::start("server without descriptors", &[&name]);
+    server.expect("ready");
+    let old = handfast::connect(&name).unwrap();
+    for spare in 0..4 {
+        server.tell(&spare.to_string());
+        server.expect("done");
+        // Another process: this one has its link already.
+        let mut client = common::start("stranger", &[&name]);
+        let outcome = client.line();
+        println!("{spare} descriptors left: {outcome}");
+        assert!(
+            outcome.starts_with("Exhausted") && outcome.contains("64")
+                || outcome == "connected" && spare > 2,
+            "{outcome}"
+        );
+        client.finish();
+        assert_eq!(&*old.call_until(b"on", common::PATIENCE).unwrap(), b"on");
+    }
+    server.tell("all back");
+    server.expect("done");
+    let mut client = common::start("stranger", &[&name]);
+    client.expect("connected");
+    client.finish();
+    server.finish();
+}
+
+/// Says how its connection went.
+fn stranger(name: &str) {
+    match handfast::connect(name) {
+        Ok(right) => {
+            right.call_until(b"hello", common::PATIENCE).unwrap();
+            common::say("connected");
+        }
+        Err(error) => common::say(&format!("{error:?}")),
+    }
+    while common::told().is_some() {}
+}
+
+#[test]
+fn a_name_nobody_has_bound_is_no_such_name() {
+    let name = common::name("nobody");
+    let error = handfast::connect(&name).unwrap_err();
+    assert!(
+        matches!(&error, ConnectError::NoSuchName { path, .. } if path.ends_with(&name)),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn the_name_of_a_killed_server_says_so() {
+    let name = common::name("killed");
+    let mut server = common::start("echo", &[&name]);
+    server.expect("ready");
+    server.kill();
+    let error = handfast::connect(&name).unwrap_err();
+    assert!(
+        matches!(error, ConnectError::ServerDead { .. }),
+        "{error:?}"
+    );
+    // And is free.
+    drop(handfast::bind(&name).unwrap());
+}
+
+#[test]
+fn a_name_of_a_live_server_is_taken_and_its_process_named() {
+    let name = common::name("taken");
+    let server = common::start("echo", &[&name]);
+    server.expect("ready");
+    let error = handfast::bind(&name).map(|_| ()).unwrap_err();
+    assert!(
+        matches!(error, BindError::NameTaken { pid, .. } if pid == server.pid()),
+        "{error:?}"
+    );
+    answers(&name);
+}
+
+#[test]
+fn names_that_are_no_names_are_refused_by_both_sides() {
+    let long = "x".repeat(65);
+    for bad in ["", "../up", ".", "a/b", "-h", "a b", &long] {
+        assert!(matches!(
+            handfast::bind(bad).map(|_| ()),
+            Err(BindError::BadName(_))
+        ));
+        assert!(matches!(
+            handfast::connect(bad).map(|_| ()),
+            Err(ConnectError::BadName(_))
+        ));
+    }
+}
+
+#[test]
+fn another_user_without_permission_is_told_so() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: needs root");
+        return;
+    }
+    let name = common::name("private");
+    let server = common::start("echo", &[&name]);
+    server.expect("ready");
+    // The directory belongs to root alone.
+    std::fs::set_permissions(
+        common::directory(),
+        std::os::unix::fs::PermissionsExt::from_mode(0o700),
+    )
+    .unwrap();
+    // SAFETY: changes the effective user of this thread only (the bare system call).
+    let set = |uid: libc::c_long| unsafe { libc::syscall(libc::SYS_setresuid, -1, uid, -1) };
+    std::thread::spawn(move || {
+        assert_eq!(set(65_534), 0);
+        let connected = handfast::connect(&name).unwrap_err();
+        let bound = handfast::bind(&format!("{name}-other"))
+            .map(|_| ())
+            .unwrap_err();
+        assert!(
+            matches!(connected, ConnectError::Permission { .. }),
+            "{connected:?}"
+        );
+        assert!(matches!(bound, BindError::Permission { .. }), "{bound:?}");
+    })
+    .join()
+    .unwrap();
+}
+
+/// A hand-made server of one connection, which answers what `answer` makes of the hello.
+fn hand_made(name: &str, answer: impl FnOnce(Vec<u8>) -> Vec<u8> + Send + 'static) {
+    let listener = handfast_sys::socket::listen(&common::directory().join(name), 4).unwrap();
+    handfast_sys::socket::set_nonblocking(&listener, false).unwrap();
+    std::thread::spawn(move || {
+        let socket = handfast_sys::socket::accept(&listener).unwrap();
+        handfast_sys::socket::set_nonblocking(&socket, false).unwrap();
+        let mut bytes = vec![0; 2 * HELLO_BYTES];
+        let (len, _) = handfast_sys::socket::receive(&socket, &mut bytes, 4).unwrap();
+        bytes.truncate(len);
+        handfast_sys::socket::send(&socket, &answer(bytes), &[]).unwrap();
+    });
+}
+
+#[test]
+fn versions_that_do_not_fit_are_both_named_on_either_side() {
+    let name = common::name("newer");
+    hand_made(&name, |hello| {
+        assert!(Hello::parse(&hello).is_ok());
+        let mut bytes = Welcome::refusal([1; 16], Status::Version, 0).to_bytes();
+        bytes[8..12].copy_from_slice(&77u32.to_le_bytes());
+        bytes.to_vec()
+    });
+    let error = handfast::connect(&name).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            ConnectError::Version {
+                ours: LAYOUT_VERSION,
+                theirs: 77
+            }
+        ),
+        "{error:?}"
+    );
+    assert!(error.to_string().contains("77"), "{error}");
+
+    let name = common::name("older");
+    let server = common::start("echo", &[&name]);
+    server.expect("ready");
+    let path = common::directory().join(&name);
+    let socket = handfast_sys::socket::connect(&path, Duration::from_secs(5)).unwrap();
+    let mut hello = Hello::new([2; 16], &name, 0, false).to_bytes();
+    hello[8..12].copy_from_slice(&77u32.to_le_bytes());
+    handfast_sys::socket::send(&socket, &hello, &[]).unwrap();
+    let mut bytes = [0; 2 * WELCOME_BYTES];
+    let (len, _) = handfast_sys::socket::receive(&socket, &mut bytes, 4).unwrap();
+    let welcome = Welcome::parse(&bytes[..len]).unwrap();
+    assert_eq!(
+        (welcome.status, welcome.version),
+        (Status::Version, LAYOUT_VERSION)
+    );
+}
+
+#[test]
+fn garbage_instead_of_a_welcome_is_a_failed_handshake() {
+    for (what, answer) in [
+        ("noise", vec![7; 80]),
+        ("short", b"handfast".to_vec()),
+        ("no-memory", {
+            Welcome {
+                status: Status::Linked,
+                ..Welcome::refusal([1; 16], Status::Known, 0)
+            }
+            .to_bytes()
+            .to_vec()
+        }),
+    ] {
+        let name = common::name(what);
+        hand_made(&name, |_| answer);
+        let error = handfast::connect(&name).unwrap_err();
+        assert!(
+            matches!(error, ConnectError::Handshake(_)),
+            "{what}: {error:?}"
+        );
+    }
+}
+
+#[test]
+fn a_server_that_neither_accepts_nor_answers_is_given_up_and_keeps_its_name() {
+    let name = common::name("deaf");
+    let path = common::directory().join(&name);
+    let _listener = handfast_sys::socket::listen(&path, 0).unwrap();
+    let start = Instant::now();
+    let error = handfast::connect(&name).unwrap_err();
+    assert!(matches!(error, ConnectError::TimedOut), "{error:?}");
+    // Its queue of connections is full now: the kernel lets one more in than asked for.
+    let _one = handfast_sys::socket::connect(&path, Duration::from_secs(5)).ok();
+    let taken = handfast::bind(&name).map(|_| ()).unwrap_err();
+    assert!(matches!(taken, BindError::NameTaken { .. }), "{taken:?}");
+    assert!(start.elapsed() < common::PATIENCE);
+}
+
+#[test]
+fn a_dropped_port_is_gone_and_its_name_free() {
+    let name = common::name("dropped");
+    let port = handfast::bind(&name).unwrap();
+    let right = handfast::connect(&name).unwrap();
+    drop(port);
+    let gone = right.call_until(b"x", common::PATIENCE).unwrap_err();
+    assert!(matches!(gone, SendError::Gone(_)), "{gone:?}");
+    assert!(matches!(
+        handfast::connect(&name).unwrap_err(),
+        ConnectError::NoSuchName { .. }
+    ));
+    drop(handfast::bind(&name).unwrap());
+}
