@@ -504,8 +504,9 @@ impl Place for Receiving<'_> {
             return NOTHING;
         };
         let how = match how {
-            Sleep::Block => word::ASLEEP,
-            Sleep::Notify => word::DESCRIPTOR,
+            Sleep::Notify if crate::notify::is_active() => word::DESCRIPTOR,
+            // Without a handler no signal would end the sleep.
+            Sleep::Notify | Sleep::Block => word::ASLEEP,
         };
         let notified = crate::notify::epoch();
         if !poller.prepare_sleep(how) {
