@@ -171,15 +171,16 @@ fn clients_killed_at_random_instants_disturb_neither_the_server_nor_other_client
             .sum()
     });
     assert!(common::within_patience(|| links_of(&server) == 1));
-    // The mapping goes first, the descriptors a moment later.
-    common::within_patience(|| settled() == before);
+    // The mapping goes first, the descriptors a moment later (also in what `before` saw).
+    let gone = |now: (usize, usize)| now.0 <= before.0 && now.1 <= before.1;
+    common::within_patience(|| gone(settled()));
     let after = settled();
     let longest = Duration::from_micros(longest_us.into_inner());
     println!(
         "{kills} kills of clients, {calls} calls of others, the longest {longest:?}; descriptors \
          and mappings of the server {before:?}, then {after:?}"
     );
-    assert_eq!(before, after, "the server keeps things of dead clients");
+    assert!(gone(after), "the server keeps things of dead clients");
     assert!(kills >= 30, "only {kills} kills");
     assert!(longest < Duration::from_secs(1), "{longest:?}");
     assert_eq!(server.said(), None);

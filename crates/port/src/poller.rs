@@ -11,7 +11,7 @@ use crate::process::Process;
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
 use handfast_channel::{arm, bell};
-use handfast_layout::link::{Kind, LANES, REPLIES};
+use handfast_layout::link::{Kind, LANES, REPLIES, SLOTS};
 use handfast_layout::{bell as bell_layout, counters};
 use handfast_proto::rota::{Admitted, Key, Rang, Rota, Verdict, Wake};
 use handfast_region::Memory;
@@ -34,6 +34,8 @@ struct Lane {
     link: Arc<Link>,
     /// A count of `link` for the next request.
     spare: Option<Arc<Link>>,
+    /// Position at which a lane whose link is down is left, whatever it still holds.
+    end: Option<u32>,
     index: u32,
     consumer: Consumer,
     /// Messages taken since they were last published.
@@ -450,6 +452,7 @@ impl Poller {
         let lane = Lane {
             link,
             spare: None,
+            end: None,
             index,
             consumer,
             taken: 0,
@@ -606,10 +609,19 @@ impl Poller {
     #[cold]
     fn clear_out(&mut self) {
         for key in 0..self.lanes.len() {
-            let Some(lane) = &self.lanes[key] else {
+            let Some(lane) = &mut self.lanes[key] else {
                 continue;
             };
             if !lane.link.is_down() {
+                continue;
+            }
+            // A lane holds so many messages at its peer's end and no more; a peer that was cut and
+            // goes on writing is not listened to.
+            let end = *lane
+                .end
+                .get_or_insert(lane.consumer.position().wrapping_add(SLOTS));
+            if lane.consumer.position().wrapping_sub(end).cast_signed() >= 0 {
+                self.remove(key);
                 continue;
             }
             if lane.consumer.is_ready(&lane.link.region) && !self.rota.is_active(key) {
@@ -659,7 +671,7 @@ impl Poller {
             };
             let region = &lane.link.region;
             let mut message = Message::new();
-            for _ in 0..handfast_layout::link::SLOTS {
+            for _ in 0..SLOTS {
                 if !lane.consumer.is_ready(region) {
                     break;
                 }

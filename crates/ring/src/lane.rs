@@ -318,6 +318,12 @@ impl Consumer {
         self.place
     }
 
+    /// Position of the next message to take.
+    #[must_use]
+    pub const fn position(&self) -> u32 {
+        self.head
+    }
+
     /// Whether a message waits. One load of a line that is cached until the producer writes it.
     #[inline]
     #[must_use]
