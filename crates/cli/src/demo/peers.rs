@@ -32,7 +32,10 @@ pub(crate) fn measure(
     time: Duration,
 ) -> Result<Histogram<u64>, Box<dyn std::error::Error>> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["demo-child", role, "-"]);
+    // Its end of file, at the end, is no news.
+    command
+        .args(["demo-child", role, "-"])
+        .stderr(Stdio::null());
     let own = if role == "unix" {
         let (own, theirs) = UnixStream::pair()?;
         let theirs = std::os::fd::OwnedFd::from(theirs);
