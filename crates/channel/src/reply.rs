@@ -7,7 +7,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use handfast_layout::link::{INLINE_BYTES, Kind, Meta, Side, reply};
 use handfast_region::Memory;
-use handfast_ring::lane::{Sink, copy_long};
+use handfast_ring::lane::{Sink, copy_to};
 use handfast_ring::{Fault, Rule};
 
 /// Where a reply slot and its buffer lie.
@@ -65,7 +65,7 @@ impl Slot {
     ///
     /// # Panics
     /// If `bytes` is longer than a message can be.
-    #[inline]
+    #[inline(always)]
     pub fn answer(self, memory: &impl Memory, generation: u32, kind: Kind, cpu: u32, bytes: &[u8]) {
         assert!(bytes.len() <= handfast_layout::MESSAGE_BYTES_MAX);
         let outside = bytes.len() > INLINE_BYTES;
@@ -105,7 +105,7 @@ impl Slot {
 
     /// Caller: whether the outcome of call `generation` is there. One load of a line that is
     /// cached until the callee writes it.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn is_answered(self, memory: &impl Memory, generation: u32) -> bool {
         // E6 reply, load half. Acquire: the outcome may be copied out. Store half: `answer`.
@@ -124,7 +124,7 @@ impl Slot {
     ///
     /// # Errors
     /// The rule the callee broke.
-    #[inline]
+    #[inline(always)]
     pub fn take(
         self,
         memory: &impl Memory,
@@ -145,11 +145,12 @@ impl Slot {
             });
         }
         let len_bytes = meta.len_bytes as usize;
-        if meta.outside {
-            copy_long(memory, self.buffer, len_bytes, sink);
+        let from = if meta.outside {
+            self.buffer
         } else {
-            memory.copy_out(self.inline_bytes(), sink.inline(len_bytes));
-        }
+            self.inline_bytes()
+        };
+        copy_to(memory, from, (len_bytes, !meta.outside), sink);
         Ok((meta.kind, len_bytes, meta.cpu))
     }
 }

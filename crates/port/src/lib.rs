@@ -6,7 +6,13 @@
 
 mod send;
 
+mod call;
+
+mod room;
+
+mod port;
 mod receive;
+mod request;
 
 mod poller;
 
@@ -22,6 +28,7 @@ mod options;
 mod process;
 pub mod rendezvous;
 
+pub use call::Call;
 pub use connect::{connect, connect_with};
 pub use handfast_layout::MESSAGE_BYTES_MAX;
 pub use handfast_sys::socket::Peer;
@@ -29,5 +36,6 @@ pub use handfast_wait::{Strategy, Target, handoff};
 pub use inspect::Counters;
 pub use message::Message;
 pub use options::Options;
-pub use receive::{ReceiveRight, Request, bind, bind_with};
-pub use send::{Call, SendRight};
+pub use receive::{ReceiveRight, bind, bind_with};
+pub use request::Request;
+pub use send::SendRight;

@@ -9,7 +9,7 @@ use handfast_layout::link::{LANES, REPLIES, Side};
 use handfast_region::{Memory, Region};
 use handfast_ring::Fault;
 use handfast_ring::lane::{Consumer, Place, Producer};
-use handfast_sys::lock::Lock;
+use handfast_sys::lock::OwnedLock;
 use handfast_sys::socket::Peer;
 use handfast_sys::{OwnedFd, socket};
 use handfast_wait::word;
@@ -32,7 +32,7 @@ pub(crate) struct Link {
     pub(crate) region: Region,
     /// The side on which we call; the peer calls on the other.
     pub(crate) calls: Side,
-    pub(crate) lanes: [Lock<Producer>; LANES as usize],
+    pub(crate) lanes: [OwnedLock<Producer>; LANES as usize],
     pub(crate) map: LaneMap,
     pub(crate) slots: Box<[SlotState]>,
     /// Counts events a waiting caller must look at: death, fault, a closed port.
@@ -108,7 +108,7 @@ impl Link {
             region: parts.region,
             calls,
             lanes: core::array::from_fn(|lane| {
-                Lock::new(Producer::new(Place::of(calls, lane as u32)))
+                OwnedLock::new(Producer::new(Place::of(calls, lane as u32)))
             }),
             map: LaneMap::default(),
             slots: (0..REPLIES).map(|_| SlotState::default()).collect(),

@@ -1,5 +1,6 @@
 //! Messages received: private bytes, short ones without allocation.
 
+use crate::request::ReplyRight;
 use handfast_layout::link::INLINE_BYTES;
 use handfast_ring::lane::{Inline, Sink, Target};
 use std::cell::RefCell;
@@ -8,16 +9,18 @@ use std::cell::RefCell;
 ///
 /// One pointer to a buffer that its thread reuses: receiving does not allocate once a thread has
 /// seen its longest message, and moving a message moves nothing but the pointer.
-#[derive(Default)]
 pub struct Message {
-    /// `None` for the empty message that [`Request::take_message`](crate::Request::take_message)
-    /// leaves behind.
+    /// Always there, but in a message that is being dropped.
     body: Option<Box<Body>>,
 }
 
+/// A message's bytes and, while it is a request, the right to reply to it: one buffer, so that a
+/// request is one pointer too.
 struct Body {
     len_bytes: usize,
     is_long: bool,
+    /// Behind a pointer, so that taking the message out of its request moves only that.
+    reply: Box<Option<ReplyRight>>,
     inline: Inline,
     long: Vec<u8>,
 }
@@ -32,16 +35,34 @@ thread_local! {
 }
 
 impl Message {
-    /// An empty message, to be filled.
-    pub(crate) const fn new() -> Self {
-        Self { body: None }
+    /// An empty message, to be filled: a buffer of this thread's, or a new one.
+    #[inline]
+    pub(crate) fn new() -> Self {
+        let mut body = BUFFERS
+            .with_borrow_mut(Vec::pop)
+            .unwrap_or_else(Body::allocate);
+        body.len_bytes = 0;
+        body.is_long = false;
+        Self { body: Some(body) }
     }
 
-    #[inline]
-    pub(crate) fn set_len(&mut self, len_bytes: usize) {
-        if let Some(body) = &mut self.body {
-            body.len_bytes = len_bytes;
+    /// The right to reply to it, in a request.
+    #[inline(always)]
+    pub(crate) fn reply(&mut self) -> Option<&mut Option<ReplyRight>> {
+        self.body.as_mut().map(|body| &mut *body.reply)
+    }
+
+    /// Exchanges the rights to reply of two messages.
+    #[inline(always)]
+    pub(crate) fn swap_reply(&mut self, other: &mut Self) {
+        if let (Some(own), Some(other)) = (&mut self.body, &mut other.body) {
+            core::mem::swap(&mut own.reply, &mut other.reply);
         }
+    }
+
+    /// As [`Self::reply`], to look at.
+    pub(crate) fn reply_right(&self) -> Option<&ReplyRight> {
+        self.body.as_ref()?.reply.as_ref().as_ref()
     }
 
     /// The bytes.
@@ -50,60 +71,51 @@ impl Message {
     pub fn bytes(&self) -> &[u8] {
         match &self.body {
             Some(body) if body.is_long => &body.long,
-            Some(body) => &body.inline[..body.len_bytes],
+            Some(body) => body.inline.get(..body.len_bytes).unwrap_or_default(),
             None => &[],
         }
     }
 }
 
-/// A caller's own buffer as the place of a reply.
-pub(crate) struct Buffer<'a> {
-    pub(crate) bytes: &'a mut [u8],
-    /// Short replies land here first: the slot's copy has a fixed size.
-    pub(crate) short: Option<Inline>,
+impl Body {
+    #[cold]
+    fn allocate() -> Box<Self> {
+        Box::new(Self {
+            len_bytes: 0,
+            is_long: false,
+            reply: Box::default(),
+            inline: [0; INLINE_BYTES],
+            long: Vec::new(),
+        })
+    }
 }
 
-impl Sink for Buffer<'_> {
-    #[inline]
-    fn inline(&mut self, _len_bytes: usize) -> &mut Inline {
-        self.short.insert([0; INLINE_BYTES])
-    }
+/// A caller's own buffer as the place of a reply.
+pub(crate) struct Buffer<'a>(pub(crate) &'a mut [u8]);
 
-    #[inline]
-    fn long(&mut self, len_bytes: usize, copy: impl FnOnce(Target<'_>)) {
-        if let Some(bytes) = self.bytes.get_mut(..len_bytes) {
-            copy(Target::Slice(bytes));
-        }
+impl Sink for Buffer<'_> {
+    #[inline(always)]
+    fn place(&mut self, len_bytes: usize, _: bool) -> Target<'_> {
+        self.0
+            .get_mut(..len_bytes)
+            .map_or(Target::Nowhere, Target::Slice)
     }
 }
 
 impl Sink for Message {
-    #[inline]
-    fn inline(&mut self, _len_bytes: usize) -> &mut Inline {
-        let body = self.body.get_or_insert_with(buffer);
-        body.is_long = false;
-        &mut body.inline
+    #[inline(always)]
+    fn place(&mut self, len_bytes: usize, is_inline: bool) -> Target<'_> {
+        let Some(body) = &mut self.body else {
+            return Target::Nowhere;
+        };
+        body.len_bytes = len_bytes;
+        body.is_long = !is_inline;
+        if is_inline {
+            Target::Inline(&mut body.inline)
+        } else {
+            Target::Vector(&mut body.long)
+        }
     }
-
-    fn long(&mut self, _len_bytes: usize, copy: impl FnOnce(Target<'_>)) {
-        let body = self.body.get_or_insert_with(buffer);
-        body.is_long = true;
-        copy(Target::Vector(&mut body.long));
-    }
-}
-
-/// A buffer of this thread's, or a new one.
-#[inline]
-fn buffer() -> Box<Body> {
-    BUFFERS.with_borrow_mut(Vec::pop).unwrap_or_else(|| {
-        let inline = [0; INLINE_BYTES];
-        Box::new(Body {
-            len_bytes: 0,
-            is_long: false,
-            inline,
-            long: Vec::new(),
-        })
-    })
 }
 
 impl Drop for Message {
@@ -122,6 +134,7 @@ impl Drop for Message {
 }
 
 impl core::ops::DerefMut for Message {
+    #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
         let Some(body) = &mut self.body else {
             return &mut [];
@@ -129,7 +142,7 @@ impl core::ops::DerefMut for Message {
         if body.is_long {
             &mut body.long
         } else {
-            &mut body.inline[..body.len_bytes]
+            body.inline.get_mut(..body.len_bytes).unwrap_or_default()
         }
     }
 }

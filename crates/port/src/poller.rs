@@ -8,6 +8,7 @@ use crate::group::Group;
 use crate::link::Link;
 use crate::message::Message;
 use crate::process::Process;
+use crate::request::{ReplyRight, Request};
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
 use handfast_channel::{arm, bell};
@@ -15,19 +16,11 @@ use handfast_layout::link::{Kind, LANES, REPLIES, SLOTS};
 use handfast_layout::{bell as bell_layout, counters};
 use handfast_proto::rota::{Admitted, Key, Rang, Rota, Verdict, Wake};
 use handfast_region::Memory;
-use handfast_ring::lane::{Consumer, Header, Place};
+use handfast_ring::lane::{Consumer, Place};
 use handfast_ring::{Fault, Rule};
 use handfast_sys::{clock, cpu};
 use handfast_wait::{Waiter, word};
 use std::sync::Arc;
-
-/// A message just taken, and where it came from.
-pub(crate) struct Taken {
-    pub(crate) message: Message,
-    pub(crate) header: Header,
-    pub(crate) link: Arc<Link>,
-    pub(crate) key: Key,
-}
 
 /// A lane this receiver has seen.
 struct Lane {
@@ -56,6 +49,8 @@ struct Counts {
 
 pub(crate) struct Poller {
     receiver: u32,
+    /// Index that messages name.
+    port: u32,
     process: Arc<Process>,
     groups: Vec<Arc<Group>>,
     groups_version: u32,
@@ -91,10 +86,11 @@ const QUIET_NS: u64 = 20_000;
 const OVERLOAD_SPIN_NS: u32 = 20_000;
 
 impl Poller {
-    pub(crate) fn new(receiver: u32, process: Arc<Process>, waiter: Waiter) -> Self {
+    pub(crate) fn new((receiver, port): (u32, u32), process: Arc<Process>, waiter: Waiter) -> Self {
         let cap = (cpu::online() as usize).saturating_sub(1).max(1);
         Self {
             receiver,
+            port,
             process,
             groups: Vec::new(),
             groups_version: u32::MAX,
@@ -119,7 +115,7 @@ impl Poller {
     }
 
     /// One sweep. `true` when a message waits to be taken with [`Self::take`].
-    #[inline]
+    #[inline(always)]
     pub(crate) fn look(&mut self) -> bool {
         if self.found.is_some() {
             return true;
@@ -171,54 +167,51 @@ impl Poller {
         }
     }
 
-    /// Takes the message the last look found. `None` when its peer broke a rule or is gone.
-    #[inline]
-    pub(crate) fn take(&mut self) -> Option<Taken> {
+    /// Takes the message the last look found. `None` when its peer broke a rule or is gone, or when
+    /// it was for a port that is no more; its caller has been answered then.
+    #[inline(always)]
+    pub(crate) fn take(&mut self) -> Option<Request> {
         let key = self.found.take()?;
         let lane = self.lanes[key].as_mut()?;
         lane.fresh = true;
         let mut message = Message::new();
-        match lane.consumer.take(&lane.link.region, &mut message) {
-            Ok((header, len_bytes)) if header.kind == Kind::Call && header.reply >= REPLIES => {
-                let _ = len_bytes;
-                let offset = lane.consumer.place().head();
-                self.poison(
-                    key,
-                    Fault {
-                        rule: Rule::ReplySlot,
-                        offset,
-                    },
-                );
-                None
-            }
-            Ok((header, len_bytes)) => {
-                message.set_len(len_bytes);
-                self.counts.bytes += len_bytes as u64;
-                match header.kind {
-                    Kind::Call => self.counts.calls += 1,
-                    _ => self.counts.sends += 1,
-                }
-                lane.taken += 1;
-                self.client_cpu = header.cpu;
-                // Only a long message or a batch publishes the head; then a producer may wait.
-                let place = lane.consumer.place();
-                if lane.link.region.load(place.space(), Ordering::Relaxed) != word::AWAKE {
-                    lane.consumer.publish_head(&lane.link.region);
-                    arm::wake_producer(&lane.link.region, place);
-                }
-                let link = lane.spare.take().unwrap_or_else(|| lane.link.clone());
-                Some(Taken {
-                    message,
-                    header,
-                    link,
-                    key,
-                })
-            }
+        let (header, len_bytes) = match lane.consumer.take(&lane.link.region, &mut message) {
+            Ok(taken) => taken,
             Err(fault) => {
                 self.poison(key, fault);
-                None
+                return None;
             }
+        };
+        let is_call = header.kind == Kind::Call;
+        if is_call && header.reply >= REPLIES {
+            let offset = lane.consumer.place().head();
+            let rule = Rule::ReplySlot;
+            self.poison(key, Fault { rule, offset });
+            return None;
         }
+        lane.taken += 1;
+        self.client_cpu = header.cpu;
+        // Only a long message or a batch publishes the head; then a producer may wait.
+        let place = lane.consumer.place();
+        if lane.link.region.load(place.space(), Ordering::Relaxed) != word::AWAKE {
+            lane.consumer.publish_head(&lane.link.region);
+            arm::wake_producer(&lane.link.region, place);
+        }
+        self.counts.bytes += len_bytes as u64;
+        self.counts.calls += u64::from(is_call);
+        self.counts.sends += u64::from(!is_call);
+        if is_call && let Some(reply) = message.reply() {
+            *reply = Some(ReplyRight {
+                link: lane.spare.take().unwrap_or_else(|| lane.link.clone()),
+                index: header.reply,
+                generation: header.generation,
+                key: key as u32,
+            });
+        }
+        if header.port != self.port {
+            return refuse(message);
+        }
+        Some(Request::new(message))
     }
 
     /// Replaces the strategy.
@@ -230,7 +223,7 @@ impl Poller {
     /// Whether to look a few hundred times before asking the strategy.
     #[inline]
     pub(crate) fn looks_first(&self) -> bool {
-        self.eager && !self.shares_processor()
+        self.eager && (self.client_cpu != cpu::recent() || self.active.len() > 1)
     }
 
     /// Publishes what was counted privately since the last time.
@@ -523,6 +516,8 @@ impl Poller {
     #[cold]
     fn check_quiet(&mut self) {
         self.refresh();
+        // For `cpu::recent`.
+        let _ = cpu::current();
         let now_ns = clock::ticks_ns();
         if now_ns.saturating_sub(self.checked_ns) < QUIET_NS {
             return;
@@ -694,6 +689,15 @@ impl Poller {
         self.active.clear();
         self.rota = Rota::new(self.cap);
     }
+}
+
+/// Answers a message for a port that is no more.
+#[cold]
+fn refuse(mut message: Message) -> Option<Request> {
+    if let Some(reply) = message.reply().and_then(Option::take) {
+        reply.answer(Kind::DeadPort, &[]);
+    }
+    None
 }
 
 /// After a reply was published: wakes its caller if it sleeps. Returns whether it did.

@@ -4,7 +4,7 @@ use crate::error::{Exhausted, Resource};
 use crate::group::Group;
 use crate::keeper;
 use crate::link::{Link, Parts};
-use crate::receive::Port;
+use crate::port::Port;
 use core::sync::atomic::{AtomicU32, Ordering};
 use handfast_layout::{bell, counters};
 use handfast_region::Tally;

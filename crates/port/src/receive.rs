@@ -1,40 +1,19 @@
 //! Receive rights: binding a name, receiving, replying.
 
-use crate::error::{BindError, Misuse, ReceiveError, ReplyError, Resource};
-use crate::link::{Link, control};
-use crate::message::Message;
+use crate::error::{BindError, Misuse, ReceiveError, Resource};
+use crate::link::control;
 use crate::options::Options;
-use crate::poller::{Poller, Taken, wake_caller};
-use crate::process::{self, Process, token};
+use crate::port::Port;
+use crate::process::{self, token};
 use crate::rendezvous;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::request::Request;
 use core::time::Duration;
-use handfast_channel::reply::Slot;
-use handfast_channel::stamped_after;
-use handfast_layout::bell as bell_layout;
 use handfast_layout::counters;
 use handfast_layout::link::Kind;
-use handfast_region::{Memory, park_any};
-use handfast_sys::lock::{OwnedGuard as Guard, OwnedLock};
 use handfast_sys::poll::Trigger;
-use handfast_sys::{OwnedFd, clock, cpu, futex};
-use handfast_wait::waiter::{Parked, Place, Sleep};
-use handfast_wait::{Ended, FIRST_LOOKS, Strategy, Waiter, word};
+use handfast_sys::{OwnedFd, clock};
+use handfast_wait::Waiter;
 use std::sync::{Arc, PoisonError};
-
-/// A bound port: what its receive right and the keeper share.
-pub(crate) struct Port {
-    pub(crate) receiver: u32,
-    /// Index that messages name: the receiver and a generation.
-    pub(crate) id: u32,
-    pub(crate) name: String,
-    process: Arc<Process>,
-    poller: OwnedLock<Poller>,
-    /// Threads that sleep, or are about to, while another may hold the poller.
-    followers: AtomicU32,
-    /// The last reply had to wake its caller (for the adaptive strategy).
-    woke: AtomicBool,
-}
 
 /// The right to receive from a port. One port has one; threads may share it by reference.
 ///
@@ -44,24 +23,6 @@ pub struct ReceiveRight {
     port: Arc<Port>,
     listener: Arc<OwnedFd>,
     epoch: u32,
-}
-
-/// A received message and, for a call, the right to reply to it once.
-///
-/// Dropping a call's request without a reply ends the call at its caller as
-/// [`Gone::Reply`](crate::error::Gone::Reply).
-pub struct Request {
-    message: Message,
-    /// `None` once used, and for one-way messages.
-    reply: Option<ReplyRight>,
-}
-
-/// Where a call's one outcome goes.
-pub(crate) struct ReplyRight {
-    link: Arc<Link>,
-    slot: Slot,
-    generation: u32,
-    key: usize,
 }
 
 /// Binds `name` with default options. See [`bind_with`].
@@ -86,15 +47,8 @@ pub fn bind_with(name: &str, options: Options) -> Result<ReceiveRight, BindError
     let (strategy, cap) = options.resolve();
     let port = process.add_port(|receiver, generation| {
         let waiter = Waiter::new(strategy, cap);
-        Arc::new(Port {
-            receiver,
-            id: receiver | generation << 8,
-            name: name.to_owned(),
-            poller: OwnedLock::new(Poller::new(receiver, process.clone(), waiter)),
-            process: process.clone(),
-            followers: AtomicU32::new(0),
-            woke: AtomicBool::new(false),
-        })
+        let id = (receiver, generation);
+        Arc::new(Port::new(process.clone(), id, name, waiter))
     })?;
     let right = ReceiveRight {
         port: port.clone(),
@@ -214,6 +168,7 @@ impl ReceiveRight {
         self.try_receive()
     }
 
+    #[inline]
     fn reply_and_receive_by(
         &self,
         mut request: Request,
@@ -222,20 +177,19 @@ impl ReceiveRight {
     ) -> Result<Request, ReceiveError> {
         self.check()?;
         let mut guard = self.port.try_lock();
-        if let Some(reply) = request.reply.take() {
+        if let Some(reply) = request.take_reply() {
             let woke = match &mut guard {
                 Some(poller) => reply.answer_polling(bytes, poller),
                 None => reply.answer(Kind::Message, bytes),
             };
             if woke {
-                self.port.count(WAKES, 1);
-                // Relaxed: a hint of this port to itself.
-                self.port.woke.store(true, Ordering::Relaxed);
+                self.port.woke_caller();
             }
             if let Some(poller) = &mut guard {
-                poller.give_back(reply.key, reply.link);
+                poller.give_back(reply.key as usize, reply.link);
             }
         }
+        drop(request);
         self.port.wait(guard, deadline_ns)
     }
 
@@ -245,6 +199,7 @@ impl ReceiveRight {
         self.port.wait(guard, deadline_ns)
     }
 
+    #[inline]
     fn check(&self) -> Result<(), ReceiveError> {
         if self.epoch == handfast_sys::process::fork_epoch() {
             Ok(())
@@ -296,375 +251,3 @@ impl Drop for ReceiveRight {
         tracing::info!(name = self.port.name, "unbound");
     }
 }
-
-impl Port {
-    fn lock(&self) -> Guard<'_, Poller> {
-        self.poller.lock()
-    }
-
-    pub(crate) fn try_lock(&self) -> Option<Guard<'_, Poller>> {
-        self.poller.try_lock()
-    }
-
-    /// The straight path: look, and only then ask the strategy.
-    #[inline]
-    fn wait<'a>(
-        &'a self,
-        guard: Option<Guard<'a, Poller>>,
-        deadline_ns: Option<u64>,
-    ) -> Result<Request, ReceiveError> {
-        if let Some(mut poller) = guard {
-            if poller.looks_first() {
-                for _ in 0..FIRST_LOOKS {
-                    if poller.look()
-                        && let Some(request) = self.try_take(&mut poller)
-                    {
-                        self.leave(poller);
-                        return Ok(request);
-                    }
-                }
-            }
-            return self.wait_long(poller, deadline_ns);
-        }
-        let poller = self.follow(deadline_ns).ok_or(ReceiveError::TimedOut)?;
-        self.wait_long(poller, deadline_ns)
-    }
-
-    #[cold]
-    fn wait_long<'a>(
-        &'a self,
-        mut guard: Guard<'a, Poller>,
-        deadline_ns: Option<u64>,
-    ) -> Result<Request, ReceiveError> {
-        // Relaxed: a hint of this port to itself.
-        let woke_peer = self.woke.load(Ordering::Relaxed);
-        if woke_peer {
-            self.woke.store(false, Ordering::Relaxed);
-        }
-        loop {
-            let mut waiter = guard.waiter.take();
-            let strategy_gone = waiter.is_none();
-            let mut place = Receiving {
-                port: self,
-                guard: Some(guard),
-            };
-            let (ended, cost) = match &mut waiter {
-                Some(waiter) => waiter.wait(&mut place, deadline_ns, woke_peer),
-                None => Waiter::new(Strategy::Block, None).wait(&mut place, deadline_ns, false),
-            };
-            let Some(mut held) = place.guard.take() else {
-                return Err(ReceiveError::TimedOut);
-            };
-            // Another thread, or `set_options`, may have put a newer one there meanwhile.
-            if !strategy_gone && held.waiter.is_none() {
-                held.waiter = waiter;
-            }
-            if cost.parks > 0 || cost.spun {
-                self.count(PARKS, u64::from(cost.parks));
-                self.count(SPINS, u64::from(cost.spun));
-            }
-            if ended == Ended::TimedOut {
-                self.leave(held);
-                return Err(ReceiveError::TimedOut);
-            }
-            if let Some(request) = self.try_take(&mut held) {
-                self.leave(held);
-                return Ok(request);
-            }
-            guard = held;
-        }
-    }
-
-    /// Takes what the last look found, or looks once. Answers messages for dead ports itself.
-    #[inline]
-    fn try_take(&self, poller: &mut Poller) -> Option<Request> {
-        while poller.look() {
-            let Some(taken) = poller.take() else {
-                continue;
-            };
-            let Taken {
-                message,
-                header,
-                link,
-                key,
-            } = taken;
-            let reply = (header.kind == Kind::Call).then(|| ReplyRight {
-                slot: Slot::of(link.calls.other(), header.reply),
-                link,
-                generation: header.generation,
-                key,
-            });
-            if header.port != self.id {
-                if let Some(reply) = reply {
-                    reply.answer(Kind::DeadPort, &[]);
-                }
-                continue;
-            }
-            return Some(Request { message, reply });
-        }
-        None
-    }
-
-    fn count(&self, column: usize, amount: u64) {
-        self.process
-            .tally
-            .add(counters::port_word(self.receiver, column), amount);
-    }
-
-    /// Gives the poller up. If other threads sleep meanwhile, arranges that the next post wakes
-    /// one of them.
-    #[inline]
-    fn leave(&self, guard: Guard<'_, Poller>) {
-        drop(guard);
-        // E7 hand-over. Compiler fence. Pairs with the process-wide fence in `follow`, which acts
-        // as a full one here: either this load sees the follower, or its attempt at the lock sees
-        // the lock free.
-        core::sync::atomic::compiler_fence(Ordering::SeqCst);
-        // Relaxed: ordered by the fence.
-        if self.followers.load(Ordering::Relaxed) > 0 {
-            self.hand_over();
-        }
-    }
-
-    #[cold]
-    fn hand_over(&self) {
-        let Some(mut poller) = self.try_lock() else {
-            return;
-        };
-        let quiet = poller.prepare_sleep(word::ASLEEP);
-        let groups = poller.groups();
-        drop(poller);
-        if !quiet && let Some(group) = groups.first() {
-            group
-                .bells
-                .wake(bell_layout::bell(self.receiver) + bell_layout::SLEEP, 1);
-        }
-    }
-
-    /// Waits until no other thread polls, asleep in the bells meanwhile; then polls.
-    fn follow(&self, deadline_ns: Option<u64>) -> Option<Guard<'_, Poller>> {
-        // Relaxed: ordered by the fence below.
-        self.followers.fetch_add(1, Ordering::Relaxed);
-        let got = loop {
-            let groups = self.process.groups();
-            let sleep = bell_layout::bell(self.receiver) + bell_layout::SLEEP;
-            // Acquire: pairs with the exchange of a waker.
-            let words: Vec<_> = groups
-                .iter()
-                .map(|group| {
-                    (
-                        &group.bells,
-                        sleep,
-                        group.bells.load(sleep, Ordering::Acquire),
-                    )
-                })
-                .collect();
-            // E7 hand-over. Fence of all threads of this process. Pairs with the compiler fence in
-            // `leave`, which every message passes and which therefore must cost nothing.
-            futex::fence_own_threads();
-            if let Some(mut guard) = self.try_lock() {
-                guard.withdraw();
-                break Some(guard);
-            }
-            if deadline_ns.is_some_and(|deadline_ns| clock::now_ns() >= deadline_ns) {
-                break None;
-            }
-            let _ = park_any(&words, deadline_ns);
-        };
-        // Relaxed: a thread that leaves wrongly seen as a follower costs one arming.
-        self.followers.fetch_sub(1, Ordering::Relaxed);
-        got
-    }
-}
-
-/// What a receiving thread waits at: the poller while it looks, the bells while it sleeps.
-struct Receiving<'a> {
-    port: &'a Port,
-    guard: Option<Guard<'a, Poller>>,
-}
-
-impl Place for Receiving<'_> {
-    #[inline]
-    fn look(&mut self) -> bool {
-        self.guard.as_mut().is_some_and(|poller| poller.look())
-    }
-
-    fn shares_processor(&mut self) -> bool {
-        self.guard
-            .as_ref()
-            .is_some_and(|poller| poller.shares_processor())
-    }
-
-    fn park(&mut self, how: Sleep, deadline_ns: Option<u64>, start_ns: u64) -> Parked {
-        const NOTHING: Parked = Parked {
-            ready: false,
-            posted_after_ns: None,
-        };
-        let Some(mut poller) = self.guard.take() else {
-            return NOTHING;
-        };
-        let how = match how {
-            Sleep::Notify if crate::notify::is_active() => word::DESCRIPTOR,
-            // Without a handler no signal would end the sleep.
-            Sleep::Notify | Sleep::Block => word::ASLEEP,
-        };
-        let notified = crate::notify::epoch();
-        if !poller.prepare_sleep(how) {
-            let ready = poller.look();
-            self.guard = Some(poller);
-            return Parked {
-                ready,
-                posted_after_ns: None,
-            };
-        }
-        let groups = poller.groups();
-        drop(poller);
-        let start_mono = clock::now_ns().saturating_sub(clock::ticks_ns().saturating_sub(start_ns));
-        let bell = bell_layout::bell(self.port.receiver);
-        let words: Vec<_> = groups
-            .iter()
-            .map(|group| (&group.bells, bell + bell_layout::SLEEP, how))
-            .collect();
-        // E7 hand-over: an announced sleeper counts as a follower from here on.
-        self.port.followers.fetch_add(1, Ordering::Relaxed);
-        if how == word::ASLEEP {
-            let _ = park_any(&words, deadline_ns);
-        } else {
-            crate::notify::wait(notified, deadline_ns);
-        }
-        self.port.followers.fetch_sub(1, Ordering::Relaxed);
-        self.guard = match self.port.try_lock() {
-            Some(guard) => Some(guard),
-            None => self.port.follow(deadline_ns),
-        };
-        let Some(poller) = self.guard.as_mut() else {
-            return NOTHING;
-        };
-        poller.withdraw();
-        poller.refresh();
-        let ready = poller.look();
-        let posted_after_ns = groups
-            .iter()
-            .map(|group| stamped_after(&group.bells, bell + bell_layout::STAMP, start_mono))
-            .filter(|after_ns| *after_ns > 0)
-            .min();
-        Parked {
-            ready,
-            posted_after_ns,
-        }
-    }
-}
-
-impl Request {
-    /// The message's bytes.
-    #[must_use]
-    pub fn bytes(&self) -> &[u8] {
-        self.message.bytes()
-    }
-
-    /// Takes the message out, so that it can be worked on, and even be the reply, without a copy:
-    /// `let mut message = request.take_message();` then `port.reply_and_receive(request,
-    /// &message)`. The request is empty afterwards.
-    #[must_use]
-    pub fn take_message(&mut self) -> Message {
-        core::mem::take(&mut self.message)
-    }
-
-    /// Whether the sender waits for a reply.
-    #[must_use]
-    pub const fn is_call(&self) -> bool {
-        self.reply.is_some()
-    }
-
-    /// The message alone; a call's reply right is dropped, which ends the call.
-    #[must_use]
-    pub fn into_message(mut self) -> Message {
-        self.take_message()
-    }
-
-    /// The process and user that sent it, as the kernel vouched when the link was made. `None`
-    /// for one-way messages.
-    #[must_use]
-    pub fn peer(&self) -> Option<handfast_sys::socket::Peer> {
-        self.reply.as_ref().map(|reply| reply.link.peer)
-    }
-
-    /// Replies. Never blocks: the caller has reserved the room. One copy; one system call if the
-    /// caller sleeps, none otherwise.
-    ///
-    /// # Errors
-    /// See [`ReplyError`]. With [`ReplyError::TooLong`] the call ends as dropped.
-    pub fn reply(mut self, bytes: &[u8]) -> Result<(), ReplyError> {
-        if bytes.len() > handfast_layout::MESSAGE_BYTES_MAX {
-            return Err(ReplyError::TooLong {
-                len_bytes: bytes.len(),
-            });
-        }
-        let Some(reply) = self.reply.take() else {
-            return Err(ReplyError::NotACall);
-        };
-        if reply.link.is_down() {
-            return Err(ReplyError::Gone);
-        }
-        reply.answer(Kind::Message, bytes);
-        Ok(())
-    }
-}
-
-impl Drop for Request {
-    fn drop(&mut self) {
-        if let Some(reply) = self.reply.take() {
-            reply.answer(Kind::Dropped, &[]);
-        }
-    }
-}
-
-impl core::fmt::Debug for Request {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Request")
-            .field("message", &self.message)
-            .field("is_call", &self.is_call())
-            .finish()
-    }
-}
-
-impl ReplyRight {
-    /// Publishes the outcome and wakes the caller if it sleeps. Returns whether it did.
-    fn answer(&self, kind: Kind, bytes: &[u8]) -> bool {
-        self.slot.answer(
-            &self.link.region,
-            self.generation,
-            kind,
-            cpu::current(),
-            bytes,
-        );
-        wake_caller(&self.link, self.slot)
-    }
-
-    /// As [`Self::answer`], leaving the time of the wake-up to the rota (its rule 4).
-    #[inline]
-    fn answer_polling(&self, bytes: &[u8], poller: &mut Poller) -> bool {
-        let region = &self.link.region;
-        self.slot.answer(
-            region,
-            self.generation,
-            Kind::Message,
-            cpu::current(),
-            bytes,
-        );
-        if !poller.is_fenceless() {
-            // E4 wake: the fence of `fence_then_taken`, before the look at the wait word.
-            region.fence();
-        }
-        if !self.slot.is_asleep(region) {
-            poller.awake_at_reply(self.key);
-            return false;
-        }
-        poller.asleep_at_reply(self.key, &self.link, self.slot)
-            && wake_caller(&self.link, self.slot)
-    }
-}
-
-const SPINS: usize = 8;
-const PARKS: usize = 9;
-const WAKES: usize = 10;

@@ -9,7 +9,7 @@
 /// # Safety
 /// `from` is valid for reads and `to` for writes of `len_bytes` bytes. One of them may be written
 /// by another process meanwhile; by protocol no thread of this process writes either.
-#[inline]
+#[inline(always)]
 pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len_bytes: usize) {
     if cfg!(miri) {
         // miri: plain, so that a copy the protocol should have excluded is reported as a race.
@@ -35,7 +35,7 @@ const STRING_MOVE_MIN: usize = if cfg!(target_arch = "x86_64") {
 
 /// # Safety
 /// As [`copy`].
-#[inline]
+#[inline(always)]
 unsafe fn copy_words(from: *const u8, to: *mut u8, len_bytes: usize) {
     let mut at = 0;
     #[cfg(target_arch = "x86_64")]
@@ -45,20 +45,8 @@ unsafe fn copy_words(from: *const u8, to: *mut u8, len_bytes: usize) {
         // for the ranges.
         unsafe { copy_blocks(from, to, at) };
     }
-    // Sixteen bytes at a time where the processor has such registers: the private copy is then
-    // read back in the width it was written, which store forwarding needs.
-    #[cfg(target_arch = "x86_64")]
-    while at + 16 <= len_bytes {
-        // SAFETY: `at + 16 <= len_bytes`, so the source offset is in range.
-        let source = unsafe { from.add(at) }.cast::<Wide>();
-        // SAFETY: as above for the destination.
-        let target = unsafe { to.add(at) }.cast::<Wide>();
-        // SAFETY: sixteen bytes are in range on the source; `Wide` has alignment one.
-        let bytes = unsafe { source.read_volatile() };
-        // SAFETY: as above for the destination.
-        unsafe { target.write_volatile(bytes) };
-        at += 16;
-    }
+    // Eight bytes at a time: what an application has just written or is about to read as numbers
+    // is then forwarded from store to load. A wider load over several stores is not.
     while at + 8 <= len_bytes {
         // SAFETY: `at + 8 <= len_bytes`, so the source offset is in range.
         let source = unsafe { from.add(at) }.cast::<Packed>();
@@ -118,12 +106,6 @@ unsafe fn copy_blocks(from: *const u8, to: *mut u8, len_bytes: usize) {
     }
 }
 
-/// Sixteen bytes of any alignment.
-#[cfg(target_arch = "x86_64")]
-#[derive(Clone, Copy)]
-#[repr(C, packed)]
-struct Wide(core::arch::x86_64::__m128i);
-
 /// Eight bytes of any alignment.
 #[derive(Clone, Copy)]
 #[repr(C, packed)]
@@ -156,7 +138,7 @@ unsafe fn copy_long(from: *const u8, to: *mut u8, len_bytes: usize) {
 }
 
 /// Orders every earlier store before every later load.
-#[inline]
+#[inline(always)]
 pub(crate) fn fence() {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {

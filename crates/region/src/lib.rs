@@ -113,7 +113,7 @@ impl Region {
         self.len_bytes
     }
 
-    #[inline]
+    #[inline(always)]
     fn pointer(&self, at: usize, len_bytes: usize) -> *mut u8 {
         assert!(
             at <= self.len_bytes && len_bytes <= self.len_bytes - at,
@@ -124,7 +124,7 @@ impl Region {
         unsafe { self.base.as_ptr().add(at) }
     }
 
-    #[inline]
+    #[inline(always)]
     fn word(&self, at: usize) -> &AtomicU32 {
         assert!(at.is_multiple_of(4), "a word is aligned to four");
         let word = self.pointer(at, 4).cast::<u32>();
@@ -137,38 +137,38 @@ impl Region {
 }
 
 impl Memory for Region {
-    #[inline]
+    #[inline(always)]
     fn load(&self, at: usize, order: Ordering) -> u32 {
         self.word(at).load(order)
     }
 
-    #[inline]
+    #[inline(always)]
     fn store(&self, at: usize, value: u32, order: Ordering) {
         self.word(at).store(value, order);
     }
 
-    #[inline]
+    #[inline(always)]
     fn swap(&self, at: usize, value: u32, order: Ordering) -> u32 {
         self.word(at).swap(value, order)
     }
 
-    #[inline]
+    #[inline(always)]
     fn fetch_or(&self, at: usize, bits: u32, order: Ordering) -> u32 {
         self.word(at).fetch_or(bits, order)
     }
 
-    #[inline]
+    #[inline(always)]
     fn compare_exchange(&self, at: usize, current: u32, new: u32) -> Result<u32, u32> {
         self.word(at)
             .compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire)
     }
 
-    #[inline]
+    #[inline(always)]
     fn fence(&self) {
         copy::fence();
     }
 
-    #[inline]
+    #[inline(always)]
     fn prefetch(&self, at: usize) {
         let _line = self.pointer(at, 1);
         #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -178,21 +178,21 @@ impl Memory for Region {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn copy_in(&self, at: usize, bytes: &[u8]) {
         let to = self.pointer(at, bytes.len());
         // SAFETY: the destination is in bounds of this region; the source is a private slice.
         unsafe { copy::copy(bytes.as_ptr(), to, bytes.len()) };
     }
 
-    #[inline]
+    #[inline(always)]
     fn copy_out(&self, at: usize, bytes: &mut [u8]) {
         let from = self.pointer(at, bytes.len());
         // SAFETY: the source is in bounds of this region; the destination is a private slice.
         unsafe { copy::copy(from, bytes.as_mut_ptr(), bytes.len()) };
     }
 
-    #[inline]
+    #[inline(always)]
     fn copy_out_vec(&self, at: usize, len_bytes: usize, bytes: &mut Vec<u8>) {
         bytes.clear();
         bytes.reserve(len_bytes);

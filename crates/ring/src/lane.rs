@@ -155,7 +155,7 @@ impl Producer {
     ///
     /// # Panics
     /// If `bytes` is longer than a message can be.
-    #[inline]
+    #[inline(always)]
     pub fn post(
         &mut self,
         memory: &impl Memory,
@@ -199,7 +199,7 @@ impl Producer {
 
     /// Learns, from a reply to the message at `position`, that the consumer has taken it and all
     /// before it. Costs no look at shared memory.
-    #[inline]
+    #[inline(always)]
     pub fn taken_through(&mut self, position: u32) {
         let head = position.wrapping_add(1);
         let ahead = head.wrapping_sub(self.head);
@@ -272,27 +272,38 @@ pub type Inline = [u8; INLINE_BYTES];
 
 /// Receives the bytes of a message.
 pub trait Sink {
-    /// The inline buffer to fill when the message fits it; `len_bytes` of it count.
-    fn inline(&mut self, len_bytes: usize) -> &mut Inline;
-    /// Gives `copy` the place to fill otherwise; a sink without room for `len_bytes` gives none.
-    fn long(&mut self, len_bytes: usize, copy: impl FnOnce(Target<'_>));
+    /// The place for a message of `len_bytes` bytes; `is_inline` when they fit [`Inline`].
+    fn place(&mut self, len_bytes: usize, is_inline: bool) -> Target<'_>;
 }
 
-/// Where a long message goes.
+/// Where the bytes of a message go.
 #[derive(Debug)]
 pub enum Target<'a> {
-    /// A vector, made as long as the message.
-    Vector(&'a mut Vec<u8>),
+    /// A buffer of fixed size, filled whole: no loop over the length. Only for messages that are
+    /// inline.
+    Inline(&'a mut Inline),
     /// A slice exactly as long as the message.
     Slice(&'a mut [u8]),
+    /// A vector, made as long as the message.
+    Vector(&'a mut Vec<u8>),
+    /// Nowhere: there is no room for it.
+    Nowhere,
 }
 
-/// Copies `len_bytes` bytes at `at` to where `sink` wants a long message.
-pub fn copy_long(memory: &impl Memory, at: usize, len_bytes: usize, sink: &mut impl Sink) {
-    sink.long(len_bytes, |target| match target {
-        Target::Vector(bytes) => memory.copy_out_vec(at, len_bytes, bytes),
+/// Copies `len_bytes` bytes at `at` to where `sink` wants them.
+#[inline(always)]
+pub fn copy_to(
+    memory: &impl Memory,
+    at: usize,
+    (len_bytes, is_inline): (usize, bool),
+    sink: &mut impl Sink,
+) {
+    match sink.place(len_bytes, is_inline) {
+        Target::Inline(bytes) => memory.copy_out(at, bytes),
         Target::Slice(bytes) => memory.copy_out(at, bytes),
-    });
+        Target::Vector(bytes) => memory.copy_out_vec(at, len_bytes, bytes),
+        Target::Nowhere => {}
+    }
 }
 
 impl Consumer {
@@ -325,7 +336,7 @@ impl Consumer {
     }
 
     /// Whether a message waits. One load of a line that is cached until the producer writes it.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn is_ready(&self, memory: &impl Memory) -> bool {
         // E1 publish, load half. Acquire: after this the words and bytes of the slot may be
@@ -345,6 +356,7 @@ impl Consumer {
     ///
     /// # Errors
     /// The rule the producer broke.
+    #[inline(always)]
     pub fn peek(&self, memory: &impl Memory) -> Result<(Header, Meta), Fault> {
         let at = self.place.slot(self.head);
         // Relaxed, here and below: ordered by the Acquire in `is_ready` (E1).
@@ -368,7 +380,7 @@ impl Consumer {
     ///
     /// # Errors
     /// The rule the producer broke; the message is then not taken.
-    #[inline]
+    #[inline(always)]
     pub fn take(
         &mut self,
         memory: &impl Memory,
@@ -377,6 +389,7 @@ impl Consumer {
         let at = self.place.slot(self.head);
         let (header, meta) = self.peek(memory)?;
         let len_bytes = meta.len_bytes as usize;
+        let mut from = at + slot::BYTES;
         if meta.outside {
             let offset = memory.load(at + slot::ARENA, Relaxed) as usize;
             if offset > ARENA_BYTES || len_bytes > ARENA_BYTES - offset {
@@ -385,11 +398,9 @@ impl Consumer {
                     offset: at + slot::ARENA,
                 });
             }
-            copy_long(memory, self.place.arena() + offset, len_bytes, sink);
-        } else {
-            let inline = sink.inline(len_bytes);
-            memory.copy_out(at + slot::BYTES, inline);
+            from = self.place.arena() + offset;
         }
+        copy_to(memory, from, (len_bytes, !meta.outside), sink);
         // Commit point: from here on nothing fails.
         self.head = self.head.wrapping_add(1);
         if meta.outside || self.head.wrapping_sub(self.published) >= PUBLISH_EVERY {

@@ -1,6 +1,11 @@
 //! Processors: which one this thread runs on, which it may run on, and how to leave one.
 
+use core::cell::Cell;
 use rustix::thread::CpuSet;
+
+thread_local! {
+    static RECENT: Cell<u32> = const { Cell::new(u32::MAX) };
+}
 
 /// The CPU this thread runs on now; stale as soon as it is read. No system call (vDSO, or the
 /// thread's rseq area where the C library registers one: about 4 ns).
@@ -9,7 +14,19 @@ use rustix::thread::CpuSet;
 pub fn current() -> u32 {
     // The C library's form reads the rseq area; the vDSO's costs three times as much.
     // SAFETY: the call takes no arguments.
-    unsafe { libc::sched_getcpu() }.cast_unsigned()
+    let cpu = unsafe { libc::sched_getcpu() }.cast_unsigned();
+    RECENT.set(cpu);
+    cpu
+}
+
+/// What [`current`] said when this thread last asked; a hint at the price of one load.
+#[must_use]
+#[inline(always)]
+pub fn recent() -> u32 {
+    match RECENT.get() {
+        u32::MAX => current(),
+        cpu => cpu,
+    }
 }
 
 /// How many CPUs this thread may run on; at least 1. `sched_getaffinity`. CPU quotas of a

@@ -5,7 +5,7 @@
 //! waiters are not woken: they yield. It is for sections of a few hundred instructions that never
 //! block.
 
-use core::cell::UnsafeCell;
+use core::cell::{Cell, UnsafeCell};
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, compiler_fence};
 
@@ -123,13 +123,23 @@ pub enum OwnedGuard<'a, T> {
 }
 
 /// A number of this thread, never zero.
+#[inline(always)]
 fn thread() -> u32 {
-    static NEXT: AtomicU32 = AtomicU32::new(1);
     thread_local! {
-        // Relaxed: a number.
-        static OWN: u32 = NEXT.fetch_add(1, Ordering::Relaxed);
+        static OWN: Cell<u32> = const { Cell::new(0) };
     }
-    OWN.with(|own| *own)
+    #[cold]
+    fn number() -> u32 {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        // Relaxed: a number.
+        let own = NEXT.fetch_add(1, Ordering::Relaxed);
+        OWN.set(own);
+        own
+    }
+    match OWN.get() {
+        0 => number(),
+        own => own,
+    }
 }
 
 impl<T> OwnedLock<T> {
@@ -143,7 +153,7 @@ impl<T> OwnedLock<T> {
     }
 
     /// Takes the lock if nobody holds it.
-    #[inline]
+    #[inline(always)]
     pub fn try_lock(&self) -> Option<OwnedGuard<'_, T>> {
         // Relaxed: only this thread makes it its own number, and the look below decides.
         if self.owner.load(Ordering::Relaxed) == thread() {
@@ -202,7 +212,7 @@ impl<T> OwnedLock<T> {
 impl<T> Deref for OwnedGuard<'_, T> {
     type Target = T;
 
-    #[inline]
+    #[inline(always)]
     fn deref(&self) -> &T {
         match self {
             // SAFETY: the owner is inside, so no other guard exists (E10).
@@ -213,7 +223,7 @@ impl<T> Deref for OwnedGuard<'_, T> {
 }
 
 impl<T> DerefMut for OwnedGuard<'_, T> {
-    #[inline]
+    #[inline(always)]
     fn deref_mut(&mut self) -> &mut T {
         match self {
             // SAFETY: the owner is inside, so no other guard exists (E10), and this one is
@@ -225,7 +235,7 @@ impl<T> DerefMut for OwnedGuard<'_, T> {
 }
 
 impl<T> Drop for OwnedGuard<'_, T> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
         if let Self::Inside(owned) = self {
             // E10 owner, leave. Release: our changes are visible to who sees us outside.

@@ -33,11 +33,12 @@ fn memory(place: Place) -> ModelMemory {
 struct Buffer(Inline, Vec<u8>);
 
 impl Sink for Buffer {
-    fn inline(&mut self, _: usize) -> &mut Inline {
-        &mut self.0
-    }
-    fn long(&mut self, _: usize, copy: impl FnOnce(Target<'_>)) {
-        copy(Target::Vector(&mut self.1));
+    fn place(&mut self, _: usize, is_inline: bool) -> Target<'_> {
+        if is_inline {
+            Target::Inline(&mut self.0)
+        } else {
+            Target::Vector(&mut self.1)
+        }
     }
 }
 

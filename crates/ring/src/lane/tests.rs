@@ -4,7 +4,6 @@ use handfast_region::Region;
 
 #[derive(Default)]
 struct Buffer {
-    inline: Vec<u8>,
     array: Option<Inline>,
     vector: Vec<u8>,
     outside: bool,
@@ -21,14 +20,13 @@ impl Buffer {
 }
 
 impl Sink for Buffer {
-    fn inline(&mut self, _: usize) -> &mut Inline {
-        self.outside = false;
-        self.inline.clear();
-        self.array.insert([0; INLINE_BYTES])
-    }
-    fn long(&mut self, _: usize, copy: impl FnOnce(Target<'_>)) {
-        self.outside = true;
-        copy(Target::Vector(&mut self.vector));
+    fn place(&mut self, _: usize, is_inline: bool) -> Target<'_> {
+        self.outside = !is_inline;
+        if is_inline {
+            Target::Inline(self.array.insert([0; INLINE_BYTES]))
+        } else {
+            Target::Vector(&mut self.vector)
+        }
     }
 }
 

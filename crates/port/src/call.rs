@@ -1,0 +1,266 @@
+//! A call in flight: looking for its reply, waiting for it, taking it.
+
+use crate::error::{Gone, SendError};
+use crate::link::SlotState;
+use crate::message::Message;
+use crate::send::{SLOTS_PER_LANE, SendRight};
+use core::sync::atomic::Ordering;
+use core::time::Duration;
+use handfast_channel::reply::Slot;
+use handfast_channel::{bell, stamped_after};
+use handfast_layout::link::Kind;
+use handfast_region::Memory;
+use handfast_ring::lane::Sink;
+use handfast_sys::{clock, cpu};
+use handfast_wait::waiter::{Parked, Place, Sleep};
+use handfast_wait::{Ended, FIRST_LOOKS, word};
+
+/// A call in flight. Its reply is taken with [`Call::wait`] and its forms; dropping it gives the
+/// reply up.
+pub struct Call<'a> {
+    right: &'a SendRight,
+    ticket: Ticket,
+    /// The link's count of troubles when this call last made sure that there is none.
+    trouble: u32,
+    woke_peer: bool,
+    done: bool,
+}
+
+/// The reply slot of a call, and its generation there.
+#[derive(Clone, Copy)]
+pub(crate) struct Ticket {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+impl<'a> Call<'a> {
+    #[inline(always)]
+    pub(crate) const fn new(
+        right: &'a SendRight,
+        ticket: Ticket,
+        trouble: u32,
+        woke_peer: bool,
+    ) -> Self {
+        Self {
+            right,
+            ticket,
+            trouble,
+            woke_peer,
+            done: false,
+        }
+    }
+
+    #[inline(always)]
+    fn slot(&self) -> Slot {
+        Slot::of(self.right.link().calls, self.ticket.index)
+    }
+
+    #[inline(always)]
+    fn is_answered(&self) -> bool {
+        let region = &self.right.link().region;
+        self.slot().is_answered(region, self.ticket.generation)
+    }
+
+    /// Waits for the reply by the right's strategy.
+    ///
+    /// # Errors
+    /// As [`SendRight::call`].
+    pub fn wait(self) -> Result<Message, SendError> {
+        self.message_by(None)
+    }
+
+    /// Waits for the reply, at the longest for `timeout`.
+    ///
+    /// # Errors
+    /// [`SendError::TimedOut`] then; the call is given up.
+    pub fn wait_until(self, timeout: Duration) -> Result<Message, SendError> {
+        self.message_by(Some(clock::deadline_ns(timeout)))
+    }
+
+    /// Takes the reply if it is there; never blocks. `Err(self)` gives the call back when not.
+    ///
+    /// # Errors
+    /// The call itself, still in flight.
+    pub fn try_wait(mut self) -> Result<Result<Message, SendError>, Self> {
+        if self.is_answered() {
+            let mut message = Message::new();
+            return Ok(self.take(&mut message).map(|_| message));
+        }
+        match self.right.link().failure(self.right.receiver()) {
+            Some(failure) => Ok(Err(failure)),
+            None => Err(self),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn message_by(self, deadline_ns: Option<u64>) -> Result<Message, SendError> {
+        let mut message = Message::new();
+        self.wait_by(deadline_ns, &mut message)?;
+        Ok(message)
+    }
+
+    #[inline(always)]
+    pub(crate) fn wait_by(
+        mut self,
+        deadline_ns: Option<u64>,
+        sink: &mut impl Sink,
+    ) -> Result<usize, SendError> {
+        if self.right.looks_first() {
+            for _ in 0..FIRST_LOOKS {
+                if self.is_answered() {
+                    return self.take(sink);
+                }
+            }
+        }
+        self.wait_long(deadline_ns, sink)
+    }
+
+    #[cold]
+    fn wait_long(
+        mut self,
+        deadline_ns: Option<u64>,
+        sink: &mut impl Sink,
+    ) -> Result<usize, SendError> {
+        let right = self.right;
+        loop {
+            let woke_peer = self.woke_peer;
+            let mut place = Answer(&mut self);
+            let (ended, _) =
+                right.with_waiter(|waiter| waiter.wait(&mut place, deadline_ns, woke_peer));
+            if self.is_answered() {
+                return self.take(sink);
+            }
+            // Before the look at what it was: trouble that comes after the look must be seen.
+            // Acquire: pairs with the addition in `disturb`.
+            self.trouble = right.link().trouble.load(Ordering::Acquire);
+            if let Some(failure) = right.link().failure(right.receiver()) {
+                return Err(failure);
+            }
+            if ended == Ended::TimedOut {
+                return Err(SendError::TimedOut);
+            }
+            // Something else happened on the link: not our business.
+        }
+    }
+
+    #[inline(always)]
+    fn take(&mut self, sink: &mut impl Sink) -> Result<usize, SendError> {
+        let right = self.right;
+        let taken = self.slot().take(&right.link().region, sink);
+        self.done = true;
+        right.free(self.ticket.index);
+        match taken {
+            Ok((Kind::Dropped, ..)) => Err(SendError::Gone(Gone::Reply)),
+            Ok((Kind::DeadPort, ..)) => Err(SendError::Gone(Gone::Port)),
+            Ok((_, len_bytes, callee_cpu)) => {
+                // Relaxed, both: a hint. Stored only when it changes, to keep the line shared.
+                if right.link().peer_cpu.load(Ordering::Relaxed) != callee_cpu {
+                    right.link().peer_cpu.store(callee_cpu, Ordering::Relaxed);
+                }
+                Ok(len_bytes)
+            }
+            Err(fault) => Err(SendError::Fault(right.poison(fault))),
+        }
+    }
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        if self.done {
+            return;
+        }
+        // The slot is used again only once its reply has come: a late reply writes nowhere else.
+        // Release: as in `free`.
+        let state = &self.right.link().slots[self.ticket.index as usize].state;
+        state.store(SlotState::ABANDONED, Ordering::Release);
+    }
+}
+
+/// What a caller waits at: its reply slot.
+struct Answer<'a, 'b>(&'a mut Call<'b>);
+
+impl Place for Answer<'_, '_> {
+    #[inline]
+    fn look(&mut self) -> bool {
+        self.0.is_answered()
+            // Acquire: pairs with the addition in `disturb`.
+            || self.0.right.link().trouble.load(Ordering::Acquire) != self.0.trouble
+    }
+
+    fn is_put_off(&mut self) -> bool {
+        let region = &self.0.right.link().region;
+        self.0.slot().is_deferred(region, self.0.ticket.generation)
+    }
+
+    fn asked_limit_ns(&mut self) -> Option<u64> {
+        bell::load_hint(&self.0.right.link().peer_bells, self.0.right.receiver())
+            .map(|(spin_ns, _)| u64::from(spin_ns).min(ASKED_LIMIT_MAX_NS))
+    }
+
+    fn shares_processor(&mut self) -> bool {
+        // Relaxed: a hint.
+        self.0.right.link().peer_cpu.load(Ordering::Relaxed) == cpu::current()
+    }
+
+    fn park(&mut self, how: Sleep, deadline_ns: Option<u64>, start_ns: u64) -> Parked {
+        let _ = how;
+        let link = self.0.right.link();
+        let (slot, region) = (self.0.slot(), &link.region);
+        // AcqRel: the keeper wakes again while this is not zero.
+        link.parked.fetch_add(1, Ordering::AcqRel);
+        word::announce(region, slot.wait(), word::ASLEEP);
+        let deadline_ns = if bell::fence_for_sleep(&link.peer_bells, self.0.right.receiver()) {
+            deadline_ns
+        } else {
+            let soon = clock::deadline_ns(UNFENCED_SLEEP);
+            Some(deadline_ns.map_or(soon, |deadline_ns| deadline_ns.min(soon)))
+        };
+        let start_mono = clock::now_ns().saturating_sub(clock::ticks_ns().saturating_sub(start_ns));
+        // Doubling: a slow server is not worn out by patient callers.
+        let slice_ns = NUDGE_NS.max(clock::ticks_ns().saturating_sub(start_ns));
+        let slice_end_ns = clock::now_ns().saturating_add(slice_ns);
+        let until_ns = deadline_ns.map_or(slice_end_ns, |end_ns| end_ns.min(slice_end_ns));
+        if !self.look() {
+            region.park(slot.wait(), word::ASLEEP, Some(until_ns));
+        }
+        word::withdraw(region, slot.wait());
+        if clock::now_ns() >= slice_end_ns && !self.look() {
+            let right = self.0.right;
+            right
+                .link()
+                .nudge(self.0.ticket.index / SLOTS_PER_LANE, right.receiver());
+        }
+        let link = self.0.right.link();
+        link.parked.fetch_sub(1, Ordering::AcqRel);
+        let hint = bell::load_hint(&link.peer_bells, self.0.right.receiver());
+        if let Some((_, server_cpu)) = hint
+            && server_cpu == cpu::current()
+        {
+            cpu::leave(server_cpu);
+        }
+        let posted_after_ns = Some(stamped_after(&link.region, slot.stamp(), start_mono))
+            .filter(|after_ns| *after_ns > 0);
+        Parked {
+            ready: self.look(),
+            posted_after_ns,
+        }
+    }
+}
+
+/// How long a caller sleeps at a time where it cannot make the server fence.
+const UNFENCED_SLEEP: Duration = Duration::from_millis(1);
+/// A sleeping caller without a reply for this long rings again, whatever the bell says: another
+/// peer of its trust group may have taken the server's announcement away. This bounds what such a
+/// peer can delay a call.
+const NUDGE_NS: u64 = 100_000_000;
+
+/// A server may ask for spinning, not for burning.
+const ASKED_LIMIT_MAX_NS: u64 = 100_000;
+
+impl core::fmt::Debug for Call<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Call")
+            .field("generation", &self.ticket.generation)
+            .finish_non_exhaustive()
+    }
+}

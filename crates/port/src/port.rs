@@ -1,0 +1,301 @@
+//! A bound port: who polls it, who follows, who sleeps.
+
+use crate::error::ReceiveError;
+use crate::poller::Poller;
+use crate::process::Process;
+use crate::request::Request;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use handfast_channel::stamped_after;
+use handfast_layout::bell as bell_layout;
+use handfast_layout::counters;
+use handfast_region::{Memory, park_any};
+use handfast_sys::lock::{OwnedGuard as Guard, OwnedLock};
+use handfast_sys::{clock, cpu, futex};
+use handfast_wait::waiter::{Parked, Place, Sleep};
+use handfast_wait::{Ended, FIRST_LOOKS, Strategy, Waiter, word};
+use std::sync::Arc;
+
+/// A bound port: what its receive right and the keeper share.
+pub(crate) struct Port {
+    pub(crate) receiver: u32,
+    /// Index that messages name: the receiver and a generation.
+    pub(crate) id: u32,
+    pub(crate) name: String,
+    pub(crate) process: Arc<Process>,
+    poller: OwnedLock<Poller>,
+    /// Threads that sleep, or are about to, while another may hold the poller.
+    followers: AtomicU32,
+    /// The last reply had to wake its caller (for the adaptive strategy).
+    woke: AtomicBool,
+}
+
+const SPINS: usize = 8;
+const PARKS: usize = 9;
+const WAKES: usize = 10;
+
+impl Port {
+    pub(crate) fn new(
+        process: Arc<Process>,
+        (receiver, generation): (u32, u32),
+        name: &str,
+        waiter: Waiter,
+    ) -> Self {
+        let id = receiver | generation << 8;
+        Self {
+            receiver,
+            id,
+            name: name.to_owned(),
+            poller: OwnedLock::new(Poller::new((receiver, id), process.clone(), waiter)),
+            process,
+            followers: AtomicU32::new(0),
+            woke: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn lock(&self) -> Guard<'_, Poller> {
+        self.poller.lock()
+    }
+
+    #[inline(always)]
+    pub(crate) fn try_lock(&self) -> Option<Guard<'_, Poller>> {
+        self.poller.try_lock()
+    }
+
+    /// The straight path: look, and only then ask the strategy.
+    #[inline(always)]
+    pub(crate) fn wait<'a>(
+        &'a self,
+        guard: Option<Guard<'a, Poller>>,
+        deadline_ns: Option<u64>,
+    ) -> Result<Request, ReceiveError> {
+        if let Some(mut poller) = guard {
+            if poller.looks_first() {
+                for _ in 0..FIRST_LOOKS {
+                    if poller.look()
+                        && let Some(request) = poller.take()
+                    {
+                        self.leave(poller);
+                        return Ok(request);
+                    }
+                }
+            }
+            return self.wait_long(poller, deadline_ns);
+        }
+        let poller = self.follow(deadline_ns).ok_or(ReceiveError::TimedOut)?;
+        self.wait_long(poller, deadline_ns)
+    }
+
+    #[cold]
+    fn wait_long<'a>(
+        &'a self,
+        mut guard: Guard<'a, Poller>,
+        deadline_ns: Option<u64>,
+    ) -> Result<Request, ReceiveError> {
+        // For `cpu::recent`.
+        let _ = cpu::current();
+        // Relaxed: a hint of this port to itself.
+        let woke_peer = self.woke.load(Ordering::Relaxed);
+        if woke_peer {
+            self.woke.store(false, Ordering::Relaxed);
+        }
+        loop {
+            let mut waiter = guard.waiter.take();
+            let strategy_gone = waiter.is_none();
+            let mut place = Receiving {
+                port: self,
+                guard: Some(guard),
+            };
+            let (ended, cost) = match &mut waiter {
+                Some(waiter) => waiter.wait(&mut place, deadline_ns, woke_peer),
+                None => Waiter::new(Strategy::Block, None).wait(&mut place, deadline_ns, false),
+            };
+            let Some(mut held) = place.guard.take() else {
+                return Err(ReceiveError::TimedOut);
+            };
+            // Another thread, or `set_options`, may have put a newer one there meanwhile.
+            if !strategy_gone && held.waiter.is_none() {
+                held.waiter = waiter;
+            }
+            if cost.parks > 0 || cost.spun {
+                self.count(PARKS, u64::from(cost.parks));
+                self.count(SPINS, u64::from(cost.spun));
+            }
+            if ended == Ended::TimedOut {
+                self.leave(held);
+                return Err(ReceiveError::TimedOut);
+            }
+            if let Some(request) = self.try_take(&mut held) {
+                self.leave(held);
+                return Ok(request);
+            }
+            guard = held;
+        }
+    }
+
+    /// Takes what the last look found, or looks once.
+    pub(crate) fn try_take(&self, poller: &mut Poller) -> Option<Request> {
+        while poller.look() {
+            if let Some(request) = poller.take() {
+                return Some(request);
+            }
+        }
+        None
+    }
+
+    /// The last reply had to wake its caller.
+    #[cold]
+    pub(crate) fn woke_caller(&self) {
+        self.count(WAKES, 1);
+        // Relaxed: a hint of this port to itself.
+        self.woke.store(true, Ordering::Relaxed);
+    }
+
+    fn count(&self, column: usize, amount: u64) {
+        self.process
+            .tally
+            .add(counters::port_word(self.receiver, column), amount);
+    }
+
+    /// Gives the poller up. If other threads sleep meanwhile, arranges that the next post wakes
+    /// one of them.
+    #[inline(always)]
+    fn leave(&self, guard: Guard<'_, Poller>) {
+        drop(guard);
+        // E7 hand-over. Compiler fence. Pairs with the process-wide fence in `follow`, which acts
+        // as a full one here: either this load sees the follower, or its attempt at the lock sees
+        // the lock free.
+        core::sync::atomic::compiler_fence(Ordering::SeqCst);
+        // Relaxed: ordered by the fence.
+        if self.followers.load(Ordering::Relaxed) > 0 {
+            self.hand_over();
+        }
+    }
+
+    #[cold]
+    fn hand_over(&self) {
+        let Some(mut poller) = self.try_lock() else {
+            return;
+        };
+        let quiet = poller.prepare_sleep(word::ASLEEP);
+        let groups = poller.groups();
+        drop(poller);
+        if !quiet && let Some(group) = groups.first() {
+            group
+                .bells
+                .wake(bell_layout::bell(self.receiver) + bell_layout::SLEEP, 1);
+        }
+    }
+
+    /// Waits until no other thread polls, asleep in the bells meanwhile; then polls.
+    fn follow(&self, deadline_ns: Option<u64>) -> Option<Guard<'_, Poller>> {
+        // Relaxed: ordered by the fence below.
+        self.followers.fetch_add(1, Ordering::Relaxed);
+        let got = loop {
+            let groups = self.process.groups();
+            let sleep = bell_layout::bell(self.receiver) + bell_layout::SLEEP;
+            // Acquire: pairs with the exchange of a waker.
+            let words: Vec<_> = groups
+                .iter()
+                .map(|group| {
+                    (
+                        &group.bells,
+                        sleep,
+                        group.bells.load(sleep, Ordering::Acquire),
+                    )
+                })
+                .collect();
+            // E7 hand-over. Fence of all threads of this process. Pairs with the compiler fence in
+            // `leave`, which every message passes and which therefore must cost nothing.
+            futex::fence_own_threads();
+            if let Some(mut guard) = self.try_lock() {
+                guard.withdraw();
+                break Some(guard);
+            }
+            if deadline_ns.is_some_and(|deadline_ns| clock::now_ns() >= deadline_ns) {
+                break None;
+            }
+            let _ = park_any(&words, deadline_ns);
+        };
+        // Relaxed: a thread that leaves wrongly seen as a follower costs one arming.
+        self.followers.fetch_sub(1, Ordering::Relaxed);
+        got
+    }
+}
+
+/// What a receiving thread waits at: the poller while it looks, the bells while it sleeps.
+struct Receiving<'a> {
+    port: &'a Port,
+    guard: Option<Guard<'a, Poller>>,
+}
+
+impl Place for Receiving<'_> {
+    #[inline]
+    fn look(&mut self) -> bool {
+        self.guard.as_mut().is_some_and(|poller| poller.look())
+    }
+
+    fn shares_processor(&mut self) -> bool {
+        self.guard
+            .as_ref()
+            .is_some_and(|poller| poller.shares_processor())
+    }
+
+    fn park(&mut self, how: Sleep, deadline_ns: Option<u64>, start_ns: u64) -> Parked {
+        const NOTHING: Parked = Parked {
+            ready: false,
+            posted_after_ns: None,
+        };
+        let Some(mut poller) = self.guard.take() else {
+            return NOTHING;
+        };
+        let how = match how {
+            Sleep::Notify if crate::notify::is_active() => word::DESCRIPTOR,
+            // Without a handler no signal would end the sleep.
+            Sleep::Notify | Sleep::Block => word::ASLEEP,
+        };
+        let notified = crate::notify::epoch();
+        if !poller.prepare_sleep(how) {
+            let ready = poller.look();
+            self.guard = Some(poller);
+            return Parked {
+                ready,
+                posted_after_ns: None,
+            };
+        }
+        let groups = poller.groups();
+        drop(poller);
+        let start_mono = clock::now_ns().saturating_sub(clock::ticks_ns().saturating_sub(start_ns));
+        let bell = bell_layout::bell(self.port.receiver);
+        let words: Vec<_> = groups
+            .iter()
+            .map(|group| (&group.bells, bell + bell_layout::SLEEP, how))
+            .collect();
+        // E7 hand-over: an announced sleeper counts as a follower from here on.
+        self.port.followers.fetch_add(1, Ordering::Relaxed);
+        if how == word::ASLEEP {
+            let _ = park_any(&words, deadline_ns);
+        } else {
+            crate::notify::wait(notified, deadline_ns);
+        }
+        self.port.followers.fetch_sub(1, Ordering::Relaxed);
+        self.guard = match self.port.try_lock() {
+            Some(guard) => Some(guard),
+            None => self.port.follow(deadline_ns),
+        };
+        let Some(poller) = self.guard.as_mut() else {
+            return NOTHING;
+        };
+        poller.withdraw();
+        poller.refresh();
+        let ready = poller.look();
+        let posted_after_ns = groups
+            .iter()
+            .map(|group| stamped_after(&group.bells, bell + bell_layout::STAMP, start_mono))
+            .filter(|after_ns| *after_ns > 0)
+            .min();
+        Parked {
+            ready,
+            posted_after_ns,
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Waiting for room: a slot of the lane, a block of its arena, a reply slot.
+
+use crate::error::SendError;
+use crate::send::SendRight;
+use core::sync::atomic::Ordering;
+use core::time::Duration;
+use handfast_region::Memory;
+use handfast_ring::lane::Place as LanePlace;
+use handfast_sys::clock;
+use handfast_wait::waiter::{Parked, Place, Sleep};
+use handfast_wait::{Ended, word};
+use std::sync::PoisonError;
+
+/// How long an operation may wait.
+#[derive(Clone, Copy)]
+pub(crate) enum Waiting {
+    Never,
+    Until(u64),
+    Always,
+}
+
+impl Waiting {
+    const fn deadline(self) -> Result<Option<u64>, SendError> {
+        match self {
+            Self::Never => Err(SendError::Full),
+            Self::Until(deadline_ns) => Ok(Some(deadline_ns)),
+            Self::Always => Ok(None),
+        }
+    }
+}
+
+const SLOT_LOOK_EVERY: Duration = Duration::from_millis(1);
+
+impl SendRight {
+    /// Waits until some call of the link has ended. Rare: 16 calls of one lane are outstanding.
+    #[cold]
+    pub(crate) fn wait_for_slot(&self, waiting: Waiting) -> Result<(), SendError> {
+        let deadline_ns = waiting.deadline()?;
+        if deadline_ns.is_some_and(|deadline_ns| clock::now_ns() >= deadline_ns) {
+            return Err(SendError::TimedOut);
+        }
+        let (waiters, freed) = &self.link().slot_freed;
+        let guard = waiters.lock().unwrap_or_else(PoisonError::into_inner);
+        // Slots are freed without a look at waiters, which keeps the fast path free of fences;
+        // so this rare wait looks again every so often.
+        drop(freed.wait_timeout(guard, SLOT_LOOK_EVERY));
+        Ok(())
+    }
+
+    #[cold]
+    pub(crate) fn wait_for_room(
+        &self,
+        lane: u32,
+        len_bytes: usize,
+        waiting: Waiting,
+    ) -> Result<(), SendError> {
+        let deadline_ns = waiting.deadline()?;
+        let mut place = Room {
+            right: self,
+            lane,
+            len_bytes,
+        };
+        let (ended, _) = self.with_waiter(|waiter| waiter.wait(&mut place, deadline_ns, false));
+        match ended {
+            Ended::Ready => Ok(()),
+            Ended::TimedOut => Err(SendError::TimedOut),
+        }
+    }
+}
+
+/// What a sender waits at while its lane is full.
+struct Room<'a> {
+    right: &'a SendRight,
+    lane: u32,
+    len_bytes: usize,
+}
+
+impl Place for Room<'_> {
+    fn look(&mut self) -> bool {
+        let link = self.right.link();
+        link.failure(self.right.receiver()).is_some()
+            // A fault is found again, and reported, by the post that follows.
+            || self.right.lock(self.lane).has_room(&link.region, self.len_bytes).unwrap_or(true)
+    }
+
+    fn park(&mut self, _: Sleep, deadline_ns: Option<u64>, _: u64) -> Parked {
+        let link = self.right.link();
+        let space = LanePlace::of(link.calls, self.lane).space();
+        link.parked.fetch_add(1, Ordering::AcqRel);
+        word::announce(&link.region, space, word::ASLEEP);
+        if !self.look() {
+            link.region.park(space, word::ASLEEP, deadline_ns);
+        }
+        // Other threads may wait for the same lane's room: the word is left to its waker.
+        link.parked.fetch_sub(1, Ordering::AcqRel);
+        Parked {
+            ready: self.look(),
+            posted_after_ns: None,
+        }
+    }
+}
