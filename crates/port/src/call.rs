@@ -105,6 +105,10 @@ impl<'a> Call<'a> {
         deadline_ns: Option<u64>,
         sink: &mut impl Sink,
     ) -> Result<usize, SendError> {
+        // `looks_first` asks which processor this is; a reply that is there needs no such question.
+        if self.is_answered() {
+            return self.take(sink);
+        }
         if self.right.looks_first() {
             for _ in 0..FIRST_LOOKS {
                 if self.is_answered() {

@@ -1,9 +1,9 @@
 //! Messages received: private bytes, short ones without allocation.
 
 use crate::request::ReplyRight;
+use core::cell::Cell;
 use handfast_layout::link::INLINE_BYTES;
 use handfast_ring::lane::{Inline, Sink, Target};
-use std::cell::RefCell;
 
 /// The bytes of one message, copied out of shared memory: nobody else can change them.
 ///
@@ -23,26 +23,52 @@ struct Body {
     reply: Box<Option<ReplyRight>>,
     inline: Inline,
     long: Vec<u8>,
+    /// While it lies in its thread's pool: the next one there.
+    next: Option<Box<Self>>,
 }
 
 /// Buffers a thread keeps for its next messages.
-const BUFFERS_KEPT: usize = 8;
+const BUFFERS_KEPT: u32 = 8;
+
+/// A thread's pool: a list of buffers and its length.
+struct Pool {
+    first: Cell<Option<Box<Body>>>,
+    len: Cell<u32>,
+}
 
 thread_local! {
-    // A vector of boxes on purpose: the boxes are what is handed out.
-    #[allow(clippy::vec_box, reason = "a message is its box")]
-    static BUFFERS: RefCell<Vec<Box<Body>>> = const { RefCell::new(Vec::new()) };
+    static POOL: Pool = const {
+        Pool {
+            first: Cell::new(None),
+            len: Cell::new(0),
+        }
+    };
+}
+
+impl Pool {
+    #[inline(always)]
+    fn take(&self) -> Option<Box<Body>> {
+        let mut body = self.first.take()?;
+        self.first.set(body.next.take());
+        self.len.set(self.len.get() - 1);
+        Some(body)
+    }
+
+    #[inline(always)]
+    fn give(&self, mut body: Box<Body>) {
+        if self.len.get() < BUFFERS_KEPT {
+            body.next = self.first.take();
+            self.first.set(Some(body));
+            self.len.set(self.len.get() + 1);
+        }
+    }
 }
 
 impl Message {
-    /// An empty message, to be filled: a buffer of this thread's, or a new one.
+    /// A message to be filled: a buffer of this thread's with its last content, or a new one.
     #[inline]
     pub(crate) fn new() -> Self {
-        let mut body = BUFFERS
-            .with_borrow_mut(Vec::pop)
-            .unwrap_or_else(Body::allocate);
-        body.len_bytes = 0;
-        body.is_long = false;
+        let body = POOL.with(Pool::take).unwrap_or_else(Body::allocate);
         Self { body: Some(body) }
     }
 
@@ -50,6 +76,15 @@ impl Message {
     #[inline(always)]
     pub(crate) fn reply(&mut self) -> Option<&mut Option<ReplyRight>> {
         self.body.as_mut().map(|body| &mut *body.reply)
+    }
+
+    /// Makes it an empty one.
+    #[inline(always)]
+    pub(crate) fn clear(&mut self) {
+        if let Some(body) = &mut self.body {
+            body.len_bytes = 0;
+            body.is_long = false;
+        }
     }
 
     /// Exchanges the rights to reply of two messages.
@@ -61,6 +96,7 @@ impl Message {
     }
 
     /// As [`Self::reply`], to look at.
+    #[inline(always)]
     pub(crate) fn reply_right(&self) -> Option<&ReplyRight> {
         self.body.as_ref()?.reply.as_ref().as_ref()
     }
@@ -86,6 +122,7 @@ impl Body {
             reply: Box::default(),
             inline: [0; INLINE_BYTES],
             long: Vec::new(),
+            next: None,
         })
     }
 }
@@ -123,12 +160,7 @@ impl Drop for Message {
     fn drop(&mut self) {
         if let Some(body) = self.body.take() {
             // A thread that is ending has no pool any more; the buffer is then just freed.
-            let _ = BUFFERS.try_with(|buffers| {
-                let mut buffers = buffers.borrow_mut();
-                if buffers.len() < BUFFERS_KEPT {
-                    buffers.push(body);
-                }
-            });
+            let _ = POOL.try_with(|pool| pool.give(body));
         }
     }
 }

@@ -153,7 +153,9 @@ impl Poller {
             } else {
                 place + 1
             };
-            if let Some(next) = self.lanes[self.active[self.cursor]].as_ref() {
+            if self.active.len() > 1
+                && let Some(next) = self.lanes[self.active[self.cursor]].as_ref()
+            {
                 // The next lane's line comes while this one's message is worked on.
                 next.consumer.prefetch(&next.link.region);
             }

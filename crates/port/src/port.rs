@@ -69,15 +69,15 @@ impl Port {
         deadline_ns: Option<u64>,
     ) -> Result<Request, ReceiveError> {
         if let Some(mut poller) = guard {
-            if poller.looks_first() {
-                for _ in 0..FIRST_LOOKS {
-                    if poller.look()
-                        && let Some(request) = poller.take()
-                    {
-                        self.leave(poller);
-                        return Ok(request);
-                    }
+            let mut looks = if poller.looks_first() { FIRST_LOOKS } else { 1 };
+            while looks > 0 {
+                if poller.look()
+                    && let Some(request) = poller.take()
+                {
+                    self.leave(poller);
+                    return Ok(request);
                 }
+                looks -= 1;
             }
             return self.wait_long(poller, deadline_ns);
         }

@@ -177,17 +177,19 @@ impl ReceiveRight {
     ) -> Result<Request, ReceiveError> {
         self.check()?;
         let mut guard = self.port.try_lock();
-        if let Some(reply) = request.take_reply() {
-            let woke = match &mut guard {
-                Some(poller) => reply.answer_polling(bytes, poller),
-                None => reply.answer(Kind::Message, bytes),
-            };
-            if woke {
-                self.port.woke_caller();
-            }
-            if let Some(poller) = &mut guard {
-                poller.give_back(reply.key as usize, reply.link);
-            }
+        // Looked at where it is, and only then taken: moving it would cost more than using it.
+        let woke = match (&mut guard, request.reply_right()) {
+            (_, None) => false,
+            (Some(poller), Some(reply)) => reply.answer_polling(bytes, poller),
+            (None, Some(reply)) => reply.answer(Kind::Message, bytes),
+        };
+        if woke {
+            self.port.woke_caller();
+        }
+        if let Some(reply) = request.take_reply()
+            && let Some(poller) = &mut guard
+        {
+            poller.give_back(reply.key as usize, reply.link);
         }
         drop(request);
         self.port.wait(guard, deadline_ns)

@@ -47,6 +47,7 @@ impl Request {
     #[inline]
     pub fn take_message(&mut self) -> Message {
         let mut rest = Message::new();
+        rest.clear();
         rest.swap_reply(&mut self.message);
         core::mem::replace(&mut self.message, rest)
     }
@@ -89,6 +90,12 @@ impl Request {
         }
         reply.answer(Kind::Message, bytes);
         Ok(())
+    }
+
+    /// The reply right, while it is unused.
+    #[inline(always)]
+    pub(crate) fn reply_right(&self) -> Option<&ReplyRight> {
+        self.message.reply_right()
     }
 
     /// Takes the reply right out; whoever has it answers.

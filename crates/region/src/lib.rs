@@ -33,6 +33,20 @@ pub trait Memory: Send + Sync {
     fn load(&self, at: usize, order: Ordering) -> u32;
     /// Stores a word.
     fn store(&self, at: usize, value: u32, order: Ordering);
+    /// Loads `N` consecutive words, Relaxed: what another word published.
+    #[inline(always)]
+    fn load_words<const N: usize>(&self, at: usize) -> [u32; N] {
+        // Relaxed: the caller has acquired the publishing word.
+        core::array::from_fn(|word| self.load(at + word * 4, Ordering::Relaxed))
+    }
+    /// Stores `N` consecutive words, Relaxed: what another word will publish.
+    #[inline(always)]
+    fn store_words<const N: usize>(&self, at: usize, values: [u32; N]) {
+        for (word, value) in values.into_iter().enumerate() {
+            // Relaxed: the caller releases the publishing word.
+            self.store(at + word * 4, value, Ordering::Relaxed);
+        }
+    }
     /// Exchanges a word.
     fn swap(&self, at: usize, value: u32, order: Ordering) -> u32;
     /// Sets bits and returns the word as it was.
@@ -71,6 +85,9 @@ pub struct Region {
     _owner: Owner,
 }
 
+/// Shortest region; a run of words that is checked at once is no longer.
+const LEN_BYTES_MIN: usize = 64;
+
 #[derive(Debug)]
 enum Owner {
     Mapping { _mapping: Mapping },
@@ -85,9 +102,13 @@ unsafe impl Sync for Region {}
 
 impl Region {
     /// Wraps a mapping.
+    ///
+    /// # Panics
+    /// If it is shorter than a cache line.
     #[must_use]
     pub fn mapped(mapping: Mapping) -> Self {
         let (base, len_bytes) = (mapping.base(), mapping.len_bytes());
+        assert!(len_bytes >= LEN_BYTES_MIN);
         Self {
             base,
             len_bytes,
@@ -96,8 +117,12 @@ impl Region {
     }
 
     /// Zeroed heap memory of the same shape, for tests and miri.
+    ///
+    /// # Panics
+    /// As [`Self::mapped`].
     #[must_use]
     pub fn heap(len_bytes: usize) -> Self {
+        assert!(len_bytes >= LEN_BYTES_MIN);
         let words: Box<[u64]> = vec![0u64; len_bytes.div_ceil(8)].into_boxed_slice();
         let words = NonNull::from(Box::leak(words));
         Self {
@@ -115,24 +140,47 @@ impl Region {
 
     #[inline(always)]
     fn pointer(&self, at: usize, len_bytes: usize) -> *mut u8 {
-        assert!(
-            at <= self.len_bytes && len_bytes <= self.len_bytes - at,
-            "offset {at} + {len_bytes} is outside a region of {} bytes",
-            self.len_bytes
-        );
+        if at > self.len_bytes || len_bytes > self.len_bytes - at {
+            self.outside(at, len_bytes);
+        }
         // SAFETY: the offset was just checked to lie inside the allocation.
         unsafe { self.base.as_ptr().add(at) }
     }
 
+    #[cold]
+    #[inline(never)]
+    fn outside(&self, at: usize, len_bytes: usize) -> ! {
+        panic!(
+            "offset {at} + {len_bytes} is outside a region of {} bytes",
+            self.len_bytes
+        )
+    }
+
     #[inline(always)]
     fn word(&self, at: usize) -> &AtomicU32 {
-        assert!(at.is_multiple_of(4), "a word is aligned to four");
-        let word = self.pointer(at, 4).cast::<u32>();
-        // SAFETY: in bounds (`pointer`), aligned (the base is aligned to eight or a page, the
-        // offset to four), and by rule 2 of this crate the location is only ever accessed as a
+        let [word] = self.words::<1>(at);
+        word
+    }
+
+    /// `N` consecutive words, checked once. The bounds checks of a message's words are a tenth of
+    /// its instructions.
+    #[inline(always)]
+    fn words<const N: usize>(&self, at: usize) -> &[AtomicU32; N] {
+        debug_assert!(at.is_multiple_of(4), "a word is aligned to four");
+        // A misaligned offset, which layouts exclude, would name the word around it.
+        let at = at & !3;
+        // One comparison: no region is shorter than a line.
+        const { assert!(N * 4 <= LEN_BYTES_MIN) };
+        if at > self.len_bytes - N * 4 {
+            self.outside(at, N * 4);
+        }
+        // SAFETY: the offset was just checked to lie inside the allocation.
+        let words = unsafe { self.base.as_ptr().add(at) }.cast::<[AtomicU32; N]>();
+        // SAFETY: in bounds (just checked), aligned (the base is aligned to eight or a page, the
+        // offset to four), and by rule 2 of this crate each location is only ever accessed as a
         // 32-bit atomic. The peer's accesses are outside this program; see CAVEATS.md for what
         // that means for the language's memory model.
-        unsafe { AtomicU32::from_ptr(word) }
+        unsafe { &*words }
     }
 }
 
@@ -145,6 +193,21 @@ impl Memory for Region {
     #[inline(always)]
     fn store(&self, at: usize, value: u32, order: Ordering) {
         self.word(at).store(value, order);
+    }
+
+    #[inline(always)]
+    fn load_words<const N: usize>(&self, at: usize) -> [u32; N] {
+        let words = self.words::<N>(at);
+        // Relaxed: see the trait.
+        core::array::from_fn(|word| words[word].load(Ordering::Relaxed))
+    }
+
+    #[inline(always)]
+    fn store_words<const N: usize>(&self, at: usize, values: [u32; N]) {
+        for (word, value) in self.words::<N>(at).iter().zip(values) {
+            // Relaxed: see the trait.
+            word.store(value, Ordering::Relaxed);
+        }
     }
 
     #[inline(always)]

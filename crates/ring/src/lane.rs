@@ -171,25 +171,29 @@ impl Producer {
         }
         let at = self.place.slot(self.tail);
         let outside = bytes.len() > INLINE_BYTES;
-        if outside {
+        let offset = if outside {
             let offset = self.take_block(memory, bytes.len())?;
             memory.copy_in(self.place.arena() + offset as usize, bytes);
-            // Relaxed, here and for the words below: published by the sequence word (E1).
-            memory.store(at + slot::ARENA, offset, Relaxed);
+            offset
         } else {
             memory.copy_in(at + slot::BYTES, bytes);
-        }
-        let len_bytes = bytes.len() as u32;
+            0
+        };
         let meta = Meta {
-            len_bytes,
+            len_bytes: bytes.len() as u32,
             outside,
             kind: header.kind,
             cpu: header.cpu,
         };
-        memory.store(at + slot::META, meta.pack(), Relaxed);
-        memory.store(at + slot::PORT, header.port, Relaxed);
-        memory.store(at + slot::REPLY, header.reply, Relaxed);
-        memory.store(at + slot::GENERATION, header.generation, Relaxed);
+        // Published by the sequence word (E1). In the order of their offsets: META to ARENA.
+        let words = [
+            meta.pack(),
+            header.port,
+            header.reply,
+            header.generation,
+            offset,
+        ];
+        memory.store_words(at + slot::META, words);
         self.tail = self.tail.wrapping_add(1);
         // E1 publish, store half. Release: the words and bytes above are visible to the consumer
         // that observes this sequence. Load half: `Consumer::is_ready`.
@@ -359,8 +363,9 @@ impl Consumer {
     #[inline(always)]
     pub fn peek(&self, memory: &impl Memory) -> Result<(Header, Meta), Fault> {
         let at = self.place.slot(self.head);
-        // Relaxed, here and below: ordered by the Acquire in `is_ready` (E1).
-        let Some(meta) = Meta::unpack(memory.load(at + slot::META, Relaxed)) else {
+        // Ordered by the Acquire in `is_ready` (E1). In the order of their offsets.
+        let [meta, port, reply, generation] = memory.load_words(at + slot::META);
+        let Some(meta) = Meta::unpack(meta) else {
             return Err(Fault {
                 rule: Rule::MessageLength,
                 offset: at + slot::META,
@@ -368,9 +373,9 @@ impl Consumer {
         };
         let header = Header {
             kind: meta.kind,
-            port: memory.load(at + slot::PORT, Relaxed),
-            reply: memory.load(at + slot::REPLY, Relaxed),
-            generation: memory.load(at + slot::GENERATION, Relaxed),
+            port,
+            reply,
+            generation,
             cpu: meta.cpu,
         };
         Ok((header, meta))

@@ -36,6 +36,7 @@ fn memories(place: Place, slots: usize) -> (ModelMemory, ModelMemory) {
             slot::PORT,
             slot::REPLY,
             slot::GENERATION,
+            slot::ARENA,
         ] {
             words.push(at + word);
         }

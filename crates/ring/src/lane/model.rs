@@ -21,6 +21,7 @@ fn memory(place: Place) -> ModelMemory {
             slot::PORT,
             slot::REPLY,
             slot::GENERATION,
+            slot::ARENA,
         ] {
             words.push(at + word);
         }
