@@ -4,3 +4,6 @@
 
 /// Bytes of a message in a plain queue (paper 000, section 2.2).
 pub const MESSAGE_BYTES: usize = 24;
+
+/// Most processes that share one plain queue; they are numbered from 1.
+pub const MEMBERS: u32 = 63;

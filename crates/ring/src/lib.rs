@@ -1,11 +1,12 @@
 //! Bounded queues over shared memory that never block: the lane, and the plain queues.
 //!
 //! All are generic over [`handfast_region::Memory`], so the code that loom checks is the code
-//! that runs between processes. Reading order: [`lane`].
+//! that runs between processes. Reading order: [`lane`], [`arena`], [`queue`].
 #![forbid(unsafe_code)]
 
 pub mod arena;
 pub mod lane;
+pub mod queue;
 
 /// A peer wrote something no honest peer writes. The link it came through is finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
