@@ -21,6 +21,7 @@ fn a_child_process_plays_its_role() {
             common::echo(arguments[0], arguments[1].parse().unwrap(), options);
         }
         "caller" => caller(arguments[0], arguments[1].parse().unwrap()),
+        "notified caller" => notified_caller(arguments[0]),
         "collector" => collector(arguments[0]),
         "stalling collector" => stalling_collector(arguments[0]),
         "forker" => forker(arguments[0]),
@@ -320,6 +321,45 @@ fn every_strategy_by_name_serves_calls_on_both_sides() {
             );
         }
     }
+}
+
+static ARRIVALS: AtomicU32 = AtomicU32::new(0);
+
+/// Calls a server that takes longer than any spinning.
+fn notified_caller(name: &str) {
+    handfast::notify::notify(|| {
+        ARRIVALS.fetch_add(1, Ordering::Relaxed);
+    })
+    .unwrap();
+    let options = Options::new().strategy(Strategy::Notify);
+    let right = handfast::connect_with(name, options).unwrap();
+    for number in 0..20u32 {
+        call(&right, &number.to_le_bytes());
+    }
+    common::say(&format!("{}", ARRIVALS.load(Ordering::Relaxed)));
+    // Nobody answers this one: the server's end does.
+    let gone = right.call(b"never").unwrap_err();
+    common::say(&format!("{gone:?}"));
+}
+
+#[test]
+fn a_caller_that_sleeps_by_notify_has_its_handler_run_when_its_reply_comes() {
+    let _alone = common::alone();
+    let name = common::name("notified");
+    let port = handfast::bind(&name).unwrap();
+    let caller = common::start("notified caller", &[&name]);
+    for _ in 0..20 {
+        let request = port.receive_until(common::PATIENCE).unwrap();
+        std::thread::sleep(Duration::from_millis(2));
+        let bytes = request.bytes().to_vec();
+        request.reply(&bytes).unwrap();
+    }
+    let arrivals: u32 = caller.line().parse().unwrap();
+    assert!(arrivals >= 15, "{arrivals} of 20 replies ran the handler");
+    let request = port.receive_until(common::PATIENCE).unwrap();
+    drop(port);
+    drop(request);
+    assert!(caller.line().starts_with("Gone("));
 }
 
 /// Runs `child` in a forked child and checks that it says so.

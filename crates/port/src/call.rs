@@ -207,12 +207,17 @@ impl Place for Answer<'_, '_> {
     }
 
     fn park(&mut self, how: Sleep, deadline_ns: Option<u64>, start_ns: u64) -> Parked {
-        let _ = how;
         let link = self.0.right.link();
         let (slot, region) = (self.0.slot(), &link.region);
         // AcqRel: the keeper wakes again while this is not zero.
         link.parked.fetch_add(1, Ordering::AcqRel);
-        word::announce(region, slot.wait(), word::ASLEEP);
+        let notified = crate::notify::epoch();
+        let how = match how {
+            Sleep::Notify if crate::notify::is_active() => word::DESCRIPTOR,
+            // Without a handler no signal would end the sleep.
+            Sleep::Notify | Sleep::Block => word::ASLEEP,
+        };
+        word::announce(region, slot.wait(), how);
         let deadline_ns = if bell::fence_for_sleep(&link.peer_bells, self.0.right.receiver()) {
             deadline_ns
         } else {
@@ -224,8 +229,11 @@ impl Place for Answer<'_, '_> {
         let slice_ns = NUDGE_NS.max(clock::ticks_ns().saturating_sub(start_ns));
         let slice_end_ns = clock::now_ns().saturating_add(slice_ns);
         let until_ns = deadline_ns.map_or(slice_end_ns, |end_ns| end_ns.min(slice_end_ns));
-        if !self.look() {
-            region.park(slot.wait(), word::ASLEEP, Some(until_ns));
+        if self.look() {
+        } else if how == word::ASLEEP {
+            region.park(slot.wait(), how, Some(until_ns));
+        } else {
+            crate::notify::wait(notified, Some(until_ns));
         }
         word::withdraw(region, slot.wait());
         if clock::now_ns() >= slice_end_ns && !self.look() {

@@ -189,6 +189,18 @@ pub enum SendError {
     Misuse(Misuse),
 }
 
+/// Why a wait set was not made, or a descriptor not added to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SetError {
+    /// The descriptor is one that is always ready, such as a plain file.
+    Unpollable,
+    /// Descriptors or memory ran out.
+    Exhausted(Exhausted),
+    /// Anything else.
+    Os(Os),
+}
+
 /// Why nothing was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -311,6 +323,19 @@ impl fmt::Display for ReceiveError {
     }
 }
 
+impl fmt::Display for SetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unpollable => f.write_str(
+                "the descriptor cannot be waited on: plain files and directories are always \
+                 ready; read it without waiting",
+            ),
+            Self::Exhausted(exhausted) => exhausted.fmt(f),
+            Self::Os(os) => os.fmt(f),
+        }
+    }
+}
+
 impl fmt::Display for ReplyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -327,6 +352,7 @@ impl std::error::Error for ConnectError {}
 impl std::error::Error for SendError {}
 impl std::error::Error for ReceiveError {}
 impl std::error::Error for ReplyError {}
+impl std::error::Error for SetError {}
 
 /// Sorts the errors of making descriptors and memory.
 pub(crate) enum Resource {
@@ -364,6 +390,18 @@ impl From<Resource> for BindError {
             Resource::Exhausted(exhausted) => Self::Exhausted(exhausted),
             Resource::NoMemoryFiles(os) => Self::NoMemoryFiles(os),
             Resource::Os(os) => Self::Os(os),
+        }
+    }
+}
+
+impl From<Resource> for SetError {
+    fn from(resource: Resource) -> Self {
+        match resource {
+            Resource::Exhausted(exhausted) => Self::Exhausted(exhausted),
+            Resource::Os(os) if os.call == "epoll_ctl" && os.errno == Errno::PERM => {
+                Self::Unpollable
+            }
+            Resource::NoMemoryFiles(os) | Resource::Os(os) => Self::Os(os),
         }
     }
 }

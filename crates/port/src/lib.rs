@@ -13,6 +13,7 @@ mod room;
 mod port;
 mod receive;
 mod request;
+mod set;
 
 mod poller;
 
@@ -31,6 +32,7 @@ pub mod rendezvous;
 pub use call::Call;
 pub use connect::{connect, connect_with};
 pub use handfast_layout::MESSAGE_BYTES_MAX;
+pub use handfast_sys::poll::Interest;
 pub use handfast_sys::socket::Peer;
 pub use handfast_wait::{Strategy, Target, handoff};
 pub use inspect::Counters;
@@ -39,3 +41,4 @@ pub use options::Options;
 pub use receive::{ReceiveRight, bind, bind_with};
 pub use request::Request;
 pub use send::SendRight;
+pub use set::{Event, Readiness, Token, WaitSet};

@@ -214,6 +214,7 @@ impl Link {
         for lane in 0..LANES {
             self.rouse(Place::of(self.calls, lane).space());
         }
+        crate::notify::rouse();
     }
 
     /// Wakes whoever sleeps on a word, whatever it says: the peer may have died after it took the

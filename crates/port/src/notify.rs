@@ -25,8 +25,8 @@ fn arrived() {
 }
 
 /// Switches notification on for this process: `handler` runs, in signal context on any thread,
-/// whenever a peer rings for a receiver that sleeps by a notify strategy. It may only do what is
-/// async-signal-safe. The first handler stays.
+/// whenever a peer rings for a receiver, or answers a caller, that sleeps by a notify strategy. It
+/// may only do what is async-signal-safe. The first handler stays.
 ///
 /// # Errors
 /// `EBUSY` when the process uses handfast's real-time signal (`SIGRTMIN + 7`) in another way.
@@ -50,6 +50,13 @@ pub(crate) fn activate() -> Result<(), Errno> {
         }
     }
     Ok(())
+}
+
+/// Ends the sleep of every thread in [`wait`], without a run of the application's handler.
+pub(crate) fn rouse() {
+    if is_active() {
+        ARRIVALS.add_and_wake();
+    }
 }
 
 /// Whether new links shall raise the signal.

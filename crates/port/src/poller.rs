@@ -5,7 +5,7 @@
 //! (`handfast-proto`) decides who is active.
 
 use crate::group::Group;
-use crate::link::Link;
+use crate::link::{Link, control};
 use crate::message::Message;
 use crate::process::Process;
 use crate::request::{ReplyRight, Request};
@@ -705,11 +705,15 @@ fn refuse(mut message: Message) -> Option<Request> {
 /// After a reply was published: wakes its caller if it sleeps. Returns whether it did.
 #[inline]
 pub(crate) fn wake_caller(link: &Link, slot: Slot) -> bool {
-    if word::fence_then_taken(&link.region, slot.wait()).is_none() {
+    let Some(how) = word::fence_then_taken(&link.region, slot.wait()) else {
         return false;
-    }
+    };
     handfast_channel::stamp(&link.region, slot.stamp());
-    link.region.wake(slot.wait(), u32::MAX);
+    if how == word::DESCRIPTOR {
+        link.tell(control::RING, 0);
+    } else {
+        link.region.wake(slot.wait(), u32::MAX);
+    }
     true
 }
 

@@ -142,10 +142,19 @@ impl Process {
         self.raise_sets();
     }
 
-    /// Makes every waiting set of this process look again.
+    /// Enters a set; its flag is forgotten when the set is dropped.
+    pub(crate) fn add_set(&self, flag: &Arc<Flag>) {
+        let mut sets = self.sets.lock().unwrap_or_else(PoisonError::into_inner);
+        sets.retain(|set| set.strong_count() > 0);
+        sets.push(Arc::downgrade(flag));
+    }
+
+    /// Makes every waiting set and every notified sleeper of this process look again.
     pub(crate) fn raise_sets(&self) {
         let mut sets = self.sets.lock().unwrap_or_else(PoisonError::into_inner);
         sets.retain(|set| set.upgrade().map(|flag| flag.raise()).is_some());
+        drop(sets);
+        crate::notify::rouse();
     }
 
     /// Makes a port with a free receiver.

@@ -210,6 +210,10 @@ impl ReceiveRight {
         }
     }
 
+    pub(crate) const fn port(&self) -> &Arc<Port> {
+        &self.port
+    }
+
     fn publish_name(&self, bound: bool) {
         let tally = &self.port.process.tally;
         let mut name = [0; counters::NAME_BYTES];

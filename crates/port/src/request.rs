@@ -4,6 +4,8 @@ use crate::error::ReplyError;
 use crate::link::Link;
 use crate::message::Message;
 use crate::poller::{Poller, wake_caller};
+use crate::send::SLOTS_PER_LANE;
+use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
 use handfast_layout::link::Kind;
 use handfast_region::Memory;
@@ -127,6 +129,13 @@ impl ReplyRight {
     #[inline(always)]
     fn slot(&self) -> Slot {
         Slot::of(self.link.calls.other(), self.index)
+    }
+
+    /// The receiver that the call came to: each lane addresses one for ever.
+    pub(crate) fn receiver(&self) -> u32 {
+        let lane = (self.index / SLOTS_PER_LANE) as usize;
+        // Relaxed: a number, stored before the first message was taken from the lane.
+        u32::from(self.link.owners[lane].load(Ordering::Relaxed)).wrapping_sub(1)
     }
 
     /// Publishes the outcome and wakes the caller if it sleeps. Returns whether it did.

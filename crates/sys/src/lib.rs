@@ -18,6 +18,14 @@ pub mod socket;
 pub use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 pub use rustix::io::Errno;
 
+/// A second descriptor of the same open file, closed on exec. `fcntl(F_DUPFD_CLOEXEC)`.
+///
+/// # Errors
+/// `EMFILE` without descriptors.
+pub fn duplicate(descriptor: impl AsFd) -> Result<OwnedFd, Errno> {
+    rustix::io::fcntl_dupfd_cloexec(descriptor, 0)
+}
+
 /// The errno of the last failed libc call of this thread.
 fn last_errno() -> Errno {
     Errno::from_raw_os_error(std::io::Error::last_os_error().raw_os_error().unwrap_or(0))

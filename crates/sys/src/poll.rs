@@ -17,8 +17,21 @@ pub struct Event {
     pub token: u64,
     /// Something can be read, or a connection can be accepted.
     pub readable: bool,
+    /// Something can be written.
+    pub writable: bool,
     /// The other end is gone.
     pub hung_up: bool,
+}
+
+/// What to wait for besides the end of the other side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interest {
+    /// Something to read, or a connection to accept.
+    Read,
+    /// Room to write.
+    Write,
+    /// Either.
+    ReadWrite,
 }
 
 /// How readiness is reported.
@@ -46,7 +59,25 @@ impl Poll {
     /// # Errors
     /// `EPERM` for a descriptor that cannot be waited on (a plain file), `EEXIST` twice.
     pub fn add(&self, fd: impl AsFd, token: u64, trigger: Trigger) -> Result<(), Errno> {
-        let mut flags = epoll::EventFlags::IN.union(epoll::EventFlags::RDHUP);
+        self.add_for(fd, token, trigger, Interest::Read)
+    }
+
+    /// Watches `fd` for what `interest` says, and hang-up. `epoll_ctl`.
+    ///
+    /// # Errors
+    /// As [`Self::add`].
+    pub fn add_for(
+        &self,
+        fd: impl AsFd,
+        token: u64,
+        trigger: Trigger,
+        interest: Interest,
+    ) -> Result<(), Errno> {
+        let mut flags = epoll::EventFlags::RDHUP.union(match interest {
+            Interest::Read => epoll::EventFlags::IN,
+            Interest::Write => epoll::EventFlags::OUT,
+            Interest::ReadWrite => epoll::EventFlags::IN.union(epoll::EventFlags::OUT),
+        });
         if trigger == Trigger::Edge {
             flags = flags.union(epoll::EventFlags::ET);
         }
@@ -78,6 +109,7 @@ impl Poll {
             Event {
                 token: event.data.u64(),
                 readable: flags.contains(epoll::EventFlags::IN),
+                writable: flags.contains(epoll::EventFlags::OUT),
                 hung_up: flags.intersects(
                     epoll::EventFlags::HUP
                         .union(epoll::EventFlags::RDHUP)

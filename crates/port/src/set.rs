@@ -1,0 +1,446 @@
+//! Wait sets: several ports and ordinary descriptors, waited on in one call.
+
+use crate::error::{Misuse, ReceiveError, Resource, SetError};
+use crate::options::Options;
+use crate::process::{self, Process};
+use crate::receive::ReceiveRight;
+use crate::request::Request;
+use core::time::Duration;
+use handfast_channel::stamped_after;
+use handfast_layout::bell as bell_layout;
+use handfast_layout::link::Kind;
+use handfast_region::park_any;
+use handfast_sys::poll::{Flag, Interest, Poll, Trigger};
+use handfast_sys::{AsFd, OwnedFd, clock};
+use handfast_wait::waiter::{Parked, Place, Sleep};
+use handfast_wait::{Ended, Strategy, Waiter, word};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Ports and descriptors that one thread waits on together, by one strategy.
+///
+/// While everything is busy a message costs what it costs at a single port, and descriptors are
+/// looked at every few dozen messages. A set of ports alone sleeps as a port does and is woken by
+/// one system call of the sender; with a descriptor in it, a sender's wake-up goes through this
+/// process's keeper thread, which costs a second switch.
+///
+/// Ports are served in turn, so a busy one delays another by one message.
+pub struct WaitSet {
+    process: Arc<Process>,
+    members: Vec<Member>,
+    /// Tokens of the ports, in the order in which they are looked at.
+    ports: Vec<Token>,
+    descriptors: u32,
+    /// Place in `ports` at which the next look starts.
+    next: usize,
+    looks: u32,
+    /// What the last look found.
+    found: Option<Event>,
+    /// Descriptors that were ready when last asked.
+    ready: VecDeque<Event>,
+    poll: Poll,
+    /// Raised by the keeper when a peer rings through a socket, or a list has changed.
+    flag: Arc<Flag>,
+    waiter: Option<Box<Waiter>>,
+}
+
+/// Names a member of one set. Used again for another member once its own has been removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Token(u32);
+
+/// What came.
+#[derive(Debug)]
+pub enum Event {
+    /// A message for the port with this token.
+    Message(Token, Request),
+    /// The descriptor with this token is ready; it is reported again as long as it is.
+    Descriptor(Token, Readiness),
+}
+
+/// What a descriptor is ready for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Readiness {
+    /// Something can be read, or a connection accepted.
+    pub readable: bool,
+    /// Something can be written.
+    pub writable: bool,
+    /// The other end has gone, or the descriptor has failed.
+    pub hung_up: bool,
+}
+
+enum Member {
+    Free,
+    Port(ReceiveRight),
+    Descriptor(OwnedFd),
+}
+
+/// Looks at the ports between two at the descriptors, which cost a system call.
+const LOOKS_PER_POLL: u32 = 128;
+/// Looks before the strategy is asked, as a port makes them.
+const FIRST_LOOKS: u32 = 64;
+/// Words the kernel waits on at once; past it a set sleeps in its descriptors.
+const WORDS_MAX: usize = 128;
+/// Token of the flag in the set of descriptors.
+const FLAG: u64 = u64::MAX;
+
+impl WaitSet {
+    /// An empty set with default options.
+    ///
+    /// # Errors
+    /// As [`Self::with`].
+    pub fn new() -> Result<Self, SetError> {
+        Self::with(Options::new())
+    }
+
+    /// An empty set that waits by `options`; those of its ports play no role while they are in
+    /// it. Takes two descriptors.
+    ///
+    /// # Errors
+    /// [`SetError::Exhausted`] without descriptors.
+    pub fn with(options: Options) -> Result<Self, SetError> {
+        let os = |call| move |errno| Resource::of(call, errno);
+        let process = process::current()?;
+        let poll = Poll::new().map_err(os("epoll_create1"))?;
+        let flag = Arc::new(Flag::new().map_err(os("eventfd"))?);
+        poll.add(&*flag, FLAG, Trigger::Level)
+            .map_err(os("epoll_ctl"))?;
+        process.add_set(&flag);
+        let (strategy, cap) = options.resolve();
+        Ok(Self {
+            process,
+            members: Vec::new(),
+            ports: Vec::new(),
+            descriptors: 0,
+            next: 0,
+            looks: 0,
+            found: None,
+            ready: VecDeque::new(),
+            poll,
+            flag,
+            waiter: Some(Box::new(Waiter::new(strategy, cap))),
+        })
+    }
+
+    /// Changes how the set waits, from the next wait on.
+    pub fn set_options(&mut self, options: Options) {
+        let (strategy, cap) = options.resolve();
+        self.waiter = Some(Box::new(Waiter::new(strategy, cap)));
+    }
+
+    /// Adds a port. It is received from through the set only, until it is removed. No system call.
+    pub fn add(&mut self, port: ReceiveRight) -> Token {
+        let token = self.free_token();
+        self.members[token.0 as usize] = Member::Port(port);
+        self.ports.push(token);
+        token
+    }
+
+    /// Adds a descriptor: anything that can be polled, but not plain files. The set keeps a
+    /// duplicate, so the descriptor itself may be closed; its peer sees the end of the connection
+    /// once it has been removed here too. Two system calls.
+    ///
+    /// # Errors
+    /// [`SetError::Unpollable`] for a plain file; [`SetError::Exhausted`] without descriptors.
+    pub fn add_descriptor(
+        &mut self,
+        descriptor: impl AsFd,
+        interest: Interest,
+    ) -> Result<Token, SetError> {
+        let own =
+            handfast_sys::duplicate(descriptor).map_err(|errno| Resource::of("dup", errno))?;
+        let token = self.free_token();
+        self.poll
+            .add_for(&own, token.0.into(), Trigger::Level, interest)
+            .map_err(|errno| Resource::of("epoll_ctl", errno))?;
+        self.members[token.0 as usize] = Member::Descriptor(own);
+        self.descriptors += 1;
+        Ok(token)
+    }
+
+    /// Removes a member. Returns the port, if it was one; what was queued for it waits there.
+    pub fn remove(&mut self, token: Token) -> Option<ReceiveRight> {
+        let member = self.members.get_mut(token.0 as usize)?;
+        match core::mem::replace(member, Member::Free) {
+            Member::Free => None,
+            Member::Port(port) => {
+                self.ports.retain(|of| *of != token);
+                self.next = 0;
+                Some(port)
+            }
+            Member::Descriptor(descriptor) => {
+                self.poll.remove(&descriptor);
+                self.descriptors -= 1;
+                self.ready.retain(|event| event.token() != token);
+                None
+            }
+        }
+    }
+
+    /// Waits for the next message or ready descriptor by the set's strategy. An empty set waits
+    /// for ever.
+    ///
+    /// # Errors
+    /// As [`ReceiveRight::receive`].
+    pub fn receive(&mut self) -> Result<Event, ReceiveError> {
+        self.receive_by(None)
+    }
+
+    /// As [`Self::receive`], at the longest for `timeout`.
+    ///
+    /// # Errors
+    /// [`ReceiveError::TimedOut`] then.
+    pub fn receive_until(&mut self, timeout: Duration) -> Result<Event, ReceiveError> {
+        self.receive_by(Some(clock::deadline_ns(timeout)))
+    }
+
+    /// Takes what is there. Never blocks; one system call if the set has descriptors.
+    ///
+    /// # Errors
+    /// [`ReceiveError::Empty`] when nothing is.
+    pub fn try_receive(&mut self) -> Result<Event, ReceiveError> {
+        self.check()?;
+        if self.descriptors > 0 {
+            self.ask_descriptors(Some(0));
+        }
+        for token in &self.ports {
+            if let Member::Port(port) = &self.members[token.0 as usize] {
+                port.port().lock().refresh();
+            }
+        }
+        self.sweep().ok_or(ReceiveError::Empty)
+    }
+
+    /// Replies to `request` and waits for what comes next, in one operation; see
+    /// [`ReceiveRight::reply_and_receive`].
+    ///
+    /// # Errors
+    /// As [`Self::receive`]. A caller that has died in the meantime is no error.
+    ///
+    /// # Panics
+    /// If `bytes` is longer than a message can be.
+    pub fn reply_and_receive(
+        &mut self,
+        mut request: Request,
+        bytes: &[u8],
+    ) -> Result<Event, ReceiveError> {
+        self.check()?;
+        if let Some(reply) = request.take_reply() {
+            let receiver = reply.receiver();
+            let port = self.ports().find(|port| port.port().receiver == receiver);
+            let Some(port) = port else {
+                reply.answer(Kind::Message, bytes);
+                return self.receive_by(None);
+            };
+            let mut poller = port.port().lock();
+            if reply.answer_polling(bytes, &mut poller) {
+                port.port().woke_caller();
+            }
+            poller.give_back(reply.key as usize, reply.link);
+        }
+        self.receive_by(None)
+    }
+
+    fn receive_by(&mut self, deadline_ns: Option<u64>) -> Result<Event, ReceiveError> {
+        self.check()?;
+        let looks = match &self.waiter {
+            Some(waiter) if waiter.is_eager() => FIRST_LOOKS,
+            _ => 1,
+        };
+        for _ in 0..looks {
+            if let Some(event) = self.sweep() {
+                return Ok(event);
+            }
+        }
+        loop {
+            // Only missing while a wait is under way.
+            let fresh = || Box::new(Waiter::new(Strategy::default(), None));
+            let mut waiter = self.waiter.take().unwrap_or_else(fresh);
+            let (ended, _) = waiter.wait(&mut Waiting(self), deadline_ns, false);
+            self.waiter = Some(waiter);
+            if let Some(event) = self.found.take() {
+                return Ok(event);
+            }
+            if ended == Ended::TimedOut {
+                return Err(ReceiveError::TimedOut);
+            }
+        }
+    }
+
+    /// Looks at every port once, in turn, and now and then at the descriptors.
+    fn sweep(&mut self) -> Option<Event> {
+        if self.descriptors > 0 {
+            self.looks = self.looks.wrapping_add(1);
+            if self.looks.is_multiple_of(LOOKS_PER_POLL) {
+                self.ask_descriptors(Some(0));
+            }
+            if let Some(event) = self.ready.pop_front() {
+                return Some(event);
+            }
+        }
+        for step in 0..self.ports.len() {
+            let place = (self.next + step) % self.ports.len();
+            let token = self.ports[place];
+            let Member::Port(right) = &self.members[token.0 as usize] else {
+                continue;
+            };
+            let port = right.port();
+            if let Some(request) = port.try_take(&mut port.lock()) {
+                self.next = place + 1;
+                return Some(Event::Message(token, request));
+            }
+        }
+        None
+    }
+
+    /// Asks the kernel which descriptors are ready; sleeps until one is, or the deadline.
+    fn ask_descriptors(&mut self, deadline_ns: Option<u64>) {
+        let mut events = Vec::new();
+        self.poll.wait(deadline_ns, &mut events);
+        // A descriptor is still ready if it was and nobody has read it; never queue it twice.
+        self.ready.clear();
+        for event in events {
+            if event.token == FLAG {
+                self.flag.lower();
+                continue;
+            }
+            let readiness = Readiness {
+                readable: event.readable,
+                writable: event.writable,
+                hung_up: event.hung_up,
+            };
+            self.ready
+                .push_back(Event::Descriptor(Token(event.token as u32), readiness));
+        }
+    }
+
+    fn ports(&self) -> impl Iterator<Item = &ReceiveRight> {
+        self.members.iter().filter_map(|member| match member {
+            Member::Port(port) => Some(port),
+            Member::Free | Member::Descriptor(_) => None,
+        })
+    }
+
+    fn free_token(&mut self) -> Token {
+        let is_free = |member: &Member| matches!(member, Member::Free);
+        let place = self.members.iter().position(is_free);
+        let place = place.unwrap_or_else(|| {
+            self.members.push(Member::Free);
+            self.members.len() - 1
+        });
+        Token(place as u32)
+    }
+
+    fn check(&self) -> Result<(), ReceiveError> {
+        if self.process.epoch == handfast_sys::process::fork_epoch() {
+            Ok(())
+        } else {
+            Err(ReceiveError::Misuse(Misuse::Forked))
+        }
+    }
+}
+
+impl Event {
+    /// The member it came from.
+    #[must_use]
+    pub const fn token(&self) -> Token {
+        match self {
+            Self::Message(token, _) | Self::Descriptor(token, _) => *token,
+        }
+    }
+}
+
+impl core::fmt::Debug for WaitSet {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("WaitSet")
+            .field("ports", &self.ports.len())
+            .field("descriptors", &self.descriptors)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a thread that receives from a set waits at.
+struct Waiting<'a>(&'a mut WaitSet);
+
+impl Waiting<'_> {
+    /// Arms and announces at every port. `false`: something is there; nothing is announced then.
+    fn prepare_sleep(&self, how: u32) -> bool {
+        let quiet = self
+            .0
+            .ports()
+            .all(|port| port.port().lock().prepare_sleep(how));
+        if !quiet {
+            self.withdraw();
+        }
+        quiet
+    }
+
+    fn withdraw(&self) {
+        for port in self.0.ports() {
+            let mut poller = port.port().lock();
+            poller.withdraw();
+            poller.refresh();
+        }
+    }
+}
+
+impl Place for Waiting<'_> {
+    fn look(&mut self) -> bool {
+        if self.0.found.is_none() {
+            self.0.found = self.0.sweep();
+        }
+        self.0.found.is_some()
+    }
+
+    fn shares_processor(&mut self) -> bool {
+        self.0
+            .ports()
+            .any(|port| port.port().lock().shares_processor())
+    }
+
+    fn park(&mut self, how: Sleep, deadline_ns: Option<u64>, start_ns: u64) -> Parked {
+        let groups = self.0.process.groups();
+        let words = groups.len() * self.0.ports.len();
+        let in_words = how == Sleep::Block && self.0.descriptors == 0 && words <= WORDS_MAX;
+        let how = if in_words && words > 0 {
+            word::ASLEEP
+        } else {
+            word::DESCRIPTOR
+        };
+        if !self.prepare_sleep(how) {
+            let ready = self.look();
+            return Parked {
+                ready,
+                posted_after_ns: None,
+            };
+        }
+        let start_mono = clock::now_ns().saturating_sub(clock::ticks_ns().saturating_sub(start_ns));
+        let bells: Vec<_> = self
+            .0
+            .ports()
+            .map(|port| bell_layout::bell(port.port().receiver))
+            .collect();
+        let at_bells = || {
+            groups
+                .iter()
+                .flat_map(|group| bells.iter().map(move |bell| (group, *bell)))
+        };
+        if how == word::ASLEEP {
+            let words: Vec<_> = at_bells()
+                .map(|(group, bell)| (&group.bells, bell + bell_layout::SLEEP, how))
+                .collect();
+            let _ = park_any(&words, deadline_ns);
+        } else {
+            self.0.ask_descriptors(deadline_ns);
+        }
+        self.withdraw();
+        let ready = self.look();
+        let posted_after_ns = at_bells()
+            .map(|(group, bell)| stamped_after(&group.bells, bell + bell_layout::STAMP, start_mono))
+            .filter(|after_ns| *after_ns > 0)
+            .min();
+        Parked {
+            ready,
+            posted_after_ns,
+        }
+    }
+}
