@@ -13,8 +13,9 @@ use handfast_ring::{Fault, Rule};
 /// Where a reply slot and its buffer lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
+    side: Side,
+    index: u32,
     at: usize,
-    buffer: usize,
 }
 
 impl Slot {
@@ -25,9 +26,15 @@ impl Slot {
     #[must_use]
     pub const fn of(side: Side, index: u32) -> Self {
         Self {
+            side,
+            index,
             at: side.reply(index),
-            buffer: side.reply_buffer(index),
         }
+    }
+
+    /// Offset of the buffer for what does not fit inline.
+    const fn buffer(self) -> usize {
+        self.side.reply_buffer(self.index)
     }
 
     /// Offset of the caller's wait word.
@@ -71,7 +78,7 @@ impl Slot {
         let outside = bytes.len() > INLINE_BYTES;
         memory.copy_in(
             if outside {
-                self.buffer
+                self.buffer()
             } else {
                 self.inline_bytes()
             },
@@ -146,7 +153,7 @@ impl Slot {
         }
         let len_bytes = meta.len_bytes as usize;
         let from = if meta.outside {
-            self.buffer
+            self.buffer()
         } else {
             self.inline_bytes()
         };

@@ -1,6 +1,5 @@
 //! Messages received: private bytes, short ones without allocation.
 
-use crate::request::ReplyRight;
 use core::cell::Cell;
 use handfast_layout::link::INLINE_BYTES;
 use handfast_ring::lane::{Inline, Sink, Target};
@@ -9,18 +8,15 @@ use handfast_ring::lane::{Inline, Sink, Target};
 ///
 /// One pointer to a buffer that its thread reuses: receiving does not allocate once a thread has
 /// seen its longest message, and moving a message moves nothing but the pointer.
+#[derive(Default)]
 pub struct Message {
-    /// Always there, but in a message that is being dropped.
+    /// None for a message without bytes that never had any.
     body: Option<Box<Body>>,
 }
 
-/// A message's bytes and, while it is a request, the right to reply to it: one buffer, so that a
-/// request is one pointer too.
 struct Body {
     len_bytes: usize,
     is_long: bool,
-    /// Behind a pointer, so that taking the message out of its request moves only that.
-    reply: Box<Option<ReplyRight>>,
     inline: Inline,
     long: Vec<u8>,
     /// While it lies in its thread's pool: the next one there.
@@ -57,8 +53,9 @@ impl Pool {
     #[inline(always)]
     fn give(&self, mut body: Box<Body>) {
         if self.len.get() < BUFFERS_KEPT {
-            body.next = self.first.take();
-            self.first.set(Some(body));
+            // Neither has an old value to drop, which the compiler cannot know.
+            core::mem::forget(core::mem::replace(&mut body.next, self.first.take()));
+            core::mem::forget(self.first.replace(Some(body)));
             self.len.set(self.len.get() + 1);
         }
     }
@@ -72,33 +69,10 @@ impl Message {
         Self { body: Some(body) }
     }
 
-    /// The right to reply to it, in a request.
+    /// Whether it has a buffer.
     #[inline(always)]
-    pub(crate) fn reply(&mut self) -> Option<&mut Option<ReplyRight>> {
-        self.body.as_mut().map(|body| &mut *body.reply)
-    }
-
-    /// Makes it an empty one.
-    #[inline(always)]
-    pub(crate) fn clear(&mut self) {
-        if let Some(body) = &mut self.body {
-            body.len_bytes = 0;
-            body.is_long = false;
-        }
-    }
-
-    /// Exchanges the rights to reply of two messages.
-    #[inline(always)]
-    pub(crate) fn swap_reply(&mut self, other: &mut Self) {
-        if let (Some(own), Some(other)) = (&mut self.body, &mut other.body) {
-            core::mem::swap(&mut own.reply, &mut other.reply);
-        }
-    }
-
-    /// As [`Self::reply`], to look at.
-    #[inline(always)]
-    pub(crate) fn reply_right(&self) -> Option<&ReplyRight> {
-        self.body.as_ref()?.reply.as_ref().as_ref()
+    pub(crate) const fn has_buffer(&self) -> bool {
+        self.body.is_some()
     }
 
     /// The bytes.
@@ -119,7 +93,6 @@ impl Body {
         Box::new(Self {
             len_bytes: 0,
             is_long: false,
-            reply: Box::default(),
             inline: [0; INLINE_BYTES],
             long: Vec::new(),
             next: None,

@@ -29,6 +29,9 @@ pub(crate) struct Port {
     woke: AtomicBool,
 }
 
+/// Messages for ports that are no more, passed over in one look.
+const REFUSALS_MAX: u32 = 64;
+
 const SPINS: usize = 8;
 const PARKS: usize = 9;
 const WAKES: usize = 10;
@@ -71,9 +74,7 @@ impl Port {
         if let Some(mut poller) = guard {
             let mut looks = if poller.looks_first() { FIRST_LOOKS } else { 1 };
             while looks > 0 {
-                if poller.look()
-                    && let Some(request) = poller.take()
-                {
+                if let Some(request) = poller.next() {
                     self.leave(poller);
                     return Ok(request);
                 }
@@ -104,11 +105,13 @@ impl Port {
             let mut place = Receiving {
                 port: self,
                 guard: Some(guard),
+                found: None,
             };
             let (ended, cost) = match &mut waiter {
                 Some(waiter) => waiter.wait(&mut place, deadline_ns, woke_peer),
                 None => Waiter::new(Strategy::Block, None).wait(&mut place, deadline_ns, false),
             };
+            let found = place.found.take();
             let Some(mut held) = place.guard.take() else {
                 return Err(ReceiveError::TimedOut);
             };
@@ -120,23 +123,24 @@ impl Port {
                 self.count(PARKS, u64::from(cost.parks));
                 self.count(SPINS, u64::from(cost.spun));
             }
+            if let Some(request) = found {
+                self.leave(held);
+                return Ok(request);
+            }
             if ended == Ended::TimedOut {
                 self.leave(held);
                 return Err(ReceiveError::TimedOut);
-            }
-            if let Some(request) = self.try_take(&mut held) {
-                self.leave(held);
-                return Ok(request);
             }
             guard = held;
         }
     }
 
-    /// Takes what the last look found, or looks once.
-    pub(crate) fn try_take(&self, poller: &mut Poller) -> Option<Request> {
-        while poller.look() {
-            if let Some(request) = poller.take() {
-                return Some(request);
+    /// Takes a message if there is one for this port.
+    pub(crate) fn try_take(poller: &mut Poller) -> Option<Request> {
+        for _ in 0..REFUSALS_MAX {
+            let request = poller.next();
+            if request.is_some() || !poller.look_again() {
+                return request;
             }
         }
         None
@@ -226,12 +230,17 @@ impl Port {
 struct Receiving<'a> {
     port: &'a Port,
     guard: Option<Guard<'a, Poller>>,
+    /// What the last look found.
+    found: Option<Request>,
 }
 
 impl Place for Receiving<'_> {
     #[inline]
     fn look(&mut self) -> bool {
-        self.guard.as_mut().is_some_and(|poller| poller.look())
+        if self.found.is_none() {
+            self.found = self.guard.as_mut().and_then(|poller| poller.next());
+        }
+        self.found.is_some()
     }
 
     fn shares_processor(&mut self) -> bool {
@@ -255,10 +264,9 @@ impl Place for Receiving<'_> {
         };
         let notified = crate::notify::epoch();
         if !poller.prepare_sleep(how) {
-            let ready = poller.look();
             self.guard = Some(poller);
             return Parked {
-                ready,
+                ready: self.look(),
                 posted_after_ns: None,
             };
         }
@@ -287,7 +295,7 @@ impl Place for Receiving<'_> {
         };
         poller.withdraw();
         poller.refresh();
-        let ready = poller.look();
+        let ready = self.look();
         let posted_after_ns = groups
             .iter()
             .map(|group| stamped_after(&group.bells, bell + bell_layout::STAMP, start_mono))

@@ -114,7 +114,7 @@ impl ReceiveRight {
             return Err(ReceiveError::Empty);
         };
         poller.refresh();
-        self.port.try_take(&mut poller).ok_or(ReceiveError::Empty)
+        Port::try_take(&mut poller).ok_or(ReceiveError::Empty)
     }
 
     /// Replies to `request` and waits for the next message, in one operation: the reply's
@@ -189,7 +189,7 @@ impl ReceiveRight {
         if let Some(reply) = request.take_reply()
             && let Some(poller) = &mut guard
         {
-            poller.give_back(reply.key as usize, reply.link);
+            poller.give_back(reply, request.take_message());
         }
         drop(request);
         self.port.wait(guard, deadline_ns)

@@ -17,8 +17,9 @@ use std::sync::Arc;
 /// Dropping a call's request without a reply ends the call at its caller as
 /// [`Gone::Reply`](crate::error::Gone::Reply).
 pub struct Request {
-    /// Holds the reply right too, until it is used; one-way messages have none.
     message: Message,
+    /// Until it is used; one-way messages have none. Behind a pointer that its lane uses again.
+    reply: Option<Box<ReplyRight>>,
 }
 
 /// Where a call's one outcome goes.
@@ -31,8 +32,8 @@ pub(crate) struct ReplyRight {
 
 impl Request {
     #[inline(always)]
-    pub(crate) const fn new(message: Message) -> Self {
-        Self { message }
+    pub(crate) const fn new(message: Message, reply: Option<Box<ReplyRight>>) -> Self {
+        Self { message, reply }
     }
 
     /// The message's bytes.
@@ -48,16 +49,13 @@ impl Request {
     #[must_use]
     #[inline]
     pub fn take_message(&mut self) -> Message {
-        let mut rest = Message::new();
-        rest.clear();
-        rest.swap_reply(&mut self.message);
-        core::mem::replace(&mut self.message, rest)
+        core::mem::take(&mut self.message)
     }
 
     /// Whether the sender waits for a reply.
     #[must_use]
     pub fn is_call(&self) -> bool {
-        self.message.reply_right().is_some()
+        self.reply.is_some()
     }
 
     /// The message alone; a call's reply right is dropped, which ends the call.
@@ -70,7 +68,7 @@ impl Request {
     /// for one-way messages.
     #[must_use]
     pub fn peer(&self) -> Option<handfast_sys::socket::Peer> {
-        self.message.reply_right().map(|reply| reply.link.peer)
+        self.reply.as_ref().map(|reply| reply.link.peer)
     }
 
     /// Replies. Never blocks: the caller has reserved the room. One copy; one system call if the
@@ -97,13 +95,13 @@ impl Request {
     /// The reply right, while it is unused.
     #[inline(always)]
     pub(crate) fn reply_right(&self) -> Option<&ReplyRight> {
-        self.message.reply_right()
+        self.reply.as_deref()
     }
 
     /// Takes the reply right out; whoever has it answers.
     #[inline(always)]
-    pub(crate) fn take_reply(&mut self) -> Option<ReplyRight> {
-        self.message.reply()?.take()
+    pub(crate) const fn take_reply(&mut self) -> Option<Box<ReplyRight>> {
+        self.reply.take()
     }
 }
 
@@ -126,6 +124,17 @@ impl core::fmt::Debug for Request {
 }
 
 impl ReplyRight {
+    /// One for lane `key`, without a call yet.
+    #[cold]
+    pub(crate) fn new(link: Arc<Link>, key: usize) -> Box<Self> {
+        Box::new(Self {
+            link,
+            index: 0,
+            generation: 0,
+            key: key as u32,
+        })
+    }
+
     #[inline(always)]
     fn slot(&self) -> Slot {
         Slot::of(self.link.calls.other(), self.index)
@@ -163,7 +172,7 @@ impl ReplyRight {
     }
 
     #[cold]
-    fn dropped(self) {
+    fn dropped(&self) {
         self.answer(Kind::Dropped, &[]);
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::error::{Misuse, ReceiveError, Resource, SetError};
 use crate::options::Options;
+use crate::port::Port;
 use crate::process::{self, Process};
 use crate::receive::ReceiveRight;
 use crate::request::Request;
@@ -235,7 +236,7 @@ impl WaitSet {
             if reply.answer_polling(bytes, &mut poller) {
                 port.port().woke_caller();
             }
-            poller.give_back(reply.key as usize, reply.link);
+            poller.give_back(reply, request.take_message());
         }
         self.receive_by(None)
     }
@@ -284,7 +285,7 @@ impl WaitSet {
                 continue;
             };
             let port = right.port();
-            if let Some(request) = port.try_take(&mut port.lock()) {
+            if let Some(request) = Port::try_take(&mut port.lock()) {
                 self.next = place + 1;
                 return Some(Event::Message(token, request));
             }

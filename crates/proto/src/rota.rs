@@ -209,21 +209,19 @@ impl Rota {
         Rang::Poll
     }
 
-    /// A request was found in active lane `key` (rules 1 and 5). The clock is read only under
-    /// load: without waiters and with room this is a comparison and an addition.
-    #[inline]
+    /// A request was found in active lane `key` (rules 1 and 5). Nothing is counted, and the clock
+    /// is not read, without waiters and with room: a turn and its quota begin with the load.
+    #[inline(always)]
     pub fn request(&mut self, key: Key, now_ns: impl FnOnce() -> u64) -> Verdict {
-        self.requests += 1;
         if self.queue.is_empty() && self.active <= self.cap {
-            let lane = &mut self.lanes[key];
-            lane.served = lane.served.saturating_add(1);
             return Verdict::Serve;
         }
         self.request_under_load(key, now_ns())
     }
 
-    #[cold]
+    #[inline(never)]
     fn request_under_load(&mut self, key: Key, now_ns: u64) -> Verdict {
+        self.requests += 1;
         self.fit_quota(now_ns);
         let crowded = (!self.queue.is_empty() && self.active >= self.cap) || self.active > self.cap;
         let quota = self.quota;

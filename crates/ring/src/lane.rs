@@ -339,6 +339,13 @@ impl Consumer {
         self.head
     }
 
+    /// Whether everything taken has been published.
+    #[inline(always)]
+    #[must_use]
+    pub const fn has_published(&self) -> bool {
+        self.published == self.head
+    }
+
     /// Whether a message waits. One load of a line that is cached until the producer writes it.
     #[inline(always)]
     #[must_use]

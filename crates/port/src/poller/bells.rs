@@ -1,0 +1,218 @@
+//! How lanes become active, and how the receiver goes to sleep.
+
+use super::{Lane, Poller};
+use crate::group::Group;
+use crate::link::Link;
+use core::sync::atomic::Ordering;
+use handfast_channel::reply::Slot;
+use handfast_channel::{arm, bell};
+use handfast_layout::bell as bell_layout;
+use handfast_layout::link::{Kind, REPLIES};
+use handfast_proto::rota::{Key, Rang};
+use handfast_ring::lane::Place;
+use handfast_ring::{Fault, Rule};
+use handfast_sys::clock;
+use handfast_wait::word;
+use std::sync::Arc;
+
+/// Looks between two readings of the clock for quiet lanes.
+const LOOKS_PER_CHECK: u32 = 128;
+
+impl Poller {
+    /// Every few looks, whatever the lanes hold: the bells, and now and then the upkeep.
+    #[cold]
+    pub(super) fn look_around(&mut self) {
+        if self.looks.is_multiple_of(LOOKS_PER_CHECK) {
+            self.check_quiet();
+        }
+        self.hear();
+    }
+
+    /// Answers the bells that rang; whether any did.
+    #[inline]
+    pub(super) fn hear(&mut self) -> bool {
+        let mut heard = false;
+        for group in 0..self.groups.len() {
+            if bell::rang(&self.groups[group].bells, self.receiver) {
+                self.answer_bell(group);
+                heard = true;
+            }
+        }
+        heard
+    }
+
+    /// Arms every lane and announces a sleep in every bell, then looks at everything once more.
+    /// `false`: there is something, do not sleep.
+    pub(crate) fn prepare_sleep(&mut self, how: u32) -> bool {
+        self.refresh();
+        if self.rota.waiting() > 0 {
+            return false;
+        }
+        let now_ns = clock::ticks_ns();
+        // The list shrinks under it, and may stop shrinking midway.
+        self.cursor = 0;
+        while let Some(key) = self.active.pop() {
+            let Some(lane) = self.lanes[key].as_mut() else {
+                continue;
+            };
+            if !arm::arm(&lane.link.region, &mut lane.consumer) {
+                self.active.push(key);
+                return false;
+            }
+            self.rota.quiet(key, now_ns);
+        }
+        self.publish_load(false);
+        self.set_fenceless(false);
+        self.publish_counts();
+        for group in &self.groups {
+            word::announce(
+                &group.bells,
+                bell_layout::bell(self.receiver) + bell_layout::SLEEP,
+                how,
+            );
+        }
+        if self.anything_rang() {
+            self.withdraw();
+            return false;
+        }
+        self.rota.slept();
+        true
+    }
+
+    /// Takes the announcements back.
+    pub(crate) fn withdraw(&mut self) {
+        for group in &self.groups {
+            word::withdraw(
+                &group.bells,
+                bell_layout::bell(self.receiver) + bell_layout::SLEEP,
+            );
+        }
+    }
+
+    /// The scan of the truth: each link's own ready word, which only its peer can clear, and what
+    /// this process itself may have changed.
+    fn anything_rang(&mut self) -> bool {
+        let receiver = self.receiver;
+        let mut rang = Vec::new();
+        for (place, group) in self.groups.iter().enumerate() {
+            let found = group
+                .any_link(|_, link| bell::link_rang(&link.region, link.calls.other(), receiver));
+            if let Some(index) = found {
+                rang.push((place, index));
+            }
+        }
+        for (group, index) in &rang {
+            self.answer_link(*group, *index);
+        }
+        // Acquire: pairs with the Release of those who change the lists.
+        !rang.is_empty()
+            || self.process.groups_version.load(Ordering::Acquire) != self.groups_version
+            || self.process.deaths.load(Ordering::Acquire) != self.deaths
+    }
+
+    /// The groups whose bells this receiver sleeps in.
+    pub(crate) fn groups(&self) -> Vec<Arc<Group>> {
+        self.groups.clone()
+    }
+
+    #[cold]
+    fn answer_bell(&mut self, group: usize) {
+        let mut links = Vec::new();
+        bell::take(&self.groups[group].bells, self.receiver, |index| {
+            links.push(index)
+        });
+        for index in links {
+            self.answer_link(group, index);
+        }
+    }
+
+    fn answer_link(&mut self, group: usize, index: u32) {
+        let Some(link) = self.groups[group].link(index) else {
+            return;
+        };
+        let mut lanes = Vec::new();
+        let side = link.calls.other();
+        bell::take_lanes(&link.region, side, self.receiver, |lane| lanes.push(lane));
+        for lane in lanes {
+            self.answer_lane(&link, lane);
+        }
+    }
+
+    /// Rule 3 of the rota, for a lane that rang.
+    fn answer_lane(&mut self, link: &Arc<Link>, index: u32) {
+        let Some(key) = self.key_of(link, index) else {
+            return;
+        };
+        let Some(lane) = self.lanes[key].as_mut() else {
+            return;
+        };
+        let region = &link.region;
+        let ready = lane.consumer.is_ready(region);
+        let asleep = ready
+            && lane.consumer.peek(region).is_ok_and(|(header, _)| {
+                header.kind == Kind::Call
+                    && header.reply < REPLIES
+                    && Slot::of(link.calls.other(), header.reply).is_asleep(region)
+            });
+        lane.checked = lane.consumer.position().wrapping_sub(1);
+        if self.rota.rang(key, clock::ticks_ns(), asleep) == Rang::Poll {
+            arm::disarm(region, lane.consumer.place());
+            self.active.push(key);
+        }
+    }
+
+    /// The key of a lane, made known if it is new. `None`: it belongs to another receiver, which
+    /// is a fault of the peer.
+    fn key_of(&mut self, link: &Arc<Link>, index: u32) -> Option<Key> {
+        let known = self.lanes.iter().position(|lane| {
+            lane.as_ref()
+                .is_some_and(|lane| lane.index == index && Arc::ptr_eq(&lane.link, link))
+        });
+        if known.is_some() {
+            return known;
+        }
+        let owner = self.receiver as u8 + 1;
+        // AcqRel: one receiver wins; nothing else is published.
+        match link.owners[index as usize].compare_exchange(
+            0,
+            owner,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        ) {
+            Ok(_) => {}
+            // A port bound again at the same receiver takes the lanes over.
+            Err(found) if found == owner => {}
+            Err(_) => {
+                let place = Place::of(link.calls.other(), index);
+                link.poison(Fault {
+                    rule: Rule::LaneReceiver,
+                    offset: place.polled(),
+                });
+                return None;
+            }
+        }
+        let consumer = link.take_consumer(index);
+        let (link, position) = (link.clone(), consumer.position());
+        let lane = Lane {
+            link,
+            spare: None,
+            end: None,
+            index,
+            consumer,
+            counted: position,
+            checked: position.wrapping_sub(1),
+            wakes: Vec::new(),
+        };
+        let key = self
+            .lanes
+            .iter()
+            .position(Option::is_none)
+            .unwrap_or(self.lanes.len());
+        if key == self.lanes.len() {
+            self.lanes.push(None);
+        }
+        self.lanes[key] = Some(lane);
+        self.rota.add(key);
+        Some(key)
+    }
+}

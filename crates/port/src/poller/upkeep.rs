@@ -1,0 +1,276 @@
+//! What a receiver does now and then: quiet lanes, load, waiters, the dead, the end.
+
+use super::{Lane, Poller, wake_caller};
+use crate::message::Message;
+use crate::request::Request;
+use core::sync::atomic::Ordering;
+use handfast_channel::reply::Slot;
+use handfast_channel::{arm, bell};
+use handfast_layout::counters;
+use handfast_layout::link::{Kind, REPLIES, SLOTS};
+use handfast_proto::rota::{Admitted, Key, Rota};
+use handfast_ring::Fault;
+use handfast_sys::{clock, cpu};
+
+/// A lane without a message for this long is armed and no longer polled.
+const QUIET_NS: u64 = 20_000;
+/// What an overloaded server asks its active clients to spin: longer than a sweep over all of
+/// them takes.
+const OVERLOAD_SPIN_NS: u32 = 20_000;
+
+impl Lane {
+    /// Messages taken since this was last asked.
+    fn count(&mut self) -> u64 {
+        let position = self.consumer.position();
+        let taken = position.wrapping_sub(self.counted);
+        self.counted = position;
+        taken.into()
+    }
+}
+
+impl Poller {
+    /// Rule 1: leaves the request in its lane, tells its caller, stops polling.
+    #[cold]
+    pub(super) fn defer(&mut self, place: usize, key: Key) {
+        self.active.remove(place);
+        if self.cursor > place {
+            self.cursor -= 1;
+        }
+        self.defers += 1;
+        if let Some(lane) = &self.lanes[key]
+            && let Ok((header, _)) = lane.consumer.peek(&lane.link.region)
+            && header.kind == Kind::Call
+            && header.reply < REPLIES
+        {
+            let slot = Slot::of(lane.link.calls.other(), header.reply);
+            slot.defer(&lane.link.region, header.generation);
+        }
+        self.publish_load(true);
+    }
+
+    /// Rules 2 and 6: makes the oldest waiters active while there is room.
+    #[cold]
+    pub(super) fn admit(&mut self) -> Option<Request> {
+        let now_ns = clock::ticks_ns();
+        while let Some(admitted) = self.rota.admit(now_ns) {
+            let (Admitted::Request(key) | Admitted::Reply(key)) = admitted;
+            let Some(lane) = self.lanes[key].as_mut() else {
+                continue;
+            };
+            let region = &lane.link.region;
+            for slot in lane.wakes.drain(..) {
+                if wake_caller(&lane.link, slot) {
+                    self.rota.woke(now_ns);
+                }
+            }
+            arm::disarm(region, lane.consumer.place());
+            let ready = lane.consumer.is_ready(region);
+            lane.checked = lane.consumer.position().wrapping_sub(1);
+            self.active.push(key);
+            if matches!(admitted, Admitted::Request(_)) && ready {
+                return self.take(key);
+            }
+        }
+        None
+    }
+
+    /// Every few looks: arms lanes that have been quiet, follows changes of the process's lists,
+    /// publishes the load.
+    #[cold]
+    pub(super) fn check_quiet(&mut self) {
+        self.refresh();
+        // For `cpu::recent`.
+        let _ = cpu::current();
+        let now_ns = clock::ticks_ns();
+        if now_ns.saturating_sub(self.checked_ns) < QUIET_NS {
+            return;
+        }
+        self.checked_ns = now_ns;
+        self.publish_counts();
+        self.set_fenceless(self.active.len() > 1);
+        let mut place = 0;
+        while place < self.active.len() {
+            let key = self.active[place];
+            let Some(lane) = self.lanes[key].as_mut() else {
+                self.active.remove(place);
+                continue;
+            };
+            let position = lane.consumer.position();
+            let is_busy = core::mem::replace(&mut lane.checked, position) != position;
+            if is_busy || !arm::arm(&lane.link.region, &mut lane.consumer) {
+                place += 1;
+                continue;
+            }
+            self.rota.quiet(key, now_ns);
+            self.active.remove(place);
+        }
+        self.cursor = 0;
+        let overloaded = self.rota.is_overloaded(now_ns);
+        if overloaded || self.overloaded {
+            self.publish_load(overloaded);
+        }
+    }
+
+    /// With several clients a fence after each reply costs more than the whole rest of the work:
+    /// it waits until the reply's line has come from the client. While this is on, replies are
+    /// not fenced, and a client that is about to sleep makes this process pass a fence instead
+    /// (E11).
+    pub(super) fn set_fenceless(&mut self, on: bool) {
+        let on = on && self.may_be_fenceless;
+        if on == self.fenceless {
+            return;
+        }
+        self.fenceless = on;
+        for group in &self.groups {
+            bell::set_fenceless(&group.bells, self.receiver, on);
+        }
+    }
+
+    /// Publishes what was counted privately since the last time.
+    pub(super) fn publish_counts(&mut self) {
+        let counts = core::mem::take(&mut self.counts);
+        let tally = &self.process.tally;
+        let receiver = self.receiver;
+        let mut total = counts.taken;
+        for lane in self.lanes.iter_mut().flatten() {
+            let taken = lane.count();
+            if taken > 0 {
+                tally.add(counters::link_word(lane.link.index, 3), taken);
+                total += taken;
+            }
+        }
+        let calls = total.saturating_sub(counts.sends);
+        let columns = [(3, calls), (4, counts.sends), (6, counts.bytes)];
+        for (column, amount) in columns {
+            tally.add(counters::port_word(receiver, column), amount);
+        }
+        tally.store(counters::port_word(receiver, 11), self.defers);
+    }
+
+    pub(super) fn publish_load(&mut self, overloaded: bool) {
+        if !overloaded && !self.overloaded {
+            return;
+        }
+        self.overloaded = overloaded;
+        for group in &self.groups {
+            bell::publish_load(
+                &group.bells,
+                self.receiver,
+                overloaded,
+                cpu::current(),
+                OVERLOAD_SPIN_NS,
+            );
+        }
+    }
+
+    /// Follows new groups and dead links.
+    pub(crate) fn refresh(&mut self) {
+        // Acquire, twice: pairs with the Release of those who change the lists.
+        let version = self.process.groups_version.load(Ordering::Acquire);
+        if version != self.groups_version {
+            self.set_fenceless(false);
+            self.groups_version = version;
+            self.groups = self.process.groups();
+        }
+        let deaths = self.process.deaths.load(Ordering::Acquire);
+        if deaths != self.deaths {
+            self.deaths = deaths;
+            self.clear_out();
+        }
+    }
+
+    /// Forgets the lanes of dead links, once their one-way messages have been received.
+    #[cold]
+    fn clear_out(&mut self) {
+        for key in 0..self.lanes.len() {
+            let Some(lane) = &mut self.lanes[key] else {
+                continue;
+            };
+            if !lane.link.is_down() {
+                continue;
+            }
+            // A lane holds so many messages at its peer's end and no more; a peer that was cut and
+            // goes on writing is not listened to.
+            let end = *lane
+                .end
+                .get_or_insert(lane.consumer.position().wrapping_add(SLOTS));
+            if lane.consumer.position().wrapping_sub(end).cast_signed() >= 0 {
+                self.remove(key);
+                continue;
+            }
+            if lane.consumer.is_ready(&lane.link.region) && !self.rota.is_active(key) {
+                // Messages of the dead are received like others; a lane that was out or waiting
+                // becomes active for that.
+                self.rota.remove(key);
+                self.rota.add(key);
+                let _ = self.rota.rang(key, clock::ticks_ns(), false);
+                self.active.push(key);
+            }
+            if !lane.consumer.is_ready(&lane.link.region) {
+                self.remove(key);
+            } else {
+                // Look again at the next opportunity.
+                self.deaths = self.deaths.wrapping_sub(1);
+            }
+        }
+    }
+
+    #[cold]
+    pub(super) fn poison(&mut self, key: Key, fault: Fault) -> Option<Request> {
+        if let Some(lane) = &self.lanes[key] {
+            lane.link.poison(fault);
+        }
+        self.remove(key);
+        self.again = true;
+        None
+    }
+
+    fn remove(&mut self, key: Key) {
+        self.drop_active(key);
+        self.rota.remove(key);
+        if let Some(mut lane) = self.lanes[key].take() {
+            self.counts.taken += lane.count();
+        }
+    }
+
+    pub(super) fn drop_active(&mut self, key: Key) {
+        if let Some(place) = self.active.iter().position(|active| *active == key) {
+            self.active.remove(place);
+            self.cursor = 0;
+        }
+    }
+
+    /// Gives the lanes back, for a port bound at this receiver later, and answers every call
+    /// that waits in them as dead.
+    pub(crate) fn close(&mut self) {
+        self.publish_counts();
+        for key in 0..self.lanes.len() {
+            let Some(mut lane) = self.lanes[key].take() else {
+                continue;
+            };
+            let region = &lane.link.region;
+            let mut message = Message::new();
+            for _ in 0..SLOTS {
+                if !lane.consumer.is_ready(region) {
+                    break;
+                }
+                match lane.consumer.take(region, &mut message) {
+                    Ok((header, _)) if header.kind == Kind::Call && header.reply < REPLIES => {
+                        let slot = Slot::of(lane.link.calls.other(), header.reply);
+                        slot.answer(region, header.generation, Kind::DeadPort, 0, &[]);
+                        wake_caller(&lane.link, slot);
+                    }
+                    Ok(_) => {}
+                    Err(_) => break,
+                }
+            }
+            for slot in lane.wakes.drain(..) {
+                wake_caller(&lane.link, slot);
+            }
+            let _ = arm::arm(region, &mut lane.consumer);
+            lane.link.return_consumer(lane.index, lane.consumer);
+        }
+        self.active.clear();
+        self.rota = Rota::new(self.cap);
+    }
+}
