@@ -10,6 +10,7 @@ use handfast_channel::reply::Slot;
 use handfast_channel::{bell, stamped_after};
 use handfast_layout::link::Kind;
 use handfast_region::Memory;
+use handfast_ring::Fault;
 use handfast_ring::lane::Sink;
 use handfast_sys::{clock, cpu};
 use handfast_wait::waiter::{Parked, Place, Sleep};
@@ -105,18 +106,26 @@ impl<'a> Call<'a> {
         deadline_ns: Option<u64>,
         sink: &mut impl Sink,
     ) -> Result<usize, SendError> {
+        // Found once: what orders memory would make the compiler look them up after every look.
+        let (slot, generation) = (self.slot(), self.ticket.generation);
+        let region = self.right.link().region.view();
         // `looks_first` asks which processor this is; a reply that is there needs no such question.
-        if self.is_answered() {
-            return self.take(sink);
-        }
-        if self.right.looks_first() {
-            for _ in 0..FIRST_LOOKS {
-                if self.is_answered() {
-                    return self.take(sink);
+        let mut looks = 1;
+        loop {
+            for _ in 0..looks {
+                if slot.is_answered(&region, generation) {
+                    let taken = slot.take(&region, sink);
+                    return self.taken(taken);
                 }
+                // Without the pause the processor has several looks under way when the reply comes
+                // and starts all of them anew, which costs 25 ns.
+                core::hint::spin_loop();
             }
+            if looks > 1 || !self.right.looks_first() {
+                return self.wait_long(deadline_ns, sink);
+            }
+            looks = FIRST_LOOKS;
         }
-        self.wait_long(deadline_ns, sink)
     }
 
     #[cold]
@@ -147,10 +156,15 @@ impl<'a> Call<'a> {
         }
     }
 
-    #[inline(always)]
     fn take(&mut self, sink: &mut impl Sink) -> Result<usize, SendError> {
+        let taken = self.slot().take(&self.right.link().region, sink);
+        self.taken(taken)
+    }
+
+    /// The call has ended with what was taken from its slot.
+    #[inline(always)]
+    fn taken(&mut self, taken: Result<(Kind, usize, u32), Fault>) -> Result<usize, SendError> {
         let right = self.right;
-        let taken = self.slot().take(&right.link().region, sink);
         self.done = true;
         right.free(self.ticket.index);
         match taken {

@@ -9,7 +9,7 @@ use handfast_layout::link::{LANES, REPLIES, Side};
 use handfast_region::{Memory, Region};
 use handfast_ring::Fault;
 use handfast_ring::lane::{Consumer, Place, Producer};
-use handfast_sys::lock::OwnedLock;
+use handfast_sys::lock::{OwnedLock, thread_number};
 use handfast_sys::socket::Peer;
 use handfast_sys::{OwnedFd, socket};
 use handfast_wait::word;
@@ -32,7 +32,7 @@ pub(crate) struct Link {
     pub(crate) region: Region,
     /// The side on which we call; the peer calls on the other.
     pub(crate) calls: Side,
-    pub(crate) lanes: [OwnedLock<Producer>; LANES as usize],
+    pub(crate) lanes: [OwnedLock<Outgoing>; LANES as usize],
     pub(crate) map: LaneMap,
     pub(crate) slots: Box<[SlotState]>,
     /// Counts events a waiting caller must look at: death, fault, a closed port.
@@ -84,6 +84,14 @@ pub(crate) struct Parts {
     pub(crate) incarnation: [u8; 16],
 }
 
+/// Our side of a lane.
+pub(crate) struct Outgoing {
+    pub(crate) producer: Producer,
+    /// A reply slot for its next call, with the generation there: claimed while the last call was
+    /// under way, when there is nothing better to do.
+    pub(crate) claimed: Option<(u32, u32)>,
+}
+
 /// Our side of a reply slot. The slot's current call writes it; claims happen under its lane's
 /// lock.
 #[derive(Default)]
@@ -108,7 +116,10 @@ impl Link {
             region: parts.region,
             calls,
             lanes: core::array::from_fn(|lane| {
-                OwnedLock::new(Producer::new(Place::of(calls, lane as u32)))
+                OwnedLock::new(Outgoing {
+                    producer: Producer::new(Place::of(calls, lane as u32)),
+                    claimed: None,
+                })
             }),
             map: LaneMap::default(),
             slots: (0..REPLIES).map(|_| SlotState::default()).collect(),
@@ -320,7 +331,7 @@ impl LaneMap {
     /// The lane of this thread for `receiver`; `None` when other receivers have used all up.
     #[inline]
     pub(crate) fn lane(&self, receiver: u32) -> Option<u32> {
-        let thread = thread_index() % THREADS;
+        let thread = thread_number() as usize % THREADS;
         let entry = &self.lanes[receiver as usize * THREADS + thread];
         // Relaxed: a number; the lane itself is behind a lock.
         match entry.load(Ordering::Relaxed) {
@@ -353,15 +364,4 @@ impl LaneMap {
         row[thread].store(lane, Ordering::Relaxed);
         Some(u32::from(lane) - 1)
     }
-}
-
-/// A small number for this thread, given in the order of first use.
-#[inline]
-fn thread_index() -> usize {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    thread_local! {
-        // Relaxed: a number.
-        static INDEX: usize = NEXT.fetch_add(1, Ordering::Relaxed) as usize;
-    }
-    INDEX.with(|index| *index)
 }

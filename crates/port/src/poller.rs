@@ -12,7 +12,7 @@ use crate::group::Group;
 use crate::link::{Link, control};
 use crate::message::Message;
 use crate::process::Process;
-use crate::request::{ReplyRight, Request};
+use crate::request::{Received, Request};
 use core::sync::atomic::Ordering;
 use handfast_channel::arm;
 use handfast_channel::reply::Slot;
@@ -20,7 +20,7 @@ use handfast_layout::bell as bell_layout;
 use handfast_layout::link::{Kind, LANES, REPLIES};
 use handfast_proto::rota::{Key, Rota, Verdict, Wake};
 use handfast_region::Memory;
-use handfast_ring::lane::Consumer;
+use handfast_ring::lane::{Broken, Consumer, Header};
 use handfast_ring::{Fault, Rule};
 use handfast_sys::{clock, cpu};
 use handfast_wait::{Waiter, word};
@@ -29,8 +29,8 @@ use std::sync::Arc;
 /// A lane this receiver has seen.
 struct Lane {
     link: Arc<Link>,
-    /// A reply right for the next request: only what differs from the last one is written.
-    spare: Option<Box<ReplyRight>>,
+    /// For the next request: only what differs from the last one is written.
+    spare: Option<Box<Received>>,
     /// Position at which a lane whose link is down is left, whatever it still holds.
     end: Option<u32>,
     index: u32,
@@ -125,22 +125,32 @@ impl Poller {
         if self.looks.is_multiple_of(LOOKS_PER_BELL) {
             self.look_around();
         }
+        if !self.spare.has_buffer() {
+            self.spare = Message::new();
+        }
+        let is_calm = self.rota.is_calm();
         let count = self.active.len();
         for step in 0..count {
             let place = self.cursor + step;
             let place = if place >= count { place - count } else { place };
             let key = self.active[place];
-            let Some(lane) = self.lanes[key].as_ref() else {
+            let Some(lane) = self.lanes[key].as_mut() else {
                 continue;
             };
-            if !lane.consumer.is_ready(&lane.link.region) {
+            let region = lane.link.region.view();
+            if !is_calm {
+                if !lane.consumer.is_ready(&region) {
+                    continue;
+                }
+                if self.rota.request(key, clock::ticks_ns()) == Verdict::Defer {
+                    self.defer(place, key);
+                    // Positions have shifted; the next look starts anew.
+                    return self.admit();
+                }
+            }
+            let Some(taken) = lane.consumer.poll(&region, &mut self.spare) else {
                 continue;
-            }
-            if self.rota.request(key, clock::ticks_ns) == Verdict::Defer {
-                self.defer(place, key);
-                // Positions have shifted; the next look starts anew.
-                return self.admit();
-            }
+            };
             self.cursor = if place + 1 >= count { 0 } else { place + 1 };
             if count > 1
                 && let Some(next) = self.lanes[self.active[self.cursor]].as_ref()
@@ -148,7 +158,10 @@ impl Poller {
                 // The next lane's line comes while this one's message is worked on.
                 next.consumer.prefetch(&next.link.region);
             }
-            return self.take(key);
+            return match taken {
+                Ok((header, len_bytes)) => self.taken(key, header, len_bytes),
+                Err(Broken) => self.take(key),
+            };
         }
         if self.hear() {
             return self.next_again();
@@ -167,7 +180,7 @@ impl Poller {
             let key = self.active[place];
             let lane = self.lanes[key].as_ref();
             if lane.is_some_and(|lane| lane.consumer.is_ready(&lane.link.region)) {
-                if self.rota.request(key, clock::ticks_ns) == Verdict::Defer {
+                if self.rota.request(key, clock::ticks_ns()) == Verdict::Defer {
                     self.defer(place, key);
                     return self.admit();
                 }
@@ -178,20 +191,24 @@ impl Poller {
         None
     }
 
-    /// Takes the message that waits in a lane. `None` when its peer broke a rule, or when it was
-    /// for a port that is no more; its caller has been answered then.
-    #[inline(always)]
+    /// Takes the message that waits in a lane.
+    #[cold]
     fn take(&mut self, key: Key) -> Option<Request> {
-        let lane = self.lanes[key].as_mut()?;
-        let mut message = core::mem::take(&mut self.spare);
-        if !message.has_buffer() {
-            message = Message::new();
+        if !self.spare.has_buffer() {
+            self.spare = Message::new();
         }
-        let region = &lane.link.region;
-        let (header, len_bytes) = match lane.consumer.take(region, &mut message) {
-            Ok(taken) => taken,
-            Err(fault) => return self.poison(key, fault),
-        };
+        let lane = self.lanes[key].as_mut()?;
+        match lane.consumer.take(&lane.link.region, &mut self.spare) {
+            Ok((header, len_bytes)) => self.taken(key, header, len_bytes),
+            Err(fault) => self.poison(key, fault),
+        }
+    }
+
+    /// Makes a request of what was taken into the spare buffer. `None` when the peer broke a rule,
+    /// or when it was for a port that is no more; its caller has been answered then.
+    #[inline(always)]
+    fn taken(&mut self, key: Key, header: Header, len_bytes: usize) -> Option<Request> {
+        let lane = self.lanes[key].as_mut()?;
         let is_call = header.kind == Kind::Call;
         if is_call && header.reply >= REPLIES {
             let offset = lane.consumer.place().head();
@@ -199,27 +216,22 @@ impl Poller {
             return self.poison(key, Fault { rule, offset });
         }
         // The head is published every few messages and after long ones; a producer may wait then.
-        let place = lane.consumer.place();
-        if lane.consumer.has_published()
-            && region.load(place.space(), Ordering::Relaxed) != word::AWAKE
-        {
-            arm::wake_producer(region, place);
+        if lane.consumer.has_published() {
+            let (region, place) = (&lane.link.region, lane.consumer.place());
+            // Relaxed: a hint; `arm` looks after a fence.
+            if region.load(place.space(), Ordering::Relaxed) != word::AWAKE {
+                arm::wake_producer(region, place);
+            }
         }
         self.client_cpu = header.cpu;
         self.counts.bytes += len_bytes as u64;
-        let reply = if is_call {
-            let mut reply = match lane.spare.take() {
-                Some(reply) => reply,
-                None => ReplyRight::new(lane.link.clone(), key),
-            };
-            reply.index = header.reply;
-            reply.generation = header.generation;
-            Some(reply)
-        } else {
-            self.counts.sends += 1;
-            None
+        self.counts.sends += u64::from(!is_call);
+        let received = match lane.spare.take() {
+            Some(received) => received,
+            None => Received::new(lane.link.clone(), key),
         };
-        let request = Request::new(message, reply);
+        let call = is_call.then_some((header.reply, header.generation));
+        let request = Request::new(received, core::mem::take(&mut self.spare), call);
         if header.port != self.port {
             return self.refuse(request);
         }
@@ -228,10 +240,11 @@ impl Poller {
 
     /// Answers a message for a port that is no more.
     #[cold]
-    fn refuse(&mut self, mut request: Request) -> Option<Request> {
-        if let Some(reply) = request.take_reply() {
+    fn refuse(&mut self, request: Request) -> Option<Request> {
+        if let Some(reply) = request.reply_right() {
             reply.answer(Kind::DeadPort, &[]);
         }
+        drop(request.answered());
         self.again = true;
         None
     }
@@ -256,15 +269,16 @@ impl Poller {
     /// Keeps what is left of an answered request for the next one of its lane: allocating it, and
     /// counting references up and down, would cost more than the rest of the work.
     #[inline]
-    pub(crate) fn give_back(&mut self, reply: Box<ReplyRight>, message: Message) {
-        self.spare = message;
-        if let Some(lane) = self
-            .lanes
-            .get_mut(reply.key as usize)
-            .and_then(Option::as_mut)
-            && Arc::ptr_eq(&lane.link, &reply.link)
+    pub(crate) fn give_back(&mut self, mut received: Box<Received>) {
+        let message = core::mem::take(&mut received.message);
+        if message.has_buffer() {
+            self.spare = message;
+        }
+        let lane = self.lanes.get_mut(received.key()).and_then(Option::as_mut);
+        if let Some(lane) = lane
+            && Arc::ptr_eq(&lane.link, received.link())
         {
-            lane.spare = Some(reply);
+            lane.spare = Some(received);
         }
     }
 

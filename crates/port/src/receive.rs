@@ -171,7 +171,7 @@ impl ReceiveRight {
     #[inline]
     fn reply_and_receive_by(
         &self,
-        mut request: Request,
+        request: Request,
         bytes: &[u8],
         deadline_ns: Option<u64>,
     ) -> Result<Request, ReceiveError> {
@@ -186,12 +186,10 @@ impl ReceiveRight {
         if woke {
             self.port.woke_caller();
         }
-        if let Some(reply) = request.take_reply()
-            && let Some(poller) = &mut guard
-        {
-            poller.give_back(reply, request.take_message());
+        let received = request.answered();
+        if let Some(poller) = &mut guard {
+            poller.give_back(received);
         }
-        drop(request);
         self.port.wait(guard, deadline_ns)
     }
 

@@ -17,30 +17,82 @@ use std::sync::Arc;
 /// Dropping a call's request without a reply ends the call at its caller as
 /// [`Gone::Reply`](crate::error::Gone::Reply).
 pub struct Request {
-    message: Message,
-    /// Until it is used; one-way messages have none. Behind a pointer that its lane uses again.
-    reply: Option<Box<ReplyRight>>,
+    /// One pointer, so that moving a request moves nothing else.
+    received: Box<Received>,
+}
+
+/// What a request holds. Its lane uses it again.
+pub(crate) struct Received {
+    pub(crate) message: Message,
+    /// Until it is used; one-way messages have none.
+    is_call: bool,
+    reply: ReplyRight,
 }
 
 /// Where a call's one outcome goes.
 pub(crate) struct ReplyRight {
     pub(crate) link: Arc<Link>,
-    pub(crate) index: u32,
-    pub(crate) generation: u32,
+    index: u32,
+    generation: u32,
+    /// The poller's key of the lane.
     pub(crate) key: u32,
 }
 
-impl Request {
+impl Received {
+    /// An empty one for lane `key`.
+    #[cold]
+    pub(crate) fn new(link: Arc<Link>, key: usize) -> Box<Self> {
+        Box::new(Self {
+            message: Message::default(),
+            is_call: false,
+            reply: ReplyRight {
+                link,
+                index: 0,
+                generation: 0,
+                key: key as u32,
+            },
+        })
+    }
+
+    /// The link it came through.
+    pub(crate) const fn link(&self) -> &Arc<Link> {
+        &self.reply.link
+    }
+
+    /// The poller's key of the lane it came through.
+    pub(crate) const fn key(&self) -> usize {
+        self.reply.key as usize
+    }
+
     #[inline(always)]
-    pub(crate) const fn new(message: Message, reply: Option<Box<ReplyRight>>) -> Self {
-        Self { message, reply }
+    fn reply(&self) -> Option<&ReplyRight> {
+        self.is_call.then_some(&self.reply)
+    }
+}
+
+impl Request {
+    /// A request of `message`; `call` is the reply slot and generation of a call.
+    #[inline(always)]
+    pub(crate) fn new(
+        mut received: Box<Received>,
+        message: Message,
+        call: Option<(u32, u32)>,
+    ) -> Self {
+        // Its last message has been taken out; the compiler does not know.
+        core::mem::forget(core::mem::replace(&mut received.message, message));
+        received.is_call = call.is_some();
+        if let Some((index, generation)) = call {
+            received.reply.index = index;
+            received.reply.generation = generation;
+        }
+        Self { received }
     }
 
     /// The message's bytes.
     #[must_use]
     #[inline]
     pub fn bytes(&self) -> &[u8] {
-        self.message.bytes()
+        self.received.message.bytes()
     }
 
     /// Takes the message out, so that it can be worked on, and even be the reply, without a copy:
@@ -49,13 +101,13 @@ impl Request {
     #[must_use]
     #[inline]
     pub fn take_message(&mut self) -> Message {
-        core::mem::take(&mut self.message)
+        core::mem::take(&mut self.received.message)
     }
 
     /// Whether the sender waits for a reply.
     #[must_use]
     pub fn is_call(&self) -> bool {
-        self.reply.is_some()
+        self.received.is_call
     }
 
     /// The message alone; a call's reply right is dropped, which ends the call.
@@ -68,7 +120,7 @@ impl Request {
     /// for one-way messages.
     #[must_use]
     pub fn peer(&self) -> Option<handfast_sys::socket::Peer> {
-        self.reply.as_ref().map(|reply| reply.link.peer)
+        self.reply_right().map(|reply| reply.link.peer)
     }
 
     /// Replies. Never blocks: the caller has reserved the room. One copy; one system call if the
@@ -82,33 +134,39 @@ impl Request {
                 len_bytes: bytes.len(),
             });
         }
-        let Some(reply) = self.take_reply() else {
+        let Some(reply) = self.reply_right() else {
             return Err(ReplyError::NotACall);
         };
-        if reply.link.is_down() {
+        let is_down = reply.link.is_down();
+        if !is_down {
+            reply.answer(Kind::Message, bytes);
+        }
+        self.received.is_call = false;
+        if is_down {
             return Err(ReplyError::Gone);
         }
-        reply.answer(Kind::Message, bytes);
         Ok(())
     }
 
     /// The reply right, while it is unused.
     #[inline(always)]
     pub(crate) fn reply_right(&self) -> Option<&ReplyRight> {
-        self.reply.as_deref()
+        self.received.reply()
     }
 
-    /// Takes the reply right out; whoever has it answers.
+    /// Its reply right has been used: what is left of it.
     #[inline(always)]
-    pub(crate) const fn take_reply(&mut self) -> Option<Box<ReplyRight>> {
-        self.reply.take()
+    pub(crate) fn answered(self) -> Box<Received> {
+        let mut received = self.received;
+        received.is_call = false;
+        received
     }
 }
 
-impl Drop for Request {
+impl Drop for Received {
     #[inline]
     fn drop(&mut self) {
-        if let Some(reply) = self.take_reply() {
+        if let Some(reply) = self.reply() {
             reply.dropped();
         }
     }
@@ -117,24 +175,13 @@ impl Drop for Request {
 impl core::fmt::Debug for Request {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Request")
-            .field("message", &self.message)
+            .field("message", &self.received.message)
             .field("is_call", &self.is_call())
             .finish()
     }
 }
 
 impl ReplyRight {
-    /// One for lane `key`, without a call yet.
-    #[cold]
-    pub(crate) fn new(link: Arc<Link>, key: usize) -> Box<Self> {
-        Box::new(Self {
-            link,
-            index: 0,
-            generation: 0,
-            key: key as u32,
-        })
-    }
-
     #[inline(always)]
     fn slot(&self) -> Slot {
         Slot::of(self.link.calls.other(), self.index)
@@ -157,7 +204,7 @@ impl ReplyRight {
     /// As [`Self::answer`], leaving the time of the wake-up to the rota (its rule 4).
     #[inline(always)]
     pub(crate) fn answer_polling(&self, bytes: &[u8], poller: &mut Poller) -> bool {
-        let (slot, region) = (self.slot(), &self.link.region);
+        let (slot, region) = (self.slot(), &self.link.region.view());
         slot.answer(region, self.generation, Kind::Message, cpu::recent(), bytes);
         if !poller.is_fenceless() {
             // E4 wake: the fence of `fence_then_taken`, before the look at the wait word.

@@ -80,7 +80,7 @@ impl Place for Room<'_> {
         let link = self.right.link();
         link.failure(self.right.receiver()).is_some()
             // A fault is found again, and reported, by the post that follows.
-            || self.right.lock(self.lane).has_room(&link.region, self.len_bytes).unwrap_or(true)
+            || self.right.lock(self.lane).producer.has_room(&link.region, self.len_bytes).unwrap_or(true)
     }
 
     fn park(&mut self, _: Sleep, deadline_ns: Option<u64>, _: u64) -> Parked {

@@ -6,7 +6,7 @@
 use crate::call::{Call, Ticket};
 use crate::connect;
 use crate::error::{Exhausted, Misuse, SendError};
-use crate::link::{Link, SlotState};
+use crate::link::{Link, Outgoing, SlotState};
 use crate::message::{Buffer, Message};
 use crate::options::Options;
 use crate::process::Process;
@@ -204,8 +204,8 @@ impl SendRight {
             return None;
         }
         let lane = self.link.map.lane(self.receiver)?;
-        let mut producer = self.link.lanes[lane as usize].try_lock()?;
-        let ticket = self.post_locked(&mut producer, lane, (bytes, kind)).ok()?;
+        let mut outgoing = self.link.lanes[lane as usize].try_lock()?;
+        let ticket = self.post_locked(&mut outgoing, lane, (bytes, kind)).ok()?;
         Some((ticket, lane, trouble))
     }
 
@@ -240,9 +240,9 @@ impl SendRight {
             }
             // Relaxed: the count is all that is said.
             self.calm.store(trouble, Ordering::Relaxed);
-            let mut producer = self.lock(lane);
-            let posted = self.post_locked(&mut producer, lane, (bytes, kind));
-            drop(producer);
+            let mut outgoing = self.lock(lane);
+            let posted = self.post_locked(&mut outgoing, lane, (bytes, kind));
+            drop(outgoing);
             match posted {
                 Ok(ticket) => return Ok((ticket, lane, trouble)),
                 Err(Blocked::Slots) => self.wait_for_slot(waiting)?,
@@ -260,16 +260,19 @@ impl SendRight {
     #[inline(always)]
     fn post_locked(
         &self,
-        producer: &mut Producer,
+        outgoing: &mut Outgoing,
         lane: u32,
         (bytes, kind): (&[u8], Kind),
     ) -> Result<Ticket, Blocked> {
         let is_call = kind == Kind::Call;
-        let (index, generation) = if is_call {
-            self.claim(lane, producer).ok_or(Blocked::Slots)?
-        } else {
-            (0, 0)
+        let (index, generation) = match outgoing.claimed {
+            _ if !is_call => (0, 0),
+            Some(claimed) => claimed,
+            None => self
+                .claim(lane, &mut outgoing.producer)
+                .ok_or(Blocked::Slots)?,
         };
+        let producer = &mut outgoing.producer;
         let position = producer.position();
         let header = Header {
             kind,
@@ -278,9 +281,10 @@ impl SendRight {
             generation,
             cpu: cpu::recent(),
         };
-        if let Err(refused) = producer.post(&self.link.region, header, bytes) {
+        if let Err(refused) = producer.post(&self.link.region.view(), header, bytes) {
             if is_call {
-                self.free(index);
+                // For the next attempt.
+                outgoing.claimed = Some((index, generation));
             }
             return Err(Blocked::Lane(refused));
         }
@@ -289,6 +293,8 @@ impl SendRight {
             self.link.slots[index as usize]
                 .position
                 .store(position, Ordering::Relaxed);
+            // The peer is at work now; this is done meanwhile.
+            outgoing.claimed = self.claim(lane, &mut outgoing.producer);
         }
         Ok(Ticket { index, generation })
     }
@@ -298,7 +304,7 @@ impl SendRight {
         self.epoch != handfast_sys::process::fork_epoch()
     }
 
-    pub(crate) fn lock(&self, lane: u32) -> Guard<'_, Producer> {
+    pub(crate) fn lock(&self, lane: u32) -> Guard<'_, Outgoing> {
         self.link.lanes[lane as usize].lock()
     }
 

@@ -221,22 +221,23 @@ impl WaitSet {
     /// If `bytes` is longer than a message can be.
     pub fn reply_and_receive(
         &mut self,
-        mut request: Request,
+        request: Request,
         bytes: &[u8],
     ) -> Result<Event, ReceiveError> {
         self.check()?;
-        if let Some(reply) = request.take_reply() {
+        if let Some(reply) = request.reply_right() {
             let receiver = reply.receiver();
             let port = self.ports().find(|port| port.port().receiver == receiver);
-            let Some(port) = port else {
+            if let Some(port) = port {
+                let mut poller = port.port().lock();
+                if reply.answer_polling(bytes, &mut poller) {
+                    port.port().woke_caller();
+                }
+                poller.give_back(request.answered());
+            } else {
                 reply.answer(Kind::Message, bytes);
-                return self.receive_by(None);
-            };
-            let mut poller = port.port().lock();
-            if reply.answer_polling(bytes, &mut poller) {
-                port.port().woke_caller();
+                drop(request.answered());
             }
-            poller.give_back(reply, request.take_message());
         }
         self.receive_by(None)
     }

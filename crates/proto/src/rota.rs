@@ -209,18 +209,19 @@ impl Rota {
         Rang::Poll
     }
 
-    /// A request was found in active lane `key` (rules 1 and 5). Nothing is counted, and the clock
-    /// is not read, without waiters and with room: a turn and its quota begin with the load.
+    /// Whether nobody waits and there is room: every request is served then, unasked.
     #[inline(always)]
-    pub fn request(&mut self, key: Key, now_ns: impl FnOnce() -> u64) -> Verdict {
-        if self.queue.is_empty() && self.active <= self.cap {
-            return Verdict::Serve;
-        }
-        self.request_under_load(key, now_ns())
+    #[must_use]
+    pub fn is_calm(&self) -> bool {
+        self.queue.is_empty() && self.active <= self.cap
     }
 
-    #[inline(never)]
-    fn request_under_load(&mut self, key: Key, now_ns: u64) -> Verdict {
+    /// A request was found in active lane `key` (rules 1 and 5). Nothing is counted while it is
+    /// calm: a turn and its quota begin with the load.
+    pub fn request(&mut self, key: Key, now_ns: u64) -> Verdict {
+        if self.is_calm() {
+            return Verdict::Serve;
+        }
         self.requests += 1;
         self.fit_quota(now_ns);
         let crowded = (!self.queue.is_empty() && self.active >= self.cap) || self.active > self.cap;

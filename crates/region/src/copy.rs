@@ -38,7 +38,6 @@ const STRING_MOVE_MIN: usize = if cfg!(target_arch = "x86_64") {
 #[inline(always)]
 unsafe fn copy_words(from: *const u8, to: *mut u8, len_bytes: usize) {
     let mut at = 0;
-    #[cfg(target_arch = "x86_64")]
     if len_bytes >= 64 {
         at = len_bytes & !63;
         // SAFETY: `at` is a multiple of 64 above zero and at most `len_bytes`; the caller vouches
@@ -46,15 +45,21 @@ unsafe fn copy_words(from: *const u8, to: *mut u8, len_bytes: usize) {
         unsafe { copy_blocks(from, to, at) };
     }
     // Eight bytes at a time: what an application has just written or is about to read as numbers
-    // is then forwarded from store to load. A wider load over several stores is not.
-    let words_end = len_bytes & !7;
-    while at < words_end {
-        // SAFETY: `at + 8 <= len_bytes`, so the source offset is in range.
-        let source = unsafe { from.add(at) };
-        // SAFETY: as above for the destination.
-        let target = unsafe { to.add(at) };
-        // SAFETY: eight bytes are in range on both sides.
-        unsafe { copy_eight(source, target) };
+    // is then forwarded from store to load. A wider load over several stores is not. By the bits
+    // of the length instead of a loop, whose end no processor foresees.
+    if len_bytes & 32 != 0 {
+        // SAFETY: 32 bytes are left, by the length's bits.
+        unsafe { copy_eights::<4>(from, to, at) };
+        at += 32;
+    }
+    if len_bytes & 16 != 0 {
+        // SAFETY: as above, 16.
+        unsafe { copy_eights::<2>(from, to, at) };
+        at += 16;
+    }
+    if len_bytes & 8 != 0 {
+        // SAFETY: as above, 8.
+        unsafe { copy_eights::<1>(from, to, at) };
         at += 8;
     }
     while at < len_bytes {
@@ -67,6 +72,22 @@ unsafe fn copy_words(from: *const u8, to: *mut u8, len_bytes: usize) {
         // SAFETY: as above for the destination.
         unsafe { target.write_volatile(byte) };
         at += 1;
+    }
+}
+
+/// Copies `N` times eight bytes at offset `at`.
+///
+/// # Safety
+/// As [`copy`]; so many bytes are in range from `at` on.
+#[inline(always)]
+unsafe fn copy_eights<const N: usize>(from: *const u8, to: *mut u8, at: usize) {
+    for word in 0..N {
+        // SAFETY: the caller vouches that the offset is in range of the source.
+        let source = unsafe { from.add(at + word * 8) };
+        // SAFETY: as above for the destination.
+        let target = unsafe { to.add(at + word * 8) };
+        // SAFETY: eight bytes are in range on both sides.
+        unsafe { copy_eight(source, target) };
     }
 }
 
@@ -102,6 +123,18 @@ unsafe fn copy_blocks(from: *const u8, to: *mut u8, len_bytes: usize) {
             d = out(xmm_reg) _,
             options(nostack),
         );
+    }
+}
+
+/// Copies blocks of 64 bytes.
+///
+/// # Safety
+/// As [`copy`]; `len_bytes` is a multiple of 64.
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn copy_blocks(from: *const u8, to: *mut u8, len_bytes: usize) {
+    for at in (0..len_bytes).step_by(64) {
+        // SAFETY: `at + 64 <= len_bytes`.
+        unsafe { copy_eights::<8>(from, to, at) };
     }
 }
 

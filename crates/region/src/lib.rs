@@ -19,6 +19,7 @@ mod tally;
 pub use handfast_sys::futex::Wait;
 pub use tally::Tally;
 
+use core::marker::PhantomData;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
 use handfast_sys::memory::Mapping;
@@ -138,6 +139,33 @@ impl Region {
         self.len_bytes
     }
 
+    /// The region as a value that fits in registers: what is done through one view need not look
+    /// up where the region is again after each word that orders memory.
+    #[inline(always)]
+    #[must_use]
+    pub const fn view(&self) -> View<'_> {
+        View {
+            base: self.base,
+            len_bytes: self.len_bytes,
+            _region: PhantomData,
+        }
+    }
+}
+
+/// A borrowed [`Region`].
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    base: NonNull<u8>,
+    len_bytes: usize,
+    _region: PhantomData<&'a Region>,
+}
+
+// SAFETY: as for the region.
+unsafe impl Send for View<'_> {}
+// SAFETY: as for the region.
+unsafe impl Sync for View<'_> {}
+
+impl<'a> View<'a> {
     #[inline(always)]
     fn pointer(&self, at: usize, len_bytes: usize) -> *mut u8 {
         if at > self.len_bytes || len_bytes > self.len_bytes - at {
@@ -157,7 +185,7 @@ impl Region {
     }
 
     #[inline(always)]
-    fn word(&self, at: usize) -> &AtomicU32 {
+    fn word(&self, at: usize) -> &'a AtomicU32 {
         let [word] = self.words::<1>(at);
         word
     }
@@ -165,7 +193,7 @@ impl Region {
     /// `N` consecutive words, checked once. The bounds checks of a message's words are a tenth of
     /// its instructions.
     #[inline(always)]
-    fn words<const N: usize>(&self, at: usize) -> &[AtomicU32; N] {
+    fn words<const N: usize>(&self, at: usize) -> &'a [AtomicU32; N] {
         debug_assert!(at.is_multiple_of(4), "a word is aligned to four");
         // A misaligned offset, which layouts exclude, would name the word around it.
         let at = at & !3;
@@ -184,7 +212,7 @@ impl Region {
     }
 }
 
-impl Memory for Region {
+impl Memory for View<'_> {
     #[inline(always)]
     fn load(&self, at: usize, order: Ordering) -> u32 {
         self.word(at).load(order)
@@ -280,6 +308,76 @@ impl Memory for Region {
     }
 }
 
+impl Memory for Region {
+    #[inline(always)]
+    fn load(&self, at: usize, order: Ordering) -> u32 {
+        self.view().load(at, order)
+    }
+
+    #[inline(always)]
+    fn store(&self, at: usize, value: u32, order: Ordering) {
+        self.view().store(at, value, order);
+    }
+
+    #[inline(always)]
+    fn load_words<const N: usize>(&self, at: usize) -> [u32; N] {
+        self.view().load_words(at)
+    }
+
+    #[inline(always)]
+    fn store_words<const N: usize>(&self, at: usize, values: [u32; N]) {
+        self.view().store_words(at, values);
+    }
+
+    #[inline(always)]
+    fn swap(&self, at: usize, value: u32, order: Ordering) -> u32 {
+        self.view().swap(at, value, order)
+    }
+
+    #[inline(always)]
+    fn fetch_or(&self, at: usize, bits: u32, order: Ordering) -> u32 {
+        self.view().fetch_or(at, bits, order)
+    }
+
+    #[inline(always)]
+    fn compare_exchange(&self, at: usize, current: u32, new: u32) -> Result<u32, u32> {
+        self.view().compare_exchange(at, current, new)
+    }
+
+    #[inline(always)]
+    fn fence(&self) {
+        copy::fence();
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, at: usize) {
+        self.view().prefetch(at);
+    }
+
+    #[inline(always)]
+    fn copy_in(&self, at: usize, bytes: &[u8]) {
+        self.view().copy_in(at, bytes);
+    }
+
+    #[inline(always)]
+    fn copy_out(&self, at: usize, bytes: &mut [u8]) {
+        self.view().copy_out(at, bytes);
+    }
+
+    #[inline(always)]
+    fn copy_out_vec(&self, at: usize, len_bytes: usize, bytes: &mut Vec<u8>) {
+        self.view().copy_out_vec(at, len_bytes, bytes);
+    }
+
+    fn park(&self, at: usize, expected: u32, deadline_ns: Option<u64>) -> Wait {
+        self.view().park(at, expected, deadline_ns)
+    }
+
+    fn wake(&self, at: usize, count: u32) -> u32 {
+        self.view().wake(at, count)
+    }
+}
+
 /// Sleeps while each of the words holds its expected value (at most
 /// [`handfast_sys::futex::WORDS_MAX`] of them). One system call, blocks.
 ///
@@ -294,7 +392,7 @@ pub fn park_any(
     }
     let words: Vec<_> = words
         .iter()
-        .map(|(region, at, expected)| (NonNull::from(region.word(*at)).cast(), *expected))
+        .map(|(region, at, expected)| (NonNull::from(region.view().word(*at)).cast(), *expected))
         .collect();
     // SAFETY: every word lies in a region that its reference keeps mapped during the call.
     unsafe { handfast_sys::futex::wait_any(&words, deadline_ns) }

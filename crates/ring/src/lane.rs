@@ -260,6 +260,11 @@ impl Producer {
     }
 }
 
+/// The producer broke a rule; [`Consumer::take`] says which. Without content, because passing the
+/// details on would cost the messages that have none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Broken;
+
 /// The consuming half of a lane.
 #[derive(Debug)]
 pub struct Consumer {
@@ -369,7 +374,11 @@ impl Consumer {
     /// The rule the producer broke.
     #[inline(always)]
     pub fn peek(&self, memory: &impl Memory) -> Result<(Header, Meta), Fault> {
-        let at = self.place.slot(self.head);
+        Self::header(memory, self.place.slot(self.head))
+    }
+
+    #[inline(always)]
+    fn header(memory: &impl Memory, at: usize) -> Result<(Header, Meta), Fault> {
         // Ordered by the Acquire in `is_ready` (E1). In the order of their offsets.
         let [meta, port, reply, generation] = memory.load_words(at + slot::META);
         let Some(meta) = Meta::unpack(meta) else {
@@ -398,8 +407,41 @@ impl Consumer {
         memory: &impl Memory,
         sink: &mut impl Sink,
     ) -> Result<(Header, usize), Fault> {
-        let at = self.place.slot(self.head);
-        let (header, meta) = self.peek(memory)?;
+        let (place, head) = (self.place, self.head);
+        self.take_from(memory, (place, head, place.slot(head)), sink)
+    }
+
+    /// [`Self::is_ready`] and [`Self::take`] in one, for the straight path: where the slot lies is
+    /// found before the word that orders memory is read, and not again after it.
+    ///
+    /// # Errors
+    /// [`Broken`] when the producer broke a rule; the message is then not taken.
+    #[inline(always)]
+    pub fn poll(
+        &mut self,
+        memory: &impl Memory,
+        sink: &mut impl Sink,
+    ) -> Option<Result<(Header, usize), Broken>> {
+        let (place, head) = (self.place, self.head);
+        let at = place.slot(head);
+        // E1 publish, load half. As in `is_ready`.
+        if memory.load(at + slot::SEQUENCE, Acquire) != head.wrapping_add(1) {
+            return None;
+        }
+        Some(
+            self.take_from(memory, (place, head, at), sink)
+                .map_err(|_| Broken),
+        )
+    }
+
+    #[inline(always)]
+    fn take_from(
+        &mut self,
+        memory: &impl Memory,
+        (place, head, at): (Place, u32, usize),
+        sink: &mut impl Sink,
+    ) -> Result<(Header, usize), Fault> {
+        let (header, meta) = Self::header(memory, at)?;
         let len_bytes = meta.len_bytes as usize;
         let mut from = at + slot::BYTES;
         if meta.outside {
@@ -410,11 +452,11 @@ impl Consumer {
                     offset: at + slot::ARENA,
                 });
             }
-            from = self.place.arena() + offset;
+            from = place.arena() + offset;
         }
         copy_to(memory, from, (len_bytes, !meta.outside), sink);
         // Commit point: from here on nothing fails.
-        self.head = self.head.wrapping_add(1);
+        self.head = head.wrapping_add(1);
         if meta.outside || self.head.wrapping_sub(self.published) >= PUBLISH_EVERY {
             self.publish_head(memory);
         }

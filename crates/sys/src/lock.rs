@@ -122,9 +122,9 @@ pub enum OwnedGuard<'a, T> {
     Held(Guard<'a, T>),
 }
 
-/// A number of this thread, never zero.
+/// A number of this thread, never zero: threads are numbered in the order in which they ask.
 #[inline(always)]
-fn thread() -> u32 {
+pub fn thread_number() -> u32 {
     thread_local! {
         static OWN: Cell<u32> = const { Cell::new(0) };
     }
@@ -156,7 +156,7 @@ impl<T> OwnedLock<T> {
     #[inline(always)]
     pub fn try_lock(&self) -> Option<OwnedGuard<'_, T>> {
         // Relaxed: only this thread makes it its own number, and the look below decides.
-        if self.owner.load(Ordering::Relaxed) == thread() {
+        if self.owner.load(Ordering::Relaxed) == thread_number() {
             // Relaxed: this thread's own word. Taken twice by one thread, it is held.
             if self.inside.load(Ordering::Relaxed) {
                 return None;
@@ -183,8 +183,8 @@ impl<T> OwnedLock<T> {
         // Relaxed, both: changed only under the lock.
         match self.owner.load(Ordering::Relaxed) {
             ENDED => {}
-            NOBODY_YET => self.owner.store(thread(), Ordering::Relaxed),
-            owner if owner == thread() => {}
+            NOBODY_YET => self.owner.store(thread_number(), Ordering::Relaxed),
+            owner if owner == thread_number() => {}
             _ => {
                 // E10 owner, revoke half. Pairs with the compiler fence in `try_lock`.
                 crate::futex::fence_own_threads();
