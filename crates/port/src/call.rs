@@ -14,7 +14,7 @@ use handfast_ring::Fault;
 use handfast_ring::lane::Sink;
 use handfast_sys::{clock, cpu};
 use handfast_wait::waiter::{Parked, Place, Sleep};
-use handfast_wait::{Ended, FIRST_LOOKS, word};
+use handfast_wait::{Ended, FIRST_PAUSED_LOOKS, word};
 
 /// A call in flight. Its reply is taken with [`Call::wait`] and its forms; dropping it gives the
 /// reply up.
@@ -124,7 +124,7 @@ impl<'a> Call<'a> {
             if looks > 1 || !self.right.looks_first() {
                 return self.wait_long(deadline_ns, sink);
             }
-            looks = FIRST_LOOKS;
+            looks = FIRST_PAUSED_LOOKS;
         }
     }
 

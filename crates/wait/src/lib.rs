@@ -16,4 +16,4 @@ pub mod word;
 
 pub use handoff::{Target, handoff};
 pub use strategy::Strategy;
-pub use waiter::{Ended, FIRST_LOOKS, Place, Waiter};
+pub use waiter::{Ended, FIRST_LOOKS, FIRST_PAUSED_LOOKS, Place, Waiter};

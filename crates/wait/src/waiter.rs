@@ -81,6 +81,8 @@ pub struct Waiter {
 /// Looks an eager waiter makes before it asks its strategy: about half a microsecond, without
 /// pauses and without the clock. Shorter than this is what both sides busy look like.
 pub const FIRST_LOOKS: u32 = 128;
+/// As [`FIRST_LOOKS`], for looks with a pause in between.
+pub const FIRST_PAUSED_LOOKS: u32 = 32;
 /// Looks between two readings of the clock.
 const LOOKS_PER_CLOCK: u32 = 16;
 
