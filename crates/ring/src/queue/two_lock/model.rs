@@ -1,1 +1,377 @@
+//! loom: the links, the locks, a death and the format, every interleaving within a bound of
+//! preemptions. The memory reports a copy that overlaps a write of the same message.
 
+use super::*;
+use handfast_region::Wait;
+use handfast_region::model::ModelMemory;
+use loom::sync::atomic::AtomicBool;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+/// One member's view of the model memory: may weaken orderings, sleep for ever, and end.
+struct View {
+    inner: Arc<ModelMemory>,
+    weaken: Weaken,
+    /// Sleeps have no deadline: a lost wake-up is a deadlock, which loom reports.
+    sleeps_for_ever: bool,
+    /// Memory operations left in this member's life.
+    left: core::sync::atomic::AtomicU32,
+}
+
+/// Which stores of a view lose their ordering.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Weaken {
+    Nothing,
+    /// Q1, Q2: those of a node's link.
+    Links,
+    /// Q3: those that release a lock.
+    Locks,
+    /// Q5: that of the format.
+    Format,
+}
+
+const FOR_EVER: u32 = u32::MAX;
+struct Killed;
+
+impl View {
+    fn order(&self, at: usize, order: Ordering) -> Ordering {
+        let is_weak = match self.weaken {
+            Weaken::Nothing => false,
+            Weaken::Links => at >= NODES,
+            Weaken::Locks => at == HEAD_LOCK || at == TAIL_LOCK,
+            Weaken::Format => at == FORMAT,
+        };
+        if is_weak { Relaxed } else { order }
+    }
+
+    fn step(&self) {
+        match self.left.load(Relaxed) {
+            FOR_EVER => {}
+            0 => resume_unwind(Box::new(Killed)),
+            left => self.left.store(left - 1, Relaxed),
+        }
+    }
+}
+
+impl Memory for View {
+    fn load(&self, at: usize, order: Ordering) -> u32 {
+        self.step();
+        self.inner.load(at, order)
+    }
+    fn store(&self, at: usize, value: u32, order: Ordering) {
+        self.step();
+        self.inner.store(at, value, self.order(at, order));
+    }
+    fn swap(&self, at: usize, value: u32, order: Ordering) -> u32 {
+        self.step();
+        self.inner.swap(at, value, self.order(at, order))
+    }
+    fn fetch_or(&self, at: usize, bits: u32, order: Ordering) -> u32 {
+        self.step();
+        self.inner.fetch_or(at, bits, order)
+    }
+    fn compare_exchange(&self, at: usize, current: u32, new: u32) -> Result<u32, u32> {
+        self.step();
+        self.inner.compare_exchange(at, current, new)
+    }
+    fn fence(&self) {
+        self.inner.fence();
+    }
+    fn copy_in(&self, at: usize, bytes: &[u8]) {
+        self.step();
+        self.inner.copy_in(at, bytes);
+    }
+    fn copy_out(&self, at: usize, bytes: &mut [u8]) {
+        self.step();
+        self.inner.copy_out(at, bytes);
+    }
+    fn park(&self, at: usize, expected: u32, _: Option<u64>) -> Wait {
+        self.step();
+        if self.sleeps_for_ever {
+            return self.inner.park(at, expected, None);
+        }
+        loom::thread::yield_now();
+        Wait::TimedOut
+    }
+    fn wake(&self, at: usize, count: u32) -> u32 {
+        self.inner.wake(at, count)
+    }
+}
+
+/// A group of which member 1 may die.
+struct Seat {
+    number: u32,
+    first_is_dead: Arc<AtomicBool>,
+    /// Q4: whether its death makes visible what it wrote.
+    death: Ordering,
+}
+
+impl Members for Seat {
+    fn me(&self) -> u32 {
+        self.number
+    }
+    fn is_dead(&self, member: u32) -> bool {
+        member == 1 && self.first_is_dead.load(self.death)
+    }
+}
+
+/// What the members of one model share.
+#[derive(Clone)]
+struct Group {
+    inner: Arc<ModelMemory>,
+    first_is_dead: Arc<AtomicBool>,
+    capacity: u32,
+    death: Ordering,
+    sleeps_for_ever: bool,
+}
+
+impl Group {
+    fn unmade(capacity: u32) -> Self {
+        let nodes = 0..(capacity + EXTRA_NODES) as usize;
+        let node = |node: usize| NODES + node * NODE_BYTES;
+        let words: Vec<_> = [HEAD_LOCK, HEAD, POOL_TAIL, TAIL_LOCK, TAIL, POOL_HEAD]
+            .into_iter()
+            .chain([FORMAT, CAPACITY])
+            .chain(nodes.clone().map(|number| node(number) + NEXT))
+            .collect();
+        let areas: Vec<_> = nodes.map(|number| node(number) + MESSAGE).collect();
+        Self {
+            inner: Arc::new(ModelMemory::new(&words, &areas)),
+            first_is_dead: Arc::new(AtomicBool::new(false)),
+            capacity,
+            death: Acquire,
+            sleeps_for_ever: false,
+        }
+    }
+
+    fn new(capacity: u32) -> Self {
+        let group = Self::unmade(capacity);
+        let (view, seat) = group.member(63, Weaken::Nothing);
+        TwoLock::create(view, 0, capacity, seat).unwrap();
+        group
+    }
+
+    fn member(&self, number: u32, weaken: Weaken) -> (Arc<View>, Arc<Seat>) {
+        let view = View {
+            inner: self.inner.clone(),
+            weaken,
+            sleeps_for_ever: self.sleeps_for_ever,
+            left: FOR_EVER.into(),
+        };
+        let seat = Seat {
+            number,
+            first_is_dead: self.first_is_dead.clone(),
+            death: self.death,
+        };
+        (Arc::new(view), Arc::new(seat))
+    }
+
+    fn attach(&self, number: u32, weaken: Weaken) -> TwoLock<View> {
+        let (view, seat) = self.member(number, weaken);
+        let mut queue = TwoLock::attach(view, 0, self.capacity, seat).unwrap();
+        queue.looks = 0;
+        queue
+    }
+}
+
+fn push(queue: &TwoLock<View>, key: u8) {
+    while let Err(refused) = queue.try_push(&[key; MESSAGE_BYTES]) {
+        assert_eq!(refused, Push::Full);
+        loom::thread::yield_now();
+    }
+}
+
+fn pop(queue: &TwoLock<View>) -> u8 {
+    loop {
+        match queue.try_pop() {
+            Ok(message) => {
+                assert_eq!(message, [message[0]; MESSAGE_BYTES]);
+                return message[0];
+            }
+            Err(refused) => assert_eq!(refused, Pop::Empty),
+        }
+        loom::thread::yield_now();
+    }
+}
+
+/// What is left in the queue.
+fn drain(queue: &TwoLock<View>) -> Vec<u8> {
+    core::iter::from_fn(|| queue.try_pop().ok().map(|message| message[0])).collect()
+}
+
+fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(model);
+}
+
+/// What loom says of two copies of one message, of which one writes, with no order between them.
+const OVERLAP: &str = "Causality violation";
+
+fn must_fail(with: &str, model: impl FnOnce()) {
+    let failed = catch_unwind(AssertUnwindSafe(model)).expect_err("the weakened model held");
+    let text = failed.downcast_ref::<String>().map_or("", |text| text);
+    assert!(text.contains(with), "another failure: {text}");
+}
+
+/// One end pushes four messages through a queue of one, so that nodes come back; the other pops.
+fn exchange(pushing: Weaken, popping: Weaken) {
+    explore(3, move || {
+        let group = Group::new(1);
+        let (sender, receiver) = (group.attach(1, pushing), group.attach(2, popping));
+        let sending = loom::thread::spawn(move || (1..=4).for_each(|key| push(&sender, key)));
+        for key in 1..=4 {
+            assert_eq!(pop(&receiver), key);
+        }
+        sending.join().unwrap();
+    });
+}
+
+#[test]
+fn q1_q2_messages_are_whole_and_in_order_and_nodes_are_free_when_reused() {
+    exchange(Weaken::Nothing, Weaken::Nothing);
+}
+
+#[test]
+fn q1_without_release_a_torn_message_is_seen() {
+    must_fail(OVERLAP, || exchange(Weaken::Links, Weaken::Nothing));
+}
+
+#[test]
+fn q2_without_release_a_message_is_overwritten_under_the_reader() {
+    must_fail(OVERLAP, || exchange(Weaken::Nothing, Weaken::Links));
+}
+
+/// Two members at each end in turn, asleep without a deadline when the other is inside.
+fn contend(weaken: Weaken) {
+    explore(5, move || {
+        let mut group = Group::new(2);
+        group.sleeps_for_ever = true;
+        let (first, second) = (group.attach(1, weaken), group.attach(2, weaken));
+        let other = loom::thread::spawn(move || {
+            push(&first, 1);
+            first.try_pop().ok().map(|message| message[0])
+        });
+        push(&second, 2);
+        let mut popped: Vec<u8> = second
+            .try_pop()
+            .ok()
+            .map(|message| message[0])
+            .into_iter()
+            .collect();
+        popped.extend(other.join().unwrap());
+        popped.extend(drain(&second));
+        popped.sort_unstable();
+        assert_eq!(popped, [1, 2]);
+    });
+}
+
+#[test]
+fn q3_one_holder_at_a_time_and_no_wake_up_is_lost() {
+    contend(Weaken::Nothing);
+}
+
+#[test]
+fn q3_without_release_the_next_holder_sees_an_old_queue() {
+    must_fail(OVERLAP, || contend(Weaken::Locks));
+}
+
+/// Member 1 is killed after `steps` operations of a pop and a push (of 9), while member 2 pushes 5
+/// after 1; then member 2 finds out what there is. Whether member 1 was killed.
+fn die(steps: u32, death: Ordering) -> bool {
+    let was_killed = Arc::new(core::sync::atomic::AtomicBool::new(false));
+    let result = was_killed.clone();
+    explore(3, move || {
+        let mut group = Group::new(2);
+        group.death = death;
+        let (first, second) = (
+            group.attach(1, Weaken::Nothing),
+            group.attach(2, Weaken::Nothing),
+        );
+        assert_eq!(second.try_push(&[1; MESSAGE_BYTES]), Ok(()));
+        let is_dead = group.first_is_dead.clone();
+        let dying = loom::thread::spawn(move || {
+            first.memory.left.store(steps, Relaxed);
+            let act = AssertUnwindSafe(|| {
+                let popped = first.try_pop().ok().map(|message| message[0]);
+                assert_eq!(first.try_push(&[9; MESSAGE_BYTES]), Ok(()));
+                popped
+            });
+            let done = catch_unwind(act).ok();
+            if done.is_none() {
+                // Q4 death, store half of the model: what the kernel does at a death.
+                is_dead.store(true, Release);
+            }
+            done
+        });
+        assert_eq!(second.try_push(&[5; MESSAGE_BYTES]), Ok(()));
+        let mut found = drain(&second);
+        let done = dying.join().unwrap();
+        found.extend(drain(&second));
+        found.extend(done.flatten());
+        found.sort_unstable();
+        if done.is_some() {
+            assert_eq!(found, [1, 5, 9]);
+        } else {
+            result.store(true, Relaxed);
+            // A pop that was committed took its message along.
+            let possible: [&[u8]; 5] = [&[1, 5], &[1], &[5], &[1, 9], &[5, 9]];
+            let is_possible = possible.contains(&&found[..]) || found == [1, 5, 9];
+            assert!(is_possible, "{found:?}");
+        }
+        // The whole capacity is there.
+        assert_eq!(second.try_push(&[7; MESSAGE_BYTES]), Ok(()));
+        assert_eq!(second.try_push(&[8; MESSAGE_BYTES]), Ok(()));
+        assert_eq!(drain(&second), [7, 8]);
+    });
+    was_killed.load(Relaxed)
+}
+
+#[test]
+fn q4_a_member_killed_anywhere_is_seen_to_the_end_by_the_repair() {
+    let deaths = (0..).take_while(|steps| die(*steps, Acquire)).count();
+    assert!(deaths > 20, "{deaths}");
+}
+
+#[test]
+fn q4_without_acquire_the_repair_sees_an_old_queue() {
+    // Not merely an endless wait: somewhere a message is lost, or a node is in two places.
+    let steps = (0..30).find(|steps| {
+        let failed = catch_unwind(|| die(*steps, Relaxed)).err();
+        let text = failed.and_then(|failed| failed.downcast::<String>().ok());
+        text.is_some_and(|text| text.contains(OVERLAP) || text.contains("assertion"))
+    });
+    println!("after {steps:?} operations");
+    assert!(steps.is_some());
+}
+
+fn format(weaken: Weaken) {
+    explore(3, move || {
+        let group = Group::unmade(1);
+        let (view, seat) = group.member(1, weaken);
+        let making = loom::thread::spawn(move || {
+            TwoLock::create(view, 0, 1, seat).unwrap();
+        });
+        let (view, seat) = group.member(2, Weaken::Nothing);
+        let queue = loop {
+            match TwoLock::attach(view.clone(), 0, 1, seat.clone()) {
+                Ok(queue) => break queue,
+                Err(NoQueue::Fault(fault)) => assert_eq!(fault.offset, FORMAT),
+                Err(refused) => panic!("{refused:?}"),
+            }
+            loom::thread::yield_now();
+        };
+        push(&queue, 1);
+        assert_eq!(drain(&queue), [1]);
+        making.join().unwrap();
+    });
+}
+
+#[test]
+fn q5_a_queue_that_is_formatted_is_whole() {
+    format(Weaken::Nothing);
+}
+
+#[test]
+fn q5_without_release_a_half_made_queue_is_used() {
+    must_fail("assertion", || format(Weaken::Format));
+}
