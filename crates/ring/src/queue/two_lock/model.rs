@@ -17,16 +17,20 @@ struct View {
     left: core::sync::atomic::AtomicU32,
 }
 
-/// Which stores of a view lose their ordering.
+/// Which stores (or loads) of a view lose their ordering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Weaken {
     Nothing,
     /// Q1, Q2: those of a node's link.
     Links,
+    /// Q1, Q2: not the stores but the loads of a node's link.
+    LinkLoads,
     /// Q3: those that release a lock.
     Locks,
     /// Q5: that of the format.
     Format,
+    /// Not an ordering: nobody is woken.
+    Wakes,
 }
 
 const FOR_EVER: u32 = u32::MAX;
@@ -35,7 +39,7 @@ struct Killed;
 impl View {
     fn order(&self, at: usize, order: Ordering) -> Ordering {
         let is_weak = match self.weaken {
-            Weaken::Nothing => false,
+            Weaken::Nothing | Weaken::LinkLoads | Weaken::Wakes => false,
             Weaken::Links => at >= NODES,
             Weaken::Locks => at == HEAD_LOCK || at == TAIL_LOCK,
             Weaken::Format => at == FORMAT,
@@ -55,7 +59,8 @@ impl View {
 impl Memory for View {
     fn load(&self, at: usize, order: Ordering) -> u32 {
         self.step();
-        self.inner.load(at, order)
+        let is_weak = self.weaken == Weaken::LinkLoads && at >= NODES;
+        self.inner.load(at, if is_weak { Relaxed } else { order })
     }
     fn store(&self, at: usize, value: u32, order: Ordering) {
         self.step();
@@ -93,6 +98,9 @@ impl Memory for View {
         Wait::TimedOut
     }
     fn wake(&self, at: usize, count: u32) -> u32 {
+        if self.weaken == Weaken::Wakes {
+            return 0;
+        }
         self.inner.wake(at, count)
     }
 }
@@ -237,8 +245,18 @@ fn q1_without_release_a_torn_message_is_seen() {
 }
 
 #[test]
+fn q1_without_acquire_a_torn_message_is_seen() {
+    must_fail(OVERLAP, || exchange(Weaken::Nothing, Weaken::LinkLoads));
+}
+
+#[test]
 fn q2_without_release_a_message_is_overwritten_under_the_reader() {
     must_fail(OVERLAP, || exchange(Weaken::Nothing, Weaken::Links));
+}
+
+#[test]
+fn q2_without_acquire_a_message_is_overwritten_under_the_reader() {
+    must_fail(OVERLAP, || exchange(Weaken::LinkLoads, Weaken::Nothing));
 }
 
 /// Two members at each end in turn, asleep without a deadline when the other is inside.
@@ -342,6 +360,11 @@ fn q4_without_acquire_the_repair_sees_an_old_queue() {
     });
     println!("after {steps:?} operations");
     assert!(steps.is_some());
+}
+
+#[test]
+fn without_the_wake_up_a_waiter_sleeps_beside_a_free_lock() {
+    must_fail("deadlock", || contend(Weaken::Wakes));
 }
 
 fn format(weaken: Weaken) {
