@@ -3,7 +3,7 @@
 //! Every message is `(producer, number, check)`. What each process has done stands in a ledger in
 //! shared memory, so that it survives it: the last number acknowledged to a producer, a bit for
 //! each message a consumer has got, and whether a consumer is inside a pop (whose message dies
-//! with it once the pop is committed).
+//! with it once the pop is committed). Kills that certainly hit are in `two_lock_death.rs`.
 
 use core::sync::atomic::Ordering::SeqCst;
 use handfast_layout::page_align;
@@ -15,14 +15,14 @@ use handfast_sys::memory::{Access, Mapping, create_sealed};
 use handfast_sys::{AsRawFd, OwnedFd, cpu, members};
 use std::collections::BTreeMap;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 const ROLE: &str = "HANDFAST_TEST_ROLE";
-const CAPACITY: u32 = 8;
+const CAPACITY: u32 = 32;
 const KILLS: u32 = 300;
 /// The test ends earlier on a slow machine.
-const CAMPAIGN: Duration = Duration::from_secs(12);
+const CAMPAIGN: Duration = Duration::from_secs(7);
 /// The longest anything is waited for: a hang is a failure.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -38,7 +38,7 @@ const GOT: usize = 12;
 const NUMBER: usize = 16;
 const BITS: usize = page_align(RECORDS + IDS as usize * RECORD_BYTES);
 /// Messages per producer; only pages that are touched exist.
-const MESSAGES: u32 = 1 << 21;
+const MESSAGES: u32 = 1 << 23;
 const FILE_BYTES: usize = BITS + IDS as usize * (MESSAGES as usize / 8);
 
 const RUN: u32 = 0;
@@ -184,7 +184,28 @@ impl Random {
 }
 
 #[test]
-fn processes_killed_at_random_lose_and_double_no_acknowledged_message_and_no_capacity() {
+fn producers_killed_at_random_lose_and_double_no_acknowledged_message_and_no_capacity() {
+    assert_eq!(
+        campaign(&["producer", "consumer", "consumer"], ["producer"; 3]),
+        (0, 0)
+    );
+}
+
+#[test]
+fn a_consumer_killed_at_random_takes_one_message_along_at_most() {
+    let (missing, inside) = campaign(&["producer", "producer", "consumer"], ["consumer"; 3]);
+    assert!(
+        missing <= inside,
+        "{missing} lost, {inside} consumers killed inside a pop"
+    );
+}
+
+/// Kills processes of the roles `dying`, beside others that live on. Messages that were acknowledged
+/// and not received, and consumers killed inside a pop.
+fn campaign(living: &[&'static str; 3], dying: [&'static str; 3]) -> (u32, u32) {
+    // One at a time.
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let seed = std::env::var("HANDFAST_SEED").ok();
     let seed = seed.and_then(|text| text.parse().ok());
     let mut random = Random(seed.unwrap_or_else(handfast_sys::clock::now_ns));
@@ -214,8 +235,8 @@ fn processes_killed_at_random_lose_and_double_no_acknowledged_message_and_no_cap
             .unwrap();
         Peer { process, role, id }
     };
-    let survivors = ["producer", "consumer"].map(&mut start);
-    let mut mortals = ["producer", "consumer", "producer", "consumer"].map(&mut start);
+    let survivors = living.map(&mut start);
+    let mut mortals = dying.map(&mut start);
     let of = |id: u32, word: usize| memory.load(record(id, word), SeqCst);
 
     let (mut kills, mut holders, mut inside, mut first_half) = (0, 0, 0, (0, 0));
@@ -223,7 +244,7 @@ fn processes_killed_at_random_lose_and_double_no_acknowledged_message_and_no_cap
     while kills < KILLS && began.elapsed() < CAMPAIGN {
         // The instant of the kill is what is random.
         std::thread::sleep(Duration::from_micros(random.below(12_000)));
-        let victim = &mut mortals[random.below(4) as usize];
+        let victim = &mut mortals[random.below(3) as usize];
         victim.kill();
         let number = of(victim.id, NUMBER);
         let holds = |lock| number != 0 && memory.load(lock, SeqCst) & MEMBER == number;
@@ -232,14 +253,13 @@ fn processes_killed_at_random_lose_and_double_no_acknowledged_message_and_no_cap
         *victim = start(victim.role);
         kills += 1;
         if kills == KILLS / 2 {
-            first_half = (of(survivors[0].id, ACKNOWLEDGED), of(survivors[1].id, GOT));
+            first_half = (of(survivors[0].id, ACKNOWLEDGED), of(survivors[2].id, GOT));
         }
     }
-    let all = (of(survivors[0].id, ACKNOWLEDGED), of(survivors[1].id, GOT));
+    let all = (of(survivors[0].id, ACKNOWLEDGED), of(survivors[2].id, GOT));
     println!("{kills} kills, {holders} of them of a lock's holder, {inside} inside a pop");
     println!("survivors: {first_half:?} messages, then {all:?}");
     assert!(all.0 > first_half.0 && all.1 > first_half.1, "no progress");
-    assert!(kills < KILLS || holders > 0, "no kill hit");
 
     let peers: Vec<Peer> = survivors.into_iter().chain(mortals).collect();
     memory.store(PHASE, STOP_PRODUCING, SeqCst);
@@ -282,4 +302,5 @@ fn processes_killed_at_random_lose_and_double_no_acknowledged_message_and_no_cap
             assert_eq!(queue.try_pop(), Ok([number as u8; 24]));
         }
     }
+    (missing, inside)
 }
