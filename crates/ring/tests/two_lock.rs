@@ -4,6 +4,7 @@
 //! shared memory, so that it survives it: the last number acknowledged to a producer, a bit for
 //! each message a consumer has got, and whether a consumer is inside a pop (whose message dies
 //! with it once the pop is committed). Kills that certainly hit are in `two_lock_death.rs`.
+#![cfg(not(miri))]
 
 use core::sync::atomic::Ordering::SeqCst;
 use handfast_layout::page_align;

@@ -91,6 +91,7 @@ fn starts(capacity: u32) -> impl Iterator<Item = Group> {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "thousands of cases")]
 fn a_member_killed_after_any_operation_leaves_a_queue_that_is_repaired() {
     let mut deaths = 0;
     for capacity in [1, 2, 3] {
@@ -123,6 +124,7 @@ fn a_commit_happens_once_and_stays() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "thousands of cases")]
 fn the_other_end_goes_on_beside_a_dead_member_before_the_repair() {
     for start in starts(2) {
         every_death(&start, 1, |group, what| {
@@ -148,6 +150,7 @@ fn the_other_end_goes_on_beside_a_dead_member_before_the_repair() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "thousands of cases")]
 fn a_second_member_killed_after_any_operation_also_of_the_repair_changes_nothing() {
     let mut deaths = 0;
     for start in starts(2) {
@@ -163,6 +166,7 @@ fn a_second_member_killed_after_any_operation_also_of_the_repair_changes_nothing
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "thousands of cases")]
 fn three_members_killed_at_both_ends_and_in_the_repair_change_nothing() {
     let mut deaths = 0;
     for start in [Group::filled(1, 1, 0), Group::filled(2, 1, 1)] {
@@ -180,6 +184,7 @@ fn three_members_killed_at_both_ends_and_in_the_repair_change_nothing() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "thousands of cases")]
 fn a_process_with_a_dead_ones_number_repairs_before_it_attaches_even_when_killed() {
     let attach = |group: &Group, incarnation, steps: Option<u32>| {
         group.dead[1].store(false, Ordering::SeqCst);
