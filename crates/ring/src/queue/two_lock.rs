@@ -41,6 +41,30 @@ use std::sync::Arc;
 ///
 /// Useless in a forked child: a `Region`'s mapping is not inherited, so any use of it there
 /// faults, and a new handle is refused until the child is a member of its own.
+///
+/// ```
+/// use handfast_layout::{page_align, queue::two_lock::queue_bytes};
+/// use handfast_region::Region;
+/// use handfast_ring::queue::{Pop, Push, Queue, two_lock::TwoLock};
+/// use handfast_sys::memory::{Access, Mapping, create_sealed};
+/// use handfast_sys::members;
+/// use std::sync::Arc;
+///
+/// // Both files go to the other processes, which join and attach.
+/// let len_bytes = page_align(queue_bytes(2));
+/// let file = create_sealed("queue", len_bytes)?;
+/// let member = members::join(members::create("members")?)?;
+///
+/// let region = Arc::new(Region::mapped(Mapping::new(&file, len_bytes, Access::ReadWrite)?));
+/// let queue = TwoLock::create(region, 0, 2, member).unwrap();
+/// queue.try_push(&[1; 24]).unwrap();
+/// queue.try_push(&[2; 24]).unwrap();
+/// assert_eq!(queue.try_push(&[3; 24]), Err(Push::Full));
+/// assert_eq!(queue.try_pop(), Ok([1; 24]));
+/// assert_eq!(queue.try_pop(), Ok([2; 24]));
+/// assert_eq!(queue.try_pop(), Err(Pop::Empty));
+/// # Ok::<(), handfast_sys::Errno>(())
+/// ```
 pub struct TwoLock<M> {
     memory: Arc<M>,
     members: Arc<dyn Members>,

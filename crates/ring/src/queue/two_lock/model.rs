@@ -1,185 +1,11 @@
 //! loom: the links, the locks, a death and the format, every interleaving within a bound of
 //! preemptions. The memory reports a copy that overlaps a write of the same message.
 
+mod view;
+
 use super::*;
-use handfast_region::Wait;
-use handfast_region::model::ModelMemory;
-use loom::sync::atomic::AtomicBool;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-
-/// One member's view of the model memory: may weaken orderings, sleep for ever, and end.
-struct View {
-    inner: Arc<ModelMemory>,
-    weaken: Weaken,
-    /// Sleeps have no deadline: a lost wake-up is a deadlock, which loom reports.
-    sleeps_for_ever: bool,
-    /// Memory operations left in this member's life.
-    left: core::sync::atomic::AtomicU32,
-}
-
-/// Which stores (or loads) of a view lose their ordering.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Weaken {
-    Nothing,
-    /// Q1, Q2: those of a node's link.
-    Links,
-    /// Q1, Q2: not the stores but the loads of a node's link.
-    LinkLoads,
-    /// Q3: those that release a lock.
-    Locks,
-    /// Q5: that of the format.
-    Format,
-    /// Not an ordering: nobody is woken.
-    Wakes,
-}
-
-const FOR_EVER: u32 = u32::MAX;
-struct Killed;
-
-impl View {
-    fn order(&self, at: usize, order: Ordering) -> Ordering {
-        let is_weak = match self.weaken {
-            Weaken::Nothing | Weaken::LinkLoads | Weaken::Wakes => false,
-            Weaken::Links => at >= NODES,
-            Weaken::Locks => at == HEAD_LOCK || at == TAIL_LOCK,
-            Weaken::Format => at == FORMAT,
-        };
-        if is_weak { Relaxed } else { order }
-    }
-
-    fn step(&self) {
-        match self.left.load(Relaxed) {
-            FOR_EVER => {}
-            0 => resume_unwind(Box::new(Killed)),
-            left => self.left.store(left - 1, Relaxed),
-        }
-    }
-}
-
-impl Memory for View {
-    fn load(&self, at: usize, order: Ordering) -> u32 {
-        self.step();
-        let is_weak = self.weaken == Weaken::LinkLoads && at >= NODES;
-        self.inner.load(at, if is_weak { Relaxed } else { order })
-    }
-    fn store(&self, at: usize, value: u32, order: Ordering) {
-        self.step();
-        self.inner.store(at, value, self.order(at, order));
-    }
-    fn swap(&self, at: usize, value: u32, order: Ordering) -> u32 {
-        self.step();
-        self.inner.swap(at, value, self.order(at, order))
-    }
-    fn fetch_or(&self, at: usize, bits: u32, order: Ordering) -> u32 {
-        self.step();
-        self.inner.fetch_or(at, bits, order)
-    }
-    fn compare_exchange(&self, at: usize, current: u32, new: u32) -> Result<u32, u32> {
-        self.step();
-        self.inner.compare_exchange(at, current, new)
-    }
-    fn fence(&self) {
-        self.inner.fence();
-    }
-    fn copy_in(&self, at: usize, bytes: &[u8]) {
-        self.step();
-        self.inner.copy_in(at, bytes);
-    }
-    fn copy_out(&self, at: usize, bytes: &mut [u8]) {
-        self.step();
-        self.inner.copy_out(at, bytes);
-    }
-    fn park(&self, at: usize, expected: u32, _: Option<u64>) -> Wait {
-        self.step();
-        if self.sleeps_for_ever {
-            return self.inner.park(at, expected, None);
-        }
-        loom::thread::yield_now();
-        Wait::TimedOut
-    }
-    fn wake(&self, at: usize, count: u32) -> u32 {
-        if self.weaken == Weaken::Wakes {
-            return 0;
-        }
-        self.inner.wake(at, count)
-    }
-}
-
-/// A group of which member 1 may die.
-struct Seat {
-    number: u32,
-    first_is_dead: Arc<AtomicBool>,
-    /// Q4: whether its death makes visible what it wrote.
-    death: Ordering,
-}
-
-impl Members for Seat {
-    fn me(&self) -> u32 {
-        self.number
-    }
-    fn is_dead(&self, member: u32) -> bool {
-        member == 1 && self.first_is_dead.load(self.death)
-    }
-}
-
-/// What the members of one model share.
-#[derive(Clone)]
-struct Group {
-    inner: Arc<ModelMemory>,
-    first_is_dead: Arc<AtomicBool>,
-    capacity: u32,
-    death: Ordering,
-    sleeps_for_ever: bool,
-}
-
-impl Group {
-    fn unmade(capacity: u32) -> Self {
-        let nodes = 0..(capacity + EXTRA_NODES) as usize;
-        let node = |node: usize| NODES + node * NODE_BYTES;
-        let words: Vec<_> = [HEAD_LOCK, HEAD, POOL_TAIL, TAIL_LOCK, TAIL, POOL_HEAD]
-            .into_iter()
-            .chain([FORMAT, CAPACITY])
-            .chain(nodes.clone().map(|number| node(number) + NEXT))
-            .collect();
-        let areas: Vec<_> = nodes.map(|number| node(number) + MESSAGE).collect();
-        Self {
-            inner: Arc::new(ModelMemory::new(&words, &areas)),
-            first_is_dead: Arc::new(AtomicBool::new(false)),
-            capacity,
-            death: Acquire,
-            sleeps_for_ever: false,
-        }
-    }
-
-    fn new(capacity: u32) -> Self {
-        let group = Self::unmade(capacity);
-        let (view, seat) = group.member(63, Weaken::Nothing);
-        TwoLock::create(view, 0, capacity, seat).unwrap();
-        group
-    }
-
-    fn member(&self, number: u32, weaken: Weaken) -> (Arc<View>, Arc<Seat>) {
-        let view = View {
-            inner: self.inner.clone(),
-            weaken,
-            sleeps_for_ever: self.sleeps_for_ever,
-            left: FOR_EVER.into(),
-        };
-        let seat = Seat {
-            number,
-            first_is_dead: self.first_is_dead.clone(),
-            death: self.death,
-        };
-        (Arc::new(view), Arc::new(seat))
-    }
-
-    fn attach(&self, number: u32, weaken: Weaken) -> TwoLock<View> {
-        let (view, seat) = self.member(number, weaken);
-        let mut queue = TwoLock::attach(view, 0, self.capacity, seat).unwrap();
-        queue.looks = 0;
-        queue
-    }
-}
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use view::{Group, View, Weaken};
 
 fn push(queue: &TwoLock<View>, key: u8) {
     while let Err(refused) = queue.try_push(&[key; MESSAGE_BYTES]) {
@@ -365,6 +191,50 @@ fn q4_without_acquire_the_repair_sees_an_old_queue() {
 #[test]
 fn without_the_wake_up_a_waiter_sleeps_beside_a_free_lock() {
     must_fail("deadlock", || contend(Weaken::Wakes));
+}
+
+/// Member 1 is killed after `steps` operations of a push (of 9), while member 2 pushes 5 after 1 and
+/// member 3 pops. Whether member 1 was killed.
+fn die_between(steps: u32) -> bool {
+    let was_killed = Arc::new(core::sync::atomic::AtomicBool::new(false));
+    let result = was_killed.clone();
+    explore(2, move || {
+        let group = Group::new(3);
+        let [first, second, third] = [1, 2, 3].map(|number| group.attach(number, Weaken::Nothing));
+        assert_eq!(second.try_push(&[1; MESSAGE_BYTES]), Ok(()));
+        let is_dead = group.first_is_dead.clone();
+        let dying = loom::thread::spawn(move || {
+            first.memory.left.store(steps, Relaxed);
+            let act = AssertUnwindSafe(|| first.try_push(&[9; MESSAGE_BYTES]));
+            let is_done = catch_unwind(act).is_ok();
+            if !is_done {
+                // Q4 death, store half of the model, as in `die`.
+                is_dead.store(true, Release);
+            }
+            is_done
+        });
+        let popping = loom::thread::spawn(move || third.try_pop().map(|message| message[0]));
+        assert_eq!(second.try_push(&[5; MESSAGE_BYTES]), Ok(()));
+        assert_eq!(popping.join().unwrap(), Ok(1));
+        let is_done = dying.join().unwrap();
+        let mut found = drain(&second);
+        found.sort_unstable();
+        assert!(found == [5, 9] || !is_done && found == [5], "{found:?}");
+        if !is_done {
+            result.store(true, Relaxed);
+        }
+        for key in 1..=3 {
+            assert_eq!(second.try_push(&[key; MESSAGE_BYTES]), Ok(()));
+        }
+        assert_eq!(drain(&second), [1, 2, 3]);
+    });
+    was_killed.load(Relaxed)
+}
+
+#[test]
+fn q4_a_repair_beside_a_living_member_at_the_other_end() {
+    let deaths = (0..).take_while(|steps| die_between(*steps)).count();
+    assert!(deaths > 8, "{deaths}");
 }
 
 fn format(weaken: Weaken) {
