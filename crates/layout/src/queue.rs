@@ -2,6 +2,8 @@
 //!
 //! Both hold fixed-size messages of [`MESSAGE_BYTES`] bytes, as the experiments of paper 000 do.
 
+pub mod two_lock;
+
 /// Bytes of a message in a plain queue (paper 000, section 2.2).
 pub const MESSAGE_BYTES: usize = 24;
 

@@ -32,6 +32,14 @@ pub enum Rule {
     LaneReceiver,
     /// A reply slot carries a reply.
     ReplyKind,
+    /// A two-lock queue is formatted, and for the number of messages it is attached with.
+    QueueFormat,
+    /// A lock word of a two-lock queue is free or names a member; no repair has failed under it.
+    QueueLock,
+    /// An index in a two-lock queue names one of its nodes.
+    QueueNode,
+    /// The nodes of a two-lock queue form two chains without loops: the queue and the pool.
+    QueueChain,
 }
 
 impl Rule {
@@ -47,6 +55,10 @@ impl Rule {
             Self::ReplySlot => "a call names a reply slot of the link",
             Self::LaneReceiver => "a lane addresses one receiver for ever",
             Self::ReplyKind => "a reply slot carries a reply",
+            Self::QueueFormat => "a two-lock queue is formatted for the capacity it is used with",
+            Self::QueueLock => "a lock word of a two-lock queue is free or names a member",
+            Self::QueueNode => "an index in a two-lock queue names one of its nodes",
+            Self::QueueChain => "the nodes of a two-lock queue form two chains without loops",
         }
     }
 }

@@ -6,6 +6,9 @@
 //! still bounded: every value is checked before use, every walk has a budget, and a member that
 //! is killed at any instruction leaves a queue that the others repair.
 
+mod membership;
+pub mod two_lock;
+
 use crate::Fault;
 use handfast_layout::queue::MESSAGE_BYTES;
 
@@ -55,6 +58,12 @@ pub enum Pop {
 pub trait Members: Send + Sync {
     /// This process's number.
     fn me(&self) -> u32;
-    /// Whether the process with this number has died. May take a system call.
+    /// Which of the processes that have had this number this one is: differs between a process
+    /// and the next one with its number.
+    fn incarnation(&self) -> u32 {
+        0
+    }
+    /// Whether the process with this number has died. May take a system call. When it says so,
+    /// all that the dead process wrote is visible to the caller.
     fn is_dead(&self, member: u32) -> bool;
 }

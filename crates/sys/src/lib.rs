@@ -2,13 +2,15 @@
 //!
 //! Every function names the call it makes and says whether it can block. Errors are the kernel's
 //! ([`Errno`]); what they mean for a user is decided above. Reading order: [`memory`], [`futex`],
-//! [`socket`], [`poll`], [`clock`], [`cpu`], [`process`], [`signal`].
+//! [`socket`], [`poll`], [`clock`], [`cpu`], [`process`], [`members`],
+//! [`signal`].
 
 pub mod clock;
 pub mod cpu;
 pub mod directory;
 pub mod futex;
 pub mod lock;
+pub mod members;
 pub mod memory;
 pub mod poll;
 pub mod process;
