@@ -3,7 +3,7 @@
 use crate::error::{Gone, SendError};
 use crate::link::SlotState;
 use crate::message::Message;
-use crate::send::{SLOTS_PER_LANE, SendRight};
+use crate::send::SendRight;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use handfast_channel::reply::Slot;
@@ -13,7 +13,7 @@ use handfast_region::Memory;
 use handfast_ring::Fault;
 use handfast_ring::lane::Sink;
 use handfast_sys::{clock, cpu};
-use handfast_wait::waiter::{Parked, Place, Sleep};
+use handfast_wait::waiter::{Parked, Place, Sleep, Start};
 use handfast_wait::{Ended, FIRST_PAUSED_LOOKS, word};
 
 /// A call in flight. Its reply is taken with [`Call::wait`] and its forms; dropping it gives the
@@ -220,66 +220,50 @@ impl Place for Answer<'_, '_> {
         self.0.right.link().peer_cpu.load(Ordering::Relaxed) == cpu::current()
     }
 
-    fn park(&mut self, how: Sleep, deadline_ns: Option<u64>, start_ns: u64) -> Parked {
-        let link = self.0.right.link();
-        let (slot, region) = (self.0.slot(), &link.region);
-        // AcqRel: the keeper wakes again while this is not zero.
+    fn park(&mut self, how: Sleep, deadline_ns: Option<u64>, start: Option<Start>) -> Parked {
+        let (right, slot) = (self.0.right, self.0.slot());
+        let link = right.link();
+        // AcqRel: the keeper looks after this thread while it is not zero.
         link.parked.fetch_add(1, Ordering::AcqRel);
+        right.process().watch_sleepers();
         let notified = crate::notify::epoch();
         let how = match how {
             Sleep::Notify if crate::notify::is_active() => word::DESCRIPTOR,
             // Without a handler no signal would end the sleep.
             Sleep::Notify | Sleep::Block => word::ASLEEP,
         };
-        word::announce(region, slot.wait(), how);
-        let deadline_ns = if bell::fence_for_sleep(&link.peer_bells, self.0.right.receiver()) {
+        word::announce(&link.region, slot.wait(), how);
+        let deadline_ns = if bell::fence_for_sleep(&link.peer_bells, right.receiver()) {
             deadline_ns
         } else {
             let soon = clock::deadline_ns(UNFENCED_SLEEP);
             Some(deadline_ns.map_or(soon, |deadline_ns| deadline_ns.min(soon)))
         };
-        let start_mono = clock::now_ns().saturating_sub(clock::ticks_ns().saturating_sub(start_ns));
-        // Doubling: a slow server is not worn out by patient callers.
-        let slice_ns = NUDGE_NS.max(clock::ticks_ns().saturating_sub(start_ns));
-        let slice_end_ns = clock::now_ns().saturating_add(slice_ns);
-        let until_ns = deadline_ns.map_or(slice_end_ns, |end_ns| end_ns.min(slice_end_ns));
+        let start_ns = start.map(Start::now_ns);
         if self.look() {
         } else if how == word::ASLEEP {
-            region.park(slot.wait(), how, Some(until_ns));
+            link.region.park(slot.wait(), how, deadline_ns);
         } else {
-            crate::notify::wait(notified, Some(until_ns));
+            crate::notify::wait(notified, deadline_ns);
         }
-        word::withdraw(region, slot.wait());
-        if clock::now_ns() >= slice_end_ns && !self.look() {
-            let right = self.0.right;
-            right
-                .link()
-                .nudge(self.0.ticket.index / SLOTS_PER_LANE, right.receiver());
-        }
-        let link = self.0.right.link();
+        word::withdraw(&link.region, slot.wait());
         link.parked.fetch_sub(1, Ordering::AcqRel);
-        let hint = bell::load_hint(&link.peer_bells, self.0.right.receiver());
+        let hint = bell::load_hint(&link.peer_bells, right.receiver());
         if let Some((_, server_cpu)) = hint
             && server_cpu == cpu::current()
         {
             cpu::leave(server_cpu);
         }
-        let posted_after_ns = Some(stamped_after(&link.region, slot.stamp(), start_mono))
-            .filter(|after_ns| *after_ns > 0);
+        let stamp = |start_ns| stamped_after(&link.region, slot.stamp(), start_ns);
         Parked {
             ready: self.look(),
-            posted_after_ns,
+            posted_after_ns: start_ns.map(stamp).filter(|after_ns| *after_ns > 0),
         }
     }
 }
 
 /// How long a caller sleeps at a time where it cannot make the server fence.
 const UNFENCED_SLEEP: Duration = Duration::from_millis(1);
-/// A sleeping caller without a reply for this long rings again, whatever the bell says: another
-/// peer of its trust group may have taken the server's announcement away. This bounds what such a
-/// peer can delay a call.
-const NUDGE_NS: u64 = 100_000_000;
-
 /// A server may ask for spinning, not for burning.
 const ASKED_LIMIT_MAX_NS: u64 = 100_000;
 

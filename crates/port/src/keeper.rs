@@ -6,7 +6,7 @@
 
 use crate::error::Resource;
 use crate::link::{Link, Parts, control};
-use crate::process::{Process, token};
+use crate::process::{Process, WATCH_NS, token};
 use core::sync::atomic::Ordering;
 use handfast_layout::bell;
 use handfast_layout::hello::{HELLO_BYTES, Hello, Malformed, Status, Welcome};
@@ -30,12 +30,16 @@ const PENDING_MAX: usize = 64;
 const HELLO_TIMEOUT_NS: u64 = 2_000_000_000;
 /// Control messages taken from one link before others get their turn.
 const CONTROL_BUDGET: usize = 64;
+/// The longest between two looks at callers that sleep.
+const WATCH_NS_MAX: u64 = 10_000_000_000;
 /// How often waiters of a dead link are woken again, until they have left.
 const ROUSE_EVERY_NS: u64 = 1_000_000;
 
 struct Keeper {
     process: Arc<Process>,
     pending: Vec<Option<Pending>>,
+    /// How long until sleeping callers are looked at again.
+    watch_ns: u64,
     /// Dead links whose waiters have not all left.
     leaving: Vec<Arc<Link>>,
     /// Closed and reopened to refuse a connection when descriptors have run out.
@@ -47,6 +51,7 @@ pub(crate) fn start(process: Arc<Process>) -> std::io::Result<()> {
     let mut keeper = Keeper {
         process,
         pending: (0..PENDING_MAX).map(|_| None).collect(),
+        watch_ns: WATCH_NS,
         leaving: Vec::new(),
         spare: spare(),
     };
@@ -114,6 +119,7 @@ impl Keeper {
                 self.process.attention.lower();
                 self.collect_dead();
             }
+            token::WATCH => self.watch(),
             token::LISTENER => self.accept(index as u32),
             token::PENDING => self.greet(index),
             token::PROCESS => self.end(index as u32),
@@ -159,6 +165,28 @@ impl Keeper {
             self.process.end_link(&link);
             self.leaving.push(link);
         }
+    }
+
+    /// Looks after callers that sleep. A server that takes long is woken less and less often.
+    fn watch(&mut self) {
+        self.process.watch.clear();
+        let links: Vec<_> = {
+            let links = self.process.links.lock();
+            let links = links.unwrap_or_else(PoisonError::into_inner);
+            let asleep = |link: &&Arc<Link>| link.parked.load(Ordering::Acquire) > 0;
+            links.iter().flatten().filter(asleep).cloned().collect()
+        };
+        if links.is_empty() {
+            self.watch_ns = WATCH_NS;
+            return;
+        }
+        let moved = links.iter().fold(false, |moved, link| link.watch() | moved);
+        self.watch_ns = if moved {
+            WATCH_NS
+        } else {
+            (self.watch_ns * 2).min(WATCH_NS_MAX)
+        };
+        self.process.watch_in(self.watch_ns);
     }
 
     /// Takes control messages of a link.

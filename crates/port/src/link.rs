@@ -2,6 +2,8 @@
 
 use crate::error::{Gone, PeerFault, SendError};
 use crate::group::Group;
+use crate::send::SLOTS_PER_LANE;
+
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use handfast_channel::{arm, bell, stamp};
 use handfast_layout::bell as bell_layout;
@@ -51,6 +53,8 @@ pub(crate) struct Link {
     pub(crate) index: u32,
     /// Receiver of ours, plus one, that each of the peer's lanes addresses.
     pub(crate) owners: [AtomicU8; LANES as usize],
+    /// That receiver's own name for the lane.
+    pub(crate) keys: [AtomicU32; LANES as usize],
     /// Consumers of the peer's lanes while no receiver holds them.
     consumers: [Mutex<Option<Consumer>>; LANES as usize],
 
@@ -99,11 +103,15 @@ pub(crate) struct SlotState {
     pub(crate) state: AtomicU8,
     pub(crate) generation: AtomicU32,
     pub(crate) position: AtomicU32,
+    /// Generation of the call that was in flight at the keeper's last look.
+    watched: AtomicU32,
 }
 
 impl SlotState {
     pub(crate) const FREE: u8 = 0;
     pub(crate) const BUSY: u8 = 1;
+    /// Claimed ahead for the lane's next call.
+    pub(crate) const CLAIMED: u8 = 3;
     /// Its caller gave up; free again once the reply has come.
     pub(crate) const ABANDONED: u8 = 2;
 }
@@ -132,6 +140,7 @@ impl Link {
             group: parts.group,
             index: parts.index,
             owners: Default::default(),
+            keys: Default::default(),
             consumers: core::array::from_fn(|lane| {
                 Mutex::new(Some(Consumer::new(Place::of(calls.other(), lane as u32))))
             }),
@@ -270,9 +279,38 @@ impl Link {
         }
     }
 
+    /// Nudges the server for each call that was in flight at the last look already. Returns whether
+    /// there are calls that were not, so that the next look should come soon.
+    pub(crate) fn watch(&self) -> bool {
+        let mut moved = false;
+        let mut late = 0u32;
+        for (index, slot) in self.slots.iter().enumerate() {
+            // Relaxed throughout: a call that comes or goes meanwhile is looked at next time.
+            if slot.state.load(Ordering::Relaxed) != SlotState::BUSY {
+                continue;
+            }
+            let generation = slot.generation.load(Ordering::Relaxed);
+            if slot.watched.swap(generation, Ordering::Relaxed) == generation {
+                late |= 1 << (index as u32 / SLOTS_PER_LANE);
+            } else {
+                moved = true;
+            }
+        }
+        for lane in 0..LANES {
+            let space = Place::of(self.calls, lane).space();
+            let waits_for_room = self.region.load(space, Ordering::Relaxed) != word::AWAKE;
+            if (late & (1 << lane) != 0 || waits_for_room)
+                && let Some(receiver) = self.map.receiver_of(lane)
+            {
+                self.nudge(lane, receiver);
+            }
+        }
+        moved
+    }
+
     /// Rings for `lane` again and wakes `receiver`, whatever its bell says.
     #[cold]
-    pub(crate) fn nudge(&self, lane: u32, receiver: u32) {
+    fn nudge(&self, lane: u32, receiver: u32) {
         let at = (self.calls, lane);
         let (own, bells) = (&self.region, &self.peer_bells);
         let _ = bell::ring(own, bells, at, receiver, self.peer_index);
@@ -338,6 +376,13 @@ impl LaneMap {
             0 => self.assign(receiver, thread),
             lane => Some(u32::from(lane) - 1),
         }
+    }
+
+    /// The receiver that `lane` was given to.
+    fn receiver_of(&self, lane: u32) -> Option<u32> {
+        let is_lane = |entry: &AtomicU8| u32::from(entry.load(Ordering::Relaxed)) == lane + 1;
+        let place = self.lanes.iter().position(is_lane)?;
+        Some((place / THREADS) as u32)
     }
 
     #[cold]

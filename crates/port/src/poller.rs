@@ -57,7 +57,7 @@ pub(crate) struct Poller {
     /// Index that messages name.
     port: u32,
     process: Arc<Process>,
-    groups: Vec<Arc<Group>>,
+    groups: Arc<[Arc<Group>]>,
     groups_version: u32,
     deaths: u32,
     lanes: Vec<Option<Lane>>,
@@ -94,7 +94,7 @@ impl Poller {
             receiver,
             port,
             process,
-            groups: Vec::new(),
+            groups: Arc::default(),
             groups_version: u32::MAX,
             deaths: 0,
             lanes: Vec::new(),

@@ -11,7 +11,7 @@ use handfast_layout::counters;
 use handfast_region::{Memory, park_any};
 use handfast_sys::lock::{OwnedGuard as Guard, OwnedLock};
 use handfast_sys::{clock, cpu, futex};
-use handfast_wait::waiter::{Parked, Place, Sleep};
+use handfast_wait::waiter::{Parked, Place, Sleep, Start};
 use handfast_wait::{Ended, FIRST_LOOKS, Strategy, Waiter, word};
 use std::sync::Arc;
 
@@ -72,7 +72,7 @@ impl Port {
         deadline_ns: Option<u64>,
     ) -> Result<Request, ReceiveError> {
         if let Some(mut poller) = guard {
-            let mut looks = if poller.looks_first() { FIRST_LOOKS } else { 1 };
+            let mut looks = if poller.looks_first() { FIRST_LOOKS } else { 0 };
             while looks > 0 {
                 if let Some(request) = poller.next() {
                     self.leave(poller);
@@ -218,7 +218,7 @@ impl Port {
             if deadline_ns.is_some_and(|deadline_ns| clock::now_ns() >= deadline_ns) {
                 break None;
             }
-            let _ = park_any(&words, deadline_ns);
+            let _ = park_any(words.iter().copied(), deadline_ns);
         };
         // Relaxed: a thread that leaves wrongly seen as a follower costs one arming.
         self.followers.fetch_sub(1, Ordering::Relaxed);
@@ -249,7 +249,7 @@ impl Place for Receiving<'_> {
             .is_some_and(|poller| poller.shares_processor())
     }
 
-    fn park(&mut self, how: Sleep, deadline_ns: Option<u64>, start_ns: u64) -> Parked {
+    fn park(&mut self, how: Sleep, deadline_ns: Option<u64>, start: Option<Start>) -> Parked {
         const NOTHING: Parked = Parked {
             ready: false,
             posted_after_ns: None,
@@ -272,16 +272,17 @@ impl Place for Receiving<'_> {
         }
         let groups = poller.groups();
         drop(poller);
-        let start_mono = clock::now_ns().saturating_sub(clock::ticks_ns().saturating_sub(start_ns));
+        let start_ns = start.map(Start::now_ns);
         let bell = bell_layout::bell(self.port.receiver);
-        let words: Vec<_> = groups
-            .iter()
-            .map(|group| (&group.bells, bell + bell_layout::SLEEP, how))
-            .collect();
         // E7 hand-over: an announced sleeper counts as a follower from here on.
         self.port.followers.fetch_add(1, Ordering::Relaxed);
         if how == word::ASLEEP {
-            let _ = park_any(&words, deadline_ns);
+            let _ = park_any(
+                groups
+                    .iter()
+                    .map(|group| (&group.bells, bell + bell_layout::SLEEP, how)),
+                deadline_ns,
+            );
         } else {
             crate::notify::wait(notified, deadline_ns);
         }
@@ -296,11 +297,14 @@ impl Place for Receiving<'_> {
         poller.withdraw();
         poller.refresh();
         let ready = self.look();
-        let posted_after_ns = groups
-            .iter()
-            .map(|group| stamped_after(&group.bells, bell + bell_layout::STAMP, start_mono))
-            .filter(|after_ns| *after_ns > 0)
-            .min();
+        let posted_after_ns = start_ns.and_then(|start_ns| {
+            let stamp = bell + bell_layout::STAMP;
+            groups
+                .iter()
+                .map(|group| stamped_after(&group.bells, stamp, start_ns))
+                .filter(|after_ns| *after_ns > 0)
+                .min()
+        });
         Parked {
             ready,
             posted_after_ns,

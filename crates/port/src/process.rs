@@ -5,11 +5,11 @@ use crate::group::Group;
 use crate::keeper;
 use crate::link::{Link, Parts};
 use crate::port::Port;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use handfast_layout::{bell, counters};
 use handfast_region::Tally;
-use handfast_sys::poll::{Flag, Poll, Trigger};
-use handfast_sys::{OwnedFd, process};
+use handfast_sys::poll::{Flag, Poll, Timer, Trigger};
+use handfast_sys::{OwnedFd, clock, process};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 /// The state shared by all handles of this process.
@@ -18,7 +18,7 @@ pub(crate) struct Process {
     pub(crate) incarnation: [u8; 16],
     /// Changes when a group is added.
     pub(crate) groups_version: AtomicU32,
-    groups: RwLock<Vec<Arc<Group>>>,
+    groups: RwLock<Arc<[Arc<Group>]>>,
     /// Changes when a link ends.
     pub(crate) deaths: AtomicU32,
     pub(crate) links: Mutex<Vec<Option<Arc<Link>>>>,
@@ -26,6 +26,9 @@ pub(crate) struct Process {
     next_generation: AtomicU32,
     next_serial: AtomicU32,
     pub(crate) poll: Poll,
+    /// When the keeper looks at sleeping callers next, by [`clock::ticks_ns`].
+    pub(crate) watch_due_ns: AtomicU64,
+    pub(crate) watch: Timer,
     /// Raised to make the keeper look at its lists.
     pub(crate) attention: Flag,
     pub(crate) listeners: Mutex<Vec<(u32, Arc<OwnedFd>)>>,
@@ -38,6 +41,7 @@ pub(crate) struct Process {
 /// Tokens of the keeper's poll set: kind in the upper half, index or serial in the lower.
 pub(crate) mod token {
     pub(crate) const ATTENTION: u64 = 0;
+    pub(crate) const WATCH: u64 = 5 << 32;
     pub(crate) const LISTENER: u64 = 1 << 32;
     pub(crate) const LINK: u64 = 2 << 32;
     pub(crate) const PROCESS: u64 = 3 << 32;
@@ -86,6 +90,8 @@ impl Process {
             next_generation: AtomicU32::new(1),
             next_serial: AtomicU32::new(0),
             poll: Poll::new().map_err(os("epoll_create1"))?,
+            watch_due_ns: AtomicU64::new(0),
+            watch: Timer::new().map_err(os("timerfd_create"))?,
             attention: Flag::new().map_err(os("eventfd"))?,
             listeners: Mutex::default(),
             tally,
@@ -96,9 +102,32 @@ impl Process {
             .poll
             .add(&process.attention, token::ATTENTION, Trigger::Level)
             .map_err(os("epoll_ctl"))?;
+        process
+            .poll
+            .add(&process.watch, token::WATCH, Trigger::Level)
+            .map_err(os("epoll_ctl"))?;
         // A receiver sleeps in the bells of all groups; there is always one.
         process.group(process::uid())?;
         Ok(process)
+    }
+
+    /// A thread is about to sleep until a peer answers: makes sure that the keeper looks after it
+    /// within [`WATCH_NS`]. A system call at most that often.
+    #[inline]
+    pub(crate) fn watch_sleepers(&self) {
+        let now_ns = clock::ticks_ns();
+        // Relaxed: two threads may both set the timer.
+        let due_ns = self.watch_due_ns.load(Ordering::Relaxed);
+        if due_ns.wrapping_sub(now_ns) > WATCH_NS {
+            self.watch_in(WATCH_NS);
+        }
+    }
+
+    #[cold]
+    pub(crate) fn watch_in(&self, from_now_ns: u64) {
+        let due_ns = clock::ticks_ns() + from_now_ns;
+        self.watch_due_ns.store(due_ns, Ordering::Relaxed);
+        self.watch.set(from_now_ns);
     }
 
     /// The trust group of `uid`, made if there is none.
@@ -115,7 +144,7 @@ impl Process {
             }));
         }
         let group = Arc::new(Group::new(uid)?);
-        groups.push(group.clone());
+        *groups = groups.iter().chain([&group]).cloned().collect();
         drop(groups);
         // Release: pairs with the Acquire of a receiver that copies the list.
         self.groups_version.fetch_add(1, Ordering::Release);
@@ -123,7 +152,7 @@ impl Process {
         Ok(group)
     }
 
-    pub(crate) fn groups(&self) -> Vec<Arc<Group>> {
+    pub(crate) fn groups(&self) -> Arc<[Arc<Group>]> {
         self.groups
             .read()
             .unwrap_or_else(PoisonError::into_inner)
@@ -136,7 +165,7 @@ impl Process {
             let ports = self.ports.read().unwrap_or_else(PoisonError::into_inner);
             ports.iter().flatten().map(|port| port.receiver).collect()
         };
-        for group in self.groups() {
+        for group in &*self.groups() {
             ports.iter().for_each(|receiver| group.rouse(*receiver));
         }
         self.raise_sets();
@@ -264,6 +293,11 @@ impl Process {
             .cloned()
     }
 }
+
+/// A caller that sleeps is looked after this often, and its server woken the second time, whatever
+/// the bell says: another peer of the trust group may have taken the server's announcement away.
+/// Twice this bounds what such a peer can delay a call.
+pub(crate) const WATCH_NS: u64 = 50_000_000;
 
 /// Users whose processes may connect to one process at once: a receiver sleeps in one word per
 /// group, and `futex_waitv` takes 128.

@@ -7,7 +7,7 @@ use core::time::Duration;
 use handfast_region::Memory;
 use handfast_ring::lane::Place as LanePlace;
 use handfast_sys::clock;
-use handfast_wait::waiter::{Parked, Place, Sleep};
+use handfast_wait::waiter::{Parked, Place, Sleep, Start};
 use handfast_wait::{Ended, word};
 use std::sync::PoisonError;
 
@@ -83,10 +83,11 @@ impl Place for Room<'_> {
             || self.right.lock(self.lane).producer.has_room(&link.region, self.len_bytes).unwrap_or(true)
     }
 
-    fn park(&mut self, _: Sleep, deadline_ns: Option<u64>, _: u64) -> Parked {
+    fn park(&mut self, _: Sleep, deadline_ns: Option<u64>, _: Option<Start>) -> Parked {
         let link = self.right.link();
         let space = LanePlace::of(link.calls, self.lane).space();
         link.parked.fetch_add(1, Ordering::AcqRel);
+        self.right.process().watch_sleepers();
         word::announce(&link.region, space, word::ASLEEP);
         if !self.look() {
             link.region.park(space, word::ASLEEP, deadline_ns);

@@ -289,10 +289,10 @@ impl SendRight {
             return Err(Blocked::Lane(refused));
         }
         if is_call {
-            // Relaxed: read by the next claim, under the lane's lock.
-            self.link.slots[index as usize]
-                .position
-                .store(position, Ordering::Relaxed);
+            // Relaxed, both: read by the next claim, under the lane's lock.
+            let slot = &self.link.slots[index as usize];
+            slot.position.store(position, Ordering::Relaxed);
+            slot.state.store(SlotState::BUSY, Ordering::Relaxed);
             // The peer is at work now; this is done meanwhile.
             outgoing.claimed = self.claim(lane, &mut outgoing.producer);
         }
@@ -336,7 +336,7 @@ impl SendRight {
             let generation = generation.wrapping_add(1).max(1);
             // Relaxed, both: claims happen under the lane's lock.
             state.generation.store(generation, Ordering::Relaxed);
-            state.state.store(SlotState::BUSY, Ordering::Relaxed);
+            state.state.store(SlotState::CLAIMED, Ordering::Relaxed);
             return Some((index, generation));
         }
         None
@@ -385,6 +385,11 @@ impl SendRight {
             });
             wait(&mut waiters[place].1)
         })
+    }
+
+    #[inline(always)]
+    pub(crate) const fn process(&self) -> &Arc<Process> {
+        &self.process
     }
 
     #[inline(always)]

@@ -13,7 +13,7 @@ use handfast_layout::link::Kind;
 use handfast_region::park_any;
 use handfast_sys::poll::{Flag, Interest, Poll, Trigger};
 use handfast_sys::{AsFd, OwnedFd, clock};
-use handfast_wait::waiter::{Parked, Place, Sleep};
+use handfast_wait::waiter::{Parked, Place, Sleep, Start};
 use handfast_wait::{Ended, Strategy, Waiter, word};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -399,7 +399,7 @@ impl Place for Waiting<'_> {
             .any(|port| port.port().lock().shares_processor())
     }
 
-    fn park(&mut self, how: Sleep, deadline_ns: Option<u64>, start_ns: u64) -> Parked {
+    fn park(&mut self, how: Sleep, deadline_ns: Option<u64>, start: Option<Start>) -> Parked {
         let groups = self.0.process.groups();
         let words = groups.len() * self.0.ports.len();
         let in_words = how == Sleep::Block && self.0.descriptors == 0 && words <= WORDS_MAX;
@@ -415,7 +415,7 @@ impl Place for Waiting<'_> {
                 posted_after_ns: None,
             };
         }
-        let start_mono = clock::now_ns().saturating_sub(clock::ticks_ns().saturating_sub(start_ns));
+        let start_ns = start.map(Start::now_ns);
         let bells: Vec<_> = self
             .0
             .ports()
@@ -427,19 +427,22 @@ impl Place for Waiting<'_> {
                 .flat_map(|group| bells.iter().map(move |bell| (group, *bell)))
         };
         if how == word::ASLEEP {
-            let words: Vec<_> = at_bells()
-                .map(|(group, bell)| (&group.bells, bell + bell_layout::SLEEP, how))
-                .collect();
-            let _ = park_any(&words, deadline_ns);
+            let words =
+                at_bells().map(|(group, bell)| (&group.bells, bell + bell_layout::SLEEP, how));
+            let _ = park_any(words, deadline_ns);
         } else {
             self.0.ask_descriptors(deadline_ns);
         }
         self.withdraw();
         let ready = self.look();
-        let posted_after_ns = at_bells()
-            .map(|(group, bell)| stamped_after(&group.bells, bell + bell_layout::STAMP, start_mono))
-            .filter(|after_ns| *after_ns > 0)
-            .min();
+        let posted_after_ns = start_ns.and_then(|start_ns| {
+            at_bells()
+                .map(|(group, bell)| {
+                    stamped_after(&group.bells, bell + bell_layout::STAMP, start_ns)
+                })
+                .filter(|after_ns| *after_ns > 0)
+                .min()
+        });
         Parked {
             ready,
             posted_after_ns,

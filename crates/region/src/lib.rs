@@ -383,16 +383,20 @@ impl Memory for Region {
 ///
 /// # Errors
 /// `ENOSYS` before kernel 5.16.
-pub fn park_any(
-    words: &[(&Region, usize, u32)],
+pub fn park_any<'a>(
+    mut words: impl Iterator<Item = (&'a Region, usize, u32)> + Clone,
     deadline_ns: Option<u64>,
 ) -> Result<Wait, handfast_sys::Errno> {
-    if let [(region, at, expected)] = words {
-        return Ok(region.park(*at, *expected, deadline_ns));
+    let mut rest = words.clone().skip(1);
+    if rest.next().is_none() {
+        return Ok(words
+            .next()
+            .map_or(Wait::TimedOut, |(region, at, expected)| {
+                region.park(at, expected, deadline_ns)
+            }));
     }
     let words: Vec<_> = words
-        .iter()
-        .map(|(region, at, expected)| (NonNull::from(region.view().word(*at)).cast(), *expected))
+        .map(|(region, at, expected)| (NonNull::from(region.view().word(at)).cast(), expected))
         .collect();
     // SAFETY: every word lies in a region that its reference keeps mapped during the call.
     unsafe { handfast_sys::futex::wait_any(&words, deadline_ns) }

@@ -3,6 +3,7 @@
 use rustix::event::epoll;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
+use rustix::time::{TimerfdClockId, TimerfdFlags, TimerfdTimerFlags};
 
 /// A set of descriptors waited on together.
 #[derive(Debug)]
@@ -123,6 +124,53 @@ impl Poll {
 impl AsFd for Poll {
     fn as_fd(&self) -> rustix::fd::BorrowedFd<'_> {
         self.epoll.as_fd()
+    }
+}
+
+/// A descriptor that becomes readable at a time.
+#[derive(Debug)]
+pub struct Timer {
+    fd: OwnedFd,
+}
+
+impl Timer {
+    /// A timer that is not set. `timerfd_create`.
+    ///
+    /// # Errors
+    /// `EMFILE`/`ENFILE` without descriptors.
+    pub fn new() -> Result<Self, Errno> {
+        let flags = TimerfdFlags::CLOEXEC.union(TimerfdFlags::NONBLOCK);
+        Ok(Self {
+            fd: rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?,
+        })
+    }
+
+    /// Sets it to `from_now_ns`, instead of what it was set to. One system call, never blocks.
+    pub fn set(&self, from_now_ns: u64) {
+        let zero = rustix::time::Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let value = rustix::time::Itimerspec {
+            it_interval: zero,
+            it_value: rustix::time::Timespec {
+                tv_sec: (from_now_ns / 1_000_000_000).cast_signed(),
+                // Zero would switch it off.
+                tv_nsec: (from_now_ns % 1_000_000_000).max(1).cast_signed(),
+            },
+        };
+        let _ = rustix::time::timerfd_settime(&self.fd, TimerfdTimerFlags::empty(), &value);
+    }
+
+    /// Makes it unreadable until it is set again. One system call, never blocks.
+    pub fn clear(&self) {
+        let _ = rustix::io::read(&self.fd, &mut [0; 8]);
+    }
+}
+
+impl AsFd for Timer {
+    fn as_fd(&self) -> rustix::fd::BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }
 

@@ -28,9 +28,25 @@ pub trait Place {
     }
 
     /// Announces, looks again, sleeps at most once, withdraws. Returns whether the second look or
-    /// the one after the sleep found something, and how long after `start_ns` it was posted if
-    /// the waker left a stamp.
-    fn park(&mut self, how: Sleep, deadline_ns: Option<u64>, start_ns: u64) -> Parked;
+    /// the one after the sleep found something, and how long after the `start` of the wait it was
+    /// posted, if somebody wants to know and the waker left a stamp.
+    fn park(&mut self, how: Sleep, deadline_ns: Option<u64>, start: Option<Start>) -> Parked;
+}
+
+/// When a wait began.
+#[derive(Clone, Copy, Debug)]
+pub struct Start {
+    /// By [`clock::ticks_ns`].
+    ticks_ns: u64,
+}
+
+impl Start {
+    /// By [`clock::now_ns`], which stamps of other processes are made with. Two clock readings.
+    #[must_use]
+    pub fn now_ns(self) -> u64 {
+        let elapsed_ns = clock::ticks_ns().saturating_sub(self.ticks_ns);
+        clock::now_ns().saturating_sub(elapsed_ns)
+    }
 }
 
 /// How to sleep.
@@ -166,8 +182,9 @@ impl Waiter {
             Strategy::Bsls { max_spin } => self.limited_spin(place, max_spin),
             Strategy::Block | Strategy::Notify | Strategy::Bsw => None,
         };
+        let learns = self.strategy == Strategy::Adaptive;
         if let Some(ended) = spun {
-            if ended == Ended::Ready {
+            if ended == Ended::Ready && learns {
                 self.policy
                     .ended(clock::ticks_ns().saturating_sub(start_ns), woke_peer);
             }
@@ -178,15 +195,18 @@ impl Waiter {
         } else {
             Sleep::Block
         };
+        let start = learns.then_some(Start { ticks_ns: start_ns });
         loop {
-            let parked = place.park(how, deadline_ns, start_ns);
+            let parked = place.park(how, deadline_ns, start);
             cost.parks += 1;
             if parked.ready {
-                let elapsed_ns = clock::ticks_ns().saturating_sub(start_ns);
-                let delay_ns = parked
-                    .posted_after_ns
-                    .map_or(elapsed_ns, |ns| ns.min(elapsed_ns));
-                self.policy.ended(delay_ns, woke_peer);
+                if learns {
+                    let elapsed_ns = clock::ticks_ns().saturating_sub(start_ns);
+                    let delay_ns = parked
+                        .posted_after_ns
+                        .map_or(elapsed_ns, |ns| ns.min(elapsed_ns));
+                    self.policy.ended(delay_ns, woke_peer);
+                }
                 return (Ended::Ready, cost);
             }
             if deadline_ns.is_some_and(|deadline_ns| clock::now_ns() >= deadline_ns) {

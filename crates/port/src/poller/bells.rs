@@ -64,7 +64,7 @@ impl Poller {
         self.publish_load(false);
         self.set_fenceless(false);
         self.publish_counts();
-        for group in &self.groups {
+        for group in &*self.groups {
             word::announce(
                 &group.bells,
                 bell_layout::bell(self.receiver) + bell_layout::SLEEP,
@@ -81,7 +81,7 @@ impl Poller {
 
     /// Takes the announcements back.
     pub(crate) fn withdraw(&mut self) {
-        for group in &self.groups {
+        for group in &*self.groups {
             word::withdraw(
                 &group.bells,
                 bell_layout::bell(self.receiver) + bell_layout::SLEEP,
@@ -111,31 +111,26 @@ impl Poller {
     }
 
     /// The groups whose bells this receiver sleeps in.
-    pub(crate) fn groups(&self) -> Vec<Arc<Group>> {
+    pub(crate) fn groups(&self) -> Arc<[Arc<Group>]> {
         self.groups.clone()
     }
 
     #[cold]
     fn answer_bell(&mut self, group: usize) {
-        let mut links = Vec::new();
-        bell::take(&self.groups[group].bells, self.receiver, |index| {
-            links.push(index)
-        });
-        for index in links {
+        let (groups, receiver) = (self.groups.clone(), self.receiver);
+        bell::take(&groups[group].bells, receiver, |index| {
             self.answer_link(group, index);
-        }
+        });
     }
 
     fn answer_link(&mut self, group: usize, index: u32) {
         let Some(link) = self.groups[group].link(index) else {
             return;
         };
-        let mut lanes = Vec::new();
-        let side = link.calls.other();
-        bell::take_lanes(&link.region, side, self.receiver, |lane| lanes.push(lane));
-        for lane in lanes {
+        let (side, receiver) = (link.calls.other(), self.receiver);
+        bell::take_lanes(&link.region, side, receiver, |lane| {
             self.answer_lane(&link, lane);
-        }
+        });
     }
 
     /// Rule 3 of the rota, for a lane that rang.
@@ -164,12 +159,11 @@ impl Poller {
     /// The key of a lane, made known if it is new. `None`: it belongs to another receiver, which
     /// is a fault of the peer.
     fn key_of(&mut self, link: &Arc<Link>, index: u32) -> Option<Key> {
-        let known = self.lanes.iter().position(|lane| {
-            lane.as_ref()
-                .is_some_and(|lane| lane.index == index && Arc::ptr_eq(&lane.link, link))
-        });
-        if known.is_some() {
-            return known;
+        // Relaxed: this receiver's own note, which is checked.
+        let noted = link.keys[index as usize].load(Ordering::Relaxed) as Key;
+        let lane = self.lanes.get(noted).and_then(Option::as_ref);
+        if lane.is_some_and(|lane| lane.index == index && Arc::ptr_eq(&lane.link, link)) {
+            return Some(noted);
         }
         let owner = self.receiver as u8 + 1;
         // AcqRel: one receiver wins; nothing else is published.
@@ -211,6 +205,8 @@ impl Poller {
         if key == self.lanes.len() {
             self.lanes.push(None);
         }
+        // Relaxed: as above.
+        lane.link.keys[index as usize].store(key as u32, Ordering::Relaxed);
         self.lanes[key] = Some(lane);
         self.rota.add(key);
         Some(key)

@@ -121,7 +121,7 @@ impl Poller {
             return;
         }
         self.fenceless = on;
-        for group in &self.groups {
+        for group in &*self.groups {
             bell::set_fenceless(&group.bells, self.receiver, on);
         }
     }
@@ -152,7 +152,7 @@ impl Poller {
             return;
         }
         self.overloaded = overloaded;
-        for group in &self.groups {
+        for group in &*self.groups {
             bell::publish_load(
                 &group.bells,
                 self.receiver,
