@@ -32,6 +32,14 @@ pub enum Rule {
     LaneReceiver,
     /// A reply slot carries a reply.
     ReplyKind,
+    /// A ring has the format, slots and members that its members were told.
+    RingFormat,
+    /// A ring slot's state names a member exactly when it is claimed, and a turn that exists.
+    RingState,
+    /// A ring's position names a slot of its turn or the one before.
+    RingTurn,
+    /// An operation on a ring is overtaken by others a limited number of times.
+    RingProgress,
 }
 
 impl Rule {
@@ -47,6 +55,12 @@ impl Rule {
             Self::ReplySlot => "a call names a reply slot of the link",
             Self::LaneReceiver => "a lane addresses one receiver for ever",
             Self::ReplyKind => "a reply slot carries a reply",
+            Self::RingFormat => "a ring has the format, slots and members its members were told",
+            Self::RingState => {
+                "a ring slot's state names a member exactly when it is claimed, and a turn that exists"
+            }
+            Self::RingTurn => "a ring's position names a slot of its turn or the one before",
+            Self::RingProgress => "an operation on a ring is overtaken a limited number of times",
         }
     }
 }

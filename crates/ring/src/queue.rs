@@ -6,6 +6,8 @@
 //! still bounded: every value is checked before use, every walk has a budget, and a member that
 //! is killed at any instruction leaves a queue that the others repair.
 
+pub mod mpmc;
+
 use crate::Fault;
 use handfast_layout::queue::MESSAGE_BYTES;
 
