@@ -53,6 +53,8 @@ pub struct Ring<M, L> {
     me: u32,
     /// How often a claimed slot is looked at before its member is asked after.
     looks: u32,
+    /// How often an operation starts over before it is a fault.
+    retries: u32,
 }
 
 /// Looks at a claimed slot before its member is asked after: some microseconds, many times the
@@ -139,6 +141,9 @@ where
             geometry,
             me,
             looks: LOOKS,
+            // A hint may lag by the laps that dead members left: two at most, unless they died
+            // by the ring.
+            retries: RETRIES + 2 * slots,
         };
         ring.adopt()?;
         Ok(ring)
@@ -261,10 +266,6 @@ where
             offset: self.geometry.word(word),
         }
     }
-
-    fn budget(&self) -> u32 {
-        RETRIES + 2 * self.geometry.slots()
-    }
 }
 
 /// Lock-free: an operation retries only when another has succeeded. Two exchanges and one copy
@@ -276,7 +277,7 @@ where
     L: Members,
 {
     fn try_push(&self, message: &Message) -> Result<(), Push> {
-        for _ in 0..self.budget() {
+        for _ in 0..self.retries {
             let tail = self.hint(layout::TAIL);
             let (slot, turn) = (self.geometry.slot(tail), self.geometry.turn(tail));
             let at = slot + layout::STATE;
@@ -311,7 +312,7 @@ where
     }
 
     fn try_pop(&self) -> Result<Message, Pop> {
-        for _ in 0..self.budget() {
+        for _ in 0..self.retries {
             let head = self.hint(layout::HEAD);
             let (slot, turn) = (self.geometry.slot(head), self.geometry.turn(head));
             let at = slot + layout::STATE;

@@ -181,10 +181,7 @@ fn explore(preemptions: usize, model: impl Fn(bool) + Sync + Send + Copy + 'stat
 }
 
 /// Starts the parts at once, in order or in reverse, and returns their results in order.
-fn together<T: Send + 'static>(
-    parts: Vec<Box<dyn FnOnce() -> T + Send>>,
-    reverse: bool,
-) -> Vec<T> {
+fn together<T: Send + 'static>(parts: Vec<Box<dyn FnOnce() -> T + Send>>, reverse: bool) -> Vec<T> {
     let mut parts: Vec<_> = parts.into_iter().enumerate().collect();
     if reverse {
         parts.reverse();
