@@ -3,17 +3,18 @@
 //!
 //! `cargo run --release -p handfast-ring --example mpmc_cost`. Heap memory, 1,024 slots, every
 //! thread pushes and pops in turn; nanoseconds from the start to the end divided by the pairs of
-//! all threads; the median of nine runs.
+//! all threads; the median of seven runs.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use handfast_layout::queue::{MESSAGE_BYTES, mpmc as layout};
 use handfast_region::{Memory, Region};
 use handfast_ring::queue::mpmc::{Ring, create};
 use handfast_ring::queue::{Members, Message, Pop, Push, Queue};
+use std::sync::Barrier;
 use std::time::Instant;
 
 const SLOTS: u32 = 1024;
-const PAIRS: u32 = 400_000;
+const PAIRS: u32 = 1_000_000;
 
 /// Nobody dies here.
 struct Immortal;
@@ -84,10 +85,11 @@ impl Queue for Vyukov<'_> {
 
 /// Nanoseconds per pair of push and pop with so many threads.
 fn run(queue: &(impl Queue + Sync), threads: u32) -> f64 {
-    let start = Instant::now();
-    std::thread::scope(|scope| {
+    let gate = Barrier::new(threads as usize + 1);
+    let start = std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
+                gate.wait();
                 let message = [7; MESSAGE_BYTES];
                 for _ in 0..PAIRS {
                     while queue.try_push(&message).is_err() {
@@ -99,6 +101,8 @@ fn run(queue: &(impl Queue + Sync), threads: u32) -> f64 {
                 }
             });
         }
+        gate.wait();
+        Instant::now()
     });
     start.elapsed().as_nanos() as f64 / f64::from(PAIRS * threads)
 }
@@ -116,7 +120,7 @@ fn main() {
     for threads in [1, 2, 4] {
         // In turns, so that a disturbance hits both.
         let (mut slot, mut counter) = (Vec::new(), Vec::new());
-        for _ in 0..9 {
+        for _ in 0..7 {
             slot.push(run(&ring, threads));
             counter.push(run(&vyukov, threads));
         }

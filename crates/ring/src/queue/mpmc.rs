@@ -356,4 +356,6 @@ mod death;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
+mod pause;
+#[cfg(test)]
 mod tests;

@@ -8,24 +8,49 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use handfast_region::{Region, Wait};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Mutex;
 
-/// Memory whose user dies before its n-th operation. A copy is two: half of it may be done.
-struct Mortal<'a> {
+/// Memory whose user dies before its n-th operation, or is stopped there while something else
+/// happens. A copy is two operations: half of it may be done.
+pub(super) struct Mortal<'a> {
     region: &'a Region,
     left: AtomicU32,
+    meanwhile: Mutex<Option<Box<dyn FnOnce() + Send + 'a>>>,
 }
 
 /// What a dead member unwinds with: no panic hook runs.
 struct Died;
 
-impl Mortal<'_> {
+impl<'a> Mortal<'a> {
+    /// Memory whose user lives for ever, until [`Self::set_left`].
+    pub(super) fn new(
+        region: &'a Region,
+        meanwhile: Option<Box<dyn FnOnce() + Send + 'a>>,
+    ) -> Self {
+        Self {
+            region,
+            left: AtomicU32::new(u32::MAX),
+            meanwhile: Mutex::new(meanwhile),
+        }
+    }
+
+    /// How many operations are left.
+    pub(super) fn set_left(&self, left: u32) {
+        // Relaxed: one thread.
+        self.left.store(left, Relaxed);
+    }
+
     fn step(&self) {
         // Relaxed: one thread.
-        let left = self.left.load(Relaxed);
+        let mut left = self.left.load(Relaxed);
         if left == 0 {
-            resume_unwind(Box::new(Died));
+            let Some(meanwhile) = self.meanwhile.lock().unwrap().take() else {
+                resume_unwind(Box::new(Died));
+            };
+            meanwhile();
+            left = u32::MAX;
         }
-        self.left.store(left - 1, Relaxed);
+        self.set_left(left - 1);
     }
 }
 
@@ -121,16 +146,13 @@ fn ring<M: Memory>(memory: &M, case: Case, members: Register) -> Ring<&M, Regist
 
 /// Performs an act that dies before its operation `left`.
 fn perform(region: &Region, case: Case, act: Act, members: Register, left: u32) -> Outcome {
-    let memory = Mortal {
-        region,
-        left: AtomicU32::new(u32::MAX),
-    };
+    let memory = Mortal::new(region, None);
     if act == Act::Join {
-        memory.left.store(left, Relaxed);
+        memory.set_left(left);
     }
     let result = catch_unwind(AssertUnwindSafe(|| {
         let ring = ring(&memory, case, members);
-        memory.left.store(left, Relaxed);
+        memory.set_left(left);
         match act {
             Act::Push(value) => match ring.try_push(&message(value)) {
                 Ok(()) => Outcome::Pushed,
