@@ -21,13 +21,24 @@
 //! message would lie where nobody looks. Whoever needs the claimed slot next asks
 //! [`Members::is_dead`] after a short look and frees it.
 //!
+//! This relies on the oracle: a member is dead when no thread of the process that has its number
+//! now runs any more.
+//!
 //! **Stopping.** A member that is stopped, not dead, in the few instructions between claim and
 //! release holds up those who come to its slot: they are told Full or Empty, they do not block.
-//! One that is stopped between looking and claiming, while others push or pop an exact multiple of
-//! 2^24 laps (2^32 positions when there are 256 slots or more), claims a place that is free but
-//! not next: its message is whole and taken once, but out of order. One that is stopped between
-//! looking and moving a hint for an exact multiple of 2^32 positions moves it one too far, and the
-//! position is left out for ever: the ring then reports Empty and Full. We accept both.
+//! Turns and positions wrap around, so one that is stopped while the others go on for an exact
+//! multiple of 2^24 laps (of 2^32 positions, when there are more than 256 slots) is not noticed:
+//!
+//! * between looking and claiming, it claims a place or a message that is free but not next: whole
+//!   and once, but out of order;
+//! * between learning of a death and freeing the dead claim, if meanwhile the number was given
+//!   away and its new owner has just claimed the same slot, it takes that living claim: that
+//!   message is lost, or torn;
+//! * between looking and moving a hint, after a multiple of 2^32 positions, it moves the hint one
+//!   too far, and the ring may say Empty and Full for ever.
+//!
+//! We accept these: 2^25 positions of a ring of two slots take a second, but only one instant of
+//! that second does harm.
 //!
 //! Every word another member can write is loaded once, checked ([`State::unpack`], [`Age`]) and
 //! then used; every loop has a budget.
@@ -141,8 +152,7 @@ where
             geometry,
             me,
             looks: LOOKS,
-            // A hint may lag by the laps that dead members left: two at most, unless they died
-            // by the ring.
+            // The head may have to pass a lap whose pushes all died.
             retries: RETRIES + 2 * slots,
         };
         ring.adopt()?;
@@ -187,8 +197,8 @@ where
     #[inline(always)]
     fn claim(&self, at: usize, state: State, phase: Phase) -> bool {
         let claimed = State::of(phase, state.turn, self.me).pack();
-        // Q10 message, load half, and Q11 place, load half. Acquire: the last user's copy in or
-        // out is done. Store halves: `Ring::try_push`, `Ring::try_pop`.
+        // Q10 message, load half. Acquire: the copy in is visible. Store half: `Ring::try_push`.
+        // Q11 place, load half. Acquire: the copy out is done. Store half: `Ring::try_pop`.
         // Q12 repair, load half. Acquire: what the repairer knew of a dead user. Store half:
         // `Ring::free`.
         // Q14 owner, store half. Release: this member had joined. Load half: `Ring::look`.
