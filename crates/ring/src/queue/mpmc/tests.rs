@@ -4,6 +4,7 @@ use handfast_region::Region;
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Who is dead, as the test says.
 #[derive(Clone)]
@@ -315,6 +316,9 @@ fn ring_slot(ring: &Ring<&Region, Register>, position: u32) -> usize {
     ring.geometry.slot(position) + layout::STATE
 }
 
+/// A hang is a failure.
+const PATIENCE: Duration = Duration::from_secs(if cfg!(miri) { 600 } else { 20 });
+
 #[test]
 fn threads_of_few_numbers_take_every_message_once_and_in_order() {
     // Two threads share each number: claims of one are not mistaken for the other's.
@@ -322,6 +326,11 @@ fn threads_of_few_numbers_take_every_message_once_and_in_order() {
     for slots in [1, 2, 64] {
         let (region, members) = (region(slots), Register::new());
         let rings = rings(&region, (slots, 4), &members, 0u32.wrapping_sub(100));
+        let end = Instant::now() + PATIENCE;
+        let wait = move || {
+            assert!(Instant::now() < end, "a message is missing");
+            std::thread::yield_now();
+        };
         let (rings, taken) = (&rings, &AtomicU32::new(0));
         let mut got: Vec<Vec<u32>> = std::thread::scope(|scope| {
             for producer in 0..4 {
@@ -330,7 +339,7 @@ fn threads_of_few_numbers_take_every_message_once_and_in_order() {
                         let message = message(producer << 24 | value);
                         while let Err(full) = rings[producer as usize / 2].try_push(&message) {
                             assert_eq!(full, Push::Full);
-                            std::thread::yield_now();
+                            wait();
                         }
                     }
                 });
@@ -348,7 +357,7 @@ fn threads_of_few_numbers_take_every_message_once_and_in_order() {
                                 }
                                 Err(empty) => {
                                     assert_eq!(empty, Pop::Empty);
-                                    std::thread::yield_now();
+                                    wait();
                                 }
                             }
                         }
