@@ -215,8 +215,9 @@ fn phase(word: u32) -> u32 {
 }
 
 /// Members that push the given numbers and members that try so many pops, all at once; then the
-/// rest is popped.
-fn exchange(
+/// rest is popped. `numbers` are the numbers of the members.
+fn exchange_as(
+    numbers: [u32; 3],
     slots: u32,
     pushes: &'static [&'static [u8]],
     pops: &'static [usize],
@@ -227,19 +228,19 @@ fn exchange(
         let memory = memory(slots, weakness);
         create(&*memory, 0, slots, LIMIT);
         let register = Register::new();
-        let member = |me| attach(&memory, slots, &register, me);
+        let member = |part| attach(&memory, slots, &register, numbers[part]);
         let mut parts: Vec<Box<dyn FnOnce() -> Vec<u8> + Send>> = Vec::new();
         for numbers in pushes {
-            let ring = member(1 + parts.len() as u32);
+            let ring = member(parts.len());
             parts.push(Box::new(move || push(&ring, numbers)));
         }
         for tries in pops {
-            let ring = member(1 + parts.len() as u32);
+            let ring = member(parts.len());
             parts.push(Box::new(move || pop(&ring, *tries)));
         }
         let mut sent = together(parts, reverse);
         let mut got = sent.split_off(pushes.len());
-        let ring = member(1);
+        let ring = member(0);
         got.push(pop(&ring, slots as usize));
         assert_eq!(ring.try_pop(), Err(Pop::Empty));
         // Each consumer sees each producer's messages in order, and everything comes once.
@@ -254,6 +255,17 @@ fn exchange(
         sent.sort_unstable();
         assert_eq!(got, sent);
     });
+}
+
+/// As [`exchange_as`], with a process for every part.
+fn exchange(
+    slots: u32,
+    pushes: &'static [&'static [u8]],
+    pops: &'static [usize],
+    weakness: Weakness,
+    preemptions: usize,
+) {
+    exchange_as([1, 2, 3], slots, pushes, pops, weakness, preemptions);
 }
 
 #[test]
@@ -272,6 +284,12 @@ fn q10_q11_two_producers_help_each_other_and_lose_nothing() {
 fn q10_q11_two_consumers_take_each_message_once() {
     exchange(2, &[&[1, 2]], &[1, 1], STRONG, 2);
     exchange(1, &[&[1, 2]], &[1, 1], STRONG, 2);
+}
+
+#[test]
+fn q10_q11_two_threads_of_one_member_keep_their_claims_apart() {
+    exchange_as([1, 1, 1], 1, &[&[1], &[2]], &[1], STRONG, 2);
+    exchange_as([1, 1, 1], 1, &[&[1]], &[1, 1], STRONG, 2);
 }
 
 #[test]
