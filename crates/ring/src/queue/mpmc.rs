@@ -366,6 +366,10 @@ mod death;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
+mod mortal;
+#[cfg(test)]
 mod pause;
+#[cfg(test)]
+mod stress;
 #[cfg(test)]
 mod tests;

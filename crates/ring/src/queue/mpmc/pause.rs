@@ -3,7 +3,7 @@
 //! successes of both must be those of a first-in, first-out queue in which the stopped operation
 //! took place at one moment. Claims of a dead third member lie in the way.
 
-use super::death::Mortal;
+use super::mortal::Mortal;
 use super::tests::{Register, message, number};
 use super::*;
 use handfast_region::Region;
@@ -138,6 +138,7 @@ fn run(case: Case, at: u32) -> bool {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "too many cases")]
 fn a_member_stopped_at_every_instruction_goes_on_as_if_it_had_not_been() {
     let mut stops = 0;
     for slots in [1, 2, 4] {
