@@ -274,12 +274,14 @@ fn q14_a_claim_under_a_reused_number_is_not_taken_from_its_living_owner() {
 }
 
 #[test]
-fn q14_without_the_load_half_a_living_claim_is_taken() {
+fn q14_without_either_half_a_living_claim_is_taken() {
     must_fail(|| {
-        reused_number(Weakness {
-            load: is_state,
-            ..STRONG
-        });
+        let load = is_state;
+        reused_number(Weakness { load, ..STRONG });
+    });
+    must_fail(|| {
+        let exchange = |at, _, to| is_state(at) && phase(to) == Phase::Writing as u32;
+        reused_number(Weakness { exchange, ..STRONG });
     });
 }
 

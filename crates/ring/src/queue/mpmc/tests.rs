@@ -124,13 +124,14 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: if cfg!(miri) { 8 } else { 512 },
+        cases: 512,
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
 
     /// Against the standard queue, with positions and turns that wrap around.
     #[test]
+    #[cfg_attr(miri, ignore = "too many cases")]
     fn a_ring_is_a_bounded_queue(
         bits in 0u32..4,
         back in 0u32..20,
