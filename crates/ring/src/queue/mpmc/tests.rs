@@ -265,7 +265,7 @@ fn every_broken_rule_is_named_with_its_place() {
     let (region, shape) = (region(4), (4, 2));
     let missing = Ring::attach(&region, 64, shape, members.of(1)).map(|_| ());
     assert_eq!(missing, Err(place(Rule::RingFormat, 64)));
-    let rings = rings(&region, shape, &members, 0);
+    let mut rings = rings(&region, shape, &members, 0);
     let other = Ring::attach(&region, 64, (2, 2), members.of(1)).map(|_| ());
     assert_eq!(other, Err(place(Rule::RingFormat, 64)));
 
@@ -291,6 +291,7 @@ fn every_broken_rule_is_named_with_its_place() {
         region.store(at, State::of(Phase::Full, 1 << 22, 0).pack(), Relaxed);
     }
     let fault = place(Rule::RingProgress, 64 + layout::TAIL);
+    rings[0].retries = 100;
     assert_eq!(rings[0].try_push(&message(0)), Err(Push::Fault(fault)));
 }
 
