@@ -1,5 +1,6 @@
 //! The MPMC ring between real processes that are killed at random instants while the others go
-//! on. `HANDFAST_SEED` repeats the choices of a run, `HANDFAST_CAMPAIGN_SECS` makes it longer.
+//! on. `HANDFAST_SEED` repeats the choices of a run, `HANDFAST_CAMPAIGN_SECS` makes it longer,
+//! up to 2,048 starts of a process.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use handfast_layout::queue::{MESSAGE_BYTES, mpmc as layout};

@@ -40,7 +40,7 @@
 //! We accept these: 2^25 positions of a ring of two slots take a second, but only one instant of
 //! that second does harm.
 //!
-//! Every word another member can write is loaded once, checked ([`State::unpack`], [`Age`]) and
+//! Every word another member can write is loaded once, checked (`State::unpack`, `Age`) and
 //! then used; every loop has a budget.
 //!
 //! Edges (`spec/memory-model.md`): Q10 message, Q11 place, Q12 repair, Q13 hint, Q14 owner,
@@ -111,7 +111,7 @@ where
     L: Members,
 {
     /// Attaches this process to a ring that [`create`] made with the same arguments, and frees
-    /// what an earlier process of the same number left ([`Self::adopt`]). Looks at every slot
+    /// what an earlier process of the same number left (`Ring::adopt`). Looks at every slot
     /// once. No system call.
     ///
     /// A process attaches once and shares the ring among its threads; a second `attach` under
