@@ -18,6 +18,9 @@ pub struct ModelMemory {
     sleepers: Mutex<()>,
     /// Leaves out every fence: for models that must fail.
     pub without_fence: bool,
+    /// Which exchanges, by offset, expected and new value, order nothing: for models that must
+    /// fail.
+    pub relaxed_exchange: fn(usize, u32, u32) -> bool,
 }
 
 // SAFETY: loom checks every access to the cells at run time; that is the point of the model.
@@ -40,6 +43,7 @@ impl ModelMemory {
                 .collect(),
             sleepers: Mutex::new(()),
             without_fence: false,
+            relaxed_exchange: |_, _, _| false,
         }
     }
 
@@ -78,8 +82,12 @@ impl Memory for ModelMemory {
     }
 
     fn compare_exchange(&self, at: usize, current: u32, new: u32) -> Result<u32, u32> {
-        self.word(at)
-            .compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire)
+        let (done, failed) = if (self.relaxed_exchange)(at, current, new) {
+            (Ordering::Relaxed, Ordering::Relaxed)
+        } else {
+            (Ordering::AcqRel, Ordering::Acquire)
+        };
+        self.word(at).compare_exchange(current, new, done, failed)
     }
 
     fn fence(&self) {

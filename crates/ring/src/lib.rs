@@ -40,6 +40,14 @@ pub enum Rule {
     QueueNode,
     /// The nodes of a two-lock queue form two chains without loops: the queue and the pool.
     QueueChain,
+    /// A ring has the format, slots and members that its members were told.
+    RingFormat,
+    /// A ring slot's state names a member exactly when it is claimed, and a turn that exists.
+    RingState,
+    /// A ring's position names a slot of its turn or the one before.
+    RingTurn,
+    /// An operation on a ring is overtaken by others a limited number of times.
+    RingProgress,
 }
 
 impl Rule {
@@ -59,6 +67,12 @@ impl Rule {
             Self::QueueLock => "a lock word of a two-lock queue is free or names a member",
             Self::QueueNode => "an index in a two-lock queue names one of its nodes",
             Self::QueueChain => "the nodes of a two-lock queue form two chains without loops",
+            Self::RingFormat => "a ring has the format, slots and members its members were told",
+            Self::RingState => {
+                "a ring slot's state names a member exactly when it is claimed, and a turn that exists"
+            }
+            Self::RingTurn => "a ring's position names a slot of its turn or the one before",
+            Self::RingProgress => "an operation on a ring is overtaken a limited number of times",
         }
     }
 }

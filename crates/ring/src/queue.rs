@@ -7,6 +7,7 @@
 //! is killed at any instruction leaves a queue that the others repair.
 
 mod membership;
+pub mod mpmc;
 pub mod two_lock;
 
 use crate::Fault;
