@@ -189,6 +189,37 @@ pub enum SendError {
     Misuse(Misuse),
 }
 
+/// Why a plain queue was not opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum QueueError {
+    /// The kind cannot have this capacity: it is zero, over the limit, or no power of two where
+    /// the kind needs one.
+    Capacity {
+        /// Most messages.
+        limit: u32,
+    },
+    /// The descriptors are not those of a queue of this kind and capacity.
+    Other,
+    /// So many processes have it open already.
+    Members {
+        /// How many.
+        limit: u64,
+    },
+    /// This process has it open already; share that handle.
+    Open,
+    /// Descriptors or memory ran out.
+    Exhausted(Exhausted),
+    /// The sandbox forbids memory files.
+    NoMemoryFiles(Os),
+    /// A member wrote what no honest member writes.
+    Fault(PeerFault),
+    /// A mistake of the caller.
+    Misuse(Misuse),
+    /// Anything else.
+    Os(Os),
+}
+
 /// Why a wait set was not made, or a descriptor not added to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -323,6 +354,33 @@ impl fmt::Display for ReceiveError {
     }
 }
 
+impl fmt::Display for QueueError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Capacity { limit } => write!(
+                f,
+                "a queue of this kind holds from 1 to {limit} messages (a ring: a power of two)"
+            ),
+            Self::Other => f.write_str(
+                "these descriptors are not those of a queue of this kind and capacity; pass what \
+                 its creator used",
+            ),
+            Self::Members { limit } => {
+                write!(
+                    f,
+                    "{limit} processes, the limit, have the queue open already"
+                )
+            }
+            Self::Open => f.write_str("this process has the queue open already; share that handle"),
+            Self::Exhausted(exhausted) => exhausted.fmt(f),
+            Self::NoMemoryFiles(os) => no_memory_files(f, os),
+            Self::Fault(fault) => fault.fmt(f),
+            Self::Misuse(misuse) => misuse.fmt(f),
+            Self::Os(os) => os.fmt(f),
+        }
+    }
+}
+
 impl fmt::Display for SetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -353,6 +411,7 @@ impl std::error::Error for SendError {}
 impl std::error::Error for ReceiveError {}
 impl std::error::Error for ReplyError {}
 impl std::error::Error for SetError {}
+impl std::error::Error for QueueError {}
 
 /// Sorts the errors of making descriptors and memory.
 pub(crate) enum Resource {

@@ -27,6 +27,7 @@ mod message;
 pub mod notify;
 mod options;
 mod process;
+mod queue;
 pub mod rendezvous;
 
 pub use call::Call;
@@ -38,6 +39,7 @@ pub use handfast_wait::{Strategy, Target, handoff};
 pub use inspect::Counters;
 pub use message::Message;
 pub use options::Options;
+pub use queue::{PopError, PushError, QUEUE_MESSAGE_BYTES, QueueKind, SharedQueue};
 pub use receive::{ReceiveRight, bind, bind_with};
 pub use request::Request;
 pub use send::SendRight;

@@ -10,7 +10,7 @@
 //! no other one that it closes while it is a member.
 
 use crate::{last_errno, process};
-use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -116,6 +116,19 @@ impl Membership {
     #[must_use]
     pub const fn incarnation(&self) -> u32 {
         self.incarnation
+    }
+
+    /// The members' file, to pass on to other processes. Closing a duplicate of it in this process
+    /// ends the membership.
+    ///
+    /// # Panics
+    /// Never: only `drop` takes the descriptor out.
+    #[must_use]
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        match &self.file {
+            Some(file) => file.as_fd(),
+            None => unreachable!("only drop takes it out"),
+        }
     }
 
     /// Whether no living process has this number. One `fcntl(F_GETLK)`. Where the kernel does not

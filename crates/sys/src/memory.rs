@@ -48,6 +48,15 @@ pub fn is_sealed(fd: impl AsFd, len_bytes: usize) -> Result<bool, Errno> {
     Ok(seals.contains(SIZE_SEALS) && usize::try_from(size) == Ok(len_bytes))
 }
 
+/// What tells one memory file from another: device and inode. `fstat`.
+///
+/// # Errors
+/// `EBADF` when it is no descriptor.
+pub fn identity(fd: impl AsFd) -> Result<(u64, u64), Errno> {
+    let status = rustix::fs::fstat(fd)?;
+    Ok((status.st_dev, status.st_ino))
+}
+
 /// What a mapping may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {

@@ -1,0 +1,300 @@
+//! Plain shared queues: 24-byte messages, any number of pushing and popping processes.
+//!
+//! For experiments, and for programs that want a queue and nothing else. There is no name, no
+//! reply and no waiting: a queue is two descriptors that its creator passes on (by inheritance or
+//! over a Unix socket), and a full or empty queue says so. Members trust each other (one that
+//! writes nonsense spoils the queue for all), but none of them is needed: whoever is killed, at
+//! any instruction, leaves a queue that the others go on with.
+
+use crate::error::{Misuse, PeerFault, QueueError, Resource};
+use handfast_layout::queue::{
+    MEMBERS, MESSAGE_BYTES, mpmc as ring_layout, two_lock as lock_layout,
+};
+use handfast_region::Region;
+use handfast_ring::queue::two_lock::{NoQueue, TwoLock};
+use handfast_ring::queue::{self, Queue as _, mpmc::Ring};
+use handfast_sys::members::{self, Membership};
+use handfast_sys::memory::{Access, Mapping, create_sealed, is_sealed};
+use handfast_sys::{AsFd, BorrowedFd, Errno, OwnedFd, process};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Bytes of one message.
+pub const QUEUE_MESSAGE_BYTES: usize = MESSAGE_BYTES;
+
+/// How a queue is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueKind {
+    /// Two locks, one for each end, and a pool of nodes (Michael and Scott; paper 000, section
+    /// 2.2). Strictly first in, first out. A member that is stopped while it holds a lock stops
+    /// that end; one that is killed does not. What a dead member had popped is gone with it.
+    TwoLock,
+    /// A bounded ring whose slots are claimed one by one: no member waits for another. First in,
+    /// first out by claim; while a push is under way at the oldest place, the queue is empty for
+    /// others. The capacity is a power of two.
+    Ring,
+}
+
+/// A plain shared queue. Threads share it by reference; a process has one handle to a queue.
+#[derive(Debug)]
+pub struct SharedQueue {
+    queue: Made,
+    /// Kept for those it is passed on to.
+    memory: OwnedFd,
+    members: Arc<Membership>,
+    epoch: u32,
+    file: File,
+}
+
+enum Made {
+    TwoLock(TwoLock<Region>),
+    Ring(Ring<Arc<Region>, Member>),
+}
+
+/// This process's place in a ring's group.
+struct Member(Arc<Membership>);
+
+/// Why a message was not pushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PushError {
+    /// Every place is taken.
+    Full,
+    /// A member wrote what no honest member writes; the queue is of no use any more.
+    Fault(PeerFault),
+    /// A mistake of the caller.
+    Misuse(Misuse),
+}
+
+/// Why no message was popped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PopError {
+    /// Nothing is queued.
+    Empty,
+    /// A member wrote what no honest member writes; the queue is of no use any more.
+    Fault(PeerFault),
+    /// A mistake of the caller.
+    Misuse(Misuse),
+}
+
+/// Device and inode of a memory file.
+type File = (u64, u64);
+
+/// Queues this process has a handle to.
+static OPEN: Mutex<Vec<(File, u32)>> = Mutex::new(Vec::new());
+
+impl SharedQueue {
+    /// Makes an empty queue of `capacity` messages. Two memory files, about ten system calls.
+    ///
+    /// # Errors
+    /// [`QueueError::Capacity`] for one the kind cannot have; [`QueueError::Exhausted`] without
+    /// memory or descriptors.
+    pub fn create(kind: QueueKind, capacity: u32) -> Result<Self, QueueError> {
+        let os = |call| move |errno| Resource::of(call, errno);
+        let len_bytes = kind.len_bytes(capacity)?;
+        let memory = create_sealed("handfast queue", len_bytes).map_err(os("memfd_create"))?;
+        let members = members::create("handfast queue members").map_err(os("memfd_create"))?;
+        Self::open(kind, capacity, (memory, members), true)
+    }
+
+    /// A handle to the queue whose [descriptors](Self::descriptors) these are, made with the same
+    /// kind and capacity. Undoes what a dead process left under the member number this one gets.
+    ///
+    /// # Errors
+    /// [`QueueError::Other`] when the descriptors are not those of such a queue;
+    /// [`QueueError::Members`] when 63 processes have it open; [`QueueError::Open`] when this
+    /// process has.
+    pub fn attach(
+        kind: QueueKind,
+        capacity: u32,
+        memory: OwnedFd,
+        members: OwnedFd,
+    ) -> Result<Self, QueueError> {
+        Self::open(kind, capacity, (memory, members), false)
+    }
+
+    fn open(
+        kind: QueueKind,
+        capacity: u32,
+        (memory, members): (OwnedFd, OwnedFd),
+        is_new: bool,
+    ) -> Result<Self, QueueError> {
+        let os = |call| move |errno| Resource::of(call, errno);
+        // First: this takes the descriptor, whose closing would end a membership there may be.
+        let members = members::join(members).map_err(|errno| match errno {
+            Errno::AGAIN => QueueError::Members {
+                limit: MEMBERS.into(),
+            },
+            Errno::INVAL | Errno::BADF => QueueError::Other,
+            errno => Resource::of("fcntl(F_SETLK)", errno).into(),
+        })?;
+        let len_bytes = kind.len_bytes(capacity)?;
+        if !is_sealed(&memory, len_bytes).unwrap_or(false) {
+            return Err(QueueError::Other);
+        }
+        let file = handfast_sys::memory::identity(&memory).map_err(os("fstat"))?;
+        let epoch = process::fork_epoch();
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        if open.contains(&(file, epoch)) {
+            return Err(QueueError::Open);
+        }
+        let mapping = Mapping::new(&memory, len_bytes, Access::ReadWrite).map_err(os("mmap"))?;
+        let region = Arc::new(Region::mapped(mapping));
+        let member = members.clone();
+        let queue = match kind {
+            QueueKind::TwoLock => {
+                let made = if is_new {
+                    TwoLock::create(region, 0, capacity, member)
+                } else {
+                    TwoLock::attach(region, 0, capacity, member)
+                };
+                Made::TwoLock(made.map_err(|none| match none {
+                    NoQueue::NotAMember => QueueError::Misuse(Misuse::Forked),
+                    NoQueue::Fault(fault) => QueueError::Fault(fault.into()),
+                })?)
+            }
+            QueueKind::Ring => {
+                if is_new {
+                    queue::mpmc::create(&*region, 0, capacity, MEMBERS);
+                }
+                let ring = Ring::attach(region, 0, (capacity, MEMBERS), Member(member));
+                Made::Ring(ring.map_err(|fault| QueueError::Fault(fault.into()))?)
+            }
+        };
+        open.push((file, epoch));
+        Ok(Self {
+            queue,
+            memory,
+            members,
+            epoch,
+            file,
+        })
+    }
+
+    /// The descriptors to pass on: the memory and the file of the members. The second keeps count
+    /// of who lives by locks that the kernel drops when a process closes *any* descriptor of the
+    /// file: a process that has a handle must not close a duplicate of it.
+    #[must_use]
+    pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
+        [self.memory.as_fd(), self.members.descriptor()]
+    }
+
+    /// Appends a message. One copy; no system call unless another member is in the way. Blocks
+    /// only in a [two-lock queue](QueueKind::TwoLock), while another member has the lock.
+    ///
+    /// # Errors
+    /// [`PushError`]; nothing was appended then.
+    pub fn try_push(&self, message: &[u8; QUEUE_MESSAGE_BYTES]) -> Result<(), PushError> {
+        self.check().map_err(PushError::Misuse)?;
+        let pushed = match &self.queue {
+            Made::TwoLock(queue) => queue.try_push(message),
+            Made::Ring(ring) => ring.try_push(message),
+        };
+        pushed.map_err(|not| match not {
+            queue::Push::Full => PushError::Full,
+            queue::Push::Fault(fault) => PushError::Fault(fault.into()),
+        })
+    }
+
+    /// Takes the oldest message. Costs as [`Self::try_push`].
+    ///
+    /// # Errors
+    /// [`PopError`]; nothing was taken then.
+    pub fn try_pop(&self) -> Result<[u8; QUEUE_MESSAGE_BYTES], PopError> {
+        self.check().map_err(PopError::Misuse)?;
+        let popped = match &self.queue {
+            Made::TwoLock(queue) => queue.try_pop(),
+            Made::Ring(ring) => ring.try_pop(),
+        };
+        popped.map_err(|not| match not {
+            queue::Pop::Empty => PopError::Empty,
+            queue::Pop::Fault(fault) => PopError::Fault(fault.into()),
+        })
+    }
+
+    fn check(&self) -> Result<(), Misuse> {
+        if self.epoch == process::fork_epoch() {
+            Ok(())
+        } else {
+            Err(Misuse::Forked)
+        }
+    }
+}
+
+impl Drop for SharedQueue {
+    fn drop(&mut self) {
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|known| *known != (self.file, self.epoch));
+    }
+}
+
+impl QueueKind {
+    fn len_bytes(self, capacity: u32) -> Result<usize, QueueError> {
+        let limit = match self {
+            Self::TwoLock => lock_layout::CAPACITY_MAX,
+            Self::Ring => ring_layout::SLOTS_MAX,
+        };
+        let fits = capacity > 0
+            && capacity <= limit
+            && (self == Self::TwoLock || capacity.is_power_of_two());
+        if !fits {
+            return Err(QueueError::Capacity { limit });
+        }
+        Ok(match self {
+            Self::TwoLock => lock_layout::queue_bytes(capacity),
+            Self::Ring => ring_layout::len_bytes(capacity),
+        })
+    }
+}
+
+impl queue::Members for Member {
+    fn me(&self) -> u32 {
+        self.0.number()
+    }
+
+    fn is_dead(&self, member: u32) -> bool {
+        self.0.is_dead(member)
+    }
+}
+
+impl core::fmt::Debug for Made {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::TwoLock(_) => "TwoLock",
+            Self::Ring(_) => "Ring",
+        })
+    }
+}
+
+impl core::fmt::Display for PushError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Full => f.write_str("the queue is full"),
+            Self::Fault(fault) => fault.fmt(f),
+            Self::Misuse(misuse) => misuse.fmt(f),
+        }
+    }
+}
+
+impl core::fmt::Display for PopError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Empty => f.write_str("the queue is empty"),
+            Self::Fault(fault) => fault.fmt(f),
+            Self::Misuse(misuse) => misuse.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for PushError {}
+impl std::error::Error for PopError {}
+
+impl From<Resource> for QueueError {
+    fn from(resource: Resource) -> Self {
+        match resource {
+            Resource::Exhausted(exhausted) => Self::Exhausted(exhausted),
+            Resource::NoMemoryFiles(os) => Self::NoMemoryFiles(os),
+            Resource::Os(os) => Self::Os(os),
+        }
+    }
+}
