@@ -164,7 +164,7 @@ impl Port {
         // E7 hand-over. Compiler fence. Pairs with the process-wide fence in `follow`, which acts
         // as a full one here: either this load sees the follower, or its attempt at the lock sees
         // the lock free.
-        core::sync::atomic::compiler_fence(Ordering::SeqCst);
+        futex::fence_light();
         // Relaxed: ordered by the fence.
         if self.followers.load(Ordering::Relaxed) > 0 {
             self.hand_over();

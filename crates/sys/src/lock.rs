@@ -7,7 +7,7 @@
 
 use core::cell::{Cell, UnsafeCell};
 use core::ops::{Deref, DerefMut};
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, compiler_fence};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// See the module text.
 #[derive(Debug, Default)]
@@ -165,7 +165,7 @@ impl<T> OwnedLock<T> {
             // thread, in `try_lock_shared`, acts as a full one here. Either we see the lock held
             // or the ownership ended, or the other thread sees us inside.
             self.inside.store(true, Ordering::Relaxed);
-            compiler_fence(Ordering::SeqCst);
+            crate::futex::fence_light();
             // Acquire, both: what a holder before us did is visible.
             if !self.lock.held.load(Ordering::Acquire)
                 && self.owner.load(Ordering::Acquire) != ENDED
