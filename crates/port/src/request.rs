@@ -8,6 +8,7 @@ use handfast_channel::reply::Slot;
 use handfast_layout::link::Kind;
 use handfast_region::Memory;
 use handfast_sys::cpu;
+use handfast_sys::futex::fence_light;
 use std::sync::Arc;
 
 /// A received message and, for a call, the right to reply to it once.
@@ -141,7 +142,11 @@ impl ReplyRight {
     pub(crate) fn answer_polling(&self, bytes: &[u8], poller: &mut Poller) -> bool {
         let (slot, region) = (self.slot(), &self.link.region);
         slot.answer(region, self.generation, Kind::Message, cpu::recent(), bytes);
-        if !poller.is_fenceless() {
+        if poller.is_fenceless() {
+            // E11 fenceless, reply. The compiler keeps the reply before the look; the fence of the
+            // sleeper in `fence_for_sleep` makes the processor do so.
+            fence_light();
+        } else {
             // E4 wake: the fence of `fence_then_taken`, before the look at the wait word.
             region.fence();
         }

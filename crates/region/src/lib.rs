@@ -58,6 +58,9 @@ pub trait Memory: Send + Sync {
     fn compare_exchange(&self, at: usize, current: u32, new: u32) -> Result<u32, u32>;
     /// Orders every earlier store before every later load (store-load, sequentially consistent).
     fn fence(&self);
+    /// Makes every running thread of every process that agreed to it pass such a fence. One system
+    /// call, 1 to 4 us; `false` where it is refused.
+    fn fence_others(&self) -> bool;
     /// Starts fetching the cache line at `at`, which is about to be looked at. A hint.
     fn prefetch(&self, _at: usize) {}
     /// Copies message bytes in.
@@ -229,6 +232,10 @@ impl Memory for Region {
     #[inline(always)]
     fn fence(&self) {
         copy::fence();
+    }
+
+    fn fence_others(&self) -> bool {
+        handfast_sys::futex::fence_others()
     }
 
     #[inline(always)]

@@ -4,11 +4,17 @@
 //! protocol should have excluded, as well as a sleeper that nobody wakes (a deadlock). The futex
 //! is a mutex and a condition variable: look, then sleep, in one step.
 
+mod light;
+mod membarrier;
+
+pub use light::Light;
+pub use membarrier::{Membarrier, Points, every_point, must_fail};
+
 use crate::{Memory, Wait};
 use core::sync::atomic::Ordering;
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU32, fence};
-use loom::sync::{Condvar, Mutex};
+use loom::sync::{Arc, Condvar, Mutex};
 use std::collections::BTreeMap;
 
 /// Model memory with the given words and message areas.
@@ -18,6 +24,8 @@ pub struct ModelMemory {
     sleepers: Mutex<()>,
     /// Leaves out every fence: for models that must fail.
     pub without_fence: bool,
+    /// What [`Memory::fence_others`] calls; without one it does nothing and says that it did.
+    pub membarrier: Option<Arc<Membarrier>>,
 }
 
 // SAFETY: loom checks every access to the cells at run time; that is the point of the model.
@@ -40,6 +48,7 @@ impl ModelMemory {
                 .collect(),
             sleepers: Mutex::new(()),
             without_fence: false,
+            membarrier: None,
         }
     }
 
@@ -88,6 +97,13 @@ impl Memory for ModelMemory {
         }
     }
 
+    fn fence_others(&self) -> bool {
+        if let Some(membarrier) = &self.membarrier {
+            membarrier.call();
+        }
+        true
+    }
+
     fn copy_in(&self, at: usize, bytes: &[u8]) {
         self.area(at).with_mut(|area| {
             // SAFETY: loom has just checked that no other thread accesses the cell.
@@ -113,7 +129,10 @@ impl Memory for ModelMemory {
         if deadline_ns.is_some() {
             return Wait::TimedOut;
         }
+        let idle = |on| self.membarrier.iter().for_each(|calls| calls.idle(on));
+        idle(true);
         drop(self.entry(at).1.wait(guard).unwrap());
+        idle(false);
         Wait::Woken
     }
 
