@@ -69,6 +69,24 @@ impl ModelMemory {
     }
 }
 
+impl ModelMemory {
+    /// As [`crate::park_any`], for a sleeper whose wakers all wake it at the first word.
+    pub fn park_any(&self, words: &[(usize, u32)]) -> Wait {
+        let guard = self.sleepers.lock().unwrap();
+        for (at, expected) in words {
+            // SeqCst: the kernel reads the words under its own locks after a full barrier.
+            if self.word(*at).load(Ordering::SeqCst) != *expected {
+                return Wait::Changed;
+            }
+        }
+        let idle = |on| self.membarrier.iter().for_each(|calls| calls.idle(on));
+        idle(true);
+        drop(self.entry(words[0].0).1.wait(guard).unwrap());
+        idle(false);
+        Wait::Woken
+    }
+}
+
 impl Memory for ModelMemory {
     fn load(&self, at: usize, order: Ordering) -> u32 {
         self.word(at).load(order)
@@ -121,19 +139,13 @@ impl Memory for ModelMemory {
     }
 
     fn park(&self, at: usize, expected: u32, deadline_ns: Option<u64>) -> Wait {
-        let guard = self.sleepers.lock().unwrap();
-        // SeqCst: the kernel reads the word under its own lock after a full barrier.
-        if self.word(at).load(Ordering::SeqCst) != expected {
+        if deadline_ns.is_none() {
+            return self.park_any(&[(at, expected)]);
+        }
+        if self.load(at, Ordering::SeqCst) != expected {
             return Wait::Changed;
         }
-        if deadline_ns.is_some() {
-            return Wait::TimedOut;
-        }
-        let idle = |on| self.membarrier.iter().for_each(|calls| calls.idle(on));
-        idle(true);
-        drop(self.entry(at).1.wait(guard).unwrap());
-        idle(false);
-        Wait::Woken
+        Wait::TimedOut
     }
 
     fn wake(&self, at: usize, count: u32) -> u32 {
