@@ -119,7 +119,7 @@ impl Region {
         }
     }
 
-    /// Zeroed heap memory of the same shape, for tests and miri.
+    /// Zeroed heap memory of the same shape: words of this process alone, tests, miri.
     ///
     /// # Panics
     /// As [`Self::mapped`].

@@ -73,9 +73,11 @@ impl ModelMemory {
     /// As [`crate::park_any`], for a sleeper whose wakers all wake it at the first word.
     pub fn park_any(&self, words: &[(usize, u32)]) -> Wait {
         let guard = self.sleepers.lock().unwrap();
+        // SeqCst: the kernel counts the sleeper, passes a full barrier, and only then compares
+        // (kernel/futex/waitwake.c, the comment on barriers (A) and (B)).
+        fence(Ordering::SeqCst);
         for (at, expected) in words {
-            // SeqCst: the kernel reads the words under its own locks after a full barrier.
-            if self.word(*at).load(Ordering::SeqCst) != *expected {
+            if self.word(*at).load(Ordering::Acquire) != *expected {
                 return Wait::Changed;
             }
         }

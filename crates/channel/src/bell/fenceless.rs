@@ -38,7 +38,7 @@ enum Without {
 /// The server replies as `ReplyRight::answer_polling` does while `Poller::is_fenceless`; the caller
 /// waits as `Answer::park` does.
 fn reply_to_a_sleeper(switch: Switch, without: Without) {
-    every_point(move |barrier, points| {
+    every_point(3, move |barrier, points| {
         let slot = Slot::of(SIDE, 0);
         let mut link = ModelMemory::new(&slot.words(), &[slot.inline_bytes()]);
         let mut bell = ModelMemory::new(&[FENCELESS], &[]);
@@ -72,7 +72,7 @@ fn reply_to_a_sleeper(switch: Switch, without: Without) {
             }
             withdraw(&*link, slot.wait());
         }
-        barrier.idle(true);
+        barrier.over();
         server.join().unwrap()
     });
 }

@@ -12,7 +12,7 @@
 //!   there, everything after `p` comes after the call's start anyway.
 //! * Executions without a call are those of the last point, after the light thread's last
 //!   operation, where nothing is waited for earlier; at any other point the light thread goes on
-//!   when the caller sleeps or is done ([`Membarrier::idle`]).
+//!   when the caller sleeps, or is done ([`Membarrier::over`]).
 //! * The question and its answer order nothing that the interrupt does not: the call's start
 //!   before the fence, the fence before the call's end.
 //! * Only the one light thread passes a fence; in truth all do. A model has less order, not more.
@@ -35,6 +35,7 @@ struct State {
     asked: u32,
     answered: u32,
     idle: bool,
+    over: bool,
 }
 
 impl Membarrier {
@@ -53,16 +54,23 @@ impl Membarrier {
         fence(Ordering::SeqCst);
     }
 
-    /// The caller calls no more for now: it is done, or about to sleep. Or it goes on.
-    pub fn idle(&self, on: bool) {
+    /// The caller calls no more.
+    pub fn over(&self) {
+        self.state.lock().unwrap().over = true;
+        self.changed.notify_all();
+    }
+
+    /// The caller is about to sleep, or goes on.
+    pub(super) fn idle(&self, on: bool) {
         self.state.lock().unwrap().idle = on;
         self.changed.notify_all();
     }
 
-    /// The light thread's fence: waits until it is asked for, or never will be. `false` then.
-    fn answer(&self) -> bool {
+    /// The light thread's fence: waits until it is asked for, or will not be, or not soon. `false`
+    /// then.
+    fn answer(&self, at_end: bool) -> bool {
         let mut state = self.state.lock().unwrap();
-        while state.answered == state.asked && !state.idle {
+        while state.answered == state.asked && !state.over && (at_end || !state.idle) {
             state = self.changed.wait(state).unwrap();
         }
         if state.answered == state.asked {
@@ -100,22 +108,35 @@ impl Points {
     pub fn before_operation(&self) {
         while self.at.get(self.next.get()) == Some(&self.operations.get()) {
             self.next.set(self.next.get() + 1);
-            self.barrier.answer();
+            self.barrier.answer(false);
         }
         self.operations.set(self.operations.get() + 1);
+    }
+
+    /// The light thread waits for something that may itself wait for its fence: answers, if asked.
+    pub fn spin(&self) {
+        let state = self.barrier.state.lock().unwrap();
+        let asked = state.answered < state.asked;
+        drop(state);
+        if asked {
+            self.barrier.answer(false);
+        }
     }
 
     /// After the last operation: answers until the caller is done. Returns how many operations
     /// there were.
     pub fn finish(&self) -> u32 {
-        while self.barrier.answer() {}
+        while self.barrier.answer(true) {}
         self.operations.get()
     }
 }
 
-/// Checks `model` under loom for every non-decreasing pair of points of its light thread. It
+/// Checks `model` under loom, with a bound on preemptions, for every non-decreasing pair of points of its light thread. It
 /// returns how many operations that thread made (see [`Points::finish`]).
-pub fn every_point(model: impl Fn(Arc<Membarrier>, [u32; 2]) -> u32 + Send + Sync + 'static) {
+pub fn every_point(
+    preemptions: usize,
+    model: impl Fn(Arc<Membarrier>, [u32; 2]) -> u32 + Send + Sync + 'static,
+) {
     let model = std::sync::Arc::new(model);
     let operations = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
     // Relaxed, all: one thread runs all of a model.
@@ -126,7 +147,7 @@ pub fn every_point(model: impl Fn(Arc<Membarrier>, [u32; 2]) -> u32 + Send + Syn
         while second <= last() {
             let (model, operations) = (model.clone(), operations.clone());
             let mut builder = loom::model::Builder::new();
-            builder.preemption_bound = Some(3);
+            builder.preemption_bound = Some(preemptions);
             builder.check(move || {
                 let made = model(Arc::default(), [first, second]);
                 operations.fetch_max(made, Ordering::Relaxed);

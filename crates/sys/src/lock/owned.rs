@@ -12,6 +12,9 @@ use core::sync::atomic::{AtomicU32, Ordering};
 /// thread of the process pass a fence, and looks whether the owner is inside; if not, the
 /// ownership ends for good and from then on all threads take it with a locked instruction. The
 /// fence costs a few microseconds, once.
+///
+/// Of several threads that try at once while the lock is free, one gets it: an owner that meets
+/// another thread midway waits for its verdict.
 #[derive(Debug, Default)]
 pub struct OwnedLock<T> {
     words: State,
@@ -33,7 +36,7 @@ impl<T> OwnedLock<T> {
     /// An unheld lock without an owner.
     pub const fn new(value: T) -> Self {
         let words = State {
-            held: AtomicU32::new(0),
+            held: AtomicU32::new(FREE),
             owner: AtomicU32::new(NOBODY_YET),
             inside: AtomicU32::new(0),
         };
@@ -41,7 +44,8 @@ impl<T> OwnedLock<T> {
         Self { words, value }
     }
 
-    /// Takes the lock if nobody holds it.
+    /// Takes the lock if nobody holds it. May yield for as long as the fence of another thread
+    /// takes.
     #[inline(always)]
     pub fn try_lock(&self) -> Option<OwnedGuard<'_, T>> {
         enter(&self.words).map(|how| OwnedGuard { lock: self, how })
@@ -87,25 +91,31 @@ impl<T> Drop for OwnedGuard<'_, T> {
 trait Words {
     fn load(&self, word: Word, order: Ordering) -> u32;
     fn store(&self, word: Word, value: u32, order: Ordering);
-    /// Makes [`Word::Held`] one if it is zero. Acquire.
-    fn take(&self) -> bool;
+    /// Makes [`Word::Held`] `how` if it is [`FREE`]. Acquire.
+    fn take(&self, how: u32) -> bool;
     /// A number of this thread; neither [`NOBODY_YET`] nor [`ENDED`].
     fn thread(&self) -> u32;
     /// Keeps the compiler from moving accesses across it.
     fn fence_light(&self);
     /// Makes every thread of the process pass a full fence.
     fn fence_own_threads(&self);
+    fn yield_now(&self);
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Word {
-    /// One while a thread has taken the lock with a locked instruction.
+    /// [`FREE`]; [`HELD`] while a thread has taken the lock with a locked instruction; [`ASKING`]
+    /// while one finds out whether the owner is inside.
     Held,
     /// Number of the owner's thread; [`NOBODY_YET`], or [`ENDED`].
     Owner,
     /// One while the owner is inside. Only it writes this.
     Inside,
 }
+
+const FREE: u32 = 0;
+const HELD: u32 = 1;
+const ASKING: u32 = 2;
 
 const NOBODY_YET: u32 = 0;
 const ENDED: u32 = u32::MAX;
@@ -129,14 +139,17 @@ fn enter(words: &impl Words) -> Option<How> {
             return None;
         }
         // E10 owner, enter half. A plain store, then a compiler fence: the fence of the other
-        // thread, in `enter_shared`, acts as a full one here. Either we see the lock held or the
+        // thread, in `enter_shared`, acts as a full one here. Either we see the lock taken or the
         // ownership ended, or the other thread sees us inside.
         words.store(Word::Inside, 1, Ordering::Relaxed);
         words.fence_light();
         // Acquire, both: what a holder before us did is visible.
-        if words.load(Word::Held, Ordering::Acquire) == 0
+        if words.load(Word::Held, Ordering::Acquire) == FREE
             && words.load(Word::Owner, Ordering::Acquire) != ENDED
         {
+            return Some(How::Inside);
+        }
+        if await_verdict(words) {
             return Some(How::Inside);
         }
         words.store(Word::Inside, 0, Ordering::Release);
@@ -144,17 +157,41 @@ fn enter(words: &impl Words) -> Option<How> {
     enter_shared(words)
 }
 
+/// The owner has said that it is inside and found the lock taken: whether it is its own after all,
+/// once a thread that asks has made up its mind. Backing off instead would make both fail when that
+/// thread sees us inside, and each would then rely on the other.
+#[cold]
+fn await_verdict(words: &impl Words) -> bool {
+    loop {
+        // Acquire, both: as in `enter`.
+        match words.load(Word::Held, Ordering::Acquire) {
+            FREE => return words.load(Word::Owner, Ordering::Acquire) != ENDED,
+            ASKING => words.yield_now(),
+            _ => return false,
+        }
+    }
+}
+
 #[cold]
 fn enter_shared(words: &impl Words) -> Option<How> {
-    if !words.take() {
-        return None;
-    }
-    // Relaxed, all but one: changed only under the lock.
-    match words.load(Word::Owner, Ordering::Relaxed) {
-        ENDED => {}
-        NOBODY_YET => words.store(Word::Owner, words.thread(), Ordering::Relaxed),
-        owner if owner == words.thread() => {}
-        _ => {
+    loop {
+        // Relaxed: looked at again below.
+        let owner = words.load(Word::Owner, Ordering::Relaxed);
+        let asks = owner != ENDED && owner != NOBODY_YET && owner != words.thread();
+        if !words.take(if asks { ASKING } else { HELD }) {
+            return None;
+        }
+        // Relaxed: changed only by who has taken the lock.
+        if words.load(Word::Owner, Ordering::Relaxed) != owner {
+            // Somebody has become the owner, or is it no more.
+            leave(words, How::Held);
+            continue;
+        }
+        if owner == NOBODY_YET {
+            // Relaxed: as above.
+            words.store(Word::Owner, words.thread(), Ordering::Relaxed);
+        }
+        if asks {
             // E10 owner, revoke half. Pairs with the compiler fence in `enter`.
             words.fence_own_threads();
             // Acquire: what the owner did inside is visible once it says it has left.
@@ -162,10 +199,12 @@ fn enter_shared(words: &impl Words) -> Option<How> {
                 leave(words, How::Held);
                 return None;
             }
+            // Release, both: the owner that sees the second sees the first.
             words.store(Word::Owner, ENDED, Ordering::Release);
+            words.store(Word::Held, HELD, Ordering::Release);
         }
+        return Some(How::Held);
     }
-    Some(How::Held)
 }
 
 #[inline(always)]
@@ -175,7 +214,7 @@ fn leave(words: &impl Words, how: How) {
         How::Inside => words.store(Word::Inside, 0, Ordering::Release),
         // E9 lock, release half. Release: our changes are visible to the next holder. Take half:
         // `State::take`.
-        How::Held => words.store(Word::Held, 0, Ordering::Release),
+        How::Held => words.store(Word::Held, FREE, Ordering::Release),
     }
 }
 
@@ -210,11 +249,11 @@ impl Words for State {
     }
 
     #[inline(always)]
-    fn take(&self) -> bool {
+    fn take(&self, how: u32) -> bool {
         // E9 lock, take half. Acquire: what the last holder did to the value is visible. Release
         // half: `leave`. Relaxed on failure: nothing is taken.
         self.held
-            .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
+            .compare_exchange(FREE, how, Ordering::Acquire, Ordering::Relaxed)
             .is_ok()
     }
 
@@ -244,6 +283,10 @@ impl Words for State {
 
     fn fence_own_threads(&self) {
         crate::futex::fence_own_threads();
+    }
+
+    fn yield_now(&self) {
+        crate::cpu::yield_now();
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! The owner is the light thread of the asymmetric fence: see `handfast_region::model`.
 
-use super::{How, Word, Words, enter, leave};
+use super::{FREE, HELD, How, Word, Words, enter, leave};
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
 use handfast_region::model::{Membarrier, Points, every_point, must_fail};
@@ -102,11 +102,11 @@ impl Words for Thread<'_> {
         self.model.word(word).store(value, order);
     }
 
-    fn take(&self) -> bool {
+    fn take(&self, how: u32) -> bool {
         self.operation();
         self.model
             .word(Word::Held)
-            .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
+            .compare_exchange(FREE, how, Ordering::Acquire, Ordering::Relaxed)
             .is_ok()
     }
 
@@ -122,11 +122,16 @@ impl Words for Thread<'_> {
             self.model.barrier.call();
         }
     }
+
+    fn yield_now(&self) {
+        self.points.iter().for_each(|points| points.spin());
+        loom::thread::yield_now();
+    }
 }
 
 /// Both threads take the lock twice if they can, and change the value.
 fn owner_against_another(without: Without) {
-    every_point(move |barrier, points| {
+    every_point(2, move |barrier, points| {
         let model = Arc::new(Model::new(barrier.clone(), without));
         let (theirs, calls) = (model.clone(), barrier.clone());
         let owner = loom::thread::spawn(move || {
@@ -152,7 +157,7 @@ fn owner_against_another(without: Without) {
                 changes += 1;
             }
         }
-        barrier.idle(true);
+        barrier.over();
         let (theirs, operations) = owner.join().unwrap();
         // SAFETY: the other thread has ended.
         let value = model.value.with(|value| unsafe { *value });
@@ -164,6 +169,25 @@ fn owner_against_another(without: Without) {
 #[test]
 fn e10_one_holder_while_the_ownership_is_taken_away() {
     owner_against_another(Without::Nothing);
+}
+
+/// Both try at once; not both in vain, since each would then rely on the other.
+#[test]
+fn e10_of_two_that_try_at_once_one_gets_it() {
+    every_point(3, move |barrier, points| {
+        let model = Arc::new(Model::new(barrier.clone(), Without::Nothing));
+        let (theirs, calls) = (model.clone(), barrier.clone());
+        let owner = loom::thread::spawn(move || {
+            let points = Points::new(calls, points);
+            let got = enter(&Thread::new(&theirs, Some(&points))).is_some();
+            (got, points.finish())
+        });
+        let got = enter(&Thread::new(&model, None)).is_some();
+        barrier.over();
+        let (theirs, operations) = owner.join().unwrap();
+        assert!(got != theirs, "neither has it, or both");
+        operations
+    });
 }
 
 #[test]
@@ -189,7 +213,7 @@ fn e9_the_next_holder_sees_what_the_last_one_did() {
         let theirs = model.clone();
         let take_once = |model: &Model| {
             let words = Thread::new(model, None);
-            if words.take() {
+            if words.take(HELD) {
                 model.change_value();
                 leave(&words, How::Held);
             }
