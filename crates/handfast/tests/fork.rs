@@ -133,7 +133,7 @@ fn child_of_callers(right: &handfast::SendRight, port: &handfast::ReceiveRight, 
         () if !forked(right.call(b"x").map(|_| ())) => 3,
         () if !forked(right.try_call(b"x").map(|_| ())) => 4,
         () if !matches!(received, Err(ReceiveError::Misuse(Misuse::Forked))) => 5,
-        () if round % 2 == 0 => 0,
+        () if round.is_multiple_of(2) => 0,
         // A link of the child's own.
         () => match handfast::connect(theirs_of()) {
             Ok(own) => match own.call_until(b"from a child", common::PATIENCE) {
