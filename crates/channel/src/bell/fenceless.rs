@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use handfast_layout::bell as layout;
 use handfast_layout::link::{Kind, Side};
 use handfast_region::Memory;
-use handfast_region::model::{Light, Membarrier, ModelMemory, Points, every_point, must_fail};
+use handfast_region::model::{Light, ModelMemory, Points, every_point, must_fail};
 use handfast_wait::word::{ASLEEP, announce, fence_then_taken, withdraw};
 use loom::sync::Arc;
 
