@@ -39,16 +39,11 @@ fn forbid_memory_files() {
         filter: filter.as_mut_ptr(),
     };
     // SAFETY: takes no pointers.
-    assert_eq!(
-        unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) },
-        0
-    );
+    let locked = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
     let mode = libc::SECCOMP_MODE_FILTER;
     // SAFETY: `program` and the filter it points to outlive the call, which copies them.
-    assert_eq!(
-        unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program) },
-        0
-    );
+    let filtered = unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program) };
+    assert_eq!((locked, filtered), (0, 0));
 }
 
 fn boxed(name: &str) {
