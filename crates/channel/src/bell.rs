@@ -6,7 +6,7 @@
 //! two are shared by a trust group and are hints: before it sleeps the receiver looks at every
 //! link's own ready word, which only that link's peer can clear.
 
-use core::sync::atomic::Ordering::{AcqRel, Relaxed};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use handfast_layout::bell as layout;
 use handfast_layout::link::Side;
 use handfast_region::Memory;
@@ -91,11 +91,12 @@ pub fn set_fenceless(bell: &impl Memory, receiver: u32, on: bool) {
 /// After announcing a sleep in a reply slot: if the server does not fence, makes it. `false` when
 /// it should have but this process may not: the sleep must then be short.
 pub fn fence_for_sleep(bell: &impl Memory, receiver: u32) -> bool {
-    // E11 fenceless, sleeper half. Relaxed: ordered after the announcement by its fence. The
-    // process-wide fence acts as one in the server between its reply and its look at the wait
-    // word. Server half: `set_fenceless`.
-    let fenceless = bell.load(layout::bell(receiver) + layout::FENCELESS, Relaxed) != 0;
-    !fenceless || handfast_sys::futex::fence_others()
+    // E11 fenceless, sleeper half. Ordered after the announcement by its fence. Acquire: a word
+    // that says "fences again" brings the unfenced replies before it. The process-wide fence acts
+    // as one in the server between its reply and its look at the wait word. Server half:
+    // `set_fenceless`.
+    let fenceless = bell.load(layout::bell(receiver) + layout::FENCELESS, Acquire) != 0;
+    !fenceless || bell.fence_others()
 }
 
 /// What an overloaded server tells its clients. Written by the server, read by clients as a hint.
@@ -119,5 +120,7 @@ pub fn load_hint(bell: &impl Memory, receiver: u32) -> Option<(u32, u32)> {
     Some((bell.load(base + layout::SPIN_NS, Relaxed), cpu))
 }
 
+#[cfg(test)]
+mod fenceless;
 #[cfg(test)]
 mod model;

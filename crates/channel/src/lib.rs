@@ -28,3 +28,6 @@ pub fn stamped_after(memory: &impl Memory, at: usize, start_ns: u64) -> u64 {
         .cast_signed();
     u64::try_from(after).unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests;

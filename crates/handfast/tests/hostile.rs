@@ -4,7 +4,7 @@ mod common;
 
 use common::{Random, content};
 use handfast::SendRight;
-use handfast::error::SendError;
+use handfast::error::{Rule, SendError};
 use rustix::fd::BorrowedFd;
 use rustix::net::{SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,12 +13,54 @@ use std::time::{Duration, Instant};
 #[test]
 fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
-        "echo" => common::echo(arguments[0], 2, handfast::Options::new()),
+        "echo" => {
+            tracing::subscriber::set_global_default(Cuts).unwrap();
+            common::echo(arguments[0], 2, handfast::Options::new());
+        }
         "scribbler" => scribbler(arguments[0], arguments[1].parse().unwrap()),
         "scribbling server" => scribbling_server(arguments[0], arguments[1].parse().unwrap()),
         _ => unreachable!(),
     });
 }
+
+/// Says every rule for whose breach a link is cut.
+struct Cuts;
+
+impl tracing::Subscriber for Cuts {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() == tracing::Level::WARN
+    }
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        event.record(
+            &mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
+                if field.name() == "fault" {
+                    common::say(&format!("{CUT}{value:?}"));
+                }
+            },
+        );
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+const CUT: &str = "cut: ";
+
+const RULES: [Rule; 6] = [
+    Rule::HeadDistance,
+    Rule::MessageLength,
+    Rule::ArenaBounds,
+    Rule::ReplySlot,
+    Rule::LaneReceiver,
+    Rule::ReplyKind,
+];
 
 /// Values that mean something somewhere, and ones that mean nothing.
 fn value(random: &mut Random) -> u32 {
@@ -104,8 +146,9 @@ fn honest(right: &SendRight, key: u64, stop: &AtomicBool) -> (u64, Duration) {
     (calls, longest)
 }
 
-/// Runs `attack` while two threads call the server honestly, then checks that it serves on.
-fn besiege(what: &str, attack: impl FnOnce(&str)) {
+/// Runs `attack` while two threads call the server honestly, then checks that it serves on. Returns
+/// how many links it cut, each with the name of a rule.
+fn besiege(what: &str, attack: impl FnOnce(&str)) -> usize {
     let _alone = common::alone();
     let name = common::name(what);
     let mut server = common::start("echo", &[&name]);
@@ -127,7 +170,15 @@ fn besiege(what: &str, attack: impl FnOnce(&str)) {
             .collect()
     });
     println!("{what}: calls of others and their longest: {results:?}");
-    assert_eq!(server.said(), None);
+    let mut cuts = 0;
+    while let Some(line) = server.said() {
+        let fault = line.strip_prefix(CUT).unwrap_or_else(|| panic!("{line}"));
+        assert!(
+            RULES.iter().any(|rule| fault.contains(rule.text())),
+            "{fault}"
+        );
+        cuts += 1;
+    }
     for (calls, longest) in results {
         assert!(calls > 0 && longest < Duration::from_secs(1));
     }
@@ -137,12 +188,14 @@ fn besiege(what: &str, attack: impl FnOnce(&str)) {
         b"again"
     );
     server.finish();
+    cuts
 }
 
 #[test]
 fn a_client_that_scribbles_over_all_it_maps_disturbs_neither_the_server_nor_others() {
     let mut random = Random::seeded("scribblers");
-    besiege("scribbled", |name| {
+    let mut scribblers = 0;
+    let cuts = besiege("scribbled", |name| {
         let end = Instant::now() + common::campaign(4);
         while Instant::now() < end {
             let seed = random.next().to_string();
@@ -150,8 +203,11 @@ fn a_client_that_scribbles_over_all_it_maps_disturbs_neither_the_server_nor_othe
             scribbler.expect("scribbling");
             std::thread::sleep(Duration::from_millis(200 + random.below(600)));
             scribbler.kill();
+            scribblers += 1;
         }
     });
+    println!("{scribblers} scribblers, {cuts} cut off for a rule they broke");
+    assert!(cuts > 0, "none of {scribblers} scribblers was cut off");
 }
 
 fn scribbling_server(name: &str, seed: u64) {
@@ -175,7 +231,9 @@ fn a_server_that_scribbles_makes_its_clients_neither_crash_nor_outstay_their_dea
     let mut random = Random::seeded("scribbling servers");
     let end = Instant::now() + common::campaign(4);
     let (mut rounds, mut longest, mut faults) = (0, Duration::ZERO, 0);
-    while Instant::now() < end {
+    // Many a scribble is only ever a wrong reply: until one was more.
+    let patience = end + common::PATIENCE;
+    while Instant::now() < end || (faults == 0 && Instant::now() < patience) {
         let name = common::name(&format!("scribbling-{rounds}"));
         let seed = random.next().to_string();
         let server = common::start("scribbling server", &[&name, &seed]);
@@ -206,6 +264,10 @@ fn a_server_that_scribbles_makes_its_clients_neither_crash_nor_outstay_their_dea
     }
     println!("{rounds} scribbling servers, {faults} cut; the longest operation took {longest:?}");
     assert!(
+        faults > 0,
+        "none of {rounds} scribbling servers was cut off"
+    );
+    assert!(
         longest < Duration::from_millis(520),
         "{longest:?} with a deadline of 20 ms"
     );
@@ -223,7 +285,7 @@ fn raw_connection(name: &str) -> Option<rustix::fd::OwnedFd> {
 
 #[test]
 fn garbage_hellos_and_connections_that_say_nothing_keep_nobody_out() {
-    besiege("garbage", |name| {
+    let cuts = besiege("garbage", |name| {
         let mut random = Random::seeded("hellos");
         let good = handfast_layout::hello::Hello::new([7; 16], name, 3, true).to_bytes();
         let mut silent = Vec::new();
@@ -266,11 +328,12 @@ fn garbage_hellos_and_connections_that_say_nothing_keep_nobody_out() {
             }
         }
     });
+    assert_eq!(cuts, 0, "no rule of the memory was broken");
 }
 
 #[test]
 fn random_control_messages_disturb_nobody() {
-    besiege("control", |name| {
+    let cuts = besiege("control", |name| {
         let mut random = Random::seeded("control messages");
         let end = Instant::now() + common::campaign(2);
         while Instant::now() < end {
@@ -299,4 +362,5 @@ fn random_control_messages_disturb_nobody() {
             }
         }
     });
+    assert_eq!(cuts, 0, "no rule of the memory was broken");
 }

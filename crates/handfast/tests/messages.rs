@@ -248,6 +248,8 @@ fn calls_started_without_waiting_are_answered_and_given_up_ones_stay_away() {
     let given_up = calls.pop().unwrap().wait_until(short).unwrap_err();
     assert_eq!(given_up, SendError::TimedOut);
     drop(calls.pop());
+    // Their slots are not used again before their replies have come.
+    assert_eq!(right.try_call(b"x").err(), Some(SendError::Full));
     let first = calls.remove(0).try_wait().unwrap_err();
     for _ in 0..calls.len() + 3 {
         let request = port.receive_until(common::PATIENCE).unwrap();

@@ -15,7 +15,7 @@ use handfast_layout::{LAYOUT_VERSION, name};
 use handfast_region::Region;
 use handfast_sys::memory::{Access, Mapping, is_sealed};
 use handfast_sys::{AsFd, Errno, OwnedFd, clock, socket};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 /// How long a server may take to answer a handshake.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(5);
@@ -42,8 +42,8 @@ pub fn connect_with(name: &str, options: Options) -> Result<SendRight, ConnectEr
     name::check(name).map_err(ConnectError::BadName)?;
     let process = process::current()?;
     // One connection at a time, so that two threads cannot make two links to one process.
-    static ONE: Mutex<()> = Mutex::new(());
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let one = &process::Locks::own().connecting;
+    let _one = one.lock().unwrap_or_else(PoisonError::into_inner);
     for _ in 0..ATTEMPTS {
         if let Some((link, welcome)) = attempt(&process, name)? {
             link.open_receiver(welcome.receiver);

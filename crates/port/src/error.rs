@@ -5,7 +5,8 @@
 
 use core::fmt;
 use handfast_layout::name::BadName;
-use handfast_ring::{Fault, Rule};
+use handfast_ring::Fault;
+pub use handfast_ring::Rule;
 use handfast_sys::Errno;
 use std::path::PathBuf;
 

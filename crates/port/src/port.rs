@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use handfast_channel::stamped_after;
 use handfast_layout::bell as bell_layout;
 use handfast_layout::counters;
-use handfast_region::{Memory, park_any};
+use handfast_region::{Memory, Region, park_any};
 use handfast_sys::lock::{OwnedGuard as Guard, OwnedLock};
 use handfast_sys::{clock, cpu, futex};
 use handfast_wait::waiter::{Parked, Place, Sleep, Start};
@@ -25,6 +25,8 @@ pub(crate) struct Port {
     poller: OwnedLock<Poller>,
     /// Threads that sleep, or are about to, while another may hold the poller.
     followers: AtomicU32,
+    /// Counts hand-overs: a follower that is about to sleep compares it, so that none is missed.
+    handed: Region,
     /// The last reply had to wake its caller (for the adaptive strategy).
     woke: AtomicBool,
 }
@@ -32,6 +34,7 @@ pub(crate) struct Port {
 /// Messages for ports that are no more, passed over in one look.
 const REFUSALS_MAX: u32 = 64;
 
+const HANDED_BYTES: usize = 64;
 const SPINS: usize = 8;
 const PARKS: usize = 9;
 const WAKES: usize = 10;
@@ -51,6 +54,7 @@ impl Port {
             poller: OwnedLock::new(Poller::new((receiver, id), process.clone(), waiter)),
             process,
             followers: AtomicU32::new(0),
+            handed: Region::heap(HANDED_BYTES),
             woke: AtomicBool::new(false),
         }
     }
@@ -168,7 +172,7 @@ impl Port {
         // E7 hand-over. Compiler fence. Pairs with the process-wide fence in `follow`, which acts
         // as a full one here: either this load sees the follower, or its attempt at the lock sees
         // the lock free.
-        core::sync::atomic::compiler_fence(Ordering::SeqCst);
+        futex::fence_light();
         // Relaxed: ordered by the fence.
         if self.followers.load(Ordering::Relaxed) > 0 {
             self.hand_over();
@@ -177,16 +181,36 @@ impl Port {
 
     #[cold]
     fn hand_over(&self) {
-        let Some(mut poller) = self.try_lock() else {
-            return;
-        };
-        let quiet = poller.prepare_sleep(word::ASLEEP);
-        let groups = poller.groups();
-        drop(poller);
-        if !quiet && let Some(group) = groups.first() {
-            group
-                .bells
-                .wake(bell_layout::bell(self.receiver) + bell_layout::SLEEP, 1);
+        let sleep = bell_layout::bell(self.receiver) + bell_layout::SLEEP;
+        // Without the lock, as with it: who has it may be a follower that will not keep it.
+        let quiet = self
+            .try_lock()
+            .is_some_and(|mut poller| poller.prepare_sleep(word::ASLEEP));
+        // After the lock is free: a follower that has this count finds it so.
+        self.count_hand_over();
+        // E7 hand-over, count. Store-load fence; pairs with the kernel's own between queueing a
+        // sleeper and comparing its words, in `follow`. Either the follower sees the count and
+        // does not sleep, or this looks at the bells after a post that took the announcement and
+        // found nobody to wake.
+        self.handed.fence();
+        // Relaxed: ordered by the fence.
+        let taken = |bells: &Region| bells.load(sleep, Ordering::Relaxed) == word::AWAKE;
+        let groups = self.process.groups();
+        if (!quiet || groups.iter().any(|group| taken(&group.bells)))
+            && let Some(group) = groups.first()
+        {
+            group.bells.wake(sleep, 1);
+        }
+    }
+
+    fn count_hand_over(&self) {
+        // Relaxed: the exchange decides.
+        let mut count = self.handed.load(0, Ordering::Relaxed);
+        while let Err(found) = self
+            .handed
+            .compare_exchange(0, count, count.wrapping_add(1))
+        {
+            count = found;
         }
     }
 
@@ -197,8 +221,11 @@ impl Port {
         let got = loop {
             let groups = self.process.groups();
             let sleep = bell_layout::bell(self.receiver) + bell_layout::SLEEP;
+            // Acquire, and before the bells: a count seen brings the announcement before it, and
+            // the free lock.
+            let handed = self.handed.load(0, Ordering::Acquire);
             // Acquire: pairs with the exchange of a waker.
-            let words: Vec<_> = groups
+            let mut words: Vec<_> = groups
                 .iter()
                 .map(|group| {
                     (
@@ -208,6 +235,7 @@ impl Port {
                     )
                 })
                 .collect();
+            words.push((&self.handed, 0, handed));
             // E7 hand-over. Fence of all threads of this process. Pairs with the compiler fence in
             // `leave`, which every message passes and which therefore must cost nothing.
             futex::fence_own_threads();

@@ -10,7 +10,7 @@ use handfast_layout::{bell, counters};
 use handfast_region::Tally;
 use handfast_sys::poll::{Flag, Poll, Timer, Trigger};
 use handfast_sys::{OwnedFd, clock, process};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
 /// The state shared by all handles of this process.
 pub(crate) struct Process {
@@ -49,19 +49,50 @@ pub(crate) mod token {
     pub(crate) const KIND: u64 = !0 << 32;
 }
 
-static CURRENT: Mutex<Option<Arc<Process>>> = Mutex::new(None);
+/// The locks of a process. A forked child has its own: its parent's may have been held by a thread
+/// that the child does not have.
+pub(crate) struct Locks {
+    epoch: u32,
+    current: Mutex<Option<Arc<Process>>>,
+    /// Held while a thread connects.
+    pub(crate) connecting: Mutex<()>,
+    next: OnceLock<&'static Self>,
+}
+
+impl Locks {
+    const fn new(epoch: u32) -> Self {
+        Self {
+            epoch,
+            current: Mutex::new(None),
+            connecting: Mutex::new(()),
+            next: OnceLock::new(),
+        }
+    }
+
+    /// Those of this process. One step for each fork between it and the process that first asked;
+    /// a child leaks its parent's.
+    pub(crate) fn own() -> &'static Self {
+        static FIRST: Locks = Locks::new(0);
+        let epoch = process::fork_epoch();
+        let mut locks = &FIRST;
+        while locks.epoch != epoch {
+            locks = locks
+                .next
+                .get_or_init(|| Box::leak(Box::new(Self::new(locks.epoch + 1))));
+        }
+        locks
+    }
+}
 
 /// This process's state, made with its keeper thread on first use (and again in a forked child,
 /// which shares nothing with its parent).
 pub(crate) fn current() -> Result<Arc<Process>, Resource> {
     process::watch_forks();
-    let mut current = CURRENT.lock().unwrap_or_else(PoisonError::into_inner);
+    // A parent's state stays with the parent's locks, so that nothing of the parent is undone.
+    let current = &Locks::own().current;
+    let mut current = current.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(process) = current.as_ref() {
-        if process.epoch == process::fork_epoch() {
-            return Ok(process.clone());
-        }
-        // A parent's state in its child: leaked, so that nothing of the parent is undone.
-        core::mem::forget(current.take());
+        return Ok(process.clone());
     }
     let process = Arc::new(Process::new()?);
     keeper::start(process.clone()).map_err(|_| {

@@ -8,8 +8,8 @@ use crate::process::{self, token};
 use crate::rendezvous;
 use crate::request::Request;
 use core::time::Duration;
-use handfast_layout::counters;
 use handfast_layout::link::Kind;
+use handfast_layout::{counters, name};
 use handfast_sys::poll::Trigger;
 use handfast_sys::{OwnedFd, clock};
 use handfast_wait::Waiter;
@@ -42,13 +42,18 @@ pub fn bind(name: &str) -> Result<ReceiveRight, BindError> {
 /// # Errors
 /// Each failure of [`BindError`] says what to do.
 pub fn bind_with(name: &str, options: Options) -> Result<ReceiveRight, BindError> {
-    let listener = Arc::new(rendezvous::listen(name)?);
+    name::check(name).map_err(BindError::BadName)?;
+    // First, so that a process that cannot have its own memory leaves no file.
     let process = process::current()?;
+    let listener = Arc::new(rendezvous::listen(name)?);
     let (strategy, cap) = options.resolve();
     let port = process.add_port(|receiver, generation| {
         let waiter = Waiter::new(strategy, cap);
         let id = (receiver, generation);
         Arc::new(Port::new(process.clone(), id, name, waiter))
+    });
+    let port = port.inspect_err(|_| {
+        let _ = std::fs::remove_file(rendezvous::path_of(name));
     })?;
     let right = ReceiveRight {
         port: port.clone(),
@@ -187,8 +192,10 @@ impl ReceiveRight {
             self.port.woke_caller();
         }
         let received = request.answered();
-        if let Some(poller) = &mut guard {
-            poller.give_back(received);
+        match &mut guard {
+            Some(poller) => poller.give_back(received),
+            // Not at the end of this function: it would keep a dead link while it waits.
+            None => drop(received),
         }
         self.port.wait(guard, deadline_ns)
     }

@@ -2,7 +2,7 @@
 
 use crate::error::{BindError, Os, Resource};
 use handfast_layout::name;
-use handfast_sys::{Errno, OwnedFd, socket};
+use handfast_sys::{Errno, OwnedFd, process, socket};
 use std::path::PathBuf;
 
 /// The directory of all names: `$HANDFAST_DIR`, else `$XDG_RUNTIME_DIR/handfast`, else
@@ -29,6 +29,24 @@ const BACKLOG: i32 = 128;
 /// How long the look at a name's present server may take.
 const PROBE_TIMEOUT: core::time::Duration = core::time::Duration::from_millis(200);
 
+/// Whether the process that called `listen` on the other end has ended: a child that it forked may
+/// have inherited the socket, and the kernel goes on taking connections that nobody will accept.
+/// When in doubt (before kernel 6.5 a process number used again; a process out of sight), it lives.
+fn is_orphaned(probe: &OwnedFd) -> bool {
+    match socket::peer_pidfd(probe) {
+        Ok(pidfd) => process::has_ended(&pidfd),
+        // It has ended and been waited for.
+        Err(Errno::INVAL | Errno::SRCH) => true,
+        Err(_) => match socket::peer(probe) {
+            Ok(peer) if peer.pid != 0 => match process::pidfd(peer.pid) {
+                Ok(pidfd) => process::has_ended(&pidfd),
+                Err(errno) => errno == Errno::SRCH,
+            },
+            _ => false,
+        },
+    }
+}
+
 /// Binds the socket of `name`, replacing one whose server is dead.
 pub(crate) fn listen(name: &str) -> Result<OwnedFd, BindError> {
     name::check(name).map_err(BindError::BadName)?;
@@ -49,6 +67,7 @@ pub(crate) fn listen(name: &str) -> Result<OwnedFd, BindError> {
         other => return other.map_err(os("bind")),
     }
     match socket::connect(&path, PROBE_TIMEOUT) {
+        Ok(probe) if is_orphaned(&probe) => {}
         Ok(probe) => {
             let pid = socket::peer(&probe).map_or(0, |peer| peer.pid);
             return Err(BindError::NameTaken {

@@ -10,11 +10,13 @@ use handfast_channel::reply::Slot;
 use handfast_layout::link::Kind;
 use handfast_region::Memory;
 use handfast_sys::cpu;
+use handfast_sys::futex::fence_light;
 use std::sync::Arc;
 
 /// A received message and, for a call, the right to reply to it once.
 ///
-/// Dropping a call's request without a reply ends the call at its caller as
+/// As long as it is held, the memory of the link that it came through stays mapped, also when the
+/// sender has died. Dropping a call's request without a reply ends the call at its caller as
 /// [`Gone::Reply`](crate::error::Gone::Reply).
 pub struct Request {
     /// One pointer, so that moving a request moves nothing else.
@@ -116,11 +118,10 @@ impl Request {
         self.take_message()
     }
 
-    /// The process and user that sent it, as the kernel vouched when the link was made. `None`
-    /// for one-way messages.
+    /// The process and user that sent it, as the kernel vouched when the link was made.
     #[must_use]
-    pub fn peer(&self) -> Option<handfast_sys::socket::Peer> {
-        self.reply_right().map(|reply| reply.link.peer)
+    pub fn peer(&self) -> handfast_sys::socket::Peer {
+        self.received.link().peer
     }
 
     /// Replies. Never blocks: the caller has reserved the room. One copy; one system call if the
@@ -206,7 +207,11 @@ impl ReplyRight {
     pub(crate) fn answer_polling(&self, bytes: &[u8], poller: &mut Poller) -> bool {
         let (slot, region) = (self.slot(), &self.link.region.view());
         slot.answer(region, self.generation, Kind::Message, cpu::recent(), bytes);
-        if !poller.is_fenceless() {
+        if poller.is_fenceless() {
+            // E11 fenceless, reply. The compiler keeps the reply before the look; the fence of the
+            // sleeper in `fence_for_sleep` makes the processor do so.
+            fence_light();
+        } else {
             // E4 wake: the fence of `fence_then_taken`, before the look at the wait word.
             region.fence();
         }

@@ -119,6 +119,8 @@ mod tests {
     use super::*;
 
     const T: u64 = 10_000;
+    /// Waits of one law.
+    const WAITS: usize = if cfg!(miri) { 500 } else { 20_000 };
 
     fn run(delays: impl Iterator<Item = u64>) -> (u64, u64) {
         let mut policy = SpinPolicy::new(T, 7_000, u64::MAX);
@@ -158,23 +160,23 @@ mod tests {
             ratios.push(ratio);
         };
         for us in [1, 5, 20, 100] {
-            law(&format!("constant {us} us"), vec![us * 1000; 20_000]);
+            law(&format!("constant {us} us"), vec![us * 1000; WAITS]);
             law(
                 &format!("exponential {us} us"),
-                exponential(us as f64 * 1000.0).take(20_000).collect(),
+                exponential(us as f64 * 1000.0).take(WAITS).collect(),
             );
         }
         let two = |p: f64, a: u64, b: u64| {
             uniform(7)
                 .map(move |u| if u < p { a } else { b })
-                .take(20_000)
+                .take(WAITS)
                 .collect::<Vec<_>>()
         };
         law("90/10 of 2 and 200 us", two(0.9, 2_000, 200_000));
         law("50/50 of 2 and 100 us", two(0.5, 2_000, 100_000));
         law(
             "phases",
-            (0..20_000)
+            (0..WAITS)
                 .map(|i| if i / 500 % 2 == 0 { 2_000 } else { 100_000 })
                 .collect(),
         );
@@ -184,6 +186,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "a long simulation of safe code")]
     fn two_adaptive_sides_do_not_learn_each_others_wake_ups() {
         // Each side sees 200 ns of service plus the other's wake-up latency whenever the other
         // slept. Started asleep (both windows full of long waits), they must spin again.
@@ -211,6 +214,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "a long simulation of safe code")]
     fn without_the_discount_they_do() {
         // The control of the test above: latency not subtracted. Kept so that the rule's reason
         // stays visible.

@@ -59,6 +59,11 @@ pub trait Memory: Send + Sync {
     fn compare_exchange(&self, at: usize, current: u32, new: u32) -> Result<u32, u32>;
     /// Orders every earlier store before every later load (store-load, sequentially consistent).
     fn fence(&self);
+    /// Makes every running thread of every process that agreed to it pass such a fence. One system
+    /// call, 1 to 4 us; `false` where it is refused, as it is by default.
+    fn fence_others(&self) -> bool {
+        false
+    }
     /// Starts fetching the cache line at `at`, which is about to be looked at. A hint.
     fn prefetch(&self, _at: usize) {}
     /// Copies message bytes in.
@@ -117,7 +122,7 @@ impl Region {
         }
     }
 
-    /// Zeroed heap memory of the same shape, for tests and miri.
+    /// Zeroed heap memory of the same shape: words of this process alone, tests, miri.
     ///
     /// # Panics
     /// As [`Self::mapped`].
@@ -259,6 +264,10 @@ impl Memory for View<'_> {
         copy::fence();
     }
 
+    fn fence_others(&self) -> bool {
+        handfast_sys::futex::fence_others()
+    }
+
     #[inline(always)]
     fn prefetch(&self, at: usize) {
         let _line = self.pointer(at, 1);
@@ -347,6 +356,10 @@ impl Memory for Region {
     #[inline(always)]
     fn fence(&self) {
         copy::fence();
+    }
+
+    fn fence_others(&self) -> bool {
+        self.view().fence_others()
     }
 
     #[inline(always)]

@@ -4,11 +4,17 @@
 //! protocol should have excluded, as well as a sleeper that nobody wakes (a deadlock). The futex
 //! is a mutex and a condition variable: look, then sleep, in one step.
 
+mod light;
+mod membarrier;
+
+pub use light::Light;
+pub use membarrier::{Membarrier, Points, every_point, must_fail};
+
 use crate::{Memory, Wait};
 use core::sync::atomic::Ordering;
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU32, fence};
-use loom::sync::{Condvar, Mutex};
+use loom::sync::{Arc, Condvar, Mutex};
 use std::collections::BTreeMap;
 
 /// Model memory with the given words and message areas.
@@ -21,6 +27,8 @@ pub struct ModelMemory {
     /// Which exchanges, by offset, expected and new value, order nothing: for models that must
     /// fail.
     pub relaxed_exchange: fn(usize, u32, u32) -> bool,
+    /// What [`Memory::fence_others`] calls; without one it does nothing and says that it did.
+    pub membarrier: Option<Arc<Membarrier>>,
 }
 
 // SAFETY: loom checks every access to the cells at run time; that is the point of the model.
@@ -44,6 +52,7 @@ impl ModelMemory {
             sleepers: Mutex::new(()),
             without_fence: false,
             relaxed_exchange: |_, _, _| false,
+            membarrier: None,
         }
     }
 
@@ -61,6 +70,26 @@ impl ModelMemory {
         self.areas
             .get(&at)
             .unwrap_or_else(|| panic!("the model has no message area at {at}"))
+    }
+}
+
+impl ModelMemory {
+    /// As [`crate::park_any`], for a sleeper whose wakers all wake it at the first word.
+    pub fn park_any(&self, words: &[(usize, u32)]) -> Wait {
+        let guard = self.sleepers.lock().unwrap();
+        // SeqCst: the kernel counts the sleeper, passes a full barrier, and only then compares
+        // (kernel/futex/waitwake.c, the comment on barriers (A) and (B)).
+        fence(Ordering::SeqCst);
+        for (at, expected) in words {
+            if self.word(*at).load(Ordering::Acquire) != *expected {
+                return Wait::Changed;
+            }
+        }
+        let idle = |on| self.membarrier.iter().for_each(|calls| calls.idle(on));
+        idle(true);
+        drop(self.entry(words[0].0).1.wait(guard).unwrap());
+        idle(false);
+        Wait::Woken
     }
 }
 
@@ -96,6 +125,13 @@ impl Memory for ModelMemory {
         }
     }
 
+    fn fence_others(&self) -> bool {
+        if let Some(membarrier) = &self.membarrier {
+            membarrier.call();
+        }
+        true
+    }
+
     fn copy_in(&self, at: usize, bytes: &[u8]) {
         self.area(at).with_mut(|area| {
             // SAFETY: loom has just checked that no other thread accesses the cell.
@@ -113,16 +149,13 @@ impl Memory for ModelMemory {
     }
 
     fn park(&self, at: usize, expected: u32, deadline_ns: Option<u64>) -> Wait {
-        let guard = self.sleepers.lock().unwrap();
-        // SeqCst: the kernel reads the word under its own lock after a full barrier.
-        if self.word(at).load(Ordering::SeqCst) != expected {
+        if deadline_ns.is_none() {
+            return self.park_any(&[(at, expected)]);
+        }
+        if self.load(at, Ordering::SeqCst) != expected {
             return Wait::Changed;
         }
-        if deadline_ns.is_some() {
-            return Wait::TimedOut;
-        }
-        drop(self.entry(at).1.wait(guard).unwrap());
-        Wait::Woken
+        Wait::TimedOut
     }
 
     fn wake(&self, at: usize, count: u32) -> u32 {

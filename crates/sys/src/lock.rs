@@ -5,9 +5,33 @@
 //! waiters are not woken: they yield. It is for sections of a few hundred instructions that never
 //! block.
 
+mod owned;
+
+pub use owned::{OwnedGuard, OwnedLock};
+
 use core::cell::{Cell, UnsafeCell};
 use core::ops::{Deref, DerefMut};
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, compiler_fence};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// A number of this thread, from 1: threads are numbered in the order in which they first ask.
+#[inline(always)]
+pub fn thread_number() -> u32 {
+    thread_local! {
+        static OWN: Cell<u32> = const { Cell::new(0) };
+    }
+    #[cold]
+    fn number() -> u32 {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        // Relaxed: a number.
+        let own = NEXT.fetch_add(1, Ordering::Relaxed);
+        OWN.set(own);
+        own
+    }
+    match OWN.get() {
+        0 => number(),
+        own => own,
+    }
+}
 
 /// See the module text.
 #[derive(Debug, Default)]
@@ -91,156 +115,6 @@ impl<T> Drop for Guard<'_, T> {
         // E9 lock, release half. Release: our changes are visible to the next holder. Take half:
         // `Lock::try_lock`.
         self.lock.held.store(false, Ordering::Release);
-    }
-}
-
-/// A lock that its first user takes without a locked instruction, as long as no other thread
-/// comes: a receiver's poller is nearly always one thread's.
-///
-/// The first thread to take it becomes its *owner*: it says that it is inside with a plain store
-/// and looks whether the lock is held by another. Another thread takes the lock, makes every
-/// thread of the process pass a fence, and looks whether the owner is inside; if not, the
-/// ownership ends for good and from then on all threads take it with a locked instruction. The
-/// fence costs a few microseconds, once.
-#[derive(Debug, Default)]
-pub struct OwnedLock<T> {
-    lock: Lock<T>,
-    /// Thread number of the owner, plus one; [`NOBODY_YET`], or [`ENDED`].
-    owner: AtomicU32,
-    inside: AtomicBool,
-}
-
-const NOBODY_YET: u32 = 0;
-const ENDED: u32 = u32::MAX;
-
-/// The right to the value of an [`OwnedLock`].
-#[derive(Debug)]
-pub enum OwnedGuard<'a, T> {
-    /// The owner's.
-    Inside(&'a OwnedLock<T>),
-    /// Anybody's.
-    Held(Guard<'a, T>),
-}
-
-/// A number of this thread, never zero: threads are numbered in the order in which they ask.
-#[inline(always)]
-pub fn thread_number() -> u32 {
-    thread_local! {
-        static OWN: Cell<u32> = const { Cell::new(0) };
-    }
-    #[cold]
-    fn number() -> u32 {
-        static NEXT: AtomicU32 = AtomicU32::new(1);
-        // Relaxed: a number.
-        let own = NEXT.fetch_add(1, Ordering::Relaxed);
-        OWN.set(own);
-        own
-    }
-    match OWN.get() {
-        0 => number(),
-        own => own,
-    }
-}
-
-impl<T> OwnedLock<T> {
-    /// An unheld lock without an owner.
-    pub const fn new(value: T) -> Self {
-        Self {
-            lock: Lock::new(value),
-            owner: AtomicU32::new(NOBODY_YET),
-            inside: AtomicBool::new(false),
-        }
-    }
-
-    /// Takes the lock if nobody holds it.
-    #[inline(always)]
-    pub fn try_lock(&self) -> Option<OwnedGuard<'_, T>> {
-        // Relaxed: only this thread makes it its own number, and the look below decides.
-        if self.owner.load(Ordering::Relaxed) == thread_number() {
-            // Relaxed: this thread's own word. Taken twice by one thread, it is held.
-            if self.inside.load(Ordering::Relaxed) {
-                return None;
-            }
-            // E10 owner, enter half. A plain store, then a compiler fence: the fence of the other
-            // thread, in `try_lock_shared`, acts as a full one here. Either we see the lock held
-            // or the ownership ended, or the other thread sees us inside.
-            self.inside.store(true, Ordering::Relaxed);
-            compiler_fence(Ordering::SeqCst);
-            // Acquire, both: what a holder before us did is visible.
-            if !self.lock.held.load(Ordering::Acquire)
-                && self.owner.load(Ordering::Acquire) != ENDED
-            {
-                return Some(OwnedGuard::Inside(self));
-            }
-            self.inside.store(false, Ordering::Release);
-        }
-        self.try_lock_shared()
-    }
-
-    #[cold]
-    fn try_lock_shared(&self) -> Option<OwnedGuard<'_, T>> {
-        let guard = self.lock.try_lock()?;
-        // Relaxed, both: changed only under the lock.
-        match self.owner.load(Ordering::Relaxed) {
-            ENDED => {}
-            NOBODY_YET => self.owner.store(thread_number(), Ordering::Relaxed),
-            owner if owner == thread_number() => {}
-            _ => {
-                // E10 owner, revoke half. Pairs with the compiler fence in `try_lock`.
-                crate::futex::fence_own_threads();
-                // Acquire: what the owner did inside is visible once it says it has left.
-                if self.inside.load(Ordering::Acquire) {
-                    return None;
-                }
-                self.owner.store(ENDED, Ordering::Release);
-            }
-        }
-        Some(OwnedGuard::Held(guard))
-    }
-
-    /// Takes the lock; yields while another thread holds it.
-    pub fn lock(&self) -> OwnedGuard<'_, T> {
-        loop {
-            if let Some(guard) = self.try_lock() {
-                return guard;
-            }
-            crate::cpu::yield_now();
-        }
-    }
-}
-
-impl<T> Deref for OwnedGuard<'_, T> {
-    type Target = T;
-
-    #[inline(always)]
-    fn deref(&self) -> &T {
-        match self {
-            // SAFETY: the owner is inside, so no other guard exists (E10).
-            Self::Inside(owned) => unsafe { &*owned.lock.value.get() },
-            Self::Held(guard) => guard,
-        }
-    }
-}
-
-impl<T> DerefMut for OwnedGuard<'_, T> {
-    #[inline(always)]
-    fn deref_mut(&mut self) -> &mut T {
-        match self {
-            // SAFETY: the owner is inside, so no other guard exists (E10), and this one is
-            // borrowed mutably.
-            Self::Inside(owned) => unsafe { &mut *owned.lock.value.get() },
-            Self::Held(guard) => guard,
-        }
-    }
-}
-
-impl<T> Drop for OwnedGuard<'_, T> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        if let Self::Inside(owned) = self {
-            // E10 owner, leave. Release: our changes are visible to who sees us outside.
-            owned.inside.store(false, Ordering::Release);
-        }
     }
 }
 

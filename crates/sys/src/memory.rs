@@ -150,6 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "miri has no memory files")]
     fn a_sealed_file_keeps_its_size_and_says_so() {
         let fd = create_sealed("test", 8192).unwrap();
         assert!(is_sealed(&fd, 8192).unwrap());
@@ -158,6 +159,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "miri has no memory files")]
     fn an_unsealed_file_and_an_ordinary_file_are_told_apart() {
         let open = rustix::fs::memfd_create("open", FLAGS).unwrap();
         rustix::fs::ftruncate(&open, 4096).unwrap();
@@ -167,6 +169,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "miri has no memory files")]
     fn only_the_owner_writes_an_owner_written_file() {
         let (fd, _mapping) = create_owner_written("counters", 4096).unwrap();
         assert!(is_sealed(&fd, 4096).unwrap());

@@ -80,6 +80,17 @@ pub fn pidfd(pid: u32) -> Result<OwnedFd, Errno> {
     rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())
 }
 
+/// Whether the process of a descriptor from [`pidfd`] has ended. One `poll`, does not block.
+#[must_use]
+pub fn has_ended(pidfd: &OwnedFd) -> bool {
+    let mut fds = [rustix::event::PollFd::new(
+        pidfd,
+        rustix::event::PollFlags::IN,
+    )];
+    let now = rustix::event::Timespec::default();
+    rustix::event::poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
+}
+
 /// Voluntary and involuntary context switches of this process so far. `getrusage`.
 #[must_use]
 pub fn switches() -> (u64, u64) {

@@ -109,6 +109,7 @@ mod tests {
     static SEEN: AtomicU32 = AtomicU32::new(0);
 
     #[test]
+    #[cfg_attr(miri, ignore = "miri delivers no signals")]
     fn arrival_on_an_owned_socket_runs_the_handler() {
         install(|| {
             SEEN.fetch_add(1, Ordering::SeqCst);

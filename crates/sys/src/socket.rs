@@ -239,6 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "miri has no sequenced-packet sockets")]
     fn messages_keep_their_bounds_and_descriptors() {
         let (a, b) = pair().unwrap();
         let (c, _d) = pair().unwrap();
@@ -254,6 +255,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "miri has no sequenced-packet sockets")]
     fn the_kernel_names_the_peer() {
         let (a, _b) = pair().unwrap();
         let own = Peer {

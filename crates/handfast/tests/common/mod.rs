@@ -194,6 +194,8 @@ fn serve(port: &handfast::ReceiveRight) {
             let bytes = request.bytes().to_vec();
             port.reply_and_receive(request, &bytes)
         } else {
+            // A message that is held keeps its link's memory.
+            drop(request);
             port.receive()
         };
     }

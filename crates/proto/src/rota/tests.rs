@@ -109,6 +109,7 @@ fn jain(counts: &[u64]) -> f64 {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "a long simulation of safe code")]
 fn throughput_is_flat_fair_and_bounded_from_3_to_256_clients() {
     let second = 1_000_000_000;
     let mut peak = 0;
@@ -137,6 +138,7 @@ fn throughput_is_flat_fair_and_bounded_from_3_to_256_clients() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "a long simulation of safe code")]
 fn a_client_that_ignores_the_rules_gains_nothing() {
     for defiant in [1, 3] {
         let out = simulate(64, 3, defiant, 1_000_000_000);
@@ -152,6 +154,7 @@ fn a_client_that_ignores_the_rules_gains_nothing() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "a long simulation of safe code")]
 fn with_room_for_all_nobody_is_deferred_or_queued() {
     let out = simulate(3, 3, 0, 100_000_000);
     assert_eq!(out.wakes, 0);

@@ -123,6 +123,10 @@ impl Memory for Weak {
     fn fence(&self) {
         self.inner.fence();
     }
+
+    fn fence_others(&self) -> bool {
+        self.inner.fence_others()
+    }
     fn copy_in(&self, at: usize, bytes: &[u8]) {
         self.inner.copy_in(at, bytes);
     }

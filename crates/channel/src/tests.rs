@@ -1,0 +1,119 @@
+//! The real memory and real threads; under miri also a search for races, since a copy is an
+//! ordinary access there.
+
+use crate::arm;
+use crate::reply::Slot;
+use handfast_layout::link::{Kind, SLOTS, Side};
+use handfast_region::Region;
+use handfast_ring::lane::{Consumer, Header, Inline, Place, Producer, Sink, Target};
+
+const SIDE: Side = Side::Connector;
+
+#[derive(Default)]
+struct Buffer(Option<Inline>, Vec<u8>);
+
+impl Sink for Buffer {
+    fn place(&mut self, _: usize, is_inline: bool) -> Target<'_> {
+        if is_inline {
+            Target::Inline(self.0.insert([0; size_of::<Inline>()]))
+        } else {
+            self.0 = None;
+            Target::Vector(&mut self.1)
+        }
+    }
+}
+
+impl Buffer {
+    fn bytes(&self, len: usize) -> &[u8] {
+        match &self.0 {
+            Some(inline) => &inline[..len],
+            None => &self.1[..len],
+        }
+    }
+}
+
+/// Yields until `check`; when the other thread has failed, this one ends too.
+fn wait_until(mut check: impl FnMut() -> bool) {
+    let start = std::time::Instant::now();
+    while !check() {
+        assert!(
+            start.elapsed().as_secs() < 60,
+            "the other thread has stopped"
+        );
+        std::thread::yield_now();
+    }
+}
+
+fn message(number: u32) -> Vec<u8> {
+    let len = [4, 40, 41, 130][number as usize % 4];
+    (0..len).map(|at| (at ^ number) as u8).collect()
+}
+
+#[test]
+fn calls_and_their_replies_cross_threads_whole() {
+    let calls = if cfg!(miri) { 2 * SLOTS + 5 } else { 100_000 };
+    let region = Region::heap(SIDE.reply_buffer(1));
+    let (place, slot) = (Place::of(SIDE, 0), Slot::of(SIDE, 0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut consumer, mut buffer) = (Consumer::new(place), Buffer::default());
+            for number in 1..=calls {
+                wait_until(|| consumer.is_ready(&region));
+                let (header, len) = consumer.take(&region, &mut buffer).unwrap();
+                assert_eq!(header.generation, number);
+                assert_eq!(buffer.bytes(len), message(number));
+                slot.answer(&region, number, Kind::Message, 0, &message(number + 1));
+            }
+        });
+        let (mut producer, mut buffer) = (Producer::new(place), Buffer::default());
+        for number in 1..=calls {
+            let header = Header {
+                kind: Kind::Call,
+                port: 1,
+                reply: 0,
+                generation: number,
+                cpu: 0,
+            };
+            let position = producer.position();
+            producer.post(&region, header, &message(number)).unwrap();
+            wait_until(|| slot.is_answered(&region, number));
+            let (kind, len, _) = slot.take(&region, &mut buffer).unwrap();
+            assert_eq!(kind, Kind::Message);
+            assert_eq!(buffer.bytes(len), message(number + 1));
+            producer.taken_through(position);
+        }
+    });
+}
+
+#[test]
+fn messages_without_replies_cross_threads_in_order_through_a_full_lane() {
+    let messages = if cfg!(miri) { 2 * SLOTS + 5 } else { 100_000 };
+    let region = Region::heap(SIDE.lane(1));
+    let place = Place::of(SIDE, 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut consumer, mut buffer) = (Consumer::new(place), Buffer::default());
+            for number in 1..=messages {
+                wait_until(|| {
+                    consumer.publish_head(&region);
+                    consumer.is_ready(&region)
+                });
+                let (_, len) = consumer.take(&region, &mut buffer).unwrap();
+                assert_eq!(buffer.bytes(len), message(number));
+            }
+        });
+        let mut producer = Producer::new(place);
+        for number in 1..=messages {
+            let header = Header {
+                kind: Kind::Message,
+                port: 1,
+                reply: 0,
+                generation: 0,
+                cpu: 0,
+            };
+            wait_until(|| producer.post(&region, header, &message(number)).is_ok());
+        }
+    });
+    let mut consumer = Consumer::starting_at(place, messages);
+    assert!(arm::arm(&region, &mut consumer));
+}

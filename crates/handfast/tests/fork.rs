@@ -1,0 +1,157 @@
+//! Forks without exec: a child has none of its parent's handles and does the parent no harm.
+
+mod common;
+
+use handfast::error::{BindError, Misuse, ReceiveError, SendError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+#[test]
+fn a_child_process_plays_its_role() {
+    common::play(|role, arguments| match role {
+        "echo" => common::echo(arguments[0], 1, handfast::Options::new()),
+        "server with a child" => server_with_a_child(arguments[0]),
+        "forks while calling" => forks_while_calling(arguments[0], arguments[1]),
+        _ => unreachable!(),
+    });
+}
+
+/// Forks; the child runs `work` and ends with its answer as status, whatever happens.
+fn fork(work: impl FnOnce() -> i32) -> libc::pid_t {
+    // SAFETY: the child runs ordinary code after a fork of a process with threads; that is what
+    // these tests are about.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0);
+    if pid > 0 {
+        return pid;
+    }
+    // SAFETY: takes no pointers. A child that hangs is ended by it.
+    unsafe { libc::alarm(common::PATIENCE.as_secs() as u32) };
+    let status = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or(99);
+    // SAFETY: ends the process without its parent's exit handlers.
+    unsafe { libc::_exit(status) }
+}
+
+/// The exit status of a child, or its signal above 1000.
+fn wait_for(pid: libc::pid_t) -> i32 {
+    let mut status = 0;
+    // SAFETY: `status` is valid for a write.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    if libc::WIFEXITED(status) {
+        libc::WEXITSTATUS(status)
+    } else {
+        1000 + libc::WTERMSIG(status)
+    }
+}
+
+fn server_with_a_child(name: &str) {
+    let _port = handfast::bind(name).unwrap();
+    let child = fork(|| {
+        // SAFETY: takes no pointers.
+        unsafe { libc::pause() };
+        0
+    });
+    common::say(&child.to_string());
+    while common::told().is_some() {}
+}
+
+#[test]
+fn the_name_of_a_dead_server_is_free_though_its_forked_child_has_the_socket() {
+    let name = common::name("orphan");
+    let mut server = common::start("server with a child", &[&name]);
+    let child: i32 = server.line().parse().unwrap();
+    let taken = handfast::bind(&name).map(|_| ()).unwrap_err();
+    assert!(
+        matches!(taken, BindError::NameTaken { pid, .. } if pid == server.pid()),
+        "{taken:?}"
+    );
+    server.kill();
+    // The child lives on, with the listening socket.
+    // SAFETY: takes no pointers.
+    assert_eq!(unsafe { libc::kill(child, 0) }, 0);
+    let port = handfast::bind(&name);
+    // SAFETY: as above; the child is ours.
+    unsafe { libc::kill(child, libc::SIGKILL) };
+    let port = port.unwrap();
+    let right = handfast::connect(&name).unwrap();
+    right.send(b"new").unwrap();
+    assert_eq!(
+        port.receive_until(common::PATIENCE).unwrap().bytes(),
+        b"new"
+    );
+}
+
+/// Threads that call all the time, while the main thread forks again and again.
+fn forks_while_calling(theirs: &str, ours: &str) {
+    let right: &'static _ = Box::leak(Box::new(handfast::connect(theirs).unwrap()));
+    let port: &'static _ = Box::leak(Box::new(handfast::bind(ours).unwrap()));
+    static STOP: AtomicBool = AtomicBool::new(false);
+    static CALLS: AtomicU64 = AtomicU64::new(0);
+    let threads: Vec<_> = (0..4)
+        .map(|key| {
+            std::thread::spawn(move || {
+                while !STOP.load(Ordering::Relaxed) {
+                    let number = CALLS.fetch_add(1, Ordering::Relaxed);
+                    let sent = common::content((number % 300) as usize, key);
+                    assert_eq!(*right.call_until(&sent, common::PATIENCE).unwrap(), sent);
+                    if key == 0 {
+                        // The locks of connecting and binding are taken too.
+                        drop(handfast::connect(theirs_of()).unwrap());
+                    }
+                }
+            })
+        })
+        .collect();
+    let mut outcomes = std::collections::BTreeMap::new();
+    for round in 0..60 {
+        let child = fork(|| child_of_callers(right, port, round));
+        *outcomes.entry(wait_for(child)).or_insert(0) += 1;
+    }
+    STOP.store(true, Ordering::Relaxed);
+    threads
+        .into_iter()
+        .for_each(|thread| thread.join().unwrap());
+    common::say(&format!("{outcomes:?}"));
+}
+
+/// The name of the server, from this role's arguments.
+fn theirs_of() -> &'static str {
+    static NAME: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+    NAME.get_or_init(|| {
+        let arguments = std::env::var("HANDFAST_TEST_ARGUMENTS").unwrap();
+        arguments.split('\n').next().unwrap().to_owned()
+    })
+}
+
+/// Zero when every inherited handle says what it must.
+fn child_of_callers(right: &handfast::SendRight, port: &handfast::ReceiveRight, round: u32) -> i32 {
+    let forked =
+        |outcome: Result<(), SendError>| matches!(outcome, Err(SendError::Misuse(Misuse::Forked)));
+    let received = port.receive_until(common::PATIENCE).map(|_| ());
+    match () {
+        () if !forked(right.send(b"x")) => 1,
+        () if !forked(right.try_send(b"x")) => 2,
+        () if !forked(right.call(b"x").map(|_| ())) => 3,
+        () if !forked(right.try_call(b"x").map(|_| ())) => 4,
+        () if !matches!(received, Err(ReceiveError::Misuse(Misuse::Forked))) => 5,
+        () if round.is_multiple_of(2) => 0,
+        // A link of the child's own.
+        () => match handfast::connect(theirs_of()) {
+            Ok(own) => match own.call_until(b"from a child", common::PATIENCE) {
+                Ok(reply) if *reply == *b"from a child" => 0,
+                _ => 7,
+            },
+            Err(_) => 6,
+        },
+    }
+}
+
+#[test]
+fn a_fork_while_threads_call_leaves_the_child_errors_and_the_parent_whole() {
+    let (theirs, ours) = (common::name("fork-server"), common::name("fork-own"));
+    let server = common::start("echo", &[&theirs]);
+    server.expect("ready");
+    let mut caller = common::start("forks while calling", &[&theirs, &ours]);
+    let outcomes = caller.line();
+    caller.finish();
+    assert_eq!(outcomes, "{0: 60}", "status of children: how many");
+}
