@@ -220,10 +220,13 @@ fn room_to_write_and_the_end_of_the_other_side_are_reported() {
     assert_eq!(of, token);
     assert!(readiness.writable && !readiness.readable && !readiness.hung_up);
     drop(other);
-    let Event::Descriptor(_, readiness) = set.receive_until(common::PATIENCE).unwrap() else {
-        panic!("no descriptor")
-    };
-    assert!(readiness.hung_up);
+    // A child that another test is starting may hold the other end for a moment.
+    assert!(common::within_patience(|| {
+        matches!(
+            set.receive_until(common::PATIENCE).unwrap(),
+            Event::Descriptor(_, readiness) if readiness.hung_up
+        )
+    }));
     assert_eq!(
         set.add_descriptor(std::fs::File::open("/etc/passwd").unwrap(), Interest::Read),
         Err(SetError::Unpollable)
