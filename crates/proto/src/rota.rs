@@ -25,7 +25,8 @@
 //!    wake-up is needed; rule 1 shrinks the set). If its client sleeps, it waits its turn.
 //! 4. A client found asleep at its reply is not woken there: its lane gives up its place and
 //!    waits; rule 2 wakes it, at once if there is room.
-//! 5. A turn starts with the first request after admission, and short pauses do not renew it.
+//! 5. A turn starts with the first request after admission, and short pauses do not renew it. It
+//!    is shorter while many wait.
 //! 6. When nobody was admitted for `turn / cap + 1 ms`, one more than `cap` is admitted.
 //! 7. The server is *overloaded* while somebody waits, or while it wakes often without sleeping.
 //! 8. A server does not sleep while somebody waits.
@@ -35,8 +36,13 @@ use std::collections::VecDeque;
 /// Index of a lane in the rota, given by the caller.
 pub type Key = usize;
 
-/// Length of a turn.
+/// Longest length of a turn.
 pub const TURN_NS: u64 = 1_000_000;
+/// Shortest: a wake-up at its start takes a few microseconds.
+const TURN_MIN_NS: u64 = 250_000;
+/// How long all waiters together should take to have had their turns: with many, turns are
+/// shorter.
+const CYCLE_NS: u64 = 40_000_000;
 /// How often the request count of a turn is fitted to the measured rate.
 const RATE_WINDOW_NS: u64 = 20_000_000;
 /// Wake-ups within [`WAKE_WINDOW_NS`] that make a server overloaded (rule 7).
@@ -117,7 +123,11 @@ pub struct Rota {
     lanes: Vec<Lane>,
     queue: VecDeque<Key>,
     active: usize,
+    /// Length of a turn at present.
+    turn_ns: u64,
+    /// Requests of a turn, and of one of the longest length.
     quota: u32,
+    quota_longest: u32,
     /// Requests since `rate_ns`.
     requests: u64,
     rate_ns: u64,
@@ -137,7 +147,9 @@ impl Rota {
             lanes: Vec::new(),
             queue: VecDeque::new(),
             active: 0,
+            turn_ns: TURN_NS,
             quota: QUOTA_START,
+            quota_longest: QUOTA_START,
             requests: 0,
             rate_ns: 0,
             moved_ns: 0,
@@ -225,12 +237,12 @@ impl Rota {
         self.requests += 1;
         self.fit_quota(now_ns);
         let crowded = (!self.queue.is_empty() && self.active >= self.cap) || self.active > self.cap;
-        let quota = self.quota;
+        let (quota, turn_ns) = (self.quota, self.turn_ns);
         let lane = &mut self.lanes[key];
         if lane.turn_ns == 0 {
             lane.turn_ns = now_ns;
         }
-        let over = lane.served >= quota || now_ns.saturating_sub(lane.turn_ns) > 2 * TURN_NS;
+        let over = lane.served >= quota || now_ns.saturating_sub(lane.turn_ns) > 2 * turn_ns;
         if over && crowded {
             // The window may have begun anew just now.
             self.requests = self.requests.saturating_sub(1);
@@ -244,7 +256,7 @@ impl Rota {
 
     /// The next waiter to become active, if there is a place (rules 2 and 6).
     pub fn admit(&mut self, now_ns: u64) -> Option<Admitted> {
-        let stuck_ns = TURN_NS / self.cap as u64 + 1_000_000;
+        let stuck_ns = self.turn_ns / self.cap as u64 + 1_000_000;
         let stuck = now_ns.saturating_sub(self.moved_ns) > stuck_ns;
         if self.active >= self.cap && !stuck {
             return None;
@@ -327,6 +339,15 @@ impl Rota {
         lane.replied = replied;
         lane.wake_due = false;
         self.queue.push_back(key);
+        self.fit_turn();
+    }
+
+    /// Rule 5: the more wait, the shorter the turns.
+    fn fit_turn(&mut self) {
+        let waiting = self.queue.len().max(1) as u64;
+        self.turn_ns = (CYCLE_NS * self.cap as u64 / waiting).clamp(TURN_MIN_NS, TURN_NS);
+        let quota = u64::from(self.quota_longest) * self.turn_ns / TURN_NS;
+        self.quota = u32::try_from(quota).unwrap_or(u32::MAX).max(1);
     }
 
     fn fit_quota(&mut self, now_ns: u64) {
@@ -339,7 +360,8 @@ impl Rota {
             let per_turn = u128::from(self.requests) * u128::from(TURN_NS)
                 / u128::from(elapsed)
                 / self.cap as u128;
-            self.quota = u32::try_from(per_turn).unwrap_or(u32::MAX).max(1);
+            self.quota_longest = u32::try_from(per_turn).unwrap_or(u32::MAX);
+            self.fit_turn();
         }
         self.requests = 0;
         self.rate_ns = now_ns;

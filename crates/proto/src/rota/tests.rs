@@ -118,7 +118,8 @@ fn throughput_is_flat_fair_and_bounded_from_3_to_256_clients() {
         let total: u64 = out.served.iter().sum();
         peak = peak.max(total);
         let fair = jain(&out.served);
-        let bound = (n as u64).div_ceil(3) * 2 * TURN_NS + 5_000_000;
+        let turns = (n as u64).div_ceil(3) * TURN_NS;
+        let bound = 2 * turns.min(CYCLE_NS) + 5_000_000;
         println!(
             "{n:4} clients: {total:8} served, Jain {fair:.3}, longest wait {} us, {} wakes",
             out.longest_wait_ns / 1000,
