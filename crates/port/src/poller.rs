@@ -39,6 +39,8 @@ struct Lane {
     counted: u32,
     /// Position at the last quiet check; a lane that is still there has been quiet.
     checked: u32,
+    /// When its client was last woken; it may take a while to run.
+    woken_ns: u64,
     /// Reply slots whose callers wait for their turn to be woken.
     wakes: Vec<Slot>,
 }
@@ -298,6 +300,7 @@ impl Poller {
         let now_ns = clock::ticks_ns();
         match self.rota.asleep_at_reply(key, now_ns) {
             Wake::Now => {
+                lane.woke(now_ns);
                 self.rota.woke(now_ns);
                 true
             }

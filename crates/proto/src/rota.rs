@@ -20,7 +20,8 @@
 //!
 //! 1. A request of an active lane is served at once, unless the lane's turn is over *and* either
 //!    somebody waits and the set is full, or the set is larger than `cap`. Then it is deferred.
-//! 2. While there is a place, the oldest waiter is admitted.
+//! 2. While there is a place, the oldest waiter is admitted. One client that is being woken does
+//!    not take a place yet.
 //! 3. A lane that rings while its client is awake becomes active at once, even above `cap` (no
 //!    wake-up is needed; rule 1 shrinks the set). If its client sleeps, it waits its turn.
 //! 4. A client found asleep at its reply is not woken there: its lane gives up its place and
@@ -42,7 +43,7 @@ pub const TURN_NS: u64 = 1_000_000;
 const TURN_MIN_NS: u64 = 250_000;
 /// How long all waiters together should take to have had their turns: with many, turns are
 /// shorter.
-const CYCLE_NS: u64 = 40_000_000;
+const CYCLE_NS: u64 = 48_000_000;
 /// How often the request count of a turn is fitted to the measured rate.
 const RATE_WINDOW_NS: u64 = 20_000_000;
 /// Wake-ups within [`WAKE_WINDOW_NS`] that make a server overloaded (rule 7).
@@ -75,6 +76,8 @@ struct Lane {
     replied: bool,
     /// Admitted asleep: the next reply must wake the client.
     wake_due: bool,
+    /// Its client is being woken and has not been seen since.
+    waking: bool,
 }
 
 /// What to do with a request found in an active lane.
@@ -123,6 +126,8 @@ pub struct Rota {
     lanes: Vec<Lane>,
     queue: VecDeque<Key>,
     active: usize,
+    /// Active lanes whose clients are being woken.
+    waking: usize,
     /// Length of a turn at present.
     turn_ns: u64,
     /// Requests of a turn, and of one of the longest length.
@@ -147,6 +152,7 @@ impl Rota {
             lanes: Vec::new(),
             queue: VecDeque::new(),
             active: 0,
+            waking: 0,
             turn_ns: TURN_NS,
             quota: QUOTA_START,
             quota_longest: QUOTA_START,
@@ -167,6 +173,7 @@ impl Rota {
                 out_ns: 0,
                 replied: false,
                 wake_due: false,
+                waking: false,
             });
         }
         self.lanes[key] = Lane {
@@ -176,11 +183,13 @@ impl Rota {
             out_ns: 0,
             replied: false,
             wake_due: false,
+            waking: false,
         };
     }
 
     /// Forgets `key`, wherever it is.
     pub fn remove(&mut self, key: Key) {
+        self.seen(key);
         match self.lanes[key].state {
             State::Active => self.active -= 1,
             State::Queued => self.queue.retain(|queued| *queued != key),
@@ -235,6 +244,7 @@ impl Rota {
             return Verdict::Serve;
         }
         self.requests += 1;
+        self.seen(key);
         self.fit_quota(now_ns);
         let crowded = (!self.queue.is_empty() && self.active >= self.cap) || self.active > self.cap;
         let (quota, turn_ns) = (self.quota, self.turn_ns);
@@ -258,12 +268,13 @@ impl Rota {
     pub fn admit(&mut self, now_ns: u64) -> Option<Admitted> {
         let stuck_ns = self.turn_ns / self.cap as u64 + 1_000_000;
         let stuck = now_ns.saturating_sub(self.moved_ns) > stuck_ns;
-        if self.active >= self.cap && !stuck {
+        if self.running() >= self.cap && !stuck {
             return None;
         }
         let key = self.queue.pop_front()?;
         self.moved_ns = now_ns;
         self.active += 1;
+        self.wakes(key);
         let lane = &mut self.lanes[key];
         lane.state = State::Active;
         lane.served = 0;
@@ -282,7 +293,8 @@ impl Rota {
         if core::mem::take(&mut lane.wake_due) || lane.state != State::Active {
             return Wake::Now;
         }
-        if self.queue.is_empty() && self.active <= self.cap {
+        if self.is_calm() {
+            self.wakes(key);
             return Wake::Now;
         }
         self.active -= 1;
@@ -299,6 +311,7 @@ impl Rota {
     /// Active lane `key` has been armed after a quiet time.
     pub fn quiet(&mut self, key: Key, now_ns: u64) {
         if self.lanes[key].state == State::Active {
+            self.seen(key);
             self.active -= 1;
             self.lanes[key].state = State::Out;
             self.lanes[key].out_ns = now_ns;
@@ -326,6 +339,26 @@ impl Rota {
                 && now_ns.saturating_sub(self.wakes_ns[0]) < WAKE_WINDOW_NS)
     }
 
+    /// Active lanes without one whose client is being woken: the next client wakes while the others
+    /// are served, and no more than one at a time, so that they do not wait for each other.
+    fn running(&self) -> usize {
+        self.active - self.waking.min(1)
+    }
+
+    /// The client of `key` is being woken.
+    fn wakes(&mut self, key: Key) {
+        if !core::mem::replace(&mut self.lanes[key].waking, true) {
+            self.waking += 1;
+        }
+    }
+
+    /// The client of `key` has posted, or its lane is no longer active.
+    fn seen(&mut self, key: Key) {
+        if core::mem::take(&mut self.lanes[key].waking) {
+            self.waking -= 1;
+        }
+    }
+
     fn has_room(&self) -> bool {
         self.queue.is_empty() && self.active < self.cap
     }
@@ -334,6 +367,7 @@ impl Rota {
         if self.queue.is_empty() {
             self.moved_ns = now_ns;
         }
+        self.seen(key);
         let lane = &mut self.lanes[key];
         lane.state = State::Queued;
         lane.replied = replied;

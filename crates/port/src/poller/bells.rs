@@ -194,6 +194,7 @@ impl Poller {
             index,
             consumer,
             counted: position,
+            woken_ns: 0,
             checked: position.wrapping_sub(1),
             wakes: Vec::new(),
         };

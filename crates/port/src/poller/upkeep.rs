@@ -14,11 +14,20 @@ use handfast_sys::{clock, cpu};
 
 /// A lane without a message for this long is armed and no longer polled.
 const QUIET_NS: u64 = 20_000;
+/// A client that was woken keeps its place for so long before it is seen to run: the kernel may
+/// let it wait for a processor. Giving the place away at once would wake ever more of them.
+const WAKING_NS: u64 = 2_000_000;
 /// What an overloaded server asks its active clients to spin: longer than a sweep over all of
 /// them takes.
 const OVERLOAD_SPIN_NS: u32 = 20_000;
 
 impl Lane {
+    /// Its client has been woken, and has not posted since.
+    pub(super) fn woke(&mut self, now_ns: u64) {
+        self.woken_ns = now_ns;
+        self.checked = self.consumer.position();
+    }
+
     /// Messages taken since this was last asked.
     fn count(&mut self) -> u64 {
         let position = self.consumer.position();
@@ -58,14 +67,19 @@ impl Poller {
                 continue;
             };
             let region = &lane.link.region;
+            let mut woke = false;
             for slot in lane.wakes.drain(..) {
                 if wake_caller(&lane.link, slot) {
+                    woke = true;
                     self.rota.woke(now_ns);
                 }
             }
             arm::disarm(region, lane.consumer.place());
             let ready = lane.consumer.is_ready(region);
             lane.checked = lane.consumer.position().wrapping_sub(1);
+            if woke {
+                lane.woke(now_ns);
+            }
             self.active.push(key);
             if matches!(admitted, Admitted::Request(_)) && ready {
                 return self.take(key);
@@ -97,7 +111,11 @@ impl Poller {
             };
             let position = lane.consumer.position();
             let is_busy = core::mem::replace(&mut lane.checked, position) != position;
-            if is_busy || !arm::arm(&lane.link.region, &mut lane.consumer) {
+            if is_busy {
+                lane.woken_ns = 0;
+            }
+            let is_waking = now_ns.saturating_sub(lane.woken_ns) < WAKING_NS;
+            if is_busy || is_waking || !arm::arm(&lane.link.region, &mut lane.consumer) {
                 place += 1;
                 continue;
             }
