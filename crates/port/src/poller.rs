@@ -23,7 +23,7 @@ use handfast_region::Memory;
 use handfast_ring::lane::{Broken, Consumer, Header};
 use handfast_ring::{Fault, Rule};
 use handfast_sys::{clock, cpu};
-use handfast_wait::{Waiter, word};
+use handfast_wait::{FIRST_LOOKS, Waiter, word};
 use std::sync::Arc;
 
 /// A lane this receiver has seen.
@@ -262,19 +262,24 @@ impl Poller {
         self.waiter = Some(Box::new(waiter));
     }
 
-    /// Whether to look a few hundred times before asking the strategy.
+    /// How often to look before asking the strategy.
     #[inline]
-    pub(crate) fn looks_first(&self) -> bool {
-        self.eager && (self.client_cpu != cpu::recent() || self.active.len() > 1)
+    pub(crate) fn first_looks(&self) -> u32 {
+        if !self.eager {
+            0
+        } else if self.client_cpu != cpu::recent() || self.active.len() > 1 {
+            FIRST_LOOKS
+        } else {
+            1
+        }
     }
 
     /// Keeps what is left of an answered request for the next one of its lane: allocating it, and
     /// counting references up and down, would cost more than the rest of the work.
     #[inline]
     pub(crate) fn give_back(&mut self, mut received: Box<Received>) {
-        let message = core::mem::take(&mut received.message);
-        if message.has_buffer() {
-            self.spare = message;
+        if received.message.has_buffer() {
+            core::mem::swap(&mut self.spare, &mut received.message);
         }
         let lane = self.lanes.get_mut(received.key()).and_then(Option::as_mut);
         if let Some(lane) = lane
@@ -315,7 +320,7 @@ impl Poller {
     /// The client of `key` was awake when its reply was published.
     #[inline]
     pub(crate) fn awake_at_reply(&mut self, key: Key) {
-        if self.lanes.get(key).is_some_and(Option::is_some) {
+        if !self.rota.is_calm() && self.lanes.get(key).is_some_and(Option::is_some) {
             self.rota.awake_at_reply(key);
         }
     }

@@ -12,7 +12,7 @@ use handfast_region::{Memory, Region, park_any};
 use handfast_sys::lock::{OwnedGuard as Guard, OwnedLock};
 use handfast_sys::{clock, cpu, futex};
 use handfast_wait::waiter::{Parked, Place, Sleep, Start};
-use handfast_wait::{Ended, FIRST_LOOKS, Strategy, Waiter, word};
+use handfast_wait::{Ended, Strategy, Waiter, word};
 use std::sync::Arc;
 
 /// A bound port: what its receive right and the keeper share.
@@ -76,7 +76,7 @@ impl Port {
         deadline_ns: Option<u64>,
     ) -> Result<Request, ReceiveError> {
         if let Some(mut poller) = guard {
-            let mut looks = if poller.looks_first() { FIRST_LOOKS } else { 0 };
+            let mut looks = poller.first_looks();
             while looks > 0 {
                 if let Some(request) = poller.next() {
                     self.leave(poller);

@@ -80,8 +80,13 @@ impl Request {
         message: Message,
         call: Option<(u32, u32)>,
     ) -> Self {
-        // Its last message has been taken out; the compiler does not know.
-        core::mem::forget(core::mem::replace(&mut received.message, message));
+        let last = core::mem::replace(&mut received.message, message);
+        // It has nearly always been taken out; the compiler does not know.
+        if last.has_buffer() {
+            drop(last);
+        } else {
+            core::mem::forget(last);
+        }
         received.is_call = call.is_some();
         if let Some((index, generation)) = call {
             received.reply.index = index;
