@@ -306,7 +306,7 @@ impl Poller {
         match self.rota.asleep_at_reply(key, now_ns) {
             Wake::Now => {
                 lane.woke(now_ns);
-                self.rota.woke(now_ns);
+                self.rota.woke(key, now_ns);
                 true
             }
             Wake::Later => {

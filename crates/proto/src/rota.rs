@@ -29,7 +29,8 @@
 //! 5. A turn starts with the first request after admission, and short pauses do not renew it. It
 //!    is shorter while many wait.
 //! 6. When nobody was admitted for `turn / cap + 1 ms`, one more than `cap` is admitted.
-//! 7. The server is *overloaded* while somebody waits, or while it wakes often without sleeping.
+//! 7. The server is *overloaded* while somebody waits, or while it wakes more than `cap` clients
+//!    often without sleeping.
 //! 8. A server does not sleep while somebody waits.
 
 use std::collections::VecDeque;
@@ -46,8 +47,10 @@ const TURN_MIN_NS: u64 = 250_000;
 const CYCLE_NS: u64 = 48_000_000;
 /// How often the request count of a turn is fitted to the measured rate.
 const RATE_WINDOW_NS: u64 = 20_000_000;
-/// Wake-ups within [`WAKE_WINDOW_NS`] that make a server overloaded (rule 7).
-const WAKES_OVERLOADED: usize = 8;
+/// Wake-ups remembered: four for each place, within bounds. So many within [`WAKE_WINDOW_NS`] make
+/// a server overloaded (rule 7).
+const WAKES_MIN: usize = 8;
+const WAKES_MAX: usize = 64;
 const WAKE_WINDOW_NS: u64 = 5_000_000;
 /// Requests per turn before the first measurement.
 const QUOTA_START: u32 = 1_000;
@@ -138,8 +141,10 @@ pub struct Rota {
     rate_ns: u64,
     /// When somebody was last admitted, or the queue last was empty.
     moved_ns: u64,
-    /// Times of the last wake-ups since the server slept.
-    wakes_ns: VecDeque<u64>,
+    /// The last wake-ups since the server slept: when, and whose.
+    wakes: VecDeque<(u64, Key)>,
+    /// How many.
+    wakes_kept: usize,
 }
 
 impl Rota {
@@ -159,7 +164,8 @@ impl Rota {
             requests: 0,
             rate_ns: 0,
             moved_ns: 0,
-            wakes_ns: VecDeque::with_capacity(WAKES_OVERLOADED),
+            wakes: VecDeque::new(),
+            wakes_kept: (4 * cap).clamp(WAKES_MIN, WAKES_MAX),
         }
     }
 
@@ -318,25 +324,40 @@ impl Rota {
         }
     }
 
-    /// The server woke somebody (rule 7).
-    pub fn woke(&mut self, now_ns: u64) {
-        if self.wakes_ns.len() == WAKES_OVERLOADED {
-            self.wakes_ns.pop_front();
+    /// The server woke the client of lane `key` (rule 7).
+    pub fn woke(&mut self, key: Key, now_ns: u64) {
+        if self.wakes.len() == self.wakes_kept {
+            self.wakes.pop_front();
         }
-        self.wakes_ns.push_back(now_ns);
+        self.wakes.push_back((now_ns, key));
     }
 
     /// The server slept: it is not overloaded.
     pub fn slept(&mut self) {
-        self.wakes_ns.clear();
+        self.wakes.clear();
     }
 
     /// Rule 7.
     #[must_use]
     pub fn is_overloaded(&self, now_ns: u64) -> bool {
-        !self.queue.is_empty()
-            || (self.wakes_ns.len() == WAKES_OVERLOADED
-                && now_ns.saturating_sub(self.wakes_ns[0]) < WAKE_WINDOW_NS)
+        !self.queue.is_empty() || self.wakes_many(now_ns)
+    }
+
+    /// Whether more clients than there are places were woken lately. Fewer that sleep often are no
+    /// overload: they have their processors, and reasons of their own.
+    fn wakes_many(&self, now_ns: u64) -> bool {
+        let recent = self.wakes.len() == self.wakes_kept
+            && now_ns.saturating_sub(self.wakes[0].0) < WAKE_WINDOW_NS;
+        let is_first = |place: usize| {
+            let key = self.wakes[place].1;
+            self.wakes.iter().position(|(_, of)| *of == key) == Some(place)
+        };
+        let many = self.cap.min(self.wakes_kept / 2);
+        recent
+            && (0..self.wakes.len())
+                .filter(|place| is_first(*place))
+                .count()
+                > many
     }
 
     /// Active lanes without one whose client is being woken: the next client wakes while the others

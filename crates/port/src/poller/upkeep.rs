@@ -71,7 +71,7 @@ impl Poller {
             for slot in lane.wakes.drain(..) {
                 if wake_caller(&lane.link, slot) {
                     woke = true;
-                    self.rota.woke(now_ns);
+                    self.rota.woke(key, now_ns);
                 }
             }
             arm::disarm(region, lane.consumer.place());

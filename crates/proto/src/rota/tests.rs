@@ -93,7 +93,7 @@ fn serve(
         if rota.asleep_at_reply(key, *now) == Wake::Now {
             *now += WAKE_NS;
             out.wakes += 1;
-            rota.woke(*now);
+            rota.woke(key, *now);
             clients[key] = Client::Posts(*now + WAKE_NS);
         }
     } else {
@@ -194,4 +194,19 @@ fn clients_that_think_for_ever_do_not_starve_the_queue() {
     assert_eq!(rota.rang(1, 1, true), Rang::Queued);
     assert_eq!(rota.admit(1_000_000), None);
     assert_eq!(rota.admit(2_500_000), Some(Admitted::Request(1)));
+}
+
+#[test]
+fn clients_that_sleep_often_are_an_overload_only_when_they_are_more_than_the_places() {
+    for clients in 1..=6 {
+        let mut rota = Rota::new(3);
+        for wake in 0..100 {
+            rota.woke(wake % clients, wake as u64 * 10_000);
+        }
+        let now_ns = 100 * 10_000;
+        assert_eq!(rota.is_overloaded(now_ns), clients > 3, "{clients} clients");
+        assert!(!rota.is_overloaded(now_ns + WAKE_WINDOW_NS));
+        rota.slept();
+        assert!(!rota.is_overloaded(now_ns));
+    }
 }
