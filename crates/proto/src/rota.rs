@@ -44,7 +44,7 @@ pub const TURN_NS: u64 = 1_000_000;
 const TURN_MIN_NS: u64 = 250_000;
 /// How long all waiters together should take to have had their turns: with many, turns are
 /// shorter.
-const CYCLE_NS: u64 = 48_000_000;
+const CYCLE_NS: u64 = 42_000_000;
 /// How often the request count of a turn is fitted to the measured rate.
 const RATE_WINDOW_NS: u64 = 20_000_000;
 /// Wake-ups remembered: four for each place, within bounds. So many within [`WAKE_WINDOW_NS`] make

@@ -33,10 +33,15 @@ fn measure() -> Calibration {
     let cpus = handfast_sys::cpu::online();
     let region = Arc::new(Region::heap(128));
     let echo = region.clone();
+    let here = handfast_sys::cpu::current();
     // Words 0 and 64: whose turn it is. Each side sleeps on its own.
     let partner = std::thread::Builder::new()
         .name("handfast-calibrate".into())
         .spawn(move || {
+            // On another processor, as peers mostly are: blocks on one are cheaper. Also where
+            // this process is confined to one, for this millisecond; refused, it stays here.
+            let others: Vec<u32> = (0..cpus).filter(|cpu| *cpu != here).collect();
+            let _ = handfast_sys::cpu::pin(&others);
             for turn in 1..=ROUNDS as u32 {
                 while echo.load(0, Acquire) < turn {
                     echo.park(0, turn - 1, None);
