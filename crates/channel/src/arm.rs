@@ -18,7 +18,38 @@ pub fn arm(memory: &impl Memory, consumer: &mut Consumer) -> bool {
     // E5 arm. Store-load fence. Pairs with the fence of the producer after its post
     // (`must_ring`). Without both, a message can be posted to a lane nobody polls, unrung.
     memory.fence();
-    // The same fence orders the published head before this look at a producer that sleeps for
+    look_armed(memory, consumer)
+}
+
+/// Says that posts to the lane need no fence: a stream pays one for every message otherwise, and
+/// each waits until the message's line has come from the consumer. A lane with this word set is
+/// armed by [`arm_after_stream`] only.
+pub fn stream(memory: &impl Memory, place: Place) {
+    // Relaxed: a producer that sees it late fences once too often.
+    memory.store(place.streaming(), 1, Relaxed);
+}
+
+/// As [`arm`], for a lane whose posts were not fenced; from now on they are. One system call.
+pub fn arm_after_stream(memory: &impl Memory, consumer: &mut Consumer) -> bool {
+    let place = consumer.place();
+    consumer.publish_head(memory);
+    // Relaxed, both: ordered before the look below by the fence.
+    memory.store(place.polled(), 0, Relaxed);
+    memory.store(place.streaming(), 0, Relaxed);
+    // E12 stream, consumer half. Fence of all threads of all processes that agreed to it. In the
+    // producer it acts as a fence at some point of its program: before its post, and then its look
+    // at the polled word comes later and finds "armed"; or after it, and then the message is
+    // visible below. Producer half: `must_ring`.
+    if !memory.fence_others() {
+        // It was not refused before. A store is visible long before the shortest sleep has ended.
+        handfast_sys::clock::nap();
+    }
+    look_armed(memory, consumer)
+}
+
+/// After a lane has been armed and the fence passed.
+fn look_armed(memory: &impl Memory, consumer: &Consumer) -> bool {
+    // The fence orders the published head, too, before this look at a producer that sleeps for
     // space (E4).
     let space = consumer.place().space();
     if handfast_wait::word::taken(memory, space).is_some() {
@@ -38,10 +69,19 @@ pub fn disarm(memory: &impl Memory, place: Place) {
 }
 
 /// After a post: fences and says whether the lane is armed, so that the producer must ring.
+/// `agreed`: this process passes the fences that others ask for, and may so do without its own
+/// where the consumer says so.
 #[inline]
-pub fn must_ring(memory: &impl Memory, place: Place) -> bool {
-    // E5 post. Store-load fence. Pairs with the fence in `arm`.
-    memory.fence();
+pub fn must_ring(memory: &impl Memory, place: Place, agreed: bool) -> bool {
+    // Relaxed: whatever it says, an arming consumer has passed a fence here since or will.
+    if agreed && memory.load(place.streaming(), Relaxed) != 0 {
+        // E12 stream, producer half. The compiler keeps the post before the look; the fence of the
+        // consumer makes the processor do so. Consumer half: `arm_after_stream`.
+        handfast_sys::futex::fence_light();
+    } else {
+        // E5 post. Store-load fence. Pairs with the fence in `arm`.
+        memory.fence();
+    }
     // Relaxed: ordered by the fence.
     memory.load(place.polled(), Relaxed) == 0
 }
@@ -52,3 +92,6 @@ pub fn wake_producer(memory: &impl Memory, place: Place) {
         memory.wake(place.space(), u32::MAX);
     }
 }
+
+#[cfg(test)]
+mod streaming;

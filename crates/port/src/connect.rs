@@ -125,6 +125,7 @@ fn attempt(
         let _ = handfast_sys::signal::raise_on_arrival(&socket, true);
     }
     let link = process.add_link(Parts {
+        agreed: process.agreed,
         region,
         calls: Side::Connector,
         peer_bells,

@@ -394,6 +394,7 @@ impl Keeper {
         welcome.status = Status::Linked;
         welcome.link = index;
         let link = self.process.add_link(Parts {
+            agreed: self.process.agreed,
             region,
             calls: Side::Acceptor,
             peer_bells,

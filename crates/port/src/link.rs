@@ -34,6 +34,8 @@ pub(crate) struct Link {
     pub(crate) region: Region,
     /// The side on which we call; the peer calls on the other.
     pub(crate) calls: Side,
+    /// This process passes the fences others ask for (E12).
+    agreed: bool,
     pub(crate) lanes: [OwnedLock<Outgoing>; LANES as usize],
     pub(crate) map: LaneMap,
     pub(crate) slots: Box<[SlotState]>,
@@ -86,6 +88,8 @@ pub(crate) struct Parts {
     pub(crate) socket: OwnedFd,
     pub(crate) peer: Peer,
     pub(crate) incarnation: [u8; 16],
+    /// This process passes the fences others ask for.
+    pub(crate) agreed: bool,
 }
 
 /// Our side of a lane.
@@ -123,6 +127,7 @@ impl Link {
         Self {
             region: parts.region,
             calls,
+            agreed: parts.agreed,
             lanes: core::array::from_fn(|lane| {
                 OwnedLock::new(Outgoing {
                     producer: Producer::new(Place::of(calls, lane as u32)),
@@ -249,7 +254,8 @@ impl Link {
     /// wake-up call.
     #[inline]
     pub(crate) fn ring(&self, lane: u32, receiver: u32) -> bool {
-        if !arm::must_ring(&self.region, Place::of(self.calls, lane)) {
+        let place = Place::of(self.calls, lane);
+        if !arm::must_ring(&self.region.view(), place, self.agreed) {
             return false;
         }
         self.ring_armed(lane, receiver)

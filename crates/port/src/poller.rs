@@ -39,6 +39,10 @@ struct Lane {
     counted: u32,
     /// Position at the last quiet check; a lane that is still there has been quiet.
     checked: u32,
+    /// Posts to it are not fenced at present (E12).
+    streaming: bool,
+    /// A call came since the last quiet check.
+    called: bool,
     /// When its client was last woken; it may take a while to run.
     woken_ns: u64,
     /// Reply slots whose callers wait for their turn to be woken.
@@ -75,8 +79,6 @@ pub(crate) struct Poller {
     overloaded: bool,
     /// Replies are not fenced at present; sleepers fence for us.
     fenceless: bool,
-    /// Whether they can: this process is registered for the fences of others.
-    may_be_fenceless: bool,
     /// CPU of the client served last.
     client_cpu: u32,
     cap: usize,
@@ -109,7 +111,6 @@ impl Poller {
             checked_ns: 0,
             overloaded: false,
             fenceless: false,
-            may_be_fenceless: handfast_sys::futex::register_fence(),
             client_cpu: u32::MAX,
             cap,
             eager: waiter.is_eager(),
@@ -228,6 +229,7 @@ impl Poller {
         self.client_cpu = header.cpu;
         self.counts.bytes += len_bytes as u64;
         self.counts.sends += u64::from(!is_call);
+        lane.called |= is_call;
         let received = match lane.spare.take() {
             Some(received) => received,
             None => Received::new(lane.link.clone(), key),

@@ -16,6 +16,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 pub(crate) struct Process {
     pub(crate) epoch: u32,
     pub(crate) incarnation: [u8; 16],
+    /// This process passes the fences that others ask for (E11, E12).
+    pub(crate) agreed: bool,
+    /// The kernel lets it ask others (E12).
+    pub(crate) may_ask: bool,
     /// Changes when a group is added.
     pub(crate) groups_version: AtomicU32,
     groups: RwLock<Arc<[Arc<Group>]>>,
@@ -112,6 +116,8 @@ impl Process {
             Tally::create(counters::REGION_BYTES).map_err(os("memfd_create"))?;
         let process = Self {
             epoch: process::fork_epoch(),
+            agreed: handfast_sys::futex::register_fence(),
+            may_ask: handfast_sys::futex::fence_others(),
             incarnation: process::random_identity().map_err(os("getrandom"))?,
             groups_version: AtomicU32::new(0),
             groups: RwLock::default(),

@@ -70,7 +70,7 @@ fn armed_doorbell(without_fence: bool) {
                 cpu: 0,
             };
             producer.post(&*their_link, header, b"hello").unwrap();
-            if arm::must_ring(&*their_link, place)
+            if arm::must_ring(&*their_link, place, false)
                 && bell::ring(&*their_link, &*their_bell, (SIDE, 0), 0, 0).is_some()
             {
                 their_bell.wake(layout::SLEEP, 1);

@@ -55,7 +55,7 @@ impl Poller {
             let Some(lane) = self.lanes[key].as_mut() else {
                 continue;
             };
-            if !arm::arm(&lane.link.region, &mut lane.consumer) {
+            if !lane.arm() {
                 self.active.push(key);
                 return false;
             }
@@ -194,6 +194,8 @@ impl Poller {
             index,
             consumer,
             counted: position,
+            streaming: false,
+            called: false,
             woken_ns: 0,
             checked: position.wrapping_sub(1),
             wakes: Vec::new(),

@@ -14,6 +14,9 @@ use handfast_sys::{clock, cpu};
 
 /// A lane without a message for this long is armed and no longer polled.
 const QUIET_NS: u64 = 20_000;
+/// One-way messages between two quiet checks that make a lane a stream: its producer need not fence
+/// each, and arming it then costs a few microseconds.
+const STREAM_MIN: u32 = 64;
 /// A client that was woken keeps its place for so long before it is seen to run: the kernel may
 /// let it wait for a processor. Giving the place away at once would wake ever more of them.
 const WAKING_NS: u64 = 2_000_000;
@@ -22,6 +25,14 @@ const WAKING_NS: u64 = 2_000_000;
 const OVERLOAD_SPIN_NS: u32 = 20_000;
 
 impl Lane {
+    /// Arms it. `false` when a message was there after all.
+    pub(super) fn arm(&mut self) -> bool {
+        if core::mem::take(&mut self.streaming) {
+            return arm::arm_after_stream(&self.link.region, &mut self.consumer);
+        }
+        arm::arm(&self.link.region, &mut self.consumer)
+    }
+
     /// Its client has been woken, and has not posted since.
     pub(super) fn woke(&mut self, now_ns: u64) {
         self.woken_ns = now_ns;
@@ -110,12 +121,18 @@ impl Poller {
                 continue;
             };
             let position = lane.consumer.position();
-            let is_busy = core::mem::replace(&mut lane.checked, position) != position;
+            let moved = position.wrapping_sub(core::mem::replace(&mut lane.checked, position));
+            let is_busy = moved != 0;
+            let called = core::mem::take(&mut lane.called);
+            if moved >= STREAM_MIN && !called && !lane.streaming && self.process.may_ask {
+                lane.streaming = true;
+                arm::stream(&lane.link.region, lane.consumer.place());
+            }
             if is_busy {
                 lane.woken_ns = 0;
             }
             let is_waking = now_ns.saturating_sub(lane.woken_ns) < WAKING_NS;
-            if is_busy || is_waking || !arm::arm(&lane.link.region, &mut lane.consumer) {
+            if is_busy || is_waking || !lane.arm() {
                 place += 1;
                 continue;
             }
@@ -134,7 +151,7 @@ impl Poller {
     /// not fenced, and a client that is about to sleep makes this process pass a fence instead
     /// (E11).
     pub(super) fn set_fenceless(&mut self, on: bool) {
-        let on = on && self.may_be_fenceless;
+        let on = on && self.process.agreed;
         if on == self.fenceless {
             return;
         }
@@ -285,7 +302,7 @@ impl Poller {
             for slot in lane.wakes.drain(..) {
                 wake_caller(&lane.link, slot);
             }
-            let _ = arm::arm(region, &mut lane.consumer);
+            let _ = lane.arm();
             lane.link.return_consumer(lane.index, lane.consumer);
         }
         self.active.clear();
