@@ -26,6 +26,7 @@ mod link;
 mod message;
 pub mod notify;
 mod options;
+mod pool;
 mod process;
 mod queue;
 pub mod rendezvous;

@@ -1,6 +1,6 @@
 //! Messages received: private bytes, short ones without allocation.
 
-use core::cell::Cell;
+use crate::pool::{Pool, Pooled};
 use handfast_layout::link::INLINE_BYTES;
 use handfast_ring::lane::{Inline, Sink, Target};
 
@@ -23,41 +23,14 @@ struct Body {
     next: Option<Box<Self>>,
 }
 
-/// Buffers a thread keeps for its next messages.
-const BUFFERS_KEPT: u32 = 8;
-
-/// A thread's pool: a list of buffers and its length.
-struct Pool {
-    first: Cell<Option<Box<Body>>>,
-    len: Cell<u32>,
-}
-
 thread_local! {
-    static POOL: Pool = const {
-        Pool {
-            first: Cell::new(None),
-            len: Cell::new(0),
-        }
-    };
+    static POOL: Pool<Body> = const { Pool::new() };
 }
 
-impl Pool {
+impl Pooled for Body {
     #[inline(always)]
-    fn take(&self) -> Option<Box<Body>> {
-        let mut body = self.first.take()?;
-        self.first.set(body.next.take());
-        self.len.set(self.len.get() - 1);
-        Some(body)
-    }
-
-    #[inline(always)]
-    fn give(&self, mut body: Box<Body>) {
-        if self.len.get() < BUFFERS_KEPT {
-            // Neither has an old value to drop, which the compiler cannot know.
-            core::mem::forget(core::mem::replace(&mut body.next, self.first.take()));
-            core::mem::forget(self.first.replace(Some(body)));
-            self.len.set(self.len.get() + 1);
-        }
+    fn next(&mut self) -> &mut Option<Box<Self>> {
+        &mut self.next
     }
 }
 

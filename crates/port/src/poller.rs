@@ -230,12 +230,16 @@ impl Poller {
         self.counts.bytes += len_bytes as u64;
         self.counts.sends += u64::from(!is_call);
         lane.called |= is_call;
-        let received = match lane.spare.take() {
-            Some(received) => received,
-            None => Received::new(lane.link.clone(), key),
+        let message = core::mem::take(&mut self.spare);
+        let request = if is_call {
+            let received = match lane.spare.take() {
+                Some(received) => received,
+                None => Received::of_lane(lane.link.clone(), key),
+            };
+            Request::call(received, message, (header.reply, header.generation))
+        } else {
+            Request::one_way(message, lane.link.peer)
         };
-        let call = is_call.then_some((header.reply, header.generation));
-        let request = Request::new(received, core::mem::take(&mut self.spare), call);
         if header.port != self.port {
             return self.refuse(request);
         }
@@ -283,11 +287,13 @@ impl Poller {
         if received.message.has_buffer() {
             core::mem::swap(&mut self.spare, &mut received.message);
         }
-        let lane = self.lanes.get_mut(received.key()).and_then(Option::as_mut);
-        if let Some(lane) = lane
-            && Arc::ptr_eq(&lane.link, received.link())
+        if let Some((link, key)) = received.lane()
+            && let Some(lane) = self.lanes.get_mut(key).and_then(Option::as_mut)
+            && Arc::ptr_eq(&lane.link, link)
         {
             lane.spare = Some(received);
+        } else {
+            received.pool();
         }
     }
 

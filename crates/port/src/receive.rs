@@ -191,11 +191,12 @@ impl ReceiveRight {
         if woke {
             self.port.woke_caller();
         }
-        let received = request.answered();
-        match &mut guard {
-            Some(poller) => poller.give_back(received),
-            // Not at the end of this function: it would keep a dead link while it waits.
-            None => drop(received),
+        if let Some(received) = request.answered() {
+            match &mut guard {
+                Some(poller) => poller.give_back(received),
+                // Now: it would keep a dead link while this thread waits.
+                None => received.pool(),
+            }
         }
         self.port.wait(guard, deadline_ns)
     }

@@ -4,6 +4,7 @@ use crate::error::ReplyError;
 use crate::link::Link;
 use crate::message::Message;
 use crate::poller::{Poller, wake_caller};
+use crate::pool::{Pool, Pooled};
 use crate::send::SLOTS_PER_LANE;
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
@@ -11,24 +12,31 @@ use handfast_layout::link::Kind;
 use handfast_region::Memory;
 use handfast_sys::cpu;
 use handfast_sys::futex::fence_light;
+use handfast_sys::socket::Peer;
 use std::sync::Arc;
 
 /// A received message and, for a call, the right to reply to it once.
 ///
-/// As long as it is held, the memory of the link that it came through stays mapped, also when the
-/// sender has died. Dropping a call's request without a reply ends the call at its caller as
+/// As long as a call is held, the memory of the link that it came through stays mapped, also when
+/// its caller has died. Dropping it without a reply ends the call at its caller as
 /// [`Gone::Reply`](crate::error::Gone::Reply).
 pub struct Request {
-    /// One pointer, so that moving a request moves nothing else.
-    received: Box<Received>,
+    /// One pointer, so that moving a request moves nothing else. Always there, but in a request
+    /// that is being dropped.
+    received: Option<Box<Received>>,
 }
 
-/// What a request holds. Its lane uses it again.
+/// What a request holds. It is used again, by its lane or by its thread.
 pub(crate) struct Received {
     pub(crate) message: Message,
-    /// Until it is used; one-way messages have none.
+    /// The reply right is unused.
     is_call: bool,
-    reply: ReplyRight,
+    /// Kept by the lane from one call to the next. One-way messages have none.
+    reply: Option<ReplyRight>,
+    /// Of a one-way message.
+    peer: Peer,
+    /// While it lies in its thread's pool: the next one there.
+    next: Option<Box<Self>>,
 }
 
 /// Where a call's one outcome goes.
@@ -40,66 +48,125 @@ pub(crate) struct ReplyRight {
     pub(crate) key: u32,
 }
 
+thread_local! {
+    static POOL: Pool<Received> = const { Pool::new() };
+}
+
+impl Pooled for Received {
+    #[inline(always)]
+    fn next(&mut self) -> &mut Option<Box<Self>> {
+        &mut self.next
+    }
+}
+
 impl Received {
-    /// An empty one for lane `key`.
+    /// One for calls of lane `key`.
     #[cold]
-    pub(crate) fn new(link: Arc<Link>, key: usize) -> Box<Self> {
-        Box::new(Self {
-            message: Message::default(),
-            is_call: false,
-            reply: ReplyRight {
-                link,
-                index: 0,
-                generation: 0,
-                key: key as u32,
-            },
+    pub(crate) fn of_lane(link: Arc<Link>, key: usize) -> Box<Self> {
+        let mut received = Self::new();
+        received.reply = Some(ReplyRight {
+            link,
+            index: 0,
+            generation: 0,
+            key: key as u32,
+        });
+        received
+    }
+
+    /// One without a reply right.
+    #[inline]
+    fn new() -> Box<Self> {
+        POOL.with(Pool::take).unwrap_or_else(|| {
+            Box::new(Self {
+                message: Message::default(),
+                is_call: false,
+                reply: None,
+                peer: Peer { pid: 0, uid: 0 },
+                next: None,
+            })
         })
     }
 
-    /// The link it came through.
-    pub(crate) const fn link(&self) -> &Arc<Link> {
-        &self.reply.link
+    /// Gives it to this thread's pool, without what it holds.
+    #[inline]
+    pub(crate) fn pool(mut self: Box<Self>) {
+        self.reply = None;
+        self.set_message(Message::default());
+        // A thread that is ending has no pool any more; the box is then just freed.
+        let _ = POOL.try_with(|pool| pool.give(self));
     }
 
-    /// The poller's key of the lane it came through.
-    pub(crate) const fn key(&self) -> usize {
-        self.reply.key as usize
+    /// The lane it came through: its link and the poller's key.
+    #[inline(always)]
+    pub(crate) fn lane(&self) -> Option<(&Arc<Link>, usize)> {
+        let reply = self.reply.as_ref()?;
+        Some((&reply.link, reply.key as usize))
     }
 
     #[inline(always)]
     fn reply(&self) -> Option<&ReplyRight> {
-        self.is_call.then_some(&self.reply)
+        if self.is_call {
+            self.reply.as_ref()
+        } else {
+            None
+        }
     }
-}
 
-impl Request {
-    /// A request of `message`; `call` is the reply slot and generation of a call.
     #[inline(always)]
-    pub(crate) fn new(
-        mut received: Box<Received>,
-        message: Message,
-        call: Option<(u32, u32)>,
-    ) -> Self {
-        let last = core::mem::replace(&mut received.message, message);
+    fn set_message(&mut self, message: Message) {
+        let last = core::mem::replace(&mut self.message, message);
         // It has nearly always been taken out; the compiler does not know.
         if last.has_buffer() {
             drop(last);
         } else {
             core::mem::forget(last);
         }
-        received.is_call = call.is_some();
-        if let Some((index, generation)) = call {
-            received.reply.index = index;
-            received.reply.generation = generation;
+    }
+}
+
+impl Request {
+    /// A call with this message, to be answered in reply slot `index`, `generation`.
+    #[inline(always)]
+    pub(crate) fn call(
+        mut received: Box<Received>,
+        message: Message,
+        (index, generation): (u32, u32),
+    ) -> Self {
+        received.set_message(message);
+        if let Some(reply) = &mut received.reply {
+            reply.index = index;
+            reply.generation = generation;
+            received.is_call = true;
         }
-        Self { received }
+        Self {
+            received: Some(received),
+        }
+    }
+
+    /// A one-way message.
+    #[inline(always)]
+    pub(crate) fn one_way(message: Message, peer: Peer) -> Self {
+        let mut received = Received::new();
+        received.set_message(message);
+        received.peer = peer;
+        Self {
+            received: Some(received),
+        }
+    }
+
+    #[inline(always)]
+    fn received(&self) -> &Received {
+        match &self.received {
+            Some(received) => received,
+            None => unreachable!("only drop and `answered` take it out"),
+        }
     }
 
     /// The message's bytes.
     #[must_use]
     #[inline]
     pub fn bytes(&self) -> &[u8] {
-        self.received.message.bytes()
+        self.received().message.bytes()
     }
 
     /// Takes the message out, so that it can be worked on, and even be the reply, without a copy:
@@ -108,13 +175,16 @@ impl Request {
     #[must_use]
     #[inline]
     pub fn take_message(&mut self) -> Message {
-        core::mem::take(&mut self.received.message)
+        let received = self.received.as_mut();
+        received
+            .map(|received| core::mem::take(&mut received.message))
+            .unwrap_or_default()
     }
 
     /// Whether the sender waits for a reply.
     #[must_use]
     pub fn is_call(&self) -> bool {
-        self.received.is_call
+        self.received().is_call
     }
 
     /// The message alone; a call's reply right is dropped, which ends the call.
@@ -125,8 +195,12 @@ impl Request {
 
     /// The process and user that sent it, as the kernel vouched when the link was made.
     #[must_use]
-    pub fn peer(&self) -> handfast_sys::socket::Peer {
-        self.received.link().peer
+    pub fn peer(&self) -> Peer {
+        let received = self.received();
+        received
+            .reply
+            .as_ref()
+            .map_or(received.peer, |reply| reply.link.peer)
     }
 
     /// Replies. Never blocks: the caller has reserved the room. One copy; one system call if the
@@ -134,7 +208,7 @@ impl Request {
     ///
     /// # Errors
     /// See [`ReplyError`]. With [`ReplyError::TooLong`] the call ends as dropped.
-    pub fn reply(mut self, bytes: &[u8]) -> Result<(), ReplyError> {
+    pub fn reply(self, bytes: &[u8]) -> Result<(), ReplyError> {
         if bytes.len() > handfast_layout::MESSAGE_BYTES_MAX {
             return Err(ReplyError::TooLong {
                 len_bytes: bytes.len(),
@@ -147,7 +221,9 @@ impl Request {
         if !is_down {
             reply.answer(Kind::Message, bytes);
         }
-        self.received.is_call = false;
+        if let Some(received) = self.answered() {
+            received.pool();
+        }
         if is_down {
             return Err(ReplyError::Gone);
         }
@@ -157,31 +233,36 @@ impl Request {
     /// The reply right, while it is unused.
     #[inline(always)]
     pub(crate) fn reply_right(&self) -> Option<&ReplyRight> {
-        self.received.reply()
+        self.received().reply()
     }
 
     /// Its reply right has been used: what is left of it.
     #[inline(always)]
-    pub(crate) fn answered(self) -> Box<Received> {
-        let mut received = self.received;
+    pub(crate) fn answered(mut self) -> Option<Box<Received>> {
+        let mut received = self.received.take()?;
         received.is_call = false;
-        received
+        Some(received)
     }
 }
 
-impl Drop for Received {
+impl Drop for Request {
     #[inline]
     fn drop(&mut self) {
-        if let Some(reply) = self.reply() {
+        let Some(mut received) = self.received.take() else {
+            return;
+        };
+        if let Some(reply) = received.reply() {
             reply.dropped();
         }
+        received.is_call = false;
+        received.pool();
     }
 }
 
 impl core::fmt::Debug for Request {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Request")
-            .field("message", &self.received.message)
+            .field("message", &self.received().message)
             .field("is_call", &self.is_call())
             .finish()
     }

@@ -233,7 +233,9 @@ impl WaitSet {
                 if reply.answer_polling(bytes, &mut poller) {
                     port.port().woke_caller();
                 }
-                poller.give_back(request.answered());
+                if let Some(received) = request.answered() {
+                    poller.give_back(received);
+                }
             } else {
                 reply.answer(Kind::Message, bytes);
                 drop(request.answered());

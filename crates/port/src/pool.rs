@@ -1,0 +1,45 @@
+//! Boxes that a thread uses again: what a message needs is there without an allocation.
+
+use core::cell::Cell;
+
+/// Boxes a thread keeps of one kind.
+const KEPT: u32 = 8;
+
+/// A thread's boxes of one kind: a list through themselves, and its length.
+pub(crate) struct Pool<T> {
+    first: Cell<Option<Box<T>>>,
+    len: Cell<u32>,
+}
+
+/// What can lie in a pool.
+pub(crate) trait Pooled: Sized {
+    /// The next one there.
+    fn next(&mut self) -> &mut Option<Box<Self>>;
+}
+
+impl<T: Pooled> Pool<T> {
+    pub(crate) const fn new() -> Self {
+        Self {
+            first: Cell::new(None),
+            len: Cell::new(0),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn take(&self) -> Option<Box<T>> {
+        let mut taken = self.first.take()?;
+        self.first.set(taken.next().take());
+        self.len.set(self.len.get() - 1);
+        Some(taken)
+    }
+
+    #[inline(always)]
+    pub(crate) fn give(&self, mut given: Box<T>) {
+        if self.len.get() < KEPT {
+            // Neither has an old value to drop, which the compiler cannot know.
+            core::mem::forget(core::mem::replace(given.next(), self.first.take()));
+            core::mem::forget(self.first.replace(Some(given)));
+            self.len.set(self.len.get() + 1);
+        }
+    }
+}
