@@ -62,7 +62,11 @@ pub(crate) fn run() -> Outcome {
         "a server of several users sleeps in one call",
     );
     let fence = if futex::register_fence() { "yes" } else { "no" };
-    line("membarrier", fence.into(), "not used yet");
+    line(
+        "membarrier",
+        fence.into(),
+        "busy servers and streams need no fence for each message",
+    );
     line(
         "memory protection keys",
         flag("ospke"),
