@@ -87,7 +87,7 @@ impl<'a> Call<'a> {
             let mut message = Message::new();
             return Ok(self.take(&mut message).map(|_| message));
         }
-        match self.right.link().failure(self.right.receiver()) {
+        match self.right.link().failure(self.right.port()) {
             Some(failure) => Ok(Err(failure)),
             None => Err(self),
         }
@@ -146,7 +146,7 @@ impl<'a> Call<'a> {
             // Before the look at what it was: trouble that comes after the look must be seen.
             // Acquire: pairs with the addition in `disturb`.
             self.trouble = right.link().trouble.load(Ordering::Acquire);
-            if let Some(failure) = right.link().failure(right.receiver()) {
+            if let Some(failure) = right.link().failure(right.port()) {
                 return Err(failure);
             }
             if ended == Ended::TimedOut {

@@ -46,7 +46,6 @@ pub fn connect_with(name: &str, options: Options) -> Result<SendRight, ConnectEr
     let _one = one.lock().unwrap_or_else(PoisonError::into_inner);
     for _ in 0..ATTEMPTS {
         if let Some((link, welcome)) = attempt(&process, name)? {
-            link.open_receiver(welcome.receiver);
             let at = (welcome.receiver, welcome.port);
             let right = SendRight::new(process.clone(), link, at, options);
             // The last other right to a shared link may have gone meanwhile, and the link with it.

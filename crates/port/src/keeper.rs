@@ -225,7 +225,7 @@ impl Keeper {
                 *counters = fds.pop();
                 link.slot_freed.1.notify_all();
             }
-            [control::CLOSED, receiver] => link.close_receiver(receiver),
+            [control::CLOSED, _, a, b, c, d] => link.close_port(u32::from_le_bytes([a, b, c, d])),
             // Unknown messages of a later release are passed over.
             _ => {}
         }

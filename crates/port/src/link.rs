@@ -4,7 +4,7 @@ use crate::error::{Gone, PeerFault, SendError};
 use crate::group::Group;
 use crate::send::SLOTS_PER_LANE;
 
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use handfast_channel::{arm, bell, stamp};
 use handfast_layout::bell as bell_layout;
 use handfast_layout::link::{LANES, REPLIES, Side};
@@ -25,7 +25,7 @@ pub(crate) mod control {
     pub(crate) const STAT: u8 = 2;
     /// Here are my counters (one descriptor).
     pub(crate) const COUNTERS: u8 = 3;
-    /// The receiver named by the argument has been dropped.
+    /// A port has been dropped: its index follows in four bytes.
     pub(crate) const CLOSED: u8 = 4;
 }
 
@@ -74,7 +74,8 @@ pub(crate) struct Link {
     pub(crate) counters: Mutex<Option<OwnedFd>>,
     down: AtomicBool,
     fault: OnceLock<PeerFault>,
-    closed_receivers: AtomicU64,
+    /// The last port of each receiver of the peer that is gone; zero for none.
+    closed: [AtomicU32; bell_layout::RECEIVERS as usize],
 }
 
 /// What a link is made of, besides what it makes itself.
@@ -159,7 +160,7 @@ impl Link {
             counters: Mutex::default(),
             down: AtomicBool::new(false),
             fault: OnceLock::new(),
-            closed_receivers: AtomicU64::new(0),
+            closed: core::array::from_fn(|_| AtomicU32::new(0)),
         }
     }
 
@@ -170,8 +171,8 @@ impl Link {
         self.down.load(Ordering::Acquire)
     }
 
-    /// Why nothing more can be sent to `receiver`, if so.
-    pub(crate) fn failure(&self, receiver: u32) -> Option<SendError> {
+    /// Why nothing more can be sent to `port`, if so.
+    pub(crate) fn failure(&self, port: u32) -> Option<SendError> {
         if self.is_down() {
             return Some(
                 self.fault
@@ -181,26 +182,20 @@ impl Link {
                     }),
             );
         }
-        // Acquire: pairs with the Release in `close_receiver`.
-        let closed = self.closed_receivers.load(Ordering::Acquire) & (1 << receiver) != 0;
-        closed.then_some(SendError::Gone(Gone::Port))
+        // Acquire: pairs with the exchange in `close_port`.
+        let last = self.closed[(port % bell_layout::RECEIVERS) as usize].load(Ordering::Acquire);
+        (last != 0 && !is_later(port, last)).then_some(SendError::Gone(Gone::Port))
     }
 
-    /// The peer has said that its `receiver` is gone.
-    pub(crate) fn close_receiver(&self, receiver: u8) {
-        if u32::from(receiver) < bell_layout::RECEIVERS {
-            // Release: pairs with the Acquire in `failure`.
-            self.closed_receivers
-                .fetch_or(1 << receiver, Ordering::Release);
-            self.disturb();
-        }
-    }
-
-    /// A new handshake says that `receiver` is alive (again).
-    pub(crate) fn open_receiver(&self, receiver: u32) {
-        // Release: as above.
-        self.closed_receivers
-            .fetch_and(!(1 << receiver), Ordering::Release);
+    /// The peer has said that its `port` is gone. It may say so late, when the receiver has another
+    /// port already: all up to this one are.
+    pub(crate) fn close_port(&self, port: u32) {
+        let closed = &self.closed[(port % bell_layout::RECEIVERS) as usize];
+        // Acquire and Release: pairs with the load in `failure`.
+        let _ = closed.fetch_update(Ordering::AcqRel, Ordering::Acquire, |last| {
+            (last == 0 || is_later(port, last)).then_some(port)
+        });
+        self.disturb();
     }
 
     /// Cuts the link because the peer broke a rule.
@@ -344,10 +339,22 @@ impl Link {
         *place = Some(consumer);
     }
 
+    /// Tells the peer that `port` is gone.
+    pub(crate) fn tell_closed(&self, port: u32) {
+        let [a, b, c, d] = port.to_le_bytes();
+        let _ = socket::send(&self.socket, &[control::CLOSED, 0, a, b, c, d], &[]);
+    }
+
     /// Sends a control message; lost if the peer is gone.
     pub(crate) fn tell(&self, what: u8, argument: u8) {
         let _ = socket::send(&self.socket, &[what, argument], &[]);
     }
+}
+
+/// Whether `port` was bound after `other`, at the same receiver: the generation is in the upper bits
+/// and wraps around.
+const fn is_later(port: u32, other: u32) -> bool {
+    (port & !0xff).wrapping_sub(other & !0xff).cast_signed() > 0
 }
 
 /// Which lane each calling thread uses for each receiver of the peer. A thread keeps its lane for

@@ -38,7 +38,8 @@ impl Message {
     /// A message to be filled: a buffer of this thread's with its last content, or a new one.
     #[inline]
     pub(crate) fn new() -> Self {
-        let body = POOL.with(Pool::take).unwrap_or_else(Body::allocate);
+        let body = POOL.try_with(Pool::take).ok().flatten();
+        let body = body.unwrap_or_else(Body::allocate);
         Self { body: Some(body) }
     }
 

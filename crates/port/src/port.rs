@@ -13,7 +13,7 @@ use handfast_sys::lock::{OwnedGuard as Guard, OwnedLock};
 use handfast_sys::{clock, cpu, futex};
 use handfast_wait::waiter::{Parked, Place, Sleep, Start};
 use handfast_wait::{Ended, Strategy, Waiter, word};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A bound port: what its receive right and the keeper share.
 pub(crate) struct Port {
@@ -27,6 +27,9 @@ pub(crate) struct Port {
     followers: AtomicU32,
     /// Counts hand-overs: a follower that is about to sleep compares it, so that none is missed.
     handed: Region,
+    /// A strategy set while another thread may hold the poller, for the next long wait.
+    newer: Mutex<Option<Waiter>>,
+    is_newer: AtomicBool,
     /// The last reply had to wake its caller (for the adaptive strategy).
     woke: AtomicBool,
 }
@@ -55,6 +58,8 @@ impl Port {
             process,
             followers: AtomicU32::new(0),
             handed: Region::heap(HANDED_BYTES),
+            newer: Mutex::new(None),
+            is_newer: AtomicBool::new(false),
             woke: AtomicBool::new(false),
         }
     }
@@ -66,6 +71,24 @@ impl Port {
     #[inline(always)]
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, Poller>> {
         self.poller.try_lock()
+    }
+
+    /// Replaces the strategy from the next long wait on. Does not wait for a thread that receives,
+    /// which may go on for ever.
+    pub(crate) fn set_waiter(&self, waiter: Waiter) {
+        *self.newer() = Some(waiter);
+        // Release: pairs with the Acquire in `wait_long`.
+        self.is_newer.store(true, Ordering::Release);
+        if let Some(mut poller) = self.try_lock() {
+            if let Some(waiter) = self.newer().take() {
+                poller.set_waiter(waiter);
+            }
+            self.leave(poller);
+        }
+    }
+
+    fn newer(&self) -> MutexGuard<'_, Option<Waiter>> {
+        self.newer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The straight path: look, and only then ask the strategy.
@@ -104,6 +127,12 @@ impl Port {
             self.woke.store(false, Ordering::Relaxed);
         }
         loop {
+            // Acquire: pairs with the Release of `set_waiter`.
+            if self.is_newer.swap(false, Ordering::Acquire)
+                && let Some(waiter) = self.newer().take()
+            {
+                guard.set_waiter(waiter);
+            }
             let mut waiter = guard.waiter.take();
             let strategy_gone = waiter.is_none();
             let mut place = Receiving {
@@ -167,7 +196,7 @@ impl Port {
     /// Gives the poller up. If other threads sleep meanwhile, arranges that the next post wakes
     /// one of them.
     #[inline(always)]
-    fn leave(&self, guard: Guard<'_, Poller>) {
+    pub(crate) fn leave(&self, guard: Guard<'_, Poller>) {
         drop(guard);
         // E7 hand-over. Compiler fence. Pairs with the process-wide fence in `follow`, which acts
         // as a full one here: either this load sees the follower, or its attempt at the lock sees

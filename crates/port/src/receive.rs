@@ -1,7 +1,6 @@
 //! Receive rights: binding a name, receiving, replying.
 
 use crate::error::{BindError, Misuse, ReceiveError, Resource};
-use crate::link::control;
 use crate::options::Options;
 use crate::port::Port;
 use crate::process::{self, token};
@@ -86,10 +85,11 @@ impl ReceiveRight {
         &self.port.name
     }
 
-    /// Changes how this port waits, from the next wait on.
+    /// Changes how this port waits, from the next wait on. A wait that is under way goes on as it
+    /// began.
     pub fn set_options(&self, options: Options) {
         let (strategy, cap) = options.resolve();
-        self.port.lock().set_waiter(Waiter::new(strategy, cap));
+        self.port.set_waiter(Waiter::new(strategy, cap));
     }
 
     /// Waits for a message by the port's strategy. Busy: no system call, one copy.
@@ -119,7 +119,9 @@ impl ReceiveRight {
             return Err(ReceiveError::Empty);
         };
         poller.refresh();
-        Port::try_take(&mut poller).ok_or(ReceiveError::Empty)
+        let request = Port::try_take(&mut poller);
+        self.port.leave(poller);
+        request.ok_or(ReceiveError::Empty)
     }
 
     /// Replies to `request` and waits for the next message, in one operation: the reply's
@@ -185,8 +187,11 @@ impl ReceiveRight {
         // Looked at where it is, and only then taken: moving it would cost more than using it.
         let woke = match (&mut guard, request.reply_right()) {
             (_, None) => false,
-            (Some(poller), Some(reply)) => reply.answer_polling(bytes, poller),
-            (None, Some(reply)) => reply.answer(Kind::Message, bytes),
+            (Some(poller), Some(reply)) if reply.receiver() == self.port.receiver => {
+                reply.answer_polling(bytes, poller)
+            }
+            // Nobody polls, or the call came through another port, whose poller knows its lane.
+            (_, Some(reply)) => reply.answer(Kind::Message, bytes),
         };
         if woke {
             self.port.woke_caller();
@@ -254,7 +259,7 @@ impl Drop for ReceiveRight {
         // First the word to the peers, so that no new call waits; then the calls that do.
         let links = process.links.lock().unwrap_or_else(PoisonError::into_inner);
         for link in links.iter().flatten() {
-            link.tell(control::CLOSED, self.port.receiver as u8);
+            link.tell_closed(self.port.id);
         }
         drop(links);
         self.port.lock().close();

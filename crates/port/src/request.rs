@@ -76,7 +76,7 @@ impl Received {
     /// One without a reply right.
     #[inline]
     fn new() -> Box<Self> {
-        POOL.with(Pool::take).unwrap_or_else(|| {
+        POOL.try_with(Pool::take).ok().flatten().unwrap_or_else(|| {
             Box::new(Self {
                 message: Message::default(),
                 is_call: false,

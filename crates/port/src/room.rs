@@ -78,7 +78,7 @@ struct Room<'a> {
 impl Place for Room<'_> {
     fn look(&mut self) -> bool {
         let link = self.right.link();
-        link.failure(self.right.receiver()).is_some()
+        link.failure(self.right.port()).is_some()
             // A fault is found again, and reported, by the post that follows.
             || self.right.lock(self.lane).producer.has_room(&link.region, self.len_bytes).unwrap_or(true)
     }

@@ -235,7 +235,7 @@ impl SendRight {
         loop {
             // Acquire: pairs with the addition in `disturb`; what came before it is looked at.
             let trouble = self.link.trouble.load(Ordering::Acquire);
-            if let Some(failure) = self.link.failure(self.receiver) {
+            if let Some(failure) = self.link.failure(self.port) {
                 return Err(failure);
             }
             // Relaxed: the count is all that is said.
@@ -400,6 +400,10 @@ impl SendRight {
     #[inline(always)]
     pub(crate) const fn receiver(&self) -> u32 {
         self.receiver
+    }
+
+    pub(crate) const fn port(&self) -> u32 {
+        self.port
     }
 
     pub(crate) fn is_down(&self) -> bool {

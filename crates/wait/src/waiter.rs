@@ -179,7 +179,7 @@ impl Waiter {
                 handoff(Target::Peer);
                 place.look().then_some(Ended::Ready)
             }
-            Strategy::Bsls { max_spin } => self.limited_spin(place, max_spin),
+            Strategy::Bsls { max_spin } => self.limited_spin(place, max_spin, deadline_ns),
             Strategy::Block | Strategy::Notify | Strategy::Bsw => None,
         };
         let learns = self.strategy == Strategy::Adaptive;
@@ -233,8 +233,18 @@ impl Waiter {
     }
 
     /// Paper 000, Figure 9: `MAX_SPIN` looks (yields on one processor), one hand-off.
-    fn limited_spin(&self, place: &mut impl Place, max_spin: u32) -> Option<Ended> {
-        for _ in 0..max_spin {
+    fn limited_spin(
+        &self,
+        place: &mut impl Place,
+        max_spin: u32,
+        deadline_ns: Option<u64>,
+    ) -> Option<Ended> {
+        for look in 0..max_spin {
+            if look % LOOKS_PER_CLOCK == LOOKS_PER_CLOCK - 1
+                && deadline_ns.is_some_and(|deadline_ns| clock::now_ns() >= deadline_ns)
+            {
+                return Some(Ended::TimedOut);
+            }
             if place.look() {
                 return Some(Ended::Ready);
             }
