@@ -149,3 +149,21 @@ fn a_call_is_answered_through_another_port() {
         }
     });
 }
+
+#[test]
+fn files_that_are_not_a_ports_own_are_left_alone() {
+    let name = common::name("files");
+    let path = common::directory().join(&name);
+    std::fs::write(&path, b"mine").unwrap();
+    assert!(handfast::bind(&name).is_err());
+    assert_eq!(std::fs::read(&path).unwrap(), b"mine");
+    std::fs::remove_file(&path).unwrap();
+    // Removed behind its back, and bound again: the first one's end is not the second's.
+    let first = handfast::bind(&name).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let second = handfast::bind(&name).unwrap();
+    drop(first);
+    let _right = handfast::connect(&name).unwrap();
+    drop(second);
+    assert!(!path.exists());
+}

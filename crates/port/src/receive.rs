@@ -4,7 +4,7 @@ use crate::error::{BindError, Misuse, ReceiveError, Resource};
 use crate::options::Options;
 use crate::port::Port;
 use crate::process::{self, token};
-use crate::rendezvous;
+use crate::rendezvous::{self, SocketFile};
 use crate::request::Request;
 use core::time::Duration;
 use handfast_layout::link::Kind;
@@ -21,6 +21,7 @@ use std::sync::{Arc, PoisonError};
 pub struct ReceiveRight {
     port: Arc<Port>,
     listener: Arc<OwnedFd>,
+    file: SocketFile,
     epoch: u32,
 }
 
@@ -45,18 +46,18 @@ pub fn bind_with(name: &str, options: Options) -> Result<ReceiveRight, BindError
     // First, so that a process that cannot have its own memory leaves no file.
     let process = process::current()?;
     let listener = Arc::new(rendezvous::listen(name)?);
+    let file = SocketFile::of(name);
     let (strategy, cap) = options.resolve();
     let port = process.add_port(|receiver, generation| {
         let waiter = Waiter::new(strategy, cap);
         let id = (receiver, generation);
         Arc::new(Port::new(process.clone(), id, name, waiter))
     });
-    let port = port.inspect_err(|_| {
-        let _ = std::fs::remove_file(rendezvous::path_of(name));
-    })?;
+    let port = port.inspect_err(|_| file.remove())?;
     let right = ReceiveRight {
         port: port.clone(),
         listener: listener.clone(),
+        file,
         epoch: process.epoch,
     };
     right.publish_name(true);
@@ -248,7 +249,7 @@ impl Drop for ReceiveRight {
             return;
         }
         let process = &self.port.process;
-        let _ = std::fs::remove_file(rendezvous::path_of(&self.port.name));
+        self.file.remove();
         process.poll.remove(&*self.listener);
         let mut listeners = process
             .listeners

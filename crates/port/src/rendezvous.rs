@@ -3,7 +3,8 @@
 use crate::error::{BindError, Os, Resource};
 use handfast_layout::name;
 use handfast_sys::{Errno, OwnedFd, process, socket};
-use std::path::PathBuf;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
 
 /// The directory of all names: `$HANDFAST_DIR`, else `$XDG_RUNTIME_DIR/handfast`, else
 /// `/run/handfast`. Permissions on it, and bind mounts of it, are the access control.
@@ -47,6 +48,37 @@ fn is_orphaned(probe: &OwnedFd) -> bool {
     }
 }
 
+fn is_socket(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
+}
+
+/// A bound socket's file: where it is, and what tells it from one bound there later.
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    identity: Option<(u64, u64)>,
+}
+
+impl SocketFile {
+    /// The file of a socket just bound to `name`.
+    pub(crate) fn of(name: &str) -> Self {
+        let path = path_of(name);
+        let identity = Self::identity_of(&path);
+        Self { path, identity }
+    }
+
+    fn identity_of(path: &Path) -> Option<(u64, u64)> {
+        let found = std::fs::symlink_metadata(path).ok()?;
+        Some((found.dev(), found.ino()))
+    }
+
+    /// Removes it, if it is still the one.
+    pub(crate) fn remove(&self) {
+        if self.identity.is_some() && Self::identity_of(&self.path) == self.identity {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
 /// Binds the socket of `name`, replacing one whose server is dead.
 pub(crate) fn listen(name: &str) -> Result<OwnedFd, BindError> {
     name::check(name).map_err(BindError::BadName)?;
@@ -82,7 +114,14 @@ pub(crate) fn listen(name: &str) -> Result<OwnedFd, BindError> {
                 pid: 0,
             });
         }
-        Err(Errno::CONNREFUSED) => {}
+        Err(Errno::CONNREFUSED) if is_socket(&path) => {}
+        // Not ours to remove.
+        Err(Errno::CONNREFUSED) => {
+            return Err(BindError::Os(Os {
+                call: "bind",
+                errno: Errno::EXIST,
+            }));
+        }
         Err(Errno::ACCESS | Errno::PERM) => return Err(BindError::Permission { path }),
         Err(Errno::PROTOTYPE | Errno::NOTSOCK) => {
             return Err(BindError::Os(Os {
