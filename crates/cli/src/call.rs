@@ -1,8 +1,8 @@
 //! `handfast call`: one call from the shell.
 
 use crate::Outcome;
-use std::io::Write;
-use std::path::PathBuf;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Arguments of `call`.
@@ -28,9 +28,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let message = match (&args.bytes, &args.hex, &args.file) {
         (Some(text), ..) => text.clone().into_bytes(),
         (_, Some(digits), _) => parse_hex(digits)?,
-        (_, _, Some(path)) => {
-            std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?
-        }
+        (_, _, Some(path)) => read(path).map_err(|error| format!("{}: {error}", path.display()))?,
         (None, None, None) => Vec::new(),
     };
     let port = handfast::connect(&args.name)?;
@@ -46,6 +44,16 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
     out.flush()?;
     Ok(())
+}
+
+/// A file's content, or one byte more than a message can have of it.
+fn read(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let limit = handfast::MESSAGE_BYTES_MAX as u64 + 1;
+    std::fs::File::open(path)?
+        .take(limit)
+        .read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 fn parse_hex(digits: &str) -> Result<Vec<u8>, String> {

@@ -49,9 +49,17 @@ impl Options {
                 }
             })
             .unwrap_or_default();
-        let from_environment = environment("HANDFAST_SPIN_CAP_US")
-            .and_then(|text| text.parse().ok())
-            .map(Duration::from_micros);
+        let from_environment =
+            environment("HANDFAST_SPIN_CAP_US").and_then(|text| match text.parse() {
+                Ok(us) => Some(Duration::from_micros(us)),
+                Err(_) => {
+                    tracing::warn!(
+                        text,
+                        "HANDFAST_SPIN_CAP_US is no number of microseconds: ignored"
+                    );
+                    None
+                }
+            });
         let cap = match (self.spin_cap, from_environment) {
             (Some(own), Some(theirs)) => Some(own.min(theirs)),
             (own, theirs) => own.or(theirs),
