@@ -207,6 +207,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "memory files and record locks")]
     fn a_process_shares_its_membership_and_a_second_descriptor_does_not_end_it() {
         let file = create("members test").unwrap();
         let first = join(reopened(&file)).unwrap();
@@ -223,6 +224,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "memory files and record locks")]
     fn a_forked_child_is_not_the_member_and_counts_as_dead_when_it_was_one() {
         let file = create("members test").unwrap();
         let own = join(reopened(&file)).unwrap();
@@ -241,6 +243,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "memory files and record locks")]
     fn other_files_are_refused() {
         let small = crate::memory::create_sealed("small", 8192).unwrap();
         assert_eq!(join(small).unwrap_err(), Errno::INVAL);
