@@ -33,7 +33,7 @@ const VISITS: usize = 1000;
 
 fn visitor(name: &str) {
     answers(name);
-    let before = common::holdings(std::process::id());
+    let before = common::holdings_alone();
     (0..VISITS).for_each(|_| answers(name));
     let settled = || common::holdings(std::process::id()) == before;
     assert!(
@@ -84,7 +84,7 @@ fn leave_descriptors(spare: usize) -> Vec<OwnedFd> {
 
 fn client_without_descriptors(name: &str) {
     answers(name);
-    let before = common::holdings(std::process::id());
+    let before = common::holdings_alone();
     // From none at all to one short of enough: every step on the way fails cleanly.
     for spare in 0.. {
         let taken = leave_descriptors(spare);

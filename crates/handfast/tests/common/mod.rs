@@ -211,6 +211,22 @@ pub(crate) fn holdings(pid: u32) -> (usize, usize) {
     (descriptors, mappings)
 }
 
+/// What this process holds once the link it used last has gone: the keeper may be looking at it
+/// for a moment longer than its last right is there.
+pub(crate) fn holdings_alone() -> (usize, usize) {
+    let is_of_link = |entry: std::fs::DirEntry| {
+        let target = std::fs::read_link(entry.path()).unwrap_or_default();
+        let target = target.to_string_lossy().into_owned();
+        target.starts_with("socket:") || target.contains("pidfd")
+    };
+    assert!(within_patience(|| {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let mut open = std::fs::read_dir("/proc/self/fd").unwrap();
+        !maps.contains("memfd:handfast link") && !open.any(|entry| is_of_link(entry.unwrap()))
+    }));
+    holdings(std::process::id())
+}
+
 /// Waits until `check` holds, looking every millisecond; whether it did within [`PATIENCE`].
 pub(crate) fn within_patience(mut check: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + PATIENCE;
