@@ -32,11 +32,11 @@ pub mod slot {
     pub const META: usize = 4;
     /// Port index in the callee's table.
     pub const PORT: usize = 8;
-    /// Reply slot of a call.
+    /// Reply slot of a call; not written for a one-way message, as the next.
     pub const REPLY: usize = 12;
     /// Generation of that reply slot.
     pub const GENERATION: usize = 16;
-    /// Arena offset of the bytes when they are not inline, relative to the lane's arena.
+    /// Arena offset of the bytes, relative to the lane's arena; not written when they are inline.
     pub const ARENA: usize = 20;
     /// First inline byte.
     pub const BYTES: usize = super::SLOT_HEADER_BYTES;
@@ -69,7 +69,7 @@ pub mod reply {
 pub mod lane {
     use crate::LINE;
 
-    /// One while the caller posts without a fence (streaming); caller writes.
+    /// One while the caller may post without a fence (streaming); callee writes.
     pub const STREAMING: usize = 4;
     /// One while the callee polls the lane; zero while the lane is armed, so that a post must
     /// ring. An unused lane is armed. Callee writes.

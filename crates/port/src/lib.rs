@@ -10,6 +10,8 @@ mod call;
 
 mod room;
 
+mod batch;
+
 mod port;
 mod receive;
 mod request;
@@ -31,6 +33,7 @@ mod process;
 mod queue;
 pub mod rendezvous;
 
+pub use batch::{BATCH_MESSAGES_MAX, Batch};
 pub use call::Call;
 pub use connect::{connect, connect_with};
 pub use handfast_layout::MESSAGE_BYTES_MAX;

@@ -6,6 +6,7 @@
 //! lanes become active and how the receiver goes to sleep, `upkeep` what is done now and then.
 
 mod bells;
+mod drain;
 mod upkeep;
 
 use crate::group::Group;
@@ -20,7 +21,7 @@ use handfast_layout::bell as bell_layout;
 use handfast_layout::link::{Kind, LANES, REPLIES};
 use handfast_proto::rota::{Key, Rota, Verdict, Wake};
 use handfast_region::Memory;
-use handfast_ring::lane::{Broken, Consumer, Header};
+use handfast_ring::lane::{Broken, Consumer, Header, Place};
 use handfast_ring::{Fault, Rule};
 use handfast_sys::{clock, cpu};
 use handfast_wait::{FIRST_LOOKS, Waiter, word};
@@ -69,6 +70,8 @@ pub(crate) struct Poller {
     lanes: Vec<Option<Lane>>,
     active: Vec<Key>,
     cursor: usize,
+    /// The lane of the last message.
+    last: Key,
     rota: Rota,
     /// The buffer of the last request, for the next message.
     spare: Message,
@@ -104,6 +107,7 @@ impl Poller {
             lanes: Vec::new(),
             active: Vec::new(),
             cursor: 0,
+            last: 0,
             rota: Rota::new(cap),
             spare: Message::default(),
             again: false,
@@ -220,12 +224,9 @@ impl Poller {
         }
         // The head is published every few messages and after long ones; a producer may wait then.
         if lane.consumer.has_published() {
-            let (region, place) = (&lane.link.region, lane.consumer.place());
-            // Relaxed: a hint; `arm` looks after a fence.
-            if region.load(place.space(), Ordering::Relaxed) != word::AWAKE {
-                arm::wake_producer(region, place);
-            }
+            wake_for_room(&lane.link.region.view(), lane.consumer.place());
         }
+        self.last = key;
         self.client_cpu = header.cpu;
         self.counts.bytes += len_bytes as u64;
         self.counts.sends += u64::from(!is_call);
@@ -337,6 +338,15 @@ impl Poller {
     #[inline]
     pub(crate) fn is_fenceless(&self) -> bool {
         self.fenceless
+    }
+}
+
+/// After a head was published: wakes a producer that waits for room, if it is seen at once.
+#[inline(always)]
+fn wake_for_room(region: &impl Memory, place: Place) {
+    // Relaxed: a hint; `arm` looks after a fence.
+    if region.load(place.space(), Ordering::Relaxed) != word::AWAKE {
+        arm::wake_producer(region, place);
     }
 }
 

@@ -91,34 +91,38 @@ impl Port {
         self.newer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The straight path: look, and only then ask the strategy.
+    /// The straight path: look, and only then ask the strategy. What has come passes through `then`
+    /// while this thread still holds the poller.
     #[inline(always)]
-    pub(crate) fn wait<'a>(
+    pub(crate) fn wait<'a, T>(
         &'a self,
         guard: Option<Guard<'a, Poller>>,
         deadline_ns: Option<u64>,
-    ) -> Result<Request, ReceiveError> {
+        then: impl FnOnce(&mut Poller, Request) -> T,
+    ) -> Result<T, ReceiveError> {
         if let Some(mut poller) = guard {
             let mut looks = poller.first_looks();
             while looks > 0 {
                 if let Some(request) = poller.next() {
+                    let result = then(&mut poller, request);
                     self.leave(poller);
-                    return Ok(request);
+                    return Ok(result);
                 }
                 looks -= 1;
             }
-            return self.wait_long(poller, deadline_ns);
+            return self.wait_long(poller, deadline_ns, then);
         }
         let poller = self.follow(deadline_ns).ok_or(ReceiveError::TimedOut)?;
-        self.wait_long(poller, deadline_ns)
+        self.wait_long(poller, deadline_ns, then)
     }
 
     #[cold]
-    fn wait_long<'a>(
+    fn wait_long<'a, T>(
         &'a self,
         mut guard: Guard<'a, Poller>,
         deadline_ns: Option<u64>,
-    ) -> Result<Request, ReceiveError> {
+        then: impl FnOnce(&mut Poller, Request) -> T,
+    ) -> Result<T, ReceiveError> {
         // For `cpu::recent`.
         let _ = cpu::current();
         // Relaxed: a hint of this port to itself.
@@ -157,8 +161,9 @@ impl Port {
                 self.count(SPINS, u64::from(cost.spun));
             }
             if let Some(request) = found {
+                let result = then(&mut held, request);
                 self.leave(held);
-                return Ok(request);
+                return Ok(result);
             }
             if ended == Ended::TimedOut {
                 self.leave(held);

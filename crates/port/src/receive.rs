@@ -2,6 +2,7 @@
 
 use crate::error::{BindError, Misuse, ReceiveError, Resource};
 use crate::options::Options;
+use crate::poller::Poller;
 use crate::port::Port;
 use crate::process::{self, token};
 use crate::rendezvous::{self, SocketFile};
@@ -115,14 +116,23 @@ impl ReceiveRight {
     /// # Errors
     /// [`ReceiveError::Empty`] when none waits, or another thread is receiving.
     pub fn try_receive(&self) -> Result<Request, ReceiveError> {
+        self.try_receive_then(|_, request| request)
+    }
+
+    /// As [`Self::try_receive`]; what has come passes through `then` while this thread still holds
+    /// the poller.
+    pub(crate) fn try_receive_then<T>(
+        &self,
+        then: impl FnOnce(&mut Poller, Request) -> T,
+    ) -> Result<T, ReceiveError> {
         self.check()?;
         let Some(mut poller) = self.port.try_lock() else {
             return Err(ReceiveError::Empty);
         };
         poller.refresh();
-        let request = Port::try_take(&mut poller);
+        let result = Port::try_take(&mut poller).map(|request| then(&mut poller, request));
         self.port.leave(poller);
-        request.ok_or(ReceiveError::Empty)
+        result.ok_or(ReceiveError::Empty)
     }
 
     /// Replies to `request` and waits for the next message, in one operation: the reply's
@@ -204,17 +214,17 @@ impl ReceiveRight {
                 None => received.pool(),
             }
         }
-        self.port.wait(guard, deadline_ns)
+        self.port.wait(guard, deadline_ns, |_, request| request)
     }
 
     fn receive_by(&self, deadline_ns: Option<u64>) -> Result<Request, ReceiveError> {
         self.check()?;
         let guard = self.port.try_lock();
-        self.port.wait(guard, deadline_ns)
+        self.port.wait(guard, deadline_ns, |_, request| request)
     }
 
     #[inline]
-    fn check(&self) -> Result<(), ReceiveError> {
+    pub(crate) fn check(&self) -> Result<(), ReceiveError> {
         if self.epoch == handfast_sys::process::fork_epoch() {
             Ok(())
         } else {

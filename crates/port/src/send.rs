@@ -182,7 +182,7 @@ impl SendRight {
         Ok(Call::new(self, ticket, trouble, woke_peer))
     }
 
-    fn send_by(&self, bytes: &[u8], waiting: Waiting) -> Result<(), SendError> {
+    pub(crate) fn send_by(&self, bytes: &[u8], waiting: Waiting) -> Result<(), SendError> {
         let (_, lane, _) = match self.post_now(bytes, Kind::Message) {
             Some(posted) => posted,
             None => self.post(bytes, Kind::Message, waiting)?,
@@ -196,17 +196,28 @@ impl SendRight {
     /// otherwise.
     #[inline(always)]
     fn post_now(&self, bytes: &[u8], kind: Kind) -> Option<(Ticket, u32, u32)> {
+        if bytes.len() > MESSAGE_BYTES_MAX {
+            return None;
+        }
+        let (lane, mut outgoing, trouble) = self.lane_now()?;
+        let ticket = self.post_locked(&mut outgoing, lane, (bytes, kind)).ok()?;
+        Some((ticket, lane, trouble))
+    }
+
+    /// This thread's lane, locked, if nothing is known to be wrong with the link; and the link's
+    /// count of troubles.
+    #[inline(always)]
+    pub(crate) fn lane_now(&self) -> Option<(u32, Guard<'_, Outgoing>, u32)> {
         // Acquire: pairs with the addition in `disturb`; what came before it has been checked.
         let trouble = self.link.trouble.load(Ordering::Acquire);
         // Relaxed: the count is all that is said.
         let is_calm = trouble == self.calm.load(Ordering::Relaxed);
-        if !is_calm || bytes.len() > MESSAGE_BYTES_MAX || self.is_forked() {
+        if !is_calm || self.is_forked() {
             return None;
         }
         let lane = self.link.map.lane(self.receiver)?;
-        let mut outgoing = self.link.lanes[lane as usize].try_lock()?;
-        let ticket = self.post_locked(&mut outgoing, lane, (bytes, kind)).ok()?;
-        Some((ticket, lane, trouble))
+        let outgoing = self.link.lanes[lane as usize].try_lock()?;
+        Some((lane, outgoing, trouble))
     }
 
     /// As [`Self::post_now`]; waits for room, and says what is wrong.

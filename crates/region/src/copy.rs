@@ -48,18 +48,18 @@ unsafe fn copy_words(from: *const u8, to: *mut u8, len_bytes: usize) {
     // is then forwarded from store to load. A wider load over several stores is not. By the bits
     // of the length instead of a loop, whose end no processor foresees.
     if len_bytes & 32 != 0 {
-        // SAFETY: 32 bytes are left, by the length's bits.
-        unsafe { copy_eights::<4>(from, to, at) };
+        // SAFETY: 32 bytes are left at `at`, by the length's bits.
+        unsafe { copy_32(from.wrapping_add(at), to.wrapping_add(at)) };
         at += 32;
     }
     if len_bytes & 16 != 0 {
         // SAFETY: as above, 16.
-        unsafe { copy_eights::<2>(from, to, at) };
+        unsafe { copy_16(from.wrapping_add(at), to.wrapping_add(at)) };
         at += 16;
     }
     if len_bytes & 8 != 0 {
         // SAFETY: as above, 8.
-        unsafe { copy_eights::<1>(from, to, at) };
+        unsafe { copy_8(from.wrapping_add(at), to.wrapping_add(at)) };
         at += 8;
     }
     while at < len_bytes {
@@ -72,22 +72,6 @@ unsafe fn copy_words(from: *const u8, to: *mut u8, len_bytes: usize) {
         // SAFETY: as above for the destination.
         unsafe { target.write_volatile(byte) };
         at += 1;
-    }
-}
-
-/// Copies `N` times eight bytes at offset `at`.
-///
-/// # Safety
-/// As [`copy`]; so many bytes are in range from `at` on.
-#[inline(always)]
-unsafe fn copy_eights<const N: usize>(from: *const u8, to: *mut u8, at: usize) {
-    for word in 0..N {
-        // SAFETY: the caller vouches that the offset is in range of the source.
-        let source = unsafe { from.add(at + word * 8) };
-        // SAFETY: as above for the destination.
-        let target = unsafe { to.add(at + word * 8) };
-        // SAFETY: eight bytes are in range on both sides.
-        unsafe { copy_eight(source, target) };
     }
 }
 
@@ -132,20 +116,72 @@ unsafe fn copy_blocks(from: *const u8, to: *mut u8, len_bytes: usize) {
 /// As [`copy`]; `len_bytes` is a multiple of 64.
 #[cfg(not(target_arch = "x86_64"))]
 unsafe fn copy_blocks(from: *const u8, to: *mut u8, len_bytes: usize) {
-    for at in (0..len_bytes).step_by(64) {
-        // SAFETY: `at + 64 <= len_bytes`.
-        unsafe { copy_eights::<8>(from, to, at) };
+    for at in (0..len_bytes).step_by(32) {
+        // SAFETY: `at + 32 <= len_bytes`.
+        unsafe { copy_32(from.wrapping_add(at), to.wrapping_add(at)) };
     }
 }
 
-/// Copies eight bytes of any alignment through a register. Assembly because the compiler sends a
+/// Copies 32 bytes of any alignment through registers. Assembly because the compiler sends a
 /// volatile access of unaligned words through the stack, which takes longer than all the rest.
+///
+/// # Safety
+/// As [`copy`] with a length of 32.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn copy_32(from: *const u8, to: *mut u8) {
+    // SAFETY: reads and writes exactly the 32 bytes the caller vouches for.
+    unsafe {
+        core::arch::asm!(
+            "mov {a}, [{from}]",
+            "mov {b}, [{from} + 8]",
+            "mov {c}, [{from} + 16]",
+            "mov {d}, [{from} + 24]",
+            "mov [{to}], {a}",
+            "mov [{to} + 8], {b}",
+            "mov [{to} + 16], {c}",
+            "mov [{to} + 24], {d}",
+            from = in(reg) from,
+            to = in(reg) to,
+            a = out(reg) _,
+            b = out(reg) _,
+            c = out(reg) _,
+            d = out(reg) _,
+            options(nostack, preserves_flags),
+        );
+    }
+}
+
+/// As [`copy_32`], 16 bytes.
+///
+/// # Safety
+/// As [`copy`] with a length of 16.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn copy_16(from: *const u8, to: *mut u8) {
+    // SAFETY: reads and writes exactly the 16 bytes the caller vouches for.
+    unsafe {
+        core::arch::asm!(
+            "mov {a}, [{from}]",
+            "mov {b}, [{from} + 8]",
+            "mov [{to}], {a}",
+            "mov [{to} + 8], {b}",
+            from = in(reg) from,
+            to = in(reg) to,
+            a = out(reg) _,
+            b = out(reg) _,
+            options(nostack, preserves_flags),
+        );
+    }
+}
+
+/// As [`copy_32`], eight bytes.
 ///
 /// # Safety
 /// As [`copy`] with a length of eight.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-unsafe fn copy_eight(from: *const u8, to: *mut u8) {
+unsafe fn copy_8(from: *const u8, to: *mut u8) {
     // SAFETY: reads and writes exactly the eight bytes the caller vouches for.
     unsafe {
         core::arch::asm!(
@@ -159,13 +195,39 @@ unsafe fn copy_eight(from: *const u8, to: *mut u8) {
     }
 }
 
+/// Copies 32 bytes of any alignment.
+///
+/// # Safety
+/// As [`copy`] with a length of 32.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+unsafe fn copy_32(from: *const u8, to: *mut u8) {
+    // SAFETY: the first half of what the caller vouches for.
+    unsafe { copy_16(from, to) };
+    // SAFETY: the second half.
+    unsafe { copy_16(from.wrapping_add(16), to.wrapping_add(16)) };
+}
+
+/// Copies 16 bytes of any alignment.
+///
+/// # Safety
+/// As [`copy`] with a length of 16.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+unsafe fn copy_16(from: *const u8, to: *mut u8) {
+    // SAFETY: the first half of what the caller vouches for.
+    unsafe { copy_8(from, to) };
+    // SAFETY: the second half.
+    unsafe { copy_8(from.wrapping_add(8), to.wrapping_add(8)) };
+}
+
 /// Copies eight bytes of any alignment.
 ///
 /// # Safety
 /// As [`copy`] with a length of eight.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline(always)]
-unsafe fn copy_eight(from: *const u8, to: *mut u8) {
+unsafe fn copy_8(from: *const u8, to: *mut u8) {
     /// Eight bytes of any alignment.
     #[derive(Clone, Copy)]
     #[repr(C, packed)]

@@ -68,6 +68,8 @@ pub trait Memory: Send + Sync {
     }
     /// Starts fetching the cache line at `at`, which is about to be looked at. A hint.
     fn prefetch(&self, _at: usize) {}
+    /// As [`Self::prefetch`], for a line that is about to be written.
+    fn prefetch_write(&self, _at: usize) {}
     /// Copies message bytes in.
     fn copy_in(&self, at: usize, bytes: &[u8]);
     /// Copies message bytes out. The result is private; the source may have changed midway, so
@@ -207,6 +209,11 @@ impl Memory for Region {
     #[inline(always)]
     fn prefetch(&self, at: usize) {
         self.view().prefetch(at);
+    }
+
+    #[inline(always)]
+    fn prefetch_write(&self, at: usize) {
+        self.view().prefetch_write(at);
     }
 
     #[inline(always)]

@@ -127,6 +127,16 @@ impl Memory for View<'_> {
     }
 
     #[inline(always)]
+    fn prefetch_write(&self, at: usize) {
+        let _line = self.pointer(at, 1);
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        // SAFETY: as above; a processor without this hint ignores it.
+        unsafe {
+            core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_ET0 }>(_line.cast());
+        }
+    }
+
+    #[inline(always)]
     fn copy_in(&self, at: usize, bytes: &[u8]) {
         let to = self.pointer(at, bytes.len());
         // SAFETY: the destination is in bounds of this region; the source is a private slice.

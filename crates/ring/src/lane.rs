@@ -50,7 +50,9 @@ impl Place {
 
     #[inline]
     const fn slot(self, position: u32) -> usize {
-        self.base + link::slot_offset(position & (self.slots - 1))
+        self.base
+            + lane::CONTROL_BYTES
+            + (position & (self.slots - 1)) as usize * handfast_layout::LINE
     }
 
     const fn arena(self) -> usize {
@@ -171,34 +173,58 @@ impl Producer {
         }
         let at = self.place.slot(self.tail);
         let outside = bytes.len() > INLINE_BYTES;
-        let offset = if outside {
+        if outside {
             let offset = self.take_block(memory, bytes.len())?;
             memory.copy_in(self.place.arena() + offset as usize, bytes);
-            offset
+            // Relaxed: published by the sequence word (E1), as all below.
+            memory.store(at + slot::ARENA, offset, Relaxed);
         } else {
             memory.copy_in(at + slot::BYTES, bytes);
-            0
-        };
+        }
         let meta = Meta {
             len_bytes: bytes.len() as u32,
             outside,
             kind: header.kind,
             cpu: header.cpu,
         };
-        // Published by the sequence word (E1). In the order of their offsets: META to ARENA.
-        let words = [
-            meta.pack(),
-            header.port,
-            header.reply,
-            header.generation,
-            offset,
-        ];
-        memory.store_words(at + slot::META, words);
+        // In the order of their offsets. A stream waits for its stores: only what is looked at.
+        if header.kind == Kind::Call {
+            let words = [meta.pack(), header.port, header.reply, header.generation];
+            memory.store_words(at + slot::META, words);
+        } else {
+            memory.store_words(at + slot::META, [meta.pack(), header.port]);
+        }
         self.tail = self.tail.wrapping_add(1);
         // E1 publish, store half. Release: the words and bytes above are visible to the consumer
         // that observes this sequence. Load half: `Consumer::is_ready`.
         memory.store(at + slot::SEQUENCE, self.tail, Release);
         Ok(())
+    }
+
+    /// [`Self::post`] for many with the same header, until one finds no room or is too long. Returns
+    /// how many.
+    #[inline(always)]
+    pub fn post_many<'a>(
+        &mut self,
+        memory: &impl Memory,
+        header: Header,
+        messages: impl Iterator<Item = &'a [u8]>,
+    ) -> usize {
+        let mut posted = 0;
+        for bytes in messages {
+            let ahead = self.tail.wrapping_add(PREFETCH_AHEAD);
+            if ahead.wrapping_sub(self.head) < self.place.slots {
+                // The consumer has done with that line; the processor has few stores under way.
+                memory.prefetch_write(self.place.slot(ahead));
+            }
+            if bytes.len() > handfast_layout::MESSAGE_BYTES_MAX
+                || self.post(memory, header, bytes).is_err()
+            {
+                break;
+            }
+            posted += 1;
+        }
+        posted
     }
 
     /// Learns, from a reply to the message at `position`, that the consumer has taken it and all
@@ -275,6 +301,19 @@ pub struct Consumer {
 
 /// The consumer publishes its head at least once per this many messages.
 const PUBLISH_EVERY: u32 = 16;
+/// How many messages ahead of the one being taken [`Consumer::poll_many`] fetches lines.
+const PREFETCH_AHEAD: u32 = 12;
+
+/// What [`Consumer::poll_many`] took.
+#[derive(Debug, Default)]
+pub struct Run {
+    /// Messages before the last one picked.
+    pub messages: usize,
+    /// Their bytes.
+    pub bytes: u64,
+    /// The one that was picked, in the place after theirs; or the producer broke a rule.
+    pub last: Option<Result<(Header, usize), Broken>>,
+}
 
 /// A message's bytes where they are not in a vector: short ones, copied with the header.
 pub type Inline = [u8; INLINE_BYTES];
@@ -434,6 +473,38 @@ impl Consumer {
         )
     }
 
+    /// [`Self::poll`] for many: takes messages into `places` one after the other, until none waits,
+    /// the places are used up, or one comes that `is_last` picks, which is taken, too.
+    #[inline(always)]
+    pub fn poll_many(
+        &mut self,
+        memory: &impl Memory,
+        places: &mut [impl Sink],
+        mut is_last: impl FnMut(Header) -> bool,
+    ) -> Run {
+        let mut run = Run::default();
+        // In registers: what orders memory would make the compiler store and load it every time.
+        let mut own = Self { ..*self };
+        for place in places {
+            // The line of a later message comes while this one is copied: a look at a line that
+            // is on its way takes longer than all the rest.
+            memory.prefetch(own.place.slot(own.head.wrapping_add(PREFETCH_AHEAD)));
+            match own.poll(memory, place) {
+                None => break,
+                Some(Ok((header, len_bytes))) if !is_last(header) => {
+                    run.messages += 1;
+                    run.bytes += len_bytes as u64;
+                }
+                Some(taken) => {
+                    run.last = Some(taken);
+                    break;
+                }
+            }
+        }
+        *self = own;
+        run
+    }
+
     #[inline(always)]
     fn take_from(
         &mut self,
@@ -465,6 +536,7 @@ impl Consumer {
 
     /// Tells the producer what has been taken. Called by itself every few messages and by the
     /// user of the lane when it turns quiet. Returns whether anything was new.
+    #[inline]
     pub fn publish_head(&mut self, memory: &impl Memory) -> bool {
         if self.published == self.head {
             return false;

@@ -215,16 +215,17 @@ pub(crate) fn drive_calls<C: Caller>(caller: &mut C, seat: &Seat) -> io::Result<
     }
 }
 
+/// What a message of a stream holds beside its number.
+const FILLING: u64 = 0x5a5a_5a5a_5a5a_5a5a;
+
 /// The client of a stream.
 pub(crate) fn drive_stream<P: Producer>(producer: &mut P, seat: &Seat) -> io::Result<()> {
     seat.take_part();
-    let mut message = [0x5a; 24];
     let mut counter: u64 = 0;
     while seat.control.phase() != Phase::Stop {
         for _ in 0..256 {
             counter += 1;
-            message[..8].copy_from_slice(&counter.to_le_bytes());
-            producer.send(&message)?;
+            producer.send([counter, FILLING, FILLING])?;
         }
     }
     report(&histogram()?)

@@ -41,8 +41,12 @@ pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
             if name == "limit" {
                 limit = reading.ops_per_s;
             }
+            let case = match system.named().key() {
+                "handfast-singles" => format!("{case}, one by one"),
+                _ => case.to_owned(),
+            };
             let key = Key {
-                case: case.to_owned(),
+                case,
                 system: name,
                 payload_bytes: Some(plan.payload_bytes),
                 clients: None,

@@ -200,3 +200,63 @@ fn lengths_and_places_out_of_bounds_are_faults() {
     region.store(at + slot::ARENA, ARENA_BYTES as u32 - 100, Relaxed);
     assert!(consumer.take(&region, &mut buffer).is_ok());
 }
+
+#[test]
+fn runs_are_taken_in_order_up_to_a_pick_a_fault_or_the_end_of_places() {
+    const ONE_WAY: Header = Header {
+        kind: Kind::Message,
+        ..HEADER
+    };
+    let is_call = |header: Header| header.kind == Kind::Call;
+    let start = 0u32.wrapping_sub(SLOTS / 2);
+    let (region, mut producer, mut consumer) = lane(start);
+    region.store(producer.place().head(), start, Relaxed);
+    let mut places: Vec<_> = (0..SLOTS).map(|_| Buffer::default()).collect();
+    let laps = if cfg!(miri) { 2 } else { 20 };
+    let (mut sent, mut received) = (0, 0);
+    while sent < laps * SLOTS as usize {
+        // Short ones and long ones, more than there is room for: some are refused.
+        let messages: Vec<_> = (sent..sent + 1 + sent % 90)
+            .map(|number| message(number * 7 % 60, number))
+            .collect();
+        sent += producer.post_many(&region, ONE_WAY, messages.iter().map(Vec::as_slice));
+        let called = producer.post(&region, HEADER, &message(50, sent)).is_ok();
+        sent += usize::from(called);
+        let few = &mut places[..1 + sent % 40];
+        let room = few.len();
+        let run = consumer.poll_many(&region, few, is_call);
+        for (place, number) in places[..run.messages].iter().zip(received..) {
+            assert_eq!(
+                place.bytes(number * 7 % 60),
+                message(number * 7 % 60, number)
+            );
+        }
+        received += run.messages;
+        let Some(last) = run.last else {
+            assert!(run.messages == room || received == sent);
+            continue;
+        };
+        let (header, len) = last.unwrap();
+        assert_eq!((header, len), (HEADER, 50));
+        assert_eq!(places[run.messages].bytes(len), message(50, received));
+        received += 1;
+    }
+    consumer.publish_head(&region);
+    while producer.post_many(&region, ONE_WAY, [&b"x"[..]].into_iter()) == 1 {}
+    let run = consumer.poll_many(&region, &mut places[..3], |_| false);
+    assert_eq!((run.messages, run.last), (3, None));
+    // The next but one names a length that cannot be: what is before it is taken.
+    let bad = producer.place().slot(consumer.position().wrapping_add(1));
+    region.store(bad + slot::META, u32::MAX, Relaxed);
+    let run = consumer.poll_many(&region, &mut places, |_| false);
+    assert_eq!((run.messages, run.last), (1, Some(Err(Broken))));
+}
+
+#[test]
+fn a_run_of_messages_stops_at_one_that_is_too_long() {
+    let (region, mut producer, _) = lane(0);
+    let long = vec![0; handfast_layout::MESSAGE_BYTES_MAX + 1];
+    let messages: [&[u8]; 3] = [b"one", &long, b"three"];
+    assert_eq!(producer.post_many(&region, HEADER, messages.into_iter()), 1);
+    assert_eq!(producer.position(), 1);
+}

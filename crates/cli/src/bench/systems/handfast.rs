@@ -1,6 +1,6 @@
 //! handfast through its public API, with three strategies on both sides.
 
-use super::{Caller, Named, OneWay, Producer, System, Waits};
+use super::{Caller, Named, System, Waits};
 use crate::bench::child::Seat;
 use handfast::{Options, ReceiveRight, SendRight, Strategy};
 use std::io;
@@ -23,13 +23,6 @@ pub(crate) const BLOCK: Handfast = Handfast {
     strategy: Strategy::Block,
     waits: Waits::Blocks,
 };
-pub(crate) const STREAM: Handfast = Handfast {
-    name: "handfast-default",
-    key: "handfast-stream",
-    strategy: Strategy::Adaptive,
-    waits: Waits::Adapts,
-};
-
 /// One strategy, at server and client alike.
 pub(crate) struct Handfast {
     name: &'static str,
@@ -39,12 +32,12 @@ pub(crate) struct Handfast {
 }
 
 impl Handfast {
-    fn bind(&self, seat: &Seat) -> io::Result<ReceiveRight> {
+    pub(super) fn bind(&self, seat: &Seat) -> io::Result<ReceiveRight> {
         let options = Options::new().strategy(self.strategy);
         handfast::bind_with(&seat.address, options).map_err(io::Error::other)
     }
 
-    fn port(&self, seat: &Seat) -> io::Result<SendRight> {
+    pub(super) fn port(&self, seat: &Seat) -> io::Result<SendRight> {
         let options = Options::new().strategy(self.strategy);
         handfast::connect_with(&seat.address, options).map_err(io::Error::other)
     }
@@ -95,33 +88,5 @@ impl Caller for HandfastCaller {
             return Err(io::Error::other("the reply has another length"));
         }
         Ok(())
-    }
-}
-
-impl OneWay for Handfast {
-    type Producer = HandfastProducer;
-
-    fn consume(&self, seat: &Seat, mut received: impl FnMut(u64)) -> io::Result<()> {
-        let port = self.bind(seat)?;
-        seat.ready();
-        let mut count = 0;
-        loop {
-            port.receive().map_err(io::Error::other)?;
-            count += 1;
-            received(count);
-        }
-    }
-
-    fn connect(&self, seat: &Seat) -> io::Result<HandfastProducer> {
-        Ok(HandfastProducer(self.port(seat)?))
-    }
-}
-
-pub(crate) struct HandfastProducer(SendRight);
-
-impl Producer for HandfastProducer {
-    #[inline]
-    fn send(&mut self, message: &[u8; 24]) -> io::Result<()> {
-        self.0.send(message).map_err(io::Error::other)
     }
 }

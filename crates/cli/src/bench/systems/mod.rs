@@ -6,7 +6,8 @@
 //! harness's. The loops around a system are compiled for each system: what is behind a pointer is
 //! only which loop runs.
 
-pub(crate) mod bytes;
+pub(crate) mod batches;
+mod bytes;
 pub(crate) mod handfast;
 pub(crate) mod in_place;
 pub(crate) mod lanes;
@@ -49,7 +50,8 @@ pub(crate) fn calls() -> Vec<Box<dyn Runnable>> {
 pub(crate) fn streams() -> Vec<Box<dyn Runnable>> {
     vec![
         Box::new(Streaming(ring::Ring)),
-        Box::new(Streaming(handfast::STREAM)),
+        Box::new(Streaming(batches::BATCHES)),
+        Box::new(Streaming(batches::SINGLES)),
         Box::new(Streaming(oneway::PIPE)),
         Box::new(Streaming(oneway::UNIX)),
     ]
@@ -145,8 +147,9 @@ pub(crate) trait OneWay: Named {
 
 /// The sending end of a stream.
 pub(crate) trait Producer {
-    /// Sends one message; waits while the other side is behind.
-    fn send(&mut self, message: &[u8; 24]) -> io::Result<()>;
+    /// Sends one message of 24 bytes; waits while the other side is behind. By value, so that it
+    /// comes in registers: a wide load of what was just written in parts stalls.
+    fn send(&mut self, message: [u64; 3]) -> io::Result<()>;
 }
 
 /// What the parent made for the children.

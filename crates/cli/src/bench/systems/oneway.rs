@@ -69,7 +69,8 @@ pub(crate) struct WritesProducer(File);
 
 impl Producer for WritesProducer {
     #[inline]
-    fn send(&mut self, message: &[u8; 24]) -> io::Result<()> {
-        self.0.write_all(message)
+    fn send(&mut self, message: [u64; 3]) -> io::Result<()> {
+        self.0
+            .write_all(message.map(u64::to_le_bytes).as_flattened())
     }
 }

@@ -104,7 +104,7 @@ pub(crate) struct RingProducer {
 
 impl Producer for RingProducer {
     #[inline]
-    fn send(&mut self, message: &[u8; 24]) -> io::Result<()> {
+    fn send(&mut self, message: [u64; 3]) -> io::Result<()> {
         while self.tail - self.head == SLOTS as u64 {
             // Acquire: pairs with the Release in `consume`; the slot may be written again.
             self.head = self.words.head.0.load(Ordering::Acquire);
@@ -114,7 +114,7 @@ impl Producer for RingProducer {
         }
         let slot = &self.words.slots[self.tail as usize % SLOTS].0;
         self.tail += 1;
-        slot.put(message);
+        slot.put(message.map(u64::to_le_bytes).as_flattened());
         slot.publish(self.tail);
         Ok(())
     }

@@ -1,0 +1,280 @@
+//! Many one-way messages in one operation: order, calls in between, every length, full queues,
+//! deadlines, several senders, and the death of either side midway.
+
+mod common;
+
+use common::{Random, content};
+use handfast::error::{Gone, ReceiveError, SendError};
+use handfast::{BATCH_MESSAGES_MAX, Batch, MESSAGE_BYTES_MAX, Options, SendRight, Strategy};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+#[test]
+fn a_child_process_plays_its_role() {
+    common::play(|role, arguments| match role {
+        "collector" => collector(arguments[0], arguments[1].parse().unwrap()),
+        "signer" => signer(arguments[0]),
+        "feeder" => feeder(arguments[0], arguments[1].parse().unwrap()),
+        _ => unreachable!(),
+    });
+}
+
+/// Lengths of messages a sender with this seed sends, from nothing to the longest.
+struct Lengths(Random);
+
+impl Lengths {
+    fn next(&mut self) -> usize {
+        let bound = match self.0.below(40) {
+            0 => MESSAGE_BYTES_MAX as u64 + 1,
+            1..4 => 3000,
+            _ => 60,
+        };
+        self.0.below(bound) as usize
+    }
+}
+
+/// Receives from one sender at a time and checks every byte; a call asks how many there were.
+fn collector(name: &str, strategy: Strategy) {
+    let port = handfast::bind_with(name, Options::new().strategy(strategy)).unwrap();
+    common::say("ready");
+    let mut batch = Batch::new();
+    let mut known: Vec<(handfast::Peer, u64, Lengths, u64)> = Vec::new();
+    loop {
+        let call = port.receive_many(&mut batch).unwrap();
+        assert!(batch.messages().len() <= BATCH_MESSAGES_MAX);
+        assert!(call.is_some() || !batch.messages().is_empty());
+        if let Some(peer) = batch.peer() {
+            let place = known.iter().position(|(of, ..)| *of == peer);
+            let place = place.unwrap_or_else(|| {
+                // The first message of each sender is its seed.
+                known.push((peer, 0, Lengths(Random::of(0)), u64::MAX));
+                known.len() - 1
+            });
+            let (_, seed, lengths, count) = &mut known[place];
+            for message in batch.messages() {
+                if *count == u64::MAX {
+                    *seed = u64::from_le_bytes((&**message).try_into().unwrap());
+                    *lengths = Lengths(Random::of(*seed));
+                    *count = 0;
+                    continue;
+                }
+                let expected = content(lengths.next(), *seed ^ *count);
+                assert!(**message == *expected, "message {count} of {seed}");
+                *count += 1;
+            }
+        }
+        if let Some(request) = call {
+            assert!(request.is_call());
+            let peer = request.peer();
+            let count = known.iter().find(|(of, ..)| *of == peer).unwrap().3;
+            // Its caller may have been killed.
+            let _ = request.reply(&count.to_le_bytes());
+        }
+    }
+}
+
+/// Sends `messages` messages in batches of all sizes, asking now and then how many have come.
+fn feed(right: &SendRight, seed: u64, messages: u64) {
+    let mut random = Random::of(!seed);
+    let mut lengths = Lengths(Random::of(seed));
+    right.send(&seed.to_le_bytes()).unwrap();
+    let mut sent = 0;
+    while sent < messages {
+        let size = match random.below(4) {
+            0 => random.below(200),
+            _ => random.below(20),
+        };
+        let batch: Vec<_> = (sent..sent + size)
+            .map(|count| content(lengths.next(), seed ^ count))
+            .collect();
+        assert_eq!(right.send_many(&batch).unwrap(), batch.len());
+        sent += size;
+        if random.below(10) == 0 {
+            let reply = right.call_until(b"how many?", common::PATIENCE).unwrap();
+            assert_eq!(*reply, sent.to_le_bytes());
+        }
+    }
+    let reply = right.call_until(b"how many?", common::PATIENCE).unwrap();
+    assert_eq!(*reply, sent.to_le_bytes());
+}
+
+fn feeder(name: &str, seed: u64) {
+    feed(&handfast::connect(name).unwrap(), seed, 20_000);
+    common::say("fed");
+}
+
+#[test]
+fn batches_of_several_senders_arrive_whole_and_in_order_whatever_the_strategy() {
+    let _alone = common::alone();
+    let mut random = Random::seeded("batches");
+    for strategy in ["adaptive", "block", "spin"] {
+        let name = common::name(strategy);
+        let server = common::start("collector", &[&name, strategy]);
+        server.expect("ready");
+        let feeders: Vec<_> = (0..3)
+            .map(|_| common::start("feeder", &[&name, &random.next().to_string()]))
+            .collect();
+        for mut feeder in feeders {
+            feeder.expect("fed");
+            feeder.finish();
+        }
+    }
+}
+
+/// A port whose messages this process receives itself, and a right to it.
+fn pair(what: &str) -> (handfast::ReceiveRight, SendRight) {
+    let name = common::name(what);
+    let port = handfast::bind(&name).unwrap();
+    let right = handfast::connect(&name).unwrap();
+    (port, right)
+}
+
+#[test]
+fn what_does_not_fit_is_counted_and_what_was_sent_is_received() {
+    let (port, right) = pair("counted");
+    let messages: Vec<_> = (0..1000u32).map(u32::to_le_bytes).collect();
+    let fits = right.try_send_many(&messages).unwrap();
+    assert!((1..1000).contains(&fits), "{fits}");
+    assert_eq!(right.try_send_many(&messages), Err(SendError::Full));
+    let short = Duration::from_millis(2);
+    assert_eq!(
+        right.send_many_until(&messages, short),
+        Err(SendError::TimedOut)
+    );
+    let mut batch = Batch::new();
+    assert!(port.receive_many(&mut batch).unwrap().is_none());
+    assert_eq!(batch.messages().len(), fits);
+    assert_eq!(batch.peer().unwrap().pid, std::process::id());
+    for (message, sent) in batch.messages().iter().zip(&messages) {
+        assert_eq!(**message, *sent);
+    }
+    // Room for some: those are counted, not lost.
+    let some = right.send_many_until(&messages, short).unwrap();
+    assert_eq!(some, fits);
+    assert!(port.try_receive_many(&mut batch).unwrap().is_none());
+    assert_eq!(batch.messages().len(), some);
+    assert_eq!(
+        port.try_receive_many(&mut batch).unwrap_err(),
+        ReceiveError::Empty
+    );
+    assert!(batch.messages().is_empty() && batch.peer().is_none());
+    assert_eq!(
+        port.receive_many_until(&mut batch, short).unwrap_err(),
+        ReceiveError::TimedOut
+    );
+    assert_eq!(right.send_many(&[] as &[&[u8]]), Ok(0));
+}
+
+#[test]
+fn a_message_that_is_too_long_ends_the_sending_before_it() {
+    let (port, right) = pair("too-long");
+    let long = vec![0; MESSAGE_BYTES_MAX + 1];
+    let messages: [&[u8]; 4] = [b"one", b"two", &long, b"four"];
+    assert_eq!(right.send_many(&messages), Ok(2));
+    let error = right.send_many(&messages[2..]).unwrap_err();
+    let len_bytes = MESSAGE_BYTES_MAX + 1;
+    assert_eq!(error, SendError::TooLong { len_bytes });
+    let mut batch = Batch::new();
+    assert!(port.receive_many(&mut batch).unwrap().is_none());
+    let received: Vec<_> = batch.messages().iter().map(|message| &**message).collect();
+    assert_eq!(received, [b"one", b"two"]);
+}
+
+#[test]
+fn a_call_ends_a_batch_and_comes_after_what_was_sent_before_it() {
+    let (port, right) = pair("call-between");
+    assert_eq!(right.send_many(&[b"first", b"other"]), Ok(2));
+    let call = right.try_call(b"asked").unwrap();
+    assert_eq!(right.send_many(&[b"after"]), Ok(1));
+    let mut batch = Batch::new();
+    let request = port.receive_many(&mut batch).unwrap().unwrap();
+    assert_eq!(batch.messages().len(), 2);
+    assert_eq!(request.bytes(), b"asked");
+    request.reply(b"answered").unwrap();
+    assert_eq!(&*call.wait().unwrap(), b"answered");
+    // Alone, as the first of a batch.
+    assert!(port.receive_many(&mut batch).unwrap().is_none());
+    assert_eq!(&*batch.messages()[0], b"after");
+    let call = right.try_call(b"again").unwrap();
+    let request = port.receive_many(&mut batch).unwrap().unwrap();
+    assert!(batch.messages().is_empty());
+    // Dropped unanswered: its caller is told.
+    drop(request);
+    assert_eq!(call.wait().unwrap_err(), SendError::Gone(Gone::Reply));
+}
+
+const SIGNED: u64 = 30_000;
+
+/// Sends its number in every message.
+fn signer(name: &str) {
+    let right = handfast::connect(name).unwrap();
+    let own = std::process::id().to_le_bytes();
+    for _ in 0..SIGNED / 3 {
+        assert_eq!(right.send_many(&[own; 3]), Ok(3));
+    }
+    common::say("signed");
+    while common::told().is_some() {}
+}
+
+#[test]
+fn a_batch_is_of_one_sender_also_when_several_threads_receive() {
+    let _alone = common::alone();
+    let name = common::name("signed");
+    let port = handfast::bind(&name).unwrap();
+    let count = AtomicU64::new(0);
+    let signers: Vec<_> = (0..3).map(|_| common::start("signer", &[&name])).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut batch = Batch::new();
+                while count.load(Ordering::Relaxed) < 3 * SIGNED {
+                    let short = Duration::from_millis(10);
+                    match port.receive_many_until(&mut batch, short) {
+                        Ok(call) => assert!(call.is_none()),
+                        Err(error) => assert_eq!(error, ReceiveError::TimedOut),
+                    }
+                    for message in batch.messages() {
+                        assert_eq!(**message, batch.peer().unwrap().pid.to_le_bytes());
+                    }
+                    count.fetch_add(batch.messages().len() as u64, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    assert_eq!(count.load(Ordering::Relaxed), 3 * SIGNED);
+    for mut signer in signers {
+        signer.expect("signed");
+        signer.finish();
+    }
+}
+
+#[test]
+fn messages_of_a_sender_killed_midway_are_received_and_the_receivers_death_is_told() {
+    let _alone = common::alone();
+    let mut random = Random::seeded("killed feeders");
+    let name = common::name("killed");
+    let mut server = common::start("collector", &[&name, "adaptive"]);
+    server.expect("ready");
+    for _ in 0..20 {
+        let mut feeder = common::start("feeder", &[&name, &random.next().to_string()]);
+        // The first answer is somewhere in the middle of its sending.
+        std::thread::sleep(Duration::from_micros(random.below(30_000)));
+        feeder.kill();
+    }
+    // It has checked every byte that came, and serves on.
+    let right = handfast::connect(&name).unwrap();
+    feed(&right, random.next(), 500);
+    std::thread::scope(|scope| {
+        let sending = scope.spawn(|| {
+            loop {
+                match right.send_many(&[[1; 24]; 64]) {
+                    Ok(_) => {}
+                    Err(error) => return error,
+                }
+            }
+        });
+        server.kill();
+        let error = sending.join().unwrap();
+        assert!(matches!(error, SendError::Gone(_)), "{error:?}");
+    });
+}

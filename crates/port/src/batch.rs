@@ -1,0 +1,205 @@
+//! Many one-way messages in one operation, at both ends.
+//!
+//! A message costs its ring slot and its copy; the lock, the doorbell and the question whether
+//! somebody sleeps are paid once for all that are there.
+
+use crate::error::{ReceiveError, SendError};
+use crate::message::Message;
+use crate::receive::ReceiveRight;
+use crate::request::Request;
+use crate::room::Waiting;
+use crate::send::SendRight;
+use core::time::Duration;
+use handfast_layout::link::{Kind, SLOTS};
+use handfast_ring::lane::Header;
+use handfast_sys::socket::Peer;
+use handfast_sys::{clock, cpu};
+
+/// Messages a [`Batch`] holds at the most: what a lane's ring holds.
+pub const BATCH_MESSAGES_MAX: usize = SLOTS as usize;
+
+/// One-way messages of one sender, in the order in which it sent them. Its buffers are used again
+/// by the next [`ReceiveRight::receive_many`]: receiving allocates nothing once they have grown.
+#[derive(Default, Debug)]
+pub struct Batch {
+    /// The first `len` are filled.
+    messages: Vec<Message>,
+    len: usize,
+    peer: Option<Peer>,
+}
+
+impl Batch {
+    /// An empty one.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            messages: Vec::new(),
+            len: 0,
+            peer: None,
+        }
+    }
+
+    /// The messages.
+    #[must_use]
+    #[inline]
+    pub fn messages(&self) -> &[Message] {
+        self.messages.get(..self.len).unwrap_or_default()
+    }
+
+    /// The process and user that sent them, as the kernel vouched when the link was made. `None`
+    /// when there are no messages.
+    #[must_use]
+    pub const fn peer(&self) -> Option<Peer> {
+        self.peer
+    }
+
+    const fn clear(&mut self) {
+        self.len = 0;
+        self.peer = None;
+    }
+
+    /// Makes it the batch of one message.
+    pub(crate) fn start(&mut self, message: Message, peer: Peer) {
+        self.messages.resize_with(BATCH_MESSAGES_MAX, Message::new);
+        self.messages[0] = message;
+        self.len = 1;
+        self.peer = Some(peer);
+    }
+
+    /// The places for more messages, each with a buffer.
+    pub(crate) fn places(&mut self) -> &mut [Message] {
+        &mut self.messages[self.len..]
+    }
+
+    /// So many of the places have been filled.
+    pub(crate) const fn add(&mut self, count: usize) {
+        self.len += count;
+    }
+}
+
+impl SendRight {
+    /// Sends one-way messages in order, waiting by the strategy while the queue is full. Each is
+    /// copied once; the receiver may take the first while the last is on its way. At most one
+    /// system call for every filled ring (64 messages), and none while the receiver is awake.
+    ///
+    /// Returns how many were sent. That is all of them, unless something came in between: the
+    /// next attempt says what.
+    ///
+    /// # Errors
+    /// [`SendError`]; nothing was sent then.
+    pub fn send_many(&self, messages: &[impl AsRef<[u8]>]) -> Result<usize, SendError> {
+        self.send_many_by(messages, Waiting::Always)
+    }
+
+    /// As [`Self::send_many`], waiting for room at the longest for `timeout` in all. Returns how
+    /// many were sent until then.
+    ///
+    /// # Errors
+    /// [`SendError::TimedOut`] when not even the first found room.
+    pub fn send_many_until(
+        &self,
+        messages: &[impl AsRef<[u8]>],
+        timeout: Duration,
+    ) -> Result<usize, SendError> {
+        self.send_many_by(messages, Waiting::Until(clock::deadline_ns(timeout)))
+    }
+
+    /// As [`Self::send_many`], without waiting: returns how many there was room for.
+    ///
+    /// # Errors
+    /// [`SendError::Full`] when there was none.
+    pub fn try_send_many(&self, messages: &[impl AsRef<[u8]>]) -> Result<usize, SendError> {
+        self.send_many_by(messages, Waiting::Never)
+    }
+
+    fn send_many_by(
+        &self,
+        messages: &[impl AsRef<[u8]>],
+        waiting: Waiting,
+    ) -> Result<usize, SendError> {
+        let mut sent = 0;
+        loop {
+            let left = messages.get(sent..).unwrap_or_default();
+            sent += self.post_many(left.iter().map(AsRef::as_ref));
+            let Some(next) = messages.get(sent) else {
+                return Ok(sent);
+            };
+            // What stands in its way is found out, or waited for, by it alone.
+            match self.send_by(next.as_ref(), waiting) {
+                Ok(()) => sent += 1,
+                Err(error) if sent == 0 => return Err(error),
+                Err(_) => return Ok(sent),
+            }
+        }
+    }
+
+    /// Posts messages until something stands in the way of one. Returns how many.
+    #[inline]
+    fn post_many<'a>(&self, messages: impl Iterator<Item = &'a [u8]>) -> usize {
+        let Some((lane, mut outgoing, _)) = self.lane_now() else {
+            return 0;
+        };
+        let header = Header {
+            kind: Kind::Message,
+            port: self.port(),
+            reply: 0,
+            generation: 0,
+            cpu: cpu::recent(),
+        };
+        let region = self.link().region.view();
+        let posted = outgoing.producer.post_many(&region, header, messages);
+        drop(outgoing);
+        if posted > 0 {
+            self.link().ring(lane, self.receiver());
+        }
+        posted
+    }
+}
+
+impl ReceiveRight {
+    /// Waits for a message by the port's strategy and takes what its sender has sent by then:
+    /// one-way messages into `batch`, up to the first call, which is returned. Messages come
+    /// before the call. Senders take turns, a batch each.
+    ///
+    /// One copy per message; no system call while senders are busy.
+    ///
+    /// # Errors
+    /// As [`Self::receive`]; `batch` is empty then.
+    pub fn receive_many(&self, batch: &mut Batch) -> Result<Option<Request>, ReceiveError> {
+        self.receive_many_by(batch, None)
+    }
+
+    /// As [`Self::receive_many`], waiting at the longest for `timeout`.
+    ///
+    /// # Errors
+    /// [`ReceiveError::TimedOut`] then.
+    pub fn receive_many_until(
+        &self,
+        batch: &mut Batch,
+        timeout: Duration,
+    ) -> Result<Option<Request>, ReceiveError> {
+        self.receive_many_by(batch, Some(clock::deadline_ns(timeout)))
+    }
+
+    /// As [`Self::receive_many`], without waiting.
+    ///
+    /// # Errors
+    /// [`ReceiveError::Empty`] when no message waits, or another thread is receiving.
+    pub fn try_receive_many(&self, batch: &mut Batch) -> Result<Option<Request>, ReceiveError> {
+        batch.clear();
+        self.try_receive_then(|poller, first| poller.gather(first, batch))
+    }
+
+    fn receive_many_by(
+        &self,
+        batch: &mut Batch,
+        deadline_ns: Option<u64>,
+    ) -> Result<Option<Request>, ReceiveError> {
+        batch.clear();
+        self.check()?;
+        let port = self.port();
+        port.wait(port.try_lock(), deadline_ns, |poller, first| {
+            poller.gather(first, batch)
+        })
+    }
+}
