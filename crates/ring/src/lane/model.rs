@@ -3,6 +3,8 @@
 
 use super::*;
 use core::sync::atomic::Ordering;
+use core::sync::atomic::Ordering::Relaxed;
+use handfast_layout::link::slot;
 use handfast_region::model::ModelMemory;
 use handfast_region::{Memory, Wait};
 use loom::sync::Arc;

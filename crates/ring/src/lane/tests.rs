@@ -1,6 +1,8 @@
 use super::*;
-use handfast_layout::link::{SLOTS, Side};
-use handfast_region::Region;
+use crate::Rule;
+use core::sync::atomic::Ordering::Relaxed;
+use handfast_layout::link::{ARENA_BYTES, SLOTS, Side, slot};
+use handfast_region::{Memory, Region};
 
 #[derive(Default)]
 struct Buffer {

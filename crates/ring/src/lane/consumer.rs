@@ -1,0 +1,228 @@
+//! The consuming half: finds messages, checks what they say of themselves, and copies them out.
+
+use super::{Header, PREFETCH_AHEAD, Place, Sink, copy_to};
+use crate::{Fault, Rule};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use handfast_layout::link::{ARENA_BYTES, Meta, slot};
+use handfast_region::Memory;
+
+/// The producer broke a rule; [`Consumer::take`] says which. Without content, because passing the
+/// details on would cost the messages that have none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Broken;
+
+/// The consuming half of a lane.
+#[derive(Debug)]
+pub struct Consumer {
+    place: Place,
+    head: u32,
+    published: u32,
+}
+
+/// The consumer publishes its head at least once per this many messages.
+const PUBLISH_EVERY: u32 = 16;
+/// What [`Consumer::poll_many`] took.
+#[derive(Debug, Default)]
+pub struct Run {
+    /// Messages before the last one picked.
+    pub messages: usize,
+    /// Their bytes.
+    pub bytes: u64,
+    /// The one that was picked, in the place after theirs; or the producer broke a rule.
+    pub last: Option<Result<(Header, usize), Broken>>,
+}
+
+impl Consumer {
+    /// The consumer of an unused lane (all words zero).
+    #[must_use]
+    pub const fn new(place: Place) -> Self {
+        Self::starting_at(place, 0)
+    }
+
+    /// A consumer that expects the given position first.
+    #[must_use]
+    pub const fn starting_at(place: Place, position: u32) -> Self {
+        Self {
+            place,
+            head: position,
+            published: position,
+        }
+    }
+
+    /// Where the lane lies.
+    #[must_use]
+    pub const fn place(&self) -> Place {
+        self.place
+    }
+
+    /// Position of the next message to take.
+    #[must_use]
+    pub const fn position(&self) -> u32 {
+        self.head
+    }
+
+    /// Whether everything taken has been published.
+    #[inline(always)]
+    #[must_use]
+    pub const fn has_published(&self) -> bool {
+        self.published == self.head
+    }
+
+    /// Whether a message waits. One load of a line that is cached until the producer writes it.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_ready(&self, memory: &impl Memory) -> bool {
+        // E1 publish, load half. Acquire: after this the words and bytes of the slot may be
+        // copied. Store half: `Producer::post`.
+        memory.load(self.place.slot(self.head) + slot::SEQUENCE, Acquire)
+            == self.head.wrapping_add(1)
+    }
+
+    /// Starts fetching the line that [`Self::is_ready`] looks at. A hint.
+    #[inline]
+    pub fn prefetch(&self, memory: &impl Memory) {
+        memory.prefetch(self.place.slot(self.head));
+    }
+
+    /// The header of the waiting message, without taking it. Call only after
+    /// [`Self::is_ready`] said so.
+    ///
+    /// # Errors
+    /// The rule the producer broke.
+    #[inline(always)]
+    pub fn peek(&self, memory: &impl Memory) -> Result<(Header, Meta), Fault> {
+        Self::header(memory, self.place.slot(self.head))
+    }
+
+    #[inline(always)]
+    fn header(memory: &impl Memory, at: usize) -> Result<(Header, Meta), Fault> {
+        // Ordered by the Acquire in `is_ready` (E1). In the order of their offsets.
+        let [meta, port, reply, generation] = memory.load_words(at + slot::META);
+        let Some(meta) = Meta::unpack(meta) else {
+            return Err(Fault {
+                rule: Rule::MessageLength,
+                offset: at + slot::META,
+            });
+        };
+        let header = Header {
+            kind: meta.kind,
+            port,
+            reply,
+            generation,
+            cpu: meta.cpu,
+        };
+        Ok((header, meta))
+    }
+
+    /// Copies the waiting message out and takes it. Call only after [`Self::is_ready`] said so.
+    ///
+    /// # Errors
+    /// The rule the producer broke; the message is then not taken.
+    #[inline(always)]
+    pub fn take(
+        &mut self,
+        memory: &impl Memory,
+        sink: &mut impl Sink,
+    ) -> Result<(Header, usize), Fault> {
+        let (place, head) = (self.place, self.head);
+        self.take_from(memory, (place, head, place.slot(head)), sink)
+    }
+
+    /// [`Self::is_ready`] and [`Self::take`] in one, for the straight path: where the slot lies is
+    /// found before the word that orders memory is read, and not again after it.
+    ///
+    /// # Errors
+    /// [`Broken`] when the producer broke a rule; the message is then not taken.
+    #[inline(always)]
+    pub fn poll(
+        &mut self,
+        memory: &impl Memory,
+        sink: &mut impl Sink,
+    ) -> Option<Result<(Header, usize), Broken>> {
+        let (place, head) = (self.place, self.head);
+        let at = place.slot(head);
+        // E1 publish, load half. As in `is_ready`.
+        if memory.load(at + slot::SEQUENCE, Acquire) != head.wrapping_add(1) {
+            return None;
+        }
+        Some(
+            self.take_from(memory, (place, head, at), sink)
+                .map_err(|_| Broken),
+        )
+    }
+
+    /// [`Self::poll`] for many: takes messages into `places` one after the other, until none waits,
+    /// the places are used up, or one comes that `is_last` picks, which is taken, too.
+    #[inline(always)]
+    pub fn poll_many(
+        &mut self,
+        memory: &impl Memory,
+        places: &mut [impl Sink],
+        mut is_last: impl FnMut(Header) -> bool,
+    ) -> Run {
+        let mut run = Run::default();
+        // In registers: what orders memory would make the compiler store and load it every time.
+        let mut own = Self { ..*self };
+        for place in places {
+            // The line of a later message comes while this one is copied: a look at a line that
+            // is on its way takes longer than all the rest.
+            memory.prefetch(own.place.slot(own.head.wrapping_add(PREFETCH_AHEAD)));
+            match own.poll(memory, place) {
+                None => break,
+                Some(Ok((header, len_bytes))) if !is_last(header) => {
+                    run.messages += 1;
+                    run.bytes += len_bytes as u64;
+                }
+                Some(taken) => {
+                    run.last = Some(taken);
+                    break;
+                }
+            }
+        }
+        *self = own;
+        run
+    }
+
+    #[inline(always)]
+    fn take_from(
+        &mut self,
+        memory: &impl Memory,
+        (place, head, at): (Place, u32, usize),
+        sink: &mut impl Sink,
+    ) -> Result<(Header, usize), Fault> {
+        let (header, meta) = Self::header(memory, at)?;
+        let len_bytes = meta.len_bytes as usize;
+        let mut from = at + slot::BYTES;
+        if meta.outside {
+            let offset = memory.load(at + slot::ARENA, Relaxed) as usize;
+            if offset > ARENA_BYTES || len_bytes > ARENA_BYTES - offset {
+                return Err(Fault {
+                    rule: Rule::ArenaBounds,
+                    offset: at + slot::ARENA,
+                });
+            }
+            from = place.arena() + offset;
+        }
+        copy_to(memory, from, (len_bytes, !meta.outside), sink);
+        // Commit point: from here on nothing fails.
+        self.head = head.wrapping_add(1);
+        if meta.outside || self.head.wrapping_sub(self.published) >= PUBLISH_EVERY {
+            self.publish_head(memory);
+        }
+        Ok((header, len_bytes))
+    }
+
+    /// Tells the producer what has been taken. Called by itself every few messages and by the
+    /// user of the lane when it turns quiet. Returns whether anything was new.
+    #[inline]
+    pub fn publish_head(&mut self, memory: &impl Memory) -> bool {
+        if self.published == self.head {
+            return false;
+        }
+        self.published = self.head;
+        // E2 consume, store half. Release: our copies out of the slots before this head are done
+        // before the producer may overwrite them. Load half: `Producer::look_at_head`.
+        memory.store(self.place.head(), self.head, Release);
+        true
+    }
+}

@@ -1,0 +1,195 @@
+//! The producing half: writes slots and blocks, publishes them, and learns what is free again.
+
+use super::{Header, PREFETCH_AHEAD, Place, Refused};
+use crate::arena::Arena;
+use crate::{Fault, Rule};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use handfast_layout::link::{INLINE_BYTES, Kind, Meta, slot};
+use handfast_region::Memory;
+
+/// The producing half of a lane.
+#[derive(Debug)]
+pub struct Producer {
+    place: Place,
+    tail: u32,
+    /// Private copy of the consumer's head; at most the truth.
+    pub(super) head: u32,
+    arena: Arena,
+}
+
+impl Producer {
+    /// The producer of an unused lane (all words zero).
+    #[must_use]
+    pub fn new(place: Place) -> Self {
+        Self::starting_at(place, 0)
+    }
+
+    /// A producer whose first message has the given position; the consumer must agree.
+    #[must_use]
+    pub fn starting_at(place: Place, position: u32) -> Self {
+        Self {
+            place,
+            tail: position,
+            head: position,
+            arena: Arena::default(),
+        }
+    }
+
+    /// Where the lane lies.
+    #[must_use]
+    pub const fn place(&self) -> Place {
+        self.place
+    }
+
+    /// Position of the next message.
+    #[must_use]
+    pub const fn position(&self) -> u32 {
+        self.tail
+    }
+
+    /// Writes and publishes one message. One copy, no system call, no fence: whether the consumer
+    /// must be woken is looked at by the caller, after its own fence.
+    ///
+    /// # Errors
+    /// [`Refused::Full`] when there is no room (nothing was written), [`Refused::Fault`] when the
+    /// head the consumer published is impossible.
+    ///
+    /// # Panics
+    /// If `bytes` is longer than a message can be.
+    #[inline(always)]
+    pub fn post(
+        &mut self,
+        memory: &impl Memory,
+        header: Header,
+        bytes: &[u8],
+    ) -> Result<(), Refused> {
+        assert!(bytes.len() <= handfast_layout::MESSAGE_BYTES_MAX);
+        self.make_room(memory)?;
+        let at = self.place.slot(self.tail);
+        let outside = bytes.len() > INLINE_BYTES;
+        if outside {
+            let offset = self.take_block(memory, bytes.len())?;
+            memory.copy_in(self.place.arena() + offset as usize, bytes);
+            // Relaxed: published by the sequence word (E1), as all below.
+            memory.store(at + slot::ARENA, offset, Relaxed);
+        } else {
+            memory.copy_in(at + slot::BYTES, bytes);
+        }
+        let meta = Meta {
+            len_bytes: bytes.len() as u32,
+            outside,
+            kind: header.kind,
+            cpu: header.cpu,
+        };
+        // In the order of their offsets. A stream waits for its stores: only what is looked at.
+        if header.kind == Kind::Call {
+            let words = [meta.pack(), header.port, header.reply, header.generation];
+            memory.store_words(at + slot::META, words);
+        } else {
+            memory.store_words(at + slot::META, [meta.pack(), header.port]);
+        }
+        self.tail = self.tail.wrapping_add(1);
+        // E1 publish, store half. Release: the words and bytes above are visible to the consumer
+        // that observes this sequence. Load half: `Consumer::is_ready`.
+        memory.store(at + slot::SEQUENCE, self.tail, Release);
+        Ok(())
+    }
+
+    /// Takes a block of the arena for the message about to be posted.
+    fn take_block(&mut self, memory: &impl Memory, len_bytes: usize) -> Result<u32, Refused> {
+        if let Some(block) = self.arena.take(len_bytes, self.tail) {
+            return Ok(block.offset);
+        }
+        self.look_at_head(memory).map_err(Refused::Fault)?;
+        self.arena
+            .take(len_bytes, self.tail)
+            .map(|block| block.offset)
+            .ok_or(Refused::Full)
+    }
+
+    /// Makes sure that the next slot is free.
+    #[inline(always)]
+    fn make_room(&mut self, memory: &impl Memory) -> Result<(), Refused> {
+        if self.tail.wrapping_sub(self.head) < self.place.slots {
+            return Ok(());
+        }
+        self.look_at_head(memory).map_err(Refused::Fault)?;
+        if self.tail.wrapping_sub(self.head) < self.place.slots {
+            return Ok(());
+        }
+        Err(Refused::Full)
+    }
+
+    /// [`Self::post`] for many with the same header, until one finds no room or is too long. Returns
+    /// how many.
+    #[inline(always)]
+    pub fn post_many<'a>(
+        &mut self,
+        memory: &impl Memory,
+        header: Header,
+        messages: impl Iterator<Item = &'a [u8]>,
+    ) -> usize {
+        let mut posted = 0;
+        for bytes in messages {
+            let ahead = self.tail.wrapping_add(PREFETCH_AHEAD);
+            if ahead.wrapping_sub(self.head) < self.place.slots {
+                // The consumer has done with that line; the processor has few stores under way.
+                memory.prefetch_write(self.place.slot(ahead));
+            }
+            if bytes.len() > handfast_layout::MESSAGE_BYTES_MAX
+                || self.post(memory, header, bytes).is_err()
+            {
+                break;
+            }
+            posted += 1;
+        }
+        posted
+    }
+
+    /// Learns, from a reply to the message at `position`, that the consumer has taken it and all
+    /// before it. Costs no look at shared memory.
+    #[inline(always)]
+    pub fn taken_through(&mut self, position: u32) {
+        let head = position.wrapping_add(1);
+        let ahead = head.wrapping_sub(self.head);
+        if ahead <= self.tail.wrapping_sub(self.head) && ahead > 0 {
+            self.head = head;
+            self.arena.release_before(head);
+        }
+    }
+
+    /// Whether a message of `len_bytes` bytes would be accepted now, with a fresh look at the
+    /// consumer's head.
+    ///
+    /// # Errors
+    /// The fault, when the head the consumer published is impossible.
+    pub fn has_room(&mut self, memory: &impl Memory, len_bytes: usize) -> Result<bool, Fault> {
+        self.look_at_head(memory)?;
+        if self.tail.wrapping_sub(self.head) >= self.place.slots {
+            return Ok(false);
+        }
+        Ok(len_bytes <= INLINE_BYTES || self.arena.has(len_bytes))
+    }
+
+    fn look_at_head(&mut self, memory: &impl Memory) -> Result<(), Fault> {
+        // E2 consume, load half. Acquire: the consumer has finished copying everything before
+        // this head, so the slots and blocks may be written again. Store half:
+        // `Consumer::publish_head`.
+        let head = memory.load(self.place.head(), Acquire);
+        let ahead = head.wrapping_sub(self.head);
+        if ahead > self.tail.wrapping_sub(self.head) {
+            // Replies may have told us of a later head than the consumer has published: that is
+            // the only honest way to be behind, and never by more than the ring.
+            if self.head.wrapping_sub(head) <= self.place.slots {
+                return Ok(());
+            }
+            return Err(Fault {
+                rule: Rule::HeadDistance,
+                offset: self.place.head(),
+            });
+        }
+        self.head = head;
+        self.arena.release_before(head);
+        Ok(())
+    }
+}
