@@ -4,6 +4,7 @@ use super::super::*;
 use core::sync::atomic::Ordering;
 use handfast_region::Wait;
 use handfast_region::model::ModelMemory;
+pub(super) use handfast_region::model::{OVERLAP, must_panic};
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU32;
 use loom::thread;
@@ -198,12 +199,4 @@ pub(super) fn together<T: Send + 'static>(
         .collect();
     results.sort_by_key(|(index, _)| *index);
     results.into_iter().map(|(_, result)| result).collect()
-}
-
-#[track_caller]
-pub(super) fn must_fail(model: impl FnOnce() + std::panic::UnwindSafe) {
-    assert!(
-        std::panic::catch_unwind(model).is_err(),
-        "the weakened model should have failed"
-    );
 }
