@@ -14,6 +14,7 @@ pub use membarrier::{Membarrier, Points, every_point};
 
 use crate::{Memory, Wait};
 use core::sync::atomic::Ordering;
+use handfast_layout::link::{lane, slot, slot_offset};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU32, fence};
 use loom::sync::{Arc, Condvar, Mutex};
@@ -56,6 +57,24 @@ impl ModelMemory {
             relaxed_exchange: |_, _, _| false,
             membarrier: None,
         }
+    }
+
+    /// The words and message areas of a lane at `base` whose first `slots` slots are used.
+    #[must_use]
+    pub fn lane(base: usize, slots: u32) -> (Vec<usize>, Vec<usize>) {
+        let control = [lane::STREAMING, lane::POLLED, lane::HEAD, lane::SPACE];
+        let header = [
+            slot::SEQUENCE,
+            slot::META,
+            slot::PORT,
+            slot::REPLY,
+            slot::GENERATION,
+            slot::ARENA,
+        ];
+        let slots = (0..slots).map(|position| base + slot_offset(position));
+        let words = slots.clone().flat_map(|at| header.map(|word| at + word));
+        let words = control.map(|word| base + word).into_iter().chain(words);
+        (words.collect(), slots.map(|at| at + slot::BYTES).collect())
     }
 
     fn entry(&self, at: usize) -> &(AtomicU32, Condvar) {

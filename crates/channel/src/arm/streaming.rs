@@ -4,7 +4,7 @@
 
 use super::{arm, arm_after_stream, must_ring, stream};
 use core::sync::atomic::Ordering::Relaxed;
-use handfast_layout::link::{Kind, Side, lane, slot, slot_offset};
+use handfast_layout::link::{Kind, Side};
 use handfast_region::Memory;
 use handfast_region::model::{Light, ModelMemory, Points, every_point, must_fail};
 use handfast_ring::lane::{Consumer, Header, Place, Producer};
@@ -23,29 +23,9 @@ enum Without {
 /// the lane as `Poller::check_quiet` does. One of the two must know of the message.
 fn post_to_a_lane_being_armed(without: Without) {
     every_point(3, move |barrier, points| {
-        let place = Place::small(Side::Connector.lane(0), 2);
-        let first = place.head() - lane::HEAD;
-        let mut words = vec![
-            place.head(),
-            place.polled(),
-            place.space(),
-            place.streaming(),
-        ];
-        for position in 0..2 {
-            let at = first + slot_offset(position);
-            words.extend(
-                [
-                    slot::SEQUENCE,
-                    slot::META,
-                    slot::PORT,
-                    slot::REPLY,
-                    slot::GENERATION,
-                    slot::ARENA,
-                ]
-                .map(|word| at + word),
-            );
-        }
-        let areas = [0, 1].map(|position| first + slot_offset(position) + slot::BYTES);
+        let base = Side::Connector.lane(0);
+        let place = Place::small(base, 2);
+        let (words, areas) = ModelMemory::lane(base, 2);
         let mut memory = ModelMemory::new(&words, &areas);
         memory.membarrier = (without != Without::Membarrier).then(|| barrier.clone());
         memory.store(place.polled(), 1, Relaxed);

@@ -3,7 +3,7 @@
 
 use crate::{arm, bell};
 use handfast_layout::bell as layout;
-use handfast_layout::link::{Kind, Side, slot};
+use handfast_layout::link::{Kind, Side};
 use handfast_region::Memory;
 use handfast_region::model::{ModelMemory, must_fail};
 use handfast_ring::lane::{Consumer, Header, Inline, Place, Producer, Sink, Target};
@@ -24,37 +24,16 @@ impl Sink for Buffer {
     }
 }
 
-fn memories(place: Place, slots: usize) -> (ModelMemory, ModelMemory) {
-    let mut words = vec![SIDE.ready(0), place.head(), place.polled(), place.space()];
-    let mut areas = Vec::new();
-    let first = place.head() - handfast_layout::link::lane::HEAD;
-    for position in 0..slots as u32 {
-        let at = first + handfast_layout::link::slot_offset(position);
-        for word in [
-            slot::SEQUENCE,
-            slot::META,
-            slot::PORT,
-            slot::REPLY,
-            slot::GENERATION,
-            slot::ARENA,
-        ] {
-            words.push(at + word);
-        }
-        areas.push(at + slot::BYTES);
-    }
-    let bell = [layout::SLEEP, layout::SUMMARY, layout::READY];
-    (
-        ModelMemory::new(&words, &areas),
-        ModelMemory::new(&bell, &[]),
-    )
-}
-
 fn armed_doorbell(without_fence: bool) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(move || {
         let place = Place::small(SIDE.lane(0), 2);
-        let (mut link, mut bell_memory) = memories(place, 2);
+        let (mut words, areas) = ModelMemory::lane(SIDE.lane(0), 2);
+        words.push(SIDE.ready(0));
+        let mut link = ModelMemory::new(&words, &areas);
+        let bell_words = [layout::SLEEP, layout::SUMMARY, layout::READY];
+        let mut bell_memory = ModelMemory::new(&bell_words, &[]);
         link.without_fence = without_fence;
         bell_memory.without_fence = without_fence;
         arm::disarm(&link, place);

@@ -10,26 +10,6 @@ use loom::sync::Arc;
 const SLOTS: u32 = 2;
 const MESSAGES: u32 = 3;
 
-fn memory(place: Place) -> ModelMemory {
-    let mut words = vec![place.head(), place.polled(), place.space()];
-    let mut areas = Vec::new();
-    for position in 0..SLOTS {
-        let at = place.slot(position);
-        for word in [
-            slot::SEQUENCE,
-            slot::META,
-            slot::PORT,
-            slot::REPLY,
-            slot::GENERATION,
-            slot::ARENA,
-        ] {
-            words.push(at + word);
-        }
-        areas.push(at + slot::BYTES);
-    }
-    ModelMemory::new(&words, &areas)
-}
-
 /// Collects inline bytes.
 struct Buffer(Inline, Vec<u8>);
 
@@ -57,7 +37,8 @@ fn header(port: u32) -> Header {
 fn exchange<M: Memory + 'static>(wrap: fn(ModelMemory) -> M) {
     loom::model(move || {
         let place = Place::small(0, SLOTS);
-        let memory = Arc::new(wrap(memory(place)));
+        let (words, areas) = ModelMemory::lane(0, SLOTS);
+        let memory = Arc::new(wrap(ModelMemory::new(&words, &areas)));
         let producing = memory.clone();
         let producer = loom::thread::spawn(move || {
             let mut producer = Producer::new(place);
