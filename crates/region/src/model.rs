@@ -5,10 +5,12 @@
 //! is a mutex and a condition variable: look, then sleep, in one step.
 
 mod broken;
+mod hooked;
 mod light;
 mod membarrier;
 
 pub use broken::{OVERLAP, must_fail, must_panic};
+pub use hooked::{Countdown, Hook, Hooked, Operation, until_killed};
 pub use light::Light;
 pub use membarrier::{Membarrier, Points, every_point};
 

@@ -4,7 +4,8 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use handfast_layout::queue::{MESSAGE_BYTES, mpmc as layout};
-use handfast_region::{Memory, Region, Wait};
+use handfast_region::model::{Hook, Hooked, Operation};
+use handfast_region::{Memory, Region};
 use handfast_ring::queue::mpmc::{Ring, create};
 use handfast_ring::queue::{Members, Message, Pop, Push, Queue};
 use handfast_sys::memory::{Access, Mapping, create_sealed};
@@ -48,51 +49,17 @@ const _: () = assert!(layout::len_bytes(SLOTS) <= STOP);
 /// A hang is a failure.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Shared memory whose copies take long, so that a good part of all kills hits one.
-struct Slow<'a>(&'a Region);
+/// Makes copies take long, so that a good part of all kills hits one.
+struct Slow;
 
-fn dawdle() {
-    for _ in 0..20 {
-        std::hint::spin_loop();
-    }
-}
-
-impl Memory for Slow<'_> {
-    fn load(&self, at: usize, order: Ordering) -> u32 {
-        self.0.load(at, order)
-    }
-    fn store(&self, at: usize, value: u32, order: Ordering) {
-        self.0.store(at, value, order);
-    }
-    fn swap(&self, at: usize, value: u32, order: Ordering) -> u32 {
-        self.0.swap(at, value, order)
-    }
-    fn fetch_or(&self, at: usize, bits: u32, order: Ordering) -> u32 {
-        self.0.fetch_or(at, bits, order)
-    }
-    fn compare_exchange(&self, at: usize, current: u32, new: u32) -> Result<u32, u32> {
-        self.0.compare_exchange(at, current, new)
-    }
-    fn fence(&self) {
-        self.0.fence();
-    }
-    fn copy_in(&self, at: usize, bytes: &[u8]) {
-        for (index, word) in bytes.chunks(8).enumerate() {
-            self.0.copy_in(at + 8 * index, word);
-            dawdle();
+impl Hook for Slow {
+    const PIECE_BYTES: usize = 8;
+    fn before(&self, operation: Operation) {
+        if operation == Operation::Copy {
+            for _ in 0..20 {
+                std::hint::spin_loop();
+            }
         }
-    }
-    fn copy_out(&self, at: usize, bytes: &mut [u8]) {
-        for (index, word) in bytes.chunks_mut(8).enumerate() {
-            self.0.copy_out(at + 8 * index, word);
-            dawdle();
-        }
-    }
-    fn park(&self, at: usize, expected: u32, deadline_ns: Option<u64>) -> Wait {
-        self.0.park(at, expected, deadline_ns)
-    }
-    fn wake(&self, at: usize, count: u32) -> u32 {
-        self.0.wake(at, count)
     }
 }
 
@@ -202,7 +169,7 @@ fn a_child_process_plays_its_role() {
         me,
         region: &region,
     };
-    let slow = Slow(&region);
+    let slow = Hooked::new(&region, Slow);
     let ring = Ring::attach(&slow, 0, (SLOTS, PARENT), table).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..THREADS {

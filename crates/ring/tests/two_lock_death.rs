@@ -3,11 +3,11 @@
 //! death, sleep and wake-up.
 #![cfg(not(miri))]
 
-use core::sync::atomic::AtomicU32;
-use core::sync::atomic::Ordering::{self, SeqCst};
+use core::sync::atomic::Ordering::SeqCst;
 use handfast_layout::page_align;
 use handfast_layout::queue::two_lock::{HEAD_LOCK, TAIL_LOCK, queue_bytes};
-use handfast_region::{Memory, Region, Wait};
+use handfast_region::model::{Countdown, Hooked};
+use handfast_region::{Memory, Region};
 use handfast_ring::queue::two_lock::TwoLock;
 use handfast_ring::queue::{Pop, Push, Queue};
 use handfast_sys::memory::{Access, Mapping, create_sealed};
@@ -20,74 +20,17 @@ use std::sync::Arc;
 const ROLE: &str = "HANDFAST_TEST_ROLE";
 const CAPACITY: u32 = 3;
 const FILE_BYTES: usize = page_align(queue_bytes(CAPACITY));
-const FOR_EVER: u32 = u32::MAX;
 
 /// Shared memory whose user is killed after a number of operations.
-struct Doomed {
-    inner: Region,
-    left: AtomicU32,
-}
-
-impl Doomed {
-    fn step(&self) {
-        match self.left.load(SeqCst) {
-            FOR_EVER => {}
-            0 => {
-                kill_process(getpid(), Signal::KILL).unwrap();
-                unreachable!("nothing runs after a kill of oneself");
-            }
-            left => self.left.store(left - 1, SeqCst),
-        }
-    }
-}
-
-impl Memory for Doomed {
-    fn load(&self, at: usize, order: Ordering) -> u32 {
-        self.step();
-        self.inner.load(at, order)
-    }
-    fn store(&self, at: usize, value: u32, order: Ordering) {
-        self.step();
-        self.inner.store(at, value, order);
-    }
-    fn swap(&self, at: usize, value: u32, order: Ordering) -> u32 {
-        self.step();
-        self.inner.swap(at, value, order)
-    }
-    fn fetch_or(&self, at: usize, bits: u32, order: Ordering) -> u32 {
-        self.step();
-        self.inner.fetch_or(at, bits, order)
-    }
-    fn compare_exchange(&self, at: usize, current: u32, new: u32) -> Result<u32, u32> {
-        self.step();
-        self.inner.compare_exchange(at, current, new)
-    }
-    fn fence(&self) {
-        self.inner.fence();
-    }
-    fn copy_in(&self, at: usize, bytes: &[u8]) {
-        self.step();
-        self.inner.copy_in(at, bytes);
-    }
-    fn copy_out(&self, at: usize, bytes: &mut [u8]) {
-        self.step();
-        self.inner.copy_out(at, bytes);
-    }
-    fn park(&self, at: usize, expected: u32, deadline_ns: Option<u64>) -> Wait {
-        self.step();
-        self.inner.park(at, expected, deadline_ns)
-    }
-    fn wake(&self, at: usize, count: u32) -> u32 {
-        self.inner.wake(at, count)
-    }
-}
+type Doomed = Hooked<Box<Region>, Countdown<'static>>;
 
 fn map(file: &OwnedFd) -> Arc<Doomed> {
     let mapping = Mapping::new(file, FILE_BYTES, Access::ReadWrite).unwrap();
-    Arc::new(Doomed {
-        inner: Region::mapped(mapping),
-        left: FOR_EVER.into(),
-    })
+    let countdown = Countdown::new(|| {
+        kill_process(getpid(), Signal::KILL).unwrap();
+        unreachable!("nothing runs after a kill of oneself");
+    });
+    Arc::new(Hooked::new(Box::new(Region::mapped(mapping)), countdown))
 }
 
 /// Opens a memory file by its path in `/proc`.
@@ -106,7 +49,7 @@ fn a_child_process_plays_its_role() {
     let memory = map(&open(parts[2]));
     let member = members::join(open(parts[3])).unwrap();
     let queue = TwoLock::attach(memory.clone(), 0, CAPACITY, member).unwrap();
-    memory.left.store(parts[1].parse().unwrap(), SeqCst);
+    memory.hook.set(Some(parts[1].parse().unwrap()));
     match parts[0] {
         "push" => queue.try_push(&[9; 24]).unwrap(),
         _ => assert_eq!(queue.try_pop(), Ok([1; 24])),

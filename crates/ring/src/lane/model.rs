@@ -3,8 +3,7 @@
 
 use super::*;
 use core::sync::atomic::Ordering;
-use handfast_region::model::{ModelMemory, OVERLAP, must_panic};
-use handfast_region::{Memory, Wait};
+use handfast_region::model::{Hook, Hooked, ModelMemory, OVERLAP, Operation, must_panic};
 use loom::sync::Arc;
 
 const SLOTS: u32 = 2;
@@ -33,12 +32,13 @@ fn header(port: u32) -> Header {
     }
 }
 
-/// One producer of three messages over two slots, one consumer; `M` may weaken the memory.
-fn exchange<M: Memory + 'static>(wrap: fn(ModelMemory) -> M) {
+/// One producer of three messages over two slots, one consumer; some words are weak.
+fn exchange(weak: fn(usize) -> bool) {
     loom::model(move || {
         let place = Place::small(0, SLOTS);
         let (words, areas) = ModelMemory::lane(0, SLOTS);
-        let memory = Arc::new(wrap(ModelMemory::new(&words, &areas)));
+        let memory = Box::new(ModelMemory::new(&words, &areas));
+        let memory = Arc::new(Hooked::new(memory, Weak(weak)));
         let producing = memory.clone();
         let producer = loom::thread::spawn(move || {
             let mut producer = Producer::new(place);
@@ -70,74 +70,31 @@ fn exchange<M: Memory + 'static>(wrap: fn(ModelMemory) -> M) {
 
 #[test]
 fn e1_e2_messages_are_whole_and_in_order() {
-    exchange(|memory| memory);
+    exchange(|_| false);
 }
 
-/// Model memory that turns one ordering on one word into Relaxed.
-struct Weak {
-    inner: ModelMemory,
-    weak: fn(usize) -> bool,
-}
+/// Words whose orderings are turned into Relaxed.
+struct Weak(fn(usize) -> bool);
 
-impl Weak {
-    fn order(&self, at: usize, order: Ordering) -> Ordering {
-        if (self.weak)(at) { Relaxed } else { order }
-    }
-}
-
-impl Memory for Weak {
-    fn load(&self, at: usize, order: Ordering) -> u32 {
-        self.inner.load(at, self.order(at, order))
-    }
-    fn store(&self, at: usize, value: u32, order: Ordering) {
-        self.inner.store(at, value, self.order(at, order));
-    }
-    fn swap(&self, at: usize, value: u32, order: Ordering) -> u32 {
-        self.inner.swap(at, value, self.order(at, order))
-    }
-    fn fetch_or(&self, at: usize, bits: u32, order: Ordering) -> u32 {
-        self.inner.fetch_or(at, bits, self.order(at, order))
-    }
-    fn compare_exchange(&self, at: usize, current: u32, new: u32) -> Result<u32, u32> {
-        self.inner.compare_exchange(at, current, new)
-    }
-    fn fence(&self) {
-        self.inner.fence();
-    }
-
-    fn fence_others(&self) -> bool {
-        self.inner.fence_others()
-    }
-    fn copy_in(&self, at: usize, bytes: &[u8]) {
-        self.inner.copy_in(at, bytes);
-    }
-    fn copy_out(&self, at: usize, bytes: &mut [u8]) {
-        self.inner.copy_out(at, bytes);
-    }
-    fn park(&self, at: usize, expected: u32, deadline_ns: Option<u64>) -> Wait {
-        self.inner.park(at, expected, deadline_ns)
-    }
-    fn wake(&self, at: usize, count: u32) -> u32 {
-        self.inner.wake(at, count)
+impl Hook for Weak {
+    fn order(&self, operation: Operation, order: Ordering) -> Ordering {
+        match operation {
+            Operation::Load(at) | Operation::Store(at, _) if (self.0)(at) => Relaxed,
+            _ => order,
+        }
     }
 }
 
 #[test]
 fn e1_without_release_and_acquire_a_torn_message_is_seen() {
     must_panic(OVERLAP, || {
-        exchange(|inner| Weak {
-            inner,
-            weak: |at| at % handfast_layout::LINE == slot::SEQUENCE && at >= lane::CONTROL_BYTES,
-        });
+        exchange(|at| at % handfast_layout::LINE == slot::SEQUENCE && at >= lane::CONTROL_BYTES);
     });
 }
 
 #[test]
 fn e2_without_release_and_acquire_a_slot_is_overwritten_under_the_reader() {
     must_panic(OVERLAP, || {
-        exchange(|inner| Weak {
-            inner,
-            weak: |at| at == Place::small(0, SLOTS).head(),
-        });
+        exchange(|at| at == Place::small(0, SLOTS).head());
     });
 }

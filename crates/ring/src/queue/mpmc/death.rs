@@ -2,12 +2,11 @@
 //! for ever before its n-th access to shared memory, for every n; a second one does the same
 //! beside it; then a survivor uses the ring.
 
-use super::mortal::{Died, Mortal};
 use super::tests::{Register, message};
 use super::*;
 use handfast_region::Region;
+use handfast_region::model::{Countdown, Hooked, until_killed};
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Act {
@@ -56,13 +55,13 @@ fn ring<M: Memory>(memory: &M, case: Case, members: Register) -> Ring<&M, Regist
 
 /// Performs an act that dies before its operation `left`.
 fn perform(region: &Region, case: Case, act: Act, members: Register, left: u32) -> Outcome {
-    let memory = Mortal::new(region, None);
+    let memory = Hooked::new(region, Countdown::killing());
     if act == Act::Join {
-        memory.set_left(left);
+        memory.hook.set(Some(left));
     }
-    let result = catch_unwind(AssertUnwindSafe(|| {
+    until_killed(|| {
         let ring = ring(&memory, case, members);
-        memory.set_left(left);
+        memory.hook.set(Some(left));
         match act {
             Act::Push(value) => match ring.try_push(&message(value)) {
                 Ok(()) => Outcome::Pushed,
@@ -80,12 +79,8 @@ fn perform(region: &Region, case: Case, act: Act, members: Register, left: u32) 
             },
             Act::Join => Outcome::Nothing,
         }
-    }));
-    match result {
-        Ok(outcome) => outcome,
-        Err(cause) if cause.is::<Died>() => Outcome::Died,
-        Err(cause) => resume_unwind(cause),
-    }
+    })
+    .unwrap_or(Outcome::Died)
 }
 
 /// Every content the ring may have after an act, for every content before.

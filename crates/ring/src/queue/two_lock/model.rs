@@ -4,8 +4,8 @@
 mod view;
 
 use super::*;
-use handfast_region::model::{OVERLAP, must_panic};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use handfast_region::model::{OVERLAP, must_panic, until_killed};
+use std::panic::catch_unwind;
 use view::{Group, View, Weaken};
 
 fn push(queue: &TwoLock<View>, key: u8) {
@@ -126,13 +126,12 @@ fn die(steps: u32, death: Ordering) -> bool {
         assert_eq!(second.try_push(&[1; MESSAGE_BYTES]), Ok(()));
         let is_dead = group.first_is_dead.clone();
         let dying = loom::thread::spawn(move || {
-            first.memory.left.store(steps, Relaxed);
-            let act = AssertUnwindSafe(|| {
+            first.memory.hook.left.set(Some(steps));
+            let done = until_killed(|| {
                 let popped = first.try_pop().ok().map(|message| message[0]);
                 assert_eq!(first.try_push(&[9; MESSAGE_BYTES]), Ok(()));
                 popped
             });
-            let done = catch_unwind(act).ok();
             if done.is_none() {
                 // Q4 death, store half of the model: what the kernel does at a death.
                 is_dead.store(true, Release);
@@ -196,9 +195,8 @@ fn die_between(steps: u32) -> bool {
         assert_eq!(second.try_push(&[1; MESSAGE_BYTES]), Ok(()));
         let is_dead = group.first_is_dead.clone();
         let dying = loom::thread::spawn(move || {
-            first.memory.left.store(steps, Relaxed);
-            let act = AssertUnwindSafe(|| first.try_push(&[9; MESSAGE_BYTES]));
-            let is_done = catch_unwind(act).is_ok();
+            first.memory.hook.left.set(Some(steps));
+            let is_done = until_killed(|| first.try_push(&[9; MESSAGE_BYTES])).is_some();
             if !is_done {
                 // Q4 death, store half of the model, as in `die`.
                 is_dead.store(true, Release);

@@ -83,7 +83,7 @@ fn a_lock_word_that_names_nobody_is_a_fault() {
 fn attaching_checks_the_format_the_capacity_and_the_member() {
     let group = Group::new(2);
     let attach = |capacity, number| {
-        let memory = Arc::new(Mortal::over(&group.region, None));
+        let memory = mortal_memory(&group.region, None);
         let attached = TwoLock::attach(memory, AT, capacity, group.seat(number, 0));
         attached.map(|queue| queue.capacity())
     };
