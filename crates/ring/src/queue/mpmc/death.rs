@@ -166,7 +166,7 @@ fn run(case: Case, deaths: [u32; 2]) -> ([Outcome; 2], VecDeque<u32>) {
         "{case:?} {deaths:?} {outcomes:?}: {left:?} is none of {allowed:?}"
     );
     // Everything works and the whole capacity is back, whatever was claimed.
-    for lap in 0..3 {
+    for lap in 0..if cfg!(miri) { 1 } else { 3 } {
         for value in 0..case.slots {
             let pushed = survivor.try_push(&message(value + lap));
             assert_eq!(pushed, Ok(()), "{case:?} {deaths:?}: push {value} of {lap}");
@@ -180,10 +180,12 @@ fn run(case: Case, deaths: [u32; 2]) -> ([Outcome; 2], VecDeque<u32>) {
     (outcomes, left)
 }
 
-/// All fills and starts of rings of one, two and four slots.
+/// All fills and starts of rings of one, two and four slots. Under miri one start, which wraps
+/// around, and two slots at the most: every operation of every act is still the last of some run.
 fn situations(mut each: impl FnMut(Case)) {
-    for slots in [1, 2, 4] {
-        for start in [slots, 0, 1] {
+    let (rings, starts) = if cfg!(miri) { (2, 1) } else { (3, 3) };
+    for slots in [1, 2, 4].into_iter().take(rings) {
+        for start in [0, slots, 1].into_iter().take(starts) {
             for fill in 0..=slots {
                 for first in [Act::Push(100), Act::Pop] {
                     for oracle in [true, false] {
@@ -221,7 +223,8 @@ fn one_death_at_every_instruction_leaves_a_whole_queue() {
         }
     });
     // That the test does not pass by doing nothing: a push has eight operations.
-    assert!(deaths > 300, "{deaths}");
+    let few = if cfg!(miri) { 80 } else { 300 };
+    assert!(deaths > few, "{deaths}");
 }
 
 #[test]
