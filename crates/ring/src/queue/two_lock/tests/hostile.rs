@@ -2,6 +2,7 @@
 
 use super::*;
 use handfast_layout::queue::two_lock::{BROKEN, WAITERS};
+use handfast_testing::Random;
 
 fn fault(rule: Rule, word: usize) -> Fault {
     Fault {
@@ -99,17 +100,8 @@ fn attaching_checks_the_format_the_capacity_and_the_member() {
 
 #[test]
 fn random_nonsense_ends_in_answers_and_never_in_a_panic_or_a_hang() {
-    let seed = std::env::var("HANDFAST_SEED").ok();
-    let seed = seed.and_then(|text| text.parse().ok());
-    let mut random: u64 = seed.unwrap_or_else(handfast_sys::clock::now_ns);
-    println!("HANDFAST_SEED={random}");
-    // SplitMix64.
-    let mut below = |bound: u64| {
-        random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (random ^ (random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound
-    };
+    let mut random = Random::seeded("nonsense");
+    let mut below = |bound| random.below(bound);
     let words = [HEAD, POOL_TAIL, TAIL, POOL_HEAD].into_iter();
     let words: Vec<_> = words.chain((1..=5).map(link)).collect();
     let (mut done, mut faults) = (0, 0);
