@@ -3,11 +3,12 @@
 //! The producer is the light thread of the asymmetric fence: see `handfast_region::model`.
 
 use super::{arm, arm_after_stream, must_ring, stream};
+use crate::tests::HEADER;
 use core::sync::atomic::Ordering::Relaxed;
-use handfast_layout::link::{Kind, Side};
+use handfast_layout::link::Side;
 use handfast_region::Memory;
 use handfast_region::model::{Light, ModelMemory, Points, every_point, must_fail};
-use handfast_ring::lane::{Consumer, Header, Place, Producer};
+use handfast_ring::lane::{Consumer, Place, Producer};
 use loom::sync::Arc;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -35,14 +36,7 @@ fn post_to_a_lane_being_armed(without: Without) {
         let producer = loom::thread::spawn(move || {
             let points = Points::new(their_barrier, points);
             let light = Light::new(&theirs, &points, None);
-            let header = Header {
-                kind: Kind::Message,
-                port: 5,
-                reply: 0,
-                generation: 0,
-                cpu: 0,
-            };
-            Producer::new(place).post(&light, header, b"hello").unwrap();
+            Producer::new(place).post(&light, HEADER, b"hello").unwrap();
             let rings = must_ring(&light, place, true);
             (rings, points.finish())
         });

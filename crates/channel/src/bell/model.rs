@@ -1,28 +1,17 @@
 //! loom: a producer posts to a lane that its consumer is arming and about to sleep on. Whatever
 //! the interleaving, the message is received and nobody sleeps for ever.
 
+use crate::tests::{Buffer, HEADER};
 use crate::{arm, bell};
 use handfast_layout::bell as layout;
 use handfast_layout::link::{Kind, Side};
 use handfast_region::Memory;
 use handfast_region::model::{ModelMemory, must_fail};
-use handfast_ring::lane::{Consumer, Header, Inline, Place, Producer, Sink, Target};
+use handfast_ring::lane::{Consumer, Place, Producer};
 use handfast_wait::word::{ASLEEP, announce, withdraw};
 use loom::sync::Arc;
 
 const SIDE: Side = Side::Connector;
-
-struct Buffer(Inline, Vec<u8>);
-
-impl Sink for Buffer {
-    fn place(&mut self, _: usize, is_inline: bool) -> Target<'_> {
-        if is_inline {
-            Target::Inline(&mut self.0)
-        } else {
-            Target::Vector(&mut self.1)
-        }
-    }
-}
 
 fn armed_doorbell(without_fence: bool) {
     let mut builder = loom::model::Builder::new();
@@ -41,14 +30,7 @@ fn armed_doorbell(without_fence: bool) {
         let (their_link, their_bell) = (link.clone(), bell_memory.clone());
         let thread = loom::thread::spawn(move || {
             let mut producer = Producer::new(place);
-            let header = Header {
-                kind: Kind::Message,
-                port: 5,
-                reply: 0,
-                generation: 0,
-                cpu: 0,
-            };
-            producer.post(&*their_link, header, b"hello").unwrap();
+            producer.post(&*their_link, HEADER, b"hello").unwrap();
             if arm::must_ring(&*their_link, place, false)
                 && bell::ring(&*their_link, &*their_bell, (SIDE, 0), 0, 0).is_some()
             {
@@ -73,9 +55,9 @@ fn armed_doorbell(without_fence: bool) {
                 arm::disarm(&*link, place);
             }
         }
-        let mut buffer = Buffer([0; 40], Vec::new());
+        let mut buffer = Buffer::default();
         let (header, len) = consumer.take(&*link, &mut buffer).unwrap();
-        assert_eq!((header.port, &buffer.0[..len]), (5, &b"hello"[..]));
+        assert_eq!((header, buffer.bytes(len)), (HEADER, &b"hello"[..]));
         thread.join().unwrap();
     });
 }
@@ -110,9 +92,9 @@ fn e4_a_reply_reaches_a_caller_that_is_falling_asleep() {
             }
             withdraw(&*memory, slot.wait());
         }
-        let mut buffer = Buffer([0; 40], Vec::new());
+        let mut buffer = Buffer::default();
         let (kind, len, _) = slot.take(&*memory, &mut buffer).unwrap();
-        assert_eq!((kind, &buffer.0[..len]), (Kind::Message, &b"reply"[..]));
+        assert_eq!((kind, buffer.bytes(len)), (Kind::Message, &b"reply"[..]));
         callee.join().unwrap();
     });
 }

@@ -1,6 +1,7 @@
 //! loom: publish and consume, every interleaving, with a ring of two slots so that slots are
 //! reused. The memory reports a copy that overlaps a write.
 
+use super::tests::{Buffer, HEADER};
 use super::*;
 use core::sync::atomic::Ordering;
 use handfast_region::model::{Hook, Hooked, ModelMemory, OVERLAP, Operation, must_panic};
@@ -9,27 +10,8 @@ use loom::sync::Arc;
 const SLOTS: u32 = 2;
 const MESSAGES: u32 = 3;
 
-/// Collects inline bytes.
-struct Buffer(Inline, Vec<u8>);
-
-impl Sink for Buffer {
-    fn place(&mut self, _: usize, is_inline: bool) -> Target<'_> {
-        if is_inline {
-            Target::Inline(&mut self.0)
-        } else {
-            Target::Vector(&mut self.1)
-        }
-    }
-}
-
 fn header(port: u32) -> Header {
-    Header {
-        kind: Kind::Message,
-        port,
-        reply: 0,
-        generation: 0,
-        cpu: 0,
-    }
+    Header { port, ..HEADER }
 }
 
 /// One producer of three messages over two slots, one consumer; some words are weak.
@@ -52,16 +34,14 @@ fn exchange(weak: fn(usize) -> bool) {
             }
         });
         let mut consumer = Consumer::new(place);
-        let mut buffer = Buffer([0; INLINE_BYTES], Vec::new());
+        let mut buffer = Buffer::default();
         for number in 0..MESSAGES {
             while !consumer.is_ready(&*memory) {
                 loom::thread::yield_now();
             }
-            let (header, len) = consumer.take(&*memory, &mut buffer).unwrap();
-            assert_eq!(
-                (header.port, len, buffer.0[..8].to_vec()),
-                (number, 8, vec![number as u8; 8])
-            );
+            let (got, len) = consumer.take(&*memory, &mut buffer).unwrap();
+            assert_eq!(got, header(number));
+            assert_eq!(buffer.bytes(len), [number as u8; 8]);
             consumer.publish_head(&*memory);
         }
         producer.join().unwrap();
@@ -79,7 +59,14 @@ struct Weak(fn(usize) -> bool);
 impl Hook for Weak {
     fn order(&self, operation: Operation, order: Ordering) -> Ordering {
         match operation {
-            Operation::Load(at) | Operation::Store(at, _) if (self.0)(at) => Relaxed,
+            Operation::Load(at)
+            | Operation::Store(at, _)
+            | Operation::Swap(at, _)
+            | Operation::Or(at, _)
+                if (self.0)(at) =>
+            {
+                Relaxed
+            }
             _ => order,
         }
     }

@@ -3,14 +3,14 @@ use handfast_layout::link::{SLOTS, Side};
 use handfast_region::Region;
 
 #[derive(Default)]
-struct Buffer {
+pub(super) struct Buffer {
     array: Option<Inline>,
     vector: Vec<u8>,
     outside: bool,
 }
 
 impl Buffer {
-    fn bytes(&self, len: usize) -> &[u8] {
+    pub(super) fn bytes(&self, len: usize) -> &[u8] {
         if self.outside {
             &self.vector[..len]
         } else {
@@ -30,7 +30,7 @@ impl Sink for Buffer {
     }
 }
 
-const HEADER: Header = Header {
+pub(super) const HEADER: Header = Header {
     kind: Kind::Call,
     port: 3,
     reply: 9,
