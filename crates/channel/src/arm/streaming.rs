@@ -60,10 +60,14 @@ fn e12_an_unfenced_post_to_a_lane_being_armed_is_seen_or_rung_for() {
 
 #[test]
 fn e12_without_the_fence_of_others_a_post_is_lost() {
-    must_fail(|| post_to_a_lane_being_armed(Without::Membarrier));
+    must_fail("nobody rings", || {
+        post_to_a_lane_being_armed(Without::Membarrier)
+    });
 }
 
 #[test]
 fn e12_armed_as_if_it_had_been_fenced_a_post_is_lost() {
-    must_fail(|| post_to_a_lane_being_armed(Without::Stream));
+    must_fail("nobody rings", || {
+        post_to_a_lane_being_armed(Without::Stream)
+    });
 }

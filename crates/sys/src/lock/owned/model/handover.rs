@@ -167,20 +167,28 @@ fn e7_a_message_that_waits_is_handed_over_by_the_owner() {
 
 #[test]
 fn e7_without_the_followers_fence_it_sleeps_beside_the_message() {
-    must_fail(|| leaver_and_follower(Case::Ended, Broken::Membarrier));
+    must_fail("deadlock", || {
+        leaver_and_follower(Case::Ended, Broken::Membarrier)
+    });
 }
 
 #[test]
 fn e7_without_the_leavers_order_the_follower_sleeps_beside_the_message() {
-    must_fail(|| leaver_and_follower(Case::Ended, Broken::Order));
+    must_fail("deadlock", || {
+        leaver_and_follower(Case::Ended, Broken::Order)
+    });
 }
 
 #[test]
 fn e7_without_the_count_a_message_that_waits_is_left() {
-    must_fail(|| leaver_and_follower(Case::Ended, Broken::Count));
+    must_fail("deadlock", || {
+        leaver_and_follower(Case::Ended, Broken::Count)
+    });
 }
 
 #[test]
 fn e7_without_the_count_a_message_that_comes_meanwhile_is_left() {
-    must_fail(|| leaver_and_follower(Case::Posted, Broken::Count));
+    must_fail("deadlock", || {
+        leaver_and_follower(Case::Posted, Broken::Count)
+    });
 }
