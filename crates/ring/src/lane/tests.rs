@@ -79,7 +79,7 @@ fn messages_of_every_length_arrive_whole() {
 fn order_and_content_survive_wrap_around_of_positions() {
     // A few laps around 2^32, with random batches; the sequence word passes through zero.
     let (seeds, before, laps, longest) = if cfg!(miri) {
-        (1, 1, 2, 60)
+        (1, 1, 2, 45)
     } else {
         (8, 3, 10, 1_500)
     };

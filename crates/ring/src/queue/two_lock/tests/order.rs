@@ -14,7 +14,7 @@ proptest! {
     #![proptest_config(ProptestConfig {
         // Miri has no files to keep seeds in; a failure prints its case either way.
         failure_persistence: None,
-        cases: if cfg!(miri) { 3 } else { 512 },
+        cases: if cfg!(miri) { 2 } else { 512 },
         ..ProptestConfig::default()
     })]
 
