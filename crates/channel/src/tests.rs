@@ -9,8 +9,16 @@ use handfast_ring::lane::{Consumer, Header, Inline, Place, Producer, Sink, Targe
 
 const SIDE: Side = Side::Connector;
 
+pub(crate) const HEADER: Header = Header {
+    kind: Kind::Message,
+    port: 1,
+    reply: 0,
+    generation: 0,
+    cpu: 0,
+};
+
 #[derive(Default)]
-struct Buffer(Option<Inline>, Vec<u8>);
+pub(crate) struct Buffer(Option<Inline>, Vec<u8>);
 
 impl Sink for Buffer {
     fn place(&mut self, _: usize, is_inline: bool) -> Target<'_> {
@@ -24,7 +32,7 @@ impl Sink for Buffer {
 }
 
 impl Buffer {
-    fn bytes(&self, len: usize) -> &[u8] {
+    pub(crate) fn bytes(&self, len: usize) -> &[u8] {
         match &self.0 {
             Some(inline) => &inline[..len],
             None => &self.1[..len],
@@ -69,10 +77,8 @@ fn calls_and_their_replies_cross_threads_whole() {
         for number in 1..=calls {
             let header = Header {
                 kind: Kind::Call,
-                port: 1,
-                reply: 0,
                 generation: number,
-                cpu: 0,
+                ..HEADER
             };
             let position = producer.position();
             producer.post(&region, header, &message(number)).unwrap();
@@ -104,14 +110,7 @@ fn messages_without_replies_cross_threads_in_order_through_a_full_lane() {
         });
         let mut producer = Producer::new(place);
         for number in 1..=messages {
-            let header = Header {
-                kind: Kind::Message,
-                port: 1,
-                reply: 0,
-                generation: 0,
-                cpu: 0,
-            };
-            wait_until(|| producer.post(&region, header, &message(number)).is_ok());
+            wait_until(|| producer.post(&region, HEADER, &message(number)).is_ok());
         }
     });
     let mut consumer = Consumer::starting_at(place, messages);

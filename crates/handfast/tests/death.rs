@@ -146,7 +146,7 @@ fn clients_killed_at_random_instants_disturb_neither_the_server_nor_other_client
     right.call(b"first").unwrap();
     // The second time around everything that is made once has been made.
     one_mortal(&name, &mut random);
-    let settled = || server.holdings();
+    let settled = || common::holdings(server.pid());
     assert!(common::within_patience(|| links_of(&server) == 1));
     let before = settled();
     let stop = AtomicBool::new(false);

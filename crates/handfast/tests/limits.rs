@@ -51,18 +51,20 @@ fn a_thousand_connects_and_disconnects_leave_no_descriptor_and_no_mapping_on_eit
     let server = common::start("echo", &[&name]);
     server.expect("ready");
     answers(&name);
-    let alone = server.holdings();
+    let alone = common::holdings(server.pid());
     // Our own link may be on its way out.
     let start = Instant::now();
     let mut client = common::start("visitor", &[&name]);
     client.expect("back where it was");
     println!("{VISITS} visits in {:?}", start.elapsed());
     client.finish();
-    let settled = || server.holdings().0 <= alone.0 && server.holdings().1 <= alone.1;
+    let settled = || {
+        common::holdings(server.pid()).0 <= alone.0 && common::holdings(server.pid()).1 <= alone.1
+    };
     assert!(
         common::within_patience(settled),
         "{alone:?}, then {:?}",
-        server.holdings()
+        common::holdings(server.pid())
     );
 }
 

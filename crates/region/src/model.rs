@@ -4,14 +4,19 @@
 //! protocol should have excluded, as well as a sleeper that nobody wakes (a deadlock). The futex
 //! is a mutex and a condition variable: look, then sleep, in one step.
 
+mod broken;
+mod hooked;
 mod light;
 mod membarrier;
 
+pub use broken::{OVERLAP, must_fail, must_panic};
+pub use hooked::{Countdown, Hook, Hooked, Operation, until_killed};
 pub use light::Light;
-pub use membarrier::{Membarrier, Points, every_point, must_fail};
+pub use membarrier::{Membarrier, Points, every_point};
 
 use crate::{Memory, Wait};
 use core::sync::atomic::Ordering;
+use handfast_layout::link::{lane, slot, slot_offset};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU32, fence};
 use loom::sync::{Arc, Condvar, Mutex};
@@ -54,6 +59,24 @@ impl ModelMemory {
             relaxed_exchange: |_, _, _| false,
             membarrier: None,
         }
+    }
+
+    /// The words and message areas of a lane at `base` whose first `slots` slots are used.
+    #[must_use]
+    pub fn lane(base: usize, slots: u32) -> (Vec<usize>, Vec<usize>) {
+        let control = [lane::STREAMING, lane::POLLED, lane::HEAD, lane::SPACE];
+        let header = [
+            slot::SEQUENCE,
+            slot::META,
+            slot::PORT,
+            slot::REPLY,
+            slot::GENERATION,
+            slot::ARENA,
+        ];
+        let slots = (0..slots).map(|position| base + slot_offset(position));
+        let words = slots.clone().flat_map(|at| header.map(|word| at + word));
+        let words = control.map(|word| base + word).into_iter().chain(words);
+        (words.collect(), slots.map(|at| at + slot::BYTES).collect())
     }
 
     fn entry(&self, at: usize) -> &(AtomicU32, Condvar) {

@@ -4,15 +4,15 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use handfast_layout::queue::{MESSAGE_BYTES, mpmc as layout};
-use handfast_region::{Memory, Region, Wait};
+use handfast_region::model::{Hook, Hooked, Operation};
+use handfast_region::{Memory, Region};
 use handfast_ring::queue::mpmc::{Ring, create};
 use handfast_ring::queue::{Members, Message, Pop, Push, Queue};
 use handfast_sys::memory::{Access, Mapping, create_sealed};
+use handfast_testing::{Child, PATIENCE, Random, open, path, play, start};
 use std::collections::HashMap;
-use std::os::fd::AsRawFd;
-use std::process::{Child, Command};
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Slots of the ring: few, so that it is often full and often empty.
 const SLOTS: u32 = 8;
@@ -45,54 +45,17 @@ const fn popped(source: u32, number: u32) -> (usize, u32) {
 const LEN_BYTES: usize = (popped(SOURCES, 0).0 + 4095) & !4095;
 const _: () = assert!(layout::len_bytes(SLOTS) <= STOP);
 
-/// A hang is a failure.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Makes copies take long, so that a good part of all kills hits one.
+struct Slow;
 
-/// Shared memory whose copies take long, so that a good part of all kills hits one.
-struct Slow<'a>(&'a Region);
-
-fn dawdle() {
-    for _ in 0..20 {
-        std::hint::spin_loop();
-    }
-}
-
-impl Memory for Slow<'_> {
-    fn load(&self, at: usize, order: Ordering) -> u32 {
-        self.0.load(at, order)
-    }
-    fn store(&self, at: usize, value: u32, order: Ordering) {
-        self.0.store(at, value, order);
-    }
-    fn swap(&self, at: usize, value: u32, order: Ordering) -> u32 {
-        self.0.swap(at, value, order)
-    }
-    fn fetch_or(&self, at: usize, bits: u32, order: Ordering) -> u32 {
-        self.0.fetch_or(at, bits, order)
-    }
-    fn compare_exchange(&self, at: usize, current: u32, new: u32) -> Result<u32, u32> {
-        self.0.compare_exchange(at, current, new)
-    }
-    fn fence(&self) {
-        self.0.fence();
-    }
-    fn copy_in(&self, at: usize, bytes: &[u8]) {
-        for (index, word) in bytes.chunks(8).enumerate() {
-            self.0.copy_in(at + 8 * index, word);
-            dawdle();
+impl Hook for Slow {
+    const PIECE_BYTES: usize = 8;
+    fn before(&self, operation: Operation) {
+        if operation == Operation::Copy {
+            for _ in 0..20 {
+                std::hint::spin_loop();
+            }
         }
-    }
-    fn copy_out(&self, at: usize, bytes: &mut [u8]) {
-        for (index, word) in bytes.chunks_mut(8).enumerate() {
-            self.0.copy_out(at + 8 * index, word);
-            dawdle();
-        }
-    }
-    fn park(&self, at: usize, expected: u32, deadline_ns: Option<u64>) -> Wait {
-        self.0.park(at, expected, deadline_ns)
-    }
-    fn wake(&self, at: usize, count: u32) -> u32 {
-        self.0.wake(at, count)
     }
 }
 
@@ -158,64 +121,33 @@ impl Seen {
     }
 }
 
-/// Numbers that look random (SplitMix64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
-}
-
 fn map(file: &impl handfast_sys::AsFd) -> Region {
     Region::mapped(Mapping::new(file, LEN_BYTES, Access::ReadWrite).unwrap())
 }
 
-const ROLE: &str = "HANDFAST_TEST_ROLE";
-
-/// Not a test: what a copy of this binary does when it is started as a child.
 #[test]
 fn a_child_process_plays_its_role() {
-    let Ok(role) = std::env::var(ROLE) else {
-        return;
-    };
-    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).unwrap();
-    // A panic of any thread ends the child, so that the parent sees it.
-    let usual = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        usual(panic);
-        std::process::exit(101);
-    }));
-    let arguments: Vec<_> = role.split(' ').collect();
-    let [path, me, incarnation] = arguments[..] else {
-        panic!("three arguments");
-    };
-    let mut options = std::fs::File::options();
-    let file = options.read(true).write(true).open(path).unwrap();
-    let region = map(&file);
-    let (me, incarnation): (u32, u32) = (me.parse().unwrap(), incarnation.parse().unwrap());
-    let table = Table {
-        me,
-        region: &region,
-    };
-    let slow = Slow(&region);
-    let ring = Ring::attach(&slow, 0, (SLOTS, PARENT), table).unwrap();
-    std::thread::scope(|scope| {
-        for thread in 0..THREADS {
-            let (region, ring) = (&region, &ring);
-            scope.spawn(move || work(region, ring, me, incarnation * THREADS + thread));
-        }
+    play(|_, arguments| {
+        let region = map(&open(arguments[0]));
+        let [me, incarnation] = [1, 2].map(|index| arguments[index].parse().unwrap());
+        let table = Table {
+            me,
+            region: &region,
+        };
+        let slow = Hooked::new(&region, Slow);
+        let ring = Ring::attach(&slow, 0, (SLOTS, PARENT), table).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (region, ring) = (&region, &ring);
+                scope.spawn(move || work(region, ring, me, incarnation * THREADS + thread));
+            }
+        });
     });
-    std::process::exit(0);
 }
 
 /// Pushes and pops in bursts until the parent says stop.
 fn work(region: &Region, ring: &impl Queue, me: u32, source: u32) {
-    let mut random = Random(u64::from(source));
+    let mut random = Random::of(source.into());
     let (mut seen, mut next) = (Seen::default(), 0);
     while region.load(STOP, Acquire) == 0 {
         for _ in 0..random.below(2 * u64::from(SLOTS)) {
@@ -262,22 +194,18 @@ struct Campaign<'a> {
 impl Campaign<'_> {
     fn start(&mut self, member: u32) {
         assert!(self.incarnations < INCARNATIONS);
-        let role = format!("{} {member} {}", self.path, self.incarnations);
+        let arguments = [
+            &self.path,
+            &member.to_string(),
+            &self.incarnations.to_string(),
+        ];
+        let child = start("member", &arguments.map(String::as_str));
         self.incarnations += 1;
-        let child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "a_child_process_plays_its_role", "--nocapture"])
-            .env(ROLE, role)
-            .stdout(std::process::Stdio::null())
-            .spawn()
-            .unwrap();
         self.children[member as usize] = Some(child);
     }
 
-    /// Kills a child and waits for its end. Returns whether it had done anything.
     fn kill(&mut self, member: u32) {
-        let mut child = self.children[member as usize].take().unwrap();
-        child.kill().unwrap();
-        let _ = child.wait().unwrap();
+        self.children[member as usize].take().unwrap().kill();
         self.kills += 1;
     }
 
@@ -298,7 +226,7 @@ impl Campaign<'_> {
             std::thread::yield_now();
             assert!(Instant::now() < end, "nobody makes progress");
             for child in self.children.iter_mut().flatten() {
-                let ended = child.try_wait().unwrap();
+                let ended = child.process.try_wait().unwrap();
                 assert!(ended.is_none(), "a child ended with {ended:?}");
             }
         }
@@ -307,47 +235,22 @@ impl Campaign<'_> {
     /// Lets all children end by themselves.
     fn stop(&mut self) {
         self.region.store(STOP, 1, Release);
-        let end = Instant::now() + PATIENCE;
-        for child in self.children.iter_mut().flatten() {
-            let status = loop {
-                if let Some(status) = child.try_wait().unwrap() {
-                    break status;
-                }
-                assert!(Instant::now() < end, "a child does not end");
-                std::thread::yield_now();
-            };
-            assert!(status.success(), "a child ended with {status}");
-        }
-    }
-}
-
-impl Drop for Campaign<'_> {
-    fn drop(&mut self) {
-        for child in self.children.iter_mut().flatten() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        self.children.iter_mut().flatten().for_each(Child::finish);
     }
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "no processes")]
 fn members_killed_at_random_instants_leave_a_queue_the_others_use() {
-    let seed = std::env::var("HANDFAST_SEED").ok();
-    let seed = seed.and_then(|text| text.parse().ok());
-    let seed = seed.unwrap_or_else(handfast_sys::clock::now_ns);
-    println!("HANDFAST_SEED={seed}");
-    let mut random = Random(seed);
-    let asked = std::env::var("HANDFAST_CAMPAIGN_SECS").ok();
-    let asked = asked.and_then(|text| text.parse().ok());
-    let end = Instant::now() + Duration::from_secs(asked.unwrap_or(12));
+    let mut random = Random::seeded("campaign");
+    let end = Instant::now() + handfast_testing::campaign(12);
 
     let file = create_sealed("mpmc test", LEN_BYTES).unwrap();
     let region = map(&file);
     create(&region, 0, SLOTS, PARENT);
     let mut campaign = Campaign {
         region: &region,
-        path: format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()),
+        path: path(&file),
         children: (0..PARENT).map(|_| None).collect(),
         incarnations: 0,
         kills: 0,

@@ -13,19 +13,16 @@ use handfast_region::{Memory, Region};
 use handfast_ring::queue::two_lock::TwoLock;
 use handfast_ring::queue::{Pop, Push, Queue};
 use handfast_sys::memory::{Access, Mapping, create_sealed};
-use handfast_sys::{AsRawFd, OwnedFd, cpu, members};
+use handfast_sys::{OwnedFd, cpu, members};
+use handfast_testing::{Child, Random, alone, open, path, play};
 use std::collections::BTreeMap;
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-const ROLE: &str = "HANDFAST_TEST_ROLE";
 const CAPACITY: u32 = 32;
 const KILLS: u32 = 300;
 /// The test ends earlier on a slow machine.
 const CAMPAIGN: Duration = Duration::from_secs(7);
-/// The longest anything is waited for: a hang is a failure.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The ledger: what the processes are to do, then a record for each, then a bit per message.
 const PHASE: usize = page_align(queue_bytes(CAPACITY));
@@ -64,29 +61,19 @@ fn map(file: &OwnedFd) -> Arc<Region> {
     Arc::new(Region::mapped(mapping))
 }
 
-/// Opens a memory file by its path in `/proc`.
-fn open(path: &str) -> OwnedFd {
-    let mut options = std::fs::File::options();
-    options.read(true).write(true).open(path).unwrap().into()
-}
-
 #[test]
 fn a_child_process_plays_its_role() {
-    let Ok(role) = std::env::var(ROLE) else {
-        return;
-    };
-    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).unwrap();
-    let parts: Vec<_> = role.split(' ').collect();
-    let id: u32 = parts[1].parse().unwrap();
-    let memory = map(&open(parts[2]));
-    let member = members::join(open(parts[3])).unwrap();
-    memory.store(record(id, NUMBER), member.number(), SeqCst);
-    let queue = TwoLock::attach(memory.clone(), 0, CAPACITY, member).unwrap();
-    match parts[0] {
-        "producer" => produce(&memory, &queue, id),
-        _ => consume(&memory, &queue, id),
-    }
-    std::process::exit(0);
+    play(|role, arguments| {
+        let id: u32 = arguments[0].parse().unwrap();
+        let memory = map(&open(arguments[1]));
+        let member = members::join(open(arguments[2])).unwrap();
+        memory.store(record(id, NUMBER), member.number(), SeqCst);
+        let queue = TwoLock::attach(memory.clone(), 0, CAPACITY, member).unwrap();
+        match role {
+            "producer" => produce(&memory, &queue, id),
+            _ => consume(&memory, &queue, id),
+        }
+    });
 }
 
 fn produce(memory: &Region, queue: &TwoLock<Region>, id: u32) {
@@ -138,50 +125,10 @@ fn consume(memory: &Region, queue: &TwoLock<Region>, id: u32) {
     }
 }
 
-/// A child, killed when dropped.
 struct Peer {
     process: Child,
     role: &'static str,
     id: u32,
-}
-
-impl Peer {
-    fn kill(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-
-    /// Waits for its end, which must find nothing wrong.
-    fn finish(mut self) {
-        let end = Instant::now() + PATIENCE;
-        loop {
-            if let Some(status) = self.process.try_wait().unwrap() {
-                assert!(status.success(), "{} {}: {status}", self.role, self.id);
-                return;
-            }
-            assert!(Instant::now() < end, "{} {} hangs", self.role, self.id);
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-/// Numbers that look random, from a seed that is printed (SplitMix64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
 }
 
 #[test]
@@ -204,18 +151,12 @@ fn a_consumer_killed_at_random_takes_one_message_along_at_most() {
 /// Kills processes of the roles `dying`, beside others that live on. Messages that were acknowledged
 /// and not received, and consumers killed inside a pop.
 fn campaign(living: &[&'static str; 3], dying: [&'static str; 3]) -> (u32, u32) {
-    // One at a time.
-    static ALONE: Mutex<()> = Mutex::new(());
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let seed = std::env::var("HANDFAST_SEED").ok();
-    let seed = seed.and_then(|text| text.parse().ok());
-    let mut random = Random(seed.unwrap_or_else(handfast_sys::clock::now_ns));
-    println!("HANDFAST_SEED={}", random.0);
+    let _alone = alone();
+    let mut random = Random::seeded("campaign");
 
     let file = create_sealed("two-lock test", FILE_BYTES).unwrap();
     let group = members::create("two-lock members").unwrap();
     let memory = map(&file);
-    let path = |file: &OwnedFd| format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
     // A second descriptor of the group would end our membership when closed; `group` stays open.
     let member = members::join(open(&path(&group))).unwrap();
     let queue = TwoLock::create(memory.clone(), 0, CAPACITY, member).unwrap();
@@ -225,15 +166,8 @@ fn campaign(living: &[&'static str; 3], dying: [&'static str; 3]) -> (u32, u32) 
         let id = roles.len() as u32;
         assert!(id < IDS);
         roles.push(role);
-        let process = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "a_child_process_plays_its_role", "--nocapture"])
-            .env(
-                ROLE,
-                format!("{role} {id} {} {}", path(&file), path(&group)),
-            )
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
+        let arguments = [&id.to_string(), &path(&file), &path(&group)];
+        let process = handfast_testing::start(role, &arguments.map(String::as_str));
         Peer { process, role, id }
     };
     let survivors = living.map(&mut start);
@@ -246,7 +180,7 @@ fn campaign(living: &[&'static str; 3], dying: [&'static str; 3]) -> (u32, u32) 
         // The instant of the kill is what is random.
         std::thread::sleep(Duration::from_micros(random.below(12_000)));
         let victim = &mut mortals[random.below(3) as usize];
-        victim.kill();
+        victim.process.kill();
         let number = of(victim.id, NUMBER);
         let holds = |lock| number != 0 && memory.load(lock, SeqCst) & MEMBER == number;
         holders += u32::from(holds(HEAD_LOCK) || holds(TAIL_LOCK));
@@ -263,12 +197,13 @@ fn campaign(living: &[&'static str; 3], dying: [&'static str; 3]) -> (u32, u32) 
     assert!(all.0 > first_half.0 && all.1 > first_half.1, "no progress");
 
     let peers: Vec<Peer> = survivors.into_iter().chain(mortals).collect();
+    let finish = |mut peer: Peer| peer.process.finish();
     memory.store(PHASE, STOP_PRODUCING, SeqCst);
     let (producers, consumers): (Vec<_>, Vec<_>) =
         peers.into_iter().partition(|peer| peer.role == "producer");
-    producers.into_iter().for_each(Peer::finish);
+    producers.into_iter().for_each(finish);
     memory.store(PHASE, DRAIN, SeqCst);
-    consumers.into_iter().for_each(Peer::finish);
+    consumers.into_iter().for_each(finish);
 
     let (mut sent, mut missing) = (0, 0);
     for (id, _) in (0..).zip(&roles).filter(|(_, role)| **role == "producer") {

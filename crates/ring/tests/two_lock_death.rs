@@ -3,133 +3,60 @@
 //! death, sleep and wake-up.
 #![cfg(not(miri))]
 
-use core::sync::atomic::AtomicU32;
-use core::sync::atomic::Ordering::{self, SeqCst};
+use core::sync::atomic::Ordering::SeqCst;
 use handfast_layout::page_align;
 use handfast_layout::queue::two_lock::{HEAD_LOCK, TAIL_LOCK, queue_bytes};
-use handfast_region::{Memory, Region, Wait};
+use handfast_region::model::{Countdown, Hooked};
+use handfast_region::{Memory, Region};
 use handfast_ring::queue::two_lock::TwoLock;
 use handfast_ring::queue::{Pop, Push, Queue};
 use handfast_sys::memory::{Access, Mapping, create_sealed};
-use handfast_sys::{AsRawFd, OwnedFd, members};
-use rustix::process::{Signal, getpid, kill_process, set_parent_process_death_signal};
+use handfast_sys::{OwnedFd, members};
+use handfast_testing::{open, path, play, start};
+use rustix::process::{Signal, getpid, kill_process};
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-const ROLE: &str = "HANDFAST_TEST_ROLE";
 const CAPACITY: u32 = 3;
 const FILE_BYTES: usize = page_align(queue_bytes(CAPACITY));
-const FOR_EVER: u32 = u32::MAX;
 
 /// Shared memory whose user is killed after a number of operations.
-struct Doomed {
-    inner: Region,
-    left: AtomicU32,
-}
-
-impl Doomed {
-    fn step(&self) {
-        match self.left.load(SeqCst) {
-            FOR_EVER => {}
-            0 => {
-                kill_process(getpid(), Signal::KILL).unwrap();
-                unreachable!("nothing runs after a kill of oneself");
-            }
-            left => self.left.store(left - 1, SeqCst),
-        }
-    }
-}
-
-impl Memory for Doomed {
-    fn load(&self, at: usize, order: Ordering) -> u32 {
-        self.step();
-        self.inner.load(at, order)
-    }
-    fn store(&self, at: usize, value: u32, order: Ordering) {
-        self.step();
-        self.inner.store(at, value, order);
-    }
-    fn swap(&self, at: usize, value: u32, order: Ordering) -> u32 {
-        self.step();
-        self.inner.swap(at, value, order)
-    }
-    fn fetch_or(&self, at: usize, bits: u32, order: Ordering) -> u32 {
-        self.step();
-        self.inner.fetch_or(at, bits, order)
-    }
-    fn compare_exchange(&self, at: usize, current: u32, new: u32) -> Result<u32, u32> {
-        self.step();
-        self.inner.compare_exchange(at, current, new)
-    }
-    fn fence(&self) {
-        self.inner.fence();
-    }
-    fn copy_in(&self, at: usize, bytes: &[u8]) {
-        self.step();
-        self.inner.copy_in(at, bytes);
-    }
-    fn copy_out(&self, at: usize, bytes: &mut [u8]) {
-        self.step();
-        self.inner.copy_out(at, bytes);
-    }
-    fn park(&self, at: usize, expected: u32, deadline_ns: Option<u64>) -> Wait {
-        self.step();
-        self.inner.park(at, expected, deadline_ns)
-    }
-    fn wake(&self, at: usize, count: u32) -> u32 {
-        self.inner.wake(at, count)
-    }
-}
+type Doomed = Hooked<Box<Region>, Countdown<'static>>;
 
 fn map(file: &OwnedFd) -> Arc<Doomed> {
     let mapping = Mapping::new(file, FILE_BYTES, Access::ReadWrite).unwrap();
-    Arc::new(Doomed {
-        inner: Region::mapped(mapping),
-        left: FOR_EVER.into(),
-    })
-}
-
-/// Opens a memory file by its path in `/proc`.
-fn open(path: &str) -> OwnedFd {
-    let mut options = std::fs::File::options();
-    options.read(true).write(true).open(path).unwrap().into()
+    let countdown = Countdown::new(|| {
+        kill_process(getpid(), Signal::KILL).unwrap();
+        unreachable!("nothing runs after a kill of oneself");
+    });
+    Arc::new(Hooked::new(Box::new(Region::mapped(mapping)), countdown))
 }
 
 #[test]
 fn a_child_process_plays_its_role() {
-    let Ok(role) = std::env::var(ROLE) else {
-        return;
-    };
-    set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
-    let parts: Vec<_> = role.split(' ').collect();
-    let memory = map(&open(parts[2]));
-    let member = members::join(open(parts[3])).unwrap();
-    let queue = TwoLock::attach(memory.clone(), 0, CAPACITY, member).unwrap();
-    memory.left.store(parts[1].parse().unwrap(), SeqCst);
-    match parts[0] {
-        "push" => queue.try_push(&[9; 24]).unwrap(),
-        _ => assert_eq!(queue.try_pop(), Ok([1; 24])),
-    }
-    std::process::exit(0);
+    play(|role, arguments| {
+        let memory = map(&open(arguments[1]));
+        let member = members::join(open(arguments[2])).unwrap();
+        let queue = TwoLock::attach(memory.clone(), 0, CAPACITY, member).unwrap();
+        memory.hook.set(Some(arguments[0].parse().unwrap()));
+        match role {
+            "push" => queue.try_push(&[9; 24]).unwrap(),
+            _ => assert_eq!(queue.try_pop(), Ok([1; 24])),
+        }
+    });
 }
 
 #[test]
 fn a_process_killed_after_any_operation_is_survived_by_waiters_and_by_its_successor() {
     let file = create_sealed("two-lock test", FILE_BYTES).unwrap();
     let group = members::create("two-lock members").unwrap();
-    let path = |file: &OwnedFd| format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
     let memory = map(&file);
     // A second descriptor of the group would end our membership when closed; `group` stays open.
     let member = members::join(open(&path(&group))).unwrap();
-    let child = |role: String| {
-        let mut process = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "a_child_process_plays_its_role", "--nocapture"])
-            .env(ROLE, format!("{role} {} {}", path(&file), path(&group)))
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        process.wait().unwrap()
+    let child = |role, steps: u32| {
+        let arguments = [&steps.to_string(), &path(&file), &path(&group)];
+        let mut child = start(role, &arguments.map(String::as_str));
+        child.process.wait().unwrap()
     };
     let (mut deaths, mut with_lock) = (0, 0);
     for role in ["push", "pop"] {
@@ -137,7 +64,7 @@ fn a_process_killed_after_any_operation_is_survived_by_waiters_and_by_its_succes
             let queue = TwoLock::create(memory.clone(), 0, CAPACITY, member.clone()).unwrap();
             queue.try_push(&[1; 24]).unwrap();
             queue.try_push(&[2; 24]).unwrap();
-            let status = child(format!("{role} {steps}"));
+            let status = child(role, steps);
             if status.success() {
                 break;
             }
@@ -148,7 +75,7 @@ fn a_process_killed_after_any_operation_is_survived_by_waiters_and_by_its_succes
             if steps % 2 == 0 {
                 // The next process gets the dead one's number and is killed at its first step:
                 // what it repairs, it repairs when it attaches.
-                assert_eq!(child(format!("{role} 0")).signal(), Some(9));
+                assert_eq!(child(role, 0).signal(), Some(9));
                 assert!(!held(HEAD_LOCK) && !held(TAIL_LOCK), "{role} {steps}");
             }
             let mut found = Vec::new();

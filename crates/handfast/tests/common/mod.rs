@@ -1,32 +1,11 @@
-//! Real processes for the tests: a test binary runs itself again and gives the copy a role.
-//!
-//! A child says lines that start with `@@` on its standard output, and is told lines on its
-//! standard input; everything else it prints passes through. It dies with the thread that started
-//! it.
+//! What the tests of ports share, besides [`handfast_testing`].
 #![allow(dead_code, reason = "each test binary uses a part of this")]
 
-use std::io::{BufRead, BufReader, Write};
+pub(crate) use handfast_testing::*;
 use std::path::PathBuf;
-use std::process::{ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::process::Command;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
-
-/// The longest any test waits for anything: a hang is a failure.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
-
-const ROLE: &str = "HANDFAST_TEST_ROLE";
-const ARGUMENTS: &str = "HANDFAST_TEST_ARGUMENTS";
-/// The test every binary must have, which calls [`play`].
-const STAGE: &str = "a_child_process_plays_its_role";
-
-/// A child process in a role.
-pub(crate) struct Child {
-    pub(crate) process: std::process::Child,
-    input: Option<ChildStdin>,
-    lines: Receiver<String>,
-    role: &'static str,
-}
 
 /// Starts a child in `role`.
 pub(crate) fn start(role: &'static str, arguments: &[&str]) -> Child {
@@ -39,129 +18,8 @@ pub(crate) fn start_with(
     arguments: &[&str],
     change: impl FnOnce(&mut Command),
 ) -> Child {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command
-        .args(["--exact", STAGE, "--nocapture", "--test-threads=1"])
-        .env(ROLE, role)
-        .env(ARGUMENTS, arguments.join("\n"))
-        .env("HANDFAST_DIR", directory())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped());
-    change(&mut command);
-    let mut process = command.spawn().unwrap();
-    let output = BufReader::new(process.stdout.take().unwrap());
-    let (sender, lines) = channel();
-    std::thread::spawn(move || {
-        for line in output.lines().map_while(Result::ok) {
-            match line.find("@@") {
-                Some(at) if sender.send(line[at + 2..].to_owned()).is_err() => return,
-                None if line.contains("panicked") => eprintln!("child: {line}"),
-                _ => {}
-            }
-        }
-    });
-    let input = process.stdin.take();
-    Child {
-        process,
-        input,
-        lines,
-        role,
-    }
-}
-
-impl Child {
-    pub(crate) fn pid(&self) -> u32 {
-        self.process.id()
-    }
-
-    /// The next line the child says.
-    pub(crate) fn line(&self) -> String {
-        match self.lines.recv_timeout(PATIENCE) {
-            Ok(line) => line,
-            Err(RecvTimeoutError::Timeout) => panic!("{} says nothing", self.role),
-            Err(RecvTimeoutError::Disconnected) => panic!("{} has ended", self.role),
-        }
-    }
-
-    /// A line the child has said already.
-    pub(crate) fn said(&self) -> Option<String> {
-        self.lines.try_recv().ok()
-    }
-
-    /// Waits for exactly this line.
-    pub(crate) fn expect(&self, line: &str) {
-        assert_eq!(self.line(), line, "{}", self.role);
-    }
-
-    pub(crate) fn tell(&mut self, line: &str) {
-        writeln!(self.input.as_mut().unwrap(), "{line}").unwrap();
-    }
-
-    /// `kill -9`, and waits for the end.
-    pub(crate) fn kill(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-
-    /// Closes its input, which ends every role, and checks that it found nothing wrong.
-    pub(crate) fn finish(&mut self) {
-        self.input = None;
-        let end = Instant::now() + PATIENCE;
-        loop {
-            if let Some(status) = self.process.try_wait().unwrap() {
-                assert!(status.success(), "{} ended with {status}", self.role);
-                return;
-            }
-            assert!(Instant::now() < end, "{} does not end", self.role);
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-
-    /// Open descriptors and mappings.
-    pub(crate) fn holdings(&self) -> (usize, usize) {
-        holdings(self.pid())
-    }
-}
-
-impl Drop for Child {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-/// Runs the role this process was started in, if it is a child, and ends the process.
-pub(crate) fn play(perform: impl FnOnce(&str, &[&str])) {
-    let Ok(role) = std::env::var(ROLE) else {
-        return;
-    };
-    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).unwrap();
-    // A panic of any thread ends the child, so that the parent sees it.
-    let usual = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        usual(panic);
-        std::process::exit(101);
-    }));
-    let arguments = std::env::var(ARGUMENTS).unwrap();
-    let arguments: Vec<_> = arguments.split('\n').collect();
-    perform(&role, &arguments);
-    std::process::exit(0);
-}
-
-/// In a child: says a line to the parent.
-pub(crate) fn say(line: &str) {
-    let mut output = std::io::stdout().lock();
-    // Lines of the test harness may stand before it.
-    writeln!(output, "@@{line}").unwrap();
-    output.flush().unwrap();
-}
-
-/// In a child: the parent's next line; `None` when it has closed our input.
-pub(crate) fn told() -> Option<String> {
-    let mut line = String::new();
-    match std::io::stdin().lock().read_line(&mut line) {
-        Ok(0) | Err(_) => None,
-        Ok(_) => Some(line.trim_end().to_owned()),
-    }
+    directory();
+    handfast_testing::start_with(role, arguments, change)
 }
 
 /// The role of a server that answers every call with what it was sent, on `threads` threads, until
@@ -249,7 +107,7 @@ pub(crate) fn name(what: &str) -> String {
 pub(crate) fn directory() -> &'static PathBuf {
     static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
     DIRECTORY.get_or_init(|| {
-        if std::env::var_os(ROLE).is_some() {
+        if is_child() {
             return std::env::var_os("HANDFAST_DIR").unwrap().into();
         }
         let directory = std::env::temp_dir().join(format!("handfast-t{}", std::process::id()));
@@ -265,54 +123,6 @@ pub(crate) fn directory() -> &'static PathBuf {
 
 extern "C" fn remove_directory() {
     let _ = std::fs::remove_dir_all(directory());
-}
-
-/// Heavy tests of one binary take turns.
-pub(crate) fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// How long a campaign lasts: `HANDFAST_CAMPAIGN_SECS`, or the default.
-pub(crate) fn campaign(default_secs: u64) -> Duration {
-    let asked = std::env::var("HANDFAST_CAMPAIGN_SECS").ok();
-    Duration::from_secs(
-        asked
-            .and_then(|text| text.parse().ok())
-            .unwrap_or(default_secs),
-    )
-}
-
-/// Numbers that look random, from a seed that is printed (SplitMix64).
-pub(crate) struct Random(u64);
-
-impl Random {
-    /// Seeded by `HANDFAST_SEED`, or by the clock.
-    pub(crate) fn seeded(what: &str) -> Self {
-        let asked = std::env::var("HANDFAST_SEED").ok();
-        let seed = asked
-            .and_then(|text| text.parse().ok())
-            .unwrap_or_else(handfast_sys::clock::now_ns);
-        println!("{what}: HANDFAST_SEED={seed}");
-        Self(seed)
-    }
-
-    pub(crate) fn of(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Below `bound`.
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
 }
 
 /// Median, 99th percentile and longest of some durations.

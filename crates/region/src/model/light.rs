@@ -5,7 +5,8 @@ use crate::{Memory, Wait};
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
 
-/// Counts operations, so that the fence of others can fall between any two of them.
+/// Counts operations, so that the fence of others can fall between any two of them. Not a
+/// [`super::Hooked`] memory: it holds a store back, where a hook only runs before one.
 pub struct Light<'a> {
     memory: &'a ModelMemory,
     points: &'a Points,

@@ -159,29 +159,3 @@ pub fn every_point(
     println!("{runs} pairs of points, {} operations", last());
     assert!(last() > 0, "the light thread did nothing");
 }
-
-/// Runs `model`, which lacks something, in a process of its own (a deadlocked model aborts), and
-/// expects it to fail. `test` is the full name of the calling test.
-///
-/// # Panics
-/// If it does not fail.
-pub fn must_fail(test: &str, model: impl FnOnce()) {
-    const BROKEN: &str = "HANDFAST_BROKEN_MODEL";
-    if std::env::var_os(BROKEN).is_some() {
-        return model();
-    }
-    let output = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", test])
-        .env(BROKEN, "1")
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        text.contains("running 1 test"),
-        "the test's name is wrong: {text}"
-    );
-    assert!(
-        !output.status.success(),
-        "the incomplete protocol should have failed"
-    );
-}

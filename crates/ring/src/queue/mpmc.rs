@@ -366,8 +366,6 @@ mod death;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
-mod mortal;
-#[cfg(test)]
 mod pause;
 #[cfg(test)]
 mod stress;

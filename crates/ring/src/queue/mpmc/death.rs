@@ -2,12 +2,11 @@
 //! for ever before its n-th access to shared memory, for every n; a second one does the same
 //! beside it; then a survivor uses the ring.
 
-use super::mortal::{Died, Mortal};
 use super::tests::{Register, message};
 use super::*;
 use handfast_region::Region;
+use handfast_region::model::{Countdown, Hooked, until_killed};
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Act {
@@ -56,13 +55,13 @@ fn ring<M: Memory>(memory: &M, case: Case, members: Register) -> Ring<&M, Regist
 
 /// Performs an act that dies before its operation `left`.
 fn perform(region: &Region, case: Case, act: Act, members: Register, left: u32) -> Outcome {
-    let memory = Mortal::new(region, None);
+    let memory = Hooked::new(region, Countdown::killing());
     if act == Act::Join {
-        memory.set_left(left);
+        memory.hook.set(Some(left));
     }
-    let result = catch_unwind(AssertUnwindSafe(|| {
+    until_killed(|| {
         let ring = ring(&memory, case, members);
-        memory.set_left(left);
+        memory.hook.set(Some(left));
         match act {
             Act::Push(value) => match ring.try_push(&message(value)) {
                 Ok(()) => Outcome::Pushed,
@@ -80,12 +79,8 @@ fn perform(region: &Region, case: Case, act: Act, members: Register, left: u32) 
             },
             Act::Join => Outcome::Nothing,
         }
-    }));
-    match result {
-        Ok(outcome) => outcome,
-        Err(cause) if cause.is::<Died>() => Outcome::Died,
-        Err(cause) => resume_unwind(cause),
-    }
+    })
+    .unwrap_or(Outcome::Died)
 }
 
 /// Every content the ring may have after an act, for every content before.
@@ -171,7 +166,7 @@ fn run(case: Case, deaths: [u32; 2]) -> ([Outcome; 2], VecDeque<u32>) {
         "{case:?} {deaths:?} {outcomes:?}: {left:?} is none of {allowed:?}"
     );
     // Everything works and the whole capacity is back, whatever was claimed.
-    for lap in 0..3 {
+    for lap in 0..if cfg!(miri) { 1 } else { 3 } {
         for value in 0..case.slots {
             let pushed = survivor.try_push(&message(value + lap));
             assert_eq!(pushed, Ok(()), "{case:?} {deaths:?}: push {value} of {lap}");
@@ -185,10 +180,12 @@ fn run(case: Case, deaths: [u32; 2]) -> ([Outcome; 2], VecDeque<u32>) {
     (outcomes, left)
 }
 
-/// All fills and starts of rings of one, two and four slots.
+/// All fills and starts of rings of one, two and four slots. Under miri two slots and one start,
+/// which wraps around: every operation of every act is still the last of some run.
 fn situations(mut each: impl FnMut(Case)) {
-    for slots in [1, 2, 4] {
-        for start in [slots, 0, 1] {
+    let (rings, starts) = if cfg!(miri) { (1, 1) } else { (3, 3) };
+    for slots in [2, 1, 4].into_iter().take(rings) {
+        for start in [0, slots, 1].into_iter().take(starts) {
             for fill in 0..=slots {
                 for first in [Act::Push(100), Act::Pop] {
                     for oracle in [true, false] {
@@ -226,7 +223,8 @@ fn one_death_at_every_instruction_leaves_a_whole_queue() {
         }
     });
     // That the test does not pass by doing nothing: a push has eight operations.
-    assert!(deaths > 300, "{deaths}");
+    let few = if cfg!(miri) { 60 } else { 300 };
+    assert!(deaths > few, "{deaths}");
 }
 
 #[test]

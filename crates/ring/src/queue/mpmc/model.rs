@@ -94,11 +94,11 @@ fn q10_q11_two_threads_of_one_member_keep_their_claims_apart() {
 
 #[test]
 fn q10_without_either_half_a_torn_message_is_seen() {
-    must_fail(|| {
+    must_panic(OVERLAP, || {
         let store = |at, word| is_state(at) && phase(word) == Phase::Full as u32;
         exchange(1, &[&[1, 2]], &[2], Weakness { store, ..STRONG }, 3);
     });
-    must_fail(|| {
+    must_panic(OVERLAP, || {
         let exchange_full = |at, from, _| is_state(at) && phase(from) == Phase::Full as u32;
         let weakness = Weakness {
             load: is_state,
@@ -111,11 +111,11 @@ fn q10_without_either_half_a_torn_message_is_seen() {
 
 #[test]
 fn q11_without_either_half_a_slot_is_overwritten_under_the_reader() {
-    must_fail(|| {
+    must_panic(OVERLAP, || {
         let store = |at, word| is_state(at) && phase(word) == Phase::Empty as u32;
         exchange(1, &[&[1, 2]], &[2], Weakness { store, ..STRONG }, 3);
     });
-    must_fail(|| {
+    must_panic(OVERLAP, || {
         let exchange_empty = |at, from, _| is_state(at) && phase(from) == Phase::Empty as u32;
         let weakness = Weakness {
             load: is_state,
@@ -177,14 +177,14 @@ fn q12_without_either_half_the_dead_members_copy_overlaps_the_next() {
     let frees = |at, from, to| {
         is_state(at) && phase(from) == Phase::Writing as u32 && phase(to) == Phase::Empty as u32
     };
-    must_fail(move || {
+    must_panic(OVERLAP, move || {
         let weakness = Weakness {
             exchange: frees,
             ..STRONG
         };
         death_and_a_living_member(1, weakness);
     });
-    must_fail(|| {
+    must_panic(OVERLAP, || {
         let weakness = Weakness {
             load: is_state,
             exchange: |at, from, _| is_state(at) && phase(from) == Phase::Empty as u32,
@@ -227,11 +227,11 @@ fn q13_a_slot_is_never_seen_a_lap_too_old() {
 fn q13_without_either_half_an_honest_slot_looks_like_a_fault() {
     // The tail, for a push; the head, for a pop.
     for pushes in [true, false] {
-        must_fail(move || {
+        must_panic("assertion", move || {
             let load = |at| at == layout::TAIL || at == layout::HEAD;
             stale_slots(pushes, Weakness { load, ..STRONG });
         });
-        must_fail(move || {
+        must_panic("assertion", move || {
             let exchange = |at, _, _| at == layout::TAIL || at == layout::HEAD;
             stale_slots(pushes, Weakness { exchange, ..STRONG });
         });
@@ -275,11 +275,11 @@ fn q14_a_claim_under_a_reused_number_is_not_taken_from_its_living_owner() {
 
 #[test]
 fn q14_without_either_half_a_living_claim_is_taken() {
-    must_fail(|| {
+    must_panic("assertion", || {
         let load = is_state;
         reused_number(Weakness { load, ..STRONG });
     });
-    must_fail(|| {
+    must_panic("assertion", || {
         let exchange = |at, _, to| is_state(at) && phase(to) == Phase::Writing as u32;
         reused_number(Weakness { exchange, ..STRONG });
     });
@@ -314,11 +314,11 @@ fn q15_a_ring_that_is_found_is_whole() {
 
 #[test]
 fn q15_without_either_half_a_half_made_ring_is_found() {
-    must_fail(|| {
+    must_panic("RingFormat", || {
         let store = |at, _| at == layout::FORMAT;
         format(Weakness { store, ..STRONG });
     });
-    must_fail(|| {
+    must_panic("RingFormat", || {
         let load = |at| at == layout::FORMAT;
         format(Weakness { load, ..STRONG });
     });

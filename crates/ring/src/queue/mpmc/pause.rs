@@ -3,10 +3,10 @@
 //! successes of both must be those of a first-in, first-out queue in which the stopped operation
 //! took place at one moment. Claims of a dead third member lie in the way.
 
-use super::mortal::Mortal;
 use super::tests::{Register, message, number};
 use super::*;
 use handfast_region::Region;
+use handfast_region::model::{Countdown, Hooked};
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
@@ -92,25 +92,25 @@ fn run(case: Case, at: u32) -> bool {
     let meanwhile = Mutex::new(None);
     let result = {
         let (other, meanwhile) = (&other, &meanwhile);
-        let memory = Mortal::new(
+        let memory = Hooked::new(
             &region,
-            Some(Box::new(move || {
+            Countdown::new(move || {
                 let act = |index| match case.script >> index & 1 {
                     1 => push(other, 10 + index),
                     _ => pop(other),
                 };
                 *meanwhile.lock().unwrap() = Some((0..SCRIPT).map(act).collect::<Vec<_>>());
-            })),
+            }),
         );
         let mut stopped = Ring::attach(&memory, 0, shape, members.of(2)).unwrap();
         stopped.looks = 1;
-        memory.set_left(at);
+        memory.hook.set(Some(at));
         let result = if case.pushes {
             push(&stopped, 100)
         } else {
             pop(&stopped)
         };
-        memory.set_left(u32::MAX);
+        memory.hook.set(None);
         result
     };
     let Some(meanwhile) = meanwhile.into_inner().unwrap() else {

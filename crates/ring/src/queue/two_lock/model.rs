@@ -4,7 +4,8 @@
 mod view;
 
 use super::*;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use handfast_region::model::{OVERLAP, must_panic, until_killed};
+use std::panic::catch_unwind;
 use view::{Group, View, Weaken};
 
 fn push(queue: &TwoLock<View>, key: u8) {
@@ -38,15 +39,6 @@ fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-/// What loom says of two copies of one message, of which one writes, with no order between them.
-const OVERLAP: &str = "Causality violation";
-
-fn must_fail(with: &str, model: impl FnOnce()) {
-    let failed = catch_unwind(AssertUnwindSafe(model)).expect_err("the weakened model held");
-    let text = failed.downcast_ref::<String>().map_or("", |text| text);
-    assert!(text.contains(with), "another failure: {text}");
-}
-
 /// One end pushes four messages through a queue of one, so that nodes come back; the other pops.
 fn exchange(pushing: Weaken, popping: Weaken) {
     explore(3, move || {
@@ -67,22 +59,22 @@ fn q1_q2_messages_are_whole_and_in_order_and_nodes_are_free_when_reused() {
 
 #[test]
 fn q1_without_release_a_torn_message_is_seen() {
-    must_fail(OVERLAP, || exchange(Weaken::Links, Weaken::Nothing));
+    must_panic(OVERLAP, || exchange(Weaken::Links, Weaken::Nothing));
 }
 
 #[test]
 fn q1_without_acquire_a_torn_message_is_seen() {
-    must_fail(OVERLAP, || exchange(Weaken::Nothing, Weaken::LinkLoads));
+    must_panic(OVERLAP, || exchange(Weaken::Nothing, Weaken::LinkLoads));
 }
 
 #[test]
 fn q2_without_release_a_message_is_overwritten_under_the_reader() {
-    must_fail(OVERLAP, || exchange(Weaken::Nothing, Weaken::Links));
+    must_panic(OVERLAP, || exchange(Weaken::Nothing, Weaken::Links));
 }
 
 #[test]
 fn q2_without_acquire_a_message_is_overwritten_under_the_reader() {
-    must_fail(OVERLAP, || exchange(Weaken::LinkLoads, Weaken::Nothing));
+    must_panic(OVERLAP, || exchange(Weaken::LinkLoads, Weaken::Nothing));
 }
 
 /// Two members at each end in turn, asleep without a deadline when the other is inside.
@@ -116,7 +108,7 @@ fn q3_one_holder_at_a_time_and_no_wake_up_is_lost() {
 
 #[test]
 fn q3_without_release_the_next_holder_sees_an_old_queue() {
-    must_fail(OVERLAP, || contend(Weaken::Locks));
+    must_panic(OVERLAP, || contend(Weaken::Locks));
 }
 
 /// Member 1 is killed after `steps` operations of a pop and a push (of 9), while member 2 pushes 5
@@ -134,13 +126,12 @@ fn die(steps: u32, death: Ordering) -> bool {
         assert_eq!(second.try_push(&[1; MESSAGE_BYTES]), Ok(()));
         let is_dead = group.first_is_dead.clone();
         let dying = loom::thread::spawn(move || {
-            first.memory.left.store(steps, Relaxed);
-            let act = AssertUnwindSafe(|| {
+            first.memory.hook.left.set(Some(steps));
+            let done = until_killed(|| {
                 let popped = first.try_pop().ok().map(|message| message[0]);
                 assert_eq!(first.try_push(&[9; MESSAGE_BYTES]), Ok(()));
                 popped
             });
-            let done = catch_unwind(act).ok();
             if done.is_none() {
                 // Q4 death, store half of the model: what the kernel does at a death.
                 is_dead.store(true, Release);
@@ -190,7 +181,7 @@ fn q4_without_acquire_the_repair_sees_an_old_queue() {
 
 #[test]
 fn without_the_wake_up_a_waiter_sleeps_beside_a_free_lock() {
-    must_fail("deadlock", || contend(Weaken::Wakes));
+    must_panic("deadlock", || contend(Weaken::Wakes));
 }
 
 /// Member 1 is killed after `steps` operations of a push (of 9), while member 2 pushes 5 after 1 and
@@ -204,9 +195,8 @@ fn die_between(steps: u32) -> bool {
         assert_eq!(second.try_push(&[1; MESSAGE_BYTES]), Ok(()));
         let is_dead = group.first_is_dead.clone();
         let dying = loom::thread::spawn(move || {
-            first.memory.left.store(steps, Relaxed);
-            let act = AssertUnwindSafe(|| first.try_push(&[9; MESSAGE_BYTES]));
-            let is_done = catch_unwind(act).is_ok();
+            first.memory.hook.left.set(Some(steps));
+            let is_done = until_killed(|| first.try_push(&[9; MESSAGE_BYTES])).is_some();
             if !is_done {
                 // Q4 death, store half of the model, as in `die`.
                 is_dead.store(true, Release);
@@ -266,5 +256,5 @@ fn q5_a_queue_that_is_formatted_is_whole() {
 
 #[test]
 fn q5_without_release_a_half_made_queue_is_used() {
-    must_fail("assertion", || format(Weaken::Format));
+    must_panic("assertion", || format(Weaken::Format));
 }

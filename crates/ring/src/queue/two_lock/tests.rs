@@ -5,9 +5,9 @@ mod hostile;
 mod order;
 
 use super::*;
-use core::sync::atomic::{AtomicBool, AtomicU32};
-use handfast_region::{Region, Wait};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use core::sync::atomic::AtomicBool;
+use handfast_region::Region;
+use handfast_region::model::{Countdown, Hook, Hooked, Operation, until_killed};
 
 /// Not at the start, so that a forgotten offset shows.
 const AT: usize = 128;
@@ -47,7 +47,7 @@ impl Group {
             dead: Arc::new(core::array::from_fn(|_| AtomicBool::new(false))),
             capacity,
         };
-        let memory = Arc::new(Mortal::over(&group.region, None));
+        let memory = mortal_memory(&group.region, None);
         TwoLock::create(memory, AT, capacity, group.seat(63, 0)).unwrap();
         group
     }
@@ -76,11 +76,11 @@ impl Group {
     }
 
     fn attach(&self, number: u32, steps: Option<u32>) -> TwoLock<Mortal> {
-        let memory = Arc::new(Mortal::over(&self.region, None));
+        let memory = mortal_memory(&self.region, None);
         let seat = self.seat(number, 0);
         let mut queue = TwoLock::attach(memory, AT, self.capacity, seat).unwrap();
         queue.looks = 0;
-        queue.memory.live(steps);
+        queue.memory.hook.0.set(steps);
         queue
     }
 
@@ -93,7 +93,7 @@ impl Group {
         act: impl FnOnce(&TwoLock<Mortal>) -> T,
     ) -> Option<T> {
         let queue = self.attach(number, Some(steps));
-        let done = mortal(|| act(&queue));
+        let done = until_killed(|| act(&queue));
         self.dead[number as usize].store(done.is_none(), Ordering::SeqCst);
         done
     }
@@ -176,91 +176,24 @@ fn key(whole: &Message) -> u64 {
 }
 
 /// Memory that ends its user after a number of operations.
-struct Mortal {
-    inner: Arc<Region>,
-    left: AtomicU32,
-}
+type Mortal = Hooked<Arc<Region>, Alone>;
 
-const FOR_EVER: u32 = u32::MAX;
+/// The hook of a member in the only thread.
+struct Alone(Countdown<'static>);
 
-/// What a killed member unwinds with.
-struct Killed;
-
-/// `None` when `act` was killed.
-fn mortal<T>(act: impl FnOnce() -> T) -> Option<T> {
-    match catch_unwind(AssertUnwindSafe(act)) {
-        Ok(done) => Some(done),
-        Err(reason) if reason.is::<Killed>() => None,
-        Err(reason) => resume_unwind(reason),
+impl Hook for Alone {
+    const PIECE_BYTES: usize = Countdown::PIECE_BYTES;
+    fn before(&self, operation: Operation) {
+        self.0.before(operation);
+    }
+    fn leaves_out(&self, operation: Operation) -> bool {
+        // Whoever is waited for is dead.
+        operation == Operation::Park
     }
 }
 
-impl Mortal {
-    fn over(inner: &Arc<Region>, steps: Option<u32>) -> Self {
-        Self {
-            inner: inner.clone(),
-            left: AtomicU32::new(steps.unwrap_or(FOR_EVER)),
-        }
-    }
-
-    fn live(&self, steps: Option<u32>) {
-        self.left.store(steps.unwrap_or(FOR_EVER), Ordering::SeqCst);
-    }
-
-    fn step(&self) {
-        match self.left.load(Ordering::SeqCst) {
-            FOR_EVER => {}
-            // Not a panic: nothing is printed, and the next operation would do the same.
-            0 => resume_unwind(Box::new(Killed)),
-            left => self.left.store(left - 1, Ordering::SeqCst),
-        }
-    }
-}
-
-impl Memory for Mortal {
-    fn load(&self, at: usize, order: Ordering) -> u32 {
-        self.step();
-        self.inner.load(at, order)
-    }
-    fn store(&self, at: usize, value: u32, order: Ordering) {
-        self.step();
-        self.inner.store(at, value, order);
-    }
-    fn swap(&self, at: usize, value: u32, order: Ordering) -> u32 {
-        self.step();
-        self.inner.swap(at, value, order)
-    }
-    fn fetch_or(&self, at: usize, bits: u32, order: Ordering) -> u32 {
-        self.step();
-        self.inner.fetch_or(at, bits, order)
-    }
-    fn compare_exchange(&self, at: usize, current: u32, new: u32) -> Result<u32, u32> {
-        self.step();
-        self.inner.compare_exchange(at, current, new)
-    }
-    fn fence(&self) {
-        self.step();
-        self.inner.fence();
-    }
-    fn copy_in(&self, at: usize, bytes: &[u8]) {
-        // Killed before, midway, or after.
-        let (first, second) = bytes.split_at(bytes.len() / 2);
-        self.step();
-        self.inner.copy_in(at, first);
-        self.step();
-        self.inner.copy_in(at + first.len(), second);
-    }
-    fn copy_out(&self, at: usize, bytes: &mut [u8]) {
-        self.step();
-        self.inner.copy_out(at, bytes);
-    }
-    fn park(&self, _: usize, _: u32, _: Option<u64>) -> Wait {
-        self.step();
-        // One thread: whoever is waited for is dead.
-        Wait::TimedOut
-    }
-    fn wake(&self, _: usize, _: u32) -> u32 {
-        self.step();
-        0
-    }
+fn mortal_memory(inner: &Arc<Region>, steps: Option<u32>) -> Arc<Mortal> {
+    let countdown = Countdown::killing();
+    countdown.set(steps);
+    Arc::new(Hooked::new(inner.clone(), Alone(countdown)))
 }

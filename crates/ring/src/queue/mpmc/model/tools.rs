@@ -2,8 +2,8 @@
 
 use super::super::*;
 use core::sync::atomic::Ordering;
-use handfast_region::Wait;
-use handfast_region::model::ModelMemory;
+use handfast_region::model::{Hook, Hooked, ModelMemory, Operation};
+pub(super) use handfast_region::model::{OVERLAP, must_panic};
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU32;
 use loom::thread;
@@ -39,15 +39,6 @@ impl Members for Register {
     }
 }
 
-/// Model memory that turns chosen orderings into Relaxed.
-pub(super) struct Weak {
-    inner: ModelMemory,
-    /// Loads, by offset.
-    load: fn(usize) -> bool,
-    /// Stores, by offset and value.
-    store: fn(usize, u32) -> bool,
-}
-
 /// What is weakened: nothing.
 pub(super) const STRONG: Weakness = Weakness {
     load: |_| false,
@@ -55,48 +46,30 @@ pub(super) const STRONG: Weakness = Weakness {
     exchange: |_, _, _| false,
 };
 
+/// Which orderings are turned into Relaxed.
 #[derive(Clone, Copy)]
 pub(super) struct Weakness {
+    /// Loads, by offset.
     pub(super) load: fn(usize) -> bool,
+    /// Stores, by offset and value.
     pub(super) store: fn(usize, u32) -> bool,
+    /// Exchanges, by offset, expected and new value.
     pub(super) exchange: fn(usize, u32, u32) -> bool,
 }
 
-impl Memory for Weak {
-    fn load(&self, at: usize, order: Ordering) -> u32 {
-        let order = if (self.load)(at) { Relaxed } else { order };
-        self.inner.load(at, order)
-    }
-    fn store(&self, at: usize, value: u32, order: Ordering) {
-        let weak = (self.store)(at, value);
-        self.inner
-            .store(at, value, if weak { Relaxed } else { order });
-    }
-    fn swap(&self, at: usize, value: u32, order: Ordering) -> u32 {
-        self.inner.swap(at, value, order)
-    }
-    fn fetch_or(&self, at: usize, bits: u32, order: Ordering) -> u32 {
-        self.inner.fetch_or(at, bits, order)
-    }
-    fn compare_exchange(&self, at: usize, current: u32, new: u32) -> Result<u32, u32> {
-        self.inner.compare_exchange(at, current, new)
-    }
-    fn fence(&self) {
-        self.inner.fence();
-    }
-    fn copy_in(&self, at: usize, bytes: &[u8]) {
-        self.inner.copy_in(at, bytes);
-    }
-    fn copy_out(&self, at: usize, bytes: &mut [u8]) {
-        self.inner.copy_out(at, bytes);
-    }
-    fn park(&self, at: usize, expected: u32, deadline_ns: Option<u64>) -> Wait {
-        self.inner.park(at, expected, deadline_ns)
-    }
-    fn wake(&self, at: usize, count: u32) -> u32 {
-        self.inner.wake(at, count)
+impl Hook for Weakness {
+    fn order(&self, operation: Operation, order: Ordering) -> Ordering {
+        let is_weak = match operation {
+            Operation::Load(at) => (self.load)(at),
+            Operation::Store(at, value) => (self.store)(at, value),
+            _ => false,
+        };
+        if is_weak { Relaxed } else { order }
     }
 }
+
+/// Model memory some of whose orderings are weak.
+pub(super) type Weak = Hooked<Box<ModelMemory>, Weakness>;
 
 pub(super) fn memory(slots: u32, weakness: Weakness) -> Arc<Weak> {
     let mut words = vec![
@@ -110,13 +83,9 @@ pub(super) fn memory(slots: u32, weakness: Weakness) -> Arc<Weak> {
     let areas: Vec<_> = (0..slots)
         .map(|index| layout::slot(index) + layout::BYTES)
         .collect();
-    let mut inner = ModelMemory::new(&words, &areas);
+    let mut inner = Box::new(ModelMemory::new(&words, &areas));
     inner.relaxed_exchange = weakness.exchange;
-    Arc::new(Weak {
-        inner,
-        load: weakness.load,
-        store: weakness.store,
-    })
+    Arc::new(Hooked::new(inner, weakness))
 }
 
 pub(super) type Member = Ring<Arc<Weak>, Register>;
@@ -198,12 +167,4 @@ pub(super) fn together<T: Send + 'static>(
         .collect();
     results.sort_by_key(|(index, _)| *index);
     results.into_iter().map(|(_, result)| result).collect()
-}
-
-#[track_caller]
-pub(super) fn must_fail(model: impl FnOnce() + std::panic::UnwindSafe) {
-    assert!(
-        std::panic::catch_unwind(model).is_err(),
-        "the weakened model should have failed"
-    );
 }

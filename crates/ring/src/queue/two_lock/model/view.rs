@@ -1,19 +1,19 @@
 //! The members of a model: one region of model memory, seen by each through a view of its own.
 
 use super::super::*;
-use handfast_region::Wait;
-use handfast_region::model::ModelMemory;
+use handfast_region::model::{Countdown, Hook, Hooked, ModelMemory, Operation};
 use loom::sync::atomic::AtomicBool;
-use std::panic::resume_unwind;
 
-/// One member's view of the model memory: may weaken orderings, sleep for ever, and end.
-pub(super) struct View {
-    inner: Arc<ModelMemory>,
+/// One member's view of the model memory.
+pub(super) type View = Hooked<Arc<ModelMemory>, Life>;
+
+/// May weaken orderings, sleep for ever, and end.
+pub(super) struct Life {
     weaken: Weaken,
     /// Sleeps have no deadline: a lost wake-up is a deadlock, which loom reports.
     sleeps_for_ever: bool,
     /// Memory operations left in this member's life.
-    pub(super) left: core::sync::atomic::AtomicU32,
+    pub(super) left: Countdown<'static>,
 }
 
 /// Which stores (or loads) of a view lose their ordering.
@@ -32,75 +32,35 @@ pub(super) enum Weaken {
     Wakes,
 }
 
-pub(super) const FOR_EVER: u32 = u32::MAX;
-pub(super) struct Killed;
-
-impl View {
-    fn order(&self, at: usize, order: Ordering) -> Ordering {
-        let is_weak = match self.weaken {
-            Weaken::Nothing | Weaken::LinkLoads | Weaken::Wakes => false,
-            Weaken::Links => at >= NODES,
-            Weaken::Locks => at == HEAD_LOCK || at == TAIL_LOCK,
-            Weaken::Format => at == FORMAT,
+impl Hook for Life {
+    fn before(&self, operation: Operation) {
+        self.left.before(operation);
+    }
+    fn order(&self, operation: Operation, order: Ordering) -> Ordering {
+        let is_weak = match (self.weaken, operation) {
+            (Weaken::LinkLoads, Operation::Load(at)) => at >= NODES,
+            (weaken, Operation::Store(at, _) | Operation::Swap(at, _)) => match weaken {
+                Weaken::Nothing | Weaken::LinkLoads | Weaken::Wakes => false,
+                Weaken::Links => at >= NODES,
+                Weaken::Locks => at == HEAD_LOCK || at == TAIL_LOCK,
+                Weaken::Format => at == FORMAT,
+            },
+            _ => false,
         };
         if is_weak { Relaxed } else { order }
     }
-
-    fn step(&self) {
-        match self.left.load(Relaxed) {
-            FOR_EVER => {}
-            0 => resume_unwind(Box::new(Killed)),
-            left => self.left.store(left - 1, Relaxed),
+    fn deadline(&self, _: Option<u64>) -> Option<u64> {
+        None
+    }
+    fn leaves_out(&self, operation: Operation) -> bool {
+        match operation {
+            Operation::Park if !self.sleeps_for_ever => {
+                loom::thread::yield_now();
+                true
+            }
+            Operation::Wake => self.weaken == Weaken::Wakes,
+            _ => false,
         }
-    }
-}
-
-impl Memory for View {
-    fn load(&self, at: usize, order: Ordering) -> u32 {
-        self.step();
-        let is_weak = self.weaken == Weaken::LinkLoads && at >= NODES;
-        self.inner.load(at, if is_weak { Relaxed } else { order })
-    }
-    fn store(&self, at: usize, value: u32, order: Ordering) {
-        self.step();
-        self.inner.store(at, value, self.order(at, order));
-    }
-    fn swap(&self, at: usize, value: u32, order: Ordering) -> u32 {
-        self.step();
-        self.inner.swap(at, value, self.order(at, order))
-    }
-    fn fetch_or(&self, at: usize, bits: u32, order: Ordering) -> u32 {
-        self.step();
-        self.inner.fetch_or(at, bits, order)
-    }
-    fn compare_exchange(&self, at: usize, current: u32, new: u32) -> Result<u32, u32> {
-        self.step();
-        self.inner.compare_exchange(at, current, new)
-    }
-    fn fence(&self) {
-        self.inner.fence();
-    }
-    fn copy_in(&self, at: usize, bytes: &[u8]) {
-        self.step();
-        self.inner.copy_in(at, bytes);
-    }
-    fn copy_out(&self, at: usize, bytes: &mut [u8]) {
-        self.step();
-        self.inner.copy_out(at, bytes);
-    }
-    fn park(&self, at: usize, expected: u32, _: Option<u64>) -> Wait {
-        self.step();
-        if self.sleeps_for_ever {
-            return self.inner.park(at, expected, None);
-        }
-        loom::thread::yield_now();
-        Wait::TimedOut
-    }
-    fn wake(&self, at: usize, count: u32) -> u32 {
-        if self.weaken == Weaken::Wakes {
-            return 0;
-        }
-        self.inner.wake(at, count)
     }
 }
 
@@ -158,18 +118,20 @@ impl Group {
     }
 
     pub(super) fn member(&self, number: u32, weaken: Weaken) -> (Arc<View>, Arc<Seat>) {
-        let view = View {
-            inner: self.inner.clone(),
+        let life = Life {
             weaken,
             sleeps_for_ever: self.sleeps_for_ever,
-            left: FOR_EVER.into(),
+            left: Countdown::killing(),
         };
         let seat = Seat {
             number,
             first_is_dead: self.first_is_dead.clone(),
             death: self.death,
         };
-        (Arc::new(view), Arc::new(seat))
+        (
+            Arc::new(Hooked::new(self.inner.clone(), life)),
+            Arc::new(seat),
+        )
     }
 
     pub(super) fn attach(&self, number: u32, weaken: Weaken) -> TwoLock<View> {

@@ -188,9 +188,9 @@ fn three_members_killed_at_both_ends_and_in_the_repair_change_nothing() {
 fn a_process_with_a_dead_ones_number_repairs_before_it_attaches_even_when_killed() {
     let attach = |group: &Group, incarnation, steps: Option<u32>| {
         group.dead[1].store(false, Ordering::SeqCst);
-        let memory = Arc::new(Mortal::over(&group.region, steps));
+        let memory = mortal_memory(&group.region, steps);
         let seat = group.seat(1, incarnation);
-        mortal(|| TwoLock::attach(memory, AT, group.capacity, seat).map(drop))
+        until_killed(|| TwoLock::attach(memory, AT, group.capacity, seat).map(drop))
     };
     for start in starts(2) {
         every_death(&start, 1, |group, first| {
@@ -220,7 +220,7 @@ fn a_lock_is_not_taken_from_the_next_holder_of_a_dead_ones_number() {
     let stale = group.word(TAIL_LOCK);
     // Its number lives again, has repaired, and holds the same lock.
     group.dead[1].store(false, Ordering::SeqCst);
-    let memory = Arc::new(Mortal::over(&group.region, None));
+    let memory = mortal_memory(&group.region, None);
     let next = TwoLock::attach(memory, AT, 2, group.seat(1, 1)).unwrap();
     next.lock(TAIL_LOCK).unwrap();
     assert_eq!(stale & MEMBER, group.word(TAIL_LOCK) & MEMBER);

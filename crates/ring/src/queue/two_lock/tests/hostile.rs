@@ -2,6 +2,7 @@
 
 use super::*;
 use handfast_layout::queue::two_lock::{BROKEN, WAITERS};
+use handfast_testing::Random;
 
 fn fault(rule: Rule, word: usize) -> Fault {
     Fault {
@@ -83,7 +84,7 @@ fn a_lock_word_that_names_nobody_is_a_fault() {
 fn attaching_checks_the_format_the_capacity_and_the_member() {
     let group = Group::new(2);
     let attach = |capacity, number| {
-        let memory = Arc::new(Mortal::over(&group.region, None));
+        let memory = mortal_memory(&group.region, None);
         let attached = TwoLock::attach(memory, AT, capacity, group.seat(number, 0));
         attached.map(|queue| queue.capacity())
     };
@@ -99,21 +100,12 @@ fn attaching_checks_the_format_the_capacity_and_the_member() {
 
 #[test]
 fn random_nonsense_ends_in_answers_and_never_in_a_panic_or_a_hang() {
-    let seed = std::env::var("HANDFAST_SEED").ok();
-    let seed = seed.and_then(|text| text.parse().ok());
-    let mut random: u64 = seed.unwrap_or_else(handfast_sys::clock::now_ns);
-    println!("HANDFAST_SEED={random}");
-    // SplitMix64.
-    let mut below = |bound: u64| {
-        random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (random ^ (random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound
-    };
+    let mut random = Random::seeded("nonsense");
+    let mut below = |bound| random.below(bound);
     let words = [HEAD, POOL_TAIL, TAIL, POOL_HEAD].into_iter();
     let words: Vec<_> = words.chain((1..=5).map(link)).collect();
     let (mut done, mut faults) = (0, 0);
-    for _ in 0..if cfg!(miri) { 50 } else { 20_000 } {
+    for _ in 0..if cfg!(miri) { 20 } else { 20_000 } {
         let group = Group::new(3);
         // A living member that is said to hold a lock would be waited for; these are not.
         group.dead[7].store(true, Ordering::SeqCst);

@@ -14,14 +14,14 @@ proptest! {
     #![proptest_config(ProptestConfig {
         // Miri has no files to keep seeds in; a failure prints its case either way.
         failure_persistence: None,
-        cases: if cfg!(miri) { 8 } else { 512 },
+        cases: if cfg!(miri) { 2 } else { 512 },
         ..ProptestConfig::default()
     })]
 
     #[test]
     fn any_sequence_of_steps_of_three_members_is_that_of_a_deque(
         capacity in 1u32..6,
-        steps in proptest::collection::vec((any::<bool>(), 1u32..4), 0..60),
+        steps in proptest::collection::vec((any::<bool>(), 1u32..4), 0..if cfg!(miri) { 30 } else { 60 }),
     ) {
         let group = Group::new(capacity);
         let members: Vec<_> = (1..4).map(|number| group.attach(number, None)).collect();
@@ -47,7 +47,7 @@ proptest! {
 #[test]
 fn threads_pass_every_message_once_and_each_senders_in_order() {
     const SENDERS: u64 = 2;
-    let each: u64 = if cfg!(miri) { 20 } else { 20_000 };
+    let each: u64 = if cfg!(miri) { 10 } else { 20_000 };
     for (capacity, looks) in [(1, 0), (2, lock::LOOKS), (64, lock::LOOKS)] {
         let region = Arc::new(Region::heap(queue_bytes(capacity)));
         let group = Group::new(1);

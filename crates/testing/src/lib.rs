@@ -1,0 +1,236 @@
+//! What the tests of several crates share.
+//!
+//! Real processes: a test binary runs itself again and gives the copy a role.
+//!
+//! A child says lines that start with `@@` on its standard output, and is told lines on its
+//! standard input; everything else it prints passes through. It dies with the thread that started
+//! it.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::process::{ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+/// The longest any test waits for anything: a hang is a failure.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+const ROLE: &str = "HANDFAST_TEST_ROLE";
+const ARGUMENTS: &str = "HANDFAST_TEST_ARGUMENTS";
+/// The test every binary must have, which calls [`play`].
+const STAGE: &str = "a_child_process_plays_its_role";
+
+/// A child process in a role.
+pub struct Child {
+    /// The process itself.
+    pub process: std::process::Child,
+    input: Option<ChildStdin>,
+    lines: Receiver<String>,
+    role: &'static str,
+}
+
+/// Starts a child in `role`.
+pub fn start(role: &'static str, arguments: &[&str]) -> Child {
+    start_with(role, arguments, |_| {})
+}
+
+/// As [`start`], with a last word on the command.
+pub fn start_with(
+    role: &'static str,
+    arguments: &[&str],
+    change: impl FnOnce(&mut Command),
+) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", STAGE, "--nocapture", "--test-threads=1"])
+        .env(ROLE, role)
+        .env(ARGUMENTS, arguments.join("\n"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    change(&mut command);
+    let mut process = command.spawn().unwrap();
+    let output = BufReader::new(process.stdout.take().unwrap());
+    let (sender, lines) = channel();
+    std::thread::spawn(move || {
+        for line in output.lines().map_while(Result::ok) {
+            match line.find("@@") {
+                Some(at) if sender.send(line[at + 2..].to_owned()).is_err() => return,
+                None if line.contains("panicked") => eprintln!("child: {line}"),
+                _ => {}
+            }
+        }
+    });
+    let input = process.stdin.take();
+    Child {
+        process,
+        input,
+        lines,
+        role,
+    }
+}
+
+impl Child {
+    /// Its process number.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// The next line the child says.
+    pub fn line(&self) -> String {
+        match self.lines.recv_timeout(PATIENCE) {
+            Ok(line) => line,
+            Err(RecvTimeoutError::Timeout) => panic!("{} says nothing", self.role),
+            Err(RecvTimeoutError::Disconnected) => panic!("{} has ended", self.role),
+        }
+    }
+
+    /// A line the child has said already.
+    pub fn said(&self) -> Option<String> {
+        self.lines.try_recv().ok()
+    }
+
+    /// Waits for exactly this line.
+    pub fn expect(&self, line: &str) {
+        assert_eq!(self.line(), line, "{}", self.role);
+    }
+
+    /// Sends it a line.
+    pub fn tell(&mut self, line: &str) {
+        writeln!(self.input.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    /// `kill -9`, and waits for the end.
+    pub fn kill(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+
+    /// Closes its input, which ends every role, and checks that it found nothing wrong.
+    pub fn finish(&mut self) {
+        self.input = None;
+        let end = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.process.try_wait().unwrap() {
+                assert!(status.success(), "{} ended with {status}", self.role);
+                return;
+            }
+            assert!(Instant::now() < end, "{} does not end", self.role);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Whether this process is a child in a role.
+#[must_use]
+pub fn is_child() -> bool {
+    std::env::var_os(ROLE).is_some()
+}
+
+/// The path of a descriptor of this process, for its children.
+#[must_use]
+pub fn path(file: &impl AsRawFd) -> String {
+    format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd())
+}
+
+/// Opens a file by its [`path`].
+#[must_use]
+pub fn open(path: &str) -> OwnedFd {
+    let mut options = std::fs::File::options();
+    options.read(true).write(true).open(path).unwrap().into()
+}
+
+/// Runs the role this process was started in, if it is a child, and ends the process.
+pub fn play(perform: impl FnOnce(&str, &[&str])) {
+    let Ok(role) = std::env::var(ROLE) else {
+        return;
+    };
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).unwrap();
+    // A panic of any thread ends the child, so that the parent sees it.
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        usual(panic);
+        std::process::exit(101);
+    }));
+    let arguments = std::env::var(ARGUMENTS).unwrap();
+    let arguments: Vec<_> = arguments.split('\n').collect();
+    perform(&role, &arguments);
+    std::process::exit(0);
+}
+
+/// In a child: says a line to the parent.
+pub fn say(line: &str) {
+    let mut output = std::io::stdout().lock();
+    // Lines of the test harness may stand before it.
+    writeln!(output, "@@{line}").unwrap();
+    output.flush().unwrap();
+}
+
+/// In a child: the parent's next line; `None` when it has closed our input.
+pub fn told() -> Option<String> {
+    let mut line = String::new();
+    match std::io::stdin().lock().read_line(&mut line) {
+        Ok(0) | Err(_) => None,
+        Ok(_) => Some(line.trim_end().to_owned()),
+    }
+}
+
+/// Heavy tests of one binary take turns.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How long a campaign lasts: `HANDFAST_CAMPAIGN_SECS`, or the default.
+pub fn campaign(default_secs: u64) -> Duration {
+    let asked = std::env::var("HANDFAST_CAMPAIGN_SECS").ok();
+    Duration::from_secs(
+        asked
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(default_secs),
+    )
+}
+
+/// Numbers that look random, from a seed that is printed (SplitMix64).
+pub struct Random(u64);
+
+impl Random {
+    /// Seeded by `HANDFAST_SEED`, or by the clock.
+    pub fn seeded(what: &str) -> Self {
+        let asked = std::env::var("HANDFAST_SEED").ok();
+        let seed = asked.and_then(|text| text.parse().ok()).unwrap_or_else(|| {
+            let now = SystemTime::UNIX_EPOCH.elapsed().unwrap();
+            now.as_nanos() as u64
+        });
+        println!("{what}: HANDFAST_SEED={seed}");
+        Self(seed)
+    }
+
+    /// Seeded by `seed`.
+    #[must_use]
+    pub const fn of(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// Any number.
+    #[allow(clippy::should_implement_trait, reason = "it has no end")]
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Below `bound`.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+}
