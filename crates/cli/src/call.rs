@@ -3,7 +3,7 @@
 use crate::Outcome;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Arguments of `call`.
 #[derive(clap::Args)]
@@ -19,7 +19,7 @@ pub(crate) struct Args {
     /// The message, as the content of a file.
     #[arg(long)]
     file: Option<PathBuf>,
-    /// Give up after this many milliseconds.
+    /// Give up after this many milliseconds, connecting included.
     #[arg(long, default_value_t = 5_000)]
     timeout_ms: u64,
 }
@@ -31,8 +31,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
         (_, _, Some(path)) => read(path).map_err(|error| format!("{}: {error}", path.display()))?,
         (None, None, None) => Vec::new(),
     };
-    let port = handfast::connect(&args.name)?;
-    let reply = port.call_until(&message, Duration::from_millis(args.timeout_ms))?;
+    let (start, limit) = (Instant::now(), Duration::from_millis(args.timeout_ms));
+    let port = handfast::connect_until(&args.name, limit)?;
+    let reply = port.call_until(&message, limit.saturating_sub(start.elapsed()))?;
     let mut out = std::io::stdout().lock();
     if args.hex.is_some() {
         for byte in reply.bytes() {

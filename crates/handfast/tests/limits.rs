@@ -351,17 +351,90 @@ fn garbage_instead_of_a_welcome_is_a_failed_handshake() {
 
 #[test]
 fn a_server_that_neither_accepts_nor_answers_is_given_up_and_keeps_its_name() {
+    let _alone = common::alone();
     let name = common::name("deaf");
     let path = common::directory().join(&name);
     let _listener = handfast_sys::socket::listen(&path, 0).unwrap();
     let start = Instant::now();
     let error = handfast::connect(&name).unwrap_err();
-    assert!(matches!(error, ConnectError::TimedOut), "{error:?}");
+    assert!(is_timeout(&error, &name, 5_000), "{error:?}");
     // Its queue of connections is full now: the kernel lets one more in than asked for.
     let _one = handfast_sys::socket::connect(&path, Duration::from_secs(5)).ok();
     let taken = handfast::bind(&name).map(|_| ()).unwrap_err();
     assert!(matches!(taken, BindError::NameTaken { .. }), "{taken:?}");
     assert!(start.elapsed() < common::PATIENCE);
+}
+
+fn is_timeout(error: &ConnectError, of: &str, limit_ms: u64) -> bool {
+    let text = error.to_string();
+    matches!(error, ConnectError::TimedOut { name, limit }
+        if name == of && *limit == Duration::from_millis(limit_ms))
+        && text.contains(of)
+        && text.contains("allow more time")
+}
+
+/// Connects with a limit that passes, and checks that it and no other did.
+fn passes(name: &str, limit_ms: u64) {
+    let start = Instant::now();
+    let error = handfast::connect_until(name, Duration::from_millis(limit_ms)).unwrap_err();
+    assert!(is_timeout(&error, name, limit_ms), "{error:?}");
+    // Without a limit of its own a connection has five seconds.
+    assert!(start.elapsed() < Duration::from_secs(4));
+}
+
+#[test]
+fn a_limit_ends_a_connection_that_waits_for_the_welcome_or_to_be_accepted() {
+    // Nobody else here keeps the turn to connect for long.
+    let _alone = common::alone();
+    let name = common::name("silent");
+    let path = common::directory().join(&name);
+    let _listener = handfast_sys::socket::listen(&path, 0).unwrap();
+    // The first is taken by the kernel and waits for the welcome; the next finds the queue full.
+    passes(&name, 30);
+    passes(&name, 30);
+    passes(&name, 0);
+}
+
+#[test]
+fn a_limit_ends_a_connection_to_a_stopped_server_which_serves_on_afterwards() {
+    let _alone = common::alone();
+    let name = common::name("stopped");
+    let mut server = common::start("echo", &[&name]);
+    server.expect("ready");
+    let process = rustix::process::Pid::from_child(&server.process);
+    let signal = |signal| rustix::process::kill_process(process, signal).unwrap();
+    signal(rustix::process::Signal::STOP);
+    passes(&name, 30);
+    passes(&name, 0);
+    signal(rustix::process::Signal::CONT);
+    let right = handfast::connect_until(&name, common::PATIENCE).unwrap();
+    let reply = right.call_until(b"awake", common::PATIENCE).unwrap();
+    assert_eq!(&*reply, b"awake");
+    server.finish();
+}
+
+#[test]
+fn a_limit_ends_the_wait_for_another_thread_that_connects() {
+    let _alone = common::alone();
+    let name = common::name("behind");
+    let server = common::start("echo", &[&name]);
+    server.expect("ready");
+    let silent = common::name("ahead");
+    let listener = handfast_sys::socket::listen(&common::directory().join(&silent), 4).unwrap();
+    handfast_sys::socket::set_nonblocking(&listener, false).unwrap();
+    std::thread::scope(|scope| {
+        let ahead = scope.spawn(|| handfast::connect_until(&silent, common::PATIENCE));
+        // It has its turn, and keeps it.
+        let accepted = handfast_sys::socket::accept(&listener).unwrap();
+        passes(&name, 30);
+        drop(accepted);
+        let error = ahead.join().unwrap().unwrap_err();
+        assert!(
+            matches!(error, ConnectError::ServerDead { .. }),
+            "{error:?}"
+        );
+    });
+    answers(&name);
 }
 
 #[test]

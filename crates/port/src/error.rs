@@ -4,6 +4,7 @@
 //! ([`Exhausted`]), the peer ([`Gone`], [`PeerFault`]), the system ([`Os`]).
 
 use core::fmt;
+use core::time::Duration;
 use handfast_layout::name::BadName;
 use handfast_ring::Fault;
 pub use handfast_ring::Rule;
@@ -157,8 +158,13 @@ pub enum ConnectError {
     },
     /// The server refused for want of something, or we ran out of it here.
     Exhausted(Exhausted),
-    /// The server did not answer the handshake in time.
-    TimedOut,
+    /// The server did not answer the handshake in time, or it was not this thread's turn.
+    TimedOut {
+        /// The name.
+        name: String,
+        /// How long it was given.
+        limit: Duration,
+    },
     /// Not handfast at the other end, or a peer that breaks the handshake's rules.
     Handshake(&'static str),
     /// The sandbox forbids memory files.
@@ -321,7 +327,11 @@ impl fmt::Display for ConnectError {
                  update the older of the two"
             ),
             Self::Exhausted(exhausted) => exhausted.fmt(f),
-            Self::TimedOut => f.write_str("the server did not answer the handshake in time"),
+            Self::TimedOut { name, limit } => write!(
+                f,
+                "no connection to {name:?} within {limit:?}: its server is stopped or overloaded, or \
+                 other connections of this process take long; look at the server or allow more time"
+            ),
             Self::Handshake(what) => write!(f, "the handshake failed: {what}"),
             Self::NoMemoryFiles(os) => no_memory_files(f, os),
             Self::Os(os) => os.fmt(f),

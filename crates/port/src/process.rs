@@ -6,11 +6,12 @@ use crate::keeper;
 use crate::link::{Link, Parts};
 use crate::port::Port;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::time::Duration;
 use handfast_layout::{bell, counters};
 use handfast_region::Tally;
 use handfast_sys::poll::{Flag, Poll, Timer, Trigger};
 use handfast_sys::{OwnedFd, clock, process};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
 /// The state shared by all handles of this process.
 pub(crate) struct Process {
@@ -58,8 +59,7 @@ pub(crate) mod token {
 pub(crate) struct Locks {
     epoch: u32,
     current: Mutex<Option<Arc<Process>>>,
-    /// Held while a thread connects.
-    pub(crate) connecting: Mutex<()>,
+    connecting: Turns,
     next: OnceLock<&'static Self>,
 }
 
@@ -68,7 +68,7 @@ impl Locks {
         Self {
             epoch,
             current: Mutex::new(None),
-            connecting: Mutex::new(()),
+            connecting: Turns::new(),
             next: OnceLock::new(),
         }
     }
@@ -85,6 +85,58 @@ impl Locks {
                 .get_or_init(|| Box::leak(Box::new(Self::new(locks.epoch + 1))));
         }
         locks
+    }
+}
+
+/// A lock that a thread may wait for by a deadline. For slow paths.
+pub(crate) struct Turns {
+    taken: Mutex<bool>,
+    left: Condvar,
+}
+
+/// A thread's turn, until dropped.
+pub(crate) struct Turn<'a>(&'a Turns);
+
+impl Turns {
+    const fn new() -> Self {
+        Self {
+            taken: Mutex::new(false),
+            left: Condvar::new(),
+        }
+    }
+
+    /// Those of this process's threads that connect.
+    pub(crate) fn of_connectors() -> &'static Self {
+        &Locks::own().connecting
+    }
+
+    pub(crate) fn wait(&self) -> Turn<'_> {
+        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = self.left.wait_while(taken, |taken| *taken);
+        *taken.unwrap_or_else(PoisonError::into_inner) = true;
+        Turn(self)
+    }
+
+    /// `None` when the others took longer.
+    pub(crate) fn wait_until(&self, deadline_ns: u64) -> Option<Turn<'_>> {
+        let left = Duration::from_nanos(deadline_ns.saturating_sub(clock::now_ns()));
+        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.left.wait_timeout_while(taken, left, |taken| *taken);
+        let (mut taken, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if *taken {
+            return None;
+        }
+        *taken = true;
+        Some(Turn(self))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut taken = self.0.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        *taken = false;
+        drop(taken);
+        self.0.left.notify_one();
     }
 }
 

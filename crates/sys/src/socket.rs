@@ -31,8 +31,8 @@ pub fn listen(path: &Path, backlog: i32) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-/// Connects to the socket at `path`; every operation that blocks on it, this one included, ends
-/// after `timeout`. `socket`, `setsockopt`, `connect`; may block while the backlog is full.
+/// Connects to the socket at `path`, at the longest for `timeout`, which then bounds every operation
+/// that blocks on it. `socket`, `setsockopt`, `connect`; may block while the backlog is full.
 ///
 /// # Errors
 /// `ENOENT` without such a file, `ECONNREFUSED` when nobody listens, `EACCES` without permission,
@@ -42,10 +42,7 @@ pub fn connect(path: &Path, timeout: core::time::Duration) -> Result<OwnedFd, Er
     let address = SocketAddrUnix::new(path)?;
     let deadline_ns = crate::clock::deadline_ns(timeout);
     loop {
-        // A timeout of zero would mean none.
-        let left_ns = deadline_ns
-            .saturating_sub(crate::clock::now_ns())
-            .max(1_000);
+        let left_ns = deadline_ns.saturating_sub(crate::clock::now_ns());
         set_timeout(&socket, core::time::Duration::from_nanos(left_ns))?;
         match rustix::net::connect(&socket, &address) {
             // A signal; nothing has been started.
@@ -75,12 +72,15 @@ pub fn set_nonblocking(socket: impl AsFd, on: bool) -> Result<(), Errno> {
     rustix::io::ioctl_fionbio(socket, on)
 }
 
-/// Bounds how long one receive blocks. `SO_RCVTIMEO`.
+/// Bounds how long one operation blocks; none is the shortest the kernel knows. `SO_RCVTIMEO`,
+/// `SO_SNDTIMEO`.
 ///
 /// # Errors
 /// None in practice.
 pub fn set_timeout(socket: impl AsFd, timeout: core::time::Duration) -> Result<(), Errno> {
     let socket = socket.as_fd();
+    // Zero would mean for ever.
+    let timeout = timeout.max(core::time::Duration::from_micros(1));
     for which in [
         rustix::net::sockopt::Timeout::Recv,
         rustix::net::sockopt::Timeout::Send,
