@@ -1,7 +1,8 @@
 //! `handfast call`: one call from the shell.
 
 use crate::Outcome;
-use std::io::{Read, Write};
+use crate::output::{self, say};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -34,17 +35,12 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let (start, limit) = (Instant::now(), Duration::from_millis(args.timeout_ms));
     let port = handfast::connect_until(&args.name, limit)?;
     let reply = port.call_until(&message, limit.saturating_sub(start.elapsed()))?;
-    let mut out = std::io::stdout().lock();
     if args.hex.is_some() {
-        for byte in reply.bytes() {
-            write!(out, "{byte:02x}")?;
-        }
-        writeln!(out)?;
+        let digits: String = reply.iter().map(|byte| format!("{byte:02x}")).collect();
+        say!("{digits}")
     } else {
-        out.write_all(&reply)?;
+        output::bytes(&reply)
     }
-    out.flush()?;
-    Ok(())
 }
 
 /// A file's content, or one byte more than a message can have of it.

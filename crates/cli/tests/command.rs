@@ -1,7 +1,8 @@
 //! The small commands, as a shell uses them.
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -50,4 +51,88 @@ fn the_timeout_of_a_call_bounds_its_connection_too() {
     );
     // A connection without a limit has five seconds.
     assert!(start.elapsed() < Duration::from_secs(4));
+}
+
+/// A server that ends with the test.
+struct Echo(Child);
+
+impl Echo {
+    fn start(directory: &Path, name: &str) -> Self {
+        let mut command = handfast(directory);
+        let mut echo = Self(
+            command
+                .args(["echo", name])
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap(),
+        );
+        let mut line = String::new();
+        let says = echo.0.stderr.take().unwrap();
+        BufReader::new(says).read_line(&mut line).unwrap();
+        assert!(line.contains("serving"), "{line}");
+        echo
+    }
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+const PRINTERS: [&[&str]; 9] = [
+    &["ls"],
+    &["doctor"],
+    &["call", "echo", "--bytes", "hello"],
+    &["call", "echo", "--hex", "00ff"],
+    &["demo"],
+    &[
+        "bench",
+        "idle",
+        "--quick",
+        "--clients",
+        "1",
+        "--rounds",
+        "1",
+    ],
+    &["--version"],
+    &["--help"],
+    &["bench", "--help"],
+];
+
+#[test]
+fn a_command_whose_output_nobody_reads_ends_without_a_word() {
+    let directory = Directory::new();
+    let _echo = Echo::start(&directory.0, "echo");
+    for arguments in PRINTERS {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = handfast(&directory.0);
+        command.args(arguments).stdout(writer);
+        let output = command.output().unwrap();
+        assert_eq!(text(&output), "", "{arguments:?}");
+        let status = output.status.code();
+        assert!(matches!(status, Some(0 | 141)), "{arguments:?}: {status:?}");
+    }
+    // Nor does one that can tell nobody.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = handfast(&directory.0);
+    command.args(["call", "nobody"]).stderr(writer);
+    assert_eq!(command.output().unwrap().status.code(), Some(1));
+}
+
+#[test]
+fn output_that_cannot_be_written_is_an_error_with_its_reason() {
+    let directory = Directory::new();
+    for arguments in [["ls"], ["doctor"]] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
+        let mut command = handfast(&directory.0);
+        command.args(arguments).stdout(full.unwrap());
+        let output = command.output().unwrap();
+        let said = text(&output);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("standard output: No space left"), "{said}");
+    }
 }

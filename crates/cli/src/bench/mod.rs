@@ -25,10 +25,12 @@ mod stream;
 mod systems;
 mod wait;
 
+use crate::Outcome;
+use crate::output::say;
 use clap::ValueEnum;
 use report::Report;
 use run::Run;
-use std::io::{self, Write};
+use std::io;
 
 /// What to measure and how.
 #[derive(Clone, Debug, clap::Args)]
@@ -97,7 +99,7 @@ enum Bench {
 }
 
 /// Measures and prints.
-pub(crate) fn run(args: &Args) -> io::Result<()> {
+pub(crate) fn run(args: &Args) -> Outcome {
     let mut run = Run::new(args)?;
     let (bench, rows) = match args.bench {
         Bench::Rtt => ("rtt", rtt::measure(&mut run)?),
@@ -118,7 +120,7 @@ pub(crate) fn run(args: &Args) -> io::Result<()> {
     } else {
         report.table()
     };
-    writeln!(io::stdout(), "{text}")
+    say!("{text}")
 }
 
 /// One process of a measurement.
