@@ -401,12 +401,10 @@ fn a_limit_ends_a_connection_to_a_stopped_server_which_serves_on_afterwards() {
     let name = common::name("stopped");
     let mut server = common::start("echo", &[&name]);
     server.expect("ready");
-    let process = rustix::process::Pid::from_child(&server.process);
-    let signal = |signal| rustix::process::kill_process(process, signal).unwrap();
-    signal(rustix::process::Signal::STOP);
+    server.stop();
     passes(&name, 30);
     passes(&name, 0);
-    signal(rustix::process::Signal::CONT);
+    server.resume();
     let right = handfast::connect_until(&name, common::PATIENCE).unwrap();
     let reply = right.call_until(b"awake", common::PATIENCE).unwrap();
     assert_eq!(&*reply, b"awake");

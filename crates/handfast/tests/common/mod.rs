@@ -103,6 +103,27 @@ impl Child {
         let _ = self.process.wait();
     }
 
+    /// Stops it, every thread of it.
+    pub(crate) fn stop(&self) {
+        self.signal(rustix::process::Signal::STOP);
+        let tasks = format!("/proc/{}/task", self.pid());
+        let is_stopped = |task: std::fs::DirEntry| {
+            let stat = std::fs::read_to_string(task.path().join("stat")).unwrap();
+            stat.contains(") T ")
+        };
+        let mut tasks = || std::fs::read_dir(&tasks).unwrap().map(Result::unwrap);
+        assert!(within_patience(|| tasks().all(is_stopped)));
+    }
+
+    pub(crate) fn resume(&self) {
+        self.signal(rustix::process::Signal::CONT);
+    }
+
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        let process = rustix::process::Pid::from_child(&self.process);
+        rustix::process::kill_process(process, signal).unwrap();
+    }
+
     /// Closes its input, which ends every role, and checks that it found nothing wrong.
     pub(crate) fn finish(&mut self) {
         self.input = None;
