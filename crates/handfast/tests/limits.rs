@@ -2,7 +2,7 @@
 
 mod common;
 
-use handfast::error::{BindError, ConnectError, SendError};
+use handfast::error::{BindError, ConnectError, Found, SendError};
 use handfast_layout::LAYOUT_VERSION;
 use handfast_layout::hello::{HELLO_BYTES, Hello, Status, WELCOME_BYTES, Welcome};
 use rustix::fd::OwnedFd;
@@ -17,6 +17,8 @@ fn a_child_process_plays_its_role() {
         "client without descriptors" => client_without_descriptors(arguments[0]),
         "server without descriptors" => server_without_descriptors(arguments[0]),
         "stranger" => stranger(arguments[0]),
+        "binder" => binder(arguments[0]),
+        "rebinder" => rebinder(arguments[0]),
         _ => unreachable!(),
     });
 }
@@ -237,6 +239,152 @@ fn names_that_are_no_names_are_refused_by_both_sides() {
             Err(ConnectError::BadName(_))
         ));
     }
+}
+
+#[test]
+fn a_character_that_no_name_has_is_shown_as_it_was_written() {
+    let error = handfast::bind("caf\u{e9}").map(|_| ()).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("'\u{e9}' at position 3"), "{text}");
+    assert!(text.contains("ASCII"), "{text}");
+}
+
+/// Binds and connects to a name where `found` lies, which must be said and left there.
+fn in_the_way(name: &str, found: Found) {
+    let path = common::directory().join(name);
+    let before = std::fs::symlink_metadata(&path).unwrap();
+    let bound = handfast::bind(name).map(|_| ()).unwrap_err();
+    let connected = handfast::connect(name).unwrap_err();
+    for text in [bound.to_string(), connected.to_string()] {
+        assert!(text.contains(path.to_str().unwrap()), "{text}");
+        assert!(text.contains("move it away"), "{text}");
+    }
+    assert!(
+        matches!(bound, BindError::Foreign { path: of, found: what } if of == path && what == found),
+        "{found:?}"
+    );
+    assert!(
+        matches!(connected, ConnectError::Foreign { path: of, found: what }
+            if of == path && what == found),
+        "{found:?}"
+    );
+    let after = std::fs::symlink_metadata(&path).unwrap();
+    assert_eq!(before.file_type(), after.file_type());
+}
+
+#[test]
+fn what_lies_where_the_socket_would_be_is_named_and_left_alone() {
+    let name = common::name("in-the-way");
+    let path = |what| common::directory().join(format!("{name}-{what}"));
+    let way = |what, found| in_the_way(&format!("{name}-{what}"), found);
+    std::fs::create_dir(path("directory")).unwrap();
+    way("directory", Found::Directory);
+    std::fs::write(path("file"), b"dear").unwrap();
+    way("file", Found::File);
+    assert_eq!(std::fs::read(path("file")).unwrap(), b"dear");
+    std::os::unix::fs::symlink("nowhere", path("link")).unwrap();
+    way("link", Found::Link);
+    let own = path("loop");
+    std::os::unix::fs::symlink(&own, &own).unwrap();
+    way("loop", Found::Link);
+    drop(handfast_sys::socket::listen(&path("dead"), 1).unwrap());
+    std::os::unix::fs::symlink(path("dead"), path("link-to-dead")).unwrap();
+    way("link-to-dead", Found::Link);
+    let _stream = std::os::unix::net::UnixListener::bind(path("stream")).unwrap();
+    way("stream", Found::Socket);
+    let _datagram = std::os::unix::net::UnixDatagram::bind(path("datagram")).unwrap();
+    way("datagram", Found::Socket);
+    // Another program's listener of the same kind is a server as far as one can see.
+    let _packets = handfast_sys::socket::listen(&path("packets"), 1).unwrap();
+    let taken = handfast::bind(&format!("{name}-packets"))
+        .map(|_| ())
+        .unwrap_err();
+    assert!(
+        matches!(taken, BindError::NameTaken { pid, .. } if pid == std::process::id()),
+        "{taken:?}"
+    );
+}
+
+/// Says how its `bind` went.
+fn binder(name: &str) {
+    match handfast::bind(name) {
+        Ok(_) => common::say("bound"),
+        Err(error) => {
+            common::say(&format!("{error:?}"));
+            common::say(&error.to_string());
+        }
+    }
+    while common::told().is_some() {}
+}
+
+/// What a process with `directory` for its names says when it binds one.
+fn bind_in(directory: &std::path::Path, kind: &str, parts: &[&str]) {
+    let mut binder = common::start_with("binder", &["name"], |command| {
+        command.env("HANDFAST_DIR", directory);
+    });
+    let outcome = binder.line();
+    assert!(outcome.starts_with(kind), "{outcome}");
+    if !parts.is_empty() {
+        let text = binder.line();
+        for part in [&[directory.to_str().unwrap()], parts].concat() {
+            assert!(text.contains(part), "no {part:?} in {text}");
+        }
+    }
+    binder.finish();
+}
+
+#[test]
+fn a_directory_that_cannot_hold_names_is_named_with_the_reason() {
+    let name = common::name("directories");
+    let base = common::directory().join(&name);
+    std::fs::create_dir(&base).unwrap();
+    bind_in(&base.join("fresh"), "bound", &[]);
+    let parts = ["set XDG_RUNTIME_DIR or HANDFAST_DIR", "No such file"];
+    bind_in(&base.join("not/there"), "Directory", &parts);
+    std::fs::write(base.join("file"), b"").unwrap();
+    let parts = ["set XDG_RUNTIME_DIR or HANDFAST_DIR", "Not a directory"];
+    bind_in(&base.join("file"), "Directory", &parts);
+    bind_in(&base.join("file/in"), "Directory", &parts);
+    let locked = base.join("locked");
+    std::fs::create_dir(&locked).unwrap();
+    let lock = handfast_sys::directory::lock(&locked).unwrap();
+    bind_in(&locked, "Directory", &["another program", "HANDFAST_DIR"]);
+    drop(lock);
+    bind_in(&locked, "bound", &[]);
+    // The whole path, with "/name", has 108 bytes, then 109.
+    let room = 108 - "/name".len() - base.as_os_str().len() - 1;
+    bind_in(&base.join("x".repeat(room)), "bound", &[]);
+    let parts = ["109 bytes", "the limit is 108", "shorter HANDFAST_DIR"];
+    bind_in(&base.join("x".repeat(room + 1)), "PathTooLong", &parts);
+}
+
+const REBINDS: usize = 500;
+
+/// Binds and drops a name that others bind and drop.
+fn rebinder(name: &str) {
+    let mut bound = 0;
+    for _ in 0..REBINDS {
+        match handfast::bind(name) {
+            Ok(_) => bound += 1,
+            Err(BindError::NameTaken { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    common::say(if bound > 0 { "had it" } else { "never had it" });
+    while common::told().is_some() {}
+}
+
+#[test]
+fn processes_that_bind_and_drop_one_name_find_it_taken_or_free_and_nothing_else() {
+    let name = common::name("rebound");
+    let mut binders: Vec<_> = (0..3)
+        .map(|_| common::start("rebinder", &[&name]))
+        .collect();
+    for binder in &mut binders {
+        binder.expect("had it");
+        binder.finish();
+    }
+    drop(handfast::bind(&name).unwrap());
 }
 
 #[test]

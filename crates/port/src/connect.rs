@@ -1,6 +1,6 @@
 //! Connecting: the asking half of the handshake.
 
-use crate::error::{ConnectError, Exhausted, Resource};
+use crate::error::{ConnectError, Exhausted, Found, Resource};
 use crate::keeper::map_peer_bells;
 use crate::link::{Link, Parts};
 use crate::options::Options;
@@ -122,15 +122,11 @@ fn attempt(
 ) -> Result<Option<(Arc<Link>, Welcome)>, ConnectError> {
     let path = rendezvous::path_of(name);
     let socket = socket::connect(&path, limit.left()).map_err(|errno| match errno {
-        Errno::NOENT | Errno::NOTDIR => ConnectError::NoSuchName {
-            name: name.to_owned(),
-            path: path.clone(),
-        },
-        Errno::CONNREFUSED => ConnectError::ServerDead {
-            name: name.to_owned(),
-        },
+        Errno::NOENT | Errno::NOTDIR | Errno::CONNREFUSED | Errno::PROTOTYPE | Errno::LOOP => {
+            nobody_at(name, errno)
+        }
         Errno::ACCESS | Errno::PERM => ConnectError::Permission { path: path.clone() },
-        Errno::PROTOTYPE | Errno::NOTSOCK => ConnectError::Handshake("not a handfast socket"),
+        Errno::NAMETOOLONG => ConnectError::PathTooLong { path: path.clone() },
         Errno::AGAIN => limit.passed(name),
         _ => Resource::of("connect", errno).into(),
     })?;
@@ -193,6 +189,19 @@ fn attempt(
         incarnation: welcome.incarnation,
     })?;
     Ok(Some((link, welcome)))
+}
+
+/// Why no server takes connections at the path of `name`.
+fn nobody_at(name: &str, errno: Errno) -> ConnectError {
+    let path = rendezvous::path_of(name);
+    let name = name.to_owned();
+    match rendezvous::found_at(&path) {
+        Some(Found::Socket) if errno == Errno::CONNREFUSED => ConnectError::ServerDead { name },
+        // It may have come or gone since.
+        Some(Found::Socket) if errno == Errno::NOENT => ConnectError::NoSuchName { name, path },
+        None => ConnectError::NoSuchName { name, path },
+        Some(found) => ConnectError::Foreign { path, found },
+    }
 }
 
 /// Says hello, reads the welcome, turns refusals into errors.

@@ -19,11 +19,14 @@ pub struct Peer {
     pub uid: u32,
 }
 
+/// Longest path of a socket.
+pub const PATH_BYTES_MAX: usize = 108;
+
 /// Binds a listening socket to `path`. `socket`, `bind`, `listen`.
 ///
 /// # Errors
 /// `EADDRINUSE` when the file exists, `EACCES` without permission for the directory,
-/// `ENAMETOOLONG` past 107 bytes.
+/// `ENAMETOOLONG` past [`PATH_BYTES_MAX`] bytes.
 pub fn listen(path: &Path, backlog: i32) -> Result<OwnedFd, Errno> {
     let socket = new_socket(SocketFlags::NONBLOCK)?;
     rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;

@@ -111,7 +111,7 @@ impl Child {
             let stat = std::fs::read_to_string(task.path().join("stat")).unwrap();
             stat.contains(") T ")
         };
-        let mut tasks = || std::fs::read_dir(&tasks).unwrap().map(Result::unwrap);
+        let tasks = || std::fs::read_dir(&tasks).unwrap().map(Result::unwrap);
         assert!(within_patience(|| tasks().all(is_stopped)));
     }
 
