@@ -171,6 +171,11 @@ impl Link {
         self.down.load(Ordering::Acquire)
     }
 
+    /// Whether it has ended because the peer broke a rule.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.fault.get().is_some()
+    }
+
     /// Why nothing more can be sent to `port`, if so.
     pub(crate) fn failure(&self, port: u32) -> Option<SendError> {
         if self.is_down() {

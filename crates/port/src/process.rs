@@ -363,6 +363,10 @@ impl Process {
         if let Some(pidfd) = &link.pidfd {
             self.poll.remove(pidfd);
         }
+        if !link.is_cut() {
+            let ports = self.ports.read().unwrap_or_else(PoisonError::into_inner);
+            ports.iter().flatten().for_each(|port| port.keep_rung(link));
+        }
         link.group.set(link.index, None);
         for column in 0..counters::ROW_WORDS {
             self.tally.store(counters::link_word(link.index, column), 0);
