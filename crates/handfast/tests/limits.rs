@@ -513,6 +513,32 @@ fn a_server_that_neither_accepts_nor_answers_is_given_up_and_keeps_its_name() {
     assert!(start.elapsed() < common::PATIENCE);
 }
 
+#[test]
+fn a_connection_that_says_nothing_is_closed_and_keeps_nobody_waiting() {
+    let name = common::name("says-nothing");
+    let server = common::start("echo", &[&name]);
+    server.expect("ready");
+    answers(&name);
+    let before = server.holdings().0;
+    let path = common::directory().join(&name);
+    let patience = common::PATIENCE / 2;
+    let silent: Vec<_> = (0..3)
+        .map(|_| handfast_sys::socket::connect(&path, patience).unwrap())
+        .collect();
+    assert!(common::within_patience(
+        || server.holdings().0 >= before + silent.len()
+    ));
+    let mut client = common::start("stranger", &[&name]);
+    client.expect("connected");
+    client.finish();
+    for socket in &silent {
+        let end = handfast_sys::socket::receive(socket, &mut [0; 8], 0);
+        assert!(matches!(end, Ok((0, _))), "{end:?}");
+    }
+    assert!(common::within_patience(|| server.holdings().0 <= before));
+    answers(&name);
+}
+
 fn is_timeout(error: &ConnectError, of: &str, limit_ms: u64) -> bool {
     let text = error.to_string();
     matches!(error, ConnectError::TimedOut { name, limit }
