@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 use handfast_layout::hello::{Hello, Malformed, Status, WELCOME_BYTES, Welcome};
 use handfast_layout::link::{REGION_BYTES, Side};
-use handfast_layout::{LAYOUT_VERSION, name};
+use handfast_layout::{LAYOUT_VERSION, bell, name};
 use handfast_region::Region;
 use handfast_sys::memory::{Access, Mapping, is_sealed};
 use handfast_sys::{AsFd, Errno, OwnedFd, clock, socket};
@@ -158,7 +158,8 @@ fn attempt(
         let [region_fd, bells_fd] = fds.as_slice() else {
             return Err(ConnectError::Handshake("the server sent no memory"));
         };
-        if !is_sealed(region_fd, REGION_BYTES).unwrap_or(false) {
+        let sealed = |fd, len_bytes| is_sealed(fd, len_bytes).unwrap_or(false);
+        if !sealed(region_fd, REGION_BYTES) || !sealed(bells_fd, bell::REGION_BYTES) {
             return Err(ConnectError::Handshake("the server's memory is not sealed"));
         }
         let mapping =
@@ -217,10 +218,6 @@ fn greet(
         Errno::PIPE | Errno::CONNRESET => ConnectError::ServerDead {
             name: name.to_owned(),
         },
-        Errno::MSGSIZE => ConnectError::Exhausted(Exhausted {
-            what: "descriptors of this process; raise RLIMIT_NOFILE",
-            limit: handfast_sys::process::descriptor_limit(),
-        }),
         errno => Resource::of("sendmsg", errno).into(),
     };
     let told = within(limit, socket, || {
@@ -239,7 +236,11 @@ fn greet(
         // kernel reports the reset, once, before the answer.
         received = within(limit, socket, || socket::receive(socket, &mut bytes, 2));
     }
-    let (len, fds) = received.map_err(lost)?;
+    let (len, fds) = match received {
+        // Of another release, perhaps.
+        Err(Errno::MSGSIZE) => (bytes.len(), Vec::new()),
+        received => received.map_err(lost)?,
+    };
     if len == 0 {
         return Err(ConnectError::ServerDead {
             name: name.to_owned(),

@@ -201,6 +201,8 @@ impl Keeper {
                 Ok((len, fds)) => self.control(&link, &bytes[..len], fds),
                 Err(Errno::AGAIN) if event.hung_up && !event.readable => return self.end(serial),
                 Err(Errno::AGAIN | Errno::INTR) => return,
+                // Without room for its descriptor a message is lost, and only that.
+                Err(Errno::MFILE) => {}
                 Err(Errno::MSGSIZE) => {
                     tracing::warn!(
                         pid = link.peer.pid,
@@ -316,12 +318,12 @@ impl Keeper {
         let (len, fds) = match received {
             Ok((0, _)) => return,
             Ok(received) => received,
-            // Cut short: the hello is too long, or there was no descriptor left for its bells.
-            Err(Errno::MSGSIZE) if spare().is_none() => {
+            Err(Errno::MFILE) => {
                 let limit = handfast_sys::process::descriptor_limit();
                 return refuse(Status::Exhausted, u32::try_from(limit).unwrap_or(u32::MAX));
             }
-            Err(Errno::MSGSIZE) => return refuse(Status::Malformed, 0),
+            // Of another release, perhaps.
+            Err(Errno::MSGSIZE) => (bytes.len(), Vec::new()),
             Err(_) => return,
         };
         let hello = match Hello::parse(&bytes[..len]) {

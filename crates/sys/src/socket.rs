@@ -177,7 +177,9 @@ pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(
 ///
 /// # Errors
 /// `EAGAIN` when nothing waits on a non-blocking socket or the timeout passed; `EMSGSIZE` for a
-/// message longer than `bytes` or with more descriptors than fit (all of them closed).
+/// message longer than `bytes`, which have its beginning then, or with more than
+/// [`DESCRIPTORS_MAX`] descriptors; `EMFILE` for one with descriptors that this process has no room
+/// for. All its descriptors are closed then.
 pub fn receive(
     socket: impl AsFd,
     bytes: &mut [u8],
@@ -191,21 +193,24 @@ pub fn receive(
         &mut control,
         RecvFlags::CMSG_CLOEXEC,
     )?;
-    let mut fds = Vec::new();
+    let (mut fds, mut received_fds) = (Vec::new(), 0);
     for part in control.drain() {
         if let RecvAncillaryMessage::ScmRights(received) = part {
             for fd in received {
+                received_fds += 1;
                 if fds.len() < fds_max {
                     fds.push(fd);
                 }
             }
         }
     }
-    if message
-        .flags
-        .intersects(ReturnFlags::TRUNC.union(ReturnFlags::CTRUNC))
-    {
+    if message.flags.contains(ReturnFlags::TRUNC) {
         return Err(Errno::MSGSIZE);
+    }
+    if message.flags.contains(ReturnFlags::CTRUNC) {
+        // The kernel stops at the first that it cannot place: full, or no number left.
+        let full = received_fds >= DESCRIPTORS_MAX;
+        return Err(if full { Errno::MSGSIZE } else { Errno::MFILE });
     }
     Ok((message.bytes, fds))
 }
