@@ -674,7 +674,9 @@ fn a_connection_that_says_nothing_is_closed_and_keeps_nobody_waiting() {
     let name = common::name("says-nothing");
     let server = common::start("echo", &[&name]);
     server.expect("ready");
-    answers(&name);
+    // Held, so that what the server has for it stays.
+    let right = handfast::connect(&name).unwrap();
+    right.call_until(b"there?", common::PATIENCE).unwrap();
     let before = server.holdings().0;
     let path = common::directory().join(&name);
     let patience = common::PATIENCE / 2;
@@ -692,7 +694,7 @@ fn a_connection_that_says_nothing_is_closed_and_keeps_nobody_waiting() {
         assert!(matches!(end, Ok((0, _))), "{end:?}");
     }
     assert!(common::within_patience(|| server.holdings().0 <= before));
-    answers(&name);
+    right.call_until(b"still?", common::PATIENCE).unwrap();
 }
 
 fn is_timeout(error: &ConnectError, of: &str, limit_ms: u64) -> bool {
