@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
         "twin" => twin(arguments[0], arguments[1]),
+        "caller back" => caller_back(arguments[0]),
         "sender" => sender(arguments[0], arguments[1].parse().unwrap()),
         "persistent caller" => persistent_caller(arguments[0], arguments[1].parse().unwrap()),
         _ => unreachable!(),
@@ -109,6 +110,36 @@ fn twins_that_serve_and_call_each_other_survive_the_death_of_either() {
     println!("{kills} kills");
     for twin in &mut twins {
         twin.finish();
+    }
+}
+
+/// Serves `name`: each request names a port, which is connected to, called and let go.
+fn caller_back(name: &str) {
+    let port = handfast::bind(name).unwrap();
+    common::say("ready");
+    loop {
+        let request = port.receive().unwrap();
+        let back = std::str::from_utf8(request.bytes()).unwrap().to_owned();
+        let right = handfast::connect(&back).unwrap();
+        right.send(b"back").unwrap();
+        drop(right);
+        request.reply(b"called back").unwrap();
+    }
+}
+
+#[test]
+fn a_server_that_calls_its_client_back_and_lets_go_keeps_the_clients_right() {
+    let name = common::name("calls-back");
+    let own = format!("{name}-own");
+    let port = handfast::bind(&own).unwrap();
+    let server = common::start("caller back", &[&name]);
+    server.expect("ready");
+    let right = handfast::connect(&name).unwrap();
+    for _ in 0..20 {
+        let reply = right.call_until(own.as_bytes(), common::PATIENCE);
+        assert_eq!(&*reply.unwrap(), b"called back");
+        let back = port.receive_until(common::PATIENCE).unwrap();
+        assert_eq!(back.bytes(), b"back");
     }
 }
 

@@ -156,7 +156,8 @@ impl Link {
             incarnation: parts.incarnation,
             serial,
             rights: AtomicU32::new(0),
-            granted: AtomicBool::new(false),
+            // Who connected has a right.
+            granted: AtomicBool::new(calls == Side::Acceptor),
             counters: Mutex::default(),
             down: AtomicBool::new(false),
             fault: OnceLock::new(),
