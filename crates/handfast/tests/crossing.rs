@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
         "twin" => twin(arguments[0], arguments[1]),
+        "crosser" => crosser(arguments[0], arguments[1]),
         "caller back" => caller_back(arguments[0]),
         "sender" => sender(arguments[0], arguments[1].parse().unwrap()),
         "persistent caller" => persistent_caller(arguments[0], arguments[1].parse().unwrap()),
@@ -111,6 +112,62 @@ fn twins_that_serve_and_call_each_other_survive_the_death_of_either() {
     for twin in &mut twins {
         twin.finish();
     }
+}
+
+/// Binds `own`, and at the moment it is told connects to `other` and calls it.
+fn crosser(own: &str, other: &str) {
+    let port: &'static ReceiveRight = Box::leak(Box::new(handfast::bind(own).unwrap()));
+    std::thread::spawn(|| {
+        loop {
+            let request = port.receive().unwrap();
+            let bytes = request.bytes().to_vec();
+            request.reply(&bytes).unwrap();
+        }
+    });
+    common::say("bound");
+    let start_ns: u64 = common::told().unwrap().parse().unwrap();
+    while handfast_sys::clock::now_ns() < start_ns {
+        std::hint::spin_loop();
+    }
+    let right = handfast::connect_until(other, common::PATIENCE).unwrap();
+    assert_eq!(&*right.call_until(b"x", common::PATIENCE).unwrap(), b"x");
+    common::say("connected");
+    // Both are now.
+    let _ = common::told();
+    assert_eq!(&*right.call_until(b"y", common::PATIENCE).unwrap(), b"y");
+    let links = right.counters().unwrap().links;
+    let own_pid = u64::from(std::process::id());
+    let shared = links
+        .iter()
+        .filter(|row| handfast::Counters::value(row, "peer_pid") == own_pid);
+    common::say(&format!("{} links", shared.count()));
+    while common::told().is_some() {}
+}
+
+#[test]
+fn two_processes_that_connect_to_each_other_at_the_same_moment_share_one_link() {
+    const ROUNDS: usize = 150;
+    let _alone = common::alone();
+    let mut random = Random::seeded("crossings");
+    let mut single = 0;
+    for round in 0..ROUNDS {
+        let names = ["a", "b"].map(|which| common::name(&format!("cross-{round}-{which}")));
+        let mut pair = [
+            common::start("crosser", &[&names[0], &names[1]]),
+            common::start("crosser", &[&names[1], &names[0]]),
+        ];
+        pair.iter().for_each(|child| child.expect("bound"));
+        let start_ns = handfast_sys::clock::now_ns() + 1_000_000;
+        for child in &mut pair {
+            // Not always quite the same moment.
+            child.tell(&(start_ns + random.below(200_000)).to_string());
+        }
+        pair.iter().for_each(|child| child.expect("connected"));
+        pair.iter_mut().for_each(|child| child.tell("count"));
+        single += usize::from(pair.iter().all(|child| child.line() == "1 links"));
+        pair.iter_mut().for_each(Child::finish);
+    }
+    assert_eq!(single, ROUNDS, "pairs with one link");
 }
 
 /// Serves `name`: each request names a port, which is connected to, called and let go.

@@ -532,7 +532,7 @@ fn garbage() -> Vec<(&'static str, Answer, &'static str)> {
         ("cut", (linked[..79].to_vec(), Vec::new()), stranger),
         ("long", (vec![7; 200], Vec::new()), stranger),
         ("longer", ([&linked[..], &[0]].concat(), vec![]), stranger),
-        ("status", with(40, 6), "status"),
+        ("status", with(40, 7), "status"),
         ("receiver", with(48, 64), "receiver"),
         ("index", with(53, 4), "link index"),
         ("none", memory(vec![]), "sent no memory"),
@@ -556,11 +556,6 @@ fn garbage() -> Vec<(&'static str, Answer, &'static str)> {
             "small-bells",
             memory(vec![sealed(LINK), sealed(4096)]),
             "not sealed",
-        ),
-        (
-            "known",
-            (refusal(Status::Known, 0).to_bytes().to_vec(), vec![]),
-            "again and again",
         ),
         (
             "malformed",
@@ -615,11 +610,56 @@ fn what_a_server_refuses_for_is_what_the_client_is_told() {
     );
 }
 
+#[test]
+fn a_server_that_puts_off_for_ever_is_given_up_at_the_limit() {
+    let _alone = common::alone();
+    for (what, status) in [("known", Status::Known), ("crossed", Status::Crossed)] {
+        let name = common::name(&format!("puts-off-{what}"));
+        serve_answer(&name, (refusal(status, 0).to_bytes().to_vec(), vec![]));
+        passes(&name, 30);
+    }
+}
+
+/// Says hello to `name` as a process that knows of no link, and returns the answer's status.
+fn hello_by_hand(name: &str, incarnation: u8, link: u32) -> (OwnedFd, Status) {
+    let path = common::directory().join(name);
+    let socket = socket::connect(&path, common::PATIENCE).unwrap();
+    let bells = sealed(handfast_layout::bell::REGION_BYTES);
+    let hello = Hello::new([incarnation; 16], name, link, false).to_bytes();
+    socket::send(&socket, &hello, &[bells.as_fd()]).unwrap();
+    let mut bytes = [0; WELCOME_BYTES];
+    let (len, _) = socket::receive(&socket, &mut bytes, 4).unwrap();
+    (socket, Welcome::parse(&bytes[..len]).unwrap().status)
+}
+
+#[test]
+fn a_client_that_has_a_link_and_asks_for_one_is_told_once_to_look_again() {
+    let name = common::name("has-a-link");
+    let server = common::start("echo", &[&name]);
+    server.expect("ready");
+    let (first, status) = hello_by_hand(&name, 1, 0);
+    assert_eq!(status, Status::Linked);
+    let (_refused, status) = hello_by_hand(&name, 1, 1);
+    assert_eq!(status, Status::Crossed);
+    // It may have its reasons.
+    let (second, status) = hello_by_hand(&name, 1, 1);
+    assert_eq!(status, Status::Linked);
+    // One whose link has ended has none.
+    drop((first, second));
+    let (_third, status) = hello_by_hand(&name, 1, 0);
+    assert_eq!(status, Status::Linked);
+    // Nor has another process of the same number.
+    let (_other, status) = hello_by_hand(&name, 2, 1);
+    assert_eq!(status, Status::Linked);
+    answers(&name);
+}
+
 /// Of each kind. A trust group has 1,024 links: each of a few kinds together must give them back.
 const FAILURES: usize = 350;
 
 /// Fails to connect to each of the names but the first, again and again; then connects to that.
 fn unlucky(names: &[&str]) {
+    let (putting_off, names) = names.split_last().unwrap();
     answers(names[0]);
     for name in &names[1..] {
         handfast::connect(name).unwrap_err();
@@ -628,6 +668,11 @@ fn unlucky(names: &[&str]) {
     for name in names[1..].repeat(FAILURES) {
         let error = handfast::connect(name).unwrap_err();
         assert!(matches!(error, ConnectError::Handshake(_)), "{error:?}");
+    }
+    // One that asks again and again, each time with an index of its own.
+    let short = Duration::from_millis(12);
+    for _ in 0..FAILURES / 2 {
+        handfast::connect_until(putting_off, short).unwrap_err();
     }
     let settled = || common::holdings(std::process::id()) == before;
     assert!(common::within_patience(settled), "{before:?}");
@@ -647,6 +692,10 @@ fn handshakes_that_fail_leave_nothing_behind() {
         serve_answer(&name, answer);
         names.push(name);
     }
+    let name = common::name("unlucky-known");
+    let known = refusal(Status::Known, 0).to_bytes().to_vec();
+    serve_answer(&name, (known, vec![]));
+    names.push(name);
     let names: Vec<_> = names.iter().map(String::as_str).collect();
     let mut client = common::start("unlucky", &names);
     client.expect("left nothing");

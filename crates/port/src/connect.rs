@@ -19,8 +19,10 @@ use std::sync::Arc;
 
 /// How long a server may take to answer a handshake, unless the caller says.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(5);
-/// Attempts when the link thought to exist ends meanwhile.
-const ATTEMPTS: u32 = 3;
+/// How long to wait before another attempt when the link thought to exist has ended meanwhile, or
+/// the server connects to this process at the same moment; and how often that doubles.
+const RETRY_FIRST: Duration = Duration::from_micros(20);
+const RETRY_DOUBLINGS: u32 = 8;
 
 /// Connects to the port bound as `name`, with default options. See [`connect_with`].
 ///
@@ -99,7 +101,7 @@ fn connect_by(
     options: Options,
     limit: Limit,
 ) -> Result<SendRight, ConnectError> {
-    for _ in 0..ATTEMPTS {
+    for attempts in 0.. {
         if let Some((link, welcome)) = attempt(process, name, limit)? {
             let at = (welcome.receiver, welcome.port);
             let right = SendRight::new(process.clone(), link, at, options);
@@ -108,10 +110,14 @@ fn connect_by(
                 return Ok(right);
             }
         }
+        if limit.left().is_zero() {
+            break;
+        }
+        // The other process, or our keeper, is at work on it.
+        let pause = RETRY_FIRST * (1 << attempts.min(RETRY_DOUBLINGS));
+        std::thread::sleep(pause.min(limit.left()));
     }
-    Err(ConnectError::Handshake(
-        "the link to the server ended again and again",
-    ))
+    Err(limit.passed(name))
 }
 
 /// One handshake; `None` when the link it relied on has ended.
@@ -132,10 +138,7 @@ fn attempt(
     })?;
     let os = |call| move |errno| ConnectError::from(Resource::of(call, errno));
     let peer = socket::peer(&socket).map_err(os("getsockopt"))?;
-    let own = handfast_sys::process::pid();
-    let known = (peer.pid != own && peer.pid != 0)
-        .then(|| process.find_link(|link| link.peer == peer))
-        .flatten();
+    let (_connecting, known) = process.connects_to(peer);
     let group = process.group(peer.uid)?;
     let index = group.reserve()?;
     let hello = Hello::new(process.incarnation, name, index, known.is_some());
@@ -144,6 +147,9 @@ fn attempt(
         Ok((welcome, fds)) if welcome.status == Status::Linked => (welcome, fds),
         Ok((welcome, _)) => {
             group.set(index, None);
+            if welcome.status == Status::Crossed {
+                return Ok(None);
+            }
             // The identity is checked: a stranger that repeats another's incarnation is another
             // process to the kernel.
             let link = known.filter(|link| link.incarnation == welcome.incarnation);
@@ -255,7 +261,7 @@ fn greet(
         Malformed::Field(field) => ConnectError::Handshake(field),
     })?;
     match welcome.status {
-        Status::Linked | Status::Known => Ok((welcome, fds)),
+        Status::Linked | Status::Known | Status::Crossed => Ok((welcome, fds)),
         Status::Version => Err(ConnectError::Version {
             ours: LAYOUT_VERSION,
             theirs: welcome.version,

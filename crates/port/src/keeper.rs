@@ -344,15 +344,23 @@ impl Keeper {
         let mut welcome = Welcome::refusal(self.process.incarnation, Status::Known, 0);
         welcome.port = port.id;
         welcome.receiver = port.receiver;
-        if hello.known {
-            let known = self.process.find_link(|link| {
-                link.incarnation == hello.incarnation && link.peer.pid == peer.pid
-            });
-            if let Some(link) = known {
-                link.granted.store(true, Ordering::Release);
-                let _ = socket::send(&socket, &welcome.to_bytes(), &[]);
-                return;
-            }
+        // Held until there is a link, so that no thread that connects to this peer meanwhile
+        // makes a second.
+        let connecting = self.process.connecting.lock();
+        let connecting = connecting.unwrap_or_else(PoisonError::into_inner);
+        let connects = connecting.is_some_and(|to| to.pid == peer.pid);
+        let found = self
+            .process
+            .find_link(|link| link.incarnation == hello.incarnation && link.peer.pid == peer.pid);
+        if let Some(link) = &found
+            && hello.known
+        {
+            link.granted.store(true, Ordering::Release);
+            let _ = socket::send(&socket, &welcome.to_bytes(), &[]);
+            return;
+        }
+        if self.process.is_another(peer) && self.crosses(&hello, connects, found.as_deref()) {
+            return refuse(Status::Crossed, 0);
         }
         let Some(their_bells) = fds.into_iter().next() else {
             return refuse(Status::Malformed, 0);
@@ -367,6 +375,21 @@ impl Keeper {
                 limit,
                 "a connection was refused for want of resources"
             );
+        }
+    }
+
+    /// Whether a hello has crossed with one of ours to the same process, so that there is, or will
+    /// be, another link than the one it asks for. Of two that connect to each other at the same
+    /// moment, the one with the lower incarnation makes the link.
+    fn crosses(&self, hello: &Hello, connects: bool, found: Option<&Link>) -> bool {
+        match found {
+            // It has this link too by now, unless it has ended it, and that has not been heard yet.
+            // Told once: it may see us under another user than we were when the link was made.
+            Some(link) if !hello.known && !socket::is_closed(&link.socket) => {
+                !link.crossed.swap(true, Ordering::Relaxed)
+            }
+            // What it knows of is ours to come; or has ended, and it will hear of that.
+            _ => connects && (hello.known || self.process.incarnation < hello.incarnation),
         }
     }
 

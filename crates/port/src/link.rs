@@ -69,8 +69,10 @@ pub(crate) struct Link {
     pub(crate) serial: u32,
     /// Send rights of this process that use the link.
     pub(crate) rights: AtomicU32,
-    /// The peer has got a port of ours through this link after it was made.
+    /// The peer has got a port of ours through this link.
     pub(crate) granted: AtomicBool,
+    /// The peer, which asked for a link when it had this one, has been told to look again.
+    pub(crate) crossed: AtomicBool,
     pub(crate) counters: Mutex<Option<OwnedFd>>,
     down: AtomicBool,
     fault: OnceLock<PeerFault>,
@@ -157,6 +159,7 @@ impl Link {
             serial,
             rights: AtomicU32::new(0),
             // Who connected has a right.
+            crossed: AtomicBool::new(false),
             granted: AtomicBool::new(calls == Side::Acceptor),
             counters: Mutex::default(),
             down: AtomicBool::new(false),

@@ -10,6 +10,7 @@ use core::time::Duration;
 use handfast_layout::{bell, counters};
 use handfast_region::Tally;
 use handfast_sys::poll::{Flag, Poll, Timer, Trigger};
+use handfast_sys::socket::Peer;
 use handfast_sys::{OwnedFd, clock, process};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
@@ -27,6 +28,10 @@ pub(crate) struct Process {
     /// Changes when a link ends.
     pub(crate) deaths: AtomicU32,
     pub(crate) links: Mutex<Vec<Option<Arc<Link>>>>,
+    /// Whom a thread of this process connects to at this moment. Held from the look whether there
+    /// is a link until that is settled: here by the keeper, which makes one or refuses; by a
+    /// connecting thread until its name is in it.
+    pub(crate) connecting: Mutex<Option<Peer>>,
     ports: RwLock<Vec<Option<Arc<Port>>>>,
     next_generation: AtomicU32,
     next_serial: AtomicU32,
@@ -175,6 +180,7 @@ impl Process {
             groups: RwLock::default(),
             deaths: AtomicU32::new(0),
             links: Mutex::default(),
+            connecting: Mutex::default(),
             ports: RwLock::default(),
             next_generation: AtomicU32::new(1),
             next_serial: AtomicU32::new(0),
@@ -377,6 +383,26 @@ impl Process {
         self.rouse_all();
     }
 
+    /// Notes that a thread connects to `peer`, until what is returned is dropped, and finds the link
+    /// there is already.
+    pub(crate) fn connects_to(&self, peer: Peer) -> (Connecting<'_>, Option<Arc<Link>>) {
+        let mut connecting = self
+            .connecting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let known = self
+            .is_another(peer)
+            .then(|| self.find_link(|link| link.peer == peer))
+            .flatten();
+        *connecting = Some(peer);
+        (Connecting(self), known)
+    }
+
+    /// Whether a peer is known to be another process: it has a number here, and not ours.
+    pub(crate) fn is_another(&self, peer: Peer) -> bool {
+        peer.pid != process::pid() && peer.pid != 0
+    }
+
     pub(crate) fn find_link(&self, check: impl Fn(&Link) -> bool) -> Option<Arc<Link>> {
         let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         links
@@ -384,6 +410,16 @@ impl Process {
             .flatten()
             .find(|link| !link.is_down() && check(link))
             .cloned()
+    }
+}
+
+/// See [`Process::connects_to`].
+pub(crate) struct Connecting<'a>(&'a Process);
+
+impl Drop for Connecting<'_> {
+    fn drop(&mut self) {
+        let connecting = self.0.connecting.lock();
+        *connecting.unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 

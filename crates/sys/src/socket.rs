@@ -215,6 +215,17 @@ pub fn receive(
     Ok((message.bytes, fds))
 }
 
+/// Whether the other end has been closed or shut down. One system call, never blocks.
+pub fn is_closed(socket: impl AsFd) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let mut asked = [PollFd::new(&socket, PollFlags::RDHUP)];
+    poll(&mut asked, Some(&now)).is_ok_and(|ready| ready > 0)
+}
+
 /// Closes both directions at once; the peer sees end-of-file. `shutdown`.
 pub fn shutdown(socket: impl AsFd) {
     let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
@@ -258,6 +269,9 @@ mod tests {
         assert_eq!((&bytes[..len], fds.len()), (&b"one"[..], 1));
         let (len, fds) = receive(&b, &mut bytes, 4).unwrap();
         assert_eq!((&bytes[..len], fds.len()), (&b"two"[..], 0));
+        assert!(!is_closed(&b));
+        shutdown(&a);
+        assert!(is_closed(&b));
         drop(a);
         assert_eq!(receive(&b, &mut bytes, 4).unwrap().0, 0);
     }
