@@ -52,7 +52,7 @@ pub(crate) struct Args {
     #[arg(long, value_parser = seconds)]
     seconds: Option<f64>,
     /// Only systems with these names (limits they are compared with are measured anyway).
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', value_parser = system)]
     only: Vec<String>,
     /// rtt, payload: payload sizes in bytes, multiples of 8.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(24..=65_536))]
@@ -133,6 +133,19 @@ pub(crate) struct ChildArgs {
 /// Runs one process of a measurement.
 pub(crate) fn run_child(args: &ChildArgs) -> io::Result<()> {
     child::run(&args.spec)
+}
+
+fn system(text: &str) -> Result<String, String> {
+    let mut all = systems::calls();
+    all.extend(systems::streams());
+    let mut names: Vec<_> = all.iter().map(|system| system.named().name()).collect();
+    names.sort_unstable();
+    names.dedup();
+    if names.contains(&text) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("there are {}", names.join(", ")))
+    }
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
