@@ -1,9 +1,10 @@
 //! `handfast call`: one call from the shell.
 
 use crate::Outcome;
-use std::io::{Read, Write};
+use crate::output::{self, say};
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Arguments of `call`.
 #[derive(clap::Args)]
@@ -19,7 +20,7 @@ pub(crate) struct Args {
     /// The message, as the content of a file.
     #[arg(long)]
     file: Option<PathBuf>,
-    /// Give up after this many milliseconds.
+    /// Give up after this many milliseconds, connecting included.
     #[arg(long, default_value_t = 5_000)]
     timeout_ms: u64,
 }
@@ -31,19 +32,15 @@ pub(crate) fn run(args: &Args) -> Outcome {
         (_, _, Some(path)) => read(path).map_err(|error| format!("{}: {error}", path.display()))?,
         (None, None, None) => Vec::new(),
     };
-    let port = handfast::connect(&args.name)?;
-    let reply = port.call_until(&message, Duration::from_millis(args.timeout_ms))?;
-    let mut out = std::io::stdout().lock();
+    let (start, limit) = (Instant::now(), Duration::from_millis(args.timeout_ms));
+    let port = handfast::connect_until(&args.name, limit)?;
+    let reply = port.call_until(&message, limit.saturating_sub(start.elapsed()))?;
     if args.hex.is_some() {
-        for byte in reply.bytes() {
-            write!(out, "{byte:02x}")?;
-        }
-        writeln!(out)?;
+        let digits: String = reply.iter().map(|byte| format!("{byte:02x}")).collect();
+        say!("{digits}")
     } else {
-        out.write_all(&reply)?;
+        output::bytes(&reply)
     }
-    out.flush()?;
-    Ok(())
 }
 
 /// A file's content, or one byte more than a message can have of it.

@@ -1,13 +1,14 @@
 //! `handfast doctor`: what this machine offers, and what that means for handfast.
 
 use crate::Outcome;
+use crate::output::say;
 use handfast_sys::memory::{Access, Mapping, create_sealed};
 use handfast_sys::{clock, cpu, futex, process, socket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub(crate) fn run() -> Outcome {
     let machine = handfast_wait::calibration::calibration();
-    let line = |what: &str, found: String, means: &str| println!("{what:24} {found:22} {means}");
+    let line = |what: &str, found: String, means: &str| say!("{what:24} {found:22} {means}");
     let cpus = cpu::online();
     line(
         "CPUs online / allowed",
@@ -17,79 +18,78 @@ pub(crate) fn run() -> Outcome {
         } else {
             "one CPU: handfast never spins here"
         },
-    );
+    )?;
     line(
         "system call",
         format!("{} ns", system_call_ns()),
         "what a wake-up costs at least",
-    );
+    )?;
     line(
         "T_block",
         format!("{} ns", machine.block_cost_ns),
         "the adaptive strategy spins for 0, T/2, T or 2T",
-    );
+    )?;
     line(
         "wake-up latency",
         format!("{} ns", machine.wake_latency_ns),
         "what a sleeper adds",
-    );
+    )?;
     match line_round_trip_ns() {
         Some(ns) => line(
             "cache line round trip",
             format!("{ns} ns"),
             "the floor of a call",
-        ),
+        )?,
         None => line(
             "cache line round trip",
             "not measured".into(),
             "needs two CPUs",
-        ),
+        )?,
     }
     let memory = create_sealed("doctor", 4096);
     line(
         "sealed memory files",
         yes_or(memory.as_ref().err()),
         "required: links are memory files",
-    );
+    )?;
     line(
         "pidfd of a peer",
         peer_pidfd(),
         "death of a peer whose socket a child still holds",
-    );
+    )?;
     line(
         "futex_waitv",
         waitv(),
         "a server of several users sleeps in one call",
-    );
+    )?;
     let fence = if futex::register_fence() { "yes" } else { "no" };
     line(
         "membarrier",
         fence.into(),
         "busy servers and streams need no fence for each message",
-    );
+    )?;
     line(
         "memory protection keys",
         flag("ospke"),
         "domains in one process (not there yet)",
-    );
+    )?;
     line(
         "huge pages for memory",
         huge_pages(),
         "arenas (not used yet)",
-    );
+    )?;
     let limit = process::descriptor_limit();
     line(
         "descriptors",
         limit.to_string(),
         &format!("about {} links (2 each)", limit / 2),
-    );
+    )?;
     let directory = handfast::rendezvous::directory();
     line(
         "rendezvous directory",
         directory.display().to_string(),
         writable(&directory),
-    );
-    Ok(())
+    )
 }
 
 fn yes_or(error: Option<&handfast_sys::Errno>) -> String {

@@ -1,6 +1,6 @@
 //! `handfast echo`: the smallest server.
 
-use crate::Outcome;
+use crate::{Outcome, output};
 use handfast::{Options, Strategy};
 
 /// Arguments of `echo`.
@@ -21,11 +21,11 @@ pub(crate) fn run(args: &Args) -> Outcome {
         handfast::notify::notify(|| {})?;
     }
     let port = handfast::bind_with(&args.name, options)?;
-    eprintln!(
+    output::note(format_args!(
         "serving {:?} in {}",
         args.name,
         handfast::rendezvous::directory().display()
-    );
+    ));
     serve(&port)
 }
 

@@ -1,6 +1,7 @@
 //! `handfast ls`: live servers, read through their links.
 
 use crate::Outcome;
+use crate::output::say;
 use handfast::Counters;
 
 pub(crate) fn run() -> Outcome {
@@ -13,34 +14,45 @@ pub(crate) fn run() -> Outcome {
         Err(error) => return Err(format!("{}: {error}", directory.display()).into()),
     };
     names.sort();
-    println!(
+    say!(
         "{:24} {:>8} {:>6} {:>6} {:>12} {:>12} {:>14} {:>10} {:>10} {:>8}",
-        "name", "pid", "uid", "links", "calls", "sends", "bytes in", "parks", "wakes", "state"
-    );
+        "name",
+        "pid",
+        "uid",
+        "links",
+        "calls",
+        "sends",
+        "bytes in",
+        "parks",
+        "wakes",
+        "state"
+    )?;
     for name in names {
         match handfast::connect(&name) {
             Ok(port) => match port.counters() {
-                Ok(counters) => print(&name, port.peer(), &counters),
-                Err(error) => println!("{name:24} {:>8} {error}", port.peer().pid),
+                Ok(counters) => print(&name, port.peer(), &counters)?,
+                Err(error) => say!("{name:24} {:>8} {error}", port.peer().pid)?,
             },
             Err(handfast::error::ConnectError::ServerDead { .. }) => {
-                println!(
+                say!(
                     "{name:24} {:>8} {:>6} {:>83}",
-                    "-", "-", "dead (stale socket)"
-                );
+                    "-",
+                    "-",
+                    "dead (stale socket)"
+                )?;
             }
-            Err(error) => println!("{name:24} {error}"),
+            Err(error) => say!("{name:24} {error}")?,
         }
     }
     Ok(())
 }
 
-fn print(name: &str, peer: handfast::Peer, counters: &Counters) {
+fn print(name: &str, peer: handfast::Peer, counters: &Counters) -> Outcome {
     let Some((_, row)) = counters.ports.iter().find(|(of, _)| of == name) else {
-        return;
+        return Ok(());
     };
     let value = |column| Counters::value(row, column);
-    println!(
+    say!(
         "{name:24} {:>8} {:>6} {:>6} {:>12} {:>12} {:>14} {:>10} {:>10} {:>8}",
         peer.pid,
         peer.uid,
@@ -52,5 +64,5 @@ fn print(name: &str, peer: handfast::Peer, counters: &Counters) {
         value("parks"),
         value("wakes"),
         "live"
-    );
+    )
 }

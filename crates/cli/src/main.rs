@@ -6,6 +6,7 @@ mod demo;
 mod doctor;
 mod echo;
 mod ls;
+mod output;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -50,7 +51,7 @@ fn main() -> ExitCode {
             .init();
     }
     let result = match Cli::parse().command {
-        Command::Bench(args) => bench::run(&args).map_err(Into::into),
+        Command::Bench(args) => bench::run(&args),
         Command::BenchChild(args) => bench::run_child(&args).map_err(Into::into),
         Command::Demo => demo::run(),
         Command::DemoChild(args) => demo::run_child(&args),
@@ -61,8 +62,10 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is::<output::Unread>() => ExitCode::from(output::UNREAD),
         Err(error) => {
-            eprintln!("handfast: {error}");
+            // Where nobody reads that either, the status says it.
+            output::note(format_args!("handfast: {error}"));
             ExitCode::FAILURE
         }
     }

@@ -172,6 +172,13 @@ fn the_table_is_for_people_and_wrong_arguments_are_refused() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("ratio") && text.contains("M") && !text.contains('{'));
     assert!(!handfast(&["nothing"]).unwrap().status.success());
+    let unknown = handfast(&["rtt", "--only", "limit,nonsense"]).unwrap();
+    let said = String::from_utf8_lossy(&unknown.stderr);
+    assert!(!unknown.status.success());
+    assert!(
+        said.contains("nonsense") && said.contains("unix-stream"),
+        "{said}"
+    );
     assert!(
         !handfast(&["rtt", "--payloads", "7"])
             .unwrap()

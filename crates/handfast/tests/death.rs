@@ -17,6 +17,7 @@ fn a_child_process_plays_its_role() {
             let threads = arguments[1].parse().unwrap();
             common::echo(arguments[0], threads, Options::new().strategy(strategy));
         }
+        "passer-by" => passer_by(arguments[0], arguments[1]),
         "mortal client" => mortal_client(arguments[0]),
         "waker that dies" => waker_that_dies(arguments[0]),
         "server that dies waking" => server_that_dies_waking(arguments[0]),
@@ -215,6 +216,52 @@ fn honest_caller(right: &SendRight, key: u64, stop: &AtomicBool, longest_us: &At
         calls += 1;
     }
     calls
+}
+
+const PASSING: u32 = 3;
+
+/// Connects, sends and goes, before anybody has looked.
+fn passer_by(name: &str, way: &str) {
+    let right = handfast::connect(name).unwrap();
+    for number in 0..PASSING {
+        right.send(&number.to_le_bytes()).unwrap();
+    }
+    match way {
+        "drops" => drop(right),
+        "ends" => return,
+        _ => {}
+    }
+    common::say("sent");
+    while common::told().is_some() {}
+}
+
+#[test]
+fn messages_of_a_sender_that_has_gone_before_the_first_look_are_received() {
+    let _alone = common::alone();
+    let name = common::name("passed-by");
+    let port = handfast::bind(&name).unwrap();
+    let other = handfast::bind(&format!("{name}-other")).unwrap();
+    let own = handfast::connect(&name).unwrap();
+    let links = || own.counters().unwrap().links.len();
+    let alone = links();
+    for way in ["drops", "ends", "is killed"].repeat(4) {
+        let mut sender = common::start("passer-by", &[&name, way]);
+        if way == "ends" {
+            sender.finish();
+        } else {
+            sender.expect("sent");
+        }
+        if way == "is killed" {
+            sender.kill();
+        }
+        assert!(common::within_patience(|| links() == alone), "{way}");
+        for number in 0..PASSING {
+            let request = port.receive_until(common::PATIENCE / 4);
+            let request = request.unwrap_or_else(|_| panic!("{way}: {number} is lost"));
+            assert_eq!(request.bytes(), number.to_le_bytes());
+        }
+    }
+    assert!(port.try_receive().is_err() && other.try_receive().is_err());
 }
 
 /// Takes the announcement of the sleeping server away, as if to wake it, and is killed there.

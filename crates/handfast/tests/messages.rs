@@ -288,6 +288,36 @@ const NAMED: [&str; 12] = [
     "bsls",
 ];
 
+/// Those that never sleep.
+const BURN: [&str; 4] = ["spin", "sched", "spin-sched", "bss"];
+
+/// Whether a thread of `child` runs all the time, or all of them sleep in the end.
+fn burns(child: &common::Child) -> bool {
+    let stats = || -> Vec<String> {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", child.pid())).unwrap();
+        tasks
+            .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("stat")).ok())
+            .collect()
+    };
+    let used_ticks = || -> u64 {
+        let used = stats().into_iter().map(|stat| -> u64 {
+            let after_name = stat.rsplit(") ").next().unwrap();
+            let fields: Vec<_> = after_name.split(' ').collect();
+            let ticks = |field: usize| fields[field].parse::<u64>().unwrap();
+            ticks(11) + ticks(12)
+        });
+        used.sum()
+    };
+    let start = used_ticks();
+    let mut asleep = false;
+    assert!(common::within_patience(|| {
+        asleep = stats().iter().all(|stat| stat.contains(") S "));
+        // Longer than any spin that is followed by a sleep.
+        asleep || used_ticks() > start + 5
+    }));
+    !asleep
+}
+
 fn caller(name: &str, strategy: Strategy) {
     let right = handfast::connect_with(name, Options::new().strategy(strategy)).unwrap();
     let right = &right;
@@ -300,8 +330,15 @@ fn caller(name: &str, strategy: Strategy) {
             });
         }
     });
+    let mut messages = 200;
     common::say("200 calls");
-    while common::told().is_some() {}
+    // And one to a server that takes its time.
+    while let Some(slow) = common::told() {
+        let right = handfast::connect_with(&slow, Options::new().strategy(strategy)).unwrap();
+        let reply = right.call_until(b"late", common::PATIENCE).unwrap();
+        messages += reply.len();
+        common::say(&format!("{messages}"));
+    }
 }
 
 #[test]
@@ -316,6 +353,16 @@ fn every_strategy_by_name_serves_calls_on_both_sides() {
             let start = Instant::now();
             let mut client = common::start("caller", &[&name, client_waits]);
             client.expect("200 calls");
+            let served = BURN.contains(server_waits);
+            assert_eq!(burns(&server), served, "{server_waits} with nothing to do");
+            let slow = common::name(&format!("slow-{server_waits}-{client_waits}"));
+            let port = handfast::bind(&slow).unwrap();
+            client.tell(&slow);
+            let request = port.receive_until(common::PATIENCE).unwrap();
+            let calls = BURN.contains(&client_waits);
+            assert_eq!(burns(&client), calls, "{client_waits} in a call");
+            request.reply(b"here").unwrap();
+            client.expect("204");
             client.finish();
             println!(
                 "{server_waits} serves {client_waits}: {:?}",

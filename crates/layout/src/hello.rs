@@ -68,6 +68,9 @@ pub enum Status {
     Exhausted,
     /// The hello was not understood.
     Malformed,
+    /// The acceptor connects to the connector at this moment, and that link shall be the one: ask
+    /// again.
+    Crossed,
 }
 
 /// Why a handshake message was refused.
@@ -207,6 +210,7 @@ impl Welcome {
             Status::NoSuchPort => 3,
             Status::Exhausted => 4,
             Status::Malformed => 5,
+            Status::Crossed => 6,
         };
         put(&mut bytes, 0, &MAGIC);
         put(&mut bytes, 8, &self.version.to_le_bytes());
@@ -234,6 +238,7 @@ impl Welcome {
             3 => Status::NoSuchPort,
             4 => Status::Exhausted,
             5 => Status::Malformed,
+            6 => Status::Crossed,
             _ => return Err(Malformed::Field("status")),
         };
         let (receiver, link) = (word(48), word(52));

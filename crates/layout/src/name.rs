@@ -13,12 +13,12 @@ pub enum BadName {
         /// Length of the refused name.
         len_bytes: usize,
     },
-    /// A byte other than an ASCII letter, digit, `.`, `_` or `-`.
+    /// A character other than an ASCII letter, digit, `.`, `_` or `-`.
     Character {
         /// Where in the name.
         at: usize,
-        /// The byte found there.
-        byte: u8,
+        /// The character found there.
+        character: char,
     },
     /// The first character is a dot (or a dash, which commands take for an option).
     FirstCharacter,
@@ -32,10 +32,10 @@ impl core::fmt::Display for BadName {
                 f,
                 "the port name is {len_bytes} bytes long and the limit is {NAME_BYTES_MAX}; shorten it"
             ),
-            Self::Character { at, byte } => write!(
+            Self::Character { at, character } => write!(
                 f,
-                "the port name has the byte {:?} at position {at}; use ASCII letters, digits, '.', '_' and '-'",
-                char::from(*byte)
+                "the port name has the character {character:?} at position {at}; use ASCII letters, \
+                 digits, '.', '_' and '-'"
             ),
             Self::FirstCharacter => {
                 f.write_str("the port name starts with '.' or '-'; start it with a letter or digit")
@@ -48,7 +48,7 @@ impl core::fmt::Display for BadName {
 ///
 /// # Errors
 /// The first rule the name breaks.
-pub const fn check(name: &str) -> Result<(), BadName> {
+pub fn check(name: &str) -> Result<(), BadName> {
     let bytes = name.as_bytes();
     if bytes.is_empty() {
         return Err(BadName::Empty);
@@ -58,13 +58,9 @@ pub const fn check(name: &str) -> Result<(), BadName> {
             len_bytes: bytes.len(),
         });
     }
-    let mut at = 0;
-    while at < bytes.len() {
-        let byte = bytes[at];
-        if !(byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-')) {
-            return Err(BadName::Character { at, byte });
-        }
-        at += 1;
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    if let Some((at, character)) = name.char_indices().find(|(_, c)| !is_allowed(*c)) {
+        return Err(BadName::Character { at, character });
     }
     if matches!(bytes[0], b'.' | b'-') {
         return Err(BadName::FirstCharacter);
@@ -82,12 +78,29 @@ mod tests {
         assert_eq!(check(""), Err(BadName::Empty));
         assert_eq!(
             check("../etc"),
-            Err(BadName::Character { at: 2, byte: b'/' })
+            Err(BadName::Character {
+                at: 2,
+                character: '/'
+            })
         );
         assert_eq!(check(".."), Err(BadName::FirstCharacter));
         assert_eq!(check("-h"), Err(BadName::FirstCharacter));
-        assert_eq!(check("a\0b"), Err(BadName::Character { at: 1, byte: 0 }));
-        assert_eq!(check("é"), Err(BadName::Character { at: 0, byte: 0xc3 }));
+        assert_eq!(
+            check("a\0b"),
+            Err(BadName::Character {
+                at: 1,
+                character: '\0'
+            })
+        );
+        let accented = check("caf\u{e9}").unwrap_err();
+        assert_eq!(
+            accented,
+            BadName::Character {
+                at: 3,
+                character: '\u{e9}'
+            }
+        );
+        assert!(accented.to_string().contains("'\u{e9}' at position 3"));
         assert_eq!(check(&"x".repeat(64)), Ok(()));
         assert_eq!(
             check(&"x".repeat(65)),

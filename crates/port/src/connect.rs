@@ -1,26 +1,28 @@
 //! Connecting: the asking half of the handshake.
 
-use crate::error::{ConnectError, Exhausted, Resource};
+use crate::error::{ConnectError, Exhausted, Found, Resource};
 use crate::keeper::map_peer_bells;
 use crate::link::{Link, Parts};
 use crate::options::Options;
-use crate::process::{self, Process};
+use crate::process::{self, Process, Turns};
 use crate::rendezvous;
 use crate::send::SendRight;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use handfast_layout::hello::{Hello, Malformed, Status, WELCOME_BYTES, Welcome};
 use handfast_layout::link::{REGION_BYTES, Side};
-use handfast_layout::{LAYOUT_VERSION, name};
+use handfast_layout::{LAYOUT_VERSION, bell, name};
 use handfast_region::Region;
 use handfast_sys::memory::{Access, Mapping, is_sealed};
 use handfast_sys::{AsFd, Errno, OwnedFd, clock, socket};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
-/// How long a server may take to answer a handshake.
+/// How long a server may take to answer a handshake, unless the caller says.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(5);
-/// Attempts when the link thought to exist ends meanwhile.
-const ATTEMPTS: u32 = 3;
+/// How long to wait before another attempt when the link thought to exist has ended meanwhile, or
+/// the server connects to this process at the same moment; and how often that doubles.
+const RETRY_FIRST: Duration = Duration::from_micros(20);
+const RETRY_DOUBLINGS: u32 = 8;
 
 /// Connects to the port bound as `name`, with default options. See [`connect_with`].
 ///
@@ -34,18 +36,73 @@ pub fn connect(name: &str) -> Result<SendRight, ConnectError> {
 ///
 /// The first connection to a process makes a link (a socket, a process descriptor, a sealed
 /// region of which only touched pages exist); further ones share it. Blocks for the handshake, at
-/// most five seconds. The options say how this right's callers wait for replies.
+/// most five seconds, once other threads of this process that connect have had their turns. The
+/// options say how this right's callers wait for replies.
 ///
 /// # Errors
 /// Each failure of [`ConnectError`] says what to do.
 pub fn connect_with(name: &str, options: Options) -> Result<SendRight, ConnectError> {
     name::check(name).map_err(ConnectError::BadName)?;
     let process = process::current()?;
-    // One connection at a time, so that two threads cannot make two links to one process.
-    let one = &process::Locks::own().connecting;
-    let _one = one.lock().unwrap_or_else(PoisonError::into_inner);
-    for _ in 0..ATTEMPTS {
-        if let Some((link, welcome)) = attempt(&process, name)? {
+    let turn = Turns::of_connectors().wait();
+    let right = connect_by(&process, name, options, Limit::new(WELCOME_TIMEOUT));
+    drop(turn);
+    right
+}
+
+/// As [`connect`], at the longest for `timeout`: waiting for other threads of this process that
+/// connect, and for the server. The first use of the library in a process measures the machine,
+/// which takes about 5 ms more.
+///
+/// # Errors
+/// [`ConnectError::TimedOut`] then; others as [`connect_with`].
+pub fn connect_until(name: &str, timeout: Duration) -> Result<SendRight, ConnectError> {
+    name::check(name).map_err(ConnectError::BadName)?;
+    let limit = Limit::new(timeout);
+    let process = process::current()?;
+    let turn = Turns::of_connectors().wait_until(limit.deadline_ns);
+    let turn = turn.ok_or_else(|| limit.passed(name))?;
+    let right = connect_by(&process, name, Options::new(), limit);
+    drop(turn);
+    right
+}
+
+/// How long a connection may take, and when that is over.
+#[derive(Clone, Copy)]
+struct Limit {
+    timeout: Duration,
+    deadline_ns: u64,
+}
+
+impl Limit {
+    fn new(timeout: Duration) -> Self {
+        Self {
+            timeout,
+            deadline_ns: clock::deadline_ns(timeout),
+        }
+    }
+
+    fn left(self) -> Duration {
+        Duration::from_nanos(self.deadline_ns.saturating_sub(clock::now_ns()))
+    }
+
+    fn passed(self, name: &str) -> ConnectError {
+        ConnectError::TimedOut {
+            name: name.to_owned(),
+            limit: self.timeout,
+        }
+    }
+}
+
+/// One connection at a time, so that two threads cannot make two links to one process.
+fn connect_by(
+    process: &Arc<Process>,
+    name: &str,
+    options: Options,
+    limit: Limit,
+) -> Result<SendRight, ConnectError> {
+    for attempts in 0.. {
+        if let Some((link, welcome)) = attempt(process, name, limit)? {
             let at = (welcome.receiver, welcome.port);
             let right = SendRight::new(process.clone(), link, at, options);
             // The last other right to a shared link may have gone meanwhile, and the link with it.
@@ -53,44 +110,46 @@ pub fn connect_with(name: &str, options: Options) -> Result<SendRight, ConnectEr
                 return Ok(right);
             }
         }
+        if limit.left().is_zero() {
+            break;
+        }
+        // The other process, or our keeper, is at work on it.
+        let pause = RETRY_FIRST * (1 << attempts.min(RETRY_DOUBLINGS));
+        std::thread::sleep(pause.min(limit.left()));
     }
-    Err(ConnectError::Handshake(
-        "the link to the server ended again and again",
-    ))
+    Err(limit.passed(name))
 }
 
 /// One handshake; `None` when the link it relied on has ended.
 fn attempt(
     process: &Arc<Process>,
     name: &str,
+    limit: Limit,
 ) -> Result<Option<(Arc<Link>, Welcome)>, ConnectError> {
     let path = rendezvous::path_of(name);
-    let socket = socket::connect(&path, WELCOME_TIMEOUT).map_err(|errno| match errno {
-        Errno::NOENT | Errno::NOTDIR => ConnectError::NoSuchName {
-            name: name.to_owned(),
-            path: path.clone(),
-        },
-        Errno::CONNREFUSED => ConnectError::ServerDead {
-            name: name.to_owned(),
-        },
+    let socket = socket::connect(&path, limit.left()).map_err(|errno| match errno {
+        Errno::NOENT | Errno::NOTDIR | Errno::CONNREFUSED | Errno::PROTOTYPE | Errno::LOOP => {
+            nobody_at(name, errno)
+        }
         Errno::ACCESS | Errno::PERM => ConnectError::Permission { path: path.clone() },
-        Errno::PROTOTYPE | Errno::NOTSOCK => ConnectError::Handshake("not a handfast socket"),
-        Errno::AGAIN => ConnectError::TimedOut,
+        Errno::NAMETOOLONG => ConnectError::PathTooLong { path: path.clone() },
+        Errno::AGAIN => limit.passed(name),
         _ => Resource::of("connect", errno).into(),
     })?;
     let os = |call| move |errno| ConnectError::from(Resource::of(call, errno));
     let peer = socket::peer(&socket).map_err(os("getsockopt"))?;
-    let own = handfast_sys::process::pid();
-    let known = (peer.pid != own && peer.pid != 0)
-        .then(|| process.find_link(|link| link.peer == peer))
-        .flatten();
+    let (_connecting, known) = process.connects_to(peer);
     let group = process.group(peer.uid)?;
     let index = group.reserve()?;
-    let outcome = greet(process, name, &socket, &group, index, known.as_ref());
+    let hello = Hello::new(process.incarnation, name, index, known.is_some());
+    let outcome = greet(&hello, &socket, &group.fd, limit);
     let (welcome, fds) = match outcome {
         Ok((welcome, fds)) if welcome.status == Status::Linked => (welcome, fds),
         Ok((welcome, _)) => {
             group.set(index, None);
+            if welcome.status == Status::Crossed {
+                return Ok(None);
+            }
             // The identity is checked: a stranger that repeats another's incarnation is another
             // process to the kernel.
             let link = known.filter(|link| link.incarnation == welcome.incarnation);
@@ -105,7 +164,8 @@ fn attempt(
         let [region_fd, bells_fd] = fds.as_slice() else {
             return Err(ConnectError::Handshake("the server sent no memory"));
         };
-        if !is_sealed(region_fd, REGION_BYTES).unwrap_or(false) {
+        let sealed = |fd, len_bytes| is_sealed(fd, len_bytes).unwrap_or(false);
+        if !sealed(region_fd, REGION_BYTES) || !sealed(bells_fd, bell::REGION_BYTES) {
             return Err(ConnectError::Handshake("the server's memory is not sealed"));
         }
         let mapping =
@@ -138,30 +198,36 @@ fn attempt(
     Ok(Some((link, welcome)))
 }
 
+/// Why no server takes connections at the path of `name`.
+fn nobody_at(name: &str, errno: Errno) -> ConnectError {
+    let path = rendezvous::path_of(name);
+    let name = name.to_owned();
+    match rendezvous::found_at(&path) {
+        Some(Found::Socket) if errno == Errno::CONNREFUSED => ConnectError::ServerDead { name },
+        // It may have come or gone since.
+        Some(Found::Socket) if errno == Errno::NOENT => ConnectError::NoSuchName { name, path },
+        None => ConnectError::NoSuchName { name, path },
+        Some(found) => ConnectError::Foreign { path, found },
+    }
+}
+
 /// Says hello, reads the welcome, turns refusals into errors.
 fn greet(
-    process: &Process,
-    name: &str,
+    hello: &Hello,
     socket: &OwnedFd,
-    group: &crate::group::Group,
-    index: u32,
-    known: Option<&Arc<Link>>,
+    bells: &OwnedFd,
+    limit: Limit,
 ) -> Result<(Welcome, Vec<OwnedFd>), ConnectError> {
-    let hello = Hello::new(process.incarnation, name, index, known.is_some());
+    let name = hello.name.as_str();
     let lost = |errno| match errno {
-        Errno::AGAIN => ConnectError::TimedOut,
+        Errno::AGAIN => limit.passed(name),
         Errno::PIPE | Errno::CONNRESET => ConnectError::ServerDead {
             name: name.to_owned(),
         },
-        Errno::MSGSIZE => ConnectError::Exhausted(Exhausted {
-            what: "descriptors of this process; raise RLIMIT_NOFILE",
-            limit: handfast_sys::process::descriptor_limit(),
-        }),
         errno => Resource::of("sendmsg", errno).into(),
     };
-    let deadline_ns = clock::deadline_ns(WELCOME_TIMEOUT);
-    let told = interrupted_until(deadline_ns, || {
-        socket::send(socket, &hello.to_bytes(), &[group.fd.as_fd()])
+    let told = within(limit, socket, || {
+        socket::send(socket, &hello.to_bytes(), &[bells.as_fd()])
     });
     // A server without descriptors refuses before it reads: its answer may be there already.
     if let Err(errno) = told
@@ -170,13 +236,17 @@ fn greet(
         return Err(lost(errno));
     }
     let mut bytes = [0; WELCOME_BYTES + 1];
-    let mut received = interrupted_until(deadline_ns, || socket::receive(socket, &mut bytes, 2));
+    let mut received = within(limit, socket, || socket::receive(socket, &mut bytes, 2));
     if matches!(received, Err(Errno::CONNRESET)) {
         // A server that refuses before it reads resets the connection behind its answer, and the
         // kernel reports the reset, once, before the answer.
-        received = interrupted_until(deadline_ns, || socket::receive(socket, &mut bytes, 2));
+        received = within(limit, socket, || socket::receive(socket, &mut bytes, 2));
     }
-    let (len, fds) = received.map_err(lost)?;
+    let (len, fds) = match received {
+        // Of another release, perhaps.
+        Err(Errno::MSGSIZE) => (bytes.len(), Vec::new()),
+        received => received.map_err(lost)?,
+    };
     if len == 0 {
         return Err(ConnectError::ServerDead {
             name: name.to_owned(),
@@ -191,7 +261,7 @@ fn greet(
         Malformed::Field(field) => ConnectError::Handshake(field),
     })?;
     match welcome.status {
-        Status::Linked | Status::Known => Ok((welcome, fds)),
+        Status::Linked | Status::Known | Status::Crossed => Ok((welcome, fds)),
         Status::Version => Err(ConnectError::Version {
             ours: LAYOUT_VERSION,
             theirs: welcome.version,
@@ -208,15 +278,17 @@ fn greet(
     }
 }
 
-/// Makes a call again that a signal handler interrupted: with a timeout on the socket the kernel
-/// does not, whatever the handler's flags.
-fn interrupted_until<T>(
-    deadline_ns: u64,
+/// Makes a blocking call on `socket` that ends within the limit, again when a signal handler has
+/// interrupted it: with a timeout on the socket the kernel does not, whatever the handler's flags.
+fn within<T>(
+    limit: Limit,
+    socket: &OwnedFd,
     mut call: impl FnMut() -> Result<T, Errno>,
 ) -> Result<T, Errno> {
     loop {
+        socket::set_timeout(socket, limit.left())?;
         match call() {
-            Err(Errno::INTR) if clock::now_ns() < deadline_ns => {}
+            Err(Errno::INTR) if !limit.left().is_zero() => {}
             Err(Errno::INTR) => return Err(Errno::AGAIN),
             other => return other,
         }

@@ -201,6 +201,8 @@ impl Keeper {
                 Ok((len, fds)) => self.control(&link, &bytes[..len], fds),
                 Err(Errno::AGAIN) if event.hung_up && !event.readable => return self.end(serial),
                 Err(Errno::AGAIN | Errno::INTR) => return,
+                // Without room for its descriptor a message is lost, and only that.
+                Err(Errno::MFILE) => {}
                 Err(Errno::MSGSIZE) => {
                     tracing::warn!(
                         pid = link.peer.pid,
@@ -316,12 +318,12 @@ impl Keeper {
         let (len, fds) = match received {
             Ok((0, _)) => return,
             Ok(received) => received,
-            // Cut short: the hello is too long, or there was no descriptor left for its bells.
-            Err(Errno::MSGSIZE) if spare().is_none() => {
+            Err(Errno::MFILE) => {
                 let limit = handfast_sys::process::descriptor_limit();
                 return refuse(Status::Exhausted, u32::try_from(limit).unwrap_or(u32::MAX));
             }
-            Err(Errno::MSGSIZE) => return refuse(Status::Malformed, 0),
+            // Of another release, perhaps.
+            Err(Errno::MSGSIZE) => (bytes.len(), Vec::new()),
             Err(_) => return,
         };
         let hello = match Hello::parse(&bytes[..len]) {
@@ -342,15 +344,23 @@ impl Keeper {
         let mut welcome = Welcome::refusal(self.process.incarnation, Status::Known, 0);
         welcome.port = port.id;
         welcome.receiver = port.receiver;
-        if hello.known {
-            let known = self.process.find_link(|link| {
-                link.incarnation == hello.incarnation && link.peer.pid == peer.pid
-            });
-            if let Some(link) = known {
-                link.granted.store(true, Ordering::Release);
-                let _ = socket::send(&socket, &welcome.to_bytes(), &[]);
-                return;
-            }
+        // Held until there is a link, so that no thread that connects to this peer meanwhile
+        // makes a second.
+        let connecting = self.process.connecting.lock();
+        let connecting = connecting.unwrap_or_else(PoisonError::into_inner);
+        let connects = connecting.is_some_and(|to| to.pid == peer.pid);
+        let found = self
+            .process
+            .find_link(|link| link.incarnation == hello.incarnation && link.peer.pid == peer.pid);
+        if let Some(link) = &found
+            && hello.known
+        {
+            link.granted.store(true, Ordering::Release);
+            let _ = socket::send(&socket, &welcome.to_bytes(), &[]);
+            return;
+        }
+        if self.process.is_another(peer) && self.crosses(&hello, connects, found.as_deref()) {
+            return refuse(Status::Crossed, 0);
         }
         let Some(their_bells) = fds.into_iter().next() else {
             return refuse(Status::Malformed, 0);
@@ -365,6 +375,21 @@ impl Keeper {
                 limit,
                 "a connection was refused for want of resources"
             );
+        }
+    }
+
+    /// Whether a hello has crossed with one of ours to the same process, so that there is, or will
+    /// be, another link than the one it asks for. Of two that connect to each other at the same
+    /// moment, the one with the lower incarnation makes the link.
+    fn crosses(&self, hello: &Hello, connects: bool, found: Option<&Link>) -> bool {
+        match found {
+            // It has this link too by now, unless it has ended it, and that has not been heard yet.
+            // Told once: it may see us under another user than we were when the link was made.
+            Some(link) if !hello.known && !socket::is_closed(&link.socket) => {
+                !link.crossed.swap(true, Ordering::Relaxed)
+            }
+            // What it knows of is ours to come; or has ended, and it will hear of that.
+            _ => connects && (hello.known || self.process.incarnation < hello.incarnation),
         }
     }
 

@@ -69,8 +69,10 @@ pub(crate) struct Link {
     pub(crate) serial: u32,
     /// Send rights of this process that use the link.
     pub(crate) rights: AtomicU32,
-    /// The peer has got a port of ours through this link after it was made.
+    /// The peer has got a port of ours through this link.
     pub(crate) granted: AtomicBool,
+    /// The peer, which asked for a link when it had this one, has been told to look again.
+    pub(crate) crossed: AtomicBool,
     pub(crate) counters: Mutex<Option<OwnedFd>>,
     down: AtomicBool,
     fault: OnceLock<PeerFault>,
@@ -156,7 +158,9 @@ impl Link {
             incarnation: parts.incarnation,
             serial,
             rights: AtomicU32::new(0),
-            granted: AtomicBool::new(false),
+            // Who connected has a right.
+            crossed: AtomicBool::new(false),
+            granted: AtomicBool::new(calls == Side::Acceptor),
             counters: Mutex::default(),
             down: AtomicBool::new(false),
             fault: OnceLock::new(),
@@ -169,6 +173,11 @@ impl Link {
     pub(crate) fn is_down(&self) -> bool {
         // Acquire: pairs with the exchange in `take_down`, so the fault is visible.
         self.down.load(Ordering::Acquire)
+    }
+
+    /// Whether it has ended because the peer broke a rule.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.fault.get().is_some()
     }
 
     /// Why nothing more can be sent to `port`, if so.

@@ -1,11 +1,12 @@
 //! A bound port: who polls it, who follows, who sleeps.
 
 use crate::error::ReceiveError;
+use crate::link::Link;
 use crate::poller::Poller;
 use crate::process::Process;
 use crate::request::Request;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use handfast_channel::stamped_after;
+use handfast_channel::{bell, stamped_after};
 use handfast_layout::bell as bell_layout;
 use handfast_layout::counters;
 use handfast_region::{Memory, Region, park_any};
@@ -32,7 +33,12 @@ pub(crate) struct Port {
     is_newer: AtomicBool,
     /// The last reply had to wake its caller (for the adaptive strategy).
     woke: AtomicBool,
+    /// Links that ended after they rang and before the poller looked.
+    left: Mutex<Vec<Arc<Link>>>,
 }
+
+/// Ended links whose messages wait for a port that nobody receives from; the oldest give way.
+const LEFT_MAX: usize = 64;
 
 /// Messages for ports that are no more, passed over in one look.
 const REFUSALS_MAX: u32 = 64;
@@ -61,7 +67,30 @@ impl Port {
             newer: Mutex::new(None),
             is_newer: AtomicBool::new(false),
             woke: AtomicBool::new(false),
+            left: Mutex::default(),
         }
+    }
+
+    /// A link has ended: keeps it for the poller if it has rung for this port since the last look.
+    pub(crate) fn keep_rung(&self, link: &Arc<Link>) {
+        if !bell::link_rang(&link.region, link.calls.other(), self.receiver) {
+            return;
+        }
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        if left.len() == LEFT_MAX {
+            let oldest = left.remove(0);
+            tracing::warn!(
+                name = self.name,
+                pid = oldest.peer.pid,
+                "messages that nobody received are lost with their link"
+            );
+        }
+        left.push(link.clone());
+    }
+
+    /// The links kept since the last time.
+    pub(crate) fn take_rung(&self) -> Vec<Arc<Link>> {
+        core::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(crate) fn lock(&self) -> Guard<'_, Poller> {

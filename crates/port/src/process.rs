@@ -6,11 +6,13 @@ use crate::keeper;
 use crate::link::{Link, Parts};
 use crate::port::Port;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::time::Duration;
 use handfast_layout::{bell, counters};
 use handfast_region::Tally;
 use handfast_sys::poll::{Flag, Poll, Timer, Trigger};
+use handfast_sys::socket::Peer;
 use handfast_sys::{OwnedFd, clock, process};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
 /// The state shared by all handles of this process.
 pub(crate) struct Process {
@@ -26,6 +28,10 @@ pub(crate) struct Process {
     /// Changes when a link ends.
     pub(crate) deaths: AtomicU32,
     pub(crate) links: Mutex<Vec<Option<Arc<Link>>>>,
+    /// Whom a thread of this process connects to at this moment. Held from the look whether there
+    /// is a link until that is settled: here by the keeper, which makes one or refuses; by a
+    /// connecting thread until its name is in it.
+    pub(crate) connecting: Mutex<Option<Peer>>,
     ports: RwLock<Vec<Option<Arc<Port>>>>,
     next_generation: AtomicU32,
     next_serial: AtomicU32,
@@ -58,8 +64,7 @@ pub(crate) mod token {
 pub(crate) struct Locks {
     epoch: u32,
     current: Mutex<Option<Arc<Process>>>,
-    /// Held while a thread connects.
-    pub(crate) connecting: Mutex<()>,
+    connecting: Turns,
     next: OnceLock<&'static Self>,
 }
 
@@ -68,7 +73,7 @@ impl Locks {
         Self {
             epoch,
             current: Mutex::new(None),
-            connecting: Mutex::new(()),
+            connecting: Turns::new(),
             next: OnceLock::new(),
         }
     }
@@ -85,6 +90,58 @@ impl Locks {
                 .get_or_init(|| Box::leak(Box::new(Self::new(locks.epoch + 1))));
         }
         locks
+    }
+}
+
+/// A lock that a thread may wait for by a deadline. For slow paths.
+pub(crate) struct Turns {
+    taken: Mutex<bool>,
+    left: Condvar,
+}
+
+/// A thread's turn, until dropped.
+pub(crate) struct Turn<'a>(&'a Turns);
+
+impl Turns {
+    const fn new() -> Self {
+        Self {
+            taken: Mutex::new(false),
+            left: Condvar::new(),
+        }
+    }
+
+    /// Those of this process's threads that connect.
+    pub(crate) fn of_connectors() -> &'static Self {
+        &Locks::own().connecting
+    }
+
+    pub(crate) fn wait(&self) -> Turn<'_> {
+        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = self.left.wait_while(taken, |taken| *taken);
+        *taken.unwrap_or_else(PoisonError::into_inner) = true;
+        Turn(self)
+    }
+
+    /// `None` when the others took longer.
+    pub(crate) fn wait_until(&self, deadline_ns: u64) -> Option<Turn<'_>> {
+        let left = Duration::from_nanos(deadline_ns.saturating_sub(clock::now_ns()));
+        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.left.wait_timeout_while(taken, left, |taken| *taken);
+        let (mut taken, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if *taken {
+            return None;
+        }
+        *taken = true;
+        Some(Turn(self))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut taken = self.0.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        *taken = false;
+        drop(taken);
+        self.0.left.notify_one();
     }
 }
 
@@ -123,6 +180,7 @@ impl Process {
             groups: RwLock::default(),
             deaths: AtomicU32::new(0),
             links: Mutex::default(),
+            connecting: Mutex::default(),
             ports: RwLock::default(),
             next_generation: AtomicU32::new(1),
             next_serial: AtomicU32::new(0),
@@ -311,6 +369,10 @@ impl Process {
         if let Some(pidfd) = &link.pidfd {
             self.poll.remove(pidfd);
         }
+        if !link.is_cut() {
+            let ports = self.ports.read().unwrap_or_else(PoisonError::into_inner);
+            ports.iter().flatten().for_each(|port| port.keep_rung(link));
+        }
         link.group.set(link.index, None);
         for column in 0..counters::ROW_WORDS {
             self.tally.store(counters::link_word(link.index, column), 0);
@@ -321,6 +383,26 @@ impl Process {
         self.rouse_all();
     }
 
+    /// Notes that a thread connects to `peer`, until what is returned is dropped, and finds the link
+    /// there is already.
+    pub(crate) fn connects_to(&self, peer: Peer) -> (Connecting<'_>, Option<Arc<Link>>) {
+        let mut connecting = self
+            .connecting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let known = self
+            .is_another(peer)
+            .then(|| self.find_link(|link| link.peer == peer))
+            .flatten();
+        *connecting = Some(peer);
+        (Connecting(self), known)
+    }
+
+    /// Whether a peer is known to be another process: it has a number here, and not ours.
+    pub(crate) fn is_another(&self, peer: Peer) -> bool {
+        peer.pid != process::pid() && peer.pid != 0
+    }
+
     pub(crate) fn find_link(&self, check: impl Fn(&Link) -> bool) -> Option<Arc<Link>> {
         let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         links
@@ -328,6 +410,16 @@ impl Process {
             .flatten()
             .find(|link| !link.is_down() && check(link))
             .cloned()
+    }
+}
+
+/// See [`Process::connects_to`].
+pub(crate) struct Connecting<'a>(&'a Process);
+
+impl Drop for Connecting<'_> {
+    fn drop(&mut self) {
+        let connecting = self.0.connecting.lock();
+        *connecting.unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 

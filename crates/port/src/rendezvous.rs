@@ -1,6 +1,6 @@
 //! Names in the file system: where a port's socket lies, and taking over a dead server's.
 
-use crate::error::{BindError, Os, Resource};
+use crate::error::{BindError, Found, Os, Resource};
 use handfast_layout::name;
 use handfast_sys::{Errno, OwnedFd, process, socket};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -48,8 +48,18 @@ fn is_orphaned(probe: &OwnedFd) -> bool {
     }
 }
 
-fn is_socket(path: &Path) -> bool {
-    std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
+/// What lies at `path`, links not followed.
+pub(crate) fn found_at(path: &Path) -> Option<Found> {
+    let kind = std::fs::symlink_metadata(path).ok()?.file_type();
+    Some(if kind.is_socket() {
+        Found::Socket
+    } else if kind.is_dir() {
+        Found::Directory
+    } else if kind.is_symlink() {
+        Found::Link
+    } else {
+        Found::File
+    })
 }
 
 /// A bound socket's file: where it is, and what tells it from one bound there later.
@@ -87,50 +97,53 @@ pub(crate) fn listen(name: &str) -> Result<OwnedFd, BindError> {
         let path = path.clone();
         move |errno: Errno| match errno {
             Errno::ACCESS | Errno::PERM | Errno::ROFS => BindError::Permission { path },
+            Errno::NAMETOOLONG => BindError::PathTooLong { path },
             _ => Resource::of(call, errno).into(),
         }
     };
-    handfast_sys::directory::create(&directory()).map_err(os("mkdir"))?;
+    let no_directory = |call| {
+        move |errno| match errno {
+            Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::AGAIN => BindError::Directory {
+                path: directory(),
+                os: Os { call, errno },
+            },
+            _ => os(call)(errno),
+        }
+    };
+    handfast_sys::directory::create(&directory()).map_err(no_directory("mkdir"))?;
     // Binders of one directory take turns, so that two of them cannot both find the old socket
     // dead and remove each other's new one. The kernel drops the lock with its holder.
-    let _turn = handfast_sys::directory::lock(&directory()).map_err(os("flock"))?;
+    let _turn = handfast_sys::directory::lock(&directory()).map_err(no_directory("flock"))?;
     match socket::listen(&path, BACKLOG) {
         Err(Errno::ADDRINUSE) => {}
         other => return other.map_err(os("bind")),
     }
-    match socket::connect(&path, PROBE_TIMEOUT) {
-        Ok(probe) if is_orphaned(&probe) => {}
-        Ok(probe) => {
-            let pid = socket::peer(&probe).map_or(0, |peer| peer.pid);
+    let probe = socket::connect(&path, PROBE_TIMEOUT);
+    match (&probe, found_at(&path)) {
+        (Ok(probe), _) if !is_orphaned(probe) => {
             return Err(BindError::NameTaken {
                 name: name.to_owned(),
-                pid,
+                pid: socket::peer(probe).map_or(0, |peer| peer.pid),
             });
         }
         // Its queue of connections is full: somebody is there.
-        Err(Errno::AGAIN) => {
+        (Err(Errno::AGAIN), _) => {
             return Err(BindError::NameTaken {
                 name: name.to_owned(),
                 pid: 0,
             });
         }
-        Err(Errno::CONNREFUSED) if is_socket(&path) => {}
+        (Err(Errno::ACCESS | Errno::PERM), _) => return Err(BindError::Permission { path }),
+        // Left behind; or gone since, with its server.
+        (Ok(_) | Err(Errno::CONNREFUSED | Errno::NOENT), Some(Found::Socket) | None) => {}
         // Not ours to remove.
-        Err(Errno::CONNREFUSED) => {
-            return Err(BindError::Os(Os {
-                call: "bind",
-                errno: Errno::EXIST,
-            }));
-        }
-        Err(Errno::ACCESS | Errno::PERM) => return Err(BindError::Permission { path }),
-        Err(Errno::PROTOTYPE | Errno::NOTSOCK) => {
-            return Err(BindError::Os(Os {
-                call: "bind",
-                errno: Errno::EXIST,
-            }));
-        }
-        Err(errno) => return Err(Resource::of("connect", errno).into()),
+        (
+            Ok(_) | Err(Errno::CONNREFUSED | Errno::NOENT | Errno::LOOP | Errno::PROTOTYPE),
+            Some(found),
+        ) => return Err(BindError::Foreign { path, found }),
+        (Err(errno), _) => return Err(Resource::of("connect", *errno).into()),
     }
+    drop(probe);
     tracing::info!(name, "taking over the socket of a dead server");
     let _ = std::fs::remove_file(&path);
     socket::listen(&path, BACKLOG).map_err(os("bind"))

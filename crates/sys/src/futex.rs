@@ -235,3 +235,62 @@ impl PrivateWord {
         let _ = unsafe { wait(NonNull::from(&self.0).cast(), seen, deadline_ns) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+    extern "C" fn on_signal(_: libc::c_int) {}
+
+    /// Sleeps on `words` for ever, but for signals without `SA_RESTART`; how that ended.
+    fn interrupted(words: &[AtomicU32]) -> Wait {
+        // SAFETY: all-zero bytes are a valid sigaction: no flags, so no SA_RESTART.
+        let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
+        action.sa_sigaction = on_signal as extern "C" fn(libc::c_int) as libc::sighandler_t;
+        // SAFETY: the handler does nothing and lives for ever.
+        let installed =
+            unsafe { libc::sigaction(libc::SIGUSR2, &raw const action, core::ptr::null_mut()) };
+        assert_eq!(installed, 0);
+        let far = Some(crate::clock::deadline_ns(core::time::Duration::from_secs(
+            3600,
+        )));
+        let ended = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let (sender, thread) = std::sync::mpsc::channel();
+            let ended = &ended;
+            let sleeper = scope.spawn(move || {
+                // SAFETY: the call takes nothing.
+                sender.send(unsafe { libc::pthread_self() }).unwrap();
+                let words: Vec<_> = words
+                    .iter()
+                    .map(|word| (NonNull::from(word).cast(), 0))
+                    .collect();
+                let outcome = match *words.as_slice() {
+                    // SAFETY: the word outlives the call.
+                    [(word, expected)] => unsafe { wait(word, expected, far) },
+                    // SAFETY: the words outlive the call.
+                    _ => unsafe { wait_any(&words, far) }.unwrap(),
+                };
+                ended.store(true, Ordering::Release);
+                outcome
+            });
+            let thread = thread.recv().unwrap();
+            // One that comes before the sleep interrupts nothing: until one has.
+            while !ended.load(Ordering::Acquire) {
+                // SAFETY: the thread has not been joined.
+                unsafe { libc::pthread_kill(thread, libc::SIGUSR2) };
+                crate::clock::nap();
+            }
+            sleeper.join().unwrap()
+        })
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "miri has no signals")]
+    fn a_signal_is_no_timeout() {
+        let words = [const { AtomicU32::new(0) }; 2];
+        assert_eq!(interrupted(&words[..1]), Wait::Woken);
+        assert_eq!(interrupted(&words), Wait::Woken);
+    }
+}

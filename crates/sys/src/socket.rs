@@ -19,11 +19,14 @@ pub struct Peer {
     pub uid: u32,
 }
 
+/// Longest path of a socket.
+pub const PATH_BYTES_MAX: usize = 108;
+
 /// Binds a listening socket to `path`. `socket`, `bind`, `listen`.
 ///
 /// # Errors
 /// `EADDRINUSE` when the file exists, `EACCES` without permission for the directory,
-/// `ENAMETOOLONG` past 107 bytes.
+/// `ENAMETOOLONG` past [`PATH_BYTES_MAX`] bytes.
 pub fn listen(path: &Path, backlog: i32) -> Result<OwnedFd, Errno> {
     let socket = new_socket(SocketFlags::NONBLOCK)?;
     rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
@@ -31,8 +34,8 @@ pub fn listen(path: &Path, backlog: i32) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-/// Connects to the socket at `path`; every operation that blocks on it, this one included, ends
-/// after `timeout`. `socket`, `setsockopt`, `connect`; may block while the backlog is full.
+/// Connects to the socket at `path`, at the longest for `timeout`, which then bounds every operation
+/// that blocks on it. `socket`, `setsockopt`, `connect`; may block while the backlog is full.
 ///
 /// # Errors
 /// `ENOENT` without such a file, `ECONNREFUSED` when nobody listens, `EACCES` without permission,
@@ -42,10 +45,7 @@ pub fn connect(path: &Path, timeout: core::time::Duration) -> Result<OwnedFd, Er
     let address = SocketAddrUnix::new(path)?;
     let deadline_ns = crate::clock::deadline_ns(timeout);
     loop {
-        // A timeout of zero would mean none.
-        let left_ns = deadline_ns
-            .saturating_sub(crate::clock::now_ns())
-            .max(1_000);
+        let left_ns = deadline_ns.saturating_sub(crate::clock::now_ns());
         set_timeout(&socket, core::time::Duration::from_nanos(left_ns))?;
         match rustix::net::connect(&socket, &address) {
             // A signal; nothing has been started.
@@ -75,12 +75,15 @@ pub fn set_nonblocking(socket: impl AsFd, on: bool) -> Result<(), Errno> {
     rustix::io::ioctl_fionbio(socket, on)
 }
 
-/// Bounds how long one receive blocks. `SO_RCVTIMEO`.
+/// Bounds how long one operation blocks; none is the shortest the kernel knows. `SO_RCVTIMEO`,
+/// `SO_SNDTIMEO`.
 ///
 /// # Errors
 /// None in practice.
 pub fn set_timeout(socket: impl AsFd, timeout: core::time::Duration) -> Result<(), Errno> {
     let socket = socket.as_fd();
+    // Zero would mean for ever.
+    let timeout = timeout.max(core::time::Duration::from_micros(1));
     for which in [
         rustix::net::sockopt::Timeout::Recv,
         rustix::net::sockopt::Timeout::Send,
@@ -174,7 +177,9 @@ pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(
 ///
 /// # Errors
 /// `EAGAIN` when nothing waits on a non-blocking socket or the timeout passed; `EMSGSIZE` for a
-/// message longer than `bytes` or with more descriptors than fit (all of them closed).
+/// message longer than `bytes`, which have its beginning then, or with more than
+/// [`DESCRIPTORS_MAX`] descriptors; `EMFILE` for one with descriptors that this process has no room
+/// for. All its descriptors are closed then.
 pub fn receive(
     socket: impl AsFd,
     bytes: &mut [u8],
@@ -188,23 +193,37 @@ pub fn receive(
         &mut control,
         RecvFlags::CMSG_CLOEXEC,
     )?;
-    let mut fds = Vec::new();
+    let (mut fds, mut received_fds) = (Vec::new(), 0);
     for part in control.drain() {
         if let RecvAncillaryMessage::ScmRights(received) = part {
             for fd in received {
+                received_fds += 1;
                 if fds.len() < fds_max {
                     fds.push(fd);
                 }
             }
         }
     }
-    if message
-        .flags
-        .intersects(ReturnFlags::TRUNC.union(ReturnFlags::CTRUNC))
-    {
+    if message.flags.contains(ReturnFlags::TRUNC) {
         return Err(Errno::MSGSIZE);
     }
+    if message.flags.contains(ReturnFlags::CTRUNC) {
+        // The kernel stops at the first that it cannot place: full, or no number left.
+        let full = received_fds >= DESCRIPTORS_MAX;
+        return Err(if full { Errno::MSGSIZE } else { Errno::MFILE });
+    }
     Ok((message.bytes, fds))
+}
+
+/// Whether the other end has been closed or shut down. One system call, never blocks.
+pub fn is_closed(socket: impl AsFd) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let mut asked = [PollFd::new(&socket, PollFlags::RDHUP)];
+    poll(&mut asked, Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
 /// Closes both directions at once; the peer sees end-of-file. `shutdown`.
@@ -250,6 +269,9 @@ mod tests {
         assert_eq!((&bytes[..len], fds.len()), (&b"one"[..], 1));
         let (len, fds) = receive(&b, &mut bytes, 4).unwrap();
         assert_eq!((&bytes[..len], fds.len()), (&b"two"[..], 0));
+        assert!(!is_closed(&b));
+        shutdown(&a);
+        assert!(is_closed(&b));
         drop(a);
         assert_eq!(receive(&b, &mut bytes, 4).unwrap().0, 0);
     }

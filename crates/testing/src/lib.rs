@@ -107,6 +107,29 @@ impl Child {
         let _ = self.process.wait();
     }
 
+    /// Stops it, every thread of it.
+    pub fn stop(&self) {
+        self.signal(rustix::process::Signal::STOP);
+        let tasks = format!("/proc/{}/task", self.pid());
+        let is_stopped = |task: std::fs::DirEntry| {
+            let stat = std::fs::read_to_string(task.path().join("stat")).unwrap();
+            stat.contains(") T ")
+        };
+        let tasks = || std::fs::read_dir(&tasks).unwrap().map(Result::unwrap);
+        assert!(within_patience(|| tasks().all(is_stopped)));
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self) {
+        self.signal(rustix::process::Signal::CONT);
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let process = rustix::process::Pid::from_child(&self.process);
+        rustix::process::kill_process(process, signal).unwrap();
+    }
+
     /// Closes its input, which ends every role, and checks that it found nothing wrong.
     pub fn finish(&mut self) {
         self.input = None;
@@ -180,6 +203,18 @@ pub fn told() -> Option<String> {
         Ok(0) | Err(_) => None,
         Ok(_) => Some(line.trim_end().to_owned()),
     }
+}
+
+/// Waits until `check` holds, looking every millisecond; whether it did within [`PATIENCE`].
+pub fn within_patience(mut check: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + PATIENCE;
+    while !check() {
+        if Instant::now() >= end {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    true
 }
 
 /// Heavy tests of one binary take turns.

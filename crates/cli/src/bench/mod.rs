@@ -25,10 +25,12 @@ mod stream;
 mod systems;
 mod wait;
 
+use crate::Outcome;
+use crate::output::say;
 use clap::ValueEnum;
 use report::Report;
 use run::Run;
-use std::io::{self, Write};
+use std::io;
 
 /// What to measure and how.
 #[derive(Clone, Debug, clap::Args)]
@@ -50,7 +52,7 @@ pub(crate) struct Args {
     #[arg(long, value_parser = seconds)]
     seconds: Option<f64>,
     /// Only systems with these names (limits they are compared with are measured anyway).
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', value_parser = system)]
     only: Vec<String>,
     /// rtt, payload: payload sizes in bytes, multiples of 8.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(24..=65_536))]
@@ -97,7 +99,7 @@ enum Bench {
 }
 
 /// Measures and prints.
-pub(crate) fn run(args: &Args) -> io::Result<()> {
+pub(crate) fn run(args: &Args) -> Outcome {
     let mut run = Run::new(args)?;
     let (bench, rows) = match args.bench {
         Bench::Rtt => ("rtt", rtt::measure(&mut run)?),
@@ -118,7 +120,7 @@ pub(crate) fn run(args: &Args) -> io::Result<()> {
     } else {
         report.table()
     };
-    writeln!(io::stdout(), "{text}")
+    say!("{text}")
 }
 
 /// One process of a measurement.
@@ -131,6 +133,19 @@ pub(crate) struct ChildArgs {
 /// Runs one process of a measurement.
 pub(crate) fn run_child(args: &ChildArgs) -> io::Result<()> {
     child::run(&args.spec)
+}
+
+fn system(text: &str) -> Result<String, String> {
+    let mut all = systems::calls();
+    all.extend(systems::streams());
+    let mut names: Vec<_> = all.iter().map(|system| system.named().name()).collect();
+    names.sort_unstable();
+    names.dedup();
+    if names.contains(&text) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("there are {}", names.join(", ")))
+    }
 }
 
 fn seconds(text: &str) -> Result<f64, String> {

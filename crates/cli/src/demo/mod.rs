@@ -2,6 +2,7 @@
 
 mod peers;
 
+use crate::output::say;
 use crate::{Outcome, echo};
 use handfast::error::SendError;
 use handfast::{Counters, SendRight};
@@ -68,31 +69,30 @@ pub(crate) fn run() -> Outcome {
     let name = format!("demo-{}", std::process::id());
     let server = child("serve", &name)?;
     let port = connect(&name)?;
-    println!(
+    say!(
         "A server process ({}) has bound {name:?}; this process has connected.",
         server.0.id()
-    );
-    println!("One link: a socket for life and death, sealed shared memory for everything else.\n");
+    )?;
+    say!("One link: a socket for life and death, sealed shared memory for everything else.\n")?;
 
-    println!("1. Calls back to back, 24 bytes, default strategy");
+    say!("1. Calls back to back, 24 bytes, default strategy")?;
     let mut latencies = Vec::new();
     latencies.push(("handfast", back_to_back(&port)?));
-    println!("\n2. Nobody calls");
+    say!("\n2. Nobody calls")?;
     idle(&server)?;
-    println!(
+    say!(
         "\n3. Sixteen client processes at one server on {} CPUs",
         handfast_sys::cpu::online()
-    );
+    )?;
     crowd(&name, &port)?;
-    println!("\n4. kill -9 of the server with a call in flight");
+    say!("\n4. kill -9 of the server with a call in flight")?;
     drop(port);
     death(&name, server)?;
-    println!("\n5. The same round trip over the kernel's ways");
+    say!("\n5. The same round trip over the kernel's ways")?;
     latencies.push(("pipe", peers::measure("pipe", PHASE / 2)?));
     latencies.push(("unix stream", peers::measure("unix", PHASE / 2)?));
-    println!();
-    histogram(&latencies);
-    Ok(())
+    say!("")?;
+    histogram(&latencies)
 }
 
 fn back_to_back(port: &SendRight) -> Result<Histogram<u64>, Box<dyn std::error::Error>> {
@@ -120,14 +120,14 @@ fn back_to_back(port: &SendRight) -> Result<Histogram<u64>, Box<dyn std::error::
                     Counters::value(row, column)
                 }
             };
-            println!(
+            say!(
                 "   {:>9.0} calls/s   p50 {:>4} ns   server so far: {} calls, {} sleeps, {} wake-ups",
                 calls as f64 / start.elapsed().as_secs_f64(),
                 latency.value_at_quantile(0.5),
                 value("calls"),
                 value("parks"),
                 value("wakes"),
-            );
+            )?;
         }
     }
     Ok(latency)
@@ -140,12 +140,12 @@ fn idle(server: &Running) -> Outcome {
     let before = peers::usage(pid)?;
     std::thread::sleep(PHASE);
     let after = peers::usage(pid)?;
-    println!(
+    say!(
         "   in {} s the server made {} context switches and used {} us of CPU",
         PHASE.as_secs(),
         after.switches - before.switches,
         (after.cpu_ns - before.cpu_ns) / 1000
-    );
+    )?;
     Ok(())
 }
 
@@ -165,7 +165,7 @@ fn crowd(name: &str, port: &SendRight) -> Outcome {
     std::thread::sleep(PHASE);
     let after = port.counters()?;
     let rate = (calls(&after) - calls(&before)) as f64 / start.elapsed().as_secs_f64();
-    println!("   {rate:.0} calls/s in all, served in turns; nobody woken who cannot run");
+    say!("   {rate:.0} calls/s in all, served in turns; nobody woken who cannot run")?;
     drop(clients);
     Ok(())
 }
@@ -186,10 +186,10 @@ fn death(name: &str, server: Running) -> Outcome {
     };
     let killed = killer.join().map_err(|_| "the killing thread failed")?;
     let after = seen.saturating_duration_since(killed);
-    println!(
+    say!(
         "   process {pid} killed; the call ended after {} us with: {error}",
         after.as_micros()
-    );
+    )?;
     if !matches!(error, SendError::Gone(_)) {
         return Err(format!("expected the server to be gone, got: {error}").into());
     }
@@ -197,22 +197,22 @@ fn death(name: &str, server: Running) -> Outcome {
     let again = child("serve", name)?;
     let port = connect(name)?;
     let reply = port.call(b"back again")?;
-    println!(
+    say!(
         "   a new server ({}) took the name over and answers: {:?}",
         again.0.id(),
         String::from_utf8_lossy(&reply)
-    );
+    )?;
     Ok(())
 }
 
-fn histogram(latencies: &[(&str, Histogram<u64>)]) {
-    println!("   round trip, 24 bytes{:>16}{:>10}", "p50 ns", "p99 ns");
+fn histogram(latencies: &[(&str, Histogram<u64>)]) -> Outcome {
+    say!("   round trip, 24 bytes{:>16}{:>10}", "p50 ns", "p99 ns")?;
     for (name, latency) in latencies {
         let p50 = latency.value_at_quantile(0.5);
         let p99 = latency.value_at_quantile(0.99);
         // One character per doubling from 64 ns on.
         let bar = "#".repeat((p50.max(64).ilog2() as usize - 5) * 3);
-        println!("   {name:20}{p50:>16}{p99:>10}  {bar}");
+        say!("   {name:20}{p50:>16}{p99:>10}  {bar}")?;
     }
-    println!("   (bars are logarithmic: three characters per doubling)");
+    say!("   (bars are logarithmic: three characters per doubling)")
 }

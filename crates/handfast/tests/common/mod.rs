@@ -5,7 +5,7 @@ pub(crate) use handfast_testing::*;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Starts a child in `role`.
 pub(crate) fn start(role: &'static str, arguments: &[&str]) -> Child {
@@ -83,18 +83,6 @@ pub(crate) fn holdings_alone() -> (usize, usize) {
         !maps.contains("memfd:handfast link") && !open.any(|entry| is_of_link(entry.unwrap()))
     }));
     holdings(std::process::id())
-}
-
-/// Waits until `check` holds, looking every millisecond; whether it did within [`PATIENCE`].
-pub(crate) fn within_patience(mut check: impl FnMut() -> bool) -> bool {
-    let end = Instant::now() + PATIENCE;
-    while !check() {
-        if Instant::now() >= end {
-            return false;
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    true
 }
 
 /// A port name nobody else uses.

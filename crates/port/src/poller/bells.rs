@@ -124,12 +124,16 @@ impl Poller {
     }
 
     fn answer_link(&mut self, group: usize, index: u32) {
-        let Some(link) = self.groups[group].link(index) else {
-            return;
-        };
+        if let Some(link) = self.groups[group].link(index) {
+            self.hear_link(&link);
+        }
+    }
+
+    /// Takes up the lanes of a link that rang.
+    pub(super) fn hear_link(&mut self, link: &Arc<Link>) {
         let (side, receiver) = (link.calls.other(), self.receiver);
         bell::take_lanes(&link.region, side, receiver, |lane| {
-            self.answer_lane(&link, lane);
+            self.answer_lane(link, lane);
         });
     }
 

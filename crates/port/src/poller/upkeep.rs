@@ -217,6 +217,11 @@ impl Poller {
     /// Forgets the lanes of dead links, once their one-way messages have been received.
     #[cold]
     fn clear_out(&mut self) {
+        // Nobody else has seen these: what they hold is first heard of here.
+        let rung = self.process.port(self.receiver);
+        for link in rung.map(|port| port.take_rung()).unwrap_or_default() {
+            self.hear_link(&link);
+        }
         for key in 0..self.lanes.len() {
             let Some(lane) = &mut self.lanes[key] else {
                 continue;

@@ -1,0 +1,138 @@
+//! The small commands, as a shell uses them.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// A rendezvous directory of one test, removed with it.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("handfast-c{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn handfast(directory: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_handfast"));
+    command.env("HANDFAST_DIR", directory);
+    command
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn the_timeout_of_a_call_bounds_its_connection_too() {
+    let directory = Directory::new();
+    let _silent = handfast_sys::socket::listen(&directory.0.join("silent"), 4).unwrap();
+    let start = Instant::now();
+    let call = ["call", "silent", "--timeout-ms", "40"];
+    let output = handfast(&directory.0).args(call).output().unwrap();
+    let said = text(&output);
+    assert!(!output.status.success());
+    assert!(
+        said.contains("\"silent\"") && said.contains("40ms"),
+        "{said}"
+    );
+    // A connection without a limit has five seconds.
+    assert!(start.elapsed() < Duration::from_secs(4));
+}
+
+/// A server that ends with the test.
+struct Echo(Child);
+
+impl Echo {
+    fn start(directory: &Path, name: &str) -> Self {
+        let mut command = handfast(directory);
+        let mut echo = Self(
+            command
+                .args(["echo", name])
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap(),
+        );
+        let mut line = String::new();
+        let says = echo.0.stderr.take().unwrap();
+        BufReader::new(says).read_line(&mut line).unwrap();
+        assert!(line.contains("serving"), "{line}");
+        echo
+    }
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+const PRINTERS: [&[&str]; 9] = [
+    &["ls"],
+    &["doctor"],
+    &["call", "echo", "--bytes", "hello"],
+    &["call", "echo", "--hex", "00ff"],
+    &["demo"],
+    &[
+        "bench",
+        "idle",
+        "--quick",
+        "--clients",
+        "1",
+        "--rounds",
+        "1",
+    ],
+    &["--version"],
+    &["--help"],
+    &["bench", "--help"],
+];
+
+#[test]
+fn a_command_whose_output_nobody_reads_ends_without_a_word() {
+    let directory = Directory::new();
+    let _echo = Echo::start(&directory.0, "echo");
+    for arguments in PRINTERS {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = handfast(&directory.0);
+        command.args(arguments).stdout(writer);
+        let output = command.output().unwrap();
+        assert_eq!(text(&output), "", "{arguments:?}");
+        let status = output.status.code();
+        assert!(matches!(status, Some(0 | 141)), "{arguments:?}: {status:?}");
+    }
+    // Nor does one that can tell nobody.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = handfast(&directory.0);
+    command.args(["call", "nobody"]).stderr(writer);
+    assert_eq!(command.output().unwrap().status.code(), Some(1));
+}
+
+#[test]
+fn output_that_cannot_be_written_is_an_error_with_its_reason() {
+    let directory = Directory::new();
+    for arguments in [["ls"], ["doctor"]] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
+        let mut command = handfast(&directory.0);
+        command.args(arguments).stdout(full.unwrap());
+        let output = command.output().unwrap();
+        let said = text(&output);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("standard output: No space left"), "{said}");
+    }
+}
