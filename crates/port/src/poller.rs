@@ -94,9 +94,20 @@ pub(crate) struct Poller {
 /// Looks between two at the bells while lanes are busy.
 const LOOKS_PER_BELL: u32 = 16;
 
+/// How many clients are active at a time where server and clients have so many processors: one for
+/// each processor but the server's. Of two, both: a client that goes to sleep leaves the other one
+/// busy.
+fn places(cpus: u32) -> usize {
+    match cpus {
+        0 | 1 => 1,
+        2 => 2,
+        more => more as usize - 1,
+    }
+}
+
 impl Poller {
     pub(crate) fn new((receiver, port): (u32, u32), process: Arc<Process>, waiter: Waiter) -> Self {
-        let cap = (cpu::online() as usize).saturating_sub(1).max(1);
+        let cap = places(cpu::shared());
         Self {
             receiver,
             port,

@@ -45,6 +45,16 @@ pub fn online() -> u32 {
     u32::try_from(online).unwrap_or(1).max(1)
 }
 
+/// How many CPUs this thread and its peers share, as far as one can tell: those it may run on (a
+/// container's peers may use no others), or all where it is pinned to one, as servers are.
+#[must_use]
+pub fn shared() -> u32 {
+    match available() {
+        1 => online(),
+        more => more,
+    }
+}
+
 /// The CPUs this thread may run on.
 #[must_use]
 pub fn allowed() -> Vec<u32> {
