@@ -44,9 +44,7 @@ unsafe fn copy_words(from: *const u8, to: *mut u8, len_bytes: usize) {
         // for the ranges.
         unsafe { copy_blocks(from, to, at) };
     }
-    // Eight bytes at a time: what an application has just written or is about to read as numbers
-    // is then forwarded from store to load. A wider load over several stores is not. By the bits
-    // of the length instead of a loop, whose end no processor foresees.
+    // By the bits of the length instead of a loop, whose end no processor foresees.
     if len_bytes & 32 != 0 {
         // SAFETY: 32 bytes are left at `at`, by the length's bits.
         unsafe { copy_32(from.wrapping_add(at), to.wrapping_add(at)) };
@@ -165,8 +163,9 @@ unsafe fn copy_blocks(from: *const u8, to: *mut u8, len_bytes: usize) {
     }
 }
 
-/// Copies 32 bytes of any alignment through registers. Assembly because the compiler sends a
-/// volatile access of unaligned words through the stack, which takes longer than all the rest.
+/// Copies 32 bytes of any alignment, with few stores for the reason given at [`copy_blocks`].
+/// Assembly because the compiler sends a volatile access of unaligned words through the stack, which
+/// takes longer than all the rest.
 ///
 /// # Safety
 /// As [`copy`] with a length of 32.
@@ -176,20 +175,14 @@ unsafe fn copy_32(from: *const u8, to: *mut u8) {
     // SAFETY: reads and writes exactly the 32 bytes the caller vouches for.
     unsafe {
         core::arch::asm!(
-            "mov {a}, [{from}]",
-            "mov {b}, [{from} + 8]",
-            "mov {c}, [{from} + 16]",
-            "mov {d}, [{from} + 24]",
-            "mov [{to}], {a}",
-            "mov [{to} + 8], {b}",
-            "mov [{to} + 16], {c}",
-            "mov [{to} + 24], {d}",
+            "movups {a}, [{from}]",
+            "movups {b}, [{from} + 16]",
+            "movups [{to}], {a}",
+            "movups [{to} + 16], {b}",
             from = in(reg) from,
             to = in(reg) to,
-            a = out(reg) _,
-            b = out(reg) _,
-            c = out(reg) _,
-            d = out(reg) _,
+            a = out(xmm_reg) _,
+            b = out(xmm_reg) _,
             options(nostack, preserves_flags),
         );
     }
@@ -205,14 +198,11 @@ unsafe fn copy_16(from: *const u8, to: *mut u8) {
     // SAFETY: reads and writes exactly the 16 bytes the caller vouches for.
     unsafe {
         core::arch::asm!(
-            "mov {a}, [{from}]",
-            "mov {b}, [{from} + 8]",
-            "mov [{to}], {a}",
-            "mov [{to} + 8], {b}",
+            "movups {a}, [{from}]",
+            "movups [{to}], {a}",
             from = in(reg) from,
             to = in(reg) to,
-            a = out(reg) _,
-            b = out(reg) _,
+            a = out(xmm_reg) _,
             options(nostack, preserves_flags),
         );
     }
