@@ -12,7 +12,7 @@ use handfast_layout::queue::{
 };
 use handfast_region::Region;
 use handfast_ring::queue::two_lock::{NoQueue, TwoLock};
-use handfast_ring::queue::{self, Queue as _, mpmc::Ring};
+use handfast_ring::queue::{self, mpmc::Ring};
 use handfast_sys::members::{self, Membership};
 use handfast_sys::memory::{Access, Mapping, create_sealed, is_sealed};
 use handfast_sys::{AsFd, BorrowedFd, Errno, OwnedFd, process};
@@ -35,19 +35,13 @@ pub enum QueueKind {
 }
 
 /// A plain shared queue. Threads share it by reference; a process has one handle to a queue.
-#[derive(Debug)]
 pub struct SharedQueue {
-    queue: Made,
+    queue: Box<dyn queue::Queue + Send + Sync>,
     /// Kept for those it is passed on to.
     memory: OwnedFd,
     members: Arc<Membership>,
     epoch: u32,
     file: File,
-}
-
-enum Made {
-    TwoLock(TwoLock<Region>),
-    Ring(Ring<Arc<Region>, Member>),
 }
 
 /// This process's place in a ring's group.
@@ -141,14 +135,14 @@ impl SharedQueue {
         let mapping = Mapping::new(&memory, len_bytes, Access::ReadWrite).map_err(os("mmap"))?;
         let region = Arc::new(Region::mapped(mapping));
         let member = members.clone();
-        let queue = match kind {
+        let queue: Box<dyn queue::Queue + Send + Sync> = match kind {
             QueueKind::TwoLock => {
                 let made = if is_new {
                     TwoLock::create(region, 0, capacity, member)
                 } else {
                     TwoLock::attach(region, 0, capacity, member)
                 };
-                Made::TwoLock(made.map_err(|none| match none {
+                Box::new(made.map_err(|none| match none {
                     NoQueue::NotAMember => QueueError::Misuse(Misuse::Forked),
                     NoQueue::Fault(fault) => QueueError::Fault(fault.into()),
                 })?)
@@ -158,7 +152,7 @@ impl SharedQueue {
                     queue::mpmc::create(&*region, 0, capacity, MEMBERS);
                 }
                 let ring = Ring::attach(region, 0, (capacity, MEMBERS), Member(member));
-                Made::Ring(ring.map_err(|fault| QueueError::Fault(fault.into()))?)
+                Box::new(ring.map_err(|fault| QueueError::Fault(fault.into()))?)
             }
         };
         open.push((file, epoch));
@@ -186,11 +180,7 @@ impl SharedQueue {
     /// [`PushError`]; nothing was appended then.
     pub fn try_push(&self, message: &[u8; QUEUE_MESSAGE_BYTES]) -> Result<(), PushError> {
         self.check().map_err(PushError::Misuse)?;
-        let pushed = match &self.queue {
-            Made::TwoLock(queue) => queue.try_push(message),
-            Made::Ring(ring) => ring.try_push(message),
-        };
-        pushed.map_err(|not| match not {
+        self.queue.try_push(message).map_err(|not| match not {
             queue::Push::Full => PushError::Full,
             queue::Push::Fault(fault) => PushError::Fault(fault.into()),
         })
@@ -202,11 +192,7 @@ impl SharedQueue {
     /// [`PopError`]; nothing was taken then.
     pub fn try_pop(&self) -> Result<[u8; QUEUE_MESSAGE_BYTES], PopError> {
         self.check().map_err(PopError::Misuse)?;
-        let popped = match &self.queue {
-            Made::TwoLock(queue) => queue.try_pop(),
-            Made::Ring(ring) => ring.try_pop(),
-        };
-        popped.map_err(|not| match not {
+        self.queue.try_pop().map_err(|not| match not {
             queue::Pop::Empty => PopError::Empty,
             queue::Pop::Fault(fault) => PopError::Fault(fault.into()),
         })
@@ -257,12 +243,12 @@ impl queue::Members for Member {
     }
 }
 
-impl core::fmt::Debug for Made {
+impl core::fmt::Debug for SharedQueue {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(match self {
-            Self::TwoLock(_) => "TwoLock",
-            Self::Ring(_) => "Ring",
-        })
+        f.debug_struct("SharedQueue")
+            .field("memory", &self.memory)
+            .field("members", &self.members)
+            .finish_non_exhaustive()
     }
 }
 
