@@ -169,3 +169,9 @@ impl Shared {
         unsafe { std::sync::atomic::AtomicU32::from_ptr(word) }
     }
 }
+
+/// Connects to `name`, calls it once, and lets go of it.
+pub(crate) fn answers(name: &str) {
+    let right = handfast::connect(name).unwrap();
+    assert_eq!(&*right.call_until(b"there?", PATIENCE).unwrap(), b"there?");
+}
