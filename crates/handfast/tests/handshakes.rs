@@ -16,6 +16,11 @@ fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
         "echo" => common::echo(arguments[0], 1, handfast::Options::new()),
         "unlucky" => unlucky(arguments),
+        "stranger" => {
+            answers(arguments[0]);
+            common::say("answered");
+            while common::told().is_some() {}
+        }
         _ => unreachable!(),
     });
 }
@@ -334,7 +339,7 @@ fn a_connection_that_says_nothing_is_closed_and_keeps_nobody_waiting() {
         || common::holdings(server.pid()).0 >= before + silent.len()
     ));
     let mut client = common::start("stranger", &[&name]);
-    client.expect("connected");
+    client.expect("answered");
     client.finish();
     for socket in &silent {
         let end = socket::receive(socket, &mut [0; 8], 0);
