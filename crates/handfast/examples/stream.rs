@@ -44,11 +44,7 @@ fn feed(name: &str) -> Result<(), Box<dyn std::error::Error>> {
     for price in 1..=TICKS {
         ticks.push(price.to_le_bytes());
         if ticks.len() == 32 || price == TICKS {
-            let mut left = &ticks[..];
-            while !left.is_empty() {
-                let sent = right.send_many(left)?;
-                left = &left[sent..];
-            }
+            right.send_many(&ticks)?;
             ticks.clear();
         }
     }

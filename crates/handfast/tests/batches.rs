@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Random, content};
-use handfast::error::{Gone, ReceiveError, SendError};
+use handfast::error::{Gone, ReceiveError, SendError, Unsent};
 use handfast::{BATCH_MESSAGES_MAX, Batch, MESSAGE_BYTES_MAX, Options, SendRight, Strategy};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -87,7 +87,7 @@ fn feed(right: &SendRight, seed: u64, messages: u64) {
         let batch: Vec<_> = (sent..sent + size)
             .map(|count| content(lengths.next(), seed ^ count))
             .collect();
-        assert_eq!(right.send_many(&batch).unwrap(), batch.len());
+        right.send_many(&batch).unwrap();
         sent += size;
         if random.below(10) == 0 {
             let reply = right.call_until(b"how many?", common::PATIENCE).unwrap();
@@ -133,13 +133,16 @@ fn pair(what: &str) -> (handfast::ReceiveRight, SendRight) {
 fn what_does_not_fit_is_counted_and_what_was_sent_is_received() {
     let (port, right) = pair("counted");
     let messages: Vec<_> = (0..1000u32).map(u32::to_le_bytes).collect();
-    let fits = right.try_send_many(&messages).unwrap();
+    let unsent = right.try_send_many(&messages).unwrap_err();
+    let fits = unsent.sent;
     assert!((1..1000).contains(&fits), "{fits}");
-    assert_eq!(right.try_send_many(&messages), Err(SendError::Full));
+    let none = |error| Err(Unsent { sent: 0, error });
+    assert_eq!(unsent.error, SendError::Full);
+    assert_eq!(right.try_send_many(&messages), none(SendError::Full));
     let short = Duration::from_millis(2);
     assert_eq!(
         right.send_many_until(&messages, short),
-        Err(SendError::TimedOut)
+        none(SendError::TimedOut)
     );
     let mut batch = Batch::new();
     assert!(port.receive_many(&mut batch).unwrap().is_none());
@@ -149,7 +152,9 @@ fn what_does_not_fit_is_counted_and_what_was_sent_is_received() {
         assert_eq!(**message, *sent);
     }
     // Room for some: those are counted, not lost.
-    let some = right.send_many_until(&messages, short).unwrap();
+    let unsent = right.send_many_until(&messages, short).unwrap_err();
+    assert_eq!(unsent.error, SendError::TimedOut);
+    let some = unsent.sent;
     assert_eq!(some, fits);
     assert!(port.try_receive_many(&mut batch).unwrap().is_none());
     assert_eq!(batch.messages().len(), some);
@@ -162,7 +167,7 @@ fn what_does_not_fit_is_counted_and_what_was_sent_is_received() {
         port.receive_many_until(&mut batch, short).unwrap_err(),
         ReceiveError::TimedOut
     );
-    assert_eq!(right.send_many(&[] as &[&[u8]]), Ok(0));
+    assert_eq!(right.send_many(&[] as &[&[u8]]), Ok(()));
 }
 
 #[test]
@@ -170,10 +175,11 @@ fn a_message_that_is_too_long_ends_the_sending_before_it() {
     let (port, right) = pair("too-long");
     let long = vec![0; MESSAGE_BYTES_MAX + 1];
     let messages: [&[u8]; 4] = [b"one", b"two", &long, b"four"];
-    assert_eq!(right.send_many(&messages), Ok(2));
-    let error = right.send_many(&messages[2..]).unwrap_err();
     let len_bytes = MESSAGE_BYTES_MAX + 1;
-    assert_eq!(error, SendError::TooLong { len_bytes });
+    let error = SendError::TooLong { len_bytes };
+    let unsent = right.send_many(&messages).unwrap_err();
+    assert_eq!(unsent, Unsent { sent: 2, error });
+    assert!(unsent.to_string().contains("after 2 messages"), "{unsent}");
     let mut batch = Batch::new();
     assert!(port.receive_many(&mut batch).unwrap().is_none());
     let received: Vec<_> = batch.messages().iter().map(|message| &**message).collect();
@@ -183,9 +189,9 @@ fn a_message_that_is_too_long_ends_the_sending_before_it() {
 #[test]
 fn a_call_ends_a_batch_and_comes_after_what_was_sent_before_it() {
     let (port, right) = pair("call-between");
-    assert_eq!(right.send_many(&[b"first", b"other"]), Ok(2));
+    assert_eq!(right.send_many(&[b"first", b"other"]), Ok(()));
     let call = right.try_call(b"asked").unwrap();
-    assert_eq!(right.send_many(&[b"after"]), Ok(1));
+    assert_eq!(right.send_many(&[b"after"]), Ok(()));
     let mut batch = Batch::new();
     let request = port.receive_many(&mut batch).unwrap().unwrap();
     assert_eq!(batch.messages().len(), 2);
@@ -210,7 +216,7 @@ fn signer(name: &str) {
     let right = handfast::connect(name).unwrap();
     let own = std::process::id().to_le_bytes();
     for _ in 0..SIGNED / 3 {
-        assert_eq!(right.send_many(&[own; 3]), Ok(3));
+        assert_eq!(right.send_many(&[own; 3]), Ok(()));
     }
     common::say("signed");
     while common::told().is_some() {}
@@ -268,8 +274,8 @@ fn messages_of_a_sender_killed_midway_are_received_and_the_receivers_death_is_to
         let sending = scope.spawn(|| {
             loop {
                 match right.send_many(&[[1; 24]; 64]) {
-                    Ok(_) => {}
-                    Err(error) => return error,
+                    Ok(()) => {}
+                    Err(unsent) => return unsent.error,
                 }
             }
         });

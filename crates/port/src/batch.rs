@@ -3,7 +3,7 @@
 //! A message costs its ring slot and its copy; the lock, the doorbell and the question whether
 //! somebody sleeps are paid once for all that are there.
 
-use crate::error::{ReceiveError, SendError};
+use crate::error::{ReceiveError, Unsent};
 use crate::message::Message;
 use crate::receive::ReceiveRight;
 use crate::request::Request;
@@ -82,54 +82,44 @@ impl SendRight {
     /// copied once; the receiver may take the first while the last is on its way. At most one
     /// system call for every filled ring (64 messages), and none while the receiver is awake.
     ///
-    /// Returns how many were sent. That is all of them, unless something came in between: the
-    /// next attempt says what.
-    ///
     /// # Errors
-    /// [`SendError`]; nothing was sent then.
-    pub fn send_many(&self, messages: &[impl AsRef<[u8]>]) -> Result<usize, SendError> {
+    /// [`Unsent`] says how many were sent and what stood in the way of the next: [`SendError`](crate::error::SendError).
+    pub fn send_many(&self, messages: &[impl AsRef<[u8]>]) -> Result<(), Unsent> {
         self.send_many_by(messages, Waiting::Always)
     }
 
-    /// As [`Self::send_many`], waiting for room at the longest for `timeout` in all. Returns how
-    /// many were sent until then.
+    /// As [`Self::send_many`], waiting for room at the longest for `timeout` in all.
     ///
     /// # Errors
-    /// [`SendError::TimedOut`] when not even the first found room.
+    /// [`SendError::TimedOut`](crate::error::SendError::TimedOut) then, after as many as found room.
     pub fn send_many_until(
         &self,
         messages: &[impl AsRef<[u8]>],
         timeout: Duration,
-    ) -> Result<usize, SendError> {
+    ) -> Result<(), Unsent> {
         self.send_many_by(messages, Waiting::Until(clock::deadline_ns(timeout)))
     }
 
-    /// As [`Self::send_many`], without waiting: returns how many there was room for.
+    /// As [`Self::send_many`], without waiting.
     ///
     /// # Errors
-    /// [`SendError::Full`] when there was none.
-    pub fn try_send_many(&self, messages: &[impl AsRef<[u8]>]) -> Result<usize, SendError> {
+    /// [`SendError::Full`](crate::error::SendError::Full) after as many as there was room for.
+    pub fn try_send_many(&self, messages: &[impl AsRef<[u8]>]) -> Result<(), Unsent> {
         self.send_many_by(messages, Waiting::Never)
     }
 
-    fn send_many_by(
-        &self,
-        messages: &[impl AsRef<[u8]>],
-        waiting: Waiting,
-    ) -> Result<usize, SendError> {
+    fn send_many_by(&self, messages: &[impl AsRef<[u8]>], waiting: Waiting) -> Result<(), Unsent> {
         let mut sent = 0;
         loop {
             let left = messages.get(sent..).unwrap_or_default();
             sent += self.post_many(left.iter().map(AsRef::as_ref));
             let Some(next) = messages.get(sent) else {
-                return Ok(sent);
+                return Ok(());
             };
             // What stands in its way is found out, or waited for, by it alone.
-            match self.send_by(next.as_ref(), waiting) {
-                Ok(()) => sent += 1,
-                Err(error) if sent == 0 => return Err(error),
-                Err(_) => return Ok(sent),
-            }
+            self.send_by(next.as_ref(), waiting)
+                .map_err(|error| Unsent { sent, error })?;
+            sent += 1;
         }
     }
 

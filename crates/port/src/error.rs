@@ -427,6 +427,23 @@ impl fmt::Display for ConnectError {
     }
 }
 
+/// Not all of many messages were sent. The first [`sent`](Self::sent) of them were, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unsent {
+    /// How many were sent.
+    pub sent: usize,
+    /// Why the next one was not.
+    pub error: SendError,
+}
+
+impl fmt::Display for Unsent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "after {} messages were sent: {}", self.sent, self.error)
+    }
+}
+
+impl std::error::Error for Unsent {}
+
 impl fmt::Display for SendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
