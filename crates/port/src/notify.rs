@@ -2,7 +2,7 @@
 //!
 //! A sleeper announces that it sleeps in a descriptor. The poster then sends one byte through the
 //! link's socket; the socket is owned by this process with a real-time signal set on it, so the
-//! kernel raises the signal here. The handler counts the arrival, wakes the sleepers of [`wait`]
+//! kernel raises the signal here. The handler counts the arrival, wakes the sleepers of `wait`
 //! with a futex call, and runs the application's handler: all of it async-signal-safe.
 
 use core::sync::atomic::{AtomicU32, Ordering};
