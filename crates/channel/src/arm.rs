@@ -62,6 +62,15 @@ fn look_armed(memory: &impl Memory, consumer: &Consumer) -> bool {
     true
 }
 
+/// After [`arm`] has found a message: arms the lane nevertheless and leaves it, whatever it holds.
+/// A later post rings.
+pub fn leave_armed(memory: &impl Memory, place: Place) {
+    // Relaxed: ordered by the fence.
+    memory.store(place.polled(), 0, Relaxed);
+    // E5 arm. As in `arm`: a post whose fence comes after this one finds the lane armed.
+    memory.fence();
+}
+
 /// The consumer polls the lane again.
 pub fn disarm(memory: &impl Memory, place: Place) {
     // Relaxed: a stale "armed" costs the producer one ring for nothing.

@@ -16,6 +16,15 @@ fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
         "echo" => common::echo(arguments[0], 1, handfast::Options::new()),
         "unlucky" => unlucky(arguments),
+        "connector" => {
+            answers(arguments[0]);
+            common::holdings_alone();
+            common::say("ready");
+            common::told();
+            answers(arguments[0]);
+            common::say("answered");
+            while common::told().is_some() {}
+        }
         "stranger" => {
             answers(arguments[0]);
             common::say("answered");
@@ -351,6 +360,30 @@ fn a_connection_that_says_nothing_is_closed_and_keeps_nobody_waiting() {
     right.call_until(b"still?", common::PATIENCE).unwrap();
 }
 
+#[test]
+fn a_connector_that_gives_way_to_many_others_comes_again() {
+    let name = common::name("crowd");
+    let server = common::start("echo", &[&name]);
+    server.expect("ready");
+    let mut connector = common::start("connector", &[&name]);
+    connector.expect("ready");
+    server.stop();
+    let before = common::holdings(connector.pid()).0;
+    connector.tell("connect");
+    assert!(common::within_patience(|| common::holdings(
+        connector.pid()
+    )
+    .0 > before));
+    // More than there are places for handshakes; it is the oldest of them.
+    let path = common::directory().join(&name);
+    let crowd: Vec<_> = (0..100)
+        .map(|_| socket::connect(&path, common::PATIENCE).unwrap())
+        .collect();
+    server.resume();
+    connector.expect("answered");
+    drop(crowd);
+}
+
 fn is_timeout(error: &ConnectError, of: &str, limit_ms: u64) -> bool {
     let text = error.to_string();
     matches!(error, ConnectError::TimedOut { name, limit }
@@ -411,6 +444,8 @@ fn a_limit_ends_the_wait_for_another_thread_that_connects() {
         // It has its turn, and keeps it.
         let accepted = socket::accept(&listener).unwrap();
         passes(&name, 30);
+        // First, or the next attempt would wait to be accepted.
+        drop(listener);
         drop(accepted);
         let error = ahead.join().unwrap().unwrap_err();
         assert!(

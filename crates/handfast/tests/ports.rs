@@ -9,7 +9,11 @@ use std::time::{Duration, Instant};
 
 #[test]
 fn a_child_process_plays_its_role() {
-    common::play(|_, _| unreachable!());
+    common::play(|role, arguments| match role {
+        "visitor" => visitor(arguments[0]),
+        "callers" => callers(arguments[0]),
+        _ => unreachable!(),
+    });
 }
 
 #[test]
@@ -166,4 +170,145 @@ fn files_that_are_not_a_ports_own_are_left_alone() {
     let _right = handfast::connect(&name).unwrap();
     drop(second);
     assert!(!path.exists());
+}
+
+/// Connects and calls once for each line told, until the name is gone.
+fn visitor(name: &str) {
+    while common::told().is_some() {
+        while let Ok(right) = handfast::connect_until(name, common::PATIENCE) {
+            match right.call_until(b"there?", common::PATIENCE) {
+                Ok(_) | Err(SendError::Gone(_)) => {}
+                Err(error) => panic!("{error:?}"),
+            }
+        }
+        common::say("gone");
+    }
+}
+
+#[test]
+fn a_right_got_while_its_port_was_dropped_says_so_instead_of_waiting() {
+    let _alone = common::alone();
+    let name = common::name("dropped-meanwhile");
+    let mut visitors = [(); 3].map(|()| common::start("visitor", &[&name]));
+    for _ in 0..150 {
+        let port = handfast::bind(&name).unwrap();
+        for visitor in &mut visitors {
+            visitor.tell("now");
+        }
+        let end = Instant::now() + Duration::from_millis(3);
+        while let Some(left) = end.checked_duration_since(Instant::now()) {
+            if let Ok(request) = port.receive_until(left) {
+                let _ = request.reply(b"here");
+            }
+        }
+        drop(port);
+        for visitor in &visitors {
+            visitor.expect("gone");
+        }
+    }
+}
+
+#[test]
+fn a_message_to_a_name_bound_again_arrives_whatever_was_under_way_to_the_old_port() {
+    let _alone = common::alone();
+    let name = common::name("under-way");
+    // Keeps the link, and with it the lanes.
+    let other = handfast::bind(&format!("{name}-other")).unwrap();
+    let _right = handfast::connect(other.name()).unwrap();
+    for round in 0..100 {
+        let port = handfast::bind(&name).unwrap();
+        std::thread::scope(|scope| {
+            let (started, start) = channel();
+            let sender = scope.spawn({
+                let name = &name;
+                move || {
+                    let right = handfast::connect(name).unwrap();
+                    started.send(()).unwrap();
+                    while !matches!(right.try_send(b"old"), Err(SendError::Gone(_))) {}
+                    send_new(name, round);
+                }
+            });
+            start.recv().unwrap();
+            drop(port);
+            let port = handfast::bind(&name).unwrap();
+            let got = port
+                .receive_until(common::PATIENCE)
+                .map(|new| new.bytes().to_vec());
+            assert_eq!(got.unwrap(), b"new", "round {round}");
+            sender.join().unwrap();
+        });
+    }
+}
+
+/// Sends to the port bound again, from the thread and so on the lane of the messages before.
+fn send_new(name: &str, round: u32) {
+    let end = Instant::now() + common::PATIENCE;
+    loop {
+        assert!(Instant::now() < end, "round {round}: not bound again");
+        if let Ok(right) = handfast::connect(name)
+            && right.send(b"new").is_ok()
+        {
+            return;
+        }
+    }
+}
+
+const CALLERS: u64 = 12;
+
+/// Sleeping callers, each on a lane of its own.
+fn callers(name: &str) {
+    let options = Options::new().strategy(Strategy::Block);
+    let right = handfast::connect_with(name, options).unwrap();
+    let returned = std::sync::atomic::AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..CALLERS {
+            scope.spawn(|| {
+                while right.call(b"again").is_ok() {
+                    returned.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                }
+            });
+        }
+        while common::told().is_some() {
+            let returned = returned.load(std::sync::atomic::Ordering::Relaxed);
+            common::say(&returned.to_string());
+        }
+        std::process::exit(0);
+    });
+}
+
+#[test]
+fn callers_that_were_answered_return_also_when_the_server_does_something_else() {
+    let _alone = common::alone();
+    let name = common::name("elsewhere");
+    let port = handfast::bind(&name).unwrap();
+    let mut clients = [(); 2].map(|()| common::start("callers", &[&name]));
+    let mut answered = 0;
+    for _ in 0..10 {
+        let end = Instant::now() + Duration::from_millis(30);
+        let mut request = port.receive_until(common::PATIENCE).unwrap();
+        while Instant::now() < end {
+            answered += 1;
+            request = port
+                .reply_and_receive_until(request, b"", common::PATIENCE)
+                .unwrap();
+        }
+        // Nobody receives now; the last caller waits on.
+        let mut returned = || -> u64 {
+            let count = |client: &mut common::Child| {
+                client.tell("how many?");
+                client.line().parse::<u64>().unwrap()
+            };
+            clients.iter_mut().map(count).sum()
+        };
+        assert!(
+            common::within_patience(|| returned() == answered),
+            "{answered} answered, {} returned",
+            returned()
+        );
+        answered += 1;
+        request.reply(b"").unwrap();
+    }
+    for client in &mut clients {
+        client.kill();
+    }
 }

@@ -23,6 +23,18 @@ const WELCOME_TIMEOUT: Duration = Duration::from_secs(5);
 /// the server connects to this process at the same moment; and how often that doubles.
 const RETRY_FIRST: Duration = Duration::from_micros(20);
 const RETRY_DOUBLINGS: u32 = 8;
+/// Connections in a row that a server may end without an answer, about half a second in all: one
+/// with many handshakes under way lets the oldest go. One that has died takes no further ones.
+const UNANSWERED_MAX: u32 = 100;
+
+/// What came of one handshake.
+enum Attempt {
+    Linked(Arc<Link>, Welcome),
+    /// The link it relied on has ended, or the server is at work on one.
+    Again,
+    /// The server ended the connection without an answer.
+    Unanswered,
+}
 
 /// Connects to the port bound as `name`, with default options. See [`connect_with`].
 ///
@@ -101,14 +113,24 @@ fn connect_by(
     options: Options,
     limit: Limit,
 ) -> Result<SendRight, ConnectError> {
+    let mut unanswered = 0;
     for attempts in 0.. {
-        if let Some((link, welcome)) = attempt(process, name, limit)? {
-            let at = (welcome.receiver, welcome.port);
-            let right = SendRight::new(process.clone(), link, at, options);
-            // The last other right to a shared link may have gone meanwhile, and the link with it.
-            if !right.is_down() {
-                return Ok(right);
+        match attempt(process, name, limit)? {
+            Attempt::Linked(link, welcome) => {
+                let at = (welcome.receiver, welcome.port);
+                let right = SendRight::new(process.clone(), link, at, options);
+                // The last other right to a shared link may have gone meanwhile, and the link with
+                // it.
+                if !right.is_down() {
+                    return Ok(right);
+                }
             }
+            Attempt::Again => {}
+            Attempt::Unanswered => unanswered += 1,
+        }
+        if unanswered > UNANSWERED_MAX {
+            let name = name.to_owned();
+            return Err(ConnectError::ServerDead { name });
         }
         if limit.left().is_zero() {
             break;
@@ -120,12 +142,8 @@ fn connect_by(
     Err(limit.passed(name))
 }
 
-/// One handshake; `None` when the link it relied on has ended.
-fn attempt(
-    process: &Arc<Process>,
-    name: &str,
-    limit: Limit,
-) -> Result<Option<(Arc<Link>, Welcome)>, ConnectError> {
+/// One handshake.
+fn attempt(process: &Arc<Process>, name: &str, limit: Limit) -> Result<Attempt, ConnectError> {
     let path = rendezvous::path_of(name);
     let socket = socket::connect(&path, limit.left()).map_err(|errno| match errno {
         Errno::NOENT | Errno::NOTDIR | Errno::CONNREFUSED | Errno::PROTOTYPE | Errno::LOOP => {
@@ -144,16 +162,20 @@ fn attempt(
     let hello = Hello::new(process.incarnation, name, index, known.is_some());
     let outcome = greet(&hello, &socket, &group.fd, limit);
     let (welcome, fds) = match outcome {
-        Ok((welcome, fds)) if welcome.status == Status::Linked => (welcome, fds),
-        Ok((welcome, _)) => {
+        Ok(Some((welcome, fds))) if welcome.status == Status::Linked => (welcome, fds),
+        Ok(None) => {
+            group.set(index, None);
+            return Ok(Attempt::Unanswered);
+        }
+        Ok(Some((welcome, _))) => {
             group.set(index, None);
             if welcome.status == Status::Crossed {
-                return Ok(None);
+                return Ok(Attempt::Again);
             }
             // The identity is checked: a stranger that repeats another's incarnation is another
             // process to the kernel.
             let link = known.filter(|link| link.incarnation == welcome.incarnation);
-            return Ok(link.map(|link| (link, welcome)));
+            return Ok(link.map_or(Attempt::Again, |link| Attempt::Linked(link, welcome)));
         }
         Err(error) => {
             group.set(index, None);
@@ -195,7 +217,7 @@ fn attempt(
         peer,
         incarnation: welcome.incarnation,
     })?;
-    Ok(Some((link, welcome)))
+    Ok(Attempt::Linked(link, welcome))
 }
 
 /// Why no server takes connections at the path of `name`.
@@ -211,19 +233,17 @@ fn nobody_at(name: &str, errno: Errno) -> ConnectError {
     }
 }
 
-/// Says hello, reads the welcome, turns refusals into errors.
+/// Says hello, reads the welcome, turns refusals into errors. `None` when the server ended the
+/// connection without an answer.
 fn greet(
     hello: &Hello,
     socket: &OwnedFd,
     bells: &OwnedFd,
     limit: Limit,
-) -> Result<(Welcome, Vec<OwnedFd>), ConnectError> {
+) -> Result<Option<(Welcome, Vec<OwnedFd>)>, ConnectError> {
     let name = hello.name.as_str();
     let lost = |errno| match errno {
         Errno::AGAIN => limit.passed(name),
-        Errno::PIPE | Errno::CONNRESET => ConnectError::ServerDead {
-            name: name.to_owned(),
-        },
         errno => Resource::of("sendmsg", errno).into(),
     };
     let told = within(limit, socket, || {
@@ -245,12 +265,11 @@ fn greet(
     let (len, fds) = match received {
         // Of another release, perhaps.
         Err(Errno::MSGSIZE) => (bytes.len(), Vec::new()),
+        Err(Errno::PIPE | Errno::CONNRESET) => return Ok(None),
         received => received.map_err(lost)?,
     };
     if len == 0 {
-        return Err(ConnectError::ServerDead {
-            name: name.to_owned(),
-        });
+        return Ok(None);
     }
     let welcome = Welcome::parse(&bytes[..len]).map_err(|malformed| match malformed {
         Malformed::Version { theirs } => ConnectError::Version {
@@ -261,7 +280,7 @@ fn greet(
         Malformed::Field(field) => ConnectError::Handshake(field),
     })?;
     match welcome.status {
-        Status::Linked | Status::Known | Status::Crossed => Ok((welcome, fds)),
+        Status::Linked | Status::Known | Status::Crossed => Ok(Some((welcome, fds))),
         Status::Version => Err(ConnectError::Version {
             ours: LAYOUT_VERSION,
             theirs: welcome.version,

@@ -365,7 +365,11 @@ impl Keeper {
         let Some(their_bells) = fds.into_iter().next() else {
             return refuse(Status::Malformed, 0);
         };
-        if let Err(resource) = self.welcome(socket, peer, &hello, &their_bells, welcome) {
+        let welcomed = self.welcome(socket, peer, &hello, &their_bells, welcome);
+        if let Ok(link) = &welcomed {
+            self.process.welcomed(link, &port);
+        }
+        if let Err(resource) = welcomed {
             let limit = match resource {
                 Resource::Exhausted(exhausted) => exhausted.limit,
                 Resource::NoMemoryFiles(_) | Resource::Os(_) => 0,
@@ -401,7 +405,7 @@ impl Keeper {
         hello: &Hello,
         their_bells: &OwnedFd,
         mut welcome: Welcome,
-    ) -> Result<(), Resource> {
+    ) -> Result<Arc<Link>, Resource> {
         let made = self.make(peer, their_bells);
         let (group, index, region_fd, region, peer_bells) = match made {
             Ok(made) => made,
@@ -437,7 +441,7 @@ impl Keeper {
         if socket::send(&link.socket, &welcome.to_bytes(), &fds).is_err() {
             self.process.end_link(&link);
         }
-        Ok(())
+        Ok(link)
     }
 
     #[allow(

@@ -5,6 +5,7 @@ use crate::group::Group;
 use crate::send::SLOTS_PER_LANE;
 
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use handfast_channel::reply::Slot;
 use handfast_channel::{arm, bell, stamp};
 use handfast_layout::bell as bell_layout;
 use handfast_layout::link::{LANES, REPLIES, Side};
@@ -71,6 +72,8 @@ pub(crate) struct Link {
     pub(crate) rights: AtomicU32,
     /// The peer has got a port of ours through this link.
     pub(crate) granted: AtomicBool,
+    /// The peer has its end of the link; one that connects has not before its welcome.
+    pub(crate) is_welcomed: AtomicBool,
     /// The peer, which asked for a link when it had this one, has been told to look again.
     pub(crate) crossed: AtomicBool,
     pub(crate) counters: Mutex<Option<OwnedFd>>,
@@ -161,6 +164,7 @@ impl Link {
             // Who connected has a right.
             crossed: AtomicBool::new(false),
             granted: AtomicBool::new(calls == Side::Acceptor),
+            is_welcomed: AtomicBool::new(calls == Side::Connector),
             counters: Mutex::default(),
             down: AtomicBool::new(false),
             fault: OnceLock::new(),
@@ -238,7 +242,7 @@ impl Link {
             return;
         }
         for index in 0..REPLIES {
-            self.rouse(handfast_channel::reply::Slot::of(self.calls, index).wait());
+            self.rouse(Slot::of(self.calls, index).wait());
         }
         for lane in 0..LANES {
             self.rouse(Place::of(self.calls, lane).space());
@@ -289,7 +293,8 @@ impl Link {
         }
     }
 
-    /// Nudges the server for each call that was in flight at the last look already. Returns whether
+    /// Nudges the server for each call that was in flight at the last look already, and wakes its
+    /// caller if it has been answered. Returns whether
     /// there are calls that were not, so that the next look should come soon.
     pub(crate) fn watch(&self) -> bool {
         let mut moved = false;
@@ -301,7 +306,13 @@ impl Link {
             }
             let generation = slot.generation.load(Ordering::Relaxed);
             if slot.watched.swap(generation, Ordering::Relaxed) == generation {
-                late |= 1 << (index as u32 / SLOTS_PER_LANE);
+                let reply = Slot::of(self.calls, index as u32);
+                if reply.is_answered(&self.region, generation) {
+                    // The server has left the wake-up for later, and does something else.
+                    self.rouse(reply.wait());
+                } else {
+                    late |= 1 << (index as u32 / SLOTS_PER_LANE);
+                }
             } else {
                 moved = true;
             }

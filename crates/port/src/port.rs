@@ -33,6 +33,8 @@ pub(crate) struct Port {
     is_newer: AtomicBool,
     /// The last reply had to wake its caller (for the adaptive strategy).
     woke: AtomicBool,
+    /// Its receive right is being dropped.
+    pub(crate) is_closing: AtomicBool,
     /// Links that ended after they rang and before the poller looked.
     left: Mutex<Vec<Arc<Link>>>,
 }
@@ -67,6 +69,7 @@ impl Port {
             newer: Mutex::new(None),
             is_newer: AtomicBool::new(false),
             woke: AtomicBool::new(false),
+            is_closing: AtomicBool::new(false),
             left: Mutex::default(),
         }
     }

@@ -318,6 +318,34 @@ impl Process {
         ports[receiver as usize] = None;
     }
 
+    /// The peer of a new link has been sent its welcome, with a right to `port`: from now on it can
+    /// be told that ports are gone, and is, if this one has been dropped since.
+    pub(crate) fn welcomed(&self, link: &Link, port: &Port) {
+        // The lock orders the two flags: who drops the port finds the link welcomed, or this finds
+        // the port closing.
+        let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        // Relaxed, both: under the lock.
+        link.is_welcomed.store(true, Ordering::Relaxed);
+        let is_closing = port.is_closing.load(Ordering::Relaxed);
+        drop(links);
+        if is_closing {
+            link.tell_closed(port.id);
+        }
+    }
+
+    /// Tells all peers that `port` is going.
+    pub(crate) fn tell_closing(&self, port: &Port) {
+        let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        // Relaxed, both: under the lock, as in `welcomed`.
+        port.is_closing.store(true, Ordering::Relaxed);
+        for link in links.iter().flatten() {
+            // Before its welcome a peer expects nothing else.
+            if link.is_welcomed.load(Ordering::Relaxed) {
+                link.tell_closed(port.id);
+            }
+        }
+    }
+
     /// Enters a new link everywhere: table, group, keeper, counters.
     pub(crate) fn add_link(&self, parts: Parts) -> Result<Arc<Link>, Resource> {
         // Relaxed: a number.

@@ -268,11 +268,7 @@ impl Drop for ReceiveRight {
         listeners.retain(|(receiver, _)| *receiver != self.port.receiver);
         drop(listeners);
         // First the word to the peers, so that no new call waits; then the calls that do.
-        let links = process.links.lock().unwrap_or_else(PoisonError::into_inner);
-        for link in links.iter().flatten() {
-            link.tell_closed(self.port.id);
-        }
-        drop(links);
+        process.tell_closing(&self.port);
         self.port.lock().close();
         self.publish_name(false);
         process.remove_port(self.port.receiver);
