@@ -284,3 +284,31 @@ fn messages_of_a_sender_killed_midway_are_received_and_the_receivers_death_is_to
         assert!(matches!(error, SendError::Gone(_)), "{error:?}");
     });
 }
+
+/// A message whose bytes may not be to be had.
+enum Maybe {
+    Bytes(&'static [u8]),
+    Panics,
+}
+
+impl AsRef<[u8]> for Maybe {
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Panics => panic!("as asked"),
+        }
+    }
+}
+
+#[test]
+fn what_was_sent_before_a_panic_is_received_and_the_right_goes_on() {
+    let (port, right) = pair("panics");
+    let messages = [Maybe::Bytes(b"first"), Maybe::Panics];
+    let sending = std::panic::AssertUnwindSafe(|| right.send_many(&messages));
+    assert!(std::panic::catch_unwind(sending).is_err());
+    let first = port.receive_until(common::PATIENCE).unwrap();
+    assert_eq!(first.bytes(), b"first");
+    right.send_many(&[b"second"]).unwrap();
+    let second = port.receive_until(common::PATIENCE).unwrap();
+    assert_eq!(second.bytes(), b"second");
+}

@@ -82,6 +82,8 @@ impl SendRight {
     /// copied once; the receiver may take the first while the last is on its way. At most one
     /// system call for every filled ring (64 messages), and none while the receiver is awake.
     ///
+    /// The `as_ref` of a message must not use this right: its lane is locked meanwhile.
+    ///
     /// # Errors
     /// [`Unsent`] says how many were sent and what stood in the way of the next.
     pub fn send_many(&self, messages: &[impl AsRef<[u8]>]) -> Result<(), Unsent> {
@@ -110,35 +112,28 @@ impl SendRight {
 
     fn send_many_by(&self, messages: &[impl AsRef<[u8]>], waiting: Waiting) -> Result<(), Unsent> {
         let mut sent = 0;
-        for chunk in messages.chunks(BATCH_MESSAGES_MAX) {
-            // Asked for their bytes before the lane is locked: that is the application's code.
-            let mut slices = [&[][..]; BATCH_MESSAGES_MAX];
-            for (slice, message) in slices.iter_mut().zip(chunk) {
-                *slice = message.as_ref();
-            }
-            let mut left = slices.get(..chunk.len()).unwrap_or_default();
-            loop {
-                let posted = self.post_many(left);
-                sent += posted;
-                let Some((next, after)) = left.get(posted..).and_then(<[_]>::split_first) else {
-                    break;
-                };
-                // What stands in its way is found out, or waited for, by it alone.
-                self.send_by(next, waiting)
-                    .map_err(|error| Unsent { sent, error })?;
-                sent += 1;
-                left = after;
-            }
+        loop {
+            let left = messages.get(sent..).unwrap_or_default();
+            sent += self.post_many(left.iter().map(AsRef::as_ref));
+            let Some(next) = messages.get(sent) else {
+                return Ok(());
+            };
+            // What stands in its way is found out, or waited for, by it alone.
+            self.send_by(next.as_ref(), waiting)
+                .map_err(|error| Unsent { sent, error })?;
+            sent += 1;
         }
-        Ok(())
     }
 
     /// Posts messages until something stands in the way of one. Returns how many.
     #[inline]
-    fn post_many(&self, messages: &[&[u8]]) -> usize {
-        let Some((lane, mut outgoing, _)) = self.lane_now() else {
+    fn post_many<'a>(&self, messages: impl Iterator<Item = &'a [u8]>) -> usize {
+        let Some((lane, outgoing, _)) = self.lane_now() else {
             return 0;
         };
+        // Dropped last, also when the application's `as_ref` panics.
+        let _rings = Rings { right: self, lane };
+        let mut outgoing = outgoing;
         let header = Header {
             kind: Kind::Message,
             port: self.port(),
@@ -147,14 +142,20 @@ impl SendRight {
             cpu: cpu::recent(),
         };
         let region = self.link().region.view();
-        let posted = outgoing
-            .producer
-            .post_many(&region, header, messages.iter().copied());
-        drop(outgoing);
-        if posted > 0 {
-            self.link().ring(lane, self.receiver());
-        }
-        posted
+        outgoing.producer.post_many(&region, header, messages)
+    }
+}
+
+/// Rings for a lane at the end of a batch.
+struct Rings<'a> {
+    right: &'a SendRight,
+    lane: u32,
+}
+
+impl Drop for Rings<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.right.link().ring(self.lane, self.right.receiver());
     }
 }
 
