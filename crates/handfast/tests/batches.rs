@@ -301,14 +301,29 @@ impl AsRef<[u8]> for Maybe {
 }
 
 #[test]
-fn what_was_sent_before_a_panic_is_received_and_the_right_goes_on() {
+fn what_was_sent_before_a_panic_wakes_its_receiver_and_the_right_goes_on() {
     let (port, right) = pair("panics");
+    port.set_options(Options::new().strategy(Strategy::Block));
     let messages = [Maybe::Bytes(b"first"), Maybe::Panics];
-    let sending = std::panic::AssertUnwindSafe(|| right.send_many(&messages));
-    assert!(std::panic::catch_unwind(sending).is_err());
-    let first = port.receive_until(common::PATIENCE).unwrap();
-    assert_eq!(first.bytes(), b"first");
-    right.send_many(&[b"second"]).unwrap();
-    let second = port.receive_until(common::PATIENCE).unwrap();
-    assert_eq!(second.bytes(), b"second");
+    let (sender, received) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            while let Ok(request) = port.receive_until(common::PATIENCE) {
+                let bytes = request.bytes().to_vec();
+                if sender.send(bytes.clone()).is_err() || bytes == b"last" {
+                    return;
+                }
+            }
+        });
+        for _ in 0..5 {
+            // Until the receiver sleeps.
+            std::thread::sleep(Duration::from_millis(1));
+            let sending = std::panic::AssertUnwindSafe(|| right.send_many(&messages));
+            assert!(std::panic::catch_unwind(sending).is_err());
+            let first = received.recv_timeout(common::PATIENCE / 4);
+            assert_eq!(first.unwrap(), b"first");
+        }
+        right.send_many(&[b"last"]).unwrap();
+        assert_eq!(received.recv_timeout(common::PATIENCE).unwrap(), b"last");
+    });
 }

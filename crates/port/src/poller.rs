@@ -6,7 +6,7 @@
 //! lanes become active and how the receiver goes to sleep, `upkeep` what is done now and then.
 
 mod bells;
-mod drain;
+mod gather;
 mod upkeep;
 
 use crate::group::Group;
