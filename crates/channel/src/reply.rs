@@ -5,9 +5,9 @@
 //! used again before its reply has come, so a late reply never writes under a later call.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use handfast_layout::link::{INLINE_BYTES, Kind, Meta, Side, reply};
+use handfast_layout::link::{INLINE_BYTES, Kind, Meta, Side, UNIT_BYTES, UNITS_MAX, reply};
 use handfast_region::Memory;
-use handfast_ring::lane::{Sink, copy_to};
+use handfast_ring::lane::{Sink, Unit, copy_to};
 use handfast_ring::{Fault, Rule};
 
 /// Where a reply slot and its buffer lie.
@@ -57,10 +57,11 @@ impl Slot {
 
     /// Offsets of all words, for models.
     #[must_use]
-    pub const fn words(self) -> [usize; 5] {
+    pub const fn words(self) -> [usize; 6] {
         [
             self.at + reply::GENERATION,
             self.at + reply::META,
+            self.at + reply::CPU,
             self.at + reply::WAIT,
             self.at + reply::STAMP,
             self.at + reply::DEFER,
@@ -74,24 +75,41 @@ impl Slot {
     /// If `bytes` is longer than a message can be.
     #[inline(always)]
     pub fn answer(self, memory: &impl Memory, generation: u32, kind: Kind, cpu: u32, bytes: &[u8]) {
-        assert!(bytes.len() <= handfast_layout::MESSAGE_BYTES_MAX);
-        let outside = bytes.len() > INLINE_BYTES;
-        memory.copy_in(
-            if outside {
-                self.buffer()
-            } else {
-                self.inline_bytes()
-            },
-            bytes,
-        );
+        self.answer_described(memory, (generation, kind, cpu), (bytes, &[]));
+    }
+
+    /// As [`Self::answer`], with units that describe the reply's parts.
+    ///
+    /// # Panics
+    /// If `bytes` is longer than a message can be, or there are more units than it can have.
+    #[inline(always)]
+    pub fn answer_described(
+        self,
+        memory: &impl Memory,
+        (generation, kind, cpu): (u32, Kind, u32),
+        (bytes, units): (&[u8], &[Unit]),
+    ) {
+        assert!(bytes.len() <= handfast_layout::MESSAGE_BYTES_MAX && units.len() <= UNITS_MAX);
+        let outside = bytes.len() + units.len() * UNIT_BYTES > INLINE_BYTES;
+        let to = if outside {
+            self.buffer()
+        } else {
+            self.inline_bytes()
+        };
+        memory.copy_in(to, bytes);
+        if !units.is_empty() {
+            memory.copy_in(to + bytes.len(), units.as_flattened());
+        }
         let meta = Meta {
             len_bytes: bytes.len() as u32,
             outside,
             kind,
+            units: units.len() as u32,
             cpu,
         };
-        // Relaxed: published by the generation (E6).
+        // Relaxed, both: published by the generation (E6).
         memory.store(self.at + reply::META, meta.pack(), Relaxed);
+        memory.store(self.at + reply::CPU, cpu, Relaxed);
         // E6 reply, store half. Release: the outcome above is visible to the caller that observes
         // this generation, and so is that its request was taken. Load half: `is_answered`.
         memory.store(self.at + reply::GENERATION, generation, Release);
@@ -127,18 +145,15 @@ impl Slot {
     }
 
     /// Caller: copies the outcome out. Call only after [`Self::is_answered`] said so. Returns
-    /// what it is, its length, and the CPU the callee ran on.
+    /// what it says of itself.
     ///
     /// # Errors
     /// The rule the callee broke.
     #[inline(always)]
-    pub fn take(
-        self,
-        memory: &impl Memory,
-        sink: &mut impl Sink,
-    ) -> Result<(Kind, usize, u32), Fault> {
+    pub fn take(self, memory: &impl Memory, sink: &mut impl Sink) -> Result<Meta, Fault> {
         let at = self.at + reply::META;
         // Relaxed: ordered by the Acquire in `is_answered` (E6).
+        let cpu = memory.load(self.at + reply::CPU, Relaxed);
         let Some(meta) = Meta::unpack(memory.load(at, Relaxed)) else {
             return Err(Fault {
                 rule: Rule::MessageLength,
@@ -151,13 +166,12 @@ impl Slot {
                 offset: at,
             });
         }
-        let len_bytes = meta.len_bytes as usize;
         let from = if meta.outside {
             self.buffer()
         } else {
             self.inline_bytes()
         };
-        copy_to(memory, from, (len_bytes, !meta.outside), sink);
-        Ok((meta.kind, len_bytes, meta.cpu))
+        copy_to(memory, from, meta, sink);
+        Ok(Meta { cpu, ..meta })
     }
 }

@@ -14,6 +14,7 @@ pub(crate) const HEADER: Header = Header {
     port: 1,
     reply: 0,
     generation: 0,
+    units: 0,
     cpu: 0,
 };
 
@@ -83,9 +84,9 @@ fn calls_and_their_replies_cross_threads_whole() {
             let position = producer.position();
             producer.post(&region, header, &message(number)).unwrap();
             wait_until(|| slot.is_answered(&region, number));
-            let (kind, len, _) = slot.take(&region, &mut buffer).unwrap();
-            assert_eq!(kind, Kind::Message);
-            assert_eq!(buffer.bytes(len), message(number + 1));
+            let meta = slot.take(&region, &mut buffer).unwrap();
+            assert_eq!(meta.kind, Kind::Message);
+            assert_eq!(buffer.bytes(meta.len_bytes as usize), message(number + 1));
             producer.taken_through(position);
         }
     });

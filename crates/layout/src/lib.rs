@@ -22,7 +22,7 @@ compile_error!("handfast's shared layouts are defined for 64-bit little-endian m
 
 /// Version of everything in this crate. A link between two releases agrees on one version or
 /// refuses with both named (design D12).
-pub const LAYOUT_VERSION: u32 = 1;
+pub const LAYOUT_VERSION: u32 = 2;
 
 /// Feature bits this release offers in the handshake. Bits the peer lacks are not used.
 pub const FEATURES: u64 = 0;
@@ -35,6 +35,9 @@ pub const PAGE: usize = 4096;
 
 /// The largest message, in bytes, delivered atomically by one invocation (paper 003, section 3).
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
+
+/// Parts a message may have beside its bytes: rights, memory, descriptors.
+pub const PARTS_MAX: usize = 4;
 
 /// Rounds `bytes` up to whole pages.
 #[must_use]

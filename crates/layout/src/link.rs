@@ -10,7 +10,7 @@
 //! On each side the *caller* writes requests and the *callee* writes replies. Most of the region
 //! is never touched: pages of a memory file exist only once written.
 
-use crate::{LINE, MESSAGE_BYTES_MAX, PAGE, page_align};
+use crate::{LINE, MESSAGE_BYTES_MAX, PAGE, PARTS_MAX, page_align};
 
 /// Lanes per side: request rings, one per calling thread until the bound is reached.
 pub const LANES: u32 = 16;
@@ -24,15 +24,25 @@ pub const SLOT_HEADER_BYTES: usize = 24;
 /// Message bytes that travel in the slot's own cache line.
 pub const INLINE_BYTES: usize = LINE - SLOT_HEADER_BYTES;
 
+/// Unit of the words that describe the parts of a message. They follow its bytes.
+pub const UNIT_BYTES: usize = 16;
+/// Most units of one part.
+pub const PART_UNITS_MAX: usize = 3;
+/// Most units of one message.
+pub const UNITS_MAX: usize = PARTS_MAX * PART_UNITS_MAX;
+/// Bytes of the longest message with all that describes its parts, rounded up to a line.
+pub const BODY_BYTES_MAX: usize = MESSAGE_BYTES_MAX + UNITS_MAX * UNIT_BYTES;
+
 /// Word offsets inside a request slot. Written by the caller, read by the callee.
 pub mod slot {
     /// Position + 1 of the message that fills the slot; the publishing word.
     pub const SEQUENCE: usize = 0;
     /// [`super::Meta`]: length, kind, place, CPU of the writer.
     pub const META: usize = 4;
-    /// Port index in the callee's table.
+    /// The port: its number at the callee, or a handle of the callee's export table.
     pub const PORT: usize = 8;
-    /// Reply slot of a call; not written for a one-way message, as the next.
+    /// Reply slot of a call, and the upper bits of the CPU ([`super::reply_word`]); not written for
+    /// a one-way message, as the next.
     pub const REPLY: usize = 12;
     /// Generation of that reply slot.
     pub const GENERATION: usize = 16;
@@ -48,8 +58,8 @@ pub mod reply {
     pub const GENERATION: usize = 0;
     /// [`super::Meta`] of the reply.
     pub const META: usize = 4;
-    /// Zero.
-    pub const RESERVED_1: usize = 8;
+    /// CPU the callee ran on; a hint.
+    pub const CPU: usize = 8;
     /// Wait word of the caller: see `handfast-wait`. In a line of its own: the callee looks at it
     /// right after it has written the reply, when the reply's line is still on its way.
     pub const WAIT: usize = crate::LINE;
@@ -84,7 +94,7 @@ pub mod lane {
 
 /// Arena classes of a lane: block length and count. A message takes the smallest class that
 /// holds it; a larger block serves when the class is used up.
-pub const ARENA_CLASSES: [(usize, u32); 3] = [(1024, 64), (8 * 1024, 16), (MESSAGE_BYTES_MAX, 4)];
+pub const ARENA_CLASSES: [(usize, u32); 3] = [(1024, 64), (8 * 1024, 16), (BODY_BYTES_MAX, 4)];
 
 const fn arena_bytes() -> usize {
     let mut total = 0;
@@ -99,13 +109,16 @@ const fn arena_bytes() -> usize {
 /// Bytes of one lane's arena.
 pub const ARENA_BYTES: usize = arena_bytes();
 /// Bytes of one lane.
-pub const LANE_BYTES: usize = page_align(lane::CONTROL_BYTES + SLOTS as usize * LINE) + ARENA_BYTES;
+pub const LANE_BYTES: usize =
+    page_align(lane::CONTROL_BYTES + SLOTS as usize * LINE) + page_align(ARENA_BYTES);
+/// Bytes of one reply buffer.
+pub const REPLY_BUFFER_BYTES: usize = page_align(BODY_BYTES_MAX);
 
 const SIDE_LANES: usize = PAGE;
 const SIDE_REPLIES: usize = SIDE_LANES + LANES as usize * LANE_BYTES;
 const SIDE_BUFFERS: usize = SIDE_REPLIES + page_align(REPLIES as usize * reply::BYTES_ALL);
 /// Bytes of one side.
-pub const SIDE_BYTES: usize = SIDE_BUFFERS + REPLIES as usize * MESSAGE_BYTES_MAX;
+pub const SIDE_BYTES: usize = SIDE_BUFFERS + REPLIES as usize * REPLY_BUFFER_BYTES;
 /// Bytes of a link region.
 pub const REGION_BYTES: usize = 2 * SIDE_BYTES;
 
@@ -173,7 +186,7 @@ impl Side {
     #[must_use]
     pub const fn reply_buffer(self, index: u32) -> usize {
         assert!(index < REPLIES);
-        self.base() + SIDE_BUFFERS + index as usize * MESSAGE_BYTES_MAX
+        self.base() + SIDE_BUFFERS + index as usize * REPLY_BUFFER_BYTES
     }
 }
 
@@ -186,14 +199,15 @@ pub const fn slot_offset(position: u32) -> usize {
 /// Offset of the arena within a lane.
 #[must_use]
 pub const fn arena_offset() -> usize {
-    LANE_BYTES - ARENA_BYTES
+    LANE_BYTES - page_align(ARENA_BYTES)
 }
 
 /// What a slot's meta word says. The word is peer-written: [`Meta::unpack`] refuses what it does
 /// not know instead of guessing.
 ///
 /// ```text
-/// bits  0..17 length in bytes (0 to 65,536)    17 not inline    18..20 kind    20..32 CPU
+/// bits  0..17 length in bytes (0 to 65,536)    17 not inline    18..20 kind
+/// 20..24 units that describe parts, behind the bytes    24..32 CPU
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta {
@@ -203,6 +217,8 @@ pub struct Meta {
     pub outside: bool,
     /// What the slot carries.
     pub kind: Kind,
+    /// Units that describe the message's parts, right behind its bytes.
+    pub units: u32,
     /// Low bits of the CPU the writer ran on; a hint.
     pub cpu: u32,
 }
@@ -220,8 +236,20 @@ pub enum Kind {
     DeadPort,
 }
 
-/// Mask of the CPU hint in a meta word.
-pub const META_CPU_MASK: u32 = 0xfff;
+/// Mask of the CPU hint in a meta word: its low bits.
+pub const META_CPU_MASK: u32 = 0xff;
+
+/// Packs a call's reply slot with the upper bits of the CPU its caller runs on.
+#[must_use]
+pub const fn reply_word(slot: u32, cpu: u32) -> u32 {
+    slot & 0xffff | cpu >> 8 << 16
+}
+
+/// The reply slot of a call, and the CPU its caller ran on with the low bits from its meta word.
+#[must_use]
+pub const fn unpack_reply_word(word: u32, low: u32) -> (u32, u32) {
+    (word & 0xffff, word >> 16 << 8 | low)
+}
 
 impl Meta {
     /// Packs the fields into one word.
@@ -233,7 +261,8 @@ impl Meta {
             Kind::Dropped => 2,
             Kind::DeadPort => 3,
         };
-        self.len_bytes | (self.outside as u32) << 17 | kind << 18 | (self.cpu & META_CPU_MASK) << 20
+        let (outside, cpu) = (self.outside as u32, self.cpu & META_CPU_MASK);
+        self.len_bytes | outside << 17 | kind << 18 | self.units << 20 | cpu << 24
     }
 
     /// Unpacks a word a peer wrote; `None` when its length is over the limit or does not fit the
@@ -242,12 +271,17 @@ impl Meta {
     pub const fn unpack(word: u32) -> Option<Self> {
         let len_bytes = word & 0x1_ffff;
         let outside = word & (1 << 17) != 0;
+        let units = (word >> 20) & 0xf;
+        let described = units as usize * UNIT_BYTES;
         let limit = if outside {
-            MESSAGE_BYTES_MAX
+            BODY_BYTES_MAX
         } else {
             INLINE_BYTES
         };
-        if len_bytes as usize > limit {
+        if len_bytes as usize > MESSAGE_BYTES_MAX
+            || units as usize > UNITS_MAX
+            || len_bytes as usize + described > limit
+        {
             return None;
         }
         let kind = match (word >> 18) & 3 {
@@ -260,7 +294,8 @@ impl Meta {
             len_bytes,
             outside,
             kind,
-            cpu: word >> 20,
+            units,
+            cpu: word >> 24,
         })
     }
 }
@@ -276,6 +311,7 @@ const _: () = {
     assert!(arena_offset() >= slot_offset(SLOTS - 1) + LINE);
     assert!(MESSAGE_BYTES_MAX < 1 << 17);
     assert!(REGION_BYTES < 1 << 31, "offsets fit 32 bits");
+    assert!(BODY_BYTES_MAX.is_multiple_of(LINE) && UNITS_MAX < 16);
 };
 
 #[cfg(test)]
@@ -290,7 +326,8 @@ mod tests {
                     len_bytes,
                     outside,
                     kind,
-                    cpu: 0xabc,
+                    units: 0,
+                    cpu: 0xab,
                 };
                 assert_eq!(Meta::unpack(meta.pack()), Some(meta));
             }
@@ -299,6 +336,7 @@ mod tests {
             len_bytes: 65_537,
             outside: true,
             kind: Kind::Call,
+            units: 0,
             cpu: 0,
         };
         assert_eq!(Meta::unpack(long.pack()), None);
@@ -306,9 +344,31 @@ mod tests {
             len_bytes: 41,
             outside: false,
             kind: Kind::Call,
+            units: 0,
             cpu: 0,
         };
         assert_eq!(Meta::unpack(inline.pack()), None);
+        let described = |len_bytes, outside, units| {
+            let meta = Meta {
+                len_bytes,
+                outside,
+                units,
+                ..inline
+            };
+            Meta::unpack(meta.pack()).map(|_| ())
+        };
+        assert_eq!(described(24, false, 1), Some(()));
+        assert_eq!(described(25, false, 1), None);
+        assert_eq!(described(65_536, true, 12), Some(()));
+        assert_eq!(described(0, true, 13), None);
+    }
+
+    #[test]
+    fn a_call_names_its_slot_and_the_whole_cpu() {
+        for (slot, cpu) in [(0, 0), (255, 0x1234), (7, 255), (65_535, 0xff_ffff)] {
+            let word = reply_word(slot, cpu);
+            assert_eq!(unpack_reply_word(word, cpu & META_CPU_MASK), (slot, cpu));
+        }
     }
 
     #[test]
@@ -321,7 +381,7 @@ mod tests {
             assert_eq!(side.lane(1) - side.lane(0), LANE_BYTES);
             assert!(side.lane(LANES - 1) + LANE_BYTES <= side.reply(0));
             assert!(side.reply(REPLIES - 1) + reply::BYTES_ALL <= side.reply_buffer(0));
-            assert_eq!(side.reply_buffer(REPLIES - 1) + MESSAGE_BYTES_MAX, end);
+            assert_eq!(side.reply_buffer(REPLIES - 1) + REPLY_BUFFER_BYTES, end);
         }
     }
 }

@@ -139,6 +139,7 @@ impl SendRight {
             port: self.port(),
             reply: 0,
             generation: 0,
+            units: 0,
             cpu: cpu::recent(),
         };
         let region = self.link().region.view();

@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 use handfast_channel::reply::Slot;
 use handfast_channel::{bell, stamped_after};
-use handfast_layout::link::Kind;
+use handfast_layout::link::{Kind, Meta};
 use handfast_region::Memory;
 use handfast_ring::Fault;
 use handfast_ring::lane::Sink;
@@ -163,14 +163,15 @@ impl<'a> Call<'a> {
 
     /// The call has ended with what was taken from its slot.
     #[inline(always)]
-    fn taken(&mut self, taken: Result<(Kind, usize, u32), Fault>) -> Result<usize, SendError> {
+    fn taken(&mut self, taken: Result<Meta, Fault>) -> Result<usize, SendError> {
         let right = self.right;
         self.done = true;
         right.free(self.ticket.index);
         match taken {
-            Ok((Kind::Dropped, ..)) => Err(SendError::Gone(Gone::Reply)),
-            Ok((Kind::DeadPort, ..)) => Err(SendError::Gone(Gone::Port)),
-            Ok((_, len_bytes, callee_cpu)) => {
+            Ok(meta) if meta.kind == Kind::Dropped => Err(SendError::Gone(Gone::Reply)),
+            Ok(meta) if meta.kind == Kind::DeadPort => Err(SendError::Gone(Gone::Port)),
+            Ok(meta) => {
+                let (len_bytes, callee_cpu) = (meta.len_bytes as usize, meta.cpu);
                 // Relaxed, both: a hint. Stored only when it changes, to keep the line shared.
                 if right.link().peer_cpu.load(Ordering::Relaxed) != callee_cpu {
                     right.link().peer_cpu.store(callee_cpu, Ordering::Relaxed);

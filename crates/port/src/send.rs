@@ -290,6 +290,7 @@ impl SendRight {
             port: self.port,
             reply: index,
             generation,
+            units: 0,
             cpu: cpu::recent(),
         };
         if let Err(refused) = producer.post(&self.link.region.view(), header, bytes) {

@@ -15,7 +15,7 @@
 //! Edges (`spec/memory-model.md`): E1 publish, E2 consume.
 
 use crate::Fault;
-use handfast_layout::link::{self, INLINE_BYTES, Kind, lane};
+use handfast_layout::link::{self, INLINE_BYTES, Kind, Meta, UNIT_BYTES, lane};
 use handfast_region::Memory;
 
 /// Where a lane lies and how many slots it has. Private to each half; never read from the peer.
@@ -87,15 +87,20 @@ impl Place {
 pub struct Header {
     /// One-way message or call.
     pub kind: Kind,
-    /// Port index in the consumer's table.
+    /// The port at the consumer: its number, or a handle of the export table.
     pub port: u32,
     /// Reply slot of a call.
     pub reply: u32,
     /// Generation of that reply slot.
     pub generation: u32,
+    /// Units that describe the message's parts; the producer is told them apart.
+    pub units: u32,
     /// CPU the producer ran on; a hint.
     pub cpu: u32,
 }
+
+/// What describes a part of a message, or a piece of that.
+pub type Unit = [u8; UNIT_BYTES];
 
 /// Why a message was not posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,6 +118,11 @@ pub type Inline = [u8; INLINE_BYTES];
 pub trait Sink {
     /// The place for a message of `len_bytes` bytes; `is_inline` when they fit [`Inline`].
     fn place(&mut self, len_bytes: usize, is_inline: bool) -> Target<'_>;
+
+    /// The place for what describes its parts, if it has any.
+    fn units(&mut self) -> Option<&mut Vec<u8>> {
+        None
+    }
 }
 
 /// Where the bytes of a message go.
@@ -129,19 +139,25 @@ pub enum Target<'a> {
     Nowhere,
 }
 
-/// Copies `len_bytes` bytes at `at` to where `sink` wants them.
+/// Copies the message that `meta` tells of, at `at`, to where `sink` wants it.
 #[inline(always)]
-pub fn copy_to(
-    memory: &impl Memory,
-    at: usize,
-    (len_bytes, is_inline): (usize, bool),
-    sink: &mut impl Sink,
-) {
-    match sink.place(len_bytes, is_inline) {
+pub fn copy_to(memory: &impl Memory, at: usize, meta: Meta, sink: &mut impl Sink) {
+    let len_bytes = meta.len_bytes as usize;
+    if meta.units > 0 {
+        copy_units(memory, at + len_bytes, meta.units as usize, sink);
+    }
+    match sink.place(len_bytes, !meta.outside) {
         Target::Inline(bytes) => memory.copy_out(at, bytes),
         Target::Slice(bytes) => memory.copy_out(at, bytes),
         Target::Vector(bytes) => memory.copy_out_vec(at, len_bytes, bytes),
         Target::Nowhere => {}
+    }
+}
+
+#[cold]
+fn copy_units(memory: &impl Memory, at: usize, units: usize, sink: &mut impl Sink) {
+    if let Some(to) = sink.units() {
+        memory.copy_out_vec(at, units * UNIT_BYTES, to);
     }
 }
 

@@ -93,8 +93,12 @@ fn e4_a_reply_reaches_a_caller_that_is_falling_asleep() {
             withdraw(&*memory, slot.wait());
         }
         let mut buffer = Buffer::default();
-        let (kind, len, _) = slot.take(&*memory, &mut buffer).unwrap();
-        assert_eq!((kind, buffer.bytes(len)), (Kind::Message, &b"reply"[..]));
+        let meta = slot.take(&*memory, &mut buffer).unwrap();
+        let len = meta.len_bytes as usize;
+        assert_eq!(
+            (meta.kind, buffer.bytes(len)),
+            (Kind::Message, &b"reply"[..])
+        );
         callee.join().unwrap();
     });
 }

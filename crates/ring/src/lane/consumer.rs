@@ -3,7 +3,7 @@
 use super::{Header, PREFETCH_AHEAD, Place, Sink, copy_to};
 use crate::{Fault, Rule};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use handfast_layout::link::{ARENA_BYTES, Meta, slot};
+use handfast_layout::link::{ARENA_BYTES, Kind, Meta, UNIT_BYTES, slot, unpack_reply_word};
 use handfast_region::Memory;
 
 /// The producer broke a rule; [`Consumer::take`] says which. Without content, because passing the
@@ -104,12 +104,17 @@ impl Consumer {
                 offset: at + slot::META,
             });
         };
+        let (reply, cpu) = match meta.kind {
+            Kind::Call => unpack_reply_word(reply, meta.cpu),
+            _ => (0, meta.cpu),
+        };
         let header = Header {
             kind: meta.kind,
             port,
             reply,
             generation,
-            cpu: meta.cpu,
+            units: meta.units,
+            cpu,
         };
         Ok((header, meta))
     }
@@ -195,7 +200,8 @@ impl Consumer {
         let mut from = at + slot::BYTES;
         if meta.outside {
             let offset = memory.load(at + slot::ARENA, Relaxed) as usize;
-            if offset > ARENA_BYTES || len_bytes > ARENA_BYTES - offset {
+            let body_bytes = len_bytes + meta.units as usize * UNIT_BYTES;
+            if offset > ARENA_BYTES || body_bytes > ARENA_BYTES - offset {
                 return Err(Fault {
                     rule: Rule::ArenaBounds,
                     offset: at + slot::ARENA,
@@ -203,7 +209,7 @@ impl Consumer {
             }
             from = place.arena() + offset;
         }
-        copy_to(memory, from, (len_bytes, !meta.outside), sink);
+        copy_to(memory, from, meta, sink);
         // Commit point: from here on nothing fails.
         self.head = head.wrapping_add(1);
         if meta.outside || self.head.wrapping_sub(self.published) >= PUBLISH_EVERY {

@@ -1,10 +1,10 @@
 //! The producing half: writes slots and blocks, publishes them, and learns what is free again.
 
-use super::{Header, PREFETCH_AHEAD, Place, Refused};
+use super::{Header, PREFETCH_AHEAD, Place, Refused, Unit};
 use crate::arena::Arena;
 use crate::{Fault, Rule};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use handfast_layout::link::{INLINE_BYTES, Kind, Meta, slot};
+use handfast_layout::link::{INLINE_BYTES, Kind, Meta, UNIT_BYTES, UNITS_MAX, reply_word, slot};
 use handfast_region::Memory;
 
 /// The producing half of a lane.
@@ -63,27 +63,51 @@ impl Producer {
         header: Header,
         bytes: &[u8],
     ) -> Result<(), Refused> {
-        assert!(bytes.len() <= handfast_layout::MESSAGE_BYTES_MAX);
+        self.post_described(memory, header, (bytes, &[]))
+    }
+
+    /// As [`Self::post`], with units that describe the message's parts.
+    ///
+    /// # Errors
+    /// As [`Self::post`].
+    ///
+    /// # Panics
+    /// If `bytes` is longer than a message can be, or there are more units than it can have.
+    #[inline(always)]
+    pub fn post_described(
+        &mut self,
+        memory: &impl Memory,
+        header: Header,
+        (bytes, units): (&[u8], &[Unit]),
+    ) -> Result<(), Refused> {
+        assert!(bytes.len() <= handfast_layout::MESSAGE_BYTES_MAX && units.len() <= UNITS_MAX);
         self.make_room(memory)?;
         let at = self.place.slot(self.tail);
-        let outside = bytes.len() > INLINE_BYTES;
-        if outside {
-            let offset = self.take_block(memory, bytes.len())?;
-            memory.copy_in(self.place.arena() + offset as usize, bytes);
+        let body_bytes = bytes.len() + units.len() * UNIT_BYTES;
+        let outside = body_bytes > INLINE_BYTES;
+        let to = if outside {
+            let offset = self.take_block(memory, body_bytes)?;
             // Relaxed: published by the sequence word (E1), as all below.
             memory.store(at + slot::ARENA, offset, Relaxed);
+            self.place.arena() + offset as usize
         } else {
-            memory.copy_in(at + slot::BYTES, bytes);
+            at + slot::BYTES
+        };
+        memory.copy_in(to, bytes);
+        if !units.is_empty() {
+            memory.copy_in(to + bytes.len(), units.as_flattened());
         }
         let meta = Meta {
             len_bytes: bytes.len() as u32,
             outside,
             kind: header.kind,
+            units: units.len() as u32,
             cpu: header.cpu,
         };
         // In the order of their offsets. A stream waits for its stores: only what is looked at.
         if header.kind == Kind::Call {
-            let words = [meta.pack(), header.port, header.reply, header.generation];
+            let reply = reply_word(header.reply, header.cpu);
+            let words = [meta.pack(), header.port, reply, header.generation];
             memory.store_words(at + slot::META, words);
         } else {
             memory.store_words(at + slot::META, [meta.pack(), header.port]);
@@ -158,8 +182,8 @@ impl Producer {
         }
     }
 
-    /// Whether a message of `len_bytes` bytes would be accepted now, with a fresh look at the
-    /// consumer's head.
+    /// Whether a message of `len_bytes` bytes, units included, would be accepted now, with a fresh
+    /// look at the consumer's head.
     ///
     /// # Errors
     /// The fault, when the head the consumer published is impossible.

@@ -37,6 +37,7 @@ pub(super) const HEADER: Header = Header {
     port: 3,
     reply: 9,
     generation: 4,
+    units: 0,
     cpu: 2,
 };
 

@@ -1,0 +1,62 @@
+//! The two tables of a link: which rights a process has given to its peer, and which it has got.
+//!
+//! A right in a message is a *handle*: an index into the exporter's private table, with a
+//! generation (design D2). What a handle stands for is looked up there, so writing shared memory
+//! forges nothing. Handles mean nothing on any other link.
+//!
+//! The exporter counts how often it has sent a handle, the importer how often it has received it.
+//! When the importer has no use for it any more it gives back as many as it has received; a handle
+//! that is sent again at that moment stays counted (the rule of Cap'n Proto and `CapTP`). An entry
+//! whose count is zero ends, and its index is used again.
+//!
+//! Messages travel in lanes and releases outside of them, so a release could overtake a message
+//! that uses its handle. The importer therefore keeps what it no longer holds until the messages
+//! it sent with it have been consumed; [`Imports::give_back`] asks.
+#![allow(clippy::module_name_repetitions)]
+
+mod exports;
+mod imports;
+
+#[cfg(test)]
+mod simulation;
+
+pub use exports::{Exports, Target};
+pub use imports::{Imports, Use};
+
+/// A right as it travels: bit 31, then 11 bits of generation and 20 of index. Numbers without bit
+/// 31 are ports' own.
+pub type Handle = u32;
+
+/// Rights one process can have given to another at once.
+pub const EXPORTS_MAX: u32 = 1 << INDEX_BITS;
+
+const INDEX_BITS: u32 = 20;
+const IS_HANDLE: u32 = 1 << 31;
+
+/// Whether a port word is a handle.
+#[inline(always)]
+#[must_use]
+pub const fn is_handle(word: u32) -> bool {
+    word & IS_HANDLE != 0
+}
+
+const fn handle(index: u32, generation: u32) -> Handle {
+    IS_HANDLE | (generation << INDEX_BITS) & !IS_HANDLE | index
+}
+
+const fn index(handle: Handle) -> u32 {
+    handle & (EXPORTS_MAX - 1)
+}
+
+/// What a peer did that no honest peer does, or what this side has no room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// The handle was never given, or has been given back.
+    Unknown,
+    /// More was given back than was ever given.
+    Release,
+    /// A handle that is known came again for another port.
+    Port,
+    /// The table is full: [`EXPORTS_MAX`] rights, or 2^32 transfers of one.
+    Full,
+}

@@ -1,0 +1,122 @@
+//! The exporter's table.
+
+use super::{EXPORTS_MAX, Handle, Refused, handle, index, is_handle};
+use std::collections::VecDeque;
+use std::collections::hash_map::{Entry as MapEntry, HashMap};
+
+/// What a handle stands for: a port of this process, and what its receiver is told of the right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Target {
+    /// Number of the port.
+    pub port: u32,
+    /// Chosen when the right was minted.
+    pub badge: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    target: Target,
+    /// Times it was sent and not given back; zero: free.
+    wire: u32,
+    generation: u32,
+}
+
+/// Rights given to one peer. Private to the exporter.
+#[derive(Debug, Default)]
+pub struct Exports {
+    entries: Vec<Entry>,
+    /// In the order in which they fell free, so that an index rests as long as possible.
+    free: VecDeque<u32>,
+    by_target: HashMap<Target, u32>,
+}
+
+impl Exports {
+    /// The handle to send for `target`: the one the peer has, if it has one. Counts it as sent.
+    ///
+    /// # Errors
+    /// [`Refused::Full`].
+    pub fn export(&mut self, target: Target) -> Result<Handle, Refused> {
+        let vacant = match self.by_target.entry(target) {
+            MapEntry::Occupied(known) => {
+                let place = *known.get();
+                let entry = &mut self.entries[place as usize];
+                entry.wire = entry.wire.checked_add(1).ok_or(Refused::Full)?;
+                return Ok(handle(place, entry.generation));
+            }
+            MapEntry::Vacant(vacant) => vacant,
+        };
+        let place = match self.free.pop_front() {
+            Some(place) => {
+                let entry = &mut self.entries[place as usize];
+                entry.target = target;
+                entry.wire = 1;
+                place
+            }
+            None if self.entries.len() < EXPORTS_MAX as usize => {
+                self.entries.push(Entry {
+                    target,
+                    wire: 1,
+                    generation: 0,
+                });
+                self.entries.len() as u32 - 1
+            }
+            None => return Err(Refused::Full),
+        };
+        vacant.insert(place);
+        Ok(handle(place, self.entries[place as usize].generation))
+    }
+
+    /// What a handle stands for.
+    #[must_use]
+    #[inline]
+    pub fn resolve(&self, of: Handle) -> Option<Target> {
+        self.entry(of).map(|entry| entry.target)
+    }
+
+    #[inline]
+    fn entry(&self, of: Handle) -> Option<&Entry> {
+        let entry = self.entries.get(index(of) as usize)?;
+        let is_it = is_handle(of) && entry.wire > 0 && handle(index(of), entry.generation) == of;
+        is_it.then_some(entry)
+    }
+
+    /// The peer gives back `count` of the times it received the handle; or, with one, what was
+    /// about to be sent was not. Returns what the handle stood for if that has ended it.
+    ///
+    /// # Errors
+    /// [`Refused::Unknown`], [`Refused::Release`]; nothing has changed then.
+    pub fn release(&mut self, of: Handle, count: u32) -> Result<Option<Target>, Refused> {
+        if self.entry(of).is_none() {
+            return Err(Refused::Unknown);
+        }
+        let entry = &mut self.entries[index(of) as usize];
+        entry.wire = entry.wire.checked_sub(count).ok_or(Refused::Release)?;
+        if entry.wire > 0 {
+            return Ok(None);
+        }
+        entry.generation = entry.generation.wrapping_add(1);
+        let target = entry.target;
+        self.by_target.remove(&target);
+        self.free.push_back(index(of));
+        Ok(Some(target))
+    }
+
+    /// The link has ended: what the peer held. Handles in messages it left behind can still be
+    /// resolved.
+    pub fn held(&self) -> impl Iterator<Item = Target> {
+        let live = self.entries.iter().filter(|entry| entry.wire > 0);
+        live.map(|entry| entry.target)
+    }
+
+    /// How many rights the peer has.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.by_target.len()
+    }
+
+    /// Whether it has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.by_target.is_empty()
+    }
+}

@@ -1,0 +1,129 @@
+//! The importer's table.
+
+use super::{Handle, Refused, is_handle};
+use std::collections::HashMap;
+
+/// A message that used a handle: it was posted to this lane, before this position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Use {
+    /// The lane.
+    pub lane: u32,
+    /// The lane's tail after the post.
+    pub tail: u32,
+}
+
+#[derive(Debug)]
+struct Held {
+    port: u32,
+    /// Times it was received and not given back.
+    received: u32,
+    /// Rights of this process to it.
+    rights: u32,
+    /// It is in the list of those without rights.
+    is_idle: bool,
+    /// Messages that used it and may not have been consumed.
+    uses: Vec<Use>,
+}
+
+/// Rights got from one peer. Private to the importer.
+#[derive(Debug, Default)]
+pub struct Imports {
+    held: HashMap<Handle, Held>,
+    idle: Vec<Handle>,
+}
+
+impl Imports {
+    /// The handle came in a message, for a port of the peer: one more right to it.
+    ///
+    /// # Errors
+    /// [`Refused::Unknown`] for what is no handle, [`Refused::Port`], [`Refused::Full`].
+    pub fn arrive(&mut self, handle: Handle, port: u32) -> Result<(), Refused> {
+        if !is_handle(handle) {
+            return Err(Refused::Unknown);
+        }
+        let held = self.held.entry(handle).or_insert(Held {
+            port,
+            received: 0,
+            rights: 0,
+            is_idle: false,
+            uses: Vec::new(),
+        });
+        if held.port != port {
+            return Err(Refused::Port);
+        }
+        held.received = held.received.checked_add(1).ok_or(Refused::Full)?;
+        held.rights = held.rights.checked_add(1).ok_or(Refused::Full)?;
+        Ok(())
+    }
+
+    /// A right was copied.
+    pub fn copied(&mut self, handle: Handle) {
+        if let Some(held) = self.held.get_mut(&handle) {
+            held.rights += 1;
+        }
+    }
+
+    /// A right was dropped; these messages used it. Returns whether [`Self::give_back`] has
+    /// something new to look at.
+    pub fn dropped(&mut self, handle: Handle, uses: &[Use]) -> bool {
+        let Some(held) = self.held.get_mut(&handle) else {
+            return false;
+        };
+        held.rights = held.rights.saturating_sub(1);
+        for used in uses {
+            match held.uses.iter_mut().find(|known| known.lane == used.lane) {
+                Some(known) if known.tail.wrapping_sub(used.tail).cast_signed() >= 0 => {}
+                Some(known) => known.tail = used.tail,
+                None => held.uses.push(*used),
+            }
+        }
+        if held.rights > 0 || held.is_idle {
+            return false;
+        }
+        held.is_idle = true;
+        self.idle.push(handle);
+        true
+    }
+
+    /// Takes out what nobody here holds any more, with how often it was received, as far as all
+    /// messages that used it have been consumed.
+    pub fn give_back(&mut self, mut is_consumed: impl FnMut(Use) -> bool) -> Vec<(Handle, u32)> {
+        let mut given = Vec::new();
+        let held = &mut self.held;
+        self.idle.retain(|handle| {
+            let Some(entry) = held.get_mut(handle) else {
+                return false;
+            };
+            if entry.rights > 0 {
+                entry.is_idle = false;
+                return false;
+            }
+            entry.uses.retain(|used| !is_consumed(*used));
+            if !entry.uses.is_empty() {
+                return true;
+            }
+            given.push((*handle, entry.received));
+            held.remove(handle);
+            false
+        });
+        given
+    }
+
+    /// Whether something waits to be given back.
+    #[must_use]
+    pub fn has_idle(&self) -> bool {
+        !self.idle.is_empty()
+    }
+
+    /// How many of the peer's rights this process has.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Whether it has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+}
