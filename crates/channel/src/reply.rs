@@ -137,6 +137,14 @@ impl Slot {
         memory.load(self.at + reply::GENERATION, Acquire) == generation
     }
 
+    /// Caller: whether the outcome says that it has parts. Call only after [`Self::is_answered`].
+    #[must_use]
+    pub fn has_parts(self, memory: &impl Memory) -> bool {
+        // Relaxed: ordered by the Acquire in `is_answered` (E6).
+        let meta = Meta::unpack(memory.load(self.at + reply::META, Relaxed));
+        meta.is_some_and(|meta| meta.units > 0)
+    }
+
     /// Caller: whether the callee has put call `generation` off.
     #[must_use]
     pub fn is_deferred(self, memory: &impl Memory, generation: u32) -> bool {

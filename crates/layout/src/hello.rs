@@ -4,6 +4,7 @@
 //! tell each other their versions. Parsing takes a private copy of the bytes and refuses
 //! everything it does not know.
 
+use crate::part::receiver_of;
 use crate::{FEATURES, LAYOUT_VERSION, name};
 
 /// First bytes of both messages.
@@ -43,10 +44,10 @@ pub struct Welcome {
     pub status: Status,
     /// Random identity of the accepting process.
     pub incarnation: [u8; 16],
-    /// Index of the port in the acceptor's table.
+    /// Number of the port, which says who receives from it.
     pub port: u32,
-    /// Receiver the port's messages are queued at.
-    pub receiver: u32,
+    /// The connector's right to it: a handle of the acceptor's export table.
+    pub handle: u32,
     /// Index the connector's messages shall ring in the acceptor's bell region.
     pub link: u32,
     /// The limit reached, when `status` is [`Status::Exhausted`].
@@ -193,7 +194,7 @@ impl Welcome {
             status,
             incarnation,
             port: 0,
-            receiver: 0,
+            handle: 0,
             link: 0,
             limit,
         }
@@ -218,7 +219,7 @@ impl Welcome {
         put(&mut bytes, 24, &self.incarnation);
         put(&mut bytes, 40, &status.to_le_bytes());
         put(&mut bytes, 44, &self.port.to_le_bytes());
-        put(&mut bytes, 48, &self.receiver.to_le_bytes());
+        put(&mut bytes, 48, &self.handle.to_le_bytes());
         put(&mut bytes, 52, &self.link.to_le_bytes());
         put(&mut bytes, 56, &self.limit.to_le_bytes());
         bytes
@@ -241,9 +242,9 @@ impl Welcome {
             6 => Status::Crossed,
             _ => return Err(Malformed::Field("status")),
         };
-        let (receiver, link) = (word(48), word(52));
-        if receiver >= crate::bell::RECEIVERS {
-            return Err(Malformed::Field("receiver"));
+        let (port, link) = (word(44), word(52));
+        if receiver_of(port) >= crate::bell::RECEIVERS {
+            return Err(Malformed::Field("port"));
         }
         if link >= crate::bell::LINKS {
             return Err(Malformed::Field("link index"));
@@ -253,8 +254,8 @@ impl Welcome {
             features,
             status,
             incarnation: take(bytes, 24),
-            port: word(44),
-            receiver,
+            port,
+            handle: word(48),
             link,
             limit: word(56),
         })
@@ -272,7 +273,8 @@ mod tests {
         let mut welcome = Welcome::refusal([9; 16], Status::Exhausted, 1024);
         assert_eq!(Welcome::parse(&welcome.to_bytes()), Ok(welcome));
         welcome.status = Status::Linked;
-        welcome.port = 77;
+        welcome.port = 0x4d05;
+        welcome.handle = 0x8000_0000;
         assert_eq!(Welcome::parse(&welcome.to_bytes()), Ok(welcome));
     }
 

@@ -15,6 +15,7 @@ pub mod counters;
 pub mod hello;
 pub mod link;
 pub mod name;
+pub mod part;
 pub mod queue;
 
 #[cfg(not(all(target_endian = "little", target_pointer_width = "64")))]

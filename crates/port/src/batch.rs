@@ -26,6 +26,7 @@ pub struct Batch {
     messages: Vec<Message>,
     len: usize,
     peer: Option<Peer>,
+    badge: u64,
 }
 
 impl Batch {
@@ -36,6 +37,7 @@ impl Batch {
             messages: Vec::new(),
             len: 0,
             peer: None,
+            badge: 0,
         }
     }
 
@@ -53,17 +55,25 @@ impl Batch {
         self.peer
     }
 
+    /// The badge of the right they came through, as [`Request::badge`].
+    #[must_use]
+    pub const fn badge(&self) -> u64 {
+        self.badge
+    }
+
     const fn clear(&mut self) {
         self.len = 0;
+        self.badge = 0;
         self.peer = None;
     }
 
     /// Makes it the batch of one message.
-    pub(crate) fn start(&mut self, message: Message, peer: Peer) {
+    pub(crate) fn start(&mut self, message: Message, (peer, badge): (Peer, u64)) {
         self.messages.resize_with(BATCH_MESSAGES_MAX, Message::new);
         self.messages[0] = message;
         self.len = 1;
         self.peer = Some(peer);
+        self.badge = badge;
     }
 
     /// The places for more messages, each with a buffer.
@@ -136,12 +146,13 @@ impl SendRight {
         let mut outgoing = outgoing;
         let header = Header {
             kind: Kind::Message,
-            port: self.port(),
+            port: self.handle(),
             reply: 0,
             generation: 0,
             units: 0,
             cpu: cpu::recent(),
         };
+        self.uses(lane);
         let region = self.link().region.view();
         outgoing.producer.post_many(&region, header, messages)
     }
@@ -162,8 +173,8 @@ impl Drop for Rings<'_> {
 
 impl ReceiveRight {
     /// Waits for a message by the port's strategy and takes what its sender has sent by then:
-    /// one-way messages into `batch`, up to the first call, which is returned. Messages come
-    /// before the call. Senders take turns, a batch each.
+    /// one-way messages into `batch`, up to the first call, or message with rights or another
+    /// badge, which is returned. Messages come before it. Senders take turns, a batch each.
     ///
     /// One copy per message; no system call while senders are busy.
     ///

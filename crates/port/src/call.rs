@@ -1,8 +1,9 @@
 //! A call in flight: looking for its reply, waiting for it, taking it.
 
+use crate::adopt::adopt;
 use crate::error::{Gone, SendError};
 use crate::link::SlotState;
-use crate::message::Message;
+use crate::message::{Message, ReplySink};
 use crate::send::SendRight;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -11,7 +12,6 @@ use handfast_channel::{bell, stamped_after};
 use handfast_layout::link::{Kind, Meta};
 use handfast_region::Memory;
 use handfast_ring::Fault;
-use handfast_ring::lane::Sink;
 use handfast_sys::{clock, cpu};
 use handfast_wait::waiter::{Parked, Place, Sleep, Start};
 use handfast_wait::{Ended, FIRST_PAUSED_LOOKS, word};
@@ -104,7 +104,7 @@ impl<'a> Call<'a> {
     pub(crate) fn wait_by(
         mut self,
         deadline_ns: Option<u64>,
-        sink: &mut impl Sink,
+        sink: &mut impl ReplySink,
     ) -> Result<usize, SendError> {
         // Found once: what orders memory would make the compiler look them up after every look.
         let (slot, generation) = (self.slot(), self.ticket.generation);
@@ -115,7 +115,7 @@ impl<'a> Call<'a> {
             for _ in 0..looks {
                 if slot.is_answered(&region, generation) {
                     let taken = slot.take(&region, sink);
-                    return self.taken(taken);
+                    return self.taken(taken, sink);
                 }
                 // Without the pause the processor has several looks under way when the reply comes
                 // and starts all of them anew, which costs 25 ns.
@@ -132,7 +132,7 @@ impl<'a> Call<'a> {
     fn wait_long(
         mut self,
         deadline_ns: Option<u64>,
-        sink: &mut impl Sink,
+        sink: &mut impl ReplySink,
     ) -> Result<usize, SendError> {
         let right = self.right;
         loop {
@@ -156,16 +156,28 @@ impl<'a> Call<'a> {
         }
     }
 
-    fn take(&mut self, sink: &mut impl Sink) -> Result<usize, SendError> {
+    fn take(&mut self, sink: &mut impl ReplySink) -> Result<usize, SendError> {
         let taken = self.slot().take(&self.right.link().region, sink);
-        self.taken(taken)
+        self.taken(taken, sink)
     }
 
     /// The call has ended with what was taken from its slot.
     #[inline(always)]
-    fn taken(&mut self, taken: Result<Meta, Fault>) -> Result<usize, SendError> {
+    fn taken(
+        &mut self,
+        taken: Result<Meta, Fault>,
+        sink: &mut impl ReplySink,
+    ) -> Result<usize, SendError> {
         let right = self.right;
         self.done = true;
+        let taken = match taken {
+            Ok(meta) if meta.units > 0 => {
+                // Before the slot is free: until then the peer's releases wait (`Link::settle`).
+                let adopted = adopt(right.process(), right.link(), sink.parts());
+                adopted.map(|()| meta)
+            }
+            taken => taken,
+        };
         right.free(self.ticket.index);
         match taken {
             Ok(meta) if meta.kind == Kind::Dropped => Err(SendError::Gone(Gone::Reply)),

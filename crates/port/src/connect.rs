@@ -117,8 +117,11 @@ fn connect_by(
     for attempts in 0.. {
         match attempt(process, name, limit)? {
             Attempt::Linked(link, welcome) => {
-                let at = (welcome.receiver, welcome.port);
-                let right = SendRight::new(process.clone(), link, at, options);
+                let arrived = link.imports().arrive(welcome.handle, welcome.port);
+                if arrived.is_err() {
+                    return Err(ConnectError::Handshake("no right in the welcome"));
+                }
+                let right = SendRight::new(process.clone(), link, &welcome, options);
                 // The last other right to a shared link may have gone meanwhile, and the link with
                 // it.
                 if !right.is_down() {

@@ -3,6 +3,7 @@
 //! Errors are ordered by who must act: the caller's own mistake ([`Misuse`]), a limit
 //! ([`Exhausted`]), the peer ([`Gone`], [`PeerFault`]), the system ([`Os`]).
 
+pub use crate::right::RightError;
 use core::fmt;
 use core::time::Duration;
 use handfast_layout::name::BadName;
@@ -237,6 +238,8 @@ pub enum SendError {
     Fault(PeerFault),
     /// A limit of the link was reached.
     Exhausted(Exhausted),
+    /// The message's rights cannot be sent.
+    Right(RightError),
     /// A mistake of the caller.
     Misuse(Misuse),
 }
@@ -311,6 +314,8 @@ pub enum ReplyError {
     Gone,
     /// The message was one-way: nobody waits for a reply.
     NotACall,
+    /// The reply's rights cannot be sent. The call ends as [`Gone::Reply`].
+    Right(RightError),
     /// A mistake of the caller.
     Misuse(Misuse),
 }
@@ -455,6 +460,7 @@ impl fmt::Display for SendError {
             Self::Gone(Gone::Reply) => f.write_str("the server dropped the call without a reply"),
             Self::Fault(fault) => fault.fmt(f),
             Self::Exhausted(exhausted) => exhausted.fmt(f),
+            Self::Right(right) => right.fmt(f),
             Self::Misuse(misuse) => misuse.fmt(f),
         }
     }
@@ -516,6 +522,7 @@ impl fmt::Display for ReplyError {
             Self::TooLong { len_bytes } => too_long(f, *len_bytes),
             Self::Gone => f.write_str("the caller's process is gone"),
             Self::NotACall => f.write_str("the message was one-way and takes no reply"),
+            Self::Right(right) => right.fmt(f),
             Self::Misuse(misuse) => misuse.fmt(f),
         }
     }

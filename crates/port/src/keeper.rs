@@ -11,7 +11,9 @@ use core::sync::atomic::Ordering;
 use handfast_layout::bell;
 use handfast_layout::hello::{HELLO_BYTES, Hello, Malformed, Status, Welcome};
 use handfast_layout::link::{REGION_BYTES, Side};
+use handfast_proto::rights::{EXPORTS_MAX, Target};
 use handfast_region::Region;
+use handfast_ring::Fault;
 use handfast_sys::memory::{Access, Mapping, create_sealed, is_sealed};
 use handfast_sys::poll::{Event, Trigger};
 use handfast_sys::{AsFd, Errno, OwnedFd, clock, socket};
@@ -32,6 +34,10 @@ const HELLO_TIMEOUT_NS: u64 = 2_000_000_000;
 const CONTROL_BUDGET: usize = 64;
 /// The longest between two looks at callers that sleep.
 const WATCH_NS_MAX: u64 = 10_000_000_000;
+/// Longest control message: releases of 62 rights.
+const CONTROL_BYTES_MAX: usize = 512;
+/// How soon rights are looked at again that could not be given back yet, or end.
+const GIVE_BACK_AGAIN_NS: u64 = 2_000_000;
 /// How often waiters of a dead link are woken again, until they have left.
 const ROUSE_EVERY_NS: u64 = 1_000_000;
 
@@ -120,6 +126,7 @@ impl Keeper {
                 self.collect_dead();
             }
             token::WATCH => self.watch(),
+            token::RELEASES => self.give_back(),
             token::LISTENER => self.accept(index as u32),
             token::PENDING => self.greet(index),
             token::PROCESS => self.end(index as u32),
@@ -189,16 +196,43 @@ impl Keeper {
         self.process.watch_in(self.watch_ns);
     }
 
+    /// Gives back the rights nobody holds any more, and ends those that peers have given back.
+    fn give_back(&mut self) {
+        self.process.gives_back();
+        let links: Vec<_> = {
+            let links = self.process.links.lock();
+            let links = links.unwrap_or_else(PoisonError::into_inner);
+            links.iter().flatten().cloned().collect()
+        };
+        let mut again = false;
+        for link in links {
+            again |= link.give_back();
+            if let Err(fault) = link.settle() {
+                link.poison(fault);
+                self.end(link.serial);
+            }
+            again |= link.has_unsettled();
+        }
+        if again {
+            self.process.give_back_in(GIVE_BACK_AGAIN_NS);
+        }
+    }
+
     /// Takes control messages of a link.
     fn listen(&mut self, serial: u32, event: Event) {
         let Some(link) = self.link(serial) else {
             return;
         };
-        let mut bytes = [0; 8];
+        let mut bytes = [0; CONTROL_BYTES_MAX];
         for _ in 0..CONTROL_BUDGET {
             match socket::receive(&link.socket, &mut bytes, 1) {
                 Ok((0, _)) => return self.end(serial),
-                Ok((len, fds)) => self.control(&link, &bytes[..len], fds),
+                Ok((len, fds)) => {
+                    if let Err(fault) = self.control(&link, &bytes[..len], fds) {
+                        link.poison(fault);
+                        return self.end(serial);
+                    }
+                }
                 Err(Errno::AGAIN) if event.hung_up && !event.readable => return self.end(serial),
                 Err(Errno::AGAIN | Errno::INTR) => return,
                 // Without room for its descriptor a message is lost, and only that.
@@ -215,7 +249,7 @@ impl Keeper {
         }
     }
 
-    fn control(&self, link: &Arc<Link>, bytes: &[u8], mut fds: Vec<OwnedFd>) {
+    fn control(&self, link: &Arc<Link>, bytes: &[u8], mut fds: Vec<OwnedFd>) -> Result<(), Fault> {
         match *bytes {
             [control::RING, _] => self.process.raise_sets(),
             [control::STAT, _] => {
@@ -228,9 +262,16 @@ impl Keeper {
                 link.slot_freed.1.notify_all();
             }
             [control::CLOSED, _, a, b, c, d] => link.close_port(u32::from_le_bytes([a, b, c, d])),
+            [control::RELEASE, _, ref releases @ ..] => {
+                link.take_back(releases)?;
+                if link.has_unsettled() {
+                    self.process.give_back_in(GIVE_BACK_AGAIN_NS);
+                }
+            }
             // Unknown messages of a later release are passed over.
             _ => {}
         }
+        Ok(())
     }
 
     /// Takes waiting connections of the listener of `receiver`.
@@ -343,7 +384,6 @@ impl Keeper {
         };
         let mut welcome = Welcome::refusal(self.process.incarnation, Status::Known, 0);
         welcome.port = port.id;
-        welcome.receiver = port.receiver;
         // Held until there is a link, so that no thread that connects to this peer meanwhile
         // makes a second.
         let connecting = self.process.connecting.lock();
@@ -356,6 +396,10 @@ impl Keeper {
             && hello.known
         {
             link.granted.store(true, Ordering::Release);
+            match link.exports().export(Target::of_name(port.id)) {
+                Ok(handle) => welcome.handle = handle,
+                Err(_) => return refuse(Status::Exhausted, EXPORTS_MAX),
+            }
             let _ = socket::send(&socket, &welcome.to_bytes(), &[]);
             return;
         }
@@ -437,6 +481,8 @@ impl Keeper {
         if crate::notify::is_active() {
             let _ = handfast_sys::signal::raise_on_arrival(&link.socket, true);
         }
+        let target = Target::of_name(welcome.port);
+        welcome.handle = link.exports().export(target).unwrap_or_default();
         let fds = [region_fd.as_fd(), group.fd.as_fd()];
         if socket::send(&link.socket, &welcome.to_bytes(), &fds).is_err() {
             self.process.end_link(&link);

@@ -8,7 +8,10 @@ mod send;
 
 mod call;
 
+mod adopt;
+mod right;
 mod room;
+mod sending;
 
 mod batch;
 
@@ -46,5 +49,7 @@ pub use options::Options;
 pub use queue::{PopError, PushError, QUEUE_MESSAGE_BYTES, QueueKind, SharedQueue};
 pub use receive::{ReceiveRight, bind, bind_with};
 pub use request::Request;
+pub use right::{OwnRight, Returned, Right};
 pub use send::SendRight;
+pub use sending::Sending;
 pub use set::{Event, Readiness, Token, WaitSet};

@@ -1,5 +1,6 @@
 //! A link: everything one pair of processes shares, seen from one of the two.
 
+use crate::adopt::GivenBack;
 use crate::error::{Gone, PeerFault, SendError};
 use crate::group::Group;
 use crate::send::SLOTS_PER_LANE;
@@ -9,6 +10,7 @@ use handfast_channel::reply::Slot;
 use handfast_channel::{arm, bell, stamp};
 use handfast_layout::bell as bell_layout;
 use handfast_layout::link::{LANES, REPLIES, Side};
+use handfast_proto::rights::{Exports, Handle, Imports};
 use handfast_region::{Memory, Region};
 use handfast_ring::Fault;
 use handfast_ring::lane::{Consumer, Place, Producer};
@@ -16,7 +18,8 @@ use handfast_sys::lock::{OwnedLock, thread_number};
 use handfast_sys::socket::Peer;
 use handfast_sys::{OwnedFd, socket};
 use handfast_wait::word;
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Messages of the control socket; one byte, then an argument byte.
 pub(crate) mod control {
@@ -28,6 +31,8 @@ pub(crate) mod control {
     pub(crate) const COUNTERS: u8 = 3;
     /// A port has been dropped: its index follows in four bytes.
     pub(crate) const CLOSED: u8 = 4;
+    /// Rights are given back: handles and how often each was received, four bytes each.
+    pub(crate) const RELEASE: u8 = 5;
 }
 
 /// See the module text. Fields in the order in which a call meets them.
@@ -77,6 +82,15 @@ pub(crate) struct Link {
     /// The peer, which asked for a link when it had this one, has been told to look again.
     pub(crate) crossed: AtomicBool,
     pub(crate) counters: Mutex<Option<OwnedFd>>,
+    /// Rights to our ports that the peer has, and to its ports that we have.
+    exports: Mutex<Exports>,
+    /// How many of the former have ended.
+    pub(crate) ended: AtomicU32,
+    imports: Mutex<Imports>,
+    /// Rights to be given back, as soon as the socket takes it.
+    pub(crate) owed: Mutex<Vec<(Handle, u32)>>,
+    /// Rights the peer has given back, until unread replies have been read.
+    pub(crate) back: Mutex<VecDeque<GivenBack>>,
     down: AtomicBool,
     fault: OnceLock<PeerFault>,
     /// The last port of each receiver of the peer that is gone; zero for none.
@@ -166,10 +180,25 @@ impl Link {
             granted: AtomicBool::new(calls == Side::Acceptor),
             is_welcomed: AtomicBool::new(calls == Side::Connector),
             counters: Mutex::default(),
+            exports: Mutex::default(),
+            ended: AtomicU32::new(0),
+            imports: Mutex::default(),
+            owed: Mutex::default(),
+            back: Mutex::default(),
             down: AtomicBool::new(false),
             fault: OnceLock::new(),
             closed: core::array::from_fn(|_| AtomicU32::new(0)),
         }
+    }
+
+    /// The rights to our ports that the peer has.
+    pub(crate) fn exports(&self) -> MutexGuard<'_, Exports> {
+        self.exports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The rights to the peer's ports that we have.
+    pub(crate) fn imports(&self) -> MutexGuard<'_, Imports> {
+        self.imports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the link has ended. One load of private memory.
@@ -371,10 +400,13 @@ impl Link {
     }
 }
 
-/// Whether `port` was bound after `other`, at the same receiver: the generation is in the upper bits
-/// and wraps around.
+/// Whether `port` was bound after `other`, at the same receiver: the generation is in the 23 bits above
+/// the receiver and wraps around.
 const fn is_later(port: u32, other: u32) -> bool {
-    (port & !0xff).wrapping_sub(other & !0xff).cast_signed() > 0
+    ((port & !0xff) << 1)
+        .wrapping_sub((other & !0xff) << 1)
+        .cast_signed()
+        > 0
 }
 
 /// Which lane each calling thread uses for each receiver of the peer. A thread keeps its lane for

@@ -1,8 +1,9 @@
 //! Messages received: private bytes, short ones without allocation.
 
 use crate::pool::{Pool, Pooled};
+use crate::right::Right;
 use handfast_layout::link::INLINE_BYTES;
-use handfast_ring::lane::{Inline, Sink, Target};
+use handfast_ring::lane::{Inline, Sink, Target, Unit};
 
 /// The bytes of one message, copied out of shared memory: nobody else can change them.
 ///
@@ -19,6 +20,9 @@ struct Body {
     is_long: bool,
     inline: Inline,
     long: Vec<u8>,
+    /// What describes its parts, until they have been taken up.
+    units: Vec<u8>,
+    rights: Vec<Right>,
     /// While it lies in its thread's pool: the next one there.
     next: Option<Box<Self>>,
 }
@@ -49,6 +53,47 @@ impl Message {
         self.body.is_some()
     }
 
+    /// Takes the rights that came with it, in the order in which they were sent. Those left in a
+    /// message are dropped with it.
+    #[must_use]
+    pub fn take_rights(&mut self) -> Vec<Right> {
+        let body = self.body.as_mut();
+        body.map(|body| core::mem::take(&mut body.rights))
+            .unwrap_or_default()
+    }
+
+    pub(crate) fn has_rights(&self) -> bool {
+        self.body
+            .as_ref()
+            .is_some_and(|body| !body.rights.is_empty())
+    }
+
+    /// What describes its parts.
+    pub(crate) fn units(&self) -> &[Unit] {
+        let body = self.body.as_ref();
+        body.map_or(&[], |body| body.units.as_chunks().0)
+    }
+
+    fn units_mut(&mut self) -> Option<&mut Vec<u8>> {
+        self.body.as_mut().map(|body| &mut body.units)
+    }
+
+    pub(crate) fn set_rights(&mut self, rights: Vec<Right>) {
+        if let Some(body) = &mut self.body {
+            body.rights = rights;
+        }
+    }
+
+    /// Drops what came with it, so that its buffer may hold another message.
+    #[inline(always)]
+    pub(crate) fn clear(&mut self) {
+        if let Some(body) = &mut self.body
+            && !body.rights.is_empty()
+        {
+            body.drop_rights();
+        }
+    }
+
     /// The bytes.
     #[must_use]
     #[inline]
@@ -63,19 +108,44 @@ impl Message {
 
 impl Body {
     #[cold]
+    fn drop_rights(&mut self) {
+        self.rights.clear();
+    }
+
+    #[cold]
     fn allocate() -> Box<Self> {
         Box::new(Self {
             len_bytes: 0,
             is_long: false,
             inline: [0; INLINE_BYTES],
             long: Vec::new(),
+            units: Vec::new(),
+            rights: Vec::new(),
             next: None,
         })
     }
 }
 
-/// A caller's own buffer as the place of a reply.
-pub(crate) struct Buffer<'a>(pub(crate) &'a mut [u8]);
+/// Where a reply goes, and the rights in it.
+pub(crate) trait ReplySink: Sink {
+    /// The message that has been told of the reply's parts.
+    fn parts(&mut self) -> &mut Message;
+}
+
+impl ReplySink for Message {
+    fn parts(&mut self) -> &mut Message {
+        self
+    }
+}
+
+impl ReplySink for Buffer<'_> {
+    fn parts(&mut self) -> &mut Message {
+        &mut self.1
+    }
+}
+
+/// A caller's own buffer as the place of a reply; and what describes its parts.
+pub(crate) struct Buffer<'a>(pub(crate) &'a mut [u8], pub(crate) Message);
 
 impl Sink for Buffer<'_> {
     #[inline(always)]
@@ -83,6 +153,12 @@ impl Sink for Buffer<'_> {
         self.0
             .get_mut(..len_bytes)
             .map_or(Target::Nowhere, Target::Slice)
+    }
+
+    #[cold]
+    fn units(&mut self) -> Option<&mut Vec<u8>> {
+        self.1 = Message::new();
+        self.1.units_mut()
     }
 }
 
@@ -100,12 +176,20 @@ impl Sink for Message {
             Target::Vector(&mut body.long)
         }
     }
+
+    #[cold]
+    fn units(&mut self) -> Option<&mut Vec<u8>> {
+        self.units_mut()
+    }
 }
 
 impl Drop for Message {
     #[inline]
     fn drop(&mut self) {
-        if let Some(body) = self.body.take() {
+        if let Some(mut body) = self.body.take() {
+            if !body.rights.is_empty() {
+                body.drop_rights();
+            }
             // A thread that is ending has no pool any more; the buffer is then just freed.
             let _ = POOL.try_with(|pool| pool.give(body));
         }

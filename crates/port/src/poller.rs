@@ -9,6 +9,7 @@ mod bells;
 mod gather;
 mod upkeep;
 
+use crate::adopt::adopt;
 use crate::group::Group;
 use crate::link::{Link, control};
 use crate::message::Message;
@@ -38,6 +39,11 @@ struct Lane {
     consumer: Consumer,
     /// Position up to which the counters know its messages.
     counted: u32,
+    /// The right its last message came through, its badge, and how many rights of the link had
+    /// ended when it was looked up.
+    word: u32,
+    badge: u64,
+    ended: u32,
     /// Position at the last quiet check; a lane that is still there has been quiet.
     checked: u32,
     /// Posts to it are not fenced at present (E12).
@@ -233,9 +239,21 @@ impl Poller {
             let rule = Rule::ReplySlot;
             return self.poison(key, Fault { rule, offset });
         }
-        // The head is published every few messages and after long ones; a producer may wait then.
-        if lane.consumer.has_published() {
-            wake_for_room(&lane.link.region.view(), lane.consumer.place());
+        let mut badge = Some(lane.badge);
+        // Acquire: a right that has ended since is looked up again. Pairs with `Link::release`.
+        let is_known =
+            header.port == lane.word && lane.ended == lane.link.ended.load(Ordering::Acquire);
+        if header.units > 0 || !is_known {
+            badge = match self.look_up(key, header) {
+                Ok(badge) => badge,
+                Err(fault) => return self.poison(key, fault),
+            };
+        }
+        let lane = self.lanes[key].as_mut()?;
+        // A producer may wait then.
+        let region = lane.link.region.view();
+        if lane.consumer.publish_due(&region) {
+            wake_for_room(&region, lane.consumer.place());
         }
         self.last = key;
         self.client_cpu = header.cpu;
@@ -252,10 +270,32 @@ impl Poller {
         } else {
             Request::one_way(message, lane.link.peer)
         };
-        if header.port != self.port {
-            return self.refuse(request);
+        match badge {
+            Some(badge) => Some(request.with_badge(badge)),
+            None => self.refuse(request),
         }
-        Some(request)
+    }
+
+    /// Takes up the rights in the message just taken, and looks up the right it came through: its
+    /// badge, or `None` when that is to a port that is no more.
+    #[cold]
+    fn look_up(&mut self, key: Key, header: Header) -> Result<Option<u64>, Fault> {
+        let Some(lane) = self.lanes[key].as_mut() else {
+            return Ok(None);
+        };
+        let offset = lane.consumer.place().head();
+        let rule = Rule::RightHandle;
+        if header.units > 0 {
+            adopt(&self.process, &lane.link, &mut self.spare)?;
+        }
+        lane.ended = lane.link.ended.load(Ordering::Acquire);
+        let target = lane.link.exports().resolve(header.port);
+        let target = target.ok_or(Fault { rule, offset })?;
+        if target.port != self.port {
+            return Ok(None);
+        }
+        (lane.word, lane.badge) = (header.port, target.badge);
+        Ok(Some(target.badge))
     }
 
     /// Answers a message for a port that is no more.
@@ -297,6 +337,7 @@ impl Poller {
     #[inline]
     pub(crate) fn give_back(&mut self, mut received: Box<Received>) {
         if received.message.has_buffer() {
+            received.message.clear();
             core::mem::swap(&mut self.spare, &mut received.message);
         }
         if let Some((link, key)) = received.lane()

@@ -4,14 +4,16 @@ use crate::error::{Exhausted, Resource};
 use crate::group::Group;
 use crate::keeper;
 use crate::link::{Link, Parts};
+use crate::options::Options;
 use crate::port::Port;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 use handfast_layout::{bell, counters};
 use handfast_region::Tally;
 use handfast_sys::poll::{Flag, Poll, Timer, Trigger};
 use handfast_sys::socket::Peer;
 use handfast_sys::{OwnedFd, clock, process};
+use handfast_wait::Strategy;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
 /// The state shared by all handles of this process.
@@ -44,6 +46,11 @@ pub(crate) struct Process {
     pub(crate) listeners: Mutex<Vec<(u32, Arc<OwnedFd>)>>,
     pub(crate) tally: Tally,
     pub(crate) tally_fd: OwnedFd,
+    /// How callers of rights that came in messages wait, unless told.
+    pub(crate) waiting: (Strategy, Option<Duration>),
+    /// When rights that nobody holds any more are given back, and whether that is set.
+    pub(crate) releases: Timer,
+    releases_due: AtomicBool,
     /// Raised by the keeper when a peer rings through a socket.
     pub(crate) sets: Mutex<Vec<Weak<Flag>>>,
 }
@@ -52,6 +59,7 @@ pub(crate) struct Process {
 pub(crate) mod token {
     pub(crate) const ATTENTION: u64 = 0;
     pub(crate) const WATCH: u64 = 5 << 32;
+    pub(crate) const RELEASES: u64 = 6 << 32;
     pub(crate) const LISTENER: u64 = 1 << 32;
     pub(crate) const LINK: u64 = 2 << 32;
     pub(crate) const PROCESS: u64 = 3 << 32;
@@ -191,6 +199,9 @@ impl Process {
             listeners: Mutex::default(),
             tally,
             tally_fd,
+            waiting: Options::new().resolve(),
+            releases: Timer::new().map_err(os("timerfd_create"))?,
+            releases_due: AtomicBool::new(false),
             sets: Mutex::default(),
         };
         process
@@ -200,6 +211,10 @@ impl Process {
         process
             .poll
             .add(&process.watch, token::WATCH, Trigger::Level)
+            .map_err(os("epoll_ctl"))?;
+        process
+            .poll
+            .add(&process.releases, token::RELEASES, Trigger::Level)
             .map_err(os("epoll_ctl"))?;
         // A receiver sleeps in the bells of all groups; there is always one.
         process.group(process::uid())?;
@@ -223,6 +238,20 @@ impl Process {
         let due_ns = clock::ticks_ns() + from_now_ns;
         self.watch_due_ns.store(due_ns, Ordering::Relaxed);
         self.watch.set(from_now_ns);
+    }
+
+    /// Rights are to be given back, or to end, soon. A system call at most that often.
+    pub(crate) fn give_back_in(&self, from_now_ns: u64) {
+        // AcqRel: the keeper takes the mark away before it looks.
+        if !self.releases_due.swap(true, Ordering::AcqRel) {
+            self.releases.set(from_now_ns);
+        }
+    }
+
+    /// Keeper: takes the mark away.
+    pub(crate) fn gives_back(&self) {
+        self.releases.clear();
+        self.releases_due.store(false, Ordering::Release);
     }
 
     /// The trust group of `uid`, made if there is none.
@@ -303,7 +332,8 @@ impl Process {
         }
         // Relaxed: a number.
         let generation = self.next_generation.fetch_add(1, Ordering::Relaxed);
-        let port = make(receiver as u32, generation);
+        // Bit 31 of a port's number is for handles.
+        let port = make(receiver as u32, generation & 0x7f_ffff);
         ports[receiver] = Some(port.clone());
         Ok(port)
     }

@@ -5,6 +5,7 @@ use crate::link::Link;
 use crate::message::Message;
 use crate::poller::{Poller, wake_caller};
 use crate::pool::{Pool, Pooled};
+use crate::right::{self, Returned, Right};
 use crate::send::SLOTS_PER_LANE;
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
@@ -35,6 +36,8 @@ pub(crate) struct Received {
     reply: Option<ReplyRight>,
     /// Of a one-way message.
     peer: Peer,
+    /// Of the right it came through.
+    badge: u64,
     /// While it lies in its thread's pool: the next one there.
     next: Option<Box<Self>>,
 }
@@ -82,6 +85,7 @@ impl Received {
                 is_call: false,
                 reply: None,
                 peer: Peer { pid: 0, uid: 0 },
+                badge: 0,
                 next: None,
             })
         })
@@ -162,6 +166,37 @@ impl Request {
         }
     }
 
+    /// The same, come through a right with this badge.
+    #[inline(always)]
+    pub(crate) fn with_badge(mut self, badge: u64) -> Self {
+        if let Some(received) = &mut self.received {
+            received.badge = badge;
+        }
+        self
+    }
+
+    /// Whether it is one-way and without rights.
+    pub(crate) fn is_plain(&self) -> bool {
+        let received = self.received();
+        !received.is_call && !received.message.has_rights()
+    }
+
+    /// The badge of the right it came through: as [minted](crate::ReceiveRight::mint), or zero when
+    /// its sender connected by name.
+    #[must_use]
+    pub fn badge(&self) -> u64 {
+        self.received().badge
+    }
+
+    /// Takes the rights that came with the message.
+    #[must_use]
+    pub fn take_rights(&mut self) -> Vec<Right> {
+        let received = self.received.as_mut();
+        received
+            .map(|received| received.message.take_rights())
+            .unwrap_or_default()
+    }
+
     /// The message's bytes.
     #[must_use]
     #[inline]
@@ -226,6 +261,43 @@ impl Request {
         }
         if is_down {
             return Err(ReplyError::Gone);
+        }
+        Ok(())
+    }
+
+    /// As [`Self::reply`], with rights beside the bytes: all arrive, or none.
+    ///
+    /// # Errors
+    /// As [`Self::reply`], and [`ReplyError::Right`]. The rights come back; the call ends as
+    /// dropped, but for a one-way message.
+    pub fn reply_with(
+        self,
+        bytes: &[u8],
+        rights: impl IntoIterator<Item = Right>,
+    ) -> Result<(), Returned<ReplyError>> {
+        let rights: Vec<_> = rights.into_iter().collect();
+        match self.try_reply(bytes, &rights) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(Returned { error, rights }),
+        }
+    }
+
+    fn try_reply(self, bytes: &[u8], rights: &[Right]) -> Result<(), ReplyError> {
+        let len_bytes = bytes.len();
+        if len_bytes > handfast_layout::MESSAGE_BYTES_MAX {
+            return Err(ReplyError::TooLong { len_bytes });
+        }
+        let reply = self.reply_right().ok_or(ReplyError::NotACall)?;
+        if reply.link.is_down() {
+            return Err(ReplyError::Gone);
+        }
+        let described = right::describe(&reply.link, rights)?;
+        let (slot, region) = (reply.slot(), &reply.link.region);
+        let outcome = (reply.generation, Kind::Message, cpu::current());
+        slot.answer_described(region, outcome, (bytes, described.units()));
+        wake_caller(&reply.link, slot);
+        if let Some(received) = self.answered() {
+            received.pool();
         }
         Ok(())
     }

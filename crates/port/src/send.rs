@@ -3,6 +3,7 @@
 //! A call passes through [`SendRight::call`], [`SendRight::post`], `Producer::post`,
 //! [`Link::ring`] and [`Answer`]'s looks on this side; `ARCHITECTURE.md` follows one.
 
+use crate::adopt::adopt;
 use crate::call::{Call, Ticket};
 use crate::connect;
 use crate::error::{Exhausted, Misuse, SendError};
@@ -10,13 +11,17 @@ use crate::link::{Link, Outgoing, SlotState};
 use crate::message::{Buffer, Message};
 use crate::options::Options;
 use crate::process::Process;
+use crate::right::{self, Right};
 use crate::room::Waiting;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 use handfast_channel::reply::Slot;
 use handfast_layout::MESSAGE_BYTES_MAX;
-use handfast_layout::link::{Kind, LANES, REPLIES};
-use handfast_ring::lane::{Header, Producer, Refused};
+use handfast_layout::hello::Welcome;
+use handfast_layout::link::{Kind, LANES, REPLIES, UNIT_BYTES};
+use handfast_layout::part::receiver_of;
+use handfast_proto::rights::Handle;
+use handfast_ring::lane::{Header, Producer, Refused, Unit};
 use handfast_sys::lock::OwnedGuard as Guard;
 use handfast_sys::{clock, cpu};
 use handfast_wait::{Strategy, Waiter};
@@ -32,6 +37,10 @@ pub struct SendRight {
     link: Arc<Link>,
     receiver: u32,
     port: u32,
+    /// What messages name the port by.
+    handle: Handle,
+    /// Lanes through which messages with the handle have gone, a bit each.
+    used: AtomicU32,
     epoch: u32,
     /// The link's count of troubles when a thread last made sure that there is none.
     calm: AtomicU32,
@@ -59,22 +68,35 @@ impl SendRight {
     pub(crate) fn new(
         process: Arc<Process>,
         link: Arc<Link>,
-        (receiver, port): (u32, u32),
+        welcome: &Welcome,
         options: Options,
+    ) -> Self {
+        let (port, handle) = (welcome.port, welcome.handle);
+        Self::of_handle(process, link, port, handle, options.resolve())
+    }
+
+    /// One that has been counted in the link's imports.
+    pub(crate) fn of_handle(
+        process: Arc<Process>,
+        link: Arc<Link>,
+        port: u32,
+        handle: Handle,
+        (strategy, cap): (Strategy, Option<Duration>),
     ) -> Self {
         // AcqRel: pairs with the last drop.
         link.rights.fetch_add(1, Ordering::AcqRel);
         let epoch = process.epoch;
         // Relaxed: a number.
         let version = AtomicU64::new(VERSIONS.fetch_add(1, Ordering::Relaxed));
-        let (strategy, cap) = options.resolve();
         let eager = AtomicBool::new(Waiter::new(strategy, cap).is_eager());
         let waiting = Mutex::new((strategy, cap));
         Self {
             process,
             link,
-            receiver,
+            receiver: receiver_of(port),
             port,
+            handle,
+            used: AtomicU32::new(0),
             epoch,
             calm: AtomicU32::new(u32::MAX),
             version,
@@ -137,7 +159,8 @@ impl SendRight {
         self.start(bytes, Waiting::Always)?.message_by(None)
     }
 
-    /// As [`Self::call`], with the reply copied straight into `reply`. Returns its length.
+    /// As [`Self::call`], with the reply copied straight into `reply`. Returns its length. Rights in
+    /// the reply are dropped.
     ///
     /// # Errors
     /// As [`Self::call`]; [`SendError::TooLong`] when the reply is longer than `reply`, which is
@@ -146,7 +169,7 @@ impl SendRight {
     pub fn call_into(&self, bytes: &[u8], reply: &mut [u8]) -> Result<usize, SendError> {
         let room = reply.len();
         let call = self.start(bytes, Waiting::Always)?;
-        let len_bytes = call.wait_by(None, &mut Buffer(reply))?;
+        let len_bytes = call.wait_by(None, &mut Buffer(reply, Message::default()))?;
         if len_bytes > room {
             return Err(SendError::TooLong { len_bytes });
         }
@@ -222,10 +245,21 @@ impl SendRight {
 
     /// As [`Self::post_now`]; waits for room, and says what is wrong.
     #[cold]
-    fn post(
+    pub(crate) fn post(
         &self,
         bytes: &[u8],
         kind: Kind,
+        waiting: Waiting,
+    ) -> Result<(Ticket, u32, u32), SendError> {
+        self.post_with((bytes, kind), &[], waiting)
+    }
+
+    /// As [`Self::post`], with rights beside the bytes.
+    #[cold]
+    pub(crate) fn post_with(
+        &self,
+        (bytes, kind): (&[u8], Kind),
+        rights: &[Right],
         waiting: Waiting,
     ) -> Result<(Ticket, u32, u32), SendError> {
         if bytes.len() > MESSAGE_BYTES_MAX {
@@ -251,14 +285,21 @@ impl SendRight {
             }
             // Relaxed: the count is all that is said.
             self.calm.store(trouble, Ordering::Relaxed);
+            let described = right::describe(&self.link, rights)?;
             let mut outgoing = self.lock(lane);
-            let posted = self.post_locked(&mut outgoing, lane, (bytes, kind));
+            let units = described.units();
+            let posted = self.post_described(&mut outgoing, lane, (bytes, kind), units);
             drop(outgoing);
+            match &posted {
+                Ok(_) => right::sent(rights, lane),
+                Err(_) => described.take_back(&self.link),
+            }
             match posted {
                 Ok(ticket) => return Ok((ticket, lane, trouble)),
                 Err(Blocked::Slots) => self.wait_for_slot(waiting)?,
                 Err(Blocked::Lane(Refused::Full)) => {
-                    self.wait_for_room(lane, bytes.len(), waiting)?;
+                    let body_bytes = bytes.len() + units.len() * UNIT_BYTES;
+                    self.wait_for_room(lane, body_bytes, waiting)?;
                 }
                 Err(Blocked::Lane(Refused::Fault(fault))) => {
                     return Err(SendError::Fault(self.poison(fault)));
@@ -275,6 +316,18 @@ impl SendRight {
         lane: u32,
         (bytes, kind): (&[u8], Kind),
     ) -> Result<Ticket, Blocked> {
+        self.post_described(outgoing, lane, (bytes, kind), &[])
+    }
+
+    /// As [`Self::post_locked`], with units that describe the message's rights.
+    #[inline(always)]
+    fn post_described(
+        &self,
+        outgoing: &mut Outgoing,
+        lane: u32,
+        (bytes, kind): (&[u8], Kind),
+        units: &[Unit],
+    ) -> Result<Ticket, Blocked> {
         let is_call = kind == Kind::Call;
         let (index, generation) = match outgoing.claimed {
             _ if !is_call => (0, 0),
@@ -283,17 +336,19 @@ impl SendRight {
                 .claim(lane, &mut outgoing.producer)
                 .ok_or(Blocked::Slots)?,
         };
+        self.uses(lane);
         let producer = &mut outgoing.producer;
         let position = producer.position();
         let header = Header {
             kind,
-            port: self.port,
+            port: self.handle,
             reply: index,
             generation,
             units: 0,
             cpu: cpu::recent(),
         };
-        if let Err(refused) = producer.post(&self.link.region.view(), header, bytes) {
+        let region = self.link.region.view();
+        if let Err(refused) = producer.post_described(&region, header, (bytes, units)) {
             if is_call {
                 // For the next attempt.
                 outgoing.claimed = Some((index, generation));
@@ -309,6 +364,15 @@ impl SendRight {
             outgoing.claimed = self.claim(lane, &mut outgoing.producer);
         }
         Ok(Ticket { index, generation })
+    }
+
+    /// Notes that a message with the handle goes through `lane`; the lane's lock is held.
+    #[inline(always)]
+    pub(crate) fn uses(&self, lane: u32) {
+        // Relaxed, both: looked at when nobody uses the right any more.
+        if self.used.load(Ordering::Relaxed) & 1 << lane == 0 {
+            self.used.fetch_or(1 << lane, Ordering::Relaxed);
+        }
     }
 
     #[inline]
@@ -337,6 +401,9 @@ impl SendRight {
                     if !slot.is_answered(&self.link.region, generation) {
                         continue;
                     }
+                    if slot.has_parts(&self.link.region) {
+                        self.refuse_parts(slot);
+                    }
                 }
                 _ => continue,
             }
@@ -352,6 +419,17 @@ impl SendRight {
             return Some((index, generation));
         }
         None
+    }
+
+    /// Drops the rights in the reply of a call that was given up.
+    #[cold]
+    fn refuse_parts(&self, slot: Slot) {
+        let mut message = Message::new();
+        let taken = slot.take(&self.link.region, &mut message);
+        let adopted = taken.and_then(|_| adopt(&self.process, &self.link, &mut message));
+        if let Err(fault) = adopted {
+            self.poison(fault);
+        }
     }
 
     /// Gives a reply slot back.
@@ -418,6 +496,10 @@ impl SendRight {
         self.port
     }
 
+    pub(crate) const fn handle(&self) -> Handle {
+        self.handle
+    }
+
     pub(crate) fn is_down(&self) -> bool {
         self.link.is_down()
     }
@@ -425,9 +507,23 @@ impl SendRight {
 
 impl Drop for SendRight {
     fn drop(&mut self) {
-        if self.epoch == handfast_sys::process::fork_epoch() {
-            connect::release(&self.process, &self.link);
+        if self.epoch != handfast_sys::process::fork_epoch() {
+            return;
         }
+        // Relaxed: threads that used it have let go of it.
+        let lanes = self.used.load(Ordering::Relaxed);
+        self.link.dropped(&self.process, self.handle, lanes);
+        connect::release(&self.process, &self.link);
+    }
+}
+
+/// Another right to the same port, with its own options: as this one's are.
+impl Clone for SendRight {
+    fn clone(&self) -> Self {
+        self.link.imports().copied(self.handle);
+        let waiting = *self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let (process, link) = (self.process.clone(), self.link.clone());
+        Self::of_handle(process, link, self.port, self.handle, waiting)
     }
 }
 

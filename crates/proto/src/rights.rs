@@ -12,7 +12,6 @@
 //! Messages travel in lanes and releases outside of them, so a release could overtake a message
 //! that uses its handle. The importer therefore keeps what it no longer holds until the messages
 //! it sent with it have been consumed; [`Imports::give_back`] asks.
-#![allow(clippy::module_name_repetitions)]
 
 mod exports;
 mod imports;
@@ -31,6 +30,7 @@ pub type Handle = u32;
 pub const EXPORTS_MAX: u32 = 1 << INDEX_BITS;
 
 const INDEX_BITS: u32 = 20;
+/// As `handfast_layout::part` has it.
 const IS_HANDLE: u32 = 1 << 31;
 
 /// Whether a port word is a handle.

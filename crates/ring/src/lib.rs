@@ -32,6 +32,12 @@ pub enum Rule {
     LaneReceiver,
     /// A reply slot carries a reply.
     ReplyKind,
+    /// What describes a part of a message is of a known kind and complete.
+    Part,
+    /// A right names what its receiver has given, or was not told of for another port.
+    RightHandle,
+    /// A right is given back at most as often as it was given.
+    RightCount,
     /// A two-lock queue is formatted, and for the number of messages it is attached with.
     QueueFormat,
     /// A lock word of a two-lock queue is free or names a member; no repair has failed under it.
@@ -63,6 +69,9 @@ impl Rule {
             Self::ReplySlot => "a call names a reply slot of the link",
             Self::LaneReceiver => "a lane addresses one receiver for ever",
             Self::ReplyKind => "a reply slot carries a reply",
+            Self::Part => "a part of a message is of a known kind and complete",
+            Self::RightHandle => "a right names what was given, for the port it was given for",
+            Self::RightCount => "a right is given back at most as often as it was given",
             Self::QueueFormat => "a two-lock queue is formatted for the capacity it is used with",
             Self::QueueLock => "a lock word of a two-lock queue is free or names a member",
             Self::QueueNode => "an index in a two-lock queue names one of its nodes",

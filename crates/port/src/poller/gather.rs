@@ -9,20 +9,22 @@ use handfast_ring::lane::Broken;
 
 impl Poller {
     /// Puts the message just received into the batch, and the one-way messages that follow it in
-    /// its lane, until there is no more, the batch is full, or a call comes, which is returned.
+    /// its lane, until there is no more, the batch is full, or one comes that is returned: a call, or one with
+    /// rights or another badge.
     pub(crate) fn gather(&mut self, first: Request, batch: &mut Batch) -> Option<Request> {
-        if first.is_call() {
+        if !first.is_plain() {
             return Some(first);
         }
         let peer = first.peer();
-        batch.start(first.into_message(), peer);
+        let badge = first.badge();
+        batch.start(first.into_message(), (peer, badge));
         let key = self.last;
         let lane = self.lanes.get_mut(key)?.as_mut()?;
         let region = lane.link.region.view();
-        let port = self.port;
+        let word = lane.word;
         let places = batch.places();
         let run = lane.consumer.poll_many(&region, places, |header| {
-            header.kind == Kind::Call || header.port != port
+            header.kind == Kind::Call || header.port != word || header.units > 0
         });
         if run.messages > 0 {
             // Once: the word lies beside the head, which a producer without room looks at all the

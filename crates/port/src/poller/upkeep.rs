@@ -1,6 +1,7 @@
 //! What a receiver does now and then: quiet lanes, load, waiters, the dead, the end.
 
 use super::{Lane, Poller, wake_caller};
+use crate::adopt::adopt;
 use crate::message::Message;
 use crate::request::Request;
 use core::sync::atomic::Ordering;
@@ -295,7 +296,12 @@ impl Poller {
                 if !lane.consumer.is_ready(region) {
                     break;
                 }
-                match lane.consumer.take(region, &mut message) {
+                let taken = lane.consumer.take(region, &mut message);
+                if taken.is_ok_and(|(header, _)| header.units > 0) {
+                    let _ = adopt(&self.process, &lane.link, &mut message);
+                    message.clear();
+                }
+                match taken {
                     Ok((header, _)) if header.kind == Kind::Call && header.reply < REPLIES => {
                         let slot = Slot::of(lane.link.calls.other(), header.reply);
                         slot.answer(region, header.generation, Kind::DeadPort, 0, &[]);

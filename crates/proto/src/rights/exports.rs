@@ -13,6 +13,14 @@ pub struct Target {
     pub badge: u64,
 }
 
+impl Target {
+    /// What whoever connects by a port's name gets.
+    #[must_use]
+    pub const fn of_name(port: u32) -> Self {
+        Self { port, badge: 0 }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     target: Target,

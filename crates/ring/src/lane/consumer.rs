@@ -17,6 +17,8 @@ pub struct Consumer {
     place: Place,
     head: u32,
     published: u32,
+    /// A long message has been taken since: its block is wanted back soon.
+    is_due: bool,
 }
 
 /// The consumer publishes its head at least once per this many messages.
@@ -46,6 +48,7 @@ impl Consumer {
             place,
             head: position,
             published: position,
+            is_due: false,
         }
     }
 
@@ -119,7 +122,9 @@ impl Consumer {
         Ok((header, meta))
     }
 
-    /// Copies the waiting message out and takes it. Call only after [`Self::is_ready`] said so.
+    /// Copies the waiting message out and takes it. Call only after [`Self::is_ready`] said so, and
+    /// [`Self::publish_due`] once what the message names has been looked up: the producer may take
+    /// rights back that messages it knows to be taken have used.
     ///
     /// # Errors
     /// The rule the producer broke; the message is then not taken.
@@ -133,7 +138,8 @@ impl Consumer {
         self.take_from(memory, (place, head, place.slot(head)), sink)
     }
 
-    /// [`Self::is_ready`] and [`Self::take`] in one, for the straight path: where the slot lies is
+    /// [`Self::is_ready`] and [`Self::take`] in one, for the straight path, to be followed by
+    /// [`Self::publish_due`] as that: where the slot lies is
     /// found before the word that orders memory is read, and not again after it.
     ///
     /// # Errors
@@ -156,7 +162,7 @@ impl Consumer {
         )
     }
 
-    /// [`Self::poll`] for many: takes messages into `places` one after the other, until none waits,
+    /// [`Self::poll`] for many, published but for the last one picked: takes messages into `places` one after the other, until none waits,
     /// the places are used up, or one comes that `is_last` picks, which is taken, too.
     #[inline(always)]
     pub fn poll_many(
@@ -175,6 +181,7 @@ impl Consumer {
             match own.poll(memory, place) {
                 None => break,
                 Some(Ok((header, len_bytes))) if !is_last(header) => {
+                    own.publish_due(memory);
                     run.messages += 1;
                     run.bytes += len_bytes as u64;
                 }
@@ -212,20 +219,29 @@ impl Consumer {
         copy_to(memory, from, meta, sink);
         // Commit point: from here on nothing fails.
         self.head = head.wrapping_add(1);
-        if meta.outside || self.head.wrapping_sub(self.published) >= PUBLISH_EVERY {
-            self.publish_head(memory);
-        }
+        self.is_due |= meta.outside;
         Ok((header, len_bytes))
     }
 
-    /// Tells the producer what has been taken. Called by itself every few messages and by the
-    /// user of the lane when it turns quiet. Returns whether anything was new.
+    /// Tells the producer what has been taken if it is time: every few messages, and after long
+    /// ones. Returns whether it did.
+    #[inline(always)]
+    pub fn publish_due(&mut self, memory: &impl Memory) -> bool {
+        if self.is_due || self.head.wrapping_sub(self.published) >= PUBLISH_EVERY {
+            return self.publish_head(memory);
+        }
+        false
+    }
+
+    /// Tells the producer what has been taken, when the lane turns quiet. Returns whether anything
+    /// was new.
     #[inline]
     pub fn publish_head(&mut self, memory: &impl Memory) -> bool {
         if self.published == self.head {
             return false;
         }
         self.published = self.head;
+        self.is_due = false;
         // E2 consume, store half. Release: our copies out of the slots before this head are done
         // before the producer may overwrite them. Load half: `Producer::look_at_head`.
         memory.store(self.place.head(), self.head, Release);

@@ -1,0 +1,160 @@
+//! Rights that travel in messages between real processes.
+
+mod common;
+
+use handfast::error::{RightError, SendError};
+use handfast::{Right, SendRight};
+use std::time::Duration;
+
+#[test]
+fn a_child_process_plays_its_role() {
+    common::play(|role, arguments| match role {
+        "directory" => directory(arguments[0]),
+        _ => unreachable!(),
+    });
+}
+
+/// A server that gives out one right per object on request, and answers each object's own calls.
+///
+/// `open N`: a right with badge N. `own`: how many rights came with the call, and their badges.
+fn directory(name: &str) {
+    let port = handfast::bind(name).unwrap();
+    common::say("ready");
+    loop {
+        let mut request = port.receive().unwrap();
+        let text = String::from_utf8(request.bytes().to_vec()).unwrap();
+        match text.split_once(' ') {
+            Some(("open", badge)) => {
+                let badges = badge.split(' ').map(|badge| badge.parse().unwrap());
+                let rights: Vec<Right> = badges.map(|badge| port.mint(badge).into()).collect();
+                request.reply_with(b"here", rights).unwrap();
+            }
+            _ if text == "own" => {
+                let rights = request.take_rights();
+                let own = rights.iter().map(|right| match right {
+                    Right::Own(own) if own.is_to(&port) => own.badge().to_string(),
+                    other => format!("{other:?}"),
+                });
+                let own = own.collect::<Vec<_>>().join(" ");
+                request.reply(own.as_bytes()).unwrap();
+            }
+            _ if text.len() > 60_000 => request.reply(b"").unwrap(),
+            _ => {
+                let badge = request.badge();
+                request
+                    .reply(format!("{badge}: {text}").as_bytes())
+                    .unwrap();
+            }
+        }
+    }
+}
+
+fn send_rights(rights: Vec<Right>) -> Vec<SendRight> {
+    let rights = rights.into_iter().map(|right| match right {
+        Right::Send(right) => right,
+        other => panic!("{other:?}"),
+    });
+    rights.collect()
+}
+
+fn call(right: &SendRight, bytes: &[u8]) -> String {
+    String::from_utf8(right.call(bytes).unwrap().to_vec()).unwrap()
+}
+
+#[test]
+fn rights_come_in_replies_are_called_and_go_home() {
+    let name = common::name("directory");
+    let mut server = common::start("directory", &[&name]);
+    server.expect("ready");
+    let root = handfast::connect(&name).unwrap();
+    assert_eq!(call(&root, b"who"), "0: who");
+
+    let mut reply = root.call(b"open 7 8 9 10").unwrap();
+    assert_eq!(&*reply, b"here");
+    let objects = send_rights(reply.take_rights());
+    assert_eq!(objects.len(), 4);
+    for (object, badge) in objects.iter().zip(7..) {
+        assert_eq!(call(object, b"hello"), format!("{badge}: hello"));
+        // Long messages and long replies carry badges as well.
+        let long = vec![b'x'; 5000];
+        assert_eq!(
+            call(object, &long).len(),
+            long.len() + format!("{badge}: ").len()
+        );
+    }
+    // A copy goes home; the original stays.
+    let copies = objects.iter().map(|right| right.clone().into());
+    let own = root.with(copies).call(b"own").unwrap();
+    assert_eq!(&*own, b"7 8 9 10");
+    assert_eq!(call(&objects[3], b"still"), "10: still");
+    // Moved, through one of them.
+    let mut objects = objects.into_iter();
+    let first = objects.next().unwrap();
+    let own = first.with(objects.map(Right::from)).call(b"own").unwrap();
+    assert_eq!(&*own, b"8 9 10");
+    assert_eq!(call(&first, b"last"), "7: last");
+    server.kill();
+}
+
+#[test]
+fn the_same_right_again_and_again_stays_good_however_often_it_is_dropped() {
+    let name = common::name("again");
+    let mut server = common::start("directory", &[&name]);
+    server.expect("ready");
+    let root = handfast::connect(&name).unwrap();
+    let end = std::time::Instant::now() + Duration::from_millis(300);
+    let mut rounds = 0u32;
+    while std::time::Instant::now() < end {
+        let badge = rounds % 3;
+        let mut reply = root.call(format!("open {badge}").as_bytes()).unwrap();
+        let rights = send_rights(reply.take_rights());
+        assert_eq!(call(&rights[0], b"x"), format!("{badge}: x"));
+        // Some go home, some are just dropped, with pauses in which they are given back.
+        if rounds % 5 == 0 {
+            let own = root.with(rights.into_iter().map(Right::from)).call(b"own");
+            assert_eq!(&*own.unwrap(), badge.to_string().as_bytes());
+        }
+        if rounds % 64 == 0 {
+            std::thread::sleep(Duration::from_millis(3));
+        }
+        rounds += 1;
+    }
+    println!("{rounds} rounds");
+    server.kill();
+}
+
+#[test]
+fn rights_that_are_not_sent_come_back() {
+    let (name, other) = (common::name("back"), common::name("third"));
+    let mut server = common::start("directory", &[&name]);
+    server.expect("ready");
+    let mut third = common::start("directory", &[&other]);
+    third.expect("ready");
+    let root = handfast::connect(&name).unwrap();
+    let stranger = handfast::connect(&other).unwrap();
+    let own = handfast::bind(&common::name("mine")).unwrap();
+
+    let rights = (0..5).map(|badge| own.mint(badge).into());
+    let refused = root.with(rights).call(b"own").unwrap_err();
+    assert_eq!(
+        refused.error,
+        SendError::Right(RightError::TooMany { count: 5 })
+    );
+    assert_eq!(refused.rights.len(), 5);
+
+    let rights = [own.mint(1).into(), stranger.into()];
+    let refused = root.with(rights).call(b"own").unwrap_err();
+    assert_eq!(refused.error, SendError::Right(RightError::Third));
+    assert_eq!(refused.rights.len(), 2);
+
+    let long = vec![0; handfast::MESSAGE_BYTES_MAX + 1];
+    let refused = root.with([own.mint(1).into()]).send(&long).unwrap_err();
+    assert!(matches!(refused.error, SendError::TooLong { .. }));
+    assert_eq!(refused.rights.len(), 1);
+    // Nothing of that has harmed the link.
+    let whole = vec![0; handfast::MESSAGE_BYTES_MAX];
+    let reply = root.with(refused.rights).call(&whole).unwrap();
+    assert_eq!(reply.len(), 0);
+    server.kill();
+    third.kill();
+}

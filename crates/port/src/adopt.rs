@@ -1,0 +1,181 @@
+//! Taking up the rights that came with a message, and giving back those nobody holds any more.
+
+use crate::link::{Link, SlotState, control};
+use crate::message::Message;
+use crate::process::Process;
+use crate::right::{OwnRight, Right};
+use crate::send::SendRight;
+use core::sync::atomic::Ordering;
+use handfast_channel::reply::Slot;
+use handfast_layout::part::{Part, receiver_of};
+use handfast_proto::rights::{Handle, Refused, Use};
+use handfast_region::Memory;
+use handfast_ring::lane::Place;
+use handfast_ring::{Fault, Rule};
+use handfast_sys::socket;
+use std::sync::{Arc, PoisonError};
+
+/// Releases in one control message.
+const RELEASES_MAX: usize = 62;
+/// How long after the last right to a port was dropped that is told: soon, but for many at once.
+const GIVE_BACK_NS: u64 = 2_000_000;
+
+/// Rights a peer has given back, which end once these calls' replies have been read.
+pub(crate) struct GivenBack {
+    after: Vec<(u32, u32)>,
+    rights: Vec<(Handle, u32)>,
+}
+
+/// Makes rights of what describes them, in the order in which they were sent: all, or none and
+/// the rule the peer broke.
+#[cold]
+pub(crate) fn adopt(
+    process: &Arc<Process>,
+    link: &Arc<Link>,
+    message: &mut Message,
+) -> Result<(), Fault> {
+    let fault = |rule| Fault { rule, offset: 0 };
+    let parts: Option<Vec<_>> = message.units().iter().map(Part::parse).collect();
+    let parts = parts.ok_or(fault(Rule::Part))?;
+    let mut rights = Vec::with_capacity(parts.len());
+    for part in parts {
+        let right = match part {
+            Part::OfSender { handle, port } => {
+                let mut imports = link.imports();
+                let arrived = imports.arrive(handle, port);
+                drop(imports);
+                arrived.map_err(|_| fault(Rule::RightHandle))?;
+                let (process, link, waiting) = (process.clone(), link.clone(), process.waiting);
+                let right = SendRight::of_handle(process, link, port, handle, waiting);
+                Right::Send(right)
+            }
+            Part::OfReceiver { handle } => {
+                let target = link.exports().resolve(handle);
+                let target = target.ok_or(fault(Rule::RightHandle))?;
+                let port = process.port(receiver_of(target.port));
+                match port.filter(|port| port.id == target.port) {
+                    Some(port) => Right::Own(OwnRight::new(port, target.badge)),
+                    None => Right::Dead,
+                }
+            }
+        };
+        rights.push(right);
+    }
+    message.set_rights(rights);
+    Ok(())
+}
+
+impl Link {
+    /// A right of this process to a port of the peer is dropped.
+    #[cold]
+    pub(crate) fn dropped(&self, process: &Process, handle: Handle, lanes: u32) {
+        let uses: Vec<_> = (0..u32::BITS)
+            .filter(|lane| lanes & (1 << lane) != 0)
+            .map(|lane| {
+                let tail = self.lanes[lane as usize].lock().producer.position();
+                Use { lane, tail }
+            })
+            .collect();
+        if self.imports().dropped(handle, &uses) && !self.is_down() {
+            process.give_back_in(GIVE_BACK_NS);
+        }
+    }
+
+    /// Keeper: gives back the rights nobody here holds. Returns whether there will be more to do.
+    pub(crate) fn give_back(&self) -> bool {
+        let mut owed = self.owed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut imports = self.imports();
+        owed.extend(imports.give_back(|used| {
+            // The peer's own word: who lies about what it has consumed loses its own messages.
+            let head = Place::of(self.calls, used.lane).head();
+            let head = self.region.load(head, Ordering::Acquire);
+            head.wrapping_sub(used.tail).cast_signed() >= 0
+        }));
+        let is_idle = imports.has_idle();
+        drop(imports);
+        while !owed.is_empty() {
+            let count = owed.len().min(RELEASES_MAX);
+            let mut bytes = vec![control::RELEASE, 0];
+            for (handle, count) in &owed[..count] {
+                bytes.extend(handle.to_le_bytes());
+                bytes.extend(count.to_le_bytes());
+            }
+            if socket::send(&self.socket, &bytes, &[]).is_err() {
+                return !self.is_down();
+            }
+            owed.drain(..count);
+        }
+        is_idle
+    }
+
+    /// Keeper: the peer gives rights back. They wait while replies are unread that were sent
+    /// before: those may have a right in them that comes home.
+    pub(crate) fn take_back(&self, releases: &[u8]) -> Result<(), Fault> {
+        let words = releases.as_chunks::<4>().0;
+        let words: Vec<_> = words.iter().map(|word| u32::from_le_bytes(*word)).collect();
+        let given = words.as_chunks::<2>().0.iter().map(|[a, b]| (*a, *b));
+        let given = GivenBack {
+            after: self.unread_replies(),
+            rights: given.collect(),
+        };
+        let mut back = self.back.lock().unwrap_or_else(PoisonError::into_inner);
+        back.push_back(given);
+        drop(back);
+        self.settle()
+    }
+
+    /// Keeper: ends the rights that were given back, if nothing unread stands in the way.
+    pub(crate) fn settle(&self) -> Result<(), Fault> {
+        let mut back = self.back.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(given) = back.front_mut() {
+            given.after.retain(|call| self.is_unread(*call));
+            if !given.after.is_empty() {
+                break;
+            }
+            for (handle, count) in &given.rights {
+                let released = self.release(*handle, *count);
+                released.map_err(|refused| Fault {
+                    rule: match refused {
+                        Refused::Release => Rule::RightCount,
+                        _ => Rule::RightHandle,
+                    },
+                    offset: 0,
+                })?;
+            }
+            back.pop_front();
+        }
+        Ok(())
+    }
+
+    /// The peer has, or gets, a handle so many times less.
+    pub(crate) fn release(&self, handle: Handle, count: u32) -> Result<(), Refused> {
+        if self.exports().release(handle, count)?.is_some() {
+            // Release: pairs with the Acquire of receivers that know what it stood for.
+            self.ended.fetch_add(1, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Whether rights wait to be given back or to end.
+    pub(crate) fn has_unsettled(&self) -> bool {
+        let back = self.back.lock().unwrap_or_else(PoisonError::into_inner);
+        !back.is_empty() || self.imports().has_idle()
+    }
+
+    /// Calls that have been answered and whose callers have not looked yet: slot and generation.
+    fn unread_replies(&self) -> Vec<(u32, u32)> {
+        let calls = self.slots.iter().zip(0..).map(|(slot, index)| {
+            // Acquire: as in `is_unread`.
+            (index, slot.generation.load(Ordering::Acquire))
+        });
+        calls.filter(|call| self.is_unread(*call)).collect()
+    }
+
+    fn is_unread(&self, (index, generation): (u32, u32)) -> bool {
+        let slot = &self.slots[index as usize];
+        // Acquire, both: whoever has taken the reply has taken up its rights before.
+        slot.generation.load(Ordering::Acquire) == generation
+            && slot.state.load(Ordering::Acquire) == SlotState::BUSY
+            && Slot::of(self.calls, index).is_answered(&self.region, generation)
+    }
+}

@@ -1,0 +1,126 @@
+//! Sending rights beside the bytes of a message.
+
+use crate::call::Call;
+use crate::error::SendError;
+use crate::message::Message;
+use crate::right::{Returned, Right};
+use crate::room::Waiting;
+use crate::send::SendRight;
+use core::time::Duration;
+use handfast_layout::link::Kind;
+use handfast_sys::clock;
+
+/// A message to be sent with rights, up to four: [`SendRight::with`].
+///
+/// They travel with the bytes: all arrive, or none, and then they come back in
+/// [`Returned`]. A right that has been sent is moved; send a clone to keep it.
+#[derive(Debug)]
+#[must_use = "nothing is sent yet"]
+pub struct Sending<'a> {
+    right: &'a SendRight,
+    rights: Vec<Right>,
+}
+
+impl SendRight {
+    /// A message with these rights, to be sent or called with.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let (server, port) = (handfast_port::connect("a")?, handfast_port::bind("b")?);
+    /// let callback = port.mint(7);
+    /// let reply = server.with([callback.into()]).call(b"tell me")?;
+    /// # Ok(()) }
+    /// ```
+    pub fn with(&self, rights: impl IntoIterator<Item = Right>) -> Sending<'_> {
+        let rights = rights.into_iter().collect();
+        Sending {
+            right: self,
+            rights,
+        }
+    }
+}
+
+impl<'a> Sending<'a> {
+    /// As [`SendRight::send`].
+    ///
+    /// # Errors
+    /// As there, and [`SendError::Right`].
+    pub fn send(self, bytes: &[u8]) -> Result<(), Returned<SendError>> {
+        self.send_by(bytes, Waiting::Always)
+    }
+
+    /// As [`SendRight::send_until`].
+    ///
+    /// # Errors
+    /// As there, and [`SendError::Right`].
+    pub fn send_until(self, bytes: &[u8], timeout: Duration) -> Result<(), Returned<SendError>> {
+        self.send_by(bytes, Waiting::Until(clock::deadline_ns(timeout)))
+    }
+
+    /// As [`SendRight::try_send`].
+    ///
+    /// # Errors
+    /// As there, and [`SendError::Right`].
+    pub fn try_send(self, bytes: &[u8]) -> Result<(), Returned<SendError>> {
+        self.send_by(bytes, Waiting::Never)
+    }
+
+    /// As [`SendRight::call`].
+    ///
+    /// # Errors
+    /// As there, and [`SendError::Right`]. No rights come back from a call that was sent.
+    pub fn call(self, bytes: &[u8]) -> Result<Message, Returned<SendError>> {
+        ended(self.start(bytes, Waiting::Always)?.message_by(None))
+    }
+
+    /// As [`SendRight::call_until`].
+    ///
+    /// # Errors
+    /// As [`Self::call`].
+    pub fn call_until(
+        self,
+        bytes: &[u8],
+        timeout: Duration,
+    ) -> Result<Message, Returned<SendError>> {
+        let deadline_ns = clock::deadline_ns(timeout);
+        let call = self.start(bytes, Waiting::Until(deadline_ns))?;
+        ended(call.message_by(Some(deadline_ns)))
+    }
+
+    /// As [`SendRight::try_call`].
+    ///
+    /// # Errors
+    /// As there, and [`SendError::Right`].
+    pub fn try_call(self, bytes: &[u8]) -> Result<Call<'a>, Returned<SendError>> {
+        self.start(bytes, Waiting::Never)
+    }
+
+    fn send_by(self, bytes: &[u8], waiting: Waiting) -> Result<(), Returned<SendError>> {
+        let Self { right, rights } = self;
+        match right.post_with((bytes, Kind::Message), &rights, waiting) {
+            Ok((_, lane, _)) => {
+                right.link().ring(lane, right.receiver());
+                Ok(())
+            }
+            Err(error) => Err(Returned { error, rights }),
+        }
+    }
+
+    fn start(self, bytes: &[u8], waiting: Waiting) -> Result<Call<'a>, Returned<SendError>> {
+        let Self { right, rights } = self;
+        match right.post_with((bytes, Kind::Call), &rights, waiting) {
+            Ok((ticket, lane, trouble)) => {
+                let woke_peer = right.link().ring(lane, right.receiver());
+                Ok(Call::new(right, ticket, trouble, woke_peer))
+            }
+            Err(error) => Err(Returned { error, rights }),
+        }
+    }
+}
+
+fn ended(outcome: Result<Message, SendError>) -> Result<Message, Returned<SendError>> {
+    outcome.map_err(|error| Returned {
+        error,
+        rights: Vec::new(),
+    })
+}
