@@ -152,16 +152,36 @@ impl Slot {
         memory.load(self.at + reply::DEFER, Relaxed) == generation
     }
 
+    /// Caller: as [`Self::take`], for an outcome without parts. `None` for others, and for one that
+    /// breaks a rule.
+    #[inline(always)]
+    pub fn take_plain(self, memory: &impl Memory, sink: &mut impl Sink) -> Option<Meta> {
+        // Relaxed: ordered by the Acquire in `is_answered` (E6).
+        let meta = Meta::unpack_plain(memory.load(self.at + reply::META, Relaxed))?;
+        (meta.kind != Kind::Call).then(|| self.copy(memory, meta, sink))
+    }
+
+    #[inline(always)]
+    fn copy(self, memory: &impl Memory, meta: Meta, sink: &mut impl Sink) -> Meta {
+        // Relaxed: as the other words.
+        let cpu = memory.load(self.at + reply::CPU, Relaxed);
+        let from = if meta.outside {
+            self.buffer()
+        } else {
+            self.inline_bytes()
+        };
+        copy_to(memory, from, meta, sink);
+        Meta { cpu, ..meta }
+    }
+
     /// Caller: copies the outcome out. Call only after [`Self::is_answered`] said so. Returns
     /// what it says of itself.
     ///
     /// # Errors
     /// The rule the callee broke.
-    #[inline(always)]
     pub fn take(self, memory: &impl Memory, sink: &mut impl Sink) -> Result<Meta, Fault> {
         let at = self.at + reply::META;
         // Relaxed: ordered by the Acquire in `is_answered` (E6).
-        let cpu = memory.load(self.at + reply::CPU, Relaxed);
         let Some(meta) = Meta::unpack(memory.load(at, Relaxed)) else {
             return Err(Fault {
                 rule: Rule::MessageLength,
@@ -174,12 +194,6 @@ impl Slot {
                 offset: at,
             });
         }
-        let from = if meta.outside {
-            self.buffer()
-        } else {
-            self.inline_bytes()
-        };
-        copy_to(memory, from, meta, sink);
-        Ok(Meta { cpu, ..meta })
+        Ok(self.copy(memory, meta, sink))
     }
 }

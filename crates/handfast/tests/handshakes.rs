@@ -145,9 +145,14 @@ fn garbage() -> Vec<(&'static str, Answer, &'static str)> {
         ("long", (vec![7; 200], Vec::new()), stranger),
         ("longer", ([&linked[..], &[0]].concat(), vec![]), stranger),
         ("status", with(40, 7), "status"),
-        ("receiver", with(48, 64), "receiver"),
+        ("port", with(44, 64), "port"),
         ("index", with(53, 4), "link index"),
         ("none", memory(vec![]), "sent no memory"),
+        (
+            "right",
+            memory(vec![sealed(LINK), sealed(BELLS)]),
+            "no right",
+        ),
         ("one", memory(vec![sealed(LINK)]), "sent no memory"),
         (
             "unsealed-link",

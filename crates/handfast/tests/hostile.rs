@@ -53,13 +53,15 @@ impl tracing::Subscriber for Cuts {
 
 const CUT: &str = "cut: ";
 
-const RULES: [Rule; 6] = [
+const RULES: [Rule; 8] = [
     Rule::HeadDistance,
     Rule::MessageLength,
     Rule::ArenaBounds,
     Rule::ReplySlot,
     Rule::LaneReceiver,
     Rule::ReplyKind,
+    Rule::Part,
+    Rule::RightHandle,
 ];
 
 /// Values that mean something somewhere, and ones that mean nothing.

@@ -110,11 +110,11 @@ fn the_same_right_again_and_again_stays_good_however_often_it_is_dropped() {
         let rights = send_rights(reply.take_rights());
         assert_eq!(call(&rights[0], b"x"), format!("{badge}: x"));
         // Some go home, some are just dropped, with pauses in which they are given back.
-        if rounds % 5 == 0 {
+        if rounds.is_multiple_of(5) {
             let own = root.with(rights.into_iter().map(Right::from)).call(b"own");
             assert_eq!(&*own.unwrap(), badge.to_string().as_bytes());
         }
-        if rounds % 64 == 0 {
+        if rounds.is_multiple_of(64) {
             std::thread::sleep(Duration::from_millis(3));
         }
         rounds += 1;

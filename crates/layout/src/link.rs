@@ -236,13 +236,25 @@ pub enum Kind {
     DeadPort,
 }
 
+impl Kind {
+    #[inline(always)]
+    const fn of(word: u32) -> Self {
+        match (word >> 18) & 3 {
+            0 => Self::Message,
+            1 => Self::Call,
+            2 => Self::Dropped,
+            _ => Self::DeadPort,
+        }
+    }
+}
+
 /// Mask of the CPU hint in a meta word: its low bits.
 pub const META_CPU_MASK: u32 = 0xff;
 
-/// Packs a call's reply slot with the upper bits of the CPU its caller runs on.
+/// Packs a call's reply slot, below 65,536, with the upper bits of the CPU its caller runs on.
 #[must_use]
 pub const fn reply_word(slot: u32, cpu: u32) -> u32 {
-    slot & 0xffff | cpu >> 8 << 16
+    slot | (cpu & !META_CPU_MASK) << 8
 }
 
 /// The reply slot of a call, and the CPU its caller ran on with the low bits from its meta word.
@@ -265,6 +277,29 @@ impl Meta {
         self.len_bytes | outside << 17 | kind << 18 | self.units << 20 | cpu << 24
     }
 
+    /// As [`Self::unpack`], for a message without parts: `None` for those with.
+    #[inline(always)]
+    #[must_use]
+    pub const fn unpack_plain(word: u32) -> Option<Self> {
+        let (len_bytes, outside) = (word & 0x1_ffff, word & (1 << 17) != 0);
+        let limit = if outside {
+            MESSAGE_BYTES_MAX
+        } else {
+            INLINE_BYTES
+        };
+        // With units the number is above any limit.
+        if (word & 0xf1_ffff) as usize > limit {
+            return None;
+        }
+        Some(Self {
+            len_bytes,
+            outside,
+            kind: Kind::of(word),
+            units: 0,
+            cpu: word >> 24,
+        })
+    }
+
     /// Unpacks a word a peer wrote; `None` when its length is over the limit or does not fit the
     /// place it names.
     #[must_use]
@@ -272,32 +307,29 @@ impl Meta {
         let len_bytes = word & 0x1_ffff;
         let outside = word & (1 << 17) != 0;
         let units = (word >> 20) & 0xf;
-        let described = units as usize * UNIT_BYTES;
         let limit = if outside {
-            BODY_BYTES_MAX
+            MESSAGE_BYTES_MAX
         } else {
             INLINE_BYTES
         };
-        if len_bytes as usize > MESSAGE_BYTES_MAX
-            || units as usize > UNITS_MAX
-            || len_bytes as usize + described > limit
-        {
+        if len_bytes as usize > limit || units > 0 && !fits(len_bytes, outside, units) {
             return None;
         }
-        let kind = match (word >> 18) & 3 {
-            0 => Kind::Message,
-            1 => Kind::Call,
-            2 => Kind::Dropped,
-            _ => Kind::DeadPort,
-        };
         Some(Self {
             len_bytes,
             outside,
-            kind,
+            kind: Kind::of(word),
             units,
             cpu: word >> 24,
         })
     }
+}
+
+/// Whether a message with parts fits the place it names, its bytes alone do.
+#[cold]
+const fn fits(len_bytes: u32, outside: bool, units: u32) -> bool {
+    let body_bytes = len_bytes as usize + units as usize * UNIT_BYTES;
+    units as usize <= UNITS_MAX && (outside || body_bytes <= INLINE_BYTES)
 }
 
 const _: () = {
@@ -330,6 +362,7 @@ mod tests {
                     cpu: 0xab,
                 };
                 assert_eq!(Meta::unpack(meta.pack()), Some(meta));
+                assert_eq!(Meta::unpack_plain(meta.pack()), Some(meta));
             }
         }
         let long = Meta {
@@ -340,6 +373,7 @@ mod tests {
             cpu: 0,
         };
         assert_eq!(Meta::unpack(long.pack()), None);
+        assert_eq!(Meta::unpack_plain(long.pack()), None);
         let inline = Meta {
             len_bytes: 41,
             outside: false,
@@ -348,6 +382,7 @@ mod tests {
             cpu: 0,
         };
         assert_eq!(Meta::unpack(inline.pack()), None);
+        assert_eq!(Meta::unpack_plain(inline.pack()), None);
         let described = |len_bytes, outside, units| {
             let meta = Meta {
                 len_bytes,
@@ -355,6 +390,7 @@ mod tests {
                 units,
                 ..inline
             };
+            assert_eq!(Meta::unpack_plain(meta.pack()), None);
             Meta::unpack(meta.pack()).map(|_| ())
         };
         assert_eq!(described(24, false, 1), Some(()));

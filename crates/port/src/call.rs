@@ -11,7 +11,6 @@ use handfast_channel::reply::Slot;
 use handfast_channel::{bell, stamped_after};
 use handfast_layout::link::{Kind, Meta};
 use handfast_region::Memory;
-use handfast_ring::Fault;
 use handfast_sys::{clock, cpu};
 use handfast_wait::waiter::{Parked, Place, Sleep, Start};
 use handfast_wait::{Ended, FIRST_PAUSED_LOOKS, word};
@@ -114,8 +113,10 @@ impl<'a> Call<'a> {
         loop {
             for _ in 0..looks {
                 if slot.is_answered(&region, generation) {
-                    let taken = slot.take(&region, sink);
-                    return self.taken(taken, sink);
+                    return match slot.take_plain(&region, sink) {
+                        Some(meta) => self.taken(meta),
+                        None => self.take(sink),
+                    };
                 }
                 // Without the pause the processor has several looks under way when the reply comes
                 // and starts all of them anew, which costs 25 ns.
@@ -156,41 +157,44 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// Takes the outcome, whatever it is.
+    #[cold]
     fn take(&mut self, sink: &mut impl ReplySink) -> Result<usize, SendError> {
-        let taken = self.slot().take(&self.right.link().region, sink);
-        self.taken(taken, sink)
+        let right = self.right;
+        let taken = self.slot().take(&right.link().region, sink);
+        // Before the slot is free: until then the peer's releases wait (`Link::settle`).
+        let adopted = taken.and_then(|meta| {
+            if meta.units > 0 {
+                adopt(right.process(), right.link(), sink.parts())?;
+            }
+            Ok(meta)
+        });
+        match adopted {
+            Ok(meta) => self.taken(meta),
+            Err(fault) => {
+                self.done = true;
+                right.free(self.ticket.index);
+                Err(SendError::Fault(right.poison(fault)))
+            }
+        }
     }
 
     /// The call has ended with what was taken from its slot.
     #[inline(always)]
-    fn taken(
-        &mut self,
-        taken: Result<Meta, Fault>,
-        sink: &mut impl ReplySink,
-    ) -> Result<usize, SendError> {
+    fn taken(&mut self, meta: Meta) -> Result<usize, SendError> {
         let right = self.right;
         self.done = true;
-        let taken = match taken {
-            Ok(meta) if meta.units > 0 => {
-                // Before the slot is free: until then the peer's releases wait (`Link::settle`).
-                let adopted = adopt(right.process(), right.link(), sink.parts());
-                adopted.map(|()| meta)
-            }
-            taken => taken,
-        };
         right.free(self.ticket.index);
-        match taken {
-            Ok(meta) if meta.kind == Kind::Dropped => Err(SendError::Gone(Gone::Reply)),
-            Ok(meta) if meta.kind == Kind::DeadPort => Err(SendError::Gone(Gone::Port)),
-            Ok(meta) => {
-                let (len_bytes, callee_cpu) = (meta.len_bytes as usize, meta.cpu);
+        match meta.kind {
+            Kind::Dropped => Err(SendError::Gone(Gone::Reply)),
+            Kind::DeadPort => Err(SendError::Gone(Gone::Port)),
+            Kind::Message | Kind::Call => {
                 // Relaxed, both: a hint. Stored only when it changes, to keep the line shared.
-                if right.link().peer_cpu.load(Ordering::Relaxed) != callee_cpu {
-                    right.link().peer_cpu.store(callee_cpu, Ordering::Relaxed);
+                if right.link().peer_cpu.load(Ordering::Relaxed) != meta.cpu {
+                    right.link().peer_cpu.store(meta.cpu, Ordering::Relaxed);
                 }
-                Ok(len_bytes)
+                Ok(meta.len_bytes as usize)
             }
-            Err(fault) => Err(SendError::Fault(right.poison(fault))),
         }
     }
 }

@@ -119,6 +119,7 @@ fn connect_by(
             Attempt::Linked(link, welcome) => {
                 let arrived = link.imports().arrive(welcome.handle, welcome.port);
                 if arrived.is_err() {
+                    process.end_link(&link);
                     return Err(ConnectError::Handshake("no right in the welcome"));
                 }
                 let right = SendRight::new(process.clone(), link, &welcome, options);

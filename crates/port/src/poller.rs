@@ -22,7 +22,7 @@ use handfast_layout::bell as bell_layout;
 use handfast_layout::link::{Kind, LANES, REPLIES};
 use handfast_proto::rota::{Key, Rota, Verdict, Wake};
 use handfast_region::Memory;
-use handfast_ring::lane::{Broken, Consumer, Header, Place};
+use handfast_ring::lane::{Consumer, Header, Place, Unusual};
 use handfast_ring::{Fault, Rule};
 use handfast_sys::{clock, cpu};
 use handfast_wait::{FIRST_LOOKS, Waiter, word};
@@ -54,6 +54,19 @@ struct Lane {
     woken_ns: u64,
     /// Reply slots whose callers wait for their turn to be woken.
     wakes: Vec<Slot>,
+}
+
+impl Lane {
+    /// The right its last message came through, unless it may have ended since.
+    #[inline(always)]
+    fn usual(&self) -> u32 {
+        // Acquire: pairs with `Link::release`.
+        if self.ended == self.link.ended.load(Ordering::Acquire) {
+            self.word
+        } else {
+            0
+        }
+    }
 }
 
 /// Counts kept in private memory between two quiet checks.
@@ -172,7 +185,8 @@ impl Poller {
                     return self.admit();
                 }
             }
-            let Some(taken) = lane.consumer.poll(&region, &mut self.spare) else {
+            let usual = lane.usual();
+            let Some(taken) = lane.consumer.poll(&region, &mut self.spare, usual) else {
                 continue;
             };
             self.cursor = if place + 1 >= count { 0 } else { place + 1 };
@@ -183,8 +197,8 @@ impl Poller {
                 next.consumer.prefetch(&next.link.region);
             }
             return match taken {
-                Ok((header, len_bytes)) => self.taken(key, header, len_bytes),
-                Err(Broken) => self.take(key),
+                Ok((header, len_bytes)) => self.taken(key, header, len_bytes, None),
+                Err(Unusual) => self.take(key),
             };
         }
         if self.hear() {
@@ -215,7 +229,7 @@ impl Poller {
         None
     }
 
-    /// Takes the message that waits in a lane.
+    /// Takes the message that waits in a lane, whatever it has and whichever right it came through.
     #[cold]
     fn take(&mut self, key: Key) -> Option<Request> {
         if !self.spare.has_buffer() {
@@ -223,15 +237,28 @@ impl Poller {
         }
         let lane = self.lanes[key].as_mut()?;
         match lane.consumer.take(&lane.link.region, &mut self.spare) {
-            Ok((header, len_bytes)) => self.taken(key, header, len_bytes),
+            Ok((header, len_bytes)) => match self.look_up(key, header) {
+                Ok(Some(badge)) => self.taken(key, header, len_bytes, Some(badge)),
+                Ok(None) => {
+                    let request = self.taken(key, header, len_bytes, None)?;
+                    self.refuse(request)
+                }
+                Err(fault) => self.poison(key, fault),
+            },
             Err(fault) => self.poison(key, fault),
         }
     }
 
-    /// Makes a request of what was taken into the spare buffer. `None` when the peer broke a rule,
-    /// or when it was for a port that is no more; its caller has been answered then.
+    /// Makes a request of what was taken into the spare buffer. `None` when the peer broke a rule.
+    /// The badge, if it is not that of the lane's usual right.
     #[inline(always)]
-    fn taken(&mut self, key: Key, header: Header, len_bytes: usize) -> Option<Request> {
+    fn taken(
+        &mut self,
+        key: Key,
+        header: Header,
+        len_bytes: usize,
+        badge: Option<u64>,
+    ) -> Option<Request> {
         let lane = self.lanes[key].as_mut()?;
         let is_call = header.kind == Kind::Call;
         if is_call && header.reply >= REPLIES {
@@ -239,17 +266,6 @@ impl Poller {
             let rule = Rule::ReplySlot;
             return self.poison(key, Fault { rule, offset });
         }
-        let mut badge = Some(lane.badge);
-        // Acquire: a right that has ended since is looked up again. Pairs with `Link::release`.
-        let is_known =
-            header.port == lane.word && lane.ended == lane.link.ended.load(Ordering::Acquire);
-        if header.units > 0 || !is_known {
-            badge = match self.look_up(key, header) {
-                Ok(badge) => badge,
-                Err(fault) => return self.poison(key, fault),
-            };
-        }
-        let lane = self.lanes[key].as_mut()?;
         // A producer may wait then.
         let region = lane.link.region.view();
         if lane.consumer.publish_due(&region) {
@@ -261,19 +277,16 @@ impl Poller {
         self.counts.sends += u64::from(!is_call);
         lane.called |= is_call;
         let message = core::mem::take(&mut self.spare);
-        let request = if is_call {
+        let right = (header.reply, header.generation);
+        Some(if is_call {
             let received = match lane.spare.take() {
                 Some(received) => received,
                 None => Received::of_lane(lane.link.clone(), key),
             };
-            Request::call(received, message, (header.reply, header.generation))
+            Request::call(received, (message, badge.unwrap_or(lane.badge)), right)
         } else {
-            Request::one_way(message, lane.link.peer)
-        };
-        match badge {
-            Some(badge) => Some(request.with_badge(badge)),
-            None => self.refuse(request),
-        }
+            Request::one_way((message, badge.unwrap_or(lane.badge)), lane.link.peer)
+        })
     }
 
     /// Takes up the rights in the message just taken, and looks up the right it came through: its

@@ -133,9 +133,10 @@ impl Request {
     #[inline(always)]
     pub(crate) fn call(
         mut received: Box<Received>,
-        message: Message,
+        (message, badge): (Message, u64),
         (index, generation): (u32, u32),
     ) -> Self {
+        received.badge = badge;
         received.set_message(message);
         if let Some(reply) = &mut received.reply {
             reply.index = index;
@@ -149,10 +150,11 @@ impl Request {
 
     /// A one-way message.
     #[inline(always)]
-    pub(crate) fn one_way(message: Message, peer: Peer) -> Self {
+    pub(crate) fn one_way((message, badge): (Message, u64), peer: Peer) -> Self {
         let mut received = Received::new();
         received.set_message(message);
         received.peer = peer;
+        received.badge = badge;
         Self {
             received: Some(received),
         }
@@ -164,15 +166,6 @@ impl Request {
             Some(received) => received,
             None => unreachable!("only drop and `answered` take it out"),
         }
-    }
-
-    /// The same, come through a right with this badge.
-    #[inline(always)]
-    pub(crate) fn with_badge(mut self, badge: u64) -> Self {
-        if let Some(received) = &mut self.received {
-            received.badge = badge;
-        }
-        self
     }
 
     /// Whether it is one-way and without rights.

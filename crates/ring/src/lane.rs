@@ -167,7 +167,7 @@ const PREFETCH_AHEAD: u32 = 12;
 mod consumer;
 mod producer;
 
-pub use consumer::{Broken, Consumer, Run};
+pub use consumer::{Consumer, Run, Unusual};
 pub use producer::Producer;
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use crate::batch::Batch;
 use crate::message::Message;
 use crate::request::Request;
 use handfast_layout::link::Kind;
-use handfast_ring::lane::Broken;
+use handfast_ring::lane::Unusual;
 
 impl Poller {
     /// Puts the message just received into the batch, and the one-way messages that follow it in
@@ -21,11 +21,11 @@ impl Poller {
         let key = self.last;
         let lane = self.lanes.get_mut(key)?.as_mut()?;
         let region = lane.link.region.view();
-        let word = lane.word;
+        let usual = lane.usual();
         let places = batch.places();
-        let run = lane.consumer.poll_many(&region, places, |header| {
-            header.kind == Kind::Call || header.port != word || header.units > 0
-        });
+        let run = lane
+            .consumer
+            .poll_many(&region, places, usual, |header| header.kind == Kind::Call);
         if run.messages > 0 {
             // Once: the word lies beside the head, which a producer without room looks at all the
             // time.
@@ -36,9 +36,9 @@ impl Poller {
         let last = run.last.and_then(|last| match last {
             Ok((header, len_bytes)) => {
                 self.spare = core::mem::replace(&mut places[run.messages], Message::new());
-                self.taken(key, header, len_bytes)
+                self.taken(key, header, len_bytes, None)
             }
-            Err(Broken) => self.take(key),
+            Err(Unusual) => self.take(key),
         });
         batch.add(run.messages);
         last

@@ -6,19 +6,19 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use handfast_layout::link::{ARENA_BYTES, Kind, Meta, UNIT_BYTES, slot, unpack_reply_word};
 use handfast_region::Memory;
 
-/// The producer broke a rule; [`Consumer::take`] says which. Without content, because passing the
-/// details on would cost the messages that have none.
+/// The message has parts, came through another right than the usual one, or breaks a rule;
+/// [`Consumer::take`] takes it or says which. Without content, because passing the details on would
+/// cost the messages that have none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Broken;
+pub struct Unusual;
 
 /// The consuming half of a lane.
 #[derive(Debug)]
 pub struct Consumer {
     place: Place,
     head: u32,
+    /// What the producer knows of it; or so far back that it is due to be told.
     published: u32,
-    /// A long message has been taken since: its block is wanted back soon.
-    is_due: bool,
 }
 
 /// The consumer publishes its head at least once per this many messages.
@@ -30,8 +30,8 @@ pub struct Run {
     pub messages: usize,
     /// Their bytes.
     pub bytes: u64,
-    /// The one that was picked, in the place after theirs; or the producer broke a rule.
-    pub last: Option<Result<(Header, usize), Broken>>,
+    /// The one that was picked, in the place after theirs; or there is an unusual one.
+    pub last: Option<Result<(Header, usize), Unusual>>,
 }
 
 impl Consumer {
@@ -48,7 +48,6 @@ impl Consumer {
             place,
             head: position,
             published: position,
-            is_due: false,
         }
     }
 
@@ -94,19 +93,22 @@ impl Consumer {
     /// The rule the producer broke.
     #[inline(always)]
     pub fn peek(&self, memory: &impl Memory) -> Result<(Header, Meta), Fault> {
-        Self::header(memory, self.place.slot(self.head))
+        let at = self.place.slot(self.head);
+        Self::header(memory, at, Meta::unpack).ok_or(Fault {
+            rule: Rule::MessageLength,
+            offset: at + slot::META,
+        })
     }
 
     #[inline(always)]
-    fn header(memory: &impl Memory, at: usize) -> Result<(Header, Meta), Fault> {
+    fn header(
+        memory: &impl Memory,
+        at: usize,
+        unpack: impl Fn(u32) -> Option<Meta>,
+    ) -> Option<(Header, Meta)> {
         // Ordered by the Acquire in `is_ready` (E1). In the order of their offsets.
         let [meta, port, reply, generation] = memory.load_words(at + slot::META);
-        let Some(meta) = Meta::unpack(meta) else {
-            return Err(Fault {
-                rule: Rule::MessageLength,
-                offset: at + slot::META,
-            });
-        };
+        let meta = unpack(meta)?;
         let (reply, cpu) = match meta.kind {
             Kind::Call => unpack_reply_word(reply, meta.cpu),
             _ => (0, meta.cpu),
@@ -119,7 +121,7 @@ impl Consumer {
             units: meta.units,
             cpu,
         };
-        Ok((header, meta))
+        Some((header, meta))
     }
 
     /// Copies the waiting message out and takes it. Call only after [`Self::is_ready`] said so, and
@@ -134,41 +136,53 @@ impl Consumer {
         memory: &impl Memory,
         sink: &mut impl Sink,
     ) -> Result<(Header, usize), Fault> {
+        let (header, meta) = self.peek(memory)?;
         let (place, head) = (self.place, self.head);
-        self.take_from(memory, (place, head, place.slot(head)), sink)
+        let at = place.slot(head);
+        let taken = self.take_from(memory, (place, head, at), meta, sink);
+        taken.map(|len_bytes| (header, len_bytes)).ok_or(Fault {
+            rule: Rule::ArenaBounds,
+            offset: at + slot::ARENA,
+        })
     }
 
     /// [`Self::is_ready`] and [`Self::take`] in one, for the straight path, to be followed by
-    /// [`Self::publish_due`] as that: where the slot lies is
-    /// found before the word that orders memory is read, and not again after it.
+    /// [`Self::publish_due`] as that: where the slot lies is found before the word that orders
+    /// memory is read, and not again after it. Takes messages without parts to the `usual` port.
     ///
     /// # Errors
-    /// [`Broken`] when the producer broke a rule; the message is then not taken.
+    /// [`Unusual`] when it is another; it is then not taken.
     #[inline(always)]
     pub fn poll(
         &mut self,
         memory: &impl Memory,
         sink: &mut impl Sink,
-    ) -> Option<Result<(Header, usize), Broken>> {
+        usual: u32,
+    ) -> Option<Result<(Header, usize), Unusual>> {
         let (place, head) = (self.place, self.head);
         let at = place.slot(head);
         // E1 publish, load half. As in `is_ready`.
         if memory.load(at + slot::SEQUENCE, Acquire) != head.wrapping_add(1) {
             return None;
         }
-        Some(
-            self.take_from(memory, (place, head, at), sink)
-                .map_err(|_| Broken),
-        )
+        let taken = Self::header(memory, at, Meta::unpack_plain)
+            .filter(|(header, _)| header.port == usual)
+            .and_then(|(header, meta)| {
+                let taken = self.take_from(memory, (place, head, at), meta, sink);
+                taken.map(|len_bytes| (header, len_bytes))
+            });
+        Some(taken.ok_or(Unusual))
     }
 
-    /// [`Self::poll`] for many, published but for the last one picked: takes messages into `places` one after the other, until none waits,
-    /// the places are used up, or one comes that `is_last` picks, which is taken, too.
+    /// [`Self::poll`] for many, published but for the last one picked: takes messages into `places`
+    /// one after the other, until none waits, the places are used up, an unusual one comes, or one
+    /// that `is_last` picks, which is taken, too.
     #[inline(always)]
     pub fn poll_many(
         &mut self,
         memory: &impl Memory,
         places: &mut [impl Sink],
+        usual: u32,
         mut is_last: impl FnMut(Header) -> bool,
     ) -> Run {
         let mut run = Run::default();
@@ -178,7 +192,7 @@ impl Consumer {
             // The line of a later message comes while this one is copied: a look at a line that
             // is on its way takes longer than all the rest.
             memory.prefetch(own.place.slot(own.head.wrapping_add(PREFETCH_AHEAD)));
-            match own.poll(memory, place) {
+            match own.poll(memory, place, usual) {
                 None => break,
                 Some(Ok((header, len_bytes))) if !is_last(header) => {
                     own.publish_due(memory);
@@ -200,34 +214,34 @@ impl Consumer {
         &mut self,
         memory: &impl Memory,
         (place, head, at): (Place, u32, usize),
+        meta: Meta,
         sink: &mut impl Sink,
-    ) -> Result<(Header, usize), Fault> {
-        let (header, meta) = Self::header(memory, at)?;
+    ) -> Option<usize> {
         let len_bytes = meta.len_bytes as usize;
         let mut from = at + slot::BYTES;
         if meta.outside {
             let offset = memory.load(at + slot::ARENA, Relaxed) as usize;
             let body_bytes = len_bytes + meta.units as usize * UNIT_BYTES;
             if offset > ARENA_BYTES || body_bytes > ARENA_BYTES - offset {
-                return Err(Fault {
-                    rule: Rule::ArenaBounds,
-                    offset: at + slot::ARENA,
-                });
+                return None;
             }
             from = place.arena() + offset;
         }
         copy_to(memory, from, meta, sink);
         // Commit point: from here on nothing fails.
         self.head = head.wrapping_add(1);
-        self.is_due |= meta.outside;
-        Ok((header, len_bytes))
+        if meta.outside {
+            // Its block is wanted back.
+            self.published = head.wrapping_sub(PUBLISH_EVERY);
+        }
+        Some(len_bytes)
     }
 
     /// Tells the producer what has been taken if it is time: every few messages, and after long
     /// ones. Returns whether it did.
     #[inline(always)]
     pub fn publish_due(&mut self, memory: &impl Memory) -> bool {
-        if self.is_due || self.head.wrapping_sub(self.published) >= PUBLISH_EVERY {
+        if self.head.wrapping_sub(self.published) >= PUBLISH_EVERY {
             return self.publish_head(memory);
         }
         false
@@ -241,7 +255,6 @@ impl Consumer {
             return false;
         }
         self.published = self.head;
-        self.is_due = false;
         // E2 consume, store half. Release: our copies out of the slots before this head are done
         // before the producer may overwrite them. Load half: `Producer::look_at_head`.
         memory.store(self.place.head(), self.head, Release);
