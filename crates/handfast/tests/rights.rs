@@ -2,14 +2,15 @@
 
 mod common;
 
-use handfast::error::{RightError, SendError};
-use handfast::{Right, SendRight};
-use std::time::Duration;
+use handfast::error::{ReceiveError, RightError, SendError};
+use handfast::{Event, Notice, Right, SendRight};
+use std::time::{Duration, Instant};
 
 #[test]
 fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
         "directory" => directory(arguments[0]),
+        "keeper" => keeper(arguments[0]),
         _ => unreachable!(),
     });
 }
@@ -102,9 +103,9 @@ fn the_same_right_again_and_again_stays_good_however_often_it_is_dropped() {
     let mut server = common::start("directory", &[&name]);
     server.expect("ready");
     let root = handfast::connect(&name).unwrap();
-    let end = std::time::Instant::now() + Duration::from_millis(300);
+    let end = Instant::now() + Duration::from_millis(300);
     let mut rounds = 0u32;
-    while std::time::Instant::now() < end {
+    while Instant::now() < end {
         let badge = rounds % 3;
         let mut reply = root.call(format!("open {badge}").as_bytes()).unwrap();
         let rights = send_rights(reply.take_rights());
@@ -157,4 +158,149 @@ fn rights_that_are_not_sent_come_back() {
     assert_eq!(reply.len(), 0);
     server.kill();
     third.kill();
+}
+
+/// Waits until the port tells something, which must be this, within 10 ms of `since` where that is
+/// asked.
+fn told(port: &handfast::ReceiveRight, notice: Notice) -> Instant {
+    let request = port.receive_until(common::PATIENCE).unwrap();
+    assert_eq!(request.notice(), Some(notice), "{request:?}");
+    assert!(!request.is_call() && request.bytes().is_empty());
+    Instant::now()
+}
+
+fn nothing_more(port: &handfast::ReceiveRight) {
+    let more = port.receive_until(Duration::from_millis(30));
+    assert!(matches!(more, Err(ReceiveError::TimedOut)), "{more:?}");
+}
+
+#[test]
+fn a_receiver_is_told_once_when_the_last_right_is_gone() {
+    let name = common::name("keeper");
+    let mut server = common::start("keeper", &[&name]);
+    server.expect("ready");
+    let root = handfast::connect(&name).unwrap();
+    let port = handfast::bind(&common::name("watched")).unwrap();
+    port.notify_no_senders();
+    nothing_more(&port);
+    let mut delays = Vec::new();
+    for round in 0..10u64 {
+        // Dropped at the peer, after it was used and before.
+        let right = port.mint(round);
+        port.notify_no_senders();
+        root.with([right.into()]).call(b"keep").unwrap();
+        nothing_more(&port);
+        let order: &[u8] = if round % 2 == 0 { b"use" } else { b"drop" };
+        let start = Instant::now();
+        root.call(order).unwrap();
+        if round % 2 == 0 {
+            let used = port.receive_until(common::PATIENCE).unwrap();
+            assert_eq!((used.badge(), used.bytes()), (round, &b"used"[..]));
+        }
+        delays.push(told(&port, Notice::NoSenders) - start);
+        nothing_more(&port);
+        port.notify_no_senders();
+        // There is none now, and has been one.
+        told(&port, Notice::NoSenders);
+        port.notify_no_senders();
+        told(&port, Notice::NoSenders);
+        // A right that is only under way counts; one that comes back home, too.
+        let right = port.mint(round);
+        port.notify_no_senders();
+        let mut reply = root.with([right.into()]).call(b"echo").unwrap();
+        nothing_more(&port);
+        assert_eq!(reply.take_rights().len(), 1);
+        told(&port, Notice::NoSenders);
+    }
+    delays.sort();
+    println!("told after {:?} to {:?}", delays[0], delays[9]);
+    server.kill();
+}
+
+#[test]
+fn the_rights_of_the_dead_are_gone_at_once_and_their_ports_too() {
+    let port = handfast::bind(&common::name("survivor")).unwrap();
+    let mut delays = Vec::new();
+    for round in 0..20u64 {
+        let name = common::name("mortal");
+        let mut server = common::start("keeper", &[&name]);
+        server.expect("ready");
+        let root = handfast::connect(&name).unwrap();
+        root.with([port.mint(round).into()]).call(b"keep").unwrap();
+        root.notify_death(&port, round);
+        port.notify_no_senders();
+        nothing_more(&port);
+        let start = Instant::now();
+        server.kill();
+        let mut notices = [
+            port.receive_until(common::PATIENCE),
+            port.receive_until(common::PATIENCE),
+        ]
+        .map(|request| request.unwrap().notice());
+        delays.push(start.elapsed());
+        notices.sort_by_key(|notice| matches!(notice, Some(Notice::Dead(_))));
+        assert_eq!(
+            notices,
+            [Some(Notice::NoSenders), Some(Notice::Dead(round))]
+        );
+        nothing_more(&port);
+        // It is dead already.
+        root.notify_death(&port, 99);
+        told(&port, Notice::Dead(99));
+    }
+    delays.sort();
+    println!(
+        "told after {:?} to {:?}, the kill included",
+        delays[0], delays[19]
+    );
+}
+
+/// Keeps a right that comes with `keep`, and does with it what it is told.
+fn keeper(name: &str) {
+    let port = handfast::bind(name).unwrap();
+    common::say("ready");
+    let mut kept = Vec::new();
+    loop {
+        let mut request = port.receive().unwrap();
+        let order = request.bytes().to_vec();
+        match &*order {
+            b"keep" => kept = send_rights(request.take_rights()),
+            b"use" => kept
+                .drain(..)
+                .for_each(|right| right.send(b"used").unwrap()),
+            b"drop" => kept.clear(),
+            b"echo" => {
+                let rights = request.take_rights();
+                request.reply_with(b"", rights).unwrap();
+                continue;
+            }
+            _ => unreachable!(),
+        }
+        request.reply(b"").unwrap();
+    }
+}
+
+#[test]
+fn a_port_that_is_dropped_is_told_of_to_those_who_asked() {
+    let port = handfast::bind(&common::name("listener")).unwrap();
+    let other = handfast::bind(&common::name("other")).unwrap();
+    let right = handfast::connect(other.name()).unwrap();
+    right.notify_death(&port, 5);
+    nothing_more(&port);
+    drop(other);
+    told(&port, Notice::Dead(5));
+    nothing_more(&port);
+    // In a wait set, with a message.
+    let again = handfast::bind(&common::name("other-again")).unwrap();
+    let right = handfast::connect(again.name()).unwrap();
+    let mut set = handfast::WaitSet::new().unwrap();
+    right.notify_death(&port, 6);
+    let token = set.add(port);
+    drop(again);
+    match set.receive_until(common::PATIENCE).unwrap() {
+        Event::Message(of, request) => {
+            assert_eq!((of, request.notice()), (token, Some(Notice::Dead(6))));
+        }
+        Event::Descriptor(..) => unreachable!(),
+    }
 }

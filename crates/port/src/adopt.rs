@@ -2,6 +2,7 @@
 
 use crate::link::{Link, SlotState, control};
 use crate::message::Message;
+use crate::notice::end_right;
 use crate::process::Process;
 use crate::right::{OwnRight, Right};
 use crate::send::SendRight;
@@ -110,7 +111,7 @@ impl Link {
 
     /// Keeper: the peer gives rights back. They wait while replies are unread that were sent
     /// before: those may have a right in them that comes home.
-    pub(crate) fn take_back(&self, releases: &[u8]) -> Result<(), Fault> {
+    pub(crate) fn take_back(&self, process: &Process, releases: &[u8]) -> Result<(), Fault> {
         let words = releases.as_chunks::<4>().0;
         let words: Vec<_> = words.iter().map(|word| u32::from_le_bytes(*word)).collect();
         let given = words.as_chunks::<2>().0.iter().map(|[a, b]| (*a, *b));
@@ -121,11 +122,11 @@ impl Link {
         let mut back = self.back.lock().unwrap_or_else(PoisonError::into_inner);
         back.push_back(given);
         drop(back);
-        self.settle()
+        self.settle(process)
     }
 
     /// Keeper: ends the rights that were given back, if nothing unread stands in the way.
-    pub(crate) fn settle(&self) -> Result<(), Fault> {
+    pub(crate) fn settle(&self, process: &Process) -> Result<(), Fault> {
         let mut back = self.back.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(given) = back.front_mut() {
             given.after.retain(|call| self.is_unread(*call));
@@ -133,7 +134,7 @@ impl Link {
                 break;
             }
             for (handle, count) in &given.rights {
-                let released = self.release(*handle, *count);
+                let released = self.release(process, *handle, *count);
                 released.map_err(|refused| Fault {
                     rule: match refused {
                         Refused::Release => Rule::RightCount,
@@ -148,10 +149,17 @@ impl Link {
     }
 
     /// The peer has, or gets, a handle so many times less.
-    pub(crate) fn release(&self, handle: Handle, count: u32) -> Result<(), Refused> {
-        if self.exports().release(handle, count)?.is_some() {
+    pub(crate) fn release(
+        &self,
+        process: &Process,
+        handle: Handle,
+        count: u32,
+    ) -> Result<(), Refused> {
+        let ended = self.exports().release(handle, count)?;
+        if let Some(target) = ended {
             // Release: pairs with the Acquire of receivers that know what it stood for.
             self.ended.fetch_add(1, Ordering::Release);
+            end_right(target, |receiver| process.port(receiver));
         }
         Ok(())
     }

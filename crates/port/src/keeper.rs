@@ -6,12 +6,13 @@
 
 use crate::error::Resource;
 use crate::link::{Link, Parts, control};
+use crate::port::Port;
 use crate::process::{Process, WATCH_NS, token};
 use core::sync::atomic::Ordering;
 use handfast_layout::bell;
 use handfast_layout::hello::{HELLO_BYTES, Hello, Malformed, Status, Welcome};
 use handfast_layout::link::{REGION_BYTES, Side};
-use handfast_proto::rights::{EXPORTS_MAX, Target};
+use handfast_proto::rights::EXPORTS_MAX;
 use handfast_region::Region;
 use handfast_ring::Fault;
 use handfast_sys::memory::{Access, Mapping, create_sealed, is_sealed};
@@ -207,7 +208,7 @@ impl Keeper {
         let mut again = false;
         for link in links {
             again |= link.give_back();
-            if let Err(fault) = link.settle() {
+            if let Err(fault) = link.settle(&self.process) {
                 link.poison(fault);
                 self.end(link.serial);
             }
@@ -263,7 +264,7 @@ impl Keeper {
             }
             [control::CLOSED, _, a, b, c, d] => link.close_port(u32::from_le_bytes([a, b, c, d])),
             [control::RELEASE, _, ref releases @ ..] => {
-                link.take_back(releases)?;
+                link.take_back(&self.process, releases)?;
                 if link.has_unsettled() {
                     self.process.give_back_in(GIVE_BACK_AGAIN_NS);
                 }
@@ -396,7 +397,7 @@ impl Keeper {
             && hello.known
         {
             link.granted.store(true, Ordering::Release);
-            match link.exports().export(Target::of_name(port.id)) {
+            match link.export(&port, 0) {
                 Ok(handle) => welcome.handle = handle,
                 Err(_) => return refuse(Status::Exhausted, EXPORTS_MAX),
             }
@@ -409,7 +410,7 @@ impl Keeper {
         let Some(their_bells) = fds.into_iter().next() else {
             return refuse(Status::Malformed, 0);
         };
-        let welcomed = self.welcome(socket, peer, &hello, &their_bells, welcome);
+        let welcomed = self.welcome((socket, peer), &port, &hello, &their_bells, welcome);
         if let Ok(link) = &welcomed {
             self.process.welcomed(link, &port);
         }
@@ -444,8 +445,8 @@ impl Keeper {
     /// Makes a link and sends its descriptors. On failure the connector has been told.
     fn welcome(
         &self,
-        socket: OwnedFd,
-        peer: socket::Peer,
+        (socket, peer): (OwnedFd, socket::Peer),
+        port: &Port,
         hello: &Hello,
         their_bells: &OwnedFd,
         mut welcome: Welcome,
@@ -481,8 +482,7 @@ impl Keeper {
         if crate::notify::is_active() {
             let _ = handfast_sys::signal::raise_on_arrival(&link.socket, true);
         }
-        let target = Target::of_name(welcome.port);
-        welcome.handle = link.exports().export(target).unwrap_or_default();
+        welcome.handle = link.export(port, 0).unwrap_or_default();
         let fds = [region_fd.as_fd(), group.fd.as_fd()];
         if socket::send(&link.socket, &welcome.to_bytes(), &fds).is_err() {
             self.process.end_link(&link);

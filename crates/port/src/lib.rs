@@ -9,6 +9,7 @@ mod send;
 mod call;
 
 mod adopt;
+mod notice;
 mod right;
 mod room;
 mod sending;
@@ -45,6 +46,7 @@ pub use handfast_sys::socket::Peer;
 pub use handfast_wait::{Strategy, Target, handoff};
 pub use inspect::Counters;
 pub use message::Message;
+pub use notice::Notice;
 pub use options::Options;
 pub use queue::{PopError, PushError, QUEUE_MESSAGE_BYTES, QueueKind, SharedQueue};
 pub use receive::{ReceiveRight, bind, bind_with};

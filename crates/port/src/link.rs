@@ -3,6 +3,7 @@
 use crate::adopt::GivenBack;
 use crate::error::{Gone, PeerFault, SendError};
 use crate::group::Group;
+use crate::notice::Mourner;
 use crate::send::SLOTS_PER_LANE;
 
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
@@ -87,6 +88,8 @@ pub(crate) struct Link {
     /// How many of the former have ended.
     pub(crate) ended: AtomicU32,
     imports: Mutex<Imports>,
+    /// Who wants to be told when a port of the peer is gone.
+    mourners: Mutex<Vec<Mourner>>,
     /// Rights to be given back, as soon as the socket takes it.
     pub(crate) owed: Mutex<Vec<(Handle, u32)>>,
     /// Rights the peer has given back, until unread replies have been read.
@@ -183,6 +186,7 @@ impl Link {
             exports: Mutex::default(),
             ended: AtomicU32::new(0),
             imports: Mutex::default(),
+            mourners: Mutex::default(),
             owed: Mutex::default(),
             back: Mutex::default(),
             down: AtomicBool::new(false),
@@ -199,6 +203,10 @@ impl Link {
     /// The rights to the peer's ports that we have.
     pub(crate) fn imports(&self) -> MutexGuard<'_, Imports> {
         self.imports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn mourners(&self) -> MutexGuard<'_, Vec<Mourner>> {
+        self.mourners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the link has ended. One load of private memory.
@@ -238,6 +246,7 @@ impl Link {
             (last == 0 || is_later(port, last)).then_some(port)
         });
         self.disturb();
+        self.tell_mourners();
     }
 
     /// Cuts the link because the peer broke a rule.
@@ -256,6 +265,7 @@ impl Link {
         let first = !self.down.swap(true, Ordering::AcqRel);
         socket::shutdown(&self.socket);
         self.disturb();
+        self.tell_mourners();
         first
     }
 

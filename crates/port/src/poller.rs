@@ -13,6 +13,7 @@ use crate::adopt::adopt;
 use crate::group::Group;
 use crate::link::{Link, control};
 use crate::message::Message;
+use crate::notice::Notices;
 use crate::process::Process;
 use crate::request::{Received, Request};
 use core::sync::atomic::Ordering;
@@ -83,6 +84,7 @@ pub(crate) struct Poller {
     /// Index that messages name.
     port: u32,
     process: Arc<Process>,
+    notices: Arc<Notices>,
     groups: Arc<[Arc<Group>]>,
     groups_version: u32,
     deaths: u32,
@@ -125,12 +127,18 @@ fn places(cpus: u32) -> usize {
 }
 
 impl Poller {
-    pub(crate) fn new((receiver, port): (u32, u32), process: Arc<Process>, waiter: Waiter) -> Self {
+    pub(crate) fn new(
+        (receiver, port): (u32, u32),
+        process: Arc<Process>,
+        notices: Arc<Notices>,
+        waiter: Waiter,
+    ) -> Self {
         let cap = places(cpu::shared());
         Self {
             receiver,
             port,
             process,
+            notices,
             groups: Arc::default(),
             groups_version: u32::MAX,
             deaths: 0,
@@ -203,6 +211,10 @@ impl Poller {
         }
         if self.hear() {
             return self.next_again();
+        }
+        // After the messages.
+        if self.notices.is_due() {
+            return self.notices.take().map(Request::notify);
         }
         if self.rota.waiting() > 0 {
             self.admit()

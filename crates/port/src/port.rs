@@ -2,6 +2,7 @@
 
 use crate::error::ReceiveError;
 use crate::link::Link;
+use crate::notice::Notices;
 use crate::poller::Poller;
 use crate::process::Process;
 use crate::request::Request;
@@ -33,6 +34,8 @@ pub(crate) struct Port {
     is_newer: AtomicBool,
     /// The last reply had to wake its caller (for the adaptive strategy).
     woke: AtomicBool,
+    /// What its receiver is told besides messages. The poller has them too.
+    pub(crate) notices: Arc<Notices>,
     /// Its receive right is being dropped.
     pub(crate) is_closing: AtomicBool,
     /// Links that ended after they rang and before the poller looked.
@@ -58,11 +61,18 @@ impl Port {
         waiter: Waiter,
     ) -> Self {
         let id = receiver | generation << 8;
+        let notices = Arc::new(Notices::default());
         Self {
             receiver,
             id,
             name: name.to_owned(),
-            poller: OwnedLock::new(Poller::new((receiver, id), process.clone(), waiter)),
+            poller: OwnedLock::new(Poller::new(
+                (receiver, id),
+                process.clone(),
+                notices.clone(),
+                waiter,
+            )),
+            notices,
             process,
             followers: AtomicU32::new(0),
             handed: Region::heap(HANDED_BYTES),

@@ -295,6 +295,14 @@ impl Process {
         self.raise_sets();
     }
 
+    /// Wakes whoever receives at `receiver`.
+    pub(crate) fn rouse(&self, receiver: u32) {
+        for group in &*self.groups() {
+            group.rouse(receiver);
+        }
+        self.raise_sets();
+    }
+
     /// Enters a set; its flag is forgotten when the set is dropped.
     pub(crate) fn add_set(&self, flag: &Arc<Flag>) {
         let mut sets = self.sets.lock().unwrap_or_else(PoisonError::into_inner);
@@ -427,6 +435,7 @@ impl Process {
         if let Some(pidfd) = &link.pidfd {
             self.poll.remove(pidfd);
         }
+        link.end_exports(|receiver| self.port(receiver));
         if !link.is_cut() {
             let ports = self.ports.read().unwrap_or_else(PoisonError::into_inner);
             ports.iter().flatten().for_each(|port| port.keep_rung(link));

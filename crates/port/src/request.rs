@@ -3,6 +3,7 @@
 use crate::error::ReplyError;
 use crate::link::Link;
 use crate::message::Message;
+use crate::notice::Notice;
 use crate::poller::{Poller, wake_caller};
 use crate::pool::{Pool, Pooled};
 use crate::right::{self, Returned, Right};
@@ -38,6 +39,8 @@ pub(crate) struct Received {
     peer: Peer,
     /// Of the right it came through.
     badge: u64,
+    /// It is no message.
+    notice: Option<Notice>,
     /// While it lies in its thread's pool: the next one there.
     next: Option<Box<Self>>,
 }
@@ -86,6 +89,7 @@ impl Received {
                 reply: None,
                 peer: Peer { pid: 0, uid: 0 },
                 badge: 0,
+                notice: None,
                 next: None,
             })
         })
@@ -95,6 +99,7 @@ impl Received {
     #[inline]
     pub(crate) fn pool(mut self: Box<Self>) {
         self.reply = None;
+        self.notice = None;
         self.set_message(Message::default());
         // A thread that is ending has no pool any more; the box is then just freed.
         let _ = POOL.try_with(|pool| pool.give(self));
@@ -171,7 +176,28 @@ impl Request {
     /// Whether it is one-way and without rights.
     pub(crate) fn is_plain(&self) -> bool {
         let received = self.received();
-        !received.is_call && !received.message.has_rights()
+        !received.is_call && received.notice.is_none() && !received.message.has_rights()
+    }
+
+    /// One that tells of something else than a message.
+    #[cold]
+    pub(crate) fn notify(notice: Notice) -> Self {
+        let mut received = Received::new();
+        received.peer = Peer { pid: 0, uid: 0 };
+        received.badge = 0;
+        received.notice = Some(notice);
+        Self {
+            received: Some(received),
+        }
+    }
+
+    /// What it tells, when it is no message but a notice that was asked for:
+    /// [`ReceiveRight::notify_no_senders`](crate::ReceiveRight::notify_no_senders),
+    /// [`SendRight::notify_death`](crate::SendRight::notify_death). It has no bytes then, and takes
+    /// no reply.
+    #[must_use]
+    pub fn notice(&self) -> Option<Notice> {
+        self.received().notice
     }
 
     /// The badge of the right it came through: as [minted](crate::ReceiveRight::mint), or zero when

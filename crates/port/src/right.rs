@@ -8,7 +8,7 @@ use crate::send::SendRight;
 use core::sync::atomic::Ordering;
 use handfast_layout::PARTS_MAX;
 use handfast_layout::part::Part;
-use handfast_proto::rights::{EXPORTS_MAX, Handle, Target, is_handle};
+use handfast_proto::rights::{EXPORTS_MAX, Handle};
 use handfast_ring::lane::Unit;
 use std::sync::Arc;
 
@@ -26,7 +26,6 @@ pub enum Right {
 
 /// A right to send to a port of this very process, as [`ReceiveRight::mint`] makes it, to be sent
 /// to others; and what becomes of such a right when it comes back. One atomic step to copy.
-#[derive(Clone)]
 pub struct OwnRight {
     port: Arc<Port>,
     badge: u64,
@@ -70,8 +69,7 @@ impl ReceiveRight {
     /// Rights to one port with one badge are one right to whoever gets them.
     #[must_use]
     pub fn mint(&self, badge: u64) -> OwnRight {
-        let port = self.port().clone();
-        OwnRight { port, badge }
+        OwnRight::new(self.port().clone(), badge)
     }
 }
 
@@ -88,8 +86,21 @@ impl OwnRight {
         Arc::ptr_eq(&self.port, receive.port())
     }
 
-    pub(crate) const fn new(port: Arc<Port>, badge: u64) -> Self {
+    pub(crate) fn new(port: Arc<Port>, badge: u64) -> Self {
+        port.notices.added();
         Self { port, badge }
+    }
+}
+
+impl Clone for OwnRight {
+    fn clone(&self) -> Self {
+        Self::new(self.port.clone(), self.badge)
+    }
+}
+
+impl Drop for OwnRight {
+    fn drop(&mut self) {
+        self.port.right_ended();
     }
 }
 
@@ -118,8 +129,8 @@ impl From<OwnRight> for Right {
 pub(crate) struct Described {
     units: [Unit; PARTS_MAX],
     count: usize,
-    /// Handles counted as sent.
-    exported: [Handle; PARTS_MAX],
+    /// Handles counted as sent, with the rights they are for.
+    exported: Vec<(Handle, Arc<Port>)>,
 }
 
 impl Described {
@@ -129,8 +140,8 @@ impl Described {
 
     /// The message was not sent after all.
     pub(crate) fn take_back(&self, link: &Link) {
-        for handle in self.exported.iter().filter(|handle| is_handle(**handle)) {
-            let _ = link.release(*handle, 1);
+        for (handle, port) in &self.exported {
+            let _ = link.release(&port.process, *handle, 1);
         }
     }
 }
@@ -141,7 +152,7 @@ pub(crate) fn describe(link: &Arc<Link>, rights: &[Right]) -> Result<Described, 
     let mut described = Described {
         units: [Unit::default(); PARTS_MAX],
         count: 0,
-        exported: [0; PARTS_MAX],
+        exported: Vec::new(),
     };
     if rights.len() > PARTS_MAX {
         return Err(RightError::TooMany {
@@ -150,8 +161,8 @@ pub(crate) fn describe(link: &Arc<Link>, rights: &[Right]) -> Result<Described, 
     }
     for right in rights {
         let part = part_of(link, right).inspect_err(|_| described.take_back(link))?;
-        if let Part::OfSender { handle, .. } = part {
-            described.exported[described.count] = handle;
+        if let (Part::OfSender { handle, .. }, Right::Own(own)) = (part, right) {
+            described.exported.push((handle, own.port.clone()));
         }
         described.units[described.count] = part.to_unit();
         described.count += 1;
@@ -160,24 +171,25 @@ pub(crate) fn describe(link: &Arc<Link>, rights: &[Right]) -> Result<Described, 
 }
 
 fn part_of(link: &Arc<Link>, right: &Right) -> Result<Part, RightError> {
-    let target = match right {
+    let own = match right {
         Right::Send(right) if Arc::ptr_eq(right.link(), link) => {
             let handle = right.handle();
             return Ok(Part::OfReceiver { handle });
         }
         Right::Send(_) => return Err(RightError::Third),
         Right::Dead => return Err(RightError::Dead),
-        Right::Own(own) => Target {
-            port: own.port.id,
-            badge: own.badge,
-        },
+        // Relaxed: its peers are told anyway.
+        Right::Own(own) if own.port.is_closing.load(Ordering::Relaxed) => {
+            return Err(RightError::Dead);
+        }
+        Right::Own(own) => own,
     };
     let limit = EXPORTS_MAX;
-    let exported = link.exports().export(target);
+    let exported = link.export(&own.port, own.badge);
     let handle = exported.map_err(|_| RightError::Exhausted { limit })?;
     // From now on the link stays while the peer wants it. Release: as where it is accepted.
     link.granted.store(true, Ordering::Release);
-    let port = target.port;
+    let port = own.port.id;
     Ok(Part::OfSender { handle, port })
 }
 

@@ -57,6 +57,8 @@ pub enum Refused {
     Release,
     /// A handle that is known came again for another port.
     Port,
+    /// The link has ended.
+    Over,
     /// The table is full: [`EXPORTS_MAX`] rights, or 2^32 transfers of one.
     Full,
 }

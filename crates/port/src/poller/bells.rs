@@ -106,6 +106,7 @@ impl Poller {
         }
         // Acquire: pairs with the Release of those who change the lists.
         !rang.is_empty()
+            || self.notices.is_due()
             || self.process.groups_version.load(Ordering::Acquire) != self.groups_version
             || self.process.deaths.load(Ordering::Acquire) != self.deaths
     }

@@ -13,14 +13,6 @@ pub struct Target {
     pub badge: u64,
 }
 
-impl Target {
-    /// What whoever connects by a port's name gets.
-    #[must_use]
-    pub const fn of_name(port: u32) -> Self {
-        Self { port, badge: 0 }
-    }
-}
-
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     target: Target,
@@ -36,14 +28,18 @@ pub struct Exports {
     /// In the order in which they fell free, so that an index rests as long as possible.
     free: VecDeque<u32>,
     by_target: HashMap<Target, u32>,
+    is_over: bool,
 }
 
 impl Exports {
     /// The handle to send for `target`: the one the peer has, if it has one. Counts it as sent.
     ///
     /// # Errors
-    /// [`Refused::Full`].
+    /// [`Refused::Full`], [`Refused::Over`].
     pub fn export(&mut self, target: Target) -> Result<Handle, Refused> {
+        if self.is_over {
+            return Err(Refused::Over);
+        }
         let vacant = match self.by_target.entry(target) {
             MapEntry::Occupied(known) => {
                 let place = *known.get();
@@ -99,7 +95,7 @@ impl Exports {
         }
         let entry = &mut self.entries[index(of) as usize];
         entry.wire = entry.wire.checked_sub(count).ok_or(Refused::Release)?;
-        if entry.wire > 0 {
+        if entry.wire > 0 || self.is_over {
             return Ok(None);
         }
         entry.generation = entry.generation.wrapping_add(1);
@@ -109,11 +105,12 @@ impl Exports {
         Ok(Some(target))
     }
 
-    /// The link has ended: what the peer held. Handles in messages it left behind can still be
-    /// resolved.
-    pub fn held(&self) -> impl Iterator<Item = Target> {
-        let live = self.entries.iter().filter(|entry| entry.wire > 0);
-        live.map(|entry| entry.target)
+    /// The link has ended, and with it the peer's rights, which are returned the first time. Handles
+    /// in messages it left behind can still be resolved.
+    pub fn end(&mut self) -> Vec<Target> {
+        self.is_over = true;
+        let ended = core::mem::take(&mut self.by_target);
+        ended.into_keys().collect()
     }
 
     /// How many rights the peer has.

@@ -1,0 +1,206 @@
+//! Notices: what a receiver is told besides messages, each once, through the port itself.
+//!
+//! As in Mach (paper 004, sections 2.5.4 and 2.5.5) a notice comes where messages come, so a server
+//! waits for both at once, in a wait set too. A notice that no sender is left is checked when it is
+//! taken: a right made since makes it wait for the next time there is none.
+
+use crate::link::Link;
+use crate::port::Port;
+use crate::receive::ReceiveRight;
+use crate::send::SendRight;
+use core::sync::atomic::{AtomicBool, Ordering};
+use handfast_layout::part::receiver_of;
+use handfast_proto::rights::{Handle, Refused, Target};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// What a [`Request`](crate::Request) without a message tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Notice {
+    /// Nobody has a right to send to the port any more, not even this process, and no such right
+    /// is under way. Asked for with [`ReceiveRight::notify_no_senders`].
+    NoSenders,
+    /// The port that was asked after with this number is gone. Asked for with
+    /// [`SendRight::notify_death`].
+    Dead(u64),
+}
+
+/// The notices of one port, and the rights to it.
+#[derive(Default)]
+pub(crate) struct Notices {
+    is_due: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    due: VecDeque<Notice>,
+    /// Rights to send: of this process, and entries of links' export tables.
+    rights: u64,
+    /// There has been one.
+    had_rights: bool,
+    /// Its receiver wants to be told when there is none.
+    asks: bool,
+}
+
+impl State {
+    fn look(&mut self) -> bool {
+        let is_due = self.asks && self.had_rights && self.rights == 0;
+        if is_due {
+            self.asks = false;
+            self.due.push_back(Notice::NoSenders);
+        }
+        is_due
+    }
+}
+
+impl Notices {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether there may be one. One load of private memory.
+    #[inline(always)]
+    pub(crate) fn is_due(&self) -> bool {
+        // Acquire: pairs with the store in `Port::tell`.
+        self.is_due.load(Ordering::Acquire)
+    }
+
+    /// A right has come to be. Before anybody can drop it.
+    pub(crate) fn added(&self) {
+        let mut state = self.state();
+        state.rights += 1;
+        state.had_rights = true;
+    }
+
+    #[cold]
+    pub(crate) fn take(&self) -> Option<Notice> {
+        let mut state = self.state();
+        loop {
+            let Some(notice) = state.due.pop_front() else {
+                self.is_due.store(false, Ordering::Release);
+                return None;
+            };
+            if notice == Notice::NoSenders && state.rights > 0 {
+                // Made since: not this time.
+                state.asks = true;
+                continue;
+            }
+            return Some(notice);
+        }
+    }
+}
+
+impl Port {
+    /// A right to this port is no more.
+    pub(crate) fn right_ended(&self) {
+        let mut state = self.notices.state();
+        state.rights = state.rights.saturating_sub(1);
+        let is_due = state.look();
+        drop(state);
+        if is_due {
+            self.tell();
+        }
+    }
+
+    fn tell(&self) {
+        // Release: whoever sees it finds the notice. The receiver, if it sleeps, is woken after.
+        self.notices.is_due.store(true, Ordering::Release);
+        self.process.rouse(self.receiver);
+    }
+}
+
+impl ReceiveRight {
+    /// Asks to be told, once, when nobody has a right to send to this port any more:
+    /// [`Request::notice`](crate::Request::notice). Rights that are under way count, and those of a
+    /// peer that dies end with it. A port that never had a sender is not told of until it has had
+    /// one. At most some 10 ms after the last right has gone.
+    ///
+    /// A name goes on making rights for those who connect, so the last sender may have a successor.
+    pub fn notify_no_senders(&self) {
+        let port = self.port();
+        let mut state = port.notices.state();
+        state.asks = true;
+        let is_due = state.look();
+        drop(state);
+        if is_due {
+            port.tell();
+        }
+    }
+}
+
+/// Who wants to be told of the death of a port of a peer.
+pub(crate) struct Mourner {
+    /// The peer's port.
+    of: u32,
+    number: u64,
+    told: Weak<Port>,
+}
+
+impl SendRight {
+    /// Asks that `told` be told, once, when the port of this right is gone, because its receive
+    /// right was dropped or its process has ended: [`Request::notice`](crate::Request::notice) says
+    /// [`Notice::Dead`] with `number`. At once if it is gone already. Dropping this right does not
+    /// take that back.
+    pub fn notify_death(&self, told: &ReceiveRight, number: u64) {
+        let mourner = Mourner {
+            of: self.port(),
+            number,
+            told: Arc::downgrade(told.port()),
+        };
+        self.link().mourners().push(mourner);
+        // Before the look: who takes it down after that finds the mourner.
+        self.link().tell_mourners();
+    }
+}
+
+impl Link {
+    /// Tells those who wait for the death of a port that is gone.
+    pub(crate) fn tell_mourners(&self) {
+        let gone: Vec<_> = self
+            .mourners()
+            .extract_if(.., |mourner| self.failure(mourner.of).is_some())
+            .collect();
+        for mourner in gone {
+            if let Some(port) = mourner.told.upgrade() {
+                port.notices
+                    .state()
+                    .due
+                    .push_back(Notice::Dead(mourner.number));
+                port.tell();
+            }
+        }
+    }
+
+    /// Gives the peer a right to `port`, or counts one it has as sent once more.
+    pub(crate) fn export(&self, port: &Port, badge: u64) -> Result<Handle, Refused> {
+        let target = Target {
+            port: port.id,
+            badge,
+        };
+        let mut exports = self.exports();
+        let before = exports.len();
+        let handle = exports.export(target)?;
+        if exports.len() > before {
+            // Under the lock: the peer cannot have given it back before it was counted.
+            port.notices.added();
+        }
+        Ok(handle)
+    }
+
+    /// The link has ended, and with it the peer's rights.
+    pub(crate) fn end_exports(&self, port_of: impl Fn(u32) -> Option<Arc<Port>>) {
+        let ended = self.exports().end();
+        for target in ended {
+            end_right(target, &port_of);
+        }
+    }
+}
+
+/// A right in an export table has ended.
+pub(crate) fn end_right(target: Target, port_of: impl Fn(u32) -> Option<Arc<Port>>) {
+    if let Some(port) = port_of(receiver_of(target.port)).filter(|port| port.id == target.port) {
+        port.right_ended();
+    }
+}
