@@ -184,11 +184,11 @@ fn attempt(process: &Arc<Process>, name: &str, limit: Limit) -> Result<Attempt, 
     };
     let made = (|| {
         let [region_fd, bells_fd] = fds.as_slice() else {
-            return Err(ConnectError::Handshake("the server sent no memory"));
+            return Err(failed(name, "the server sent no memory"));
         };
         let sealed = |fd, len_bytes| is_sealed(fd, len_bytes).unwrap_or(false);
         if !sealed(region_fd, REGION_BYTES) || !sealed(bells_fd, bell::REGION_BYTES) {
-            return Err(ConnectError::Handshake("the server's memory is not sealed"));
+            return Err(failed(name, "the server's memory is not sealed"));
         }
         let mapping =
             Mapping::new(region_fd, REGION_BYTES, Access::ReadWrite).map_err(os("mmap"))?;
@@ -231,6 +231,11 @@ fn nobody_at(name: &str, errno: Errno) -> ConnectError {
         None => ConnectError::NoSuchName { name, path },
         Some(found) => ConnectError::Foreign { path, found },
     }
+}
+
+fn failed(name: &str, what: &'static str) -> ConnectError {
+    let name = name.to_owned();
+    ConnectError::Handshake { name, what }
 }
 
 /// Says hello, reads the welcome, turns refusals into errors. `None` when the server ended the
@@ -276,8 +281,8 @@ fn greet(
             ours: LAYOUT_VERSION,
             theirs,
         },
-        Malformed::NotHandfast => ConnectError::Handshake("not handfast at the other end"),
-        Malformed::Field(field) => ConnectError::Handshake(field),
+        Malformed::NotHandfast => failed(name, "not handfast at the other end"),
+        Malformed::Field(field) => failed(name, field),
     })?;
     match welcome.status {
         Status::Linked | Status::Known | Status::Crossed => Ok(Some((welcome, fds))),
@@ -293,7 +298,7 @@ fn greet(
             what: "descriptors, memory or links of the server",
             limit: welcome.limit.into(),
         })),
-        Status::Malformed => Err(ConnectError::Handshake("the server did not understand us")),
+        Status::Malformed => Err(failed(name, "the server did not understand us")),
     }
 }
 

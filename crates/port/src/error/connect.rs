@@ -118,7 +118,12 @@ pub enum ConnectError {
         path: PathBuf,
     },
     /// Not handfast at the other end, or a peer that breaks the handshake's rules.
-    Handshake(&'static str),
+    Handshake {
+        /// The name.
+        name: String,
+        /// What was wrong.
+        what: &'static str,
+    },
     /// The sandbox forbids memory files.
     NoMemoryFiles(Os),
     /// Anything else.
@@ -189,7 +194,11 @@ impl fmt::Display for ConnectError {
             ),
             Self::Foreign { path, found } => foreign(f, path, *found),
             Self::PathTooLong { path } => path_too_long(f, path),
-            Self::Handshake(what) => write!(f, "the handshake failed: {what}"),
+            Self::Handshake { name, what } => write!(
+                f,
+                "the handshake with the server of {name:?} failed: {what}; see which program has bound \
+                 that name"
+            ),
             Self::NoMemoryFiles(os) => no_memory_files(f, os),
             Self::Os(os) => os.fmt(f),
         }
