@@ -53,6 +53,35 @@ fn the_timeout_of_a_call_bounds_its_connection_too() {
     assert!(start.elapsed() < Duration::from_secs(4));
 }
 
+#[test]
+fn the_timeout_of_a_call_bounds_the_reading_of_its_message_too() {
+    let directory = Directory::new();
+    let _echo = Echo::start(&directory.0, "echo");
+    let pipe = directory.0.join("~pipe");
+    let pipe = pipe.to_str().unwrap();
+    assert!(Command::new("mkfifo").arg(pipe).status().unwrap().success());
+    let call = |timeout_ms| {
+        let mut command = handfast(&directory.0);
+        command.args(["call", "echo", "--file", pipe, "--timeout-ms", timeout_ms]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    // Nobody writes it.
+    let mut unwritten = call("40");
+    let end = Instant::now() + Duration::from_secs(10);
+    while unwritten.try_wait().unwrap().is_none() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let _ = unwritten.kill();
+    let output = unwritten.wait_with_output().unwrap();
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains(pipe) && said.contains("40ms"), "{said}");
+    let written = call("10000");
+    std::fs::write(pipe, "from a pipe").unwrap();
+    assert_eq!(written.wait_with_output().unwrap().stdout, b"from a pipe");
+}
+
 /// A server that ends with the test.
 struct Echo(Child);
 
