@@ -190,7 +190,7 @@ impl fmt::Display for ConnectError {
             Self::TimedOut { name, limit } => write!(
                 f,
                 "no connection to {name:?} within {limit:?}: its server is stopped or overloaded, or \
-                 other connections of this process take long; look at the server or allow more time"
+                 other threads of this process connect to it; look at the server or allow more time"
             ),
             Self::Foreign { path, found } => foreign(f, path, *found),
             Self::PathTooLong { path } => path_too_long(f, path),
