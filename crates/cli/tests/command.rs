@@ -110,6 +110,45 @@ impl Drop for Echo {
     }
 }
 
+#[test]
+fn ls_asks_silent_servers_all_at_once_and_names_everybody_in_order() {
+    let directory = Directory::new();
+    let listen = |name: &str| handfast_sys::socket::listen(&directory.0.join(name), 4).unwrap();
+    let _silent = ["b-silent", "d-silent", "e-silent"].map(listen);
+    let _echoes = ["a-live", "c-live"].map(|name| Echo::start(&directory.0, name));
+    drop(listen("f-dead"));
+    // One that is being bound, one whose bind was killed, and something else.
+    let _unfinished = listen("~nfinished");
+    drop(listen("~left"));
+    std::fs::write(directory.0.join("g-file"), "").unwrap();
+    let start = Instant::now();
+    let output = handfast(&directory.0).arg("ls").output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    // One silent server takes five seconds.
+    assert!(
+        start.elapsed() < Duration::from_secs(9),
+        "{:?}",
+        start.elapsed()
+    );
+    let said = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<_> = said.lines().skip(1).collect();
+    let names = lines.iter().map(|line| line.split(' ').next().unwrap());
+    let silent = "no connection to";
+    let expected = [
+        ("a-live", "live"),
+        ("b-silent", silent),
+        ("c-live", "live"),
+        ("d-silent", silent),
+        ("e-silent", silent),
+        ("f-dead", "dead"),
+        ("g-file", "is a file"),
+    ];
+    assert!(names.eq(expected.map(|(name, _)| name)), "{said}");
+    for (line, (_, state)) in lines.iter().zip(expected) {
+        assert!(line.contains(state), "{line}");
+    }
+}
+
 const PRINTERS: [&[&str]; 9] = [
     &["ls"],
     &["doctor"],
