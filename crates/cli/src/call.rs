@@ -4,6 +4,7 @@ use crate::Outcome;
 use crate::output::{self, say};
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 /// Arguments of `call`.
@@ -20,27 +21,43 @@ pub(crate) struct Args {
     /// The message, as the content of a file.
     #[arg(long)]
     file: Option<PathBuf>,
-    /// Give up after this many milliseconds, connecting included.
+    /// Give up after this many milliseconds, reading the file and connecting included.
     #[arg(long, default_value_t = 5_000)]
     timeout_ms: u64,
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
+    let (start, limit) = (Instant::now(), Duration::from_millis(args.timeout_ms));
     let message = match (&args.bytes, &args.hex, &args.file) {
         (Some(text), ..) => text.clone().into_bytes(),
         (_, Some(digits), _) => parse_hex(digits)?,
-        (_, _, Some(path)) => read(path).map_err(|error| format!("{}: {error}", path.display()))?,
+        (_, _, Some(path)) => read_until(path, limit)?,
         (None, None, None) => Vec::new(),
     };
-    let (start, limit) = (Instant::now(), Duration::from_millis(args.timeout_ms));
-    let port = handfast::connect_until(&args.name, limit)?;
-    let reply = port.call_until(&message, limit.saturating_sub(start.elapsed()))?;
+    // In milliseconds, as it was given: errors name it.
+    let passed = || Duration::from_millis(start.elapsed().as_millis() as u64);
+    let left = || limit.saturating_sub(passed());
+    let port = handfast::connect_until(&args.name, left())?;
+    let reply = port.call_until(&message, left())?;
     if args.hex.is_some() {
         let digits: String = reply.iter().map(|byte| format!("{byte:02x}")).collect();
         say!("{digits}")
     } else {
         output::bytes(&reply)
     }
+}
+
+/// [`read`] in a thread that is left behind at the limit: nobody may ever write what it reads.
+fn read_until(path: &Path, limit: Duration) -> Result<Vec<u8>, String> {
+    let (sender, content) = channel();
+    let own = path.to_owned();
+    std::thread::spawn(move || sender.send(read(&own)));
+    let why = match content.recv_timeout(limit) {
+        Ok(Ok(bytes)) => return Ok(bytes),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => format!("not read within {limit:?}; see who writes it, or allow more time"),
+    };
+    Err(format!("{}: {why}", path.display()))
 }
 
 /// A file's content, or one byte more than a message can have of it.

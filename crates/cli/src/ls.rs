@@ -2,7 +2,9 @@
 
 use crate::Outcome;
 use crate::output::say;
-use handfast::Counters;
+use handfast::error::{ConnectError, SendError};
+use handfast::{Counters, SendRight};
+use std::thread::{self, JoinHandle};
 
 pub(crate) fn run() -> Outcome {
     let directory = handfast::rendezvous::directory();
@@ -27,29 +29,53 @@ pub(crate) fn run() -> Outcome {
         "wakes",
         "state"
     )?;
-    for name in names {
-        match handfast::connect(&name) {
-            Ok(port) => match port.counters() {
-                Ok(counters) => print(&name, port.peer(), &counters)?,
-                Err(error) => say!("{name:24} {:>8} {error}", port.peer().pid)?,
-            },
-            Err(handfast::error::ConnectError::ServerDead { .. }) => {
-                say!(
-                    "{name:24} {:>8} {:>6} {:>83}",
-                    "-",
-                    "-",
-                    "dead (stale socket)"
-                )?;
-            }
-            // No port is called so; its bytes are not for a terminal.
-            Err(handfast::error::ConnectError::BadName(_)) => {}
-            Err(error) => say!("{name:24} {error}")?,
+    for names in names.chunks(ASKED_AT_ONCE) {
+        let ask = |name: &String| {
+            let name = name.clone();
+            thread::spawn(move || ask(name))
+        };
+        let asked: Vec<_> = names.iter().map(ask).collect();
+        // All of them, before the first right is let go.
+        let answers: Result<Vec<_>, _> = asked.into_iter().map(JoinHandle::join).collect();
+        for (name, answer) in &answers.map_err(|_| "a thread of this command has panicked")? {
+            print(name, answer)?;
         }
     }
     Ok(())
 }
 
-fn print(name: &str, peer: handfast::Peer, counters: &Counters) -> Outcome {
+/// A server that is stopped takes as long as a connection may, so all are asked at once; but for
+/// the descriptors of this command, three each.
+const ASKED_AT_ONCE: usize = 128;
+
+/// A right, and what its process says of itself: the link of the right is counted there.
+type Answer = Result<(SendRight, Result<Counters, SendError>), ConnectError>;
+
+fn ask(name: String) -> (String, Answer) {
+    let answer = handfast::connect(&name).map(|port| {
+        let counters = port.counters();
+        (port, counters)
+    });
+    (name, answer)
+}
+
+fn print(name: &str, answer: &Answer) -> Outcome {
+    match answer {
+        Ok((port, Ok(counters))) => print_live(name, port.peer(), counters),
+        Ok((port, Err(error))) => say!("{name:24} {:>8} {error}", port.peer().pid),
+        Err(ConnectError::ServerDead { .. }) => say!(
+            "{name:24} {:>8} {:>6} {:>83}",
+            "-",
+            "-",
+            "dead (stale socket)"
+        ),
+        // No port is called so; its bytes are not for a terminal.
+        Err(ConnectError::BadName(_)) => Ok(()),
+        Err(error) => say!("{name:24} {error}"),
+    }
+}
+
+fn print_live(name: &str, peer: handfast::Peer, counters: &Counters) -> Outcome {
     let Some((_, row)) = counters.ports.iter().find(|(of, _)| of == name) else {
         return Ok(());
     };

@@ -48,6 +48,8 @@ fn main() -> ExitCode {
     if std::env::var_os("HANDFAST_LOG").is_some() {
         tracing_subscriber::fmt()
             .with_writer(std::io::stderr)
+            // Where nobody reads that, it would say so there, and panic.
+            .log_internal_errors(false)
             .init();
     }
     let result = match Cli::parse().command {

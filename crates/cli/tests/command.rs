@@ -53,6 +53,35 @@ fn the_timeout_of_a_call_bounds_its_connection_too() {
     assert!(start.elapsed() < Duration::from_secs(4));
 }
 
+#[test]
+fn the_timeout_of_a_call_bounds_the_reading_of_its_message_too() {
+    let directory = Directory::new();
+    let _echo = Echo::start(&directory.0, "echo");
+    let pipe = directory.0.join("~pipe");
+    let pipe = pipe.to_str().unwrap();
+    assert!(Command::new("mkfifo").arg(pipe).status().unwrap().success());
+    let call = |timeout_ms| {
+        let mut command = handfast(&directory.0);
+        command.args(["call", "echo", "--file", pipe, "--timeout-ms", timeout_ms]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    // Nobody writes it.
+    let mut unwritten = call("40");
+    let end = Instant::now() + Duration::from_secs(10);
+    while unwritten.try_wait().unwrap().is_none() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let _ = unwritten.kill();
+    let output = unwritten.wait_with_output().unwrap();
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains(pipe) && said.contains("40ms"), "{said}");
+    let written = call("10000");
+    std::fs::write(pipe, "from a pipe").unwrap();
+    assert_eq!(written.wait_with_output().unwrap().stdout, b"from a pipe");
+}
+
 /// A server that ends with the test.
 struct Echo(Child);
 
@@ -78,6 +107,45 @@ impl Drop for Echo {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn ls_asks_silent_servers_all_at_once_and_names_everybody_in_order() {
+    let directory = Directory::new();
+    let listen = |name: &str| handfast_sys::socket::listen(&directory.0.join(name), 4).unwrap();
+    let _silent = ["b-silent", "d-silent", "e-silent"].map(listen);
+    let _echoes = ["a-live", "c-live"].map(|name| Echo::start(&directory.0, name));
+    drop(listen("f-dead"));
+    // One that is being bound, one whose bind was killed, and something else.
+    let _unfinished = listen("~nfinished");
+    drop(listen("~left"));
+    std::fs::write(directory.0.join("g-file"), "").unwrap();
+    let start = Instant::now();
+    let output = handfast(&directory.0).arg("ls").output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    // One silent server takes five seconds.
+    assert!(
+        start.elapsed() < Duration::from_secs(9),
+        "{:?}",
+        start.elapsed()
+    );
+    let said = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<_> = said.lines().skip(1).collect();
+    let names = lines.iter().map(|line| line.split(' ').next().unwrap());
+    let silent = "no connection to";
+    let expected = [
+        ("a-live", "live"),
+        ("b-silent", silent),
+        ("c-live", "live"),
+        ("d-silent", silent),
+        ("e-silent", silent),
+        ("f-dead", "dead"),
+        ("g-file", "is a file"),
+    ];
+    assert!(names.eq(expected.map(|(name, _)| name)), "{said}");
+    for (line, (_, state)) in lines.iter().zip(expected) {
+        assert!(line.contains(state), "{line}");
     }
 }
 
@@ -115,12 +183,35 @@ fn a_command_whose_output_nobody_reads_ends_without_a_word() {
         let status = output.status.code();
         assert!(matches!(status, Some(0 | 141)), "{arguments:?}: {status:?}");
     }
-    // Nor does one that can tell nobody.
+}
+
+/// A pipe that nobody reads.
+fn unread() -> std::io::PipeWriter {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
-    let mut command = handfast(&directory.0);
-    command.args(["call", "nobody"]).stderr(writer);
-    assert_eq!(command.output().unwrap().status.code(), Some(1));
+    writer
+}
+
+#[test]
+fn a_command_that_can_complain_to_nobody_goes_on() {
+    let directory = Directory::new();
+    let status = |arguments: &[&str]| {
+        let mut command = handfast(&directory.0);
+        command.args(arguments).stderr(unread());
+        command.output().unwrap().status.code()
+    };
+    assert_eq!(status(&["call", "nobody"]), Some(1));
+    // UDP leaves these out with a word; so does the start, without permission for a namespace.
+    let bench = ["bench", "rtt", "--quick", "--rounds", "1", "--only", "udp"];
+    let long = ["--payloads", "65536"];
+    assert_eq!(status(&[&bench[..], &long[..]].concat()), Some(0));
+    // It logs that it has bound the name.
+    let mut logging = handfast(&directory.0);
+    logging.env("HANDFAST_LOG", "1").args(["echo", "logs"]);
+    let mut echo = Echo(logging.stderr(unread()).spawn().unwrap());
+    while status(&["call", "logs"]) != Some(0) {
+        assert_eq!(echo.0.try_wait().unwrap(), None, "it has ended");
+    }
 }
 
 #[test]

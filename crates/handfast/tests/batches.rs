@@ -6,8 +6,8 @@ mod common;
 use common::{Random, content};
 use handfast::error::{Gone, ReceiveError, SendError, Unsent};
 use handfast::{BATCH_MESSAGES_MAX, Batch, MESSAGE_BYTES_MAX, Options, SendRight, Strategy};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 #[test]
 fn a_child_process_plays_its_role() {
@@ -168,6 +168,54 @@ fn what_does_not_fit_is_counted_and_what_was_sent_is_received() {
         ReceiveError::TimedOut
     );
     assert_eq!(right.send_many(&[] as &[&[u8]]), Ok(()));
+}
+
+/// A message that takes a while to come by.
+struct Slow;
+
+impl Slow {
+    const TAKES: Duration = Duration::from_micros(100);
+}
+
+impl AsRef<[u8]> for Slow {
+    fn as_ref(&self) -> &[u8] {
+        let end = Instant::now() + Self::TAKES;
+        while Instant::now() < end {
+            std::hint::spin_loop();
+        }
+        b"slow"
+    }
+}
+
+#[test]
+fn a_deadline_passes_also_while_the_receiver_keeps_up() {
+    let _alone = common::alone();
+    let (port, right) = pair("keeps-up");
+    let messages: Vec<_> = (0..3000).map(|_| Slow).collect();
+    let in_all = Slow::TAKES * 3000;
+    let stop = AtomicBool::new(false);
+    let (unsent, took, received) = std::thread::scope(|scope| {
+        let receiver = scope.spawn(|| {
+            let (mut batch, mut received) = (Batch::new(), 0);
+            while !stop.load(Ordering::Acquire) {
+                let _ = port.receive_many_until(&mut batch, Duration::from_millis(1));
+                received += batch.messages().len();
+            }
+            while port.try_receive_many(&mut batch).is_ok() {
+                received += batch.messages().len();
+            }
+            received
+        });
+        let start = Instant::now();
+        let unsent = right.send_many_until(&messages, in_all / 30);
+        let took = start.elapsed();
+        stop.store(true, Ordering::Release);
+        (unsent.unwrap_err(), took, receiver.join().unwrap())
+    });
+    assert_eq!(unsent.error, SendError::TimedOut);
+    assert_eq!(unsent.sent, received);
+    // By a batch, on a machine that does nothing else.
+    println!("{took:?} of {:?}", in_all / 30);
 }
 
 #[test]

@@ -5,8 +5,9 @@ mod common;
 
 use common::{Child, Random, content};
 use handfast::error::{ConnectError, Gone, SendError};
-use handfast::{Event, Options, ReceiveRight, SendRight, Token, WaitSet};
+use handfast::{Counters, Event, Options, ReceiveRight, SendRight, Token, WaitSet};
 use std::collections::HashMap;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,7 @@ fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
         "twin" => twin(arguments[0], arguments[1]),
         "crosser" => crosser(arguments[0], arguments[1]),
+        "many" => many(arguments[0]),
         "caller back" => caller_back(arguments[0]),
         "sender" => sender(arguments[0], arguments[1].parse().unwrap()),
         "persistent caller" => persistent_caller(arguments[0], arguments[1].parse().unwrap()),
@@ -139,7 +141,7 @@ fn crosser(own: &str, other: &str) {
     let own_pid = u64::from(std::process::id());
     let shared = links
         .iter()
-        .filter(|row| handfast::Counters::value(row, "peer_pid") == own_pid);
+        .filter(|row| Counters::value(row, "peer_pid") == own_pid);
     common::say(&format!("{} links", shared.count()));
     while common::told().is_some() {}
 }
@@ -168,6 +170,65 @@ fn two_processes_that_connect_to_each_other_at_the_same_moment_share_one_link() 
         pair.iter_mut().for_each(Child::finish);
     }
     assert_eq!(single, ROUNDS, "pairs with one link");
+}
+
+const NAMES: usize = 6;
+
+fn names_of(name: &str) -> [String; NAMES] {
+    std::array::from_fn(|port| format!("{name}-{port}"))
+}
+
+/// Serves many names.
+fn many(name: &str) {
+    for name in names_of(name) {
+        let port = handfast::bind(&name).unwrap();
+        std::thread::spawn(move || {
+            loop {
+                let request = port.receive().unwrap();
+                let bytes = request.bytes().to_vec();
+                request.reply(&bytes).unwrap();
+            }
+        });
+    }
+    common::say("ready");
+    while common::told().is_some() {}
+}
+
+#[test]
+fn threads_that_connect_to_the_names_of_one_process_at_once_share_one_link() {
+    let _alone = common::alone();
+    let name = common::name("many");
+    let mut server = common::start("many", &[&name]);
+    server.expect("ready");
+    let names = names_of(&name);
+    let start = Barrier::new(2 * NAMES);
+    let visit = |name: &str| {
+        start.wait();
+        let right = handfast::connect_until(name, common::PATIENCE).unwrap();
+        // All ask at once through the one link.
+        assert_eq!(right.counters().unwrap().ports.len(), NAMES);
+        assert_eq!(&*right.call_until(b"x", common::PATIENCE).unwrap(), b"x");
+        right
+    };
+    let own_pid = u64::from(std::process::id());
+    let is_own = |row: &&Vec<u64>| Counters::value(row, "peer_pid") == own_pid;
+    for round in 0..50 {
+        let rights: Vec<_> = std::thread::scope(|scope| {
+            let visit = &visit;
+            let visitors = names.iter().chain(&names);
+            let visitors: Vec<_> = visitors
+                .map(|name| scope.spawn(move || visit(name)))
+                .collect();
+            let rights = visitors.into_iter().map(|visitor| visitor.join().unwrap());
+            rights.collect()
+        });
+        let counters = || rights[0].counters().unwrap();
+        let links = || counters().links.iter().filter(is_own).count();
+        // The server may not have heard yet that the one of the last round has ended.
+        let shared = common::within_patience(|| links() == 1);
+        assert!(shared, "round {round}: {} links", links());
+    }
+    server.finish();
 }
 
 /// Serves `name`: each request names a port, which is connected to, called and let go.

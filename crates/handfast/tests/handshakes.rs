@@ -16,6 +16,7 @@ fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
         "echo" => common::echo(arguments[0], 1, handfast::Options::new()),
         "unlucky" => unlucky(arguments),
+        "silent" => silent(arguments),
         "connector" => {
             answers(arguments[0]);
             common::holdings_alone();
@@ -196,10 +197,11 @@ fn garbage_instead_of_a_welcome_is_a_failed_handshake() {
         serve_answer(&name, answer);
         let error = handfast::connect(&name).unwrap_err();
         assert!(
-            matches!(error, ConnectError::Handshake(_)),
+            matches!(&error, ConnectError::Handshake { name: of, .. } if *of == name),
             "{what}: {error:?}"
         );
-        assert!(error.to_string().contains(reason), "{what}: {error}");
+        let text = error.to_string();
+        assert!(text.contains(reason) && text.contains(&name), "{text}");
     }
 }
 
@@ -284,7 +286,7 @@ fn unlucky(names: &[&str]) {
     let before = common::holdings(std::process::id());
     for name in names[1..].repeat(FAILURES) {
         let error = handfast::connect(name).unwrap_err();
-        assert!(matches!(error, ConnectError::Handshake(_)), "{error:?}");
+        assert!(matches!(error, ConnectError::Handshake { .. }), "{error:?}");
     }
     // One that asks again and again, each time with an index of its own.
     let short = Duration::from_millis(12);
@@ -435,23 +437,55 @@ fn a_limit_ends_a_connection_to_a_stopped_server_which_serves_on_afterwards() {
     server.finish();
 }
 
+/// Listens at two names, and accepts one connection at each when told to, but says nothing.
+fn silent(names: &[&str]) {
+    let listen = |name: &&str| {
+        let listener = socket::listen(&common::directory().join(name), 4).unwrap();
+        socket::set_nonblocking(&listener, false).unwrap();
+        listener
+    };
+    let listeners: Vec<_> = names.iter().map(listen).collect();
+    common::say("listening");
+    let mut accepted = Vec::new();
+    for listener in &listeners {
+        common::told();
+        socket::set_timeout(listener, common::PATIENCE / 4).unwrap();
+        accepted.push(socket::accept(listener).unwrap());
+        common::say("accepted");
+    }
+    common::told();
+    // Its connector may have gone: then that is the end of what it said.
+    let said = socket::receive(&accepted[1], &mut [0; 2 * HELLO_BYTES], 4);
+    common::say(&format!("heard {}", said.map_or(0, |(len, _)| len)));
+    while common::told().is_some() {}
+}
+
 #[test]
-fn a_limit_ends_the_wait_for_another_thread_that_connects() {
+fn a_server_that_is_silent_keeps_only_those_waiting_that_connect_to_it() {
     let _alone = common::alone();
-    let name = common::name("behind");
+    let name = common::name("beside");
     let server = common::start("echo", &[&name]);
     server.expect("ready");
-    let silent = common::name("ahead");
-    let listener = socket::listen(&common::directory().join(&silent), 4).unwrap();
-    socket::set_nonblocking(&listener, false).unwrap();
+    let names = ["ahead", "ahead-too"].map(common::name);
+    let mut silent = common::start("silent", &[&names[0], &names[1]]);
+    silent.expect("listening");
     std::thread::scope(|scope| {
-        let ahead = scope.spawn(|| handfast::connect_until(&silent, common::PATIENCE));
+        let ahead = scope.spawn(|| handfast::connect_until(&names[0], common::PATIENCE));
+        silent.tell("accept");
+        silent.expect("accepted");
         // It has its turn, and keeps it.
-        let accepted = socket::accept(&listener).unwrap();
-        passes(&name, 30);
-        // First, or the next attempt would wait to be accepted.
-        drop(listener);
-        drop(accepted);
+        passes(&names[0], 30);
+        // Another name of the same process: there would be two links.
+        passes(&names[1], 30);
+        silent.tell("accept");
+        silent.expect("accepted");
+        silent.tell("listen");
+        silent.expect("heard 0");
+        let right = handfast::connect_until(&name, common::PATIENCE / 4);
+        let reply = right.unwrap().call_until(b"there?", common::PATIENCE);
+        assert_eq!(&*reply.unwrap(), b"there?");
+        assert!(!ahead.is_finished());
+        silent.kill();
         let error = ahead.join().unwrap().unwrap_err();
         assert!(
             matches!(error, ConnectError::ServerDead { .. }),

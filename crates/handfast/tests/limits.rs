@@ -7,7 +7,7 @@ use handfast::error::{BindError, ConnectError, Found, SendError};
 use handfast_sys::socket;
 use rustix::fd::OwnedFd;
 use rustix::process::{Resource, Rlimit};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 #[test]
 fn a_child_process_plays_its_role() {
@@ -19,6 +19,7 @@ fn a_child_process_plays_its_role() {
         "stranger" => stranger(arguments[0]),
         "binder" => binder(arguments[0]),
         "rebinder" => rebinder(arguments[0]),
+        "flicker" => flicker(arguments[0]),
         _ => unreachable!(),
     });
 }
@@ -379,6 +380,102 @@ fn processes_that_bind_and_drop_one_name_find_it_taken_or_free_and_nothing_else(
         binder.finish();
     }
     drop(handfast::bind(&name).unwrap());
+}
+
+/// Binds and drops a name for as long as it is not told to end.
+fn flicker(name: &str) {
+    std::thread::spawn(|| {
+        while common::told().is_some() {}
+        std::process::exit(0);
+    });
+    for round in 0u64.. {
+        let port = handfast::bind(name).unwrap();
+        if round.is_multiple_of(8) {
+            let _ = port.receive_until(Duration::from_micros(300));
+        }
+    }
+}
+
+#[test]
+fn a_server_that_comes_and_goes_is_there_or_not_but_never_dead() {
+    let _alone = common::alone();
+    let name = common::name("flickers");
+    let mut server = common::start("flicker", &[&name]);
+    let end = Instant::now() + common::campaign(2);
+    let (mut there, mut gone) = (0, 0);
+    while Instant::now() < end {
+        match handfast::connect_until(&name, common::PATIENCE) {
+            Ok(_) => there += 1,
+            Err(ConnectError::NoSuchName { .. }) => gone += 1,
+            Err(error) => panic!("after {there} and {gone}: {error:?}"),
+        }
+    }
+    println!("{there} times there, {gone} times not");
+    assert!(there > 0 && gone > 0);
+    server.finish();
+}
+
+/// What in the rendezvous directory has to do with `name`.
+fn files_of(name: &str) -> Vec<String> {
+    let entries = std::fs::read_dir(common::directory()).unwrap();
+    let files = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let of_it = |file: &String| file.len() == name.len() && file.ends_with(&name[1..]);
+    files.filter(of_it).collect()
+}
+
+#[test]
+fn a_binder_killed_at_any_instant_leaves_nothing_that_the_next_does_not_take_over() {
+    let mut random = common::Random::seeded("killed binders");
+    let name = common::name("killed-binder");
+    let end = Instant::now() + common::campaign(2);
+    let mut left = std::collections::BTreeMap::new();
+    while Instant::now() < end {
+        let mut binder = common::start("flicker", &[&name]);
+        assert!(common::within_patience(|| !files_of(&name).is_empty()));
+        // A random instant is what is wanted here.
+        std::thread::sleep(Duration::from_micros(random.below(2000)));
+        binder.kill();
+        let files = files_of(&name);
+        assert!(files.len() <= 2, "{files:?}");
+        *left.entry(files).or_insert(0) += 1;
+        let port = handfast::bind(&name).unwrap();
+        assert_eq!(files_of(&name), [&*name]);
+        answered_by(&port);
+        drop(port);
+        assert_eq!(files_of(&name), [""; 0]);
+    }
+    println!("left by the killed: {left:?}");
+}
+
+/// Calls a port of this process.
+fn answered_by(port: &handfast::ReceiveRight) {
+    std::thread::scope(|scope| {
+        scope.spawn(|| answers(port.name()));
+        let request = port.receive_until(common::PATIENCE).unwrap();
+        request.reply(b"there?").unwrap();
+    });
+}
+
+#[test]
+fn what_a_binder_killed_midway_left_is_removed_by_the_next_and_nothing_else_is() {
+    for name in [common::name("midway"), "m".to_owned()] {
+        let unfinished = common::directory().join(format!("~{}", &name[1..]));
+        drop(socket::listen(&unfinished, 1).unwrap());
+        let port = handfast::bind(&name).unwrap();
+        assert_eq!(files_of(&name), [&*name]);
+        // Nor does one that is refused leave anything.
+        assert!(handfast::bind(&name).is_err());
+        assert_eq!(files_of(&name), [&*name]);
+        drop(port);
+        std::fs::write(&unfinished, b"mine").unwrap();
+        let error = handfast::bind(&name).map(|_| ()).unwrap_err();
+        assert!(
+            matches!(&error, BindError::Foreign { path, found: Found::File } if *path == unfinished),
+            "{error:?}"
+        );
+        assert_eq!(std::fs::read(&unfinished).unwrap(), b"mine");
+        std::fs::remove_file(&unfinished).unwrap();
+    }
 }
 
 #[test]

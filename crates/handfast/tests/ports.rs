@@ -172,6 +172,55 @@ fn files_that_are_not_a_ports_own_are_left_alone() {
     assert!(!path.exists());
 }
 
+/// How often this thread has given its processor up to wait for something.
+fn waits() -> u64 {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    let mut lines = status.lines();
+    let count = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    count.unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn a_sleep_that_was_prepared_and_not_needed_is_not_counted() {
+    const CALLS: u32 = 5000;
+    let _alone = common::alone();
+    let name = common::name("parks");
+    let port = handfast::bind_with(&name, Options::new().strategy(Strategy::Block)).unwrap();
+    let right = handfast::connect_with(&name, Options::new().strategy(Strategy::Spin)).unwrap();
+    let parks = || {
+        let ports = right.counters().unwrap().ports;
+        let (_, row) = ports.iter().find(|(of, _)| *of == name).unwrap();
+        handfast::Counters::value(row, "parks")
+    };
+    let short = Duration::from_millis(1);
+    // Its time is up before it begins; and one that is slept through.
+    assert!(port.receive_until(Duration::ZERO).is_err());
+    assert_eq!(parks(), 0);
+    assert!(port.receive_until(short).is_err());
+    assert!(parks() > 0);
+    let before = parks();
+    let waited = std::thread::scope(|scope| {
+        let server = scope.spawn(|| {
+            let before = waits();
+            let mut request = port.receive().unwrap();
+            for _ in 1..CALLS {
+                request = port.reply_and_receive(request, b"").unwrap();
+            }
+            request.reply(b"").unwrap();
+            waits() - before
+        });
+        // The next call comes about when the server has looked for it and found nothing.
+        for _ in 0..CALLS {
+            right.call_until(b"", common::PATIENCE).unwrap();
+        }
+        server.join().unwrap()
+    });
+    let parks = parks() - before;
+    println!("{parks} parks counted, {waited} times waited, {CALLS} calls");
+    // Some are woken when they have begun to sleep and not yet given the processor up.
+    assert!(parks <= waited + u64::from(CALLS / 10));
+}
+
 /// Connects and calls once for each line told, until the name is gone.
 fn visitor(name: &str) {
     while common::told().is_some() {

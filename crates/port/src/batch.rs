@@ -3,7 +3,7 @@
 //! A message costs its ring slot and its copy; the lock, the doorbell and the question whether
 //! somebody sleeps are paid once for all that are there.
 
-use crate::error::{ReceiveError, Unsent};
+use crate::error::{ReceiveError, SendError, Unsent};
 use crate::message::Message;
 use crate::receive::ReceiveRight;
 use crate::request::Request;
@@ -100,10 +100,11 @@ impl SendRight {
         self.send_many_by(messages, Waiting::Always)
     }
 
-    /// As [`Self::send_many`], waiting for room at the longest for `timeout` in all.
+    /// As [`Self::send_many`], at the longest for `timeout` in all. The clock is read once for up to
+    /// 64 messages, also while there is room for all of them.
     ///
     /// # Errors
-    /// [`SendError::TimedOut`](crate::error::SendError::TimedOut) then, after as many as found room.
+    /// [`SendError::TimedOut`] then, after as many as found room.
     pub fn send_many_until(
         &self,
         messages: &[impl AsRef<[u8]>],
@@ -115,23 +116,35 @@ impl SendRight {
     /// As [`Self::send_many`], without waiting.
     ///
     /// # Errors
-    /// [`SendError::Full`](crate::error::SendError::Full) after as many as there was room for.
+    /// [`SendError::Full`] after as many as there was room for.
     pub fn try_send_many(&self, messages: &[impl AsRef<[u8]>]) -> Result<(), Unsent> {
         self.send_many_by(messages, Waiting::Never)
     }
 
     fn send_many_by(&self, messages: &[impl AsRef<[u8]>], waiting: Waiting) -> Result<(), Unsent> {
+        // With a receiver that keeps up there is always room: a deadline is looked at all the same.
+        let many = match waiting {
+            Waiting::Until(_) => BATCH_MESSAGES_MAX,
+            Waiting::Always | Waiting::Never => usize::MAX,
+        };
         let mut sent = 0;
         loop {
             let left = messages.get(sent..).unwrap_or_default();
-            sent += self.post_many(left.iter().map(AsRef::as_ref));
+            let posted = self.post_many(left.iter().take(many).map(AsRef::as_ref));
+            sent += posted;
             let Some(next) = messages.get(sent) else {
                 return Ok(());
             };
-            // What stands in its way is found out, or waited for, by it alone.
-            self.send_by(next.as_ref(), waiting)
-                .map_err(|error| Unsent { sent, error })?;
-            sent += 1;
+            if posted < many {
+                // What stands in its way is found out, or waited for, by it alone.
+                self.send_by(next.as_ref(), waiting)
+                    .map_err(|error| Unsent { sent, error })?;
+                sent += 1;
+            }
+            if sent < messages.len() && waiting.is_over() {
+                let error = SendError::TimedOut;
+                return Err(Unsent { sent, error });
+            }
         }
     }
 

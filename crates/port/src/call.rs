@@ -261,7 +261,7 @@ impl Place for Answer<'_, '_> {
         } else if how == word::ASLEEP {
             link.region.park(slot.wait(), how, deadline_ns);
         } else {
-            crate::notify::wait(notified, deadline_ns);
+            let _ = crate::notify::wait(notified, deadline_ns);
         }
         word::withdraw(&link.region, slot.wait());
         link.parked.fetch_sub(1, Ordering::AcqRel);

@@ -47,23 +47,24 @@ pub fn connect(name: &str) -> Result<SendRight, ConnectError> {
 /// Connects to the port bound as `name` and returns a right to send to it.
 ///
 /// The first connection to a process makes a link (a socket, a process descriptor, a sealed
-/// region of which only touched pages exist); further ones share it. Blocks for the handshake, at
-/// most five seconds, once other threads of this process that connect have had their turns. The
-/// options say how this right's callers wait for replies.
+/// region of which only touched pages exist); further ones share it. Once other threads of this
+/// process that connect to the same name have had their turns, blocks at most five seconds: for
+/// those that connect to another name of the same process, and for the handshake. The options say
+/// how this right's callers wait for replies.
 ///
 /// # Errors
 /// Each failure of [`ConnectError`] says what to do.
 pub fn connect_with(name: &str, options: Options) -> Result<SendRight, ConnectError> {
     name::check(name).map_err(ConnectError::BadName)?;
     let process = process::current()?;
-    let turn = Turns::of_connectors().wait();
+    let turn = Turns::of_connectors().wait(name.to_owned());
     let right = connect_by(&process, name, options, Limit::new(WELCOME_TIMEOUT));
     drop(turn);
     right
 }
 
 /// As [`connect`], at the longest for `timeout`: waiting for other threads of this process that
-/// connect, and for the server. The first use of the library in a process measures the machine,
+/// connect to the same server, and for that. The first use of the library in a process measures the machine,
 /// which takes about 5 ms more.
 ///
 /// # Errors
@@ -72,7 +73,7 @@ pub fn connect_until(name: &str, timeout: Duration) -> Result<SendRight, Connect
     name::check(name).map_err(ConnectError::BadName)?;
     let limit = Limit::new(timeout);
     let process = process::current()?;
-    let turn = Turns::of_connectors().wait_until(limit.deadline_ns);
+    let turn = Turns::of_connectors().wait_until(name.to_owned(), limit.deadline_ns);
     let turn = turn.ok_or_else(|| limit.passed(name))?;
     let right = connect_by(&process, name, Options::new(), limit);
     drop(turn);
@@ -106,7 +107,7 @@ impl Limit {
     }
 }
 
-/// One connection at a time, so that two threads cannot make two links to one process.
+/// One connection to a name at a time: a server has places for few handshakes.
 fn connect_by(
     process: &Arc<Process>,
     name: &str,
@@ -120,7 +121,10 @@ fn connect_by(
                 let arrived = link.imports().arrive(welcome.handle, welcome.port);
                 if arrived.is_err() {
                     process.end_link(&link);
-                    return Err(ConnectError::Handshake("no right in the welcome"));
+                    return Err(ConnectError::Handshake {
+                        name: name.to_owned(),
+                        what: "no right in the welcome",
+                    });
                 }
                 let right = SendRight::new(process.clone(), link, &welcome, options);
                 // The last other right to a shared link may have gone meanwhile, and the link with
@@ -160,7 +164,14 @@ fn attempt(process: &Arc<Process>, name: &str, limit: Limit) -> Result<Attempt, 
     })?;
     let os = |call| move |errno| ConnectError::from(Resource::of(call, errno));
     let peer = socket::peer(&socket).map_err(os("getsockopt"))?;
-    let (_connecting, known) = process.connects_to(peer);
+    // Only links to what is known to be another process are shared. The turn is kept to the end.
+    let wait = || process.connecting.wait_until(peer, limit.deadline_ns);
+    let turn = match process.is_another(peer).then(wait) {
+        Some(None) => return Err(limit.passed(name)),
+        turn => turn.flatten(),
+    };
+    let find = |_| process.find_link(|link| link.peer == peer);
+    let known = turn.as_ref().and_then(find);
     let group = process.group(peer.uid)?;
     let index = group.reserve()?;
     let hello = Hello::new(process.incarnation, name, index, known.is_some());
@@ -188,11 +199,11 @@ fn attempt(process: &Arc<Process>, name: &str, limit: Limit) -> Result<Attempt, 
     };
     let made = (|| {
         let [region_fd, bells_fd] = fds.as_slice() else {
-            return Err(ConnectError::Handshake("the server sent no memory"));
+            return Err(failed(name, "the server sent no memory"));
         };
         let sealed = |fd, len_bytes| is_sealed(fd, len_bytes).unwrap_or(false);
         if !sealed(region_fd, REGION_BYTES) || !sealed(bells_fd, bell::REGION_BYTES) {
-            return Err(ConnectError::Handshake("the server's memory is not sealed"));
+            return Err(failed(name, "the server's memory is not sealed"));
         }
         let mapping =
             Mapping::new(region_fd, REGION_BYTES, Access::ReadWrite).map_err(os("mmap"))?;
@@ -235,6 +246,11 @@ fn nobody_at(name: &str, errno: Errno) -> ConnectError {
         None => ConnectError::NoSuchName { name, path },
         Some(found) => ConnectError::Foreign { path, found },
     }
+}
+
+fn failed(name: &str, what: &'static str) -> ConnectError {
+    let name = name.to_owned();
+    ConnectError::Handshake { name, what }
 }
 
 /// Says hello, reads the welcome, turns refusals into errors. `None` when the server ended the
@@ -280,8 +296,8 @@ fn greet(
             ours: LAYOUT_VERSION,
             theirs,
         },
-        Malformed::NotHandfast => ConnectError::Handshake("not handfast at the other end"),
-        Malformed::Field(field) => ConnectError::Handshake(field),
+        Malformed::NotHandfast => failed(name, "not handfast at the other end"),
+        Malformed::Field(field) => failed(name, field),
     })?;
     match welcome.status {
         Status::Linked | Status::Known | Status::Crossed => Ok(Some((welcome, fds))),
@@ -297,7 +313,7 @@ fn greet(
             what: "descriptors, memory or links of the server",
             limit: welcome.limit.into(),
         })),
-        Status::Malformed => Err(ConnectError::Handshake("the server did not understand us")),
+        Status::Malformed => Err(failed(name, "the server did not understand us")),
     }
 }
 

@@ -38,9 +38,9 @@ impl Counters {
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 impl SendRight {
-    /// Reads the counters of the process that holds the receive right, through the link: its
-    /// keeper hands out a descriptor of a page only it can write. Three system calls; blocks for
-    /// the keeper, at most one second.
+    /// Reads the counters of the process that holds the receive right, through the link: the first
+    /// time its keeper hands out a descriptor of pages only it can write, which the link keeps.
+    /// Three system calls; blocks for the keeper then, at most one second.
     ///
     /// # Errors
     /// [`SendError::Gone`] when the process is gone, [`SendError::TimedOut`] when it does not
@@ -48,29 +48,27 @@ impl SendRight {
     pub fn counters(&self) -> Result<Counters, SendError> {
         let link = self.link();
         let deadline_ns = clock::deadline_ns(TIMEOUT);
-        link.tell(control::STAT, 0);
         let (lock, arrived) = &link.slot_freed;
-        let fd = loop {
-            if let Some(fd) = link
-                .counters
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take()
-            {
-                break fd;
-            }
+        let mut asked = false;
+        loop {
             if link.is_down() {
                 return Err(SendError::Gone(Gone::Process));
+            }
+            if let Some(fd) = &*link.counters.lock().unwrap_or_else(PoisonError::into_inner) {
+                return match Tally::open(fd, REGION_BYTES) {
+                    Ok(Some(tally)) => Ok(read(&tally)),
+                    _ => Err(SendError::Gone(Gone::Process)),
+                };
             }
             if clock::now_ns() >= deadline_ns {
                 return Err(SendError::TimedOut);
             }
+            if !asked {
+                link.tell(control::STAT, 0);
+                asked = true;
+            }
             let guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
             drop(arrived.wait_timeout(guard, Duration::from_millis(1)));
-        };
-        match Tally::open(&fd, REGION_BYTES) {
-            Ok(Some(tally)) => Ok(read(&tally)),
-            _ => Err(SendError::Gone(Gone::Process)),
         }
     }
 }

@@ -387,9 +387,8 @@ impl Keeper {
         welcome.port = port.id;
         // Held until there is a link, so that no thread that connects to this peer meanwhile
         // makes a second.
-        let connecting = self.process.connecting.lock();
-        let connecting = connecting.unwrap_or_else(PoisonError::into_inner);
-        let connects = connecting.is_some_and(|to| to.pid == peer.pid);
+        let connecting = self.process.connecting.taken();
+        let connects = connecting.iter().any(|to| to.pid == peer.pid);
         let found = self
             .process
             .find_link(|link| link.incarnation == hello.incarnation && link.peer.pid == peer.pid);

@@ -7,7 +7,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use handfast_sys::Errno;
-use handfast_sys::futex::PrivateWord;
+use handfast_sys::futex::{PrivateWord, Wait};
 use handfast_sys::signal::{self, Handler};
 use std::sync::OnceLock;
 
@@ -70,6 +70,6 @@ pub(crate) fn epoch() -> u32 {
 }
 
 /// Sleeps until a notification has arrived after `epoch`, or the deadline.
-pub(crate) fn wait(epoch: u32, deadline_ns: Option<u64>) {
-    ARRIVALS.wait(epoch, deadline_ns);
+pub(crate) fn wait(epoch: u32, deadline_ns: Option<u64>) -> Wait {
+    ARRIVALS.wait(epoch, deadline_ns)
 }

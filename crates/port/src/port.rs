@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use handfast_channel::{bell, stamped_after};
 use handfast_layout::bell as bell_layout;
 use handfast_layout::counters;
-use handfast_region::{Memory, Region, park_any};
+use handfast_region::{Memory, Region, Wait, park_any};
 use handfast_sys::lock::{OwnedGuard as Guard, OwnedLock};
 use handfast_sys::{clock, cpu, futex};
 use handfast_wait::waiter::{Parked, Place, Sleep, Start};
@@ -185,11 +185,13 @@ impl Port {
                 port: self,
                 guard: Some(guard),
                 found: None,
+                parks: 0,
             };
             let (ended, cost) = match &mut waiter {
                 Some(waiter) => waiter.wait(&mut place, deadline_ns, woke_peer),
                 None => Waiter::new(Strategy::Block, None).wait(&mut place, deadline_ns, false),
             };
+            let parks = place.parks;
             let found = place.found.take();
             let Some(mut held) = place.guard.take() else {
                 return Err(ReceiveError::TimedOut);
@@ -198,9 +200,9 @@ impl Port {
             if !strategy_gone && held.waiter.is_none() {
                 held.waiter = waiter;
             }
-            if cost.parks > 0 || cost.spun {
-                self.count(PARKS, u64::from(cost.parks));
-                self.count(SPINS, u64::from(cost.spun));
+            if cost.spun {
+                self.count(PARKS, parks);
+                self.count(SPINS, 1);
             }
             if let Some(request) = found {
                 let result = then(&mut held, request);
@@ -336,6 +338,8 @@ struct Receiving<'a> {
     guard: Option<Guard<'a, Poller>>,
     /// What the last look found.
     found: Option<Request>,
+    /// Sleeps in the kernel. One that was prepared, and not needed, is none.
+    parks: u64,
 }
 
 impl Place for Receiving<'_> {
@@ -380,16 +384,20 @@ impl Place for Receiving<'_> {
         let bell = bell_layout::bell(self.port.receiver);
         // E7 hand-over: an announced sleeper counts as a follower from here on.
         self.port.followers.fetch_add(1, Ordering::Relaxed);
-        if how == word::ASLEEP {
-            let _ = park_any(
+        let ended = if deadline_ns.is_some_and(|deadline_ns| clock::now_ns() >= deadline_ns) {
+            None
+        } else if how == word::ASLEEP {
+            park_any(
                 groups
                     .iter()
                     .map(|group| (&group.bells, bell + bell_layout::SLEEP, how)),
                 deadline_ns,
-            );
+            )
+            .ok()
         } else {
-            crate::notify::wait(notified, deadline_ns);
-        }
+            Some(crate::notify::wait(notified, deadline_ns))
+        };
+        self.parks += u64::from(matches!(ended, Some(Wait::Woken | Wait::TimedOut)));
         self.port.followers.fetch_sub(1, Ordering::Relaxed);
         self.guard = match self.port.try_lock() {
             Some(guard) => Some(guard),

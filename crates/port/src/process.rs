@@ -14,7 +14,7 @@ use handfast_sys::poll::{Flag, Poll, Timer, Trigger};
 use handfast_sys::socket::Peer;
 use handfast_sys::{OwnedFd, clock, process};
 use handfast_wait::Strategy;
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 
 /// The state shared by all handles of this process.
 pub(crate) struct Process {
@@ -30,10 +30,10 @@ pub(crate) struct Process {
     /// Changes when a link ends.
     pub(crate) deaths: AtomicU32,
     pub(crate) links: Mutex<Vec<Option<Arc<Link>>>>,
-    /// Whom a thread of this process connects to at this moment. Held from the look whether there
-    /// is a link until that is settled: here by the keeper, which makes one or refuses; by a
-    /// connecting thread until its name is in it.
-    pub(crate) connecting: Mutex<Option<Peer>>,
+    /// Whom threads of this process connect to at this moment, one thread to each: two would make
+    /// two links. The keeper holds the list from its look whether there is a link until it has made
+    /// one or refused.
+    pub(crate) connecting: Turns<Peer>,
     ports: RwLock<Vec<Option<Arc<Port>>>>,
     next_generation: AtomicU32,
     next_serial: AtomicU32,
@@ -72,7 +72,8 @@ pub(crate) mod token {
 pub(crate) struct Locks {
     epoch: u32,
     current: Mutex<Option<Arc<Process>>>,
-    connecting: Turns,
+    /// The names that threads of this process connect to.
+    connecting: Turns<String>,
     next: OnceLock<&'static Self>,
 }
 
@@ -101,55 +102,69 @@ impl Locks {
     }
 }
 
-/// A lock that a thread may wait for by a deadline. For slow paths.
-pub(crate) struct Turns {
-    taken: Mutex<bool>,
+/// A lock for each of many things, which a thread may wait for by a deadline. For slow paths.
+pub(crate) struct Turns<T> {
+    taken: Mutex<Vec<T>>,
     left: Condvar,
 }
 
-/// A thread's turn, until dropped.
-pub(crate) struct Turn<'a>(&'a Turns);
+/// A thread's turn at a thing, until dropped.
+pub(crate) struct Turn<'a, T: PartialEq> {
+    of: &'a Turns<T>,
+    at: T,
+}
 
-impl Turns {
+impl Turns<String> {
+    /// Those of this process's threads that connect, by name.
+    pub(crate) fn of_connectors() -> &'static Self {
+        &Locks::own().connecting
+    }
+}
+
+impl<T> Turns<T> {
     const fn new() -> Self {
         Self {
-            taken: Mutex::new(false),
+            taken: Mutex::new(Vec::new()),
             left: Condvar::new(),
         }
     }
 
-    /// Those of this process's threads that connect.
-    pub(crate) fn of_connectors() -> &'static Self {
-        &Locks::own().connecting
-    }
-
-    pub(crate) fn wait(&self) -> Turn<'_> {
-        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let taken = self.left.wait_while(taken, |taken| *taken);
-        *taken.unwrap_or_else(PoisonError::into_inner) = true;
-        Turn(self)
-    }
-
-    /// `None` when the others took longer.
-    pub(crate) fn wait_until(&self, deadline_ns: u64) -> Option<Turn<'_>> {
-        let left = Duration::from_nanos(deadline_ns.saturating_sub(clock::now_ns()));
-        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.left.wait_timeout_while(taken, left, |taken| *taken);
-        let (mut taken, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        if *taken {
-            return None;
-        }
-        *taken = true;
-        Some(Turn(self))
+    /// What is taken. While the list is held nothing else is.
+    pub(crate) fn taken(&self) -> MutexGuard<'_, Vec<T>> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Turn<'_> {
+impl<T: Clone + PartialEq> Turns<T> {
+    pub(crate) fn wait(&self, at: T) -> Turn<'_, T> {
+        let taken = self
+            .left
+            .wait_while(self.taken(), |taken| taken.contains(&at));
+        let mut taken = taken.unwrap_or_else(PoisonError::into_inner);
+        taken.push(at.clone());
+        Turn { of: self, at }
+    }
+
+    /// `None` when the others took longer.
+    pub(crate) fn wait_until(&self, at: T, deadline_ns: u64) -> Option<Turn<'_, T>> {
+        let left = Duration::from_nanos(deadline_ns.saturating_sub(clock::now_ns()));
+        let waited = self
+            .left
+            .wait_timeout_while(self.taken(), left, |taken| taken.contains(&at));
+        let (mut taken, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if taken.contains(&at) {
+            return None;
+        }
+        taken.push(at.clone());
+        Some(Turn { of: self, at })
+    }
+}
+
+impl<T: PartialEq> Drop for Turn<'_, T> {
     fn drop(&mut self) {
-        let mut taken = self.0.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        *taken = false;
-        drop(taken);
-        self.0.left.notify_one();
+        self.of.taken().retain(|taken| *taken != self.at);
+        // Each may wait for another thing.
+        self.of.left.notify_all();
     }
 }
 
@@ -188,7 +203,7 @@ impl Process {
             groups: RwLock::default(),
             deaths: AtomicU32::new(0),
             links: Mutex::default(),
-            connecting: Mutex::default(),
+            connecting: Turns::new(),
             ports: RwLock::default(),
             next_generation: AtomicU32::new(1),
             next_serial: AtomicU32::new(0),
@@ -450,21 +465,6 @@ impl Process {
         self.rouse_all();
     }
 
-    /// Notes that a thread connects to `peer`, until what is returned is dropped, and finds the link
-    /// there is already.
-    pub(crate) fn connects_to(&self, peer: Peer) -> (Connecting<'_>, Option<Arc<Link>>) {
-        let mut connecting = self
-            .connecting
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let known = self
-            .is_another(peer)
-            .then(|| self.find_link(|link| link.peer == peer))
-            .flatten();
-        *connecting = Some(peer);
-        (Connecting(self), known)
-    }
-
     /// Whether a peer is known to be another process: it has a number here, and not ours.
     pub(crate) fn is_another(&self, peer: Peer) -> bool {
         peer.pid != process::pid() && peer.pid != 0
@@ -477,16 +477,6 @@ impl Process {
             .flatten()
             .find(|link| !link.is_down() && check(link))
             .cloned()
-    }
-}
-
-/// See [`Process::connects_to`].
-pub(crate) struct Connecting<'a>(&'a Process);
-
-impl Drop for Connecting<'_> {
-    fn drop(&mut self) {
-        let connecting = self.0.connecting.lock();
-        *connecting.unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 

@@ -89,62 +89,86 @@ impl SocketFile {
     }
 }
 
-/// Binds the socket of `name`, replacing one whose server is dead.
+/// Binds the socket of `name`, replacing one whose server is dead. It appears under that name when it
+/// listens already, so that nobody takes its server for dead.
 pub(crate) fn listen(name: &str) -> Result<OwnedFd, BindError> {
     name::check(name).map_err(BindError::BadName)?;
     let path = path_of(name);
-    let os = |call| {
-        let path = path.clone();
-        move |errno: Errno| match errno {
-            Errno::ACCESS | Errno::PERM | Errno::ROFS => BindError::Permission { path },
-            Errno::NAMETOOLONG => BindError::PathTooLong { path },
-            _ => Resource::of(call, errno).into(),
-        }
-    };
     let no_directory = |call| {
+        let path = &path;
         move |errno| match errno {
             Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::AGAIN => BindError::Directory {
                 path: directory(),
                 os: Os { call, errno },
             },
-            _ => os(call)(errno),
+            _ => failed(call, path, errno),
         }
     };
     handfast_sys::directory::create(&directory()).map_err(no_directory("mkdir"))?;
     // Binders of one directory take turns, so that two of them cannot both find the old socket
-    // dead and remove each other's new one. The kernel drops the lock with its holder.
+    // dead and replace each other's new one. The kernel drops the lock with its holder.
     let _turn = handfast_sys::directory::lock(&directory()).map_err(no_directory("flock"))?;
-    match socket::listen(&path, BACKLOG) {
-        Err(Errno::ADDRINUSE) => {}
-        other => return other.map_err(os("bind")),
+    check_free(name, &path)?;
+    let unfinished = unfinished_path_of(name);
+    match found_at(&unfinished) {
+        None => {}
+        // Of a binder that was killed here.
+        Some(Found::Socket) => handfast_sys::directory::remove(&unfinished)
+            .map_err(|errno| failed("unlink", &unfinished, errno))?,
+        Some(found) => {
+            let path = unfinished;
+            return Err(BindError::Foreign { path, found });
+        }
     }
-    let probe = socket::connect(&path, PROBE_TIMEOUT);
-    match (&probe, found_at(&path)) {
+    let listener = socket::listen(&unfinished, BACKLOG);
+    let listener = listener.map_err(|errno| failed("bind", &path, errno))?;
+    if let Err(errno) = handfast_sys::directory::rename(&unfinished, &path) {
+        let _ = handfast_sys::directory::remove(&unfinished);
+        return Err(failed("rename", &path, errno));
+    }
+    Ok(listener)
+}
+
+/// Where the socket of `name` is made. No port is called so, and the path is as long as the port's.
+fn unfinished_path_of(name: &str) -> PathBuf {
+    directory().join(format!("~{}", &name[1..]))
+}
+
+/// Refuses a name that a live server has, and one where something lies that is no dead server's.
+fn check_free(name: &str, path: &Path) -> Result<(), BindError> {
+    let taken_by = |pid| BindError::NameTaken {
+        name: name.to_owned(),
+        pid,
+    };
+    let probe = socket::connect(path, PROBE_TIMEOUT);
+    match (&probe, found_at(path)) {
         (Ok(probe), _) if !is_orphaned(probe) => {
-            return Err(BindError::NameTaken {
-                name: name.to_owned(),
-                pid: socket::peer(probe).map_or(0, |peer| peer.pid),
-            });
+            Err(taken_by(socket::peer(probe).map_or(0, |peer| peer.pid)))
         }
         // Its queue of connections is full: somebody is there.
-        (Err(Errno::AGAIN), _) => {
-            return Err(BindError::NameTaken {
-                name: name.to_owned(),
-                pid: 0,
-            });
+        (Err(Errno::AGAIN), _) => Err(taken_by(0)),
+        (Ok(_) | Err(Errno::CONNREFUSED | Errno::NOENT), Some(Found::Socket)) => {
+            tracing::info!(name, "taking over the socket of a dead server");
+            Ok(())
         }
-        (Err(Errno::ACCESS | Errno::PERM), _) => return Err(BindError::Permission { path }),
-        // Left behind; or gone since, with its server.
-        (Ok(_) | Err(Errno::CONNREFUSED | Errno::NOENT), Some(Found::Socket) | None) => {}
-        // Not ours to remove.
+        // Not ours to replace.
         (
             Ok(_) | Err(Errno::CONNREFUSED | Errno::NOENT | Errno::LOOP | Errno::PROTOTYPE),
             Some(found),
-        ) => return Err(BindError::Foreign { path, found }),
-        (Err(errno), _) => return Err(Resource::of("connect", *errno).into()),
+        ) => Err(BindError::Foreign {
+            path: path.to_owned(),
+            found,
+        }),
+        (Ok(_) | Err(Errno::CONNREFUSED | Errno::NOENT), None) => Ok(()),
+        (Err(errno), _) => Err(failed("connect", path, *errno)),
     }
-    drop(probe);
-    tracing::info!(name, "taking over the socket of a dead server");
-    let _ = std::fs::remove_file(&path);
-    socket::listen(&path, BACKLOG).map_err(os("bind"))
+}
+
+fn failed(call: &'static str, path: &Path, errno: Errno) -> BindError {
+    let path = path.to_owned();
+    match errno {
+        Errno::ACCESS | Errno::PERM | Errno::ROFS => BindError::Permission { path },
+        Errno::NAMETOOLONG => BindError::PathTooLong { path },
+        _ => Resource::of(call, errno).into(),
+    }
 }

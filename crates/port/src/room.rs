@@ -27,6 +27,11 @@ impl Waiting {
             Self::Always => Ok(None),
         }
     }
+
+    /// Whether a deadline has passed. Reads the clock only where there is one.
+    pub(crate) fn is_over(self) -> bool {
+        matches!(self, Self::Until(deadline_ns) if clock::now_ns() >= deadline_ns)
+    }
 }
 
 const SLOT_LOOK_EVERY: Duration = Duration::from_millis(1);
@@ -35,8 +40,8 @@ impl SendRight {
     /// Waits until some call of the link has ended. Rare: 16 calls of one lane are outstanding.
     #[cold]
     pub(crate) fn wait_for_slot(&self, waiting: Waiting) -> Result<(), SendError> {
-        let deadline_ns = waiting.deadline()?;
-        if deadline_ns.is_some_and(|deadline_ns| clock::now_ns() >= deadline_ns) {
+        waiting.deadline()?;
+        if waiting.is_over() {
             return Err(SendError::TimedOut);
         }
         let (waiters, freed) = &self.link().slot_freed;

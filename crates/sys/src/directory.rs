@@ -34,3 +34,20 @@ pub fn lock(path: &Path) -> Result<OwnedFd, Errno> {
         }
     }
 }
+
+/// Removes a file. `unlink`.
+///
+/// # Errors
+/// `ENOENT` when there is none, `EACCES` or `EPERM` without permission for the directory.
+pub fn remove(path: &Path) -> Result<(), Errno> {
+    rustix::fs::unlink(path)
+}
+
+/// Gives a file another name, in one step for whoever looks; what had that name is replaced.
+/// `rename`.
+///
+/// # Errors
+/// `EACCES` or `EPERM` without permission for the directory, `EISDIR` when a directory has the name.
+pub fn rename(from: &Path, to: &Path) -> Result<(), Errno> {
+    rustix::fs::rename(from, to)
+}

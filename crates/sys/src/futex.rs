@@ -230,9 +230,9 @@ impl PrivateWord {
     }
 
     /// Sleeps until the count differs from `seen`, or the deadline. May return early.
-    pub fn wait(&self, seen: u32, deadline_ns: Option<u64>) {
+    pub fn wait(&self, seen: u32, deadline_ns: Option<u64>) -> Wait {
         // SAFETY: the word lives as long as `self`, which outlives the call.
-        let _ = unsafe { wait(NonNull::from(&self.0).cast(), seen, deadline_ns) };
+        unsafe { wait(NonNull::from(&self.0).cast(), seen, deadline_ns) }
     }
 }
 

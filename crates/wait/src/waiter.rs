@@ -81,8 +81,6 @@ pub enum Ended {
 pub struct Cost {
     /// The wait went past its first looks.
     pub spun: bool,
-    /// Times it slept.
-    pub parks: u32,
 }
 
 /// One endpoint's waiting: its strategy and what that has learned.
@@ -156,10 +154,7 @@ impl Waiter {
         woke_peer: bool,
     ) -> (Ended, Cost) {
         let start_ns = clock::ticks_ns();
-        let mut cost = Cost {
-            spun: true,
-            parks: 0,
-        };
+        let cost = Cost { spun: true };
         let spun = match self.strategy {
             Strategy::Spin => spin(place, None, deadline_ns, start_ns),
             Strategy::Bss if self.machine.cpus > 1 => spin(place, None, deadline_ns, start_ns),
@@ -198,7 +193,6 @@ impl Waiter {
         let start = learns.then_some(Start { ticks_ns: start_ns });
         loop {
             let parked = place.park(how, deadline_ns, start);
-            cost.parks += 1;
             if parked.ready {
                 if learns {
                     let elapsed_ns = clock::ticks_ns().saturating_sub(start_ns);

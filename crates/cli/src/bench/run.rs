@@ -7,6 +7,7 @@ use super::process::Child;
 use super::session::{Sample, Session, hogs};
 use super::stats::median;
 use super::systems::{self, Runnable, queues};
+use crate::output;
 use handfast_sys::cpu;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::collections::{HashMap, HashSet};
@@ -38,7 +39,9 @@ impl Run {
     pub(crate) fn new(args: &Args) -> io::Result<Self> {
         if let Err(error) = queues::own_namespace() {
             let kept = "messages over the system's limit are left out";
-            eprintln!("handfast: no IPC namespace of our own ({error}): {kept}");
+            output::note(format_args!(
+                "handfast: no IPC namespace of our own ({error}): {kept}"
+            ));
         }
         let first = cpu::allowed().first().copied().unwrap_or(0);
         let (server_cpu, client_cpu) = choose_pair().unwrap_or((first, first));
@@ -165,7 +168,8 @@ impl Run {
     /// Says something on standard error, once.
     pub(crate) fn warn(&mut self, text: String) {
         if self.warned.insert(text.clone()) {
-            self.bar.suspend(|| eprintln!("handfast: {text}"));
+            self.bar
+                .suspend(|| output::note(format_args!("handfast: {text}")));
         }
     }
 

@@ -1,0 +1,255 @@
+//! Errors of names: binding them and connecting to them.
+
+use super::{Exhausted, Os, Resource, no_memory_files};
+use core::fmt;
+use core::time::Duration;
+use handfast_layout::name::BadName;
+use handfast_sys::{Errno, socket};
+use std::path::{Path, PathBuf};
+
+/// Why a name could not be bound.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum BindError {
+    /// The name cannot be a port name.
+    BadName(BadName),
+    /// A live server has the name.
+    NameTaken {
+        /// The name.
+        name: String,
+        /// The server's process, where it can be seen.
+        pid: u32,
+    },
+    /// No permission for the rendezvous directory.
+    Permission {
+        /// The file that could not be made.
+        path: PathBuf,
+    },
+    /// There is no rendezvous directory and it cannot be made, or another program keeps it locked.
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// The call that failed.
+        os: Os,
+    },
+    /// Something that no server left behind lies where the socket would be.
+    Foreign {
+        /// Where.
+        path: PathBuf,
+        /// What it is.
+        found: Found,
+    },
+    /// The path of the socket is longer than the kernel takes.
+    PathTooLong {
+        /// The path.
+        path: PathBuf,
+    },
+    /// Descriptors, memory or ports ran out.
+    Exhausted(Exhausted),
+    /// The sandbox forbids memory files.
+    NoMemoryFiles(Os),
+    /// Anything else.
+    Os(Os),
+}
+
+/// What lies where the socket of a port should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Found {
+    /// A directory.
+    Directory,
+    /// A file, device or pipe.
+    File,
+    /// A symbolic link that leads to no live socket.
+    Link,
+    /// A socket that is not of the kind handfast makes.
+    Socket,
+}
+
+/// Why a connection was not made.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The name cannot be a port name.
+    BadName(BadName),
+    /// Nobody has bound the name.
+    NoSuchName {
+        /// The name.
+        name: String,
+        /// Where it was looked for.
+        path: PathBuf,
+    },
+    /// The server of the name has ended and left its socket file.
+    ServerDead {
+        /// The name.
+        name: String,
+    },
+    /// No permission to connect.
+    Permission {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// The two releases share no layout version.
+    Version {
+        /// Ours.
+        ours: u32,
+        /// The peer's.
+        theirs: u32,
+    },
+    /// The server refused for want of something, or we ran out of it here.
+    Exhausted(Exhausted),
+    /// The server did not answer the handshake in time, or it was not this thread's turn.
+    TimedOut {
+        /// The name.
+        name: String,
+        /// How long it was given.
+        limit: Duration,
+    },
+    /// What lies at the name's path is no port's socket.
+    Foreign {
+        /// Where.
+        path: PathBuf,
+        /// What it is.
+        found: Found,
+    },
+    /// The path of the socket is longer than the kernel takes.
+    PathTooLong {
+        /// The path.
+        path: PathBuf,
+    },
+    /// Not handfast at the other end, or a peer that breaks the handshake's rules.
+    Handshake {
+        /// The name.
+        name: String,
+        /// What was wrong.
+        what: &'static str,
+    },
+    /// The sandbox forbids memory files.
+    NoMemoryFiles(Os),
+    /// Anything else.
+    Os(Os),
+}
+
+impl fmt::Display for BindError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BadName(bad) => bad.fmt(f),
+            Self::NameTaken { name, pid } => write!(
+                f,
+                "the name {name:?} is taken by the live process {pid}; choose another or end it"
+            ),
+            Self::Permission { path } => write!(
+                f,
+                "no permission to make {}; set XDG_RUNTIME_DIR or HANDFAST_DIR to a directory of yours",
+                path.display()
+            ),
+            Self::Directory { path, os } if os.errno == Errno::AGAIN => write!(
+                f,
+                "another program keeps the directory {} locked; end it, or set HANDFAST_DIR to \
+                 another directory",
+                path.display()
+            ),
+            Self::Directory { path, os } => write!(
+                f,
+                "the directory of all names, {}, is not there and cannot be made ({}); set \
+                 XDG_RUNTIME_DIR or HANDFAST_DIR to a directory of yours",
+                path.display(),
+                os.errno
+            ),
+            Self::Foreign { path, found } => foreign(f, path, *found),
+            Self::PathTooLong { path } => path_too_long(f, path),
+            Self::Exhausted(exhausted) => exhausted.fmt(f),
+            Self::NoMemoryFiles(os) => no_memory_files(f, os),
+            Self::Os(os) => os.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BadName(bad) => bad.fmt(f),
+            Self::NoSuchName { name, path } => write!(
+                f,
+                "no server has bound the name {name:?} ({} does not exist); start it first",
+                path.display()
+            ),
+            Self::ServerDead { name } => write!(
+                f,
+                "the server of {name:?} has ended (its socket is left behind); start it again"
+            ),
+            Self::Permission { path } => {
+                write!(f, "no permission to connect to {}", path.display())
+            }
+            Self::Version { ours, theirs } => write!(
+                f,
+                "the server speaks layout version {theirs} and this program version {ours}; \
+                 update the older of the two"
+            ),
+            Self::Exhausted(exhausted) => exhausted.fmt(f),
+            Self::TimedOut { name, limit } => write!(
+                f,
+                "no connection to {name:?} within {limit:?}: its server is stopped or overloaded, or \
+                 other threads of this process connect to it; look at the server or allow more time"
+            ),
+            Self::Foreign { path, found } => foreign(f, path, *found),
+            Self::PathTooLong { path } => path_too_long(f, path),
+            Self::Handshake { name, what } => write!(
+                f,
+                "the handshake with the server of {name:?} failed: {what}; see which program has bound \
+                 that name"
+            ),
+            Self::NoMemoryFiles(os) => no_memory_files(f, os),
+            Self::Os(os) => os.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for BindError {}
+impl std::error::Error for ConnectError {}
+
+impl From<Resource> for BindError {
+    fn from(resource: Resource) -> Self {
+        match resource {
+            Resource::Exhausted(exhausted) => Self::Exhausted(exhausted),
+            Resource::NoMemoryFiles(os) => Self::NoMemoryFiles(os),
+            Resource::Os(os) => Self::Os(os),
+        }
+    }
+}
+
+impl From<Resource> for ConnectError {
+    fn from(resource: Resource) -> Self {
+        match resource {
+            Resource::Exhausted(exhausted) => Self::Exhausted(exhausted),
+            Resource::NoMemoryFiles(os) => Self::NoMemoryFiles(os),
+            Resource::Os(os) => Self::Os(os),
+        }
+    }
+}
+
+fn foreign(f: &mut fmt::Formatter<'_>, path: &Path, found: Found) -> fmt::Result {
+    let what = match found {
+        Found::Directory => "a directory",
+        Found::File => "a file",
+        Found::Link => "a symbolic link that leads to no live socket",
+        Found::Socket => "a socket of another kind, which handfast did not make",
+    };
+    write!(
+        f,
+        "{} is {what}, and the port's socket would be there; move it away, or choose another name \
+         or HANDFAST_DIR",
+        path.display()
+    )
+}
+
+fn path_too_long(f: &mut fmt::Formatter<'_>, path: &Path) -> fmt::Result {
+    write!(
+        f,
+        "the socket's path {} is {} bytes long and the limit is {}; shorten the name or choose a \
+         shorter HANDFAST_DIR",
+        path.display(),
+        path.as_os_str().len(),
+        socket::PATH_BYTES_MAX
+    )
+}

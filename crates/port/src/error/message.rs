@@ -1,0 +1,129 @@
+//! Errors of messages: sending, calling, receiving, replying.
+
+use super::{Exhausted, Gone, Misuse, PeerFault, RightError};
+use core::fmt;
+
+/// Why a message was not sent, or a call has no reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SendError {
+    /// The message is longer than [`MESSAGE_BYTES_MAX`](handfast_layout::MESSAGE_BYTES_MAX).
+    TooLong {
+        /// Its length.
+        len_bytes: usize,
+    },
+    /// The queue is full (or all reply slots are taken), and the operation may not wait.
+    Full,
+    /// The deadline passed. A message may have been delivered; a late reply is dropped.
+    TimedOut,
+    /// The peer is gone. A call in flight may or may not have been served.
+    Gone(Gone),
+    /// The peer broke a rule.
+    Fault(PeerFault),
+    /// A limit of the link was reached.
+    Exhausted(Exhausted),
+    /// The message's rights cannot be sent.
+    Right(RightError),
+    /// A mistake of the caller.
+    Misuse(Misuse),
+}
+
+/// Not all of many messages were sent. The first [`sent`](Self::sent) of them were, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unsent {
+    /// How many were sent.
+    pub sent: usize,
+    /// Why the next one was not.
+    pub error: SendError,
+}
+
+/// Why nothing was received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReceiveError {
+    /// Nothing waits, and the operation may not wait either.
+    Empty,
+    /// The deadline passed.
+    TimedOut,
+    /// A mistake of the caller.
+    Misuse(Misuse),
+}
+
+/// Why a reply went nowhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReplyError {
+    /// The message is longer than [`MESSAGE_BYTES_MAX`](handfast_layout::MESSAGE_BYTES_MAX). The
+    /// reply right is handed back unused inside the caller's error path: the call ends as
+    /// [`Gone::Reply`].
+    TooLong {
+        /// Its length.
+        len_bytes: usize,
+    },
+    /// The caller's process is gone.
+    Gone,
+    /// The message was one-way: nobody waits for a reply.
+    NotACall,
+    /// The reply's rights cannot be sent. The call ends as [`Gone::Reply`].
+    Right(RightError),
+    /// A mistake of the caller.
+    Misuse(Misuse),
+}
+
+impl fmt::Display for Unsent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "after {} messages were sent: {}", self.sent, self.error)
+    }
+}
+
+impl fmt::Display for SendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLong { len_bytes } => too_long(f, *len_bytes),
+            Self::Full => f.write_str("the queue is full; try again or use a blocking form"),
+            Self::TimedOut => f.write_str("the deadline passed"),
+            Self::Gone(Gone::Process) => f.write_str("the peer's process is gone"),
+            Self::Gone(Gone::Port) => f.write_str("the port is gone: its receiver was dropped"),
+            Self::Gone(Gone::Reply) => f.write_str("the server dropped the call without a reply"),
+            Self::Fault(fault) => fault.fmt(f),
+            Self::Exhausted(exhausted) => exhausted.fmt(f),
+            Self::Right(right) => right.fmt(f),
+            Self::Misuse(misuse) => misuse.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for ReceiveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("no message waits"),
+            Self::TimedOut => f.write_str("the deadline passed"),
+            Self::Misuse(misuse) => misuse.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for ReplyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLong { len_bytes } => too_long(f, *len_bytes),
+            Self::Gone => f.write_str("the caller's process is gone"),
+            Self::NotACall => f.write_str("the message was one-way and takes no reply"),
+            Self::Right(right) => right.fmt(f),
+            Self::Misuse(misuse) => misuse.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for SendError {}
+impl std::error::Error for Unsent {}
+impl std::error::Error for ReceiveError {}
+impl std::error::Error for ReplyError {}
+
+fn too_long(f: &mut fmt::Formatter<'_>, len_bytes: usize) -> fmt::Result {
+    let limit = handfast_layout::MESSAGE_BYTES_MAX;
+    write!(
+        f,
+        "the message is {len_bytes} bytes long and the limit is {limit}; split it"
+    )
+}
