@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
         "visitor" => visitor(arguments[0]),
-        "callers" => callers(arguments[0]),
+        "callers" => callers(arguments[0], arguments[1]),
+        "told late" => told_late(arguments[0]),
         _ => unreachable!(),
     });
 }
@@ -305,8 +306,11 @@ fn send_new(name: &str, round: u32) {
 const CALLERS: u64 = 12;
 
 /// Sleeping callers, each on a lane of its own.
-fn callers(name: &str) {
-    let options = Options::new().strategy(Strategy::Block);
+fn callers(name: &str, strategy: &str) {
+    if strategy == "notify" {
+        handfast::notify::notify(|| {}).unwrap();
+    }
+    let options = Options::new().strategy(strategy.parse().unwrap());
     let right = handfast::connect_with(name, options).unwrap();
     let returned = std::sync::atomic::AtomicU64::new(0);
     std::thread::scope(|scope| {
@@ -328,9 +332,14 @@ fn callers(name: &str) {
 #[test]
 fn callers_that_were_answered_return_also_when_the_server_does_something_else() {
     let _alone = common::alone();
-    let name = common::name("elsewhere");
+    answered_callers_return("block");
+    answered_callers_return("notify");
+}
+
+fn answered_callers_return(strategy: &'static str) {
+    let name = common::name(&format!("elsewhere-{strategy}"));
     let port = handfast::bind(&name).unwrap();
-    let mut clients = [(); 2].map(|()| common::start("callers", &[&name]));
+    let mut clients = [(); 2].map(|()| common::start("callers", &[&name, strategy]));
     let mut answered = 0;
     for _ in 0..10 {
         let end = Instant::now() + Duration::from_millis(30);
@@ -360,4 +369,75 @@ fn callers_that_were_answered_return_also_when_the_server_does_something_else() 
     for client in &mut clients {
         client.kill();
     }
+}
+
+/// A client that is stopped while its server drops more ports than its socket holds words.
+fn told_late(name: &str) {
+    let right = handfast::connect(name).unwrap();
+    right.call(b"ready").unwrap();
+    common::say("connected");
+    common::told().unwrap();
+    // Whenever it hears of it, the port is gone; nothing is taken for sent that nobody receives.
+    let gone = right.call_until(b"anybody?", common::PATIENCE);
+    common::say(&format!("{:?}", gone.unwrap_err()));
+    common::say(&format!("{:?}", right.send(b"anybody?").unwrap_err()));
+}
+
+#[test]
+fn a_peer_that_was_stopped_hears_of_all_ports_that_went_meanwhile() {
+    let name = common::name("late");
+    let port = handfast::bind(&name).unwrap();
+    let mut client = common::start("told late", &[&name]);
+    let request = port.receive_until(common::PATIENCE).unwrap();
+    request.reply(b"").unwrap();
+    client.expect("connected");
+    client.stop();
+    let other = common::name("brief");
+    for _ in 0..1000 {
+        drop(handfast::bind(&other).unwrap());
+    }
+    drop(port);
+    client.resume();
+    client.tell("go on");
+    client.expect("Gone(Port)");
+    client.expect("Gone(Port)");
+}
+
+#[test]
+fn a_port_keeps_its_strategy_when_a_receiver_gives_up_while_another_has_the_poller() {
+    let _alone = common::alone();
+    let spins = Strategy::SpinBlock {
+        limit: Some(Duration::from_micros(400)),
+    };
+    let port = handfast::bind_with(&common::name("keeps"), Options::new().strategy(spins)).unwrap();
+    let right = handfast::connect(port.name()).unwrap();
+    let end = Instant::now() + Duration::from_secs(2);
+    std::thread::scope(|scope| {
+        for receiver in 0..3 {
+            let port = &port;
+            scope.spawn(move || {
+                while Instant::now() < end {
+                    let _ = port.receive_until(Duration::from_micros(50 + 100 * receiver));
+                }
+            });
+        }
+        scope.spawn(|| {
+            while Instant::now() < end {
+                right.send(b"load").unwrap();
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        });
+    });
+    while port.try_receive().is_ok() {}
+    // Idle waits of a millisecond: each spins for 400 us of it, unless the strategy is lost.
+    let used = || {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    };
+    let before = used();
+    for _ in 0..100 {
+        let _ = port.receive_until(Duration::from_millis(1));
+    }
+    let used = used() - before;
+    assert!(used > Duration::from_millis(15), "{used:?} in 100 waits");
 }

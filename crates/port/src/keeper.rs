@@ -39,6 +39,8 @@ const WATCH_NS_MAX: u64 = 10_000_000_000;
 const CONTROL_BYTES_MAX: usize = 512;
 /// How soon rights are looked at again that could not be given back yet, or end.
 const GIVE_BACK_AGAIN_NS: u64 = 2_000_000;
+/// The longest between two attempts to tell a peer that does not read.
+const UNHEARD_NS_MAX: u64 = 100_000_000;
 /// How often waiters of a dead link are woken again, until they have left.
 const ROUSE_EVERY_NS: u64 = 1_000_000;
 
@@ -47,6 +49,8 @@ struct Keeper {
     pending: Vec<Option<Pending>>,
     /// How long until sleeping callers are looked at again.
     watch_ns: u64,
+    /// How long until peers that do not read are told again.
+    again_ns: u64,
     /// Dead links whose waiters have not all left.
     leaving: Vec<Arc<Link>>,
     /// Closed and reopened to refuse a connection when descriptors have run out.
@@ -59,6 +63,7 @@ pub(crate) fn start(process: Arc<Process>) -> std::io::Result<()> {
         process,
         pending: (0..PENDING_MAX).map(|_| None).collect(),
         watch_ns: WATCH_NS,
+        again_ns: GIVE_BACK_AGAIN_NS,
         leaving: Vec::new(),
         spare: spare(),
     };
@@ -206,7 +211,9 @@ impl Keeper {
             links.iter().flatten().cloned().collect()
         };
         let mut again = false;
+        let mut is_unheard = false;
         for link in links {
+            is_unheard |= !link.say_again();
             again |= link.give_back();
             if let Err(fault) = link.settle(&self.process) {
                 link.poison(fault);
@@ -214,8 +221,13 @@ impl Keeper {
             }
             again |= link.has_unsettled();
         }
-        if again {
-            self.process.give_back_in(GIVE_BACK_AGAIN_NS);
+        self.again_ns = if again || !is_unheard {
+            GIVE_BACK_AGAIN_NS
+        } else {
+            (self.again_ns * 2).min(UNHEARD_NS_MAX)
+        };
+        if again || is_unheard {
+            self.process.give_back_in(self.again_ns);
         }
     }
 

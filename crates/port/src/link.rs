@@ -17,7 +17,7 @@ use handfast_ring::Fault;
 use handfast_ring::lane::{Consumer, Place, Producer};
 use handfast_sys::lock::{OwnedLock, thread_number};
 use handfast_sys::socket::Peer;
-use handfast_sys::{OwnedFd, socket};
+use handfast_sys::{Errno, OwnedFd, socket};
 use handfast_wait::word;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -88,6 +88,8 @@ pub(crate) struct Link {
     /// How many of the former have ended.
     pub(crate) ended: AtomicU32,
     imports: Mutex<Imports>,
+    /// Ports of ours that are gone, of which the peer has not been told: it does not read.
+    unsaid: Mutex<Vec<u32>>,
     /// Who wants to be told when a port of the peer is gone.
     mourners: Mutex<Vec<Mourner>>,
     /// Rights to be given back, as soon as the socket takes it.
@@ -186,6 +188,7 @@ impl Link {
             exports: Mutex::default(),
             ended: AtomicU32::new(0),
             imports: Mutex::default(),
+            unsaid: Mutex::default(),
             mourners: Mutex::default(),
             owed: Mutex::default(),
             back: Mutex::default(),
@@ -349,6 +352,7 @@ impl Link {
                 if reply.is_answered(&self.region, generation) {
                     // The server has left the wake-up for later, and does something else.
                     self.rouse(reply.wait());
+                    crate::notify::rouse();
                 } else {
                     late |= 1 << (index as u32 / SLOTS_PER_LANE);
                 }
@@ -398,10 +402,32 @@ impl Link {
         *place = Some(consumer);
     }
 
-    /// Tells the peer that `port` is gone.
-    pub(crate) fn tell_closed(&self, port: u32) {
-        let [a, b, c, d] = port.to_le_bytes();
-        let _ = socket::send(&self.socket, &[control::CLOSED, 0, a, b, c, d], &[]);
+    /// Tells the peer that `port` is gone. `false`: it does not read; the keeper tells it later.
+    #[must_use]
+    pub(crate) fn tell_closed(&self, port: u32) -> bool {
+        let mut unsaid = self.unsaid.lock().unwrap_or_else(PoisonError::into_inner);
+        unsaid.push(port);
+        self.say(&mut unsaid)
+    }
+
+    /// Keeper: tells what could not be told. Returns whether all has been.
+    pub(crate) fn say_again(&self) -> bool {
+        self.say(&mut self.unsaid.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn say(&self, unsaid: &mut Vec<u32>) -> bool {
+        while let Some(port) = unsaid.first() {
+            let [a, b, c, d] = port.to_le_bytes();
+            let bytes = [control::CLOSED, 0, a, b, c, d];
+            if matches!(
+                socket::send(&self.socket, &bytes, &[]),
+                Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM)
+            ) {
+                return false;
+            }
+            unsaid.remove(0);
+        }
+        true
     }
 
     /// Sends a control message; lost if the peer is gone.

@@ -1,12 +1,13 @@
 //! A bound port: who polls it, who follows, who sleeps.
 
 use crate::error::ReceiveError;
+use crate::group::Group;
 use crate::link::Link;
 use crate::notice::Notices;
 use crate::poller::Poller;
 use crate::process::Process;
 use crate::request::Request;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use handfast_channel::{bell, stamped_after};
 use handfast_layout::bell as bell_layout;
 use handfast_layout::counters;
@@ -27,6 +28,8 @@ pub(crate) struct Port {
     poller: OwnedLock<Poller>,
     /// Threads that sleep, or are about to, while another may hold the poller.
     followers: AtomicU32,
+    /// Those of them that sleep by *notify*, which no word ends.
+    notified: AtomicU32,
     /// Counts hand-overs: a follower that is about to sleep compares it, so that none is missed.
     handed: Region,
     /// A strategy set while another thread may hold the poller, for the next long wait.
@@ -75,6 +78,7 @@ impl Port {
             notices,
             process,
             followers: AtomicU32::new(0),
+            notified: AtomicU32::new(0),
             handed: Region::heap(HANDED_BYTES),
             newer: Mutex::new(None),
             is_newer: AtomicBool::new(false),
@@ -126,6 +130,19 @@ impl Port {
                 poller.set_waiter(waiter);
             }
             self.leave(poller);
+        }
+    }
+
+    /// The poller's waiter, of a thread that does not hold the poller any more: for the next one.
+    #[cold]
+    fn keep_waiter(&self, waiter: Option<Box<Waiter>>) {
+        let mut newer = self.newer();
+        if let Some(waiter) = waiter
+            && newer.is_none()
+        {
+            *newer = Some(*waiter);
+            // Release: as in `set_waiter`.
+            self.is_newer.store(true, Ordering::Release);
         }
     }
 
@@ -194,6 +211,7 @@ impl Port {
             let parks = place.parks;
             let found = place.found.take();
             let Some(mut held) = place.guard.take() else {
+                self.keep_waiter(waiter);
                 return Err(ReceiveError::TimedOut);
             };
             // Another thread, or `set_options`, may have put a newer one there meanwhile.
@@ -260,10 +278,17 @@ impl Port {
     #[cold]
     fn hand_over(&self) {
         let sleep = bell_layout::bell(self.receiver) + bell_layout::SLEEP;
+        // Acquire: who counts as a follower has counted as one that sleeps by notify before.
+        fence(Ordering::Acquire);
+        let how = if self.notified.load(Ordering::Relaxed) > 0 {
+            word::DESCRIPTOR
+        } else {
+            word::ASLEEP
+        };
         // Without the lock, as with it: who has it may be a follower that will not keep it.
         let quiet = self
             .try_lock()
-            .is_some_and(|mut poller| poller.prepare_sleep(word::ASLEEP));
+            .is_some_and(|mut poller| poller.prepare_sleep(how));
         // After the lock is free: a follower that has this count finds it so.
         self.count_hand_over();
         // E7 hand-over, count. Store-load fence; pairs with the kernel's own between queueing a
@@ -278,7 +303,23 @@ impl Port {
             && let Some(group) = groups.first()
         {
             group.bells.wake(sleep, 1);
+            if how == word::DESCRIPTOR {
+                crate::notify::rouse();
+            }
         }
+    }
+
+    /// Whether nobody has taken the announcement back since this thread gave the poller up, for a
+    /// sleeper whose sleep no word ends. Who does so from here on finds a follower.
+    fn is_announced(&self, groups: &[Arc<Group>], how: u32) -> bool {
+        // E7 hand-over, notified. Fence of all threads of this process. Pairs with the compiler
+        // fence in `leave`: either the announcement that was taken back is seen to be so here, or
+        // who has taken it back sees the follower.
+        futex::fence_own_threads();
+        let sleep = bell_layout::bell(self.receiver) + bell_layout::SLEEP;
+        // Relaxed: ordered by the fence.
+        let is = |group: &Arc<Group>| group.bells.load(sleep, Ordering::Relaxed) == how;
+        groups.iter().all(is)
     }
 
     fn count_hand_over(&self) {
@@ -382,8 +423,11 @@ impl Place for Receiving<'_> {
         drop(poller);
         let start_ns = start.map(Start::now_ns);
         let bell = bell_layout::bell(self.port.receiver);
-        // E7 hand-over: an announced sleeper counts as a follower from here on.
-        self.port.followers.fetch_add(1, Ordering::Relaxed);
+        let by_notify = u32::from(how == word::DESCRIPTOR);
+        self.port.notified.fetch_add(by_notify, Ordering::Relaxed);
+        // E7 hand-over: an announced sleeper counts as a follower from here on. Release: and as one
+        // that sleeps by notify, see `hand_over`.
+        self.port.followers.fetch_add(1, Ordering::Release);
         let ended = if deadline_ns.is_some_and(|deadline_ns| clock::now_ns() >= deadline_ns) {
             None
         } else if how == word::ASLEEP {
@@ -394,11 +438,14 @@ impl Place for Receiving<'_> {
                 deadline_ns,
             )
             .ok()
-        } else {
+        } else if self.port.is_announced(&groups, how) {
             Some(crate::notify::wait(notified, deadline_ns))
+        } else {
+            None
         };
         self.parks += u64::from(matches!(ended, Some(Wait::Woken | Wait::TimedOut)));
         self.port.followers.fetch_sub(1, Ordering::Relaxed);
+        self.port.notified.fetch_sub(by_notify, Ordering::Relaxed);
         self.guard = match self.port.try_lock() {
             Some(guard) => Some(guard),
             None => self.port.follow(deadline_ns),

@@ -381,8 +381,8 @@ impl Process {
         link.is_welcomed.store(true, Ordering::Relaxed);
         let is_closing = port.is_closing.load(Ordering::Relaxed);
         drop(links);
-        if is_closing {
-            link.tell_closed(port.id);
+        if is_closing && !link.tell_closed(port.id) {
+            self.give_back_in(UNSAID_NS);
         }
     }
 
@@ -393,8 +393,8 @@ impl Process {
         port.is_closing.store(true, Ordering::Relaxed);
         for link in links.iter().flatten() {
             // Before its welcome a peer expects nothing else.
-            if link.is_welcomed.load(Ordering::Relaxed) {
-                link.tell_closed(port.id);
+            if link.is_welcomed.load(Ordering::Relaxed) && !link.tell_closed(port.id) {
+                self.give_back_in(UNSAID_NS);
             }
         }
     }
@@ -484,6 +484,9 @@ impl Process {
 /// the bell says: another peer of the trust group may have taken the server's announcement away.
 /// Twice this bounds what such a peer can delay a call.
 pub(crate) const WATCH_NS: u64 = 50_000_000;
+
+/// How soon a peer that does not read is told again.
+const UNSAID_NS: u64 = 2_000_000;
 
 /// Users whose processes may connect to one process at once: a receiver sleeps in one word per
 /// group, and `futex_waitv` takes 128.

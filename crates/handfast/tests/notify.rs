@@ -1,0 +1,79 @@
+//! The *notify* strategy beside threads that wait otherwise, on one port.
+
+mod common;
+
+use handfast::{Batch, Options, ReceiveRight, Strategy};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+#[test]
+fn a_child_process_plays_its_role() {
+    common::play(|role, arguments| match role {
+        "sender" => sender(arguments[0]),
+        _ => unreachable!(),
+    });
+}
+
+/// Sends a message whenever it is told to.
+fn sender(name: &str) {
+    let right = handfast::connect(name).unwrap();
+    right.send(b"first").unwrap();
+    common::say("ready");
+    while common::told().is_some() {
+        right.send(b"another").unwrap();
+    }
+}
+
+/// What a second thread does with a port at which the first one sleeps by notify.
+const MEDDLERS: [(&str, fn(&ReceiveRight)); 4] = [
+    ("tries", |port| {
+        let _ = port.try_receive();
+    }),
+    ("options", |port| {
+        port.set_options(Options::new().strategy(Strategy::Notify));
+    }),
+    ("briefly", |port| {
+        let _ = port.receive_until(Duration::from_millis(2));
+    }),
+    ("batch", |port| {
+        let _ = port.receive_many_until(&mut Batch::new(), Duration::from_millis(2));
+    }),
+];
+
+#[test]
+fn a_sleeper_by_notify_hears_of_a_message_whatever_another_thread_does_with_the_port() {
+    handfast::notify::notify(|| {}).unwrap();
+    for (what, meddle) in MEDDLERS {
+        let name = common::name(what);
+        let port = handfast::bind_with(&name, Options::new().strategy(Strategy::Notify)).unwrap();
+        let mut sender_process = common::start("sender", &[&name]);
+        sender_process.expect("ready");
+        assert_eq!(
+            port.receive_until(common::PATIENCE).unwrap().bytes(),
+            b"first"
+        );
+        let (sender, received) = channel();
+        let mut longest = Duration::ZERO;
+        std::thread::scope(|scope| {
+            let port = &port;
+            scope.spawn(move || {
+                for _ in 0..20 {
+                    let request = port.receive_until(common::PATIENCE).unwrap();
+                    sender.send(request.bytes().to_vec()).unwrap();
+                }
+            });
+            for round in 0..20 {
+                // Until it sleeps, more or less; then disturbed.
+                std::thread::sleep(Duration::from_micros(200 * (round % 5)));
+                meddle(port);
+                let start = Instant::now();
+                sender_process.tell("send");
+                let got = received.recv_timeout(common::PATIENCE);
+                assert_eq!(got.unwrap(), b"another", "{what}, round {round}");
+                longest = longest.max(start.elapsed());
+            }
+        });
+        println!("{what}: {longest:?}");
+        sender_process.kill();
+    }
+}
