@@ -417,7 +417,7 @@ fn a_port_keeps_its_strategy_when_a_receiver_gives_up_while_another_has_the_poll
             let port = &port;
             scope.spawn(move || {
                 while Instant::now() < end {
-                    let _ = port.receive_until(Duration::from_micros(50 + 100 * receiver));
+                    let _ = port.receive_until(Duration::from_micros(450 + 100 * receiver));
                 }
             });
         }
