@@ -1,4 +1,4 @@
-//! Peers that write whatever they can reach (issue 2, point 7).
+//! Peers that write whatever they can reach.
 
 mod common;
 

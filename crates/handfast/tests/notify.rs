@@ -25,7 +25,9 @@ fn sender(name: &str) {
 }
 
 /// What a second thread does with a port at which the first one sleeps by notify.
-const MEDDLERS: [(&str, fn(&ReceiveRight)); 4] = [
+type Meddle = fn(&ReceiveRight);
+
+const MEDDLERS: [(&str, Meddle); 4] = [
     ("tries", |port| {
         let _ = port.try_receive();
     }),

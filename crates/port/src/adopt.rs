@@ -14,7 +14,8 @@ use handfast_region::Memory;
 use handfast_ring::lane::Place;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::socket;
-use std::sync::{Arc, PoisonError};
+use std::collections::VecDeque;
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 /// Releases in one control message.
 const RELEASES_MAX: usize = 62;
@@ -24,7 +25,7 @@ const GIVE_BACK_NS: u64 = 2_000_000;
 /// Rights a peer has given back, which end once these calls' replies have been read.
 pub(crate) struct GivenBack {
     after: Vec<(u32, u32)>,
-    rights: Vec<(Handle, u32)>,
+    ending: Vec<Handle>,
 }
 
 /// Makes rights of what describes them, in the order in which they were sent: all, or none and
@@ -82,7 +83,7 @@ impl Link {
         }
     }
 
-    /// Keeper: gives back the rights nobody here holds. Returns whether there will be more to do.
+    /// Keeper: gives back the rights nobody here holds. `false`: the peer does not read.
     pub(crate) fn give_back(&self) -> bool {
         let mut owed = self.owed.lock().unwrap_or_else(PoisonError::into_inner);
         let mut imports = self.imports();
@@ -92,7 +93,6 @@ impl Link {
             let head = self.region.load(head, Ordering::Acquire);
             head.wrapping_sub(used.tail).cast_signed() >= 0
         }));
-        let is_idle = imports.has_idle();
         drop(imports);
         while !owed.is_empty() {
             let count = owed.len().min(RELEASES_MAX);
@@ -102,72 +102,78 @@ impl Link {
                 bytes.extend(count.to_le_bytes());
             }
             if socket::send(&self.socket, &bytes, &[]).is_err() {
-                return !self.is_down();
+                return self.is_down();
             }
             owed.drain(..count);
         }
-        is_idle
+        true
     }
 
-    /// Keeper: the peer gives rights back. They wait while replies are unread that were sent
+    /// Keeper: the peer gives rights back. They end once the replies have been read that were sent
     /// before: those may have a right in them that comes home.
     pub(crate) fn take_back(&self, process: &Process, releases: &[u8]) -> Result<(), Fault> {
+        let mut ending = Vec::new();
         let words = releases.as_chunks::<4>().0;
         let words: Vec<_> = words.iter().map(|word| u32::from_le_bytes(*word)).collect();
-        let given = words.as_chunks::<2>().0.iter().map(|[a, b]| (*a, *b));
-        let given = GivenBack {
-            after: self.unread_replies(),
-            rights: given.collect(),
-        };
-        let mut back = self.back.lock().unwrap_or_else(PoisonError::into_inner);
-        back.push_back(given);
-        drop(back);
-        self.settle(process)
+        for [handle, count] in words.as_chunks::<2>().0 {
+            let released = self.exports().release(*handle, *count);
+            let is_last = released.map_err(|refused| Fault {
+                rule: match refused {
+                    Refused::Release => Rule::RightCount,
+                    _ => Rule::RightHandle,
+                },
+                offset: 0,
+            })?;
+            if is_last {
+                ending.push(*handle);
+            }
+        }
+        if !ending.is_empty() {
+            let after = self.unread_replies();
+            self.back().push_back(GivenBack { after, ending });
+        }
+        self.settle(process);
+        Ok(())
     }
 
     /// Keeper: ends the rights that were given back, if nothing unread stands in the way.
-    pub(crate) fn settle(&self, process: &Process) -> Result<(), Fault> {
-        let mut back = self.back.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn settle(&self, process: &Process) {
+        let mut back = self.back();
         while let Some(given) = back.front_mut() {
             given.after.retain(|call| self.is_unread(*call));
             if !given.after.is_empty() {
                 break;
             }
-            for (handle, count) in &given.rights {
-                let released = self.release(process, *handle, *count);
-                released.map_err(|refused| Fault {
-                    rule: match refused {
-                        Refused::Release => Rule::RightCount,
-                        _ => Rule::RightHandle,
-                    },
-                    offset: 0,
-                })?;
+            for handle in &given.ending {
+                self.finish(process, *handle);
             }
             back.pop_front();
         }
-        Ok(())
     }
 
-    /// The peer has, or gets, a handle so many times less.
-    pub(crate) fn release(
-        &self,
-        process: &Process,
-        handle: Handle,
-        count: u32,
-    ) -> Result<(), Refused> {
-        let ended = self.exports().release(handle, count)?;
+    /// A right about to be sent was not.
+    pub(crate) fn retract(&self, process: &Process, handle: Handle) {
+        if self.exports().release(handle, 1).unwrap_or(false) {
+            self.finish(process, handle);
+        }
+    }
+
+    fn finish(&self, process: &Process, handle: Handle) {
+        let ended = self.exports().finish(handle);
+        // Release: pairs with the Acquire of receivers that know what it stood for.
+        self.ended.fetch_add(1, Ordering::Release);
         if let Some(target) = ended {
-            // Release: pairs with the Acquire of receivers that know what it stood for.
-            self.ended.fetch_add(1, Ordering::Release);
             end_right(target, |receiver| process.port(receiver));
         }
-        Ok(())
+    }
+
+    fn back(&self) -> MutexGuard<'_, VecDeque<GivenBack>> {
+        self.back.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether rights wait to be given back or to end.
     pub(crate) fn has_unsettled(&self) -> bool {
-        let back = self.back.lock().unwrap_or_else(PoisonError::into_inner);
-        !back.is_empty() || self.imports().has_idle()
+        !self.back().is_empty() || self.imports().has_idle()
     }
 
     /// Calls that have been answered and whose callers have not looked yet: slot and generation.

@@ -39,6 +39,8 @@ const WATCH_NS_MAX: u64 = 10_000_000_000;
 const CONTROL_BYTES_MAX: usize = 512;
 /// How soon rights are looked at again that could not be given back yet, or end.
 const GIVE_BACK_AGAIN_NS: u64 = 2_000_000;
+/// The longest between two looks at rights that messages under way still use.
+const UNSETTLED_NS_MAX: u64 = 8_000_000;
 /// The longest between two attempts to tell a peer that does not read.
 const UNHEARD_NS_MAX: u64 = 100_000_000;
 /// How often waiters of a dead link are woken again, until they have left.
@@ -213,18 +215,15 @@ impl Keeper {
         let mut again = false;
         let mut is_unheard = false;
         for link in links {
-            is_unheard |= !link.say_again();
-            again |= link.give_back();
-            if let Err(fault) = link.settle(&self.process) {
-                link.poison(fault);
-                self.end(link.serial);
-            }
+            is_unheard |= !link.say_again() || !link.give_back();
+            link.settle(&self.process);
             again |= link.has_unsettled();
         }
-        self.again_ns = if again || !is_unheard {
-            GIVE_BACK_AGAIN_NS
-        } else {
-            (self.again_ns * 2).min(UNHEARD_NS_MAX)
+        // Not for ever so often at a peer that is stopped.
+        self.again_ns = match (again, is_unheard) {
+            (true, _) => (self.again_ns * 2).min(UNSETTLED_NS_MAX),
+            (false, true) => (self.again_ns * 2).min(UNHEARD_NS_MAX),
+            (false, false) => GIVE_BACK_AGAIN_NS,
         };
         if again || is_unheard {
             self.process.give_back_in(self.again_ns);

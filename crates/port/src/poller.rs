@@ -61,7 +61,7 @@ impl Lane {
     /// The right its last message came through, unless it may have ended since.
     #[inline(always)]
     fn usual(&self) -> u32 {
-        // Acquire: pairs with `Link::release`.
+        // Acquire: pairs with `Link::finish`.
         if self.ended == self.link.ended.load(Ordering::Acquire) {
             self.word
         } else {

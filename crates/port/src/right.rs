@@ -141,7 +141,7 @@ impl Described {
     /// The message was not sent after all.
     pub(crate) fn take_back(&self, link: &Link) {
         for (handle, port) in &self.exported {
-            let _ = link.release(&port.process, *handle, 1);
+            link.retract(&port.process, *handle);
         }
     }
 }

@@ -16,9 +16,18 @@ pub struct Target {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     target: Target,
-    /// Times it was sent and not given back; zero: free.
+    /// Times it was sent and not given back.
     wire: u32,
     generation: u32,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Free,
+    Live,
+    /// Given back as often as it was sent; messages that were sent before may still name it.
+    Ending,
 }
 
 /// Rights given to one peer. Private to the exporter.
@@ -54,6 +63,7 @@ impl Exports {
                 let entry = &mut self.entries[place as usize];
                 entry.target = target;
                 entry.wire = 1;
+                entry.state = State::Live;
                 place
             }
             None if self.entries.len() < EXPORTS_MAX as usize => {
@@ -61,6 +71,7 @@ impl Exports {
                     target,
                     wire: 1,
                     generation: 0,
+                    state: State::Live,
                 });
                 self.entries.len() as u32 - 1
             }
@@ -80,37 +91,63 @@ impl Exports {
     #[inline]
     fn entry(&self, of: Handle) -> Option<&Entry> {
         let entry = self.entries.get(index(of) as usize)?;
-        let is_it = is_handle(of) && entry.wire > 0 && handle(index(of), entry.generation) == of;
-        is_it.then_some(entry)
+        let is_named = is_handle(of) && handle(index(of), entry.generation) == of;
+        (is_named && entry.state != State::Free).then_some(entry)
     }
 
     /// The peer gives back `count` of the times it received the handle; or, with one, what was
-    /// about to be sent was not. Returns what the handle stood for if that has ended it.
+    /// about to be sent was not. Returns whether that was the last: [`Self::finish`] must follow.
     ///
     /// # Errors
     /// [`Refused::Unknown`], [`Refused::Release`]; nothing has changed then.
-    pub fn release(&mut self, of: Handle, count: u32) -> Result<Option<Target>, Refused> {
-        if self.entry(of).is_none() {
+    pub fn release(&mut self, of: Handle, count: u32) -> Result<bool, Refused> {
+        if self
+            .entry(of)
+            .is_none_or(|entry| entry.state != State::Live)
+        {
             return Err(Refused::Unknown);
         }
         let entry = &mut self.entries[index(of) as usize];
-        entry.wire = entry.wire.checked_sub(count).ok_or(Refused::Release)?;
-        if entry.wire > 0 || self.is_over {
-            return Ok(None);
+        if count == 0 || count > entry.wire {
+            return Err(Refused::Release);
         }
+        entry.wire -= count;
+        if entry.wire > 0 {
+            return Ok(false);
+        }
+        entry.state = State::Ending;
+        if !self.is_over {
+            self.by_target.remove(&entry.target);
+        }
+        Ok(true)
+    }
+
+    /// No message names a handle any more that has been given back: what it stood for, if that has
+    /// not been told of by [`Self::end`]. Its index is used again.
+    pub fn finish(&mut self, of: Handle) -> Option<Target> {
+        if self.entry(of)?.state != State::Ending {
+            return None;
+        }
+        let entry = &mut self.entries[index(of) as usize];
+        entry.state = State::Free;
         entry.generation = entry.generation.wrapping_add(1);
         let target = entry.target;
-        self.by_target.remove(&target);
         self.free.push_back(index(of));
-        Ok(Some(target))
+        (!self.is_over).then_some(target)
     }
 
     /// The link has ended, and with it the peer's rights, which are returned the first time. Handles
     /// in messages it left behind can still be resolved.
     pub fn end(&mut self) -> Vec<Target> {
-        self.is_over = true;
-        let ended = core::mem::take(&mut self.by_target);
-        ended.into_keys().collect()
+        if core::mem::replace(&mut self.is_over, true) {
+            return Vec::new();
+        }
+        self.by_target.clear();
+        let used = self
+            .entries
+            .iter()
+            .filter(|entry| entry.state != State::Free);
+        used.map(|entry| entry.target).collect()
     }
 
     /// How many rights the peer has.

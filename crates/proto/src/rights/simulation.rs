@@ -34,6 +34,8 @@ enum Forgets {
     Uses,
     /// To give back as often as it received.
     Count,
+    /// The exporter, to wait until replies that were sent before a release have been read.
+    Replies,
 }
 
 struct World {
@@ -45,7 +47,12 @@ struct World {
     used: [VecDeque<(Handle, Target)>; LANES],
     posted: [u32; LANES],
     consumed: [u32; LANES],
+    /// From the importer: replies with the handle inside, and how many have been read.
+    replies: VecDeque<(Handle, Target)>,
+    read: u32,
     releases: VecDeque<(Handle, u32)>,
+    /// Given back, until so many replies have been read.
+    ending: VecDeque<(u32, Handle)>,
     rights: Vec<Right>,
     forgets: Forgets,
 }
@@ -59,7 +66,10 @@ impl World {
             used: Default::default(),
             posted: [start; LANES],
             consumed: [start; LANES],
+            replies: VecDeque::new(),
+            read: 0,
             releases: VecDeque::new(),
+            ending: VecDeque::new(),
             rights: Vec::new(),
             forgets,
         }
@@ -67,7 +77,7 @@ impl World {
 
     fn step(&mut self, dice: &mut Dice) -> Result<(), String> {
         let lane = dice.roll(LANES);
-        match dice.roll(8) {
+        match dice.roll(10) {
             0 => {
                 let port = dice.roll(PORTS as usize) as u32;
                 let badge = dice.roll(BADGES as usize) as u64;
@@ -77,6 +87,7 @@ impl World {
                     // There was no room in the lane after all.
                     let undone = self.exports.release(handle, 1);
                     undone.map_err(|e| format!("undo: {e:?}"))?;
+                    self.exports.finish(handle);
                 } else {
                     self.given[lane].push_back((handle, target));
                 }
@@ -106,6 +117,11 @@ impl World {
             }
             5 if !self.rights.is_empty() => self.drop_right(dice.roll(self.rights.len())),
             6 => self.consume(lane)?,
+            7 if !self.rights.is_empty() => {
+                let right = &self.rights[dice.roll(self.rights.len())];
+                self.replies.push_back((right.handle, right.target));
+            }
+            8 => self.read_reply()?,
             _ if dice.roll(2) == 0 => self.give_back(),
             _ => self.hear()?,
         }
@@ -164,7 +180,41 @@ impl World {
             return Ok(());
         };
         let released = self.exports.release(handle, count);
-        released.map(|_| ()).map_err(|e| format!("release: {e:?}"))
+        if released.map_err(|e| format!("release: {e:?}"))? {
+            let unread = if self.forgets == Forgets::Replies {
+                0
+            } else {
+                self.replies.len() as u32
+            };
+            self.ending.push_back((self.read + unread, handle));
+        }
+        self.settle();
+        Ok(())
+    }
+
+    fn settle(&mut self) {
+        let read = self.read;
+        while let Some((after, handle)) = self.ending.front()
+            && *after <= read
+        {
+            self.exports.finish(*handle);
+            self.ending.pop_front();
+        }
+    }
+
+    fn read_reply(&mut self) -> Result<(), String> {
+        let Some((handle, target)) = self.replies.pop_front() else {
+            return Ok(());
+        };
+        self.read += 1;
+        let found = self.exports.resolve(handle);
+        self.settle();
+        if found == Some(target) {
+            return Ok(());
+        }
+        Err(format!(
+            "in a reply: {handle:#x} was {target:?}, is {found:?}"
+        ))
     }
 
     /// Whatever the importer holds, the exporter has in its table.
@@ -191,6 +241,9 @@ impl World {
                 while !self.used[lane].is_empty() {
                     self.consume(lane)?;
                 }
+            }
+            while !self.replies.is_empty() {
+                self.read_reply()?;
             }
             self.give_back();
             if self.releases.is_empty() {
@@ -248,6 +301,11 @@ fn a_right_that_is_sent_again_while_it_is_given_back_needs_the_count() {
 }
 
 #[test]
+fn a_right_that_goes_home_in_a_reply_ends_after_that_has_been_read() {
+    assert!(seeds(2_000).any(|seed| run(seed, Forgets::Replies).is_err()));
+}
+
+#[test]
 fn what_no_honest_peer_does_is_refused() {
     let target = |port| Target { port, badge: 7 };
     let mut exports = Exports::default();
@@ -267,7 +325,13 @@ fn what_no_honest_peer_does_is_refused() {
         exports.release(handle & !IS_HANDLE, 1),
         Err(Refused::Unknown)
     );
-    assert_eq!(exports.release(handle, 2), Ok(Some(target(1))));
+    assert_eq!(exports.release(handle, 0), Err(Refused::Release));
+    assert_eq!(exports.finish(handle), None);
+    assert_eq!(exports.release(handle, 2), Ok(true));
+    assert_eq!(exports.release(handle, 1), Err(Refused::Unknown));
+    assert_eq!(exports.resolve(handle), Some(target(1)));
+    assert_eq!(exports.finish(handle), Some(target(1)));
+    assert_eq!(exports.finish(handle), None);
     assert_eq!(exports.resolve(handle), None);
     let again = exports.export(target(2)).unwrap();
     assert_ne!(again, handle, "the same index, another generation");
@@ -296,5 +360,6 @@ fn the_table_holds_a_million_rights_and_says_when_it_is_full() {
         Some(target(5)),
         "for what was left behind"
     );
-    assert_eq!(exports.release(handle, 1), Ok(None), "it has been told of");
+    assert_eq!(exports.release(handle, 1), Ok(true));
+    assert_eq!(exports.finish(handle), None, "it has been told of");
 }

@@ -1,0 +1,179 @@
+//! Peers that forge rights: handles they were never given, parts that are none, releases of what
+//! they do not have.
+
+mod common;
+
+use handfast::error::{Gone, ReceiveError, Rule, SendError};
+use handfast_layout::link::{Side, UNIT_BYTES, lane, slot};
+use std::sync::Mutex;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+#[test]
+fn a_child_process_plays_its_role() {
+    common::play(|role, arguments| match role {
+        "forger" => forger(arguments[0], arguments[1], arguments[2]),
+        _ => unreachable!(),
+    });
+}
+
+/// Sends an honest message with a right, changes one word of it before it is received, and says
+/// what became of the link.
+fn forger(name: &str, at: &str, mask: &str) {
+    let own = handfast::bind(&format!("{name}-forger")).unwrap();
+    let right = handfast::connect(name).unwrap();
+    right.with([own.mint(5).into()]).send(b"").unwrap();
+    let region = common::shared_words("handfast link")[0];
+    let first = Side::Connector.lane(0) + lane::CONTROL_BYTES;
+    let word = region.word(first + at.parse::<usize>().unwrap());
+    word.fetch_xor(mask.parse().unwrap(), SeqCst);
+    common::say("sent");
+    common::told().unwrap();
+    let gone = |error| error == SendError::Gone(Gone::Process);
+    assert!(common::within_patience(|| right
+        .try_send(b"x")
+        .is_err_and(gone)));
+    common::say("cut");
+}
+
+/// Keeps the rules for whose breach a link is cut.
+#[derive(Default)]
+struct Cuts(Mutex<String>);
+
+impl tracing::Subscriber for &'static Cuts {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() == tracing::Level::WARN
+    }
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        event.record(
+            &mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
+                if field.name() == "fault" {
+                    self.0.lock().unwrap().push_str(&format!("{value:?}"));
+                }
+            },
+        );
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+/// Offset of a word of the first unit, which lies inline in front of no bytes.
+const UNIT: usize = slot::BYTES;
+
+/// What is changed: a word of the slot, and its bits.
+const FORGERIES: [(&str, usize, u32, Rule); 9] = [
+    ("index", slot::PORT, 1, Rule::RightHandle),
+    ("generation", slot::PORT, 1 << 20, Rule::RightHandle),
+    ("not-a-handle", slot::PORT, 1 << 31, Rule::RightHandle),
+    ("units", slot::META, 2 << 20, Rule::MessageLength),
+    ("kind", UNIT, 8, Rule::Part),
+    // Kind 1 becomes 2, with a port where there must be none.
+    ("padding", UNIT, 3, Rule::Part),
+    ("rest", UNIT + UNIT_BYTES - 4, 1, Rule::Part),
+    ("receiver", UNIT + 8, 0xff, Rule::Part),
+    ("bare", UNIT + 4, 1 << 31, Rule::RightHandle),
+];
+
+#[test]
+fn forged_rights_are_refused_by_name_and_nobody_else_is_harmed() {
+    for (what, at, mask, rule) in FORGERIES {
+        let name = common::name(&format!("forged-{what}"));
+        let port = handfast::bind(&name).unwrap();
+        let honest = handfast::connect(&name).unwrap();
+        let (at, mask) = (at.to_string(), mask.to_string());
+        let mut forger = common::start("forger", &[&name, &at, &mask]);
+        forger.expect("sent");
+        let cuts: &'static Cuts = Box::leak(Box::default());
+        let received = tracing::subscriber::with_default(cuts, || {
+            port.receive_until(Duration::from_millis(50))
+        });
+        assert!(
+            matches!(received, Err(ReceiveError::TimedOut)),
+            "{what}: {received:?}"
+        );
+        let fault = cuts.0.lock().unwrap().clone();
+        assert!(fault.contains(rule.text()), "{what}: {fault}");
+        forger.tell("look");
+        forger.expect("cut");
+        honest.send(b"honest").unwrap();
+        assert_eq!(
+            port.receive_until(common::PATIENCE).unwrap().bytes(),
+            b"honest"
+        );
+        forger.kill();
+    }
+}
+
+/// A link made by hand, so that its socket is at hand, too.
+fn link_by_hand(name: &str, number: u8) -> rustix::fd::OwnedFd {
+    use handfast_layout::hello::{Hello, WELCOME_BYTES, Welcome};
+    let path = common::directory().join(name);
+    let socket = handfast_sys::socket::connect(&path, common::PATIENCE).unwrap();
+    let bells = handfast_layout::bell::REGION_BYTES;
+    let bells = handfast_sys::memory::create_sealed("fake", bells).unwrap();
+    let hello = Hello::new([number; 16], name, 3, false).to_bytes();
+    let fds = [rustix::fd::AsFd::as_fd(&bells)];
+    handfast_sys::socket::send(&socket, &hello, &fds).unwrap();
+    let mut bytes = [0; WELCOME_BYTES];
+    let (len_bytes, _) = handfast_sys::socket::receive(&socket, &mut bytes, 2).unwrap();
+    let welcome = Welcome::parse(&bytes[..len_bytes]).unwrap();
+    assert_eq!(welcome.handle, 1 << 31, "the first right of a link");
+    socket
+}
+
+#[test]
+fn releases_of_what_was_not_given_cut_the_link_that_they_come_through() {
+    const RELEASE: u8 = 5;
+    let name = common::name("released");
+    let port = handfast::bind(&name).unwrap();
+    let given = 1u32 << 31;
+    let forged = [
+        (given, 2),
+        (given, 0),
+        (given + 1, 1),
+        (given | 1 << 20, 1),
+        (0, 1),
+    ];
+    for (number, (handle, count)) in (0u8..).zip(forged) {
+        let socket = link_by_hand(&name, number);
+        port.notify_no_senders();
+        let words = [handle, count].map(u32::to_le_bytes);
+        let message = [&[RELEASE, 0][..], words.as_flattened()].concat();
+        handfast_sys::socket::send(&socket, &message, &[]).unwrap();
+        let end = handfast_sys::socket::receive(&socket, &mut [0; 8], 0);
+        assert!(matches!(end, Ok((0, _))), "{handle:#x}, {count}: {end:?}");
+        // Its right has gone with the link, once.
+        let told = port.receive_until(common::PATIENCE).unwrap();
+        assert_eq!(told.notice(), Some(handfast::Notice::NoSenders));
+        let honest = handfast::connect(&name).unwrap();
+        honest.send(b"honest").unwrap();
+        assert_eq!(
+            port.receive_until(common::PATIENCE).unwrap().bytes(),
+            b"honest"
+        );
+    }
+}
+
+#[test]
+fn links_that_come_and_go_change_nothing_while_there_is_a_sender() {
+    let name = common::name("come-and-go");
+    let port = handfast::bind(&name).unwrap();
+    for number in 0..5 {
+        let keeper = handfast::connect(&name).unwrap();
+        port.notify_no_senders();
+        drop(link_by_hand(&name, number));
+        let nothing = port.receive_until(Duration::from_millis(20));
+        assert!(matches!(nothing, Err(ReceiveError::TimedOut)), "{nothing:?}");
+        drop(keeper);
+        let told = port.receive_until(common::PATIENCE).unwrap();
+        assert_eq!(told.notice(), Some(handfast::Notice::NoSenders));
+    }
+}
