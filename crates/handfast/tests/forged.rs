@@ -171,7 +171,10 @@ fn links_that_come_and_go_change_nothing_while_there_is_a_sender() {
         port.notify_no_senders();
         drop(link_by_hand(&name, number));
         let nothing = port.receive_until(Duration::from_millis(20));
-        assert!(matches!(nothing, Err(ReceiveError::TimedOut)), "{nothing:?}");
+        assert!(
+            matches!(nothing, Err(ReceiveError::TimedOut)),
+            "{nothing:?}"
+        );
         drop(keeper);
         let told = port.receive_until(common::PATIENCE).unwrap();
         assert_eq!(told.notice(), Some(handfast::Notice::NoSenders));

@@ -355,6 +355,8 @@ impl core::fmt::Debug for Request {
         f.debug_struct("Request")
             .field("message", &self.received().message)
             .field("is_call", &self.is_call())
+            .field("badge", &self.badge())
+            .field("notice", &self.notice())
             .finish()
     }
 }
