@@ -8,6 +8,7 @@ use crate::right::{OwnRight, Right};
 use crate::send::SendRight;
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
+use handfast_layout::PARTS_MAX;
 use handfast_layout::part::{Part, receiver_of};
 use handfast_proto::rights::{Handle, Refused, Use};
 use handfast_region::Memory;
@@ -37,10 +38,12 @@ pub(crate) fn adopt(
     message: &mut Message,
 ) -> Result<(), Fault> {
     let fault = |rule| Fault { rule, offset: 0 };
-    let parts: Option<Vec<_>> = message.units().iter().map(Part::parse).collect();
-    let parts = parts.ok_or(fault(Rule::Part))?;
-    let mut rights = Vec::with_capacity(parts.len());
-    for part in parts {
+    let units = message.units();
+    if units.len() > PARTS_MAX || units.iter().any(|unit| Part::parse(unit).is_none()) {
+        return Err(fault(Rule::Part));
+    }
+    let mut rights = Vec::with_capacity(units.len());
+    for part in units.iter().filter_map(Part::parse) {
         let right = match part {
             Part::OfSender { handle, port } => {
                 let mut imports = link.imports();
@@ -71,13 +74,14 @@ impl Link {
     /// A right of this process to a port of the peer is dropped.
     #[cold]
     pub(crate) fn dropped(&self, process: &Process, handle: Handle, lanes: u32) {
-        let uses: Vec<_> = (0..u32::BITS)
-            .filter(|lane| lanes & (1 << lane) != 0)
-            .map(|lane| {
-                let tail = self.lanes[lane as usize].lock().producer.position();
-                Use { lane, tail }
-            })
-            .collect();
+        let mut uses = Vec::new();
+        let mut left = lanes;
+        while left != 0 {
+            let lane = left.trailing_zeros();
+            left &= left - 1;
+            let tail = self.lanes[lane as usize].lock().producer.position();
+            uses.push(Use { lane, tail });
+        }
         if self.imports().dropped(handle, &uses) && !self.is_down() {
             process.give_back_in(GIVE_BACK_NS);
         }

@@ -130,7 +130,7 @@ pub(crate) struct Described {
     units: [Unit; PARTS_MAX],
     count: usize,
     /// Handles counted as sent, with the rights they are for.
-    exported: Vec<(Handle, Arc<Port>)>,
+    exported: [Option<(Handle, Arc<Port>)>; PARTS_MAX],
 }
 
 impl Described {
@@ -140,7 +140,7 @@ impl Described {
 
     /// The message was not sent after all.
     pub(crate) fn take_back(&self, link: &Link) {
-        for (handle, port) in &self.exported {
+        for (handle, port) in self.exported.iter().flatten() {
             link.retract(&port.process, *handle);
         }
     }
@@ -152,7 +152,7 @@ pub(crate) fn describe(link: &Arc<Link>, rights: &[Right]) -> Result<Described, 
     let mut described = Described {
         units: [Unit::default(); PARTS_MAX],
         count: 0,
-        exported: Vec::new(),
+        exported: [const { None }; PARTS_MAX],
     };
     if rights.len() > PARTS_MAX {
         return Err(RightError::TooMany {
@@ -162,7 +162,7 @@ pub(crate) fn describe(link: &Arc<Link>, rights: &[Right]) -> Result<Described, 
     for right in rights {
         let part = part_of(link, right).inspect_err(|_| described.take_back(link))?;
         if let (Part::OfSender { handle, .. }, Right::Own(own)) = (part, right) {
-            described.exported.push((handle, own.port.clone()));
+            described.exported[described.count] = Some((handle, own.port.clone()));
         }
         described.units[described.count] = part.to_unit();
         described.count += 1;

@@ -14,6 +14,7 @@
 //! it sent with it have been consumed; [`Imports::give_back`] asks.
 
 mod exports;
+mod hash;
 mod imports;
 
 #[cfg(test)]

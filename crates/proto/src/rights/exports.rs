@@ -1,8 +1,9 @@
 //! The exporter's table.
 
+use super::hash::Map;
 use super::{EXPORTS_MAX, Handle, Refused, handle, index, is_handle};
 use std::collections::VecDeque;
-use std::collections::hash_map::{Entry as MapEntry, HashMap};
+use std::collections::hash_map::Entry as MapEntry;
 
 /// What a handle stands for: a port of this process, and what its receiver is told of the right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,7 +37,7 @@ pub struct Exports {
     entries: Vec<Entry>,
     /// In the order in which they fell free, so that an index rests as long as possible.
     free: VecDeque<u32>,
-    by_target: HashMap<Target, u32>,
+    by_target: Map<Target, u32>,
     is_over: bool,
 }
 

@@ -1,7 +1,7 @@
 //! The importer's table.
 
+use super::hash::Map;
 use super::{Handle, Refused, is_handle};
-use std::collections::HashMap;
 
 /// A message that used a handle: it was posted to this lane, before this position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ struct Held {
 /// Rights got from one peer. Private to the importer.
 #[derive(Debug, Default)]
 pub struct Imports {
-    held: HashMap<Handle, Held>,
+    held: Map<Handle, Held>,
     idle: Vec<Handle>,
 }
 

@@ -1,0 +1,61 @@
+//! A hash of a few words. The keys are a peer's to choose, and what it slows down by choosing badly
+//! is its own link.
+
+use core::hash::{BuildHasherDefault, Hasher};
+
+/// Multiplies and folds; for keys of one or two numbers.
+#[derive(Default)]
+pub(super) struct Fold(u64);
+
+pub(super) type Map<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<Fold>>;
+
+impl Hasher for Fold {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    #[inline]
+    fn write_u32(&mut self, number: u32) {
+        self.write_u64(number.into());
+    }
+
+    #[inline]
+    fn write_u64(&mut self, number: u64) {
+        // An odd number without a pattern; the upper half of the product has all bits of both.
+        let product = u128::from(self.0 ^ number) * 0x9e37_79b9_7f4a_7c15;
+        self.0 = (product >> 64) as u64 ^ product as u64;
+    }
+
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::hash::BuildHasher;
+
+    #[test]
+    fn keys_that_follow_each_other_spread() {
+        let build = BuildHasherDefault::<Fold>::default();
+        for shift in [0, 20, 40] {
+            // Both ends of the hash are used by the map.
+            let low: std::collections::HashSet<_> = (0..1000u64)
+                .map(|key| build.hash_one(key << shift) & 0x3ff)
+                .collect();
+            let high: std::collections::HashSet<_> = (0..1000u64)
+                .map(|key| build.hash_one(key << shift) >> 57)
+                .collect();
+            assert!(
+                low.len() > 500 && high.len() > 100,
+                "{} {}",
+                low.len(),
+                high.len()
+            );
+        }
+    }
+}
