@@ -145,6 +145,19 @@ impl Slot {
         meta.is_some_and(|meta| meta.units > 0)
     }
 
+    /// Caller: nobody waits for the outcome of call `generation` any more.
+    pub fn cancel(self, memory: &impl Memory, generation: u32) {
+        // Relaxed: a hint.
+        memory.store(self.at + reply::CANCEL, generation, Relaxed);
+    }
+
+    /// Callee: whether the caller has said so of call `generation`.
+    #[must_use]
+    pub fn is_cancelled(self, memory: &impl Memory, generation: u32) -> bool {
+        // Relaxed: a hint.
+        memory.load(self.at + reply::CANCEL, Relaxed) == generation
+    }
+
     /// Caller: whether the callee has put call `generation` off.
     #[must_use]
     pub fn is_deferred(self, memory: &impl Memory, generation: u32) -> bool {

@@ -13,6 +13,7 @@ fn a_child_process_plays_its_role() {
         "visitor" => visitor(arguments[0]),
         "callers" => callers(arguments[0], arguments[1]),
         "told late" => told_late(arguments[0]),
+        "impatient" => impatient(arguments[0]),
         _ => unreachable!(),
     });
 }
@@ -440,4 +441,52 @@ fn a_port_keeps_its_strategy_when_a_receiver_gives_up_while_another_has_the_poll
     }
     let used = used() - before;
     assert!(used > Duration::from_millis(15), "{used:?} in 100 waits");
+}
+
+/// Gives calls up: by a deadline, by dropping one, by dying.
+fn impatient(name: &str) {
+    let right = handfast::connect(name).unwrap();
+    right.call(b"first").unwrap();
+    let late = right.call_until(b"deadline", Duration::from_millis(5));
+    common::say(&format!("{:?}", late.unwrap_err()));
+    drop(right.try_call(b"dropped").unwrap());
+    common::say("dropped");
+    let kept = right.try_call(b"kept").unwrap();
+    common::say("kept");
+    common::told().unwrap();
+    kept.wait().unwrap();
+    right.call(b"never").unwrap();
+}
+
+#[test]
+fn a_server_can_ask_whether_its_caller_still_waits() {
+    let name = common::name("impatient");
+    let port = handfast::bind(&name).unwrap();
+    let mut client = common::start("impatient", &[&name]);
+    let next = |bytes: &[u8]| {
+        let request = port.receive_until(common::PATIENCE).unwrap();
+        assert_eq!(request.bytes(), bytes);
+        request
+    };
+    let first = next(b"first");
+    assert!(!first.is_cancelled());
+    first.reply(b"").unwrap();
+    let late = next(b"deadline");
+    client.expect("TimedOut");
+    assert!(late.is_cancelled());
+    late.reply(b"too late").unwrap();
+    let dropped = next(b"dropped");
+    client.expect("dropped");
+    assert!(dropped.is_cancelled());
+    let kept = next(b"kept");
+    client.expect("kept");
+    // The slot of the late one may be used again: another generation.
+    assert!(!kept.is_cancelled());
+    client.tell("wait");
+    kept.reply(b"").unwrap();
+    drop(dropped);
+    let never = next(b"never");
+    assert!(!never.is_cancelled());
+    client.kill();
+    assert!(common::within_patience(|| never.is_cancelled()));
 }

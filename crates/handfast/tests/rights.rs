@@ -264,11 +264,18 @@ fn keeper(name: &str) {
         let mut request = port.receive().unwrap();
         let order = request.bytes().to_vec();
         match &*order {
-            b"keep" => kept = send_rights(request.take_rights()),
+            b"keep" => kept.extend(send_rights(request.take_rights())),
             b"use" => kept
                 .drain(..)
                 .for_each(|right| right.send(b"used").unwrap()),
             b"drop" => kept.clear(),
+            b"call" => kept.iter().for_each(|right| right.send(b"used").unwrap()),
+            b"copy" => kept = kept.to_vec(),
+            b"home" => {
+                let last = kept.pop().map(Right::from);
+                request.reply_with(b"", last).unwrap();
+                continue;
+            }
             b"echo" => {
                 let rights = request.take_rights();
                 request.reply_with(b"", rights).unwrap();
@@ -302,5 +309,116 @@ fn a_port_that_is_dropped_is_told_of_to_those_who_asked() {
             assert_eq!((of, request.notice()), (token, Some(Notice::Dead(6))));
         }
         Event::Descriptor(..) => unreachable!(),
+    }
+}
+
+/// A process that holds rights, and how many it has.
+struct Holder {
+    process: common::Child,
+    order: SendRight,
+    rights: usize,
+}
+
+impl Holder {
+    fn start(number: u64) -> Self {
+        let name = common::name(&format!("holder-{number}"));
+        let process = common::start("keeper", &[&name]);
+        process.expect("ready");
+        let order = handfast::connect(&name).unwrap();
+        Self {
+            process,
+            order,
+            rights: 0,
+        }
+    }
+
+    fn do_it(&self, order: &[u8]) -> handfast::Message {
+        self.order.call_until(order, common::PATIENCE).unwrap()
+    }
+}
+
+#[test]
+fn whatever_becomes_of_rights_the_last_one_is_told_of_once_and_no_other() {
+    let mut random = common::Random::seeded("rights");
+    let port = handfast::bind(&common::name("campaign")).unwrap();
+    let mut started = 0;
+    let mut start = || {
+        started += 1;
+        Holder::start(started)
+    };
+    let mut holders = [start(), start(), start()];
+    let mut asked = false;
+    let (mut steps, mut notices, mut longest) = (0u32, 0u32, Duration::ZERO);
+    let end = Instant::now() + common::campaign(4);
+    while Instant::now() < end {
+        steps += 1;
+        let holder = &mut holders[random.below(3) as usize];
+        match random.below(12) {
+            0..4 => {
+                let rights = (0..=random.below(3)).map(|_| port.mint(random.below(3)).into());
+                let rights: Vec<Right> = rights.collect();
+                holder.rights += rights.len();
+                let kept = holder
+                    .order
+                    .with(rights)
+                    .call_until(b"keep", common::PATIENCE);
+                kept.unwrap();
+            }
+            4 => {
+                holder.do_it(b"drop");
+                holder.rights = 0;
+            }
+            5 => {
+                holder.do_it(b"use");
+                holder.rights = 0;
+            }
+            6 => drop(holder.do_it(b"call")),
+            7 => drop(holder.do_it(b"copy")),
+            8 | 9 if holder.rights > 0 => {
+                let mut home = holder.do_it(b"home");
+                holder.rights -= 1;
+                let [Right::Own(own)] = &home.take_rights()[..] else {
+                    panic!("not mine");
+                };
+                assert!(own.is_to(&port) && own.badge() < 3);
+            }
+            10 if random.below(4) == 0 => {
+                holder.process.kill();
+                *holder = start();
+            }
+            11 => std::thread::sleep(Duration::from_millis(random.below(4))),
+            _ => {}
+        }
+        let done = Instant::now();
+        let left: usize = holders.iter().map(|holder| holder.rights).sum();
+        if left > 0 && random.below(3) == 0 {
+            port.notify_no_senders();
+            asked = true;
+        }
+        loop {
+            let wait = if asked && left == 0 {
+                common::PATIENCE
+            } else {
+                Duration::ZERO
+            };
+            let Ok(request) = port.receive_until(wait) else {
+                assert!(!asked || left > 0, "not told");
+                break;
+            };
+            match request.notice() {
+                None => assert_eq!(request.bytes(), b"used"),
+                Some(notice) => {
+                    assert_eq!((notice, asked, left), (Notice::NoSenders, true, 0));
+                    asked = false;
+                    notices += 1;
+                    longest = longest.max(done.elapsed());
+                }
+            }
+        }
+    }
+    println!("{steps} steps, told {notices} times, after {longest:?} at the longest");
+    assert!(notices > 0);
+    for holder in &mut holders {
+        holder.process.kill();
     }
 }

@@ -52,7 +52,8 @@ pub mod slot {
     pub const BYTES: usize = super::SLOT_HEADER_BYTES;
 }
 
-/// Word offsets inside a reply slot. The callee writes all but [`reply::WAIT`], which both write.
+/// Word offsets inside a reply slot. The callee writes all but [`reply::WAIT`], which both write,
+/// and [`reply::CANCEL`].
 pub mod reply {
     /// Generation of the call this reply answers; the publishing word.
     pub const GENERATION: usize = 0;
@@ -63,6 +64,8 @@ pub mod reply {
     /// Wait word of the caller: see `handfast-wait`. In a line of its own: the callee looks at it
     /// right after it has written the reply, when the reply's line is still on its way.
     pub const WAIT: usize = crate::LINE;
+    /// Generation of the call whose caller has given it up; a hint. The caller writes it.
+    pub const CANCEL: usize = crate::LINE + 4;
     /// When the waker woke, in truncated nanoseconds; a hint for the adaptive strategy.
     pub const STAMP: usize = 12;
     /// Generation of a call the callee has put off (overload rotation, rule 1); a hint.

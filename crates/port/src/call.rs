@@ -204,6 +204,8 @@ impl Drop for Call<'_> {
         if self.done {
             return;
         }
+        let region = &self.right.link().region;
+        self.slot().cancel(region, self.ticket.generation);
         // The slot is used again only once its reply has come: a late reply writes nowhere else.
         // Release: as in `free`.
         let state = &self.right.link().slots[self.ticket.index as usize].state;

@@ -247,6 +247,17 @@ impl Request {
         self.take_message()
     }
 
+    /// Whether the caller is known not to wait any more: it has given the call up, by a deadline or
+    /// by dropping it, or its process is gone. For long work, to be asked now and then; one load. The
+    /// call wants its reply nevertheless, or to be dropped: that frees what it holds at the caller.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.reply_right().is_some_and(|reply| {
+            let slot = reply.slot();
+            reply.link.is_down() || slot.is_cancelled(&reply.link.region, reply.generation)
+        })
+    }
+
     /// The process and user that sent it, as the kernel vouched when the link was made.
     #[must_use]
     pub fn peer(&self) -> Peer {
