@@ -2,7 +2,7 @@
 
 use crate::link::{Link, SlotState, control};
 use crate::message::Message;
-use crate::notice::end_right;
+use crate::notice::end_rights;
 use crate::process::Process;
 use crate::right::{OwnRight, Right};
 use crate::send::SendRight;
@@ -167,7 +167,7 @@ impl Link {
         // Release: pairs with the Acquire of receivers that know what it stood for.
         self.ended.fetch_add(1, Ordering::Release);
         if let Some(target) = ended {
-            end_right(target, |receiver| process.port(receiver));
+            end_rights(target.port, 1, |receiver| process.port(receiver));
         }
     }
 

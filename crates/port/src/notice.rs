@@ -93,10 +93,10 @@ impl Notices {
 }
 
 impl Port {
-    /// A right to this port is no more.
-    pub(crate) fn right_ended(&self) {
+    /// So many rights to this port are no more.
+    pub(crate) fn rights_ended(&self, count: u64) {
         let mut state = self.notices.state();
-        state.rights = state.rights.saturating_sub(1);
+        state.rights = state.rights.saturating_sub(count);
         let is_due = state.look();
         drop(state);
         if is_due {
@@ -192,15 +192,15 @@ impl Link {
     /// The link has ended, and with it the peer's rights.
     pub(crate) fn end_exports(&self, port_of: impl Fn(u32) -> Option<Arc<Port>>) {
         let ended = self.exports().end();
-        for target in ended {
-            end_right(target, &port_of);
+        for (port, count) in ended {
+            end_rights(port, count, &port_of);
         }
     }
 }
 
-/// A right in an export table has ended.
-pub(crate) fn end_right(target: Target, port_of: impl Fn(u32) -> Option<Arc<Port>>) {
-    if let Some(port) = port_of(receiver_of(target.port)).filter(|port| port.id == target.port) {
-        port.right_ended();
+/// So many rights to a port have ended in an export table.
+pub(crate) fn end_rights(id: u32, count: u64, port_of: impl Fn(u32) -> Option<Arc<Port>>) {
+    if let Some(port) = port_of(receiver_of(id)).filter(|port| port.id == id) {
+        port.rights_ended(count);
     }
 }

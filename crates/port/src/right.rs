@@ -100,7 +100,7 @@ impl Clone for OwnRight {
 
 impl Drop for OwnRight {
     fn drop(&mut self) {
-        self.port.right_ended();
+        self.port.rights_ended(1);
     }
 }
 

@@ -1,9 +1,9 @@
 //! The exporter's table.
 
-use super::hash::Map;
+use super::hash::{Map, hash};
 use super::{EXPORTS_MAX, Handle, Refused, handle, index, is_handle};
+use hashbrown::HashTable;
 use std::collections::VecDeque;
-use std::collections::hash_map::Entry as MapEntry;
 
 /// What a handle stands for: a port of this process, and what its receiver is told of the right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -16,11 +16,23 @@ pub struct Target {
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    target: Target,
+    badge: u64,
+    port: u32,
     /// Times it was sent and not given back.
     wire: u32,
-    generation: u32,
+    generation: u16,
     state: State,
+}
+
+const _: () = assert!(size_of::<Entry>() == 24, "a million of them are to be had");
+
+impl Entry {
+    const fn target(&self) -> Target {
+        Target {
+            port: self.port,
+            badge: self.badge,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +49,8 @@ pub struct Exports {
     entries: Vec<Entry>,
     /// In the order in which they fell free, so that an index rests as long as possible.
     free: VecDeque<u32>,
-    by_target: Map<Target, u32>,
+    /// Places of live entries, found by what they stand for.
+    by_target: HashTable<u32>,
     is_over: bool,
 }
 
@@ -50,49 +63,49 @@ impl Exports {
         if self.is_over {
             return Err(Refused::Over);
         }
-        let vacant = match self.by_target.entry(target) {
-            MapEntry::Occupied(known) => {
-                let place = *known.get();
-                let entry = &mut self.entries[place as usize];
-                entry.wire = entry.wire.checked_add(1).ok_or(Refused::Full)?;
-                return Ok(handle(place, entry.generation));
-            }
-            MapEntry::Vacant(vacant) => vacant,
-        };
+        let hash_of = hash(target);
+        let entries = &self.entries;
+        let is_it = |place: &u32| entries[*place as usize].target() == target;
+        if let Some(place) = self.by_target.find(hash_of, is_it) {
+            let entry = &mut self.entries[*place as usize];
+            entry.wire = entry.wire.checked_add(1).ok_or(Refused::Full)?;
+            return Ok(handle(*place, entry.generation.into()));
+        }
         let place = match self.free.pop_front() {
-            Some(place) => {
-                let entry = &mut self.entries[place as usize];
-                entry.target = target;
-                entry.wire = 1;
-                entry.state = State::Live;
-                place
-            }
+            Some(place) => place,
             None if self.entries.len() < EXPORTS_MAX as usize => {
                 self.entries.push(Entry {
-                    target,
-                    wire: 1,
+                    badge: 0,
+                    port: 0,
+                    wire: 0,
                     generation: 0,
-                    state: State::Live,
+                    state: State::Free,
                 });
                 self.entries.len() as u32 - 1
             }
             None => return Err(Refused::Full),
         };
-        vacant.insert(place);
-        Ok(handle(place, self.entries[place as usize].generation))
+        let entry = &mut self.entries[place as usize];
+        (entry.badge, entry.port) = (target.badge, target.port);
+        (entry.wire, entry.state) = (1, State::Live);
+        let generation = entry.generation.into();
+        let entries = &self.entries;
+        let rehash = |place: &u32| hash(entries[*place as usize].target());
+        self.by_target.insert_unique(hash_of, place, rehash);
+        Ok(handle(place, generation))
     }
 
     /// What a handle stands for.
     #[must_use]
     #[inline]
     pub fn resolve(&self, of: Handle) -> Option<Target> {
-        self.entry(of).map(|entry| entry.target)
+        self.entry(of).map(Entry::target)
     }
 
     #[inline]
     fn entry(&self, of: Handle) -> Option<&Entry> {
         let entry = self.entries.get(index(of) as usize)?;
-        let is_named = is_handle(of) && handle(index(of), entry.generation) == of;
+        let is_named = is_handle(of) && handle(index(of), entry.generation.into()) == of;
         (is_named && entry.state != State::Free).then_some(entry)
     }
 
@@ -117,8 +130,10 @@ impl Exports {
             return Ok(false);
         }
         entry.state = State::Ending;
-        if !self.is_over {
-            self.by_target.remove(&entry.target);
+        let hash_of = hash(entry.target());
+        let is_it = |place: &u32| *place == index(of);
+        if let Ok(found) = self.by_target.find_entry(hash_of, is_it) {
+            found.remove();
         }
         Ok(true)
     }
@@ -132,23 +147,25 @@ impl Exports {
         let entry = &mut self.entries[index(of) as usize];
         entry.state = State::Free;
         entry.generation = entry.generation.wrapping_add(1);
-        let target = entry.target;
+        let target = entry.target();
         self.free.push_back(index(of));
         (!self.is_over).then_some(target)
     }
 
-    /// The link has ended, and with it the peer's rights, which are returned the first time. Handles
-    /// in messages it left behind can still be resolved.
-    pub fn end(&mut self) -> Vec<Target> {
+    /// The link has ended, and with it the peer's rights: how many to each port, returned the first
+    /// time. Handles in messages it left behind can still be resolved.
+    pub fn end(&mut self) -> Vec<(u32, u64)> {
         if core::mem::replace(&mut self.is_over, true) {
             return Vec::new();
         }
-        self.by_target.clear();
-        let used = self
-            .entries
-            .iter()
-            .filter(|entry| entry.state != State::Free);
-        used.map(|entry| entry.target).collect()
+        self.by_target = HashTable::new();
+        let mut ended: Map<u32, u64> = Map::default();
+        for entry in &self.entries {
+            if entry.state != State::Free {
+                *ended.entry(entry.port).or_default() += 1;
+            }
+        }
+        ended.into_iter().collect()
     }
 
     /// How many rights the peer has.

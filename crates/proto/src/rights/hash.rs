@@ -1,13 +1,18 @@
 //! A hash of a few words. The keys are a peer's to choose, and what it slows down by choosing badly
 //! is its own link.
 
-use core::hash::{BuildHasherDefault, Hasher};
+use core::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
 
 /// Multiplies and folds; for keys of one or two numbers.
 #[derive(Default)]
 pub(super) struct Fold(u64);
 
 pub(super) type Map<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<Fold>>;
+
+/// The hash of one key.
+pub(super) fn hash(key: impl Hash) -> u64 {
+    BuildHasherDefault::<Fold>::default().hash_one(key)
+}
 
 impl Hasher for Fold {
     fn write(&mut self, bytes: &[u8]) {
@@ -37,19 +42,15 @@ impl Hasher for Fold {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use core::hash::BuildHasher;
 
     #[test]
     fn keys_that_follow_each_other_spread() {
-        let build = BuildHasherDefault::<Fold>::default();
         for shift in [0, 20, 40] {
             // Both ends of the hash are used by the map.
-            let low: std::collections::HashSet<_> = (0..1000u64)
-                .map(|key| build.hash_one(key << shift) & 0x3ff)
-                .collect();
-            let high: std::collections::HashSet<_> = (0..1000u64)
-                .map(|key| build.hash_one(key << shift) >> 57)
-                .collect();
+            let low: std::collections::HashSet<_> =
+                (0..1000u64).map(|key| hash(key << shift) & 0x3ff).collect();
+            let high: std::collections::HashSet<_> =
+                (0..1000u64).map(|key| hash(key << shift) >> 57).collect();
             assert!(
                 low.len() > 500 && high.len() > 100,
                 "{} {}",
