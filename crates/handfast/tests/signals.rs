@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
         "sleeper" => sleeper(arguments[0], arguments[1], arguments[2].parse().unwrap()),
+        "without a queue" => without_a_queue(arguments[0]),
         _ => unreachable!(),
     });
 }
@@ -209,4 +210,44 @@ fn a_signal_ends_no_connection_that_waits_for_its_server() {
         child.line();
         child.finish();
     }
+}
+
+/// Receives three messages, asleep by *notify*, where no real-time signal can be queued.
+fn without_a_queue(name: &str) {
+    let none = rustix::process::Rlimit {
+        current: Some(0),
+        maximum: Some(0),
+    };
+    rustix::process::setrlimit(rustix::process::Resource::Sigpending, none).unwrap();
+    handfast::notify::notify(|| {
+        SIGNALS.fetch_add(1, Ordering::Relaxed);
+    })
+    .unwrap();
+    let options = Options::new().strategy(Strategy::Notify);
+    let port = handfast::bind_with(name, options).unwrap();
+    for _ in 0..3 {
+        common::say(&rustix::thread::gettid().as_raw_nonzero().to_string());
+        drop(port.receive_until(common::PATIENCE).unwrap());
+    }
+    assert!(SIGNALS.load(Ordering::Relaxed) > 0);
+    common::say("received");
+    while common::told().is_some() {}
+}
+
+#[test]
+fn a_sleeper_is_woken_and_not_killed_when_its_signal_cannot_be_queued() {
+    let _alone = common::alone();
+    let name = common::name("no-queue");
+    let mut child = common::start("without a queue", &[&name]);
+    let mut right = None;
+    for _ in 0..3 {
+        let task = child.line();
+        let stat = format!("/proc/{}/task/{task}/stat", child.pid());
+        let is_asleep = || std::fs::read_to_string(&stat).unwrap().contains(") S ");
+        assert!(common::within_patience(is_asleep));
+        let right = right.get_or_insert_with(|| handfast::connect(&name).unwrap());
+        right.send(b"wake").unwrap();
+    }
+    child.expect("received");
+    child.finish();
 }
