@@ -3,7 +3,8 @@
 mod common;
 
 use handfast::error::{Gone, SendError};
-use handfast::{Options, Strategy};
+use handfast::{Options, SendRight, Strategy};
+use std::cell::RefCell;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
         "visitor" => visitor(arguments[0]),
         "callers" => callers(arguments[0]),
+        "last words" => last_words(arguments[0]),
         _ => unreachable!(),
     });
 }
@@ -360,4 +362,47 @@ fn callers_that_were_answered_return_also_when_the_server_does_something_else() 
     for client in &mut clients {
         client.kill();
     }
+}
+
+/// Calls once more when its thread ends.
+struct Last(SendRight);
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        let reply = self.0.call_until(b"last", common::PATIENCE).unwrap();
+        assert_eq!(&*reply, b"last");
+    }
+}
+
+thread_local! {
+    static LAST: RefCell<Option<Last>> = const { RefCell::new(None) };
+}
+
+fn last_words(name: &str) {
+    let options = Options::new().strategy(Strategy::Block);
+    let right = handfast::connect_with(name, options).unwrap();
+    let thread = std::thread::spawn(move || {
+        // What is used first is destroyed last.
+        LAST.with_borrow_mut(|last| {
+            let right = &last.insert(Last(right)).0;
+            assert_eq!(&*right.call(b"first").unwrap(), b"first");
+        });
+    });
+    thread.join().unwrap();
+    common::say("ended");
+    while common::told().is_some() {}
+}
+
+#[test]
+fn a_thread_may_call_while_it_ends() {
+    let name = common::name("last");
+    let port = handfast::bind(&name).unwrap();
+    let mut child = common::start("last words", &[&name]);
+    for words in ["first", "last"] {
+        let request = port.receive_until(common::PATIENCE).unwrap();
+        assert_eq!(request.bytes(), words.as_bytes());
+        request.reply(words.as_bytes()).unwrap();
+    }
+    child.expect("ended");
+    child.finish();
 }

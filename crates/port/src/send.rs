@@ -463,18 +463,20 @@ impl SendRight {
     pub(crate) fn with_waiter<T>(&self, wait: impl FnOnce(&mut Waiter) -> T) -> T {
         // Relaxed: a number; the options are behind the lock.
         let version = self.version.load(Ordering::Relaxed);
-        WAITERS.with_borrow_mut(|waiters| {
-            let known = waiters.iter().position(|(of, _)| *of == version);
-            let place = known.unwrap_or_else(|| {
-                let (strategy, cap) = *self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-                if waiters.len() == WAITERS_MAX {
-                    waiters.remove(0);
-                }
-                waiters.push((version, Waiter::new(strategy, cap)));
-                waiters.len() - 1
-            });
-            wait(&mut waiters[place].1)
-        })
+        // Taken out meanwhile. A thread that is ending has none any more, and learns nothing.
+        let mut waiters = WAITERS.try_with(RefCell::take).unwrap_or_default();
+        let known = waiters.iter().position(|(of, _)| *of == version);
+        let place = known.unwrap_or_else(|| {
+            let (strategy, cap) = *self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            if waiters.len() == WAITERS_MAX {
+                waiters.remove(0);
+            }
+            waiters.push((version, Waiter::new(strategy, cap)));
+            waiters.len() - 1
+        });
+        let waited = wait(&mut waiters[place].1);
+        let _ = WAITERS.try_with(|known| known.replace(waiters));
+        waited
     }
 
     #[inline(always)]
