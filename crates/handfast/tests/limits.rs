@@ -16,6 +16,8 @@ fn a_child_process_plays_its_role() {
         "visitor" => visitor(arguments[0]),
         "client without descriptors" => client_without_descriptors(arguments[0]),
         "server without descriptors" => server_without_descriptors(arguments[0]),
+        "server without a spare" => server_without_a_spare(arguments[0]),
+        "connector" => connector(arguments[0]),
         "stranger" => stranger(arguments[0]),
         "binder" => binder(arguments[0]),
         "rebinder" => rebinder(arguments[0]),
@@ -171,6 +173,58 @@ fn a_server_without_descriptors_refuses_and_serves_its_clients_on() {
     server.finish();
 }
 
+/// A server that at times may have no descriptor but the first three.
+fn server_without_a_spare(name: &str) {
+    let _port = handfast::bind(name).unwrap();
+    let rich = rustix::process::getrlimit(Resource::Nofile);
+    let poor = Rlimit {
+        current: Some(3),
+        ..rich
+    };
+    common::say("ready");
+    while let Some(line) = common::told() {
+        let limit = if line == "poor" { poor } else { rich };
+        rustix::process::setrlimit(Resource::Nofile, limit).unwrap();
+        common::say("done");
+    }
+}
+
+/// Processor time of all threads of a process.
+fn used_ns(pid: u32) -> u64 {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let used = tasks.map(|task| {
+        let schedule = std::fs::read_to_string(task.unwrap().path().join("schedstat")).unwrap();
+        schedule.split(' ').next().unwrap().parse::<u64>().unwrap()
+    });
+    used.sum()
+}
+
+#[test]
+fn a_server_that_can_not_even_refuse_waits_for_a_descriptor_without_spinning() {
+    let _alone = common::alone();
+    let name = common::name("no-spare");
+    let mut server = common::start("server without a spare", &[&name]);
+    server.expect("ready");
+    server.tell("poor");
+    server.expect("done");
+    let path = common::directory().join(&name);
+    let waiting = socket::connect(&path, Duration::from_secs(1)).unwrap();
+    let mut client = common::start("connector", &[&name]);
+    let before = used_ns(server.pid());
+    let window = Duration::from_millis(400);
+    // What is measured is what it uses meanwhile.
+    std::thread::sleep(window);
+    let used = used_ns(server.pid()) - before;
+    assert!(u128::from(used) < window.as_nanos() / 4, "{used} ns");
+    assert_eq!(client.said(), None);
+    server.tell("rich");
+    server.expect("done");
+    client.expect("connected");
+    drop(waiting);
+    client.finish();
+    server.finish();
+}
+
 /// Says how its connection went.
 fn stranger(name: &str) {
     match handfast::connect(name) {
@@ -180,6 +234,13 @@ fn stranger(name: &str) {
         }
         Err(error) => common::say(&format!("{error:?}")),
     }
+    while common::told().is_some() {}
+}
+
+/// Connects, and says so.
+fn connector(name: &str) {
+    let _right = handfast::connect(name).unwrap();
+    common::say("connected");
     while common::told().is_some() {}
 }
 
