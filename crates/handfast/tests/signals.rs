@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
         "sleeper" => sleeper(arguments[0], arguments[1], arguments[2].parse().unwrap()),
+        "refused first" => refused_first(arguments[0]),
         "without a queue" => without_a_queue(arguments[0]),
         _ => unreachable!(),
     });
@@ -249,5 +250,37 @@ fn a_sleeper_is_woken_and_not_killed_when_its_signal_cannot_be_queued() {
         right.send(b"wake").unwrap();
     }
     child.expect("received");
+    child.finish();
+}
+
+/// Gives a handler while the process handles the signal otherwise, and one when it no longer does.
+fn refused_first(name: &str) {
+    static RAN: AtomicU32 = AtomicU32::new(0);
+    let act = |action| {
+        // SAFETY: the action is the default or a handler that is async-signal-safe and lives for ever.
+        unsafe { libc::signal(handfast_sys::signal::number(), action) }
+    };
+    act(on_signal as extern "C" fn(libc::c_int) as libc::sighandler_t);
+    let refused = handfast::notify::notify(|| RAN.store(1, Ordering::Relaxed));
+    assert_eq!(refused, Err(rustix::io::Errno::BUSY));
+    act(libc::SIG_DFL);
+    handfast::notify::notify(|| RAN.store(2, Ordering::Relaxed)).unwrap();
+    let options = Options::new().strategy(Strategy::Notify);
+    let port = handfast::bind_with(name, options).unwrap();
+    common::say("ready");
+    drop(port.receive_until(common::PATIENCE).unwrap());
+    // SAFETY: takes no pointers; this very process.
+    unsafe { libc::raise(handfast_sys::signal::number()) };
+    common::say(&format!("handler {}", RAN.load(Ordering::Relaxed)));
+    while common::told().is_some() {}
+}
+
+#[test]
+fn a_handler_that_was_refused_does_not_run_later() {
+    let name = common::name("refused");
+    let mut child = common::start("refused first", &[&name]);
+    child.expect("ready");
+    handfast::connect(&name).unwrap().send(b"wake").unwrap();
+    child.expect("handler 2");
     child.finish();
 }
