@@ -3,7 +3,7 @@
 use crate::Outcome;
 use crate::output::say;
 use handfast_sys::memory::{Access, Mapping, create_sealed};
-use handfast_sys::{clock, cpu, futex, process, socket};
+use handfast_sys::{Errno, clock, cpu, futex, process, socket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub(crate) fn run() -> Outcome {
@@ -92,7 +92,7 @@ pub(crate) fn run() -> Outcome {
     )
 }
 
-fn yes_or(error: Option<&handfast_sys::Errno>) -> String {
+fn yes_or(error: Option<&Errno>) -> String {
     error.map_or_else(|| "yes".to_owned(), |errno| format!("no: {errno}"))
 }
 
@@ -190,6 +190,7 @@ fn writable(directory: &std::path::Path) -> &'static str {
     match handfast_sys::directory::create(directory) {
         Ok(()) => match handfast_sys::directory::lock(directory) {
             Ok(_) => "usable",
+            Err(Errno::NOTDIR) => "is a file: set HANDFAST_DIR",
             Err(_) => "cannot be locked: set HANDFAST_DIR",
         },
         Err(_) => "cannot be made: set HANDFAST_DIR",

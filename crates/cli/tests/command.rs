@@ -185,6 +185,21 @@ fn a_command_whose_output_nobody_reads_ends_without_a_word() {
     }
 }
 
+#[test]
+fn a_command_leaves_nothing_where_the_names_are() {
+    let directory = Directory::new();
+    let idle = ["bench", "idle", "--quick", "--clients", "1"];
+    // Of the demo, this is the start only: it ends its server then.
+    for arguments in [&idle[..], &["demo"]] {
+        let mut command = handfast(&directory.0);
+        command.args(arguments).stdout(unread());
+        let output = command.output().unwrap();
+        assert_eq!(text(&output), "", "{arguments:?}");
+        let left: Vec<_> = std::fs::read_dir(&directory.0).unwrap().collect();
+        assert!(left.is_empty(), "{arguments:?} left {left:?}");
+    }
+}
+
 /// A pipe that nobody reads.
 fn unread() -> std::io::PipeWriter {
     let (reader, writer) = std::io::pipe().unwrap();

@@ -7,6 +7,7 @@ use handfast::error::{BindError, ConnectError, Found, SendError};
 use handfast_sys::socket;
 use rustix::fd::OwnedFd;
 use rustix::process::{Resource, Rlimit};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -16,8 +17,12 @@ fn a_child_process_plays_its_role() {
         "visitor" => visitor(arguments[0]),
         "client without descriptors" => client_without_descriptors(arguments[0]),
         "server without descriptors" => server_without_descriptors(arguments[0]),
+        "server without a spare" => server_without_a_spare(arguments[0]),
+        "connector" => connector(arguments[0]),
         "stranger" => stranger(arguments[0]),
         "binder" => binder(arguments[0]),
+        "unconnected" => unconnected(arguments[0]),
+        "homeless" => homeless(),
         "rebinder" => rebinder(arguments[0]),
         "flicker" => flicker(arguments[0]),
         _ => unreachable!(),
@@ -171,6 +176,58 @@ fn a_server_without_descriptors_refuses_and_serves_its_clients_on() {
     server.finish();
 }
 
+/// A server that at times may have no descriptor but the first three.
+fn server_without_a_spare(name: &str) {
+    let _port = handfast::bind(name).unwrap();
+    let rich = rustix::process::getrlimit(Resource::Nofile);
+    let poor = Rlimit {
+        current: Some(3),
+        ..rich
+    };
+    common::say("ready");
+    while let Some(line) = common::told() {
+        let limit = if line == "poor" { poor } else { rich };
+        rustix::process::setrlimit(Resource::Nofile, limit).unwrap();
+        common::say("done");
+    }
+}
+
+/// Processor time of all threads of a process.
+fn used_ns(pid: u32) -> u64 {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let used = tasks.map(|task| {
+        let schedule = std::fs::read_to_string(task.unwrap().path().join("schedstat")).unwrap();
+        schedule.split(' ').next().unwrap().parse::<u64>().unwrap()
+    });
+    used.sum()
+}
+
+#[test]
+fn a_server_that_can_not_even_refuse_waits_for_a_descriptor_without_spinning() {
+    let _alone = common::alone();
+    let name = common::name("no-spare");
+    let mut server = common::start("server without a spare", &[&name]);
+    server.expect("ready");
+    server.tell("poor");
+    server.expect("done");
+    let path = common::directory().join(&name);
+    let waiting = socket::connect(&path, Duration::from_secs(1)).unwrap();
+    let mut client = common::start("connector", &[&name]);
+    let before = used_ns(server.pid());
+    let window = Duration::from_millis(400);
+    // What is measured is what it uses meanwhile.
+    std::thread::sleep(window);
+    let used = used_ns(server.pid()) - before;
+    assert!(u128::from(used) < window.as_nanos() / 4, "{used} ns");
+    assert_eq!(client.said(), None);
+    server.tell("rich");
+    server.expect("done");
+    client.expect("connected");
+    drop(waiting);
+    client.finish();
+    server.finish();
+}
+
 /// Says how its connection went.
 fn stranger(name: &str) {
     match handfast::connect(name) {
@@ -180,6 +237,13 @@ fn stranger(name: &str) {
         }
         Err(error) => common::say(&format!("{error:?}")),
     }
+    while common::told().is_some() {}
+}
+
+/// Connects, and says so.
+fn connector(name: &str) {
+    let _right = handfast::connect(name).unwrap();
+    common::say("connected");
     while common::told().is_some() {}
 }
 
@@ -312,9 +376,26 @@ fn binder(name: &str) {
     while common::told().is_some() {}
 }
 
+/// Says why its connection was not made.
+fn unconnected(name: &str) {
+    let error = handfast::connect(name).map(|_| ()).unwrap_err();
+    common::say(&format!("{error:?}"));
+    common::say(&error.to_string());
+    while common::told().is_some() {}
+}
+
 /// What a process with `directory` for its names says when it binds one.
-fn bind_in(directory: &std::path::Path, kind: &str, parts: &[&str]) {
-    let mut binder = common::start_with("binder", &["name"], |command| {
+fn bind_in(directory: &Path, kind: &str, parts: &[&str]) {
+    role_in("binder", directory, kind, parts);
+}
+
+/// What one says that connects there.
+fn connect_in(directory: &Path, kind: &str, parts: &[&str]) {
+    role_in("unconnected", directory, kind, parts);
+}
+
+fn role_in(role: &'static str, directory: &Path, kind: &str, parts: &[&str]) {
+    let mut binder = common::start_with(role, &["name"], |command| {
         command.env("HANDFAST_DIR", directory);
     });
     let outcome = binder.line();
@@ -337,9 +418,12 @@ fn a_directory_that_cannot_hold_names_is_named_with_the_reason() {
     let parts = ["set XDG_RUNTIME_DIR or HANDFAST_DIR", "No such file"];
     bind_in(&base.join("not/there"), "Directory", &parts);
     std::fs::write(base.join("file"), b"").unwrap();
-    let parts = ["set XDG_RUNTIME_DIR or HANDFAST_DIR", "Not a directory"];
-    bind_in(&base.join("file"), "Directory", &parts);
-    bind_in(&base.join("file/in"), "Directory", &parts);
+    let parts = ["set XDG_RUNTIME_DIR or HANDFAST_DIR", "is a file"];
+    for file in ["file", "file/in"] {
+        bind_in(&base.join(file), "Directory", &parts);
+        connect_in(&base.join(file), "Directory", &parts);
+    }
+    connect_in(&base.join("not/there"), "NoSuchName", &["does not exist"]);
     let locked = base.join("locked");
     std::fs::create_dir(&locked).unwrap();
     let lock = handfast_sys::directory::lock(&locked).unwrap();
@@ -351,6 +435,45 @@ fn a_directory_that_cannot_hold_names_is_named_with_the_reason() {
     bind_in(&base.join("x".repeat(room)), "bound", &[]);
     let parts = ["109 bytes", "the limit is 108", "shorter HANDFAST_DIR"];
     bind_in(&base.join("x".repeat(room + 1)), "PathTooLong", &parts);
+}
+
+/// Says which directory its names are in.
+fn homeless() {
+    common::say(handfast::rendezvous::directory().to_str().unwrap());
+    while common::told().is_some() {}
+}
+
+#[test]
+fn a_variable_that_is_empty_counts_as_not_set() {
+    let said = |runtime| {
+        let mut child = common::start_with("homeless", &[], |command| {
+            command.env("HANDFAST_DIR", "");
+            command.env("XDG_RUNTIME_DIR", runtime);
+        });
+        let directory = child.line();
+        child.finish();
+        directory
+    };
+    assert_eq!(said("/somewhere"), "/somewhere/handfast");
+    assert_eq!(said(""), "/run/handfast");
+}
+
+#[test]
+fn an_error_without_a_number_shows_none() {
+    let exhausted = |limit| {
+        let what = "memory";
+        handfast::error::Exhausted { what, limit }.to_string()
+    };
+    assert_eq!(exhausted(0), "out of memory");
+    assert_eq!(exhausted(7), "out of memory (limit 7)");
+    let taken = |pid| {
+        let name = "name".to_owned();
+        BindError::NameTaken { name, pid }.to_string()
+    };
+    assert!(taken(7).contains("process 7"));
+    let unseen = taken(0);
+    assert!(unseen.contains("cannot be seen from here"), "{unseen}");
+    assert!(!unseen.contains('0'), "{unseen}");
 }
 
 const REBINDS: usize = 500;

@@ -90,6 +90,33 @@ fn messages_of_every_size_come_back_intact() {
     call(&right, b"and on it goes");
 }
 
+#[test]
+fn a_reply_that_is_longer_than_its_buffer_is_called_so() {
+    let name = common::name("short-buffer");
+    let mut server = common::start("echo", &[&name, "1", "block"]);
+    server.expect("ready");
+    let right = handfast::connect(&name).unwrap();
+    let mut buffer = [9; 10];
+    for len_bytes in [11, 100, 5000] {
+        let error = right
+            .call_into(&vec![7; len_bytes], &mut buffer)
+            .unwrap_err();
+        let room_bytes = buffer.len();
+        let expected = SendError::ReplyTooLong {
+            len_bytes,
+            room_bytes,
+        };
+        assert_eq!(error, expected);
+        let text = error.to_string();
+        assert!(text.contains(&len_bytes.to_string()), "{text}");
+        assert!(text.contains("the buffer has 10"), "{text}");
+        assert_eq!(buffer, [9; 10]);
+    }
+    assert_eq!(right.call_into(&[7; 10], &mut buffer), Ok(10));
+    assert_eq!(buffer, [7; 10]);
+    server.finish();
+}
+
 /// One-way messages of the ordering tests: thread, number, then content by both.
 fn numbered(thread: u32, number: u32) -> Vec<u8> {
     let len_bytes = (number as usize * 131) % 3000;

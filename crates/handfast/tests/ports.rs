@@ -3,7 +3,8 @@
 mod common;
 
 use handfast::error::{Gone, SendError};
-use handfast::{Options, Strategy};
+use handfast::{Options, SendRight, Strategy};
+use std::cell::RefCell;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ fn a_child_process_plays_its_role() {
         "callers" => callers(arguments[0], arguments[1]),
         "told late" => told_late(arguments[0]),
         "impatient" => impatient(arguments[0]),
+        "last words" => last_words(arguments[0]),
         _ => unreachable!(),
     });
 }
@@ -489,4 +491,47 @@ fn a_server_can_ask_whether_its_caller_still_waits() {
     assert!(!never.is_cancelled());
     client.kill();
     assert!(common::within_patience(|| never.is_cancelled()));
+}
+
+/// Calls once more when its thread ends.
+struct Last(SendRight);
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        let reply = self.0.call_until(b"last", common::PATIENCE).unwrap();
+        assert_eq!(&*reply, b"last");
+    }
+}
+
+thread_local! {
+    static LAST: RefCell<Option<Last>> = const { RefCell::new(None) };
+}
+
+fn last_words(name: &str) {
+    let options = Options::new().strategy(Strategy::Block);
+    let right = handfast::connect_with(name, options).unwrap();
+    let thread = std::thread::spawn(move || {
+        // What is used first is destroyed last.
+        LAST.with_borrow_mut(|last| {
+            let right = &last.insert(Last(right)).0;
+            assert_eq!(&*right.call(b"first").unwrap(), b"first");
+        });
+    });
+    thread.join().unwrap();
+    common::say("ended");
+    while common::told().is_some() {}
+}
+
+#[test]
+fn a_thread_may_call_while_it_ends() {
+    let name = common::name("last");
+    let port = handfast::bind(&name).unwrap();
+    let mut child = common::start("last words", &[&name]);
+    for words in ["first", "last"] {
+        let request = port.receive_until(common::PATIENCE).unwrap();
+        assert_eq!(request.bytes(), words.as_bytes());
+        request.reply(words.as_bytes()).unwrap();
+    }
+    child.expect("ended");
+    child.finish();
 }

@@ -315,3 +315,46 @@ fn a_set_made_before_a_fork_is_refused_in_the_child_and_works_in_the_parent() {
     child.expect("done");
     child.finish();
 }
+
+#[test]
+fn tries_serve_a_port_and_all_descriptors_that_stay_ready() {
+    let (mut set, members) = set_of(1, "tries", Options::new());
+    let (port, name) = &members[0];
+    let right = handfast::connect(name).unwrap();
+    // They can be written to for ever.
+    let pairs = [(); 3].map(|()| UnixStream::pair().unwrap());
+    let ready = pairs.each_ref();
+    let ready = ready.map(|(own, _)| set.add_descriptor(own, Interest::Write).unwrap());
+    for _ in 0..10 {
+        right.send(b"x").unwrap();
+        let mut served: Vec<_> = (0..6).map(|_| set.try_receive().unwrap().token()).collect();
+        served.sort_unstable();
+        served.dedup();
+        let mut all = vec![*port];
+        all.extend(ready);
+        all.sort_unstable();
+        assert_eq!(served, all);
+    }
+}
+
+#[test]
+fn a_descriptor_waits_for_few_slow_requests() {
+    let (mut set, members) = set_of(1, "slow", Options::new());
+    let right = handfast::connect(&members[0].1).unwrap();
+    let (own, mut other) = UnixStream::pair().unwrap();
+    let descriptor = set.add_descriptor(&own, Interest::Read).unwrap();
+    let mut queued = 0;
+    while right.try_send(b"x").is_ok() {
+        queued += 1;
+    }
+    assert!(queued > 20);
+    drop(set.receive().unwrap());
+    other.write_all(b"stop").unwrap();
+    let mut served = 0;
+    while set.receive().unwrap().token() != descriptor {
+        served += 1;
+        assert!(served < 4, "{served} of {queued} messages before it");
+        // What a slow request takes.
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
         "sleeper" => sleeper(arguments[0], arguments[1], arguments[2].parse().unwrap()),
+        "refused first" => refused_first(arguments[0]),
+        "without a queue" => without_a_queue(arguments[0]),
         _ => unreachable!(),
     });
 }
@@ -209,4 +211,78 @@ fn a_signal_ends_no_connection_that_waits_for_its_server() {
         child.line();
         child.finish();
     }
+}
+
+/// Receives three messages, asleep by *notify*, where no real-time signal can be queued.
+fn without_a_queue(name: &str) {
+    let none = rustix::process::Rlimit {
+        current: Some(0),
+        maximum: Some(0),
+    };
+    rustix::process::setrlimit(rustix::process::Resource::Sigpending, none).unwrap();
+    handfast::notify::notify(|| {
+        SIGNALS.fetch_add(1, Ordering::Relaxed);
+    })
+    .unwrap();
+    let options = Options::new().strategy(Strategy::Notify);
+    let port = handfast::bind_with(name, options).unwrap();
+    for _ in 0..3 {
+        common::say(&rustix::thread::gettid().as_raw_nonzero().to_string());
+        drop(port.receive_until(common::PATIENCE).unwrap());
+    }
+    // The keeper may have been faster than the signal.
+    let has_come = || SIGNALS.load(Ordering::Relaxed) > 0;
+    assert!(common::within_patience(has_come));
+    common::say("received");
+    while common::told().is_some() {}
+}
+
+#[test]
+fn a_sleeper_is_woken_and_not_killed_when_its_signal_cannot_be_queued() {
+    let _alone = common::alone();
+    let name = common::name("no-queue");
+    let mut child = common::start("without a queue", &[&name]);
+    let mut right = None;
+    for _ in 0..3 {
+        let task = child.line();
+        let stat = format!("/proc/{}/task/{task}/stat", child.pid());
+        let is_asleep = || std::fs::read_to_string(&stat).unwrap().contains(") S ");
+        assert!(common::within_patience(is_asleep));
+        let right = right.get_or_insert_with(|| handfast::connect(&name).unwrap());
+        right.send(b"wake").unwrap();
+    }
+    child.expect("received");
+    child.finish();
+}
+
+/// Gives a handler while the process handles the signal otherwise, and one when it no longer does.
+fn refused_first(name: &str) {
+    static RAN: AtomicU32 = AtomicU32::new(0);
+    let act = |action| {
+        // SAFETY: the action is the default or a handler that is async-signal-safe and lives for ever.
+        unsafe { libc::signal(handfast_sys::signal::number(), action) }
+    };
+    act(on_signal as extern "C" fn(libc::c_int) as libc::sighandler_t);
+    let refused = handfast::notify::notify(|| RAN.store(1, Ordering::Relaxed));
+    assert_eq!(refused, Err(rustix::io::Errno::BUSY));
+    act(libc::SIG_DFL);
+    handfast::notify::notify(|| RAN.store(2, Ordering::Relaxed)).unwrap();
+    let options = Options::new().strategy(Strategy::Notify);
+    let port = handfast::bind_with(name, options).unwrap();
+    common::say("ready");
+    drop(port.receive_until(common::PATIENCE).unwrap());
+    // SAFETY: takes no pointers; this very process.
+    unsafe { libc::raise(handfast_sys::signal::number()) };
+    common::say(&format!("handler {}", RAN.load(Ordering::Relaxed)));
+    while common::told().is_some() {}
+}
+
+#[test]
+fn a_handler_that_was_refused_does_not_run_later() {
+    let name = common::name("refused");
+    let mut child = common::start("refused first", &[&name]);
+    child.expect("ready");
+    handfast::connect(&name).unwrap().send(b"wake").unwrap();
+    child.expect("handler 2");
+    child.finish();
 }

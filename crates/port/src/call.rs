@@ -187,7 +187,11 @@ impl<'a> Call<'a> {
         right.free(self.ticket.index);
         match meta.kind {
             Kind::Dropped => Err(SendError::Gone(Gone::Reply)),
-            Kind::DeadPort => Err(SendError::Gone(Gone::Port)),
+            Kind::DeadPort => {
+                // Known from now on, also if the peer's own word of it is still on its way.
+                right.link().close_port(right.port());
+                Err(SendError::Gone(Gone::Port))
+            }
             Kind::Message | Kind::Call => {
                 // Relaxed, both: a hint. Stored only when it changes, to keep the line shared.
                 if right.link().peer_cpu.load(Ordering::Relaxed) != meta.cpu {

@@ -47,7 +47,9 @@ pub fn connect(name: &str) -> Result<SendRight, ConnectError> {
 /// Connects to the port bound as `name` and returns a right to send to it.
 ///
 /// The first connection to a process makes a link (a socket, a process descriptor, a sealed
-/// region of which only touched pages exist); further ones share it. Once other threads of this
+/// region of which only touched pages exist); further ones share it, but not to this process itself
+/// nor to one that cannot be seen from here (in another PID namespace): each of those makes a link,
+/// with its descriptors. Once other threads of this
 /// process that connect to the same name have had their turns, blocks at most five seconds: for
 /// those that connect to another name of the same process, and for the handshake. The options say
 /// how this right's callers wait for replies.
@@ -154,7 +156,10 @@ fn connect_by(
 fn attempt(process: &Arc<Process>, name: &str, limit: Limit) -> Result<Attempt, ConnectError> {
     let path = rendezvous::path_of(name);
     let socket = socket::connect(&path, limit.left()).map_err(|errno| match errno {
-        Errno::NOENT | Errno::NOTDIR | Errno::CONNREFUSED | Errno::PROTOTYPE | Errno::LOOP => {
+        Errno::NOTDIR => ConnectError::Directory {
+            path: rendezvous::directory(),
+        },
+        Errno::NOENT | Errno::CONNREFUSED | Errno::PROTOTYPE | Errno::LOOP => {
             nobody_at(name, errno)
         }
         Errno::ACCESS | Errno::PERM => ConnectError::Permission { path: path.clone() },

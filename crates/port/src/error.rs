@@ -60,13 +60,16 @@ impl fmt::Display for PeerFault {
 pub struct Exhausted {
     /// What ran out.
     pub what: &'static str,
-    /// How many there are.
+    /// How many there are; zero where nobody knows.
     pub limit: u64,
 }
 
 impl fmt::Display for Exhausted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "out of {} (limit {})", self.what, self.limit)
+        match self.limit {
+            0 => write!(f, "out of {}", self.what),
+            limit => write!(f, "out of {} (limit {limit})", self.what),
+        }
     }
 }
 

@@ -43,6 +43,8 @@ const GIVE_BACK_AGAIN_NS: u64 = 2_000_000;
 const UNSETTLED_NS_MAX: u64 = 8_000_000;
 /// The longest between two attempts to tell a peer that does not read.
 const UNHEARD_NS_MAX: u64 = 100_000_000;
+/// How soon connections are taken again that could be neither taken nor refused.
+const LISTEN_AGAIN_NS: u64 = 100_000_000;
 /// How often waiters of a dead link are woken again, until they have left.
 const ROUSE_EVERY_NS: u64 = 1_000_000;
 
@@ -57,6 +59,8 @@ struct Keeper {
     leaving: Vec<Arc<Link>>,
     /// Closed and reopened to refuse a connection when descriptors have run out.
     spare: Option<OwnedFd>,
+    /// When the listeners, which are out of the poll set, come back.
+    deaf_until_ns: Option<u64>,
 }
 
 /// Starts the keeper thread. It ends with the process.
@@ -68,6 +72,7 @@ pub(crate) fn start(process: Arc<Process>) -> std::io::Result<()> {
         again_ns: GIVE_BACK_AGAIN_NS,
         leaving: Vec::new(),
         spare: spare(),
+        deaf_until_ns: None,
     };
     std::thread::Builder::new()
         .name("handfast-keeper".into())
@@ -95,17 +100,13 @@ impl Keeper {
     }
 
     fn next_deadline(&self) -> Option<u64> {
-        let handshake = self
-            .pending
-            .iter()
-            .flatten()
+        let handshakes = self.pending.iter().flatten();
+        let rouse = (!self.leaving.is_empty()).then(|| clock::now_ns() + ROUSE_EVERY_NS);
+        handshakes
             .map(|pending| pending.deadline_ns)
-            .min();
-        if self.leaving.is_empty() {
-            return handshake;
-        }
-        let rouse = clock::now_ns() + ROUSE_EVERY_NS;
-        Some(handshake.map_or(rouse, |deadline_ns| deadline_ns.min(rouse)))
+            .chain(rouse)
+            .chain(self.deaf_until_ns)
+            .min()
     }
 
     fn expire(&mut self) {
@@ -124,6 +125,12 @@ impl Keeper {
             link.disturb();
             link.parked.load(Ordering::Acquire) > 0
         });
+        if self
+            .deaf_until_ns
+            .is_some_and(|until_ns| until_ns <= now_ns)
+        {
+            self.listen_again();
+        }
     }
 
     fn handle(&mut self, event: Event) {
@@ -307,7 +314,8 @@ impl Keeper {
                     self.refuse_for_descriptors(&listener);
                     return;
                 }
-                Err(_) => return,
+                Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return,
+                Err(_) => return self.be_deaf(),
             }
         }
     }
@@ -323,6 +331,39 @@ impl Keeper {
             let _ = socket::send(&socket, &welcome.to_bytes(), &[]);
         }
         self.spare = spare();
+        if self.spare.is_none() {
+            // Another thread was faster.
+            self.be_deaf();
+        }
+    }
+
+    /// Takes the listeners out of the poll set for a while: a waiting connection that can be neither
+    /// taken nor refused would be reported again at once, and again.
+    fn be_deaf(&mut self) {
+        tracing::warn!("connections wait: no descriptor is free to take or refuse them");
+        self.deaf_until_ns = Some(clock::now_ns() + LISTEN_AGAIN_NS);
+        let listeners = self.process.listeners.lock();
+        let listeners = listeners.unwrap_or_else(PoisonError::into_inner);
+        for (_, listener) in listeners.iter() {
+            self.process.poll.remove(&**listener);
+        }
+    }
+
+    /// Puts the listeners back, if there is a descriptor to refuse a connection with.
+    fn listen_again(&mut self) {
+        self.spare = self.spare.take().or_else(spare);
+        if self.spare.is_none() {
+            self.deaf_until_ns = Some(clock::now_ns() + LISTEN_AGAIN_NS);
+            return;
+        }
+        self.deaf_until_ns = None;
+        let listeners = self.process.listeners.lock();
+        let listeners = listeners.unwrap_or_else(PoisonError::into_inner);
+        for (receiver, listener) in listeners.iter() {
+            let listening = token::LISTENER | u64::from(*receiver);
+            // One that was bound meanwhile is there already.
+            let _ = (self.process.poll).add(&**listener, listening, Trigger::Level);
+        }
     }
 
     fn begin(&mut self, socket: OwnedFd, receiver: u32) {

@@ -31,8 +31,9 @@ fn arrived() {
 /// # Errors
 /// `EBUSY` when the process uses handfast's real-time signal (`SIGRTMIN + 7`) in another way.
 pub fn notify(handler: Handler) -> Result<(), Errno> {
+    activate()?;
     let _ = APPLICATION.set(handler);
-    activate()
+    Ok(())
 }
 
 /// Installs the handler once.

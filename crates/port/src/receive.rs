@@ -67,15 +67,11 @@ pub fn bind_with(name: &str, options: Options) -> Result<ReceiveRight, BindError
         .lock()
         .unwrap_or_else(PoisonError::into_inner);
     listeners.push((port.receiver, listener.clone()));
+    // Under the lock: the keeper adds those that it had taken out.
+    let listening = token::LISTENER | u64::from(port.receiver);
+    let added = process.poll.add(&*listener, listening, Trigger::Level);
     drop(listeners);
-    process
-        .poll
-        .add(
-            &*listener,
-            token::LISTENER | u64::from(port.receiver),
-            Trigger::Level,
-        )
-        .map_err(|errno| Resource::of("epoll_ctl", errno))?;
+    added.map_err(|errno| Resource::of("epoll_ctl", errno))?;
     tracing::info!(name, "bound");
     Ok(right)
 }

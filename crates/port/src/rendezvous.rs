@@ -7,16 +7,17 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// The directory of all names: `$HANDFAST_DIR`, else `$XDG_RUNTIME_DIR/handfast`, else
-/// `/run/handfast`. Permissions on it, and bind mounts of it, are the access control.
+/// `/run/handfast`; a variable that is empty counts as not set. Permissions on it, and bind mounts of it, are the access control.
 #[must_use]
 pub fn directory() -> PathBuf {
-    if let Some(directory) = std::env::var_os("HANDFAST_DIR") {
+    let set = |variable| std::env::var_os(variable).filter(|value| !value.is_empty());
+    if let Some(directory) = set("HANDFAST_DIR") {
         return directory.into();
     }
-    match std::env::var_os("XDG_RUNTIME_DIR") {
-        Some(runtime) if !runtime.is_empty() => PathBuf::from(runtime).join("handfast"),
-        _ => PathBuf::from("/run/handfast"),
-    }
+    set("XDG_RUNTIME_DIR").map_or_else(
+        || PathBuf::from("/run/handfast"),
+        |runtime| PathBuf::from(runtime).join("handfast"),
+    )
 }
 
 /// The socket of a checked name.

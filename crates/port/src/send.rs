@@ -28,8 +28,11 @@ use handfast_wait::{Strategy, Waiter};
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The right to send to a port. Any number of threads may use it at once; each gets its own lane
-/// (16 to a link; more threads share), and messages of one thread to one port arrive in order.
+/// The right to send to a port. Any number of threads may use it at once, and messages of one thread
+/// to one port arrive in order.
+///
+/// Each thread gets its own lane to a port, up to 12 of them; more threads share one. A link has 16,
+/// of which the last quarter is kept for ports that have none. A lane carries 16 calls at once.
 ///
 /// Dropping the last right of a process to another ends their link.
 pub struct SendRight {
@@ -151,6 +154,9 @@ impl SendRight {
     /// Calls: sends `bytes` and waits for the reply by the strategy. Two copies in all, one each
     /// way; no system call while both sides are awake.
     ///
+    /// A thread that keeps 16 calls of its own, started with [`Self::try_call`] and neither taken nor
+    /// dropped, waits here until another thread that shares its lane takes one: mostly for ever.
+    ///
     /// # Errors
     /// [`SendError`]. When the peer dies meanwhile, [`SendError::Gone`] within milliseconds; the
     /// call may or may not have been served.
@@ -163,15 +169,18 @@ impl SendRight {
     /// the reply are dropped.
     ///
     /// # Errors
-    /// As [`Self::call`]; [`SendError::TooLong`] when the reply is longer than `reply`, which is
-    /// then not defined beyond its old content.
+    /// As [`Self::call`]; [`SendError::ReplyTooLong`] when the reply is longer than `reply`, which
+    /// then keeps its old content.
     #[inline]
     pub fn call_into(&self, bytes: &[u8], reply: &mut [u8]) -> Result<usize, SendError> {
         let room = reply.len();
         let call = self.start(bytes, Waiting::Always)?;
         let len_bytes = call.wait_by(None, &mut Buffer(reply, Message::default()))?;
         if len_bytes > room {
-            return Err(SendError::TooLong { len_bytes });
+            return Err(SendError::ReplyTooLong {
+                len_bytes,
+                room_bytes: room,
+            });
         }
         Ok(len_bytes)
     }
@@ -187,6 +196,10 @@ impl SendRight {
     }
 
     /// Starts a call without waiting for anything: neither for room nor for the reply.
+    ///
+    /// Its reply slot, one of 16 of the thread's lane, is taken until the reply has been, also when
+    /// the reply is there already; that of a call that is dropped, until the reply comes. So many
+    /// calls a thread can keep: with the last of them it has to take one before it calls again.
     ///
     /// # Errors
     /// [`SendError::Full`] without room in the queue or a free reply slot.
@@ -463,18 +476,20 @@ impl SendRight {
     pub(crate) fn with_waiter<T>(&self, wait: impl FnOnce(&mut Waiter) -> T) -> T {
         // Relaxed: a number; the options are behind the lock.
         let version = self.version.load(Ordering::Relaxed);
-        WAITERS.with_borrow_mut(|waiters| {
-            let known = waiters.iter().position(|(of, _)| *of == version);
-            let place = known.unwrap_or_else(|| {
-                let (strategy, cap) = *self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-                if waiters.len() == WAITERS_MAX {
-                    waiters.remove(0);
-                }
-                waiters.push((version, Waiter::new(strategy, cap)));
-                waiters.len() - 1
-            });
-            wait(&mut waiters[place].1)
-        })
+        // Taken out meanwhile. A thread that is ending has none any more, and learns nothing.
+        let mut waiters = WAITERS.try_with(RefCell::take).unwrap_or_default();
+        let known = waiters.iter().position(|(of, _)| *of == version);
+        let place = known.unwrap_or_else(|| {
+            let (strategy, cap) = *self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            if waiters.len() == WAITERS_MAX {
+                waiters.remove(0);
+            }
+            waiters.push((version, Waiter::new(strategy, cap)));
+            waiters.len() - 1
+        });
+        let waited = wait(&mut waiters[place].1);
+        let _ = WAITERS.try_with(|known| known.replace(waiters));
+        waited
     }
 
     #[inline(always)]

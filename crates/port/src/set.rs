@@ -20,12 +20,14 @@ use std::sync::Arc;
 
 /// Ports and descriptors that one thread waits on together, by one strategy.
 ///
-/// While everything is busy a message costs what it costs at a single port, and descriptors are
-/// looked at every few dozen messages. A set of ports alone sleeps as a port does and is woken by
+/// While everything is busy a message costs about what it costs at a single port, and descriptors are
+/// looked at every 128 looks at the ports, or with the first message served later than a millisecond
+/// after the last time. A set of ports alone sleeps as a port does and is woken by
 /// one system call of the sender; with a descriptor in it, a sender's wake-up goes through this
 /// process's keeper thread, which costs a second switch.
 ///
-/// Ports are served in turn, so a busy one delays another by one message.
+/// Ports are served in turn, and so are ready descriptors, so a busy one delays another by one message
+/// or event; of both kinds neither keeps the other waiting.
 pub struct WaitSet {
     process: Arc<Process>,
     members: Vec<Member>,
@@ -35,6 +37,12 @@ pub struct WaitSet {
     /// Place in `ports` at which the next look starts.
     next: usize,
     looks: u32,
+    /// When the descriptors were last looked at, by [`clock::ticks_ns`].
+    asked_ns: u64,
+    /// Events so far of descriptors.
+    turns: u64,
+    /// What the last event was.
+    last: Last,
     /// What the last look found.
     found: Option<Event>,
     /// Descriptors that were ready when last asked.
@@ -72,11 +80,22 @@ pub struct Readiness {
 enum Member {
     Free,
     Port(ReceiveRight),
-    Descriptor(OwnedFd),
+    /// And the number of its last event.
+    Descriptor(OwnedFd, u64),
+}
+
+/// What a set served last.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Last {
+    Nothing,
+    Message,
+    Descriptor,
 }
 
 /// Looks at the ports between two at the descriptors, which cost a system call.
 const LOOKS_PER_POLL: u32 = 128;
+/// The longest between two looks at the descriptors, besides the serving of one message.
+const POLL_EVERY_NS: u64 = 1_000_000;
 /// Looks before the strategy is asked, as a port makes them.
 const FIRST_LOOKS: u32 = 64;
 /// Words the kernel waits on at once; past it a set sleeps in its descriptors.
@@ -114,6 +133,9 @@ impl WaitSet {
             descriptors: 0,
             next: 0,
             looks: 0,
+            asked_ns: 0,
+            turns: 0,
+            last: Last::Nothing,
             found: None,
             ready: VecDeque::new(),
             poll,
@@ -153,7 +175,7 @@ impl WaitSet {
         self.poll
             .add_for(&own, token.0.into(), Trigger::Level, interest)
             .map_err(|errno| Resource::of("epoll_ctl", errno))?;
-        self.members[token.0 as usize] = Member::Descriptor(own);
+        self.members[token.0 as usize] = Member::Descriptor(own, 0);
         self.descriptors += 1;
         Ok(token)
     }
@@ -168,7 +190,7 @@ impl WaitSet {
                 self.next = 0;
                 Some(port)
             }
-            Member::Descriptor(descriptor) => {
+            Member::Descriptor(descriptor, _) => {
                 self.poll.remove(&descriptor);
                 self.descriptors -= 1;
                 self.ready.retain(|event| event.token() != token);
@@ -272,15 +294,29 @@ impl WaitSet {
 
     /// Looks at every port once, in turn, and now and then at the descriptors.
     fn sweep(&mut self) -> Option<Event> {
-        if self.descriptors > 0 {
-            self.looks = self.looks.wrapping_add(1);
-            if self.looks.is_multiple_of(LOOKS_PER_POLL) {
-                self.ask_descriptors(Some(0));
-            }
-            if let Some(event) = self.ready.pop_front() {
-                return Some(event);
-            }
+        if self.descriptors == 0 {
+            return self.sweep_ports();
         }
+        self.looks = self.looks.wrapping_add(1);
+        // Looks that find nothing are many and soon over; only those between messages are timed.
+        let is_late = || clock::ticks_ns().saturating_sub(self.asked_ns) > POLL_EVERY_NS;
+        if self.looks.is_multiple_of(LOOKS_PER_POLL) || self.last == Last::Message && is_late() {
+            self.ask_descriptors(Some(0));
+        }
+        let event = if self.last == Last::Descriptor {
+            self.sweep_ports().or_else(|| self.next_ready())
+        } else {
+            self.next_ready().or_else(|| self.sweep_ports())
+        };
+        self.last = match event {
+            None => Last::Nothing,
+            Some(Event::Message(..)) => Last::Message,
+            Some(Event::Descriptor(..)) => Last::Descriptor,
+        };
+        event
+    }
+
+    fn sweep_ports(&mut self) -> Option<Event> {
         for step in 0..self.ports.len() {
             let place = (self.next + step) % self.ports.len();
             let token = self.ports[place];
@@ -294,6 +330,15 @@ impl WaitSet {
             }
         }
         None
+    }
+
+    fn next_ready(&mut self) -> Option<Event> {
+        let event = self.ready.pop_front()?;
+        self.turns += 1;
+        if let Member::Descriptor(_, turn) = &mut self.members[event.token().0 as usize] {
+            *turn = self.turns;
+        }
+        Some(event)
     }
 
     /// Asks the kernel which descriptors are ready; sleeps until one is, or the deadline.
@@ -315,12 +360,20 @@ impl WaitSet {
             self.ready
                 .push_back(Event::Descriptor(Token(event.token as u32), readiness));
         }
+        // The kernel names them in an order of its own, each time the same.
+        let members = &self.members;
+        let turn = |event: &Event| match members[event.token().0 as usize] {
+            Member::Descriptor(_, turn) => turn,
+            Member::Free | Member::Port(_) => 0,
+        };
+        self.ready.make_contiguous().sort_by_key(turn);
+        self.asked_ns = clock::ticks_ns();
     }
 
     fn ports(&self) -> impl Iterator<Item = &ReceiveRight> {
         self.members.iter().filter_map(|member| match member {
             Member::Port(port) => Some(port),
-            Member::Free | Member::Descriptor(_) => None,
+            Member::Free | Member::Descriptor(..) => None,
         })
     }
 

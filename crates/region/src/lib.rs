@@ -8,8 +8,8 @@
 //!    never both.
 //!
 //! [`Memory`] is what the protocols above are written against; [`Region`] is the memory they run
-//! on (a sealed memory file, or the heap for tests and miri); [`model::ModelMemory`] is the one
-//! they are checked on. [`Tally`] holds counters only their owner can write.
+//! on (a sealed memory file, or the heap for tests and miri); `ModelMemory` (feature `model`) is the
+//! one they are checked on. [`Tally`] holds counters only their owner can write.
 
 mod copy;
 #[cfg(feature = "model")]

@@ -8,7 +8,8 @@
 //! Each half keeps its own position privately and never reads back what it wrote. What the other
 //! half writes is loaded once, checked, then used:
 //!
-//! * the producer checks the head it loads by the distance rule ([`Rule::HeadDistance`]);
+//! * the producer checks the head it loads by the distance rule
+//!   ([`Rule::HeadDistance`](crate::Rule::HeadDistance));
 //! * the consumer compares the sequence with the one value it expects, copies the header words,
 //!   checks length and place, and only then copies the bytes.
 //!

@@ -43,29 +43,47 @@ pub fn number() -> i32 {
     libc::SIGRTMIN() + 7
 }
 
-/// Installs `handler` for [`number`]. `sigaction` with `SA_RESTART`.
+/// Installs `handler` for [`number`], and for `SIGIO` unless the process has changed what that does:
+/// the kernel raises it instead when it cannot queue the other, and by default it ends the process.
+/// `sigaction` with `SA_RESTART`, four times.
 ///
 /// # Errors
-/// `EBUSY` when the process already handles that signal in another way.
+/// `EBUSY` when the process already handles [`number`] in another way.
 pub fn install(handler: Handler) -> Result<(), Errno> {
-    // SAFETY: all-zero bytes are a valid sigaction (no handler, empty mask).
-    let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
-    // SAFETY: as above.
-    let mut old: libc::sigaction = unsafe { core::mem::zeroed() };
-    // SAFETY: reading the present action; both pointers are valid.
-    if unsafe { libc::sigaction(number(), core::ptr::null(), &raw mut old) } != 0 {
-        return Err(last_errno());
-    }
     let ours = run as extern "C" fn(libc::c_int) as usize;
-    if old.sa_sigaction != libc::SIG_DFL && old.sa_sigaction != ours {
+    let is_free =
+        |signal| action_of(signal).map(|action| action == libc::SIG_DFL || action == ours);
+    if !is_free(number())? {
         return Err(Errno::BUSY);
     }
     // Release: pairs with the Acquire in `run`.
     HANDLER.store(handler as *mut (), Ordering::Release);
-    action.sa_sigaction = ours;
+    run_on(number())?;
+    if is_free(libc::SIGIO)? {
+        run_on(libc::SIGIO)?;
+    }
+    Ok(())
+}
+
+/// What the process does on `signal`.
+fn action_of(signal: libc::c_int) -> Result<usize, Errno> {
+    // SAFETY: all-zero bytes are a valid sigaction (no handler, empty mask).
+    let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
+    // SAFETY: reading the present action; both pointers are valid.
+    if unsafe { libc::sigaction(signal, core::ptr::null(), &raw mut action) } != 0 {
+        return Err(last_errno());
+    }
+    Ok(action.sa_sigaction)
+}
+
+/// Makes [`run`] the action of `signal`.
+fn run_on(signal: libc::c_int) -> Result<(), Errno> {
+    // SAFETY: all-zero bytes are a valid sigaction (no handler, empty mask).
+    let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
+    action.sa_sigaction = run as extern "C" fn(libc::c_int) as usize;
     action.sa_flags = libc::SA_RESTART;
     // SAFETY: `action` is initialised and `run` is async-signal-safe as far as its handler is.
-    if unsafe { libc::sigaction(number(), &raw const action, core::ptr::null_mut()) } != 0 {
+    if unsafe { libc::sigaction(signal, &raw const action, core::ptr::null_mut()) } != 0 {
         return Err(last_errno());
     }
     Ok(())

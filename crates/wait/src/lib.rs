@@ -5,7 +5,7 @@
 //! * [`strategy`]: what a waiter does between its first look and its sleep, by name.
 //! * [`waiter`]: runs a strategy at a place.
 //! * [`calibration`]: what blocking costs on this machine.
-//! * [`handoff`]: suggestions to the scheduler.
+//! * [`handoff`](mod@handoff): suggestions to the scheduler.
 #![forbid(unsafe_code)]
 
 pub mod calibration;

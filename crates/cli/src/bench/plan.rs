@@ -104,7 +104,7 @@ pub(crate) struct ChildSpec {
     pub(crate) role: Role,
     /// The parent's process id: without it the child ends.
     pub(crate) parent: u32,
-    /// [`System::key`](super::systems::System::key).
+    /// [`Named::key`](super::systems::Named::key).
     pub(crate) system: String,
     pub(crate) plan: Plan,
     /// Inherited descriptors: the control page, then the system's own.

@@ -25,6 +25,8 @@ impl Child {
             .arg("bench-child")
             .arg(serde_json::to_string(spec)?)
             .env("XDG_RUNTIME_DIR", &spec.dir)
+            // It would come first, and the socket files of killed servers stay there.
+            .env_remove("HANDFAST_DIR")
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
         let prepare = move || {

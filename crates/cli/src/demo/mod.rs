@@ -27,6 +27,15 @@ impl Drop for Running {
     }
 }
 
+/// The demo's name. Its servers are killed; what they leave there is removed when this is dropped.
+struct Name(String);
+
+impl Drop for Name {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(handfast::rendezvous::directory().join(&self.0));
+    }
+}
+
 const PHASE: Duration = Duration::from_secs(2);
 const PAYLOAD: [u8; 24] = [7; 24];
 
@@ -66,9 +75,10 @@ fn connect(name: &str) -> Result<SendRight, Box<dyn std::error::Error>> {
 }
 
 pub(crate) fn run() -> Outcome {
-    let name = format!("demo-{}", std::process::id());
-    let server = child("serve", &name)?;
-    let port = connect(&name)?;
+    let name = Name(format!("demo-{}", std::process::id()));
+    let name = &name.0;
+    let server = child("serve", name)?;
+    let port = connect(name)?;
     say!(
         "A server process ({}) has bound {name:?}; this process has connected.",
         server.0.id()
@@ -84,10 +94,10 @@ pub(crate) fn run() -> Outcome {
         "\n3. Sixteen client processes at one server on {} CPUs",
         handfast_sys::cpu::online()
     )?;
-    crowd(&name, &port)?;
+    crowd(name, &port)?;
     say!("\n4. kill -9 of the server with a call in flight")?;
     drop(port);
-    death(&name, server)?;
+    death(name, server)?;
     say!("\n5. The same round trip over the kernel's ways")?;
     latencies.push(("pipe", peers::measure("pipe", PHASE / 2)?));
     latencies.push(("unix stream", peers::measure("unix", PHASE / 2)?));

@@ -17,7 +17,7 @@ pub enum BindError {
     NameTaken {
         /// The name.
         name: String,
-        /// The server's process, where it can be seen.
+        /// The server's process; zero where it cannot be seen from here.
         pid: u32,
     },
     /// No permission for the rendezvous directory.
@@ -112,6 +112,11 @@ pub enum ConnectError {
         /// What it is.
         found: Found,
     },
+    /// What should be the directory of all names, or lies above it, is a file.
+    Directory {
+        /// The directory.
+        path: PathBuf,
+    },
     /// The path of the socket is longer than the kernel takes.
     PathTooLong {
         /// The path.
@@ -134,6 +139,11 @@ impl fmt::Display for BindError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BadName(bad) => bad.fmt(f),
+            Self::NameTaken { name, pid: 0 } => write!(
+                f,
+                "the name {name:?} is taken by a live process that cannot be seen from here; choose \
+                 another or end it"
+            ),
             Self::NameTaken { name, pid } => write!(
                 f,
                 "the name {name:?} is taken by the live process {pid}; choose another or end it"
@@ -149,13 +159,7 @@ impl fmt::Display for BindError {
                  another directory",
                 path.display()
             ),
-            Self::Directory { path, os } => write!(
-                f,
-                "the directory of all names, {}, is not there and cannot be made ({}); set \
-                 XDG_RUNTIME_DIR or HANDFAST_DIR to a directory of yours",
-                path.display(),
-                os.errno
-            ),
+            Self::Directory { path, os } => no_directory(f, path, os.errno),
             Self::Foreign { path, found } => foreign(f, path, *found),
             Self::PathTooLong { path } => path_too_long(f, path),
             Self::Exhausted(exhausted) => exhausted.fmt(f),
@@ -193,6 +197,7 @@ impl fmt::Display for ConnectError {
                  other threads of this process connect to it; look at the server or allow more time"
             ),
             Self::Foreign { path, found } => foreign(f, path, *found),
+            Self::Directory { path } => no_directory(f, path, Errno::NOTDIR),
             Self::PathTooLong { path } => path_too_long(f, path),
             Self::Handshake { name, what } => write!(
                 f,
@@ -241,6 +246,21 @@ fn foreign(f: &mut fmt::Formatter<'_>, path: &Path, found: Found) -> fmt::Result
          or HANDFAST_DIR",
         path.display()
     )
+}
+
+fn no_directory(f: &mut fmt::Formatter<'_>, path: &Path, errno: Errno) -> fmt::Result {
+    let path = path.display();
+    match errno {
+        Errno::NOTDIR => write!(
+            f,
+            "the directory of all names, {path}, is a file or lies below one"
+        ),
+        errno => write!(
+            f,
+            "the directory of all names, {path}, is not there and cannot be made ({errno})"
+        ),
+    }?;
+    f.write_str("; set XDG_RUNTIME_DIR or HANDFAST_DIR to a directory of yours")
 }
 
 fn path_too_long(f: &mut fmt::Formatter<'_>, path: &Path) -> fmt::Result {

@@ -12,7 +12,16 @@ pub enum SendError {
         /// Its length.
         len_bytes: usize,
     },
-    /// The queue is full (or all reply slots are taken), and the operation may not wait.
+    /// The reply is longer than the buffer it was to be copied into. The call was served.
+    ReplyTooLong {
+        /// Its length.
+        len_bytes: usize,
+        /// That of the buffer.
+        room_bytes: usize,
+    },
+    /// The operation may not wait, and the queue is full, or all 16 reply slots of this thread's lane
+    /// are taken: those of calls whose reply has not been taken. Waiting helps where another thread
+    /// takes them; a thread that keeps 16 calls itself has to take one first.
     Full,
     /// The deadline passed. A message may have been delivered; a late reply is dropped.
     TimedOut,
@@ -80,7 +89,17 @@ impl fmt::Display for SendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooLong { len_bytes } => too_long(f, *len_bytes),
-            Self::Full => f.write_str("the queue is full; try again or use a blocking form"),
+            Self::ReplyTooLong {
+                len_bytes,
+                room_bytes,
+            } => write!(
+                f,
+                "the reply is {len_bytes} bytes long and the buffer has {room_bytes}; give a longer one"
+            ),
+            Self::Full => f.write_str(
+                "the queue is full, or 16 calls of this thread are under way or their replies not \
+                 taken; take those replies, or wait for room and try again",
+            ),
             Self::TimedOut => f.write_str("the deadline passed"),
             Self::Gone(Gone::Process) => f.write_str("the peer's process is gone"),
             Self::Gone(Gone::Port) => f.write_str("the port is gone: its receiver was dropped"),
