@@ -4,6 +4,7 @@
 mod common;
 
 use handfast::error::{Gone, ReceiveError, Rule, SendError};
+use handfast_layout::LINE;
 use handfast_layout::link::{Side, UNIT_BYTES, lane, slot};
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::SeqCst;
@@ -12,19 +13,27 @@ use std::time::Duration;
 #[test]
 fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
-        "forger" => forger(arguments[0], arguments[1], arguments[2]),
+        "forger" => forger(arguments[0], arguments[1], arguments[2], arguments[3]),
         _ => unreachable!(),
     });
 }
 
 /// Sends an honest message with a right, changes one word of it before it is received, and says
 /// what became of the link.
-fn forger(name: &str, at: &str, mask: &str) {
+fn forger(name: &str, message: &str, at: &str, mask: &str) {
     let own = handfast::bind(&format!("{name}-forger")).unwrap();
     let right = handfast::connect(name).unwrap();
-    right.with([own.mint(5).into()]).send(b"").unwrap();
+    let mut first = Side::Connector.lane(0) + lane::CONTROL_BYTES;
+    match message {
+        "with a right" => right.with([own.mint(5).into()]).send(b"").unwrap(),
+        "after an honest one" => {
+            right.call(b"honest").unwrap();
+            right.send(b"").unwrap();
+            first += LINE;
+        }
+        _ => right.send(b"").unwrap(),
+    }
     let region = common::shared_words("handfast link")[0];
-    let first = Side::Connector.lane(0) + lane::CONTROL_BYTES;
     let word = region.word(first + at.parse::<usize>().unwrap());
     word.fetch_xor(mask.parse().unwrap(), SeqCst);
     common::say("sent");
@@ -68,28 +77,48 @@ impl tracing::Subscriber for &'static Cuts {
 /// Offset of a word of the first unit, which lies inline in front of no bytes.
 const UNIT: usize = slot::BYTES;
 
-/// What is changed: a word of the slot, and its bits.
-const FORGERIES: [(&str, usize, u32, Rule); 9] = [
-    ("index", slot::PORT, 1, Rule::RightHandle),
-    ("generation", slot::PORT, 1 << 20, Rule::RightHandle),
-    ("not-a-handle", slot::PORT, 1 << 31, Rule::RightHandle),
-    ("units", slot::META, 2 << 20, Rule::MessageLength),
-    ("kind", UNIT, 8, Rule::Part),
+/// Of which message, and what is changed: a word of its slot, and its bits.
+const FORGERIES: [(&str, &str, usize, u32, Rule); 14] = [
+    ("index", RIGHT, slot::PORT, 1, Rule::RightHandle),
+    ("generation", RIGHT, slot::PORT, 1 << 20, Rule::RightHandle),
+    (
+        "not-a-handle",
+        RIGHT,
+        slot::PORT,
+        1 << 31,
+        Rule::RightHandle,
+    ),
+    ("units", RIGHT, slot::META, 2 << 20, Rule::MessageLength),
+    ("kind", RIGHT, UNIT, 8, Rule::Part),
     // Kind 1 becomes 2, with a port where there must be none.
-    ("padding", UNIT, 3, Rule::Part),
-    ("rest", UNIT + UNIT_BYTES - 4, 1, Rule::Part),
-    ("receiver", UNIT + 8, 0xff, Rule::Part),
-    ("bare", UNIT + 4, 1 << 31, Rule::RightHandle),
+    ("padding", RIGHT, UNIT, 3, Rule::Part),
+    ("rest", RIGHT, UNIT + UNIT_BYTES - 4, 1, Rule::Part),
+    ("receiver", RIGHT, UNIT + 8, 0xff, Rule::Part),
+    ("bare", RIGHT, UNIT + 4, 1 << 31, Rule::RightHandle),
+    // The first right of a link is bit 31 and nothing else: this is zero.
+    ("zero", "first", slot::PORT, 1 << 31, Rule::RightHandle),
+    ("other", "first", slot::PORT, 1, Rule::RightHandle),
+    ("later-zero", LATER, slot::PORT, 1 << 31, Rule::RightHandle),
+    ("later-other", LATER, slot::PORT, 1, Rule::RightHandle),
+    ("later-old", LATER, slot::PORT, 1 << 20, Rule::RightHandle),
 ];
+
+const RIGHT: &str = "with a right";
+const LATER: &str = "after an honest one";
 
 #[test]
 fn forged_rights_are_refused_by_name_and_nobody_else_is_harmed() {
-    for (what, at, mask, rule) in FORGERIES {
+    for (what, message, at, mask, rule) in FORGERIES {
         let name = common::name(&format!("forged-{what}"));
         let port = handfast::bind(&name).unwrap();
         let honest = handfast::connect(&name).unwrap();
         let (at, mask) = (at.to_string(), mask.to_string());
-        let mut forger = common::start("forger", &[&name, &at, &mask]);
+        let mut forger = common::start("forger", &[&name, message, &at, &mask]);
+        if message == LATER {
+            let first = port.receive_until(common::PATIENCE).unwrap();
+            assert_eq!(first.bytes(), b"honest");
+            first.reply(b"").unwrap();
+        }
         forger.expect("sent");
         let cuts: &'static Cuts = Box::leak(Box::default());
         let received = tracing::subscriber::with_default(cuts, || {
@@ -104,10 +133,9 @@ fn forged_rights_are_refused_by_name_and_nobody_else_is_harmed() {
         forger.tell("look");
         forger.expect("cut");
         honest.send(b"honest").unwrap();
-        assert_eq!(
-            port.receive_until(common::PATIENCE).unwrap().bytes(),
-            b"honest"
-        );
+        let mut request = port.receive_until(common::PATIENCE).unwrap();
+        assert_eq!(request.bytes(), b"honest");
+        assert!(request.take_rights().is_empty(), "{what}: another's rights");
         forger.kill();
     }
 }

@@ -42,7 +42,7 @@ struct Lane {
     counted: u32,
     /// The right its last message came through, its badge, and how many rights of the link had
     /// ended when it was looked up.
-    word: u32,
+    word: u64,
     badge: u64,
     ended: u32,
     /// Position at the last quiet check; a lane that is still there has been quiet.
@@ -57,15 +57,19 @@ struct Lane {
     wakes: Vec<Slot>,
 }
 
+/// In the place of a right, above all of them.
+const NO_RIGHT: u64 = u64::MAX;
+
 impl Lane {
-    /// The right its last message came through, unless it may have ended since.
+    /// The right its last message came through, unless it may have ended since; or what no message
+    /// can name.
     #[inline(always)]
-    fn usual(&self) -> u32 {
+    fn usual(&self) -> u64 {
         // Acquire: pairs with `Link::finish`.
         if self.ended == self.link.ended.load(Ordering::Acquire) {
             self.word
         } else {
-            0
+            NO_RIGHT
         }
     }
 }
@@ -319,7 +323,7 @@ impl Poller {
         if target.port != self.port {
             return Ok(None);
         }
-        (lane.word, lane.badge) = (header.port, target.badge);
+        (lane.word, lane.badge) = (header.port.into(), target.badge);
         Ok(Some(target.badge))
     }
 

@@ -1,6 +1,6 @@
 //! How lanes become active, and how the receiver goes to sleep.
 
-use super::{Lane, Poller};
+use super::{Lane, NO_RIGHT, Poller};
 use crate::group::Group;
 use crate::link::Link;
 use core::sync::atomic::Ordering;
@@ -199,7 +199,7 @@ impl Poller {
             index,
             consumer,
             counted: position,
-            word: 0,
+            word: NO_RIGHT,
             badge: 0,
             ended: 0,
             streaming: false,

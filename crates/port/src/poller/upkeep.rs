@@ -262,6 +262,8 @@ impl Poller {
         if let Some(lane) = &self.lanes[key] {
             lane.link.poison(fault);
         }
+        // Of the message that is refused.
+        self.spare.clear();
         self.remove(key);
         self.again = true;
         None

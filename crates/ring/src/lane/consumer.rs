@@ -148,7 +148,8 @@ impl Consumer {
 
     /// [`Self::is_ready`] and [`Self::take`] in one, for the straight path, to be followed by
     /// [`Self::publish_due`] as that: where the slot lies is found before the word that orders
-    /// memory is read, and not again after it. Takes messages without parts to the `usual` port.
+    /// memory is read, and not again after it. Takes messages without parts through the
+    /// `usual` right: a port word, or what is none.
     ///
     /// # Errors
     /// [`Unusual`] when it is another; it is then not taken.
@@ -157,7 +158,7 @@ impl Consumer {
         &mut self,
         memory: &impl Memory,
         sink: &mut impl Sink,
-        usual: u32,
+        usual: u64,
     ) -> Option<Result<(Header, usize), Unusual>> {
         let (place, head) = (self.place, self.head);
         let at = place.slot(head);
@@ -166,7 +167,7 @@ impl Consumer {
             return None;
         }
         let taken = Self::header(memory, at, Meta::unpack_plain)
-            .filter(|(header, _)| header.port == usual)
+            .filter(|(header, _)| u64::from(header.port) == usual)
             .and_then(|(header, meta)| {
                 let taken = self.take_from(memory, (place, head, at), meta, sink);
                 taken.map(|len_bytes| (header, len_bytes))
@@ -182,7 +183,7 @@ impl Consumer {
         &mut self,
         memory: &impl Memory,
         places: &mut [impl Sink],
-        usual: u32,
+        usual: u64,
         mut is_last: impl FnMut(Header) -> bool,
     ) -> Run {
         let mut run = Run::default();

@@ -227,7 +227,7 @@ fn runs_are_taken_in_order_up_to_a_pick_a_fault_or_the_end_of_places() {
         sent += usize::from(called);
         let few = &mut places[..1 + sent % 40];
         let room = few.len();
-        let run = consumer.poll_many(&region, few, HEADER.port, is_call);
+        let run = consumer.poll_many(&region, few, HEADER.port.into(), is_call);
         for (place, number) in places[..run.messages].iter().zip(received..) {
             assert_eq!(
                 place.bytes(number * 7 % 60),
@@ -246,12 +246,12 @@ fn runs_are_taken_in_order_up_to_a_pick_a_fault_or_the_end_of_places() {
     }
     consumer.publish_head(&region);
     while producer.post_many(&region, ONE_WAY, [&b"x"[..]].into_iter()) == 1 {}
-    let run = consumer.poll_many(&region, &mut places[..3], HEADER.port, |_| false);
+    let run = consumer.poll_many(&region, &mut places[..3], HEADER.port.into(), |_| false);
     assert_eq!((run.messages, run.last), (3, None));
     // The next but one names a length that cannot be: what is before it is taken.
     let bad = producer.place().slot(consumer.position().wrapping_add(1));
     region.store(bad + slot::META, u32::MAX, Relaxed);
-    let run = consumer.poll_many(&region, &mut places, HEADER.port, |_| false);
+    let run = consumer.poll_many(&region, &mut places, HEADER.port.into(), |_| false);
     assert_eq!((run.messages, run.last), (1, Some(Err(Unusual))));
 }
 
