@@ -1,6 +1,6 @@
 //! Rights as parts of messages: minting them, sending them.
 
-use crate::error::{ReplyError, SendError};
+use crate::error::{Gone, ReplyError, SendError};
 use crate::link::Link;
 use crate::port::Port;
 use crate::receive::ReceiveRight;
@@ -8,7 +8,7 @@ use crate::send::SendRight;
 use core::sync::atomic::Ordering;
 use handfast_layout::PARTS_MAX;
 use handfast_layout::part::Part;
-use handfast_proto::rights::{EXPORTS_MAX, Handle};
+use handfast_proto::rights::{EXPORTS_MAX, Handle, Refused};
 use handfast_ring::lane::Unit;
 use std::sync::Arc;
 
@@ -49,6 +49,8 @@ pub enum RightError {
     },
     /// The right is to a port that is no more.
     Dead,
+    /// The peer's process is gone.
+    Gone,
 }
 
 /// What could not be sent, and why.
@@ -100,7 +102,10 @@ impl Clone for OwnRight {
 
 impl Drop for OwnRight {
     fn drop(&mut self) {
-        self.port.rights_ended(1);
+        // A forked child has its parent's rights by accident, and perhaps a lock nobody will free.
+        if self.port.process.epoch == handfast_sys::process::fork_epoch() {
+            self.port.rights_ended(1);
+        }
     }
 }
 
@@ -186,7 +191,10 @@ fn part_of(link: &Arc<Link>, right: &Right) -> Result<Part, RightError> {
     };
     let limit = EXPORTS_MAX;
     let exported = link.export(&own.port, own.badge);
-    let handle = exported.map_err(|_| RightError::Exhausted { limit })?;
+    let handle = exported.map_err(|refused| match refused {
+        Refused::Over => RightError::Gone,
+        _ => RightError::Exhausted { limit },
+    })?;
     // From now on the link stays while the peer wants it. Release: as where it is accepted.
     link.granted.store(true, Ordering::Release);
     let port = own.port.id;
@@ -204,13 +212,19 @@ pub(crate) fn sent(rights: &[Right], lane: u32) {
 
 impl From<RightError> for SendError {
     fn from(error: RightError) -> Self {
-        Self::Right(error)
+        match error {
+            RightError::Gone => Self::Gone(Gone::Process),
+            error => Self::Right(error),
+        }
     }
 }
 
 impl From<RightError> for ReplyError {
     fn from(error: RightError) -> Self {
-        Self::Right(error)
+        match error {
+            RightError::Gone => Self::Gone,
+            error => Self::Right(error),
+        }
     }
 }
 
@@ -229,6 +243,7 @@ impl core::fmt::Display for RightError {
                 f,
                 "the peer has {limit} rights to ports of this process, the limit; have it drop some"
             ),
+            Self::Gone => f.write_str("the peer's process is gone"),
             Self::Dead => f.write_str("the right is to a port that is no more; drop it"),
         }
     }

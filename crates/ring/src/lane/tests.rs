@@ -75,6 +75,44 @@ fn messages_of_every_length_arrive_whole() {
         assert_eq!((header, got), (HEADER, len));
         assert_eq!(buffer.bytes(len), message(len, len));
         assert!(!consumer.is_ready(&region));
+        // At once after a long message, whose block is wanted back.
+        assert!(consumer.publish_due(&region) || len <= INLINE_BYTES);
+    }
+}
+
+/// Keeps what describes parts, too.
+#[derive(Default)]
+struct Described(Buffer, Vec<u8>);
+
+impl Sink for Described {
+    fn place(&mut self, len_bytes: usize, is_inline: bool) -> Target<'_> {
+        self.0.place(len_bytes, is_inline)
+    }
+
+    fn units(&mut self) -> Option<&mut Vec<u8>> {
+        Some(&mut self.1)
+    }
+}
+
+#[test]
+fn what_describes_parts_arrives_behind_bytes_of_every_length() {
+    let (region, mut producer, mut consumer) = lane(0);
+    let units: Vec<Unit> = (0..12).map(|number| [number + 1; 16]).collect();
+    for len in [0, 8, 24, 25, 40, 1008, 1009, 8192, 65_536] {
+        for count in [1, 2, 12] {
+            let (bytes, units) = (message(len, len), &units[..count]);
+            let posted = producer.post_described(&region, HEADER, (&bytes, units));
+            posted.unwrap();
+            let mut sink = Described::default();
+            let usual = HEADER.port.into();
+            let polled = consumer.poll(&region, &mut sink, usual);
+            assert_eq!(polled, Some(Err(Unusual)));
+            let (header, got) = consumer.take(&region, &mut sink).unwrap();
+            assert_eq!((header.units as usize, got), (count, len));
+            assert_eq!(sink.0.bytes(len), bytes);
+            assert_eq!(sink.1, units.as_flattened());
+            consumer.publish_head(&region);
+        }
     }
 }
 
