@@ -273,6 +273,8 @@ fn run(seed: u64, forgets: Forgets) -> Result<(), String> {
 }
 
 fn seeds(count: u64) -> impl Iterator<Item = u64> {
+    // miri is some thousand times slower, and looks for something else.
+    let count = if cfg!(miri) { count.min(20) } else { count };
     let first = std::env::var("HANDFAST_SEED").ok();
     let (first, count) = first.and_then(|seed| seed.parse().ok()).map_or_else(
         || (u64::from(std::process::id()) << 32, count),
@@ -292,17 +294,17 @@ fn handles_stand_for_what_they_were_sent_for_in_every_schedule() {
 
 #[test]
 fn a_release_that_overtakes_messages_is_found() {
-    assert!(seeds(2_000).any(|seed| run(seed, Forgets::Uses).is_err()));
+    assert!(cfg!(miri) || seeds(2_000).any(|seed| run(seed, Forgets::Uses).is_err()));
 }
 
 #[test]
 fn a_right_that_is_sent_again_while_it_is_given_back_needs_the_count() {
-    assert!(seeds(2_000).any(|seed| run(seed, Forgets::Count).is_err()));
+    assert!(cfg!(miri) || seeds(2_000).any(|seed| run(seed, Forgets::Count).is_err()));
 }
 
 #[test]
 fn a_right_that_goes_home_in_a_reply_ends_after_that_has_been_read() {
-    assert!(seeds(2_000).any(|seed| run(seed, Forgets::Replies).is_err()));
+    assert!(cfg!(miri) || seeds(2_000).any(|seed| run(seed, Forgets::Replies).is_err()));
 }
 
 #[test]
@@ -344,6 +346,7 @@ fn what_no_honest_peer_does_is_refused() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "a million steps")]
 fn the_table_holds_a_million_rights_and_says_when_it_is_full() {
     let target = |badge| Target { port: 0, badge };
     let mut exports = Exports::default();
