@@ -5,7 +5,7 @@ use crate::message::Message;
 use crate::notice::end_rights;
 use crate::process::Process;
 use crate::right::{OwnRight, Right};
-use crate::send::SendRight;
+use crate::send::{SLOTS_PER_LANE, SendRight};
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
 use handfast_layout::PARTS_MAX;
@@ -20,6 +20,8 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 
 /// Releases in one control message.
 const RELEASES_MAX: usize = 62;
+/// Releases that wait for a peer to read, beyond which no more are taken from the table.
+const OWED_MAX: usize = 4096;
 /// How long after the last right to a port was dropped that is told: soon, but for many at once.
 const GIVE_BACK_NS: u64 = 2_000_000;
 
@@ -91,7 +93,12 @@ impl Link {
     pub(crate) fn give_back(&self) -> bool {
         let mut owed = self.owed.lock().unwrap_or_else(PoisonError::into_inner);
         let mut imports = self.imports();
+        // What a peer that does not read is owed stays where it is counted.
+        let is_behind = owed.len() > OWED_MAX;
         owed.extend(imports.give_back(|used| {
+            if is_behind {
+                return false;
+            }
             // The peer's own word: who lies about what it has consumed loses its own messages.
             let head = Place::of(self.calls, used.lane).head();
             let head = self.region.load(head, Ordering::Acquire);
@@ -101,7 +108,7 @@ impl Link {
         while !owed.is_empty() {
             let count = owed.len().min(RELEASES_MAX);
             let mut bytes = vec![control::RELEASE, 0];
-            for (handle, count) in &owed[..count] {
+            for (handle, count) in owed.iter().take(count) {
                 bytes.extend(handle.to_le_bytes());
                 bytes.extend(count.to_le_bytes());
             }
@@ -157,8 +164,15 @@ impl Link {
 
     /// A right about to be sent was not.
     pub(crate) fn retract(&self, process: &Process, handle: Handle) {
-        if self.exports().release(handle, 1).unwrap_or(false) {
-            self.finish(process, handle);
+        if !self.exports().release(handle, 1).unwrap_or(false) {
+            return;
+        }
+        // A reply that nobody has looked at may have it in it, as in `take_back`.
+        let (after, ending) = (self.unread_replies(), vec![handle]);
+        self.back().push_back(GivenBack { after, ending });
+        self.settle(process);
+        if self.has_unsettled() {
+            process.give_back_in(GIVE_BACK_NS);
         }
     }
 
@@ -180,7 +194,7 @@ impl Link {
         !self.back().is_empty() || self.imports().has_idle()
     }
 
-    /// Calls that have been answered and whose callers have not looked yet: slot and generation.
+    /// Calls that have been answered with rights, which nobody has looked at yet: slot and generation.
     fn unread_replies(&self) -> Vec<(u32, u32)> {
         let calls = self.slots.iter().zip(0..).map(|(slot, index)| {
             // Acquire: as in `is_unread`.
@@ -192,8 +206,43 @@ impl Link {
     fn is_unread(&self, (index, generation): (u32, u32)) -> bool {
         let slot = &self.slots[index as usize];
         // Acquire, both: whoever has taken the reply has taken up its rights before.
+        let reply = Slot::of(self.calls, index);
         slot.generation.load(Ordering::Acquire) == generation
-            && slot.state.load(Ordering::Acquire) == SlotState::BUSY
-            && Slot::of(self.calls, index).is_answered(&self.region, generation)
+            && slot.state.load(Ordering::Acquire) != SlotState::FREE
+            && reply.is_answered(&self.region, generation)
+            && reply.has_parts(&self.region)
+    }
+
+    /// Keeper: takes what came in replies to calls that had been given up, since no caller will.
+    /// Returns whether there are calls of that kind that have not been answered.
+    pub(crate) fn refuse_replies(self: &Arc<Self>, process: &Arc<Process>) -> Result<bool, Fault> {
+        let mut is_open = false;
+        for (slot, index) in self.slots.iter().zip(0..) {
+            if slot.state.load(Ordering::Acquire) != SlotState::ABANDONED {
+                continue;
+            }
+            let reply = Slot::of(self.calls, index);
+            let generation = slot.generation.load(Ordering::Acquire);
+            if !reply.is_answered(&self.region, generation) {
+                is_open = true;
+                continue;
+            }
+            if !reply.has_parts(&self.region) {
+                continue;
+            }
+            // The lock of its claims. It may have been claimed again meanwhile.
+            let claims = self.lanes[(index / SLOTS_PER_LANE) as usize].lock();
+            let mut message = Message::new();
+            let is_still = slot.state.load(Ordering::Acquire) == SlotState::ABANDONED
+                && slot.generation.load(Ordering::Acquire) == generation;
+            if is_still {
+                reply.take(&self.region, &mut message)?;
+                adopt(process, self, &mut message)?;
+                // Release: as in `SendRight::free`.
+                slot.state.store(SlotState::FREE, Ordering::Release);
+            }
+            drop(claims);
+        }
+        Ok(is_open)
     }
 }

@@ -208,12 +208,17 @@ impl Drop for Call<'_> {
         if self.done {
             return;
         }
+        if self.right.is_forked() {
+            return;
+        }
         let region = &self.right.link().region;
         self.slot().cancel(region, self.ticket.generation);
         // The slot is used again only once its reply has come: a late reply writes nowhere else.
         // Release: as in `free`.
         let state = &self.right.link().slots[self.ticket.index as usize].state;
         state.store(SlotState::ABANDONED, Ordering::Release);
+        // The reply may bring rights, which nobody will take.
+        self.right.process().give_back_in(ABANDONED_NS);
     }
 }
 
@@ -285,6 +290,8 @@ impl Place for Answer<'_, '_> {
     }
 }
 
+/// When the keeper first looks for the reply to a call that was given up.
+const ABANDONED_NS: u64 = 5_000_000;
 /// How long a caller sleeps at a time where it cannot make the server fence.
 const UNFENCED_SLEEP: Duration = Duration::from_millis(1);
 /// A server may ask for spinning, not for burning.

@@ -344,6 +344,8 @@ fn within<T>(
 pub(crate) fn release(process: &Process, link: &Arc<Link>) {
     // AcqRel: the last one sees what the others did.
     if link.rights.fetch_sub(1, Ordering::AcqRel) == 1 && !link.granted.load(Ordering::Acquire) {
+        // It is not the peer that goes.
+        link.mourners().clear();
         process.end_link(link);
     }
 }

@@ -12,7 +12,7 @@ use core::sync::atomic::Ordering;
 use handfast_layout::bell;
 use handfast_layout::hello::{HELLO_BYTES, Hello, Malformed, Status, Welcome};
 use handfast_layout::link::{REGION_BYTES, Side};
-use handfast_proto::rights::EXPORTS_MAX;
+use handfast_proto::rights::{EXPORTS_MAX, Refused};
 use handfast_region::Region;
 use handfast_ring::Fault;
 use handfast_sys::memory::{Access, Mapping, create_sealed, is_sealed};
@@ -223,6 +223,14 @@ impl Keeper {
         let mut is_unheard = false;
         for link in links {
             is_unheard |= !link.say_again() || !link.give_back();
+            match link.refuse_replies(&self.process) {
+                Ok(is_open) => is_unheard |= is_open,
+                Err(fault) => {
+                    link.poison(fault);
+                    self.end(link.serial);
+                    continue;
+                }
+            }
             link.settle(&self.process);
             again |= link.has_unsettled();
         }
@@ -450,6 +458,8 @@ impl Keeper {
             link.granted.store(true, Ordering::Release);
             match link.export(&port, 0) {
                 Ok(handle) => welcome.handle = handle,
+                // The link is ending: it is another's turn to make one.
+                Err(Refused::Over) => return refuse(Status::Crossed, 0),
                 Err(_) => return refuse(Status::Exhausted, EXPORTS_MAX),
             }
             let _ = socket::send(&socket, &welcome.to_bytes(), &[]);

@@ -93,7 +93,7 @@ pub(crate) struct Link {
     /// Who wants to be told when a port of the peer is gone.
     mourners: Mutex<Vec<Mourner>>,
     /// Rights to be given back, as soon as the socket takes it.
-    pub(crate) owed: Mutex<Vec<(Handle, u32)>>,
+    pub(crate) owed: Mutex<VecDeque<(Handle, u32)>>,
     /// Rights the peer has given back, until unread replies have been read.
     pub(crate) back: Mutex<VecDeque<GivenBack>>,
     down: AtomicBool,

@@ -74,6 +74,15 @@ impl Notices {
         state.had_rights = true;
     }
 
+    /// One that some port is gone, if there is one.
+    #[cold]
+    pub(crate) fn take_death(&self) -> Option<Notice> {
+        let mut state = self.state();
+        let is_death = |notice: &Notice| *notice != Notice::NoSenders;
+        let place = state.due.iter().position(is_death)?;
+        state.due.remove(place)
+    }
+
     #[cold]
     pub(crate) fn take(&self) -> Option<Notice> {
         let mut state = self.state();
@@ -141,8 +150,8 @@ pub(crate) struct Mourner {
 impl SendRight {
     /// Asks that `told` be told, once, when the port of this right is gone, because its receive
     /// right was dropped or its process has ended: [`Request::notice`](crate::Request::notice) says
-    /// [`Notice::Dead`] with `number`. At once if it is gone already. Dropping this right does not
-    /// take that back.
+    /// [`Notice::Dead`] with `number`. At once if it is gone already. Good for as long as this process
+    /// has a right to some port of that process: without one it does not hear of it.
     pub fn notify_death(&self, told: &ReceiveRight, number: u64) {
         let mourner = Mourner {
             of: self.port(),

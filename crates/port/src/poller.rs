@@ -173,6 +173,12 @@ impl Poller {
         self.looks = self.looks.wrapping_add(1);
         if self.looks.is_multiple_of(LOOKS_PER_BELL) {
             self.look_around();
+            // However many messages there are.
+            if self.notices.is_due()
+                && let Some(notice) = self.notices.take_death()
+            {
+                return Some(Request::notify(notice));
+            }
         }
         if !self.spare.has_buffer() {
             self.spare = Message::new();
@@ -213,18 +219,38 @@ impl Poller {
                 Err(Unusual) => self.take(key),
             };
         }
-        if self.hear() {
-            return self.next_again();
+        if self.hear()
+            && let Some(request) = self.next_again()
+        {
+            return Some(request);
         }
-        // After the messages.
         if self.notices.is_due() {
-            return self.notices.take().map(Request::notify);
+            return self.next_notice();
         }
         if self.rota.waiting() > 0 {
             self.admit()
         } else {
             None
         }
+    }
+
+    /// A notice, after the messages: also those that the dead have left behind.
+    #[cold]
+    fn next_notice(&mut self) -> Option<Request> {
+        self.refresh();
+        let request = self.next_again();
+        if request.is_some() || self.has_left_behind() {
+            return request;
+        }
+        self.notices.take().map(Request::notify)
+    }
+
+    /// Whether lanes of links that are no more hold messages still.
+    fn has_left_behind(&self) -> bool {
+        self.lanes
+            .iter()
+            .flatten()
+            .any(|lane| lane.link.is_down() && lane.consumer.is_ready(&lane.link.region))
     }
 
     /// As [`Self::next`], after something has changed.
@@ -317,6 +343,8 @@ impl Poller {
         if header.units > 0 {
             adopt(&self.process, &lane.link, &mut self.spare)?;
         }
+        // Together with what it vouches for, or not at all.
+        lane.word = NO_RIGHT;
         lane.ended = lane.link.ended.load(Ordering::Acquire);
         let target = lane.link.exports().resolve(header.port);
         let target = target.ok_or(Fault { rule, offset })?;

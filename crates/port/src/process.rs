@@ -450,7 +450,6 @@ impl Process {
         if let Some(pidfd) = &link.pidfd {
             self.poll.remove(pidfd);
         }
-        link.end_exports(|receiver| self.port(receiver));
         if !link.is_cut() {
             let ports = self.ports.read().unwrap_or_else(PoisonError::into_inner);
             ports.iter().flatten().for_each(|port| port.keep_rung(link));
@@ -462,6 +461,8 @@ impl Process {
         tracing::debug!(pid = link.peer.pid, uid = link.peer.uid, "link ended");
         // Release: pairs with the Acquire of a receiver that clears out dead lanes.
         self.deaths.fetch_add(1, Ordering::Release);
+        // After that: a receiver looks for what the dead have left before it is told.
+        link.end_exports(|receiver| self.port(receiver));
         self.rouse_all();
     }
 

@@ -89,7 +89,9 @@ impl OwnRight {
     }
 
     pub(crate) fn new(port: Arc<Port>, badge: u64) -> Self {
-        port.notices.added();
+        if !is_forked(&port) {
+            port.notices.added();
+        }
         Self { port, badge }
     }
 }
@@ -103,10 +105,15 @@ impl Clone for OwnRight {
 impl Drop for OwnRight {
     fn drop(&mut self) {
         // A forked child has its parent's rights by accident, and perhaps a lock nobody will free.
-        if self.port.process.epoch == handfast_sys::process::fork_epoch() {
+        if !is_forked(&self.port) {
             self.port.rights_ended(1);
         }
     }
+}
+
+/// Whether this process is a forked child of the port's.
+fn is_forked(port: &Port) -> bool {
+    port.process.epoch != handfast_sys::process::fork_epoch()
 }
 
 impl core::fmt::Debug for OwnRight {
@@ -183,6 +190,7 @@ fn part_of(link: &Arc<Link>, right: &Right) -> Result<Part, RightError> {
         }
         Right::Send(_) => return Err(RightError::Third),
         Right::Dead => return Err(RightError::Dead),
+        Right::Own(own) if is_forked(&own.port) => return Err(RightError::Dead),
         // Relaxed: its peers are told anyway.
         Right::Own(own) if own.port.is_closing.load(Ordering::Relaxed) => {
             return Err(RightError::Dead);

@@ -389,7 +389,7 @@ impl SendRight {
     }
 
     #[inline]
-    fn is_forked(&self) -> bool {
+    pub(crate) fn is_forked(&self) -> bool {
         self.epoch != handfast_sys::process::fork_epoch()
     }
 
@@ -535,7 +535,9 @@ impl Drop for SendRight {
 /// Another right to the same port, with its own options: as this one's are.
 impl Clone for SendRight {
     fn clone(&self) -> Self {
-        self.link.imports().copied(self.handle);
+        if !self.is_forked() {
+            self.link.imports().copied(self.handle);
+        }
         let waiting = *self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let (process, link) = (self.process.clone(), self.link.clone());
         Self::of_handle(process, link, self.port, self.handle, waiting)

@@ -91,7 +91,7 @@ impl Poller {
 
     /// The scan of the truth: each link's own ready word, which only its peer can clear, and what
     /// this process itself may have changed.
-    fn anything_rang(&mut self) -> bool {
+    pub(super) fn anything_rang(&mut self) -> bool {
         let receiver = self.receiver;
         let mut rang = Vec::new();
         for (place, group) in self.groups.iter().enumerate() {
@@ -132,6 +132,10 @@ impl Poller {
 
     /// Takes up the lanes of a link that rang.
     pub(super) fn hear_link(&mut self, link: &Arc<Link>) {
+        if link.is_cut() {
+            // Its lanes have been forgotten, and where they were.
+            return;
+        }
         let (side, receiver) = (link.calls.other(), self.receiver);
         bell::take_lanes(&link.region, side, receiver, |lane| {
             self.answer_lane(link, lane);

@@ -231,6 +231,11 @@ impl Poller {
             if !lane.link.is_down() {
                 continue;
             }
+            if lane.link.is_cut() {
+                // Its rights have ended; it is not listened to.
+                self.remove(key);
+                continue;
+            }
             // A lane holds so many messages at its peer's end and no more; a peer that was cut and
             // goes on writing is not listened to.
             let end = *lane
@@ -287,6 +292,9 @@ impl Poller {
     /// Gives the lanes back, for a port bound at this receiver later, and answers every call
     /// that waits in them as dead.
     pub(crate) fn close(&mut self) {
+        // Lanes that nobody has looked at yet, too.
+        self.refresh();
+        let _ = self.anything_rang();
         self.publish_counts();
         for key in 0..self.lanes.len() {
             let Some(mut lane) = self.lanes[key].take() else {

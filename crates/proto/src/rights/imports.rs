@@ -1,7 +1,7 @@
 //! The importer's table.
 
 use super::hash::Map;
-use super::{Handle, Refused, is_handle};
+use super::{EXPORTS_MAX, Handle, Refused, is_handle};
 
 /// A message that used a handle: it was posted to this lane, before this position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +40,9 @@ impl Imports {
     pub fn arrive(&mut self, handle: Handle, port: u32) -> Result<(), Refused> {
         if !is_handle(handle) {
             return Err(Refused::Unknown);
+        }
+        if self.held.len() > EXPORTS_MAX as usize {
+            return Err(Refused::Full);
         }
         let held = self.held.entry(handle).or_insert(Held {
             port,
