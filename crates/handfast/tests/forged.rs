@@ -6,8 +6,8 @@ mod common;
 use handfast::error::{Gone, ReceiveError, Rule, SendError};
 use handfast_layout::LINE;
 use handfast_layout::link::{Side, UNIT_BYTES, lane, slot};
-use std::sync::Mutex;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 #[test]
@@ -43,35 +43,6 @@ fn forger(name: &str, message: &str, at: &str, mask: &str) {
         .try_send(b"x")
         .is_err_and(gone)));
     common::say("cut");
-}
-
-/// Keeps the rules for whose breach a link is cut.
-#[derive(Default)]
-struct Cuts(Mutex<String>);
-
-impl tracing::Subscriber for &'static Cuts {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        *metadata.level() == tracing::Level::WARN
-    }
-
-    fn event(&self, event: &tracing::Event<'_>) {
-        event.record(
-            &mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
-                if field.name() == "fault" {
-                    self.0.lock().unwrap().push_str(&format!("{value:?}"));
-                }
-            },
-        );
-    }
-
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-    fn enter(&self, _: &tracing::span::Id) {}
-    fn exit(&self, _: &tracing::span::Id) {}
 }
 
 /// Offset of a word of the first unit, which lies inline in front of no bytes.
@@ -120,7 +91,9 @@ fn forged_rights_are_refused_by_name_and_nobody_else_is_harmed() {
             first.reply(b"").unwrap();
         }
         forger.expect("sent");
-        let cuts: &'static Cuts = Box::leak(Box::default());
+        let faults = Arc::new(Mutex::new(String::new()));
+        let heard = faults.clone();
+        let cuts = common::Cuts(move |fault: &str| heard.lock().unwrap().push_str(fault));
         let received = tracing::subscriber::with_default(cuts, || {
             port.receive_until(Duration::from_millis(50))
         });
@@ -128,7 +101,7 @@ fn forged_rights_are_refused_by_name_and_nobody_else_is_harmed() {
             matches!(received, Err(ReceiveError::TimedOut)),
             "{what}: {received:?}"
         );
-        let fault = cuts.0.lock().unwrap().clone();
+        let fault = faults.lock().unwrap().clone();
         assert!(fault.contains(rule.text()), "{what}: {fault}");
         forger.tell("look");
         forger.expect("cut");

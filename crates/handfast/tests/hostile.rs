@@ -14,41 +14,14 @@ use std::time::{Duration, Instant};
 fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
         "echo" => {
-            tracing::subscriber::set_global_default(Cuts).unwrap();
+            let cuts = common::Cuts(|fault: &str| common::say(&format!("{CUT}{fault}")));
+            tracing::subscriber::set_global_default(cuts).unwrap();
             common::echo(arguments[0], 2, handfast::Options::new());
         }
         "scribbler" => scribbler(arguments[0], arguments[1].parse().unwrap()),
         "scribbling server" => scribbling_server(arguments[0], arguments[1].parse().unwrap()),
         _ => unreachable!(),
     });
-}
-
-/// Says every rule for whose breach a link is cut.
-struct Cuts;
-
-impl tracing::Subscriber for Cuts {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        *metadata.level() == tracing::Level::WARN
-    }
-
-    fn event(&self, event: &tracing::Event<'_>) {
-        event.record(
-            &mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
-                if field.name() == "fault" {
-                    common::say(&format!("{CUT}{value:?}"));
-                }
-            },
-        );
-    }
-
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-    fn enter(&self, _: &tracing::span::Id) {}
-    fn exit(&self, _: &tracing::span::Id) {}
 }
 
 const CUT: &str = "cut: ";

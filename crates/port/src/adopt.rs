@@ -92,19 +92,15 @@ impl Link {
     /// Keeper: gives back the rights nobody here holds. `false`: the peer does not read.
     pub(crate) fn give_back(&self) -> bool {
         let mut owed = self.owed.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut imports = self.imports();
-        // What a peer that does not read is owed stays where it is counted.
-        let is_behind = owed.len() > OWED_MAX;
-        owed.extend(imports.give_back(|used| {
-            if is_behind {
-                return false;
-            }
-            // The peer's own word: who lies about what it has consumed loses its own messages.
-            let head = Place::of(self.calls, used.lane).head();
-            let head = self.region.load(head, Ordering::Acquire);
-            head.wrapping_sub(used.tail).cast_signed() >= 0
-        }));
-        drop(imports);
+        // What a peer that does not read is owed stays in the table, where it is counted.
+        if owed.len() < OWED_MAX {
+            owed.extend(self.imports().give_back(|used| {
+                // The peer's own word: who lies about what it has consumed loses its own messages.
+                let head = Place::of(self.calls, used.lane).head();
+                let head = self.region.load(head, Ordering::Acquire);
+                head.wrapping_sub(used.tail).cast_signed() >= 0
+            }));
+        }
         while !owed.is_empty() {
             let count = owed.len().min(RELEASES_MAX);
             let mut bytes = vec![control::RELEASE, 0];
@@ -140,11 +136,19 @@ impl Link {
             }
         }
         if !ending.is_empty() {
-            let after = self.unread_replies();
-            self.back().push_back(GivenBack { after, ending });
+            self.end_later(process, ending);
         }
-        self.settle(process);
         Ok(())
+    }
+
+    /// Ends rights that have been given back, once the replies that are unread now have been read.
+    fn end_later(&self, process: &Process, ending: Vec<Handle>) {
+        let after = self.unread_replies();
+        self.back().push_back(GivenBack { after, ending });
+        self.settle(process);
+        if self.has_unsettled() {
+            process.give_back_in(GIVE_BACK_NS);
+        }
     }
 
     /// Keeper: ends the rights that were given back, if nothing unread stands in the way.
@@ -164,15 +168,9 @@ impl Link {
 
     /// A right about to be sent was not.
     pub(crate) fn retract(&self, process: &Process, handle: Handle) {
-        if !self.exports().release(handle, 1).unwrap_or(false) {
-            return;
-        }
-        // A reply that nobody has looked at may have it in it, as in `take_back`.
-        let (after, ending) = (self.unread_replies(), vec![handle]);
-        self.back().push_back(GivenBack { after, ending });
-        self.settle(process);
-        if self.has_unsettled() {
-            process.give_back_in(GIVE_BACK_NS);
+        let released = self.exports().release(handle, 1);
+        if released.unwrap_or(false) {
+            self.end_later(process, vec![handle]);
         }
     }
 
@@ -213,6 +211,17 @@ impl Link {
             && reply.has_parts(&self.region)
     }
 
+    /// Drops the rights in the reply to a call that was given up; the lock of its lane is held.
+    pub(crate) fn refuse_parts(
+        self: &Arc<Self>,
+        process: &Arc<Process>,
+        reply: Slot,
+    ) -> Result<(), Fault> {
+        let mut message = Message::new();
+        reply.take(&self.region, &mut message)?;
+        adopt(process, self, &mut message)
+    }
+
     /// Keeper: takes what came in replies to calls that had been given up, since no caller will.
     /// Returns whether there are calls of that kind that have not been answered.
     pub(crate) fn refuse_replies(self: &Arc<Self>, process: &Arc<Process>) -> Result<bool, Fault> {
@@ -232,12 +241,10 @@ impl Link {
             }
             // The lock of its claims. It may have been claimed again meanwhile.
             let claims = self.lanes[(index / SLOTS_PER_LANE) as usize].lock();
-            let mut message = Message::new();
             let is_still = slot.state.load(Ordering::Acquire) == SlotState::ABANDONED
                 && slot.generation.load(Ordering::Acquire) == generation;
             if is_still {
-                reply.take(&self.region, &mut message)?;
-                adopt(process, self, &mut message)?;
+                self.refuse_parts(process, reply)?;
                 // Release: as in `SendRight::free`.
                 slot.state.store(SlotState::FREE, Ordering::Release);
             }

@@ -123,10 +123,7 @@ fn connect_by(
                 let arrived = link.imports().arrive(welcome.handle, welcome.port);
                 if arrived.is_err() {
                     process.end_link(&link);
-                    return Err(ConnectError::Handshake {
-                        name: name.to_owned(),
-                        what: "no right in the welcome",
-                    });
+                    return Err(failed(name, "no right in the welcome"));
                 }
                 let right = SendRight::new(process.clone(), link, &welcome, options);
                 // The last other right to a shared link may have gone meanwhile, and the link with
@@ -345,7 +342,7 @@ pub(crate) fn release(process: &Process, link: &Arc<Link>) {
     // AcqRel: the last one sees what the others did.
     if link.rights.fetch_sub(1, Ordering::AcqRel) == 1 && !link.granted.load(Ordering::Acquire) {
         // It is not the peer that goes.
-        link.mourners().clear();
+        link.death_notices().clear();
         process.end_link(link);
     }
 }

@@ -291,9 +291,6 @@ impl Keeper {
             [control::CLOSED, _, a, b, c, d] => link.close_port(u32::from_le_bytes([a, b, c, d])),
             [control::RELEASE, _, ref releases @ ..] => {
                 link.take_back(&self.process, releases)?;
-                if link.has_unsettled() {
-                    self.process.give_back_in(GIVE_BACK_AGAIN_NS);
-                }
             }
             // Unknown messages of a later release are passed over.
             _ => {}

@@ -3,7 +3,7 @@
 use crate::adopt::GivenBack;
 use crate::error::{Gone, PeerFault, SendError};
 use crate::group::Group;
-use crate::notice::Mourner;
+use crate::notice::DeathNotice;
 use crate::send::SLOTS_PER_LANE;
 
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
@@ -91,7 +91,7 @@ pub(crate) struct Link {
     /// Ports of ours that are gone, of which the peer has not been told: it does not read.
     unsaid: Mutex<Vec<u32>>,
     /// Who wants to be told when a port of the peer is gone.
-    mourners: Mutex<Vec<Mourner>>,
+    death_notices: Mutex<Vec<DeathNotice>>,
     /// Rights to be given back, as soon as the socket takes it.
     pub(crate) owed: Mutex<VecDeque<(Handle, u32)>>,
     /// Rights the peer has given back, until unread replies have been read.
@@ -189,7 +189,7 @@ impl Link {
             ended: AtomicU32::new(0),
             imports: Mutex::default(),
             unsaid: Mutex::default(),
-            mourners: Mutex::default(),
+            death_notices: Mutex::default(),
             owed: Mutex::default(),
             back: Mutex::default(),
             down: AtomicBool::new(false),
@@ -208,8 +208,10 @@ impl Link {
         self.imports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn mourners(&self) -> MutexGuard<'_, Vec<Mourner>> {
-        self.mourners.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn death_notices(&self) -> MutexGuard<'_, Vec<DeathNotice>> {
+        self.death_notices
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the link has ended. One load of private memory.
@@ -249,7 +251,7 @@ impl Link {
             (last == 0 || is_later(port, last)).then_some(port)
         });
         self.disturb();
-        self.tell_mourners();
+        self.tell_deaths();
     }
 
     /// Cuts the link because the peer broke a rule.
@@ -268,7 +270,7 @@ impl Link {
         let first = !self.down.swap(true, Ordering::AcqRel);
         socket::shutdown(&self.socket);
         self.disturb();
-        self.tell_mourners();
+        self.tell_deaths();
         first
     }
 

@@ -140,7 +140,7 @@ impl ReceiveRight {
 }
 
 /// Who wants to be told of the death of a port of a peer.
-pub(crate) struct Mourner {
+pub(crate) struct DeathNotice {
     /// The peer's port.
     of: u32,
     number: u64,
@@ -153,30 +153,30 @@ impl SendRight {
     /// [`Notice::Dead`] with `number`. At once if it is gone already. Good for as long as this process
     /// has a right to some port of that process: without one it does not hear of it.
     pub fn notify_death(&self, told: &ReceiveRight, number: u64) {
-        let mourner = Mourner {
+        let asked = DeathNotice {
             of: self.port(),
             number,
             told: Arc::downgrade(told.port()),
         };
-        self.link().mourners().push(mourner);
-        // Before the look: who takes it down after that finds the mourner.
-        self.link().tell_mourners();
+        self.link().death_notices().push(asked);
+        // Before the look: who takes it down after that finds it.
+        self.link().tell_deaths();
     }
 }
 
 impl Link {
     /// Tells those who wait for the death of a port that is gone.
-    pub(crate) fn tell_mourners(&self) {
+    pub(crate) fn tell_deaths(&self) {
         let gone: Vec<_> = self
-            .mourners()
-            .extract_if(.., |mourner| self.failure(mourner.of).is_some())
+            .death_notices()
+            .extract_if(.., |asked| self.failure(asked.of).is_some())
             .collect();
-        for mourner in gone {
-            if let Some(port) = mourner.told.upgrade() {
+        for asked in gone {
+            if let Some(port) = asked.told.upgrade() {
                 port.notices
                     .state()
                     .due
-                    .push_back(Notice::Dead(mourner.number));
+                    .push_back(Notice::Dead(asked.number));
                 port.tell();
             }
         }

@@ -3,7 +3,6 @@
 //! A call passes through [`SendRight::call`], [`SendRight::post`], `Producer::post`,
 //! [`Link::ring`] and [`Answer`]'s looks on this side; `ARCHITECTURE.md` follows one.
 
-use crate::adopt::adopt;
 use crate::call::{Call, Ticket};
 use crate::connect;
 use crate::error::{Exhausted, Misuse, SendError};
@@ -414,8 +413,10 @@ impl SendRight {
                     if !slot.is_answered(&self.link.region, generation) {
                         continue;
                     }
-                    if slot.has_parts(&self.link.region) {
-                        self.refuse_parts(slot);
+                    if slot.has_parts(&self.link.region)
+                        && let Err(fault) = self.link.refuse_parts(&self.process, slot)
+                    {
+                        self.poison(fault);
                     }
                 }
                 _ => continue,
@@ -432,17 +433,6 @@ impl SendRight {
             return Some((index, generation));
         }
         None
-    }
-
-    /// Drops the rights in the reply of a call that was given up.
-    #[cold]
-    fn refuse_parts(&self, slot: Slot) {
-        let mut message = Message::new();
-        let taken = slot.take(&self.link.region, &mut message);
-        let adopted = taken.and_then(|_| adopt(&self.process, &self.link, &mut message));
-        if let Err(fault) = adopted {
-            self.poison(fault);
-        }
     }
 
     /// Gives a reply slot back.

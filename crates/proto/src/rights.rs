@@ -23,6 +23,8 @@ mod simulation;
 pub use exports::{Exports, Target};
 pub use imports::{Imports, Use};
 
+use handfast_layout::part::{IS_HANDLE, is_handle};
+
 /// A right as it travels: bit 31, then 11 bits of generation and 20 of index. Numbers without bit
 /// 31 are ports' own.
 pub type Handle = u32;
@@ -31,16 +33,6 @@ pub type Handle = u32;
 pub const EXPORTS_MAX: u32 = 1 << INDEX_BITS;
 
 const INDEX_BITS: u32 = 20;
-/// As `handfast_layout::part` has it.
-const IS_HANDLE: u32 = 1 << 31;
-
-/// Whether a port word is a handle.
-#[inline(always)]
-#[must_use]
-pub const fn is_handle(word: u32) -> bool {
-    word & IS_HANDLE != 0
-}
-
 const fn handle(index: u32, generation: u32) -> Handle {
     IS_HANDLE | (generation << INDEX_BITS) & !IS_HANDLE | index
 }

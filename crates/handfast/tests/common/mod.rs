@@ -175,3 +175,31 @@ pub(crate) fn answers(name: &str) {
     let right = handfast::connect(name).unwrap();
     assert_eq!(&*right.call_until(b"there?", PATIENCE).unwrap(), b"there?");
 }
+
+/// Tells of every rule for whose breach a link is cut.
+pub(crate) struct Cuts<F>(pub(crate) F);
+
+impl<F: Fn(&str) + Send + Sync + 'static> tracing::Subscriber for Cuts<F> {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() == tracing::Level::WARN
+    }
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        event.record(
+            &mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
+                if field.name() == "fault" {
+                    self.0(&format!("{value:?}"));
+                }
+            },
+        );
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}

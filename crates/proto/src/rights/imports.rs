@@ -2,6 +2,7 @@
 
 use super::hash::Map;
 use super::{EXPORTS_MAX, Handle, Refused, is_handle};
+use std::collections::hash_map::Entry;
 
 /// A message that used a handle: it was posted to this lane, before this position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,16 +42,19 @@ impl Imports {
         if !is_handle(handle) {
             return Err(Refused::Unknown);
         }
-        if self.held.len() > EXPORTS_MAX as usize {
-            return Err(Refused::Full);
-        }
-        let held = self.held.entry(handle).or_insert(Held {
-            port,
-            received: 0,
-            rights: 0,
-            is_idle: false,
-            uses: Vec::new(),
-        });
+        // An honest exporter has no more places than that.
+        let is_full = self.held.len() >= EXPORTS_MAX as usize;
+        let held = match self.held.entry(handle) {
+            Entry::Occupied(held) => held.into_mut(),
+            Entry::Vacant(_) if is_full => return Err(Refused::Full),
+            Entry::Vacant(place) => place.insert(Held {
+                port,
+                received: 0,
+                rights: 0,
+                is_idle: false,
+                uses: Vec::new(),
+            }),
+        };
         if held.port != port {
             return Err(Refused::Port);
         }

@@ -365,4 +365,10 @@ fn the_table_holds_a_million_rights_and_says_when_it_is_full() {
     );
     assert_eq!(exports.release(handle, 1), Ok(true));
     assert_eq!(exports.finish(handle), None, "it has been told of");
+
+    // A peer that makes up handles finds an end, too.
+    let mut imports = Imports::default();
+    let made_up = (0..).map(|number| IS_HANDLE | number);
+    let taken = made_up.take_while(|handle| imports.arrive(*handle, 1).is_ok());
+    assert_eq!(taken.count(), EXPORTS_MAX as usize);
 }
