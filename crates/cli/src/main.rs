@@ -7,6 +7,7 @@ mod doctor;
 mod echo;
 mod ls;
 mod output;
+mod usage;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;

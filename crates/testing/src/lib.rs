@@ -112,8 +112,9 @@ impl Child {
         self.signal(rustix::process::Signal::STOP);
         let tasks = format!("/proc/{}/task", self.pid());
         let is_stopped = |task: std::fs::DirEntry| {
-            let stat = std::fs::read_to_string(task.path().join("stat")).unwrap();
-            stat.contains(") T ")
+            // None is there for a thread that has ended.
+            let stat = std::fs::read_to_string(task.path().join("stat"));
+            stat.is_ok_and(|stat| stat.contains(") T "))
         };
         let tasks = || std::fs::read_dir(&tasks).unwrap().map(Result::unwrap);
         assert!(within_patience(|| tasks().all(is_stopped)));

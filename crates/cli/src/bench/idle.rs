@@ -3,8 +3,8 @@
 use super::plan::{Plan, Timing};
 use super::report::{Board, Key, Reading, Row};
 use super::run::Run;
-use super::session::Used;
 use super::systems;
+use crate::usage::Usage;
 use std::io;
 
 const CLIENTS: u32 = 64;
@@ -59,7 +59,7 @@ pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
     Ok(board.rows())
 }
 
-fn reading(used: Used) -> Reading {
+fn reading(used: Usage) -> Reading {
     Reading {
         switches: Some(used.switches as f64),
         cpu_ns: Some(used.cpu_ns as f64),

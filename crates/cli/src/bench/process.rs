@@ -81,39 +81,6 @@ impl Drop for Child {
     }
 }
 
-/// CPU time process `pid` has used, all its threads together, in nanoseconds.
-pub(crate) fn cpu_ns(pid: u32) -> io::Result<u64> {
-    let mut clock: libc::clockid_t = 0;
-    // SAFETY: `clock` is valid for a write.
-    let error = unsafe { libc::clock_getcpuclockid(pid.cast_signed(), &raw mut clock) };
-    if error != 0 {
-        return Err(io::Error::from_raw_os_error(error));
-    }
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: `time` is valid for a write.
-    if unsafe { libc::clock_gettime(clock, &raw mut time) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned())
-}
-
-/// Context switches of all threads of process `pid` so far, voluntary and not.
-pub(crate) fn switches(pid: u32) -> io::Result<u64> {
-    let mut sum = 0;
-    for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {
-        let status = std::fs::read_to_string(task?.path().join("status"))?;
-        sum += status
-            .lines()
-            .filter_map(|line| line.split_once("_ctxt_switches:"))
-            .filter_map(|(_, count)| count.trim().parse::<u64>().ok())
-            .sum::<u64>();
-    }
-    Ok(sum)
-}
-
 /// Takes over descriptor number `fd`, inherited from the parent.
 pub(crate) fn adopt(fd: i32) -> io::Result<handfast_sys::OwnedFd> {
     // SAFETY: the command takes integers and touches no memory.
@@ -128,23 +95,4 @@ pub(crate) fn adopt(fd: i32) -> io::Result<handfast_sys::OwnedFd> {
 /// A second descriptor of the same file, close-on-exec.
 pub(crate) fn dup(fd: impl AsFd) -> io::Result<handfast_sys::OwnedFd> {
     fd.as_fd().try_clone_to_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cpu_time_and_switches_of_a_process_are_seen_from_outside() {
-        let own = std::process::id();
-        let before = cpu_ns(own).unwrap();
-        let end = clock::now_ns() + 5_000_000;
-        while clock::now_ns() < end {
-            core::hint::spin_loop();
-        }
-        assert!(cpu_ns(own).unwrap() > before);
-        assert!(switches(own).unwrap() > 0);
-        // Above the largest process id there can be.
-        assert!(cpu_ns(4_194_305).is_err());
-    }
 }

@@ -5,9 +5,10 @@ use super::child::{counted, histogram};
 use super::control::{Control, Phase, Slot};
 use super::machine::clock_step_ns;
 use super::plan::{ChildSpec, Plan, Role, Task, Timing};
-use super::process::{Child, cpu_ns, switches};
+use super::process::Child;
 use super::stats;
 use super::systems::{Bundle, Runnable};
+use crate::usage::{Usage, cpu_ns};
 use handfast_sys::{AsFd, BorrowedFd, OwnedFd, clock};
 use hdrhistogram::Histogram;
 use std::io;
@@ -54,16 +55,9 @@ impl Sample {
 
 /// What processes did while nothing was asked of them.
 pub(crate) struct Rest {
-    pub(crate) server: Used,
+    pub(crate) server: Usage,
     /// Of all clients together.
-    pub(crate) clients: Used,
-}
-
-/// Context switches and CPU time.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Used {
-    pub(crate) switches: u64,
-    pub(crate) cpu_ns: u64,
+    pub(crate) clients: Usage,
 }
 
 /// The processes of one measurement, connected and asleep in [`Phase::Hold`].
@@ -172,31 +166,21 @@ impl Session {
         let after = self.used()?;
         self.control.set_phase(Phase::Stop);
         self.collect()?;
-        let between = |after: Used, before: Used| Used {
-            switches: after.switches - before.switches,
-            cpu_ns: after.cpu_ns - before.cpu_ns,
-        };
         Ok(Rest {
-            server: between(after.server, before.server),
-            clients: between(after.clients, before.clients),
+            server: after.server.since(before.server),
+            clients: after.clients.since(before.clients),
         })
     }
 
     fn used(&self) -> io::Result<Rest> {
-        let of = |pid: u32| -> io::Result<Used> {
-            Ok(Used {
-                switches: switches(pid)?,
-                cpu_ns: cpu_ns(pid)?,
-            })
-        };
-        let mut clients = Used::default();
+        let mut clients = Usage::default();
         for client in &self.clients {
-            let used = of(client.id())?;
+            let used = Usage::of(client.id())?;
             clients.switches += used.switches;
             clients.cpu_ns += used.cpu_ns;
         }
         Ok(Rest {
-            server: of(self.server.id())?,
+            server: Usage::of(self.server.id())?,
             clients,
         })
     }

@@ -3,6 +3,7 @@
 mod peers;
 
 use crate::output::say;
+use crate::usage::Usage;
 use crate::{Outcome, echo};
 use handfast::error::SendError;
 use handfast::{Counters, SendRight};
@@ -147,14 +148,14 @@ fn idle(server: &Running) -> Outcome {
     let pid = server.0.id();
     // Let the last spin end first.
     std::thread::sleep(Duration::from_millis(100));
-    let before = peers::usage(pid)?;
+    let before = Usage::of(pid)?;
     std::thread::sleep(PHASE);
-    let after = peers::usage(pid)?;
+    let used = Usage::of(pid)?.since(before);
     say!(
         "   in {} s the server made {} context switches and used {} us of CPU",
         PHASE.as_secs(),
-        after.switches - before.switches,
-        (after.cpu_ns - before.cpu_ns) / 1000
+        used.switches,
+        used.cpu_ns / 1000
     )?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The kernel's ways, and what `/proc` says about a process.
+//! The kernel's ways.
 
 use crate::Outcome;
 use hdrhistogram::Histogram;
@@ -66,35 +66,4 @@ pub(crate) fn measure(
         latency.saturating_record(handfast_sys::clock::ticks_ns() - before);
     }
     Ok(latency)
-}
-
-/// What a process has used so far, all threads together.
-pub(crate) struct Usage {
-    pub(crate) switches: u64,
-    pub(crate) cpu_ns: u64,
-}
-
-pub(crate) fn usage(pid: u32) -> io::Result<Usage> {
-    let mut usage = Usage {
-        switches: 0,
-        cpu_ns: 0,
-    };
-    for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {
-        let path = task?.path();
-        let status = std::fs::read_to_string(path.join("status"))?;
-        for line in status.lines().filter(|line| line.contains("ctxt_switches")) {
-            let count = line
-                .split_whitespace()
-                .last()
-                .and_then(|word| word.parse::<u64>().ok());
-            usage.switches += count.unwrap_or(0);
-        }
-        let schedule = std::fs::read_to_string(path.join("schedstat")).unwrap_or_default();
-        let cpu = schedule
-            .split_whitespace()
-            .next()
-            .and_then(|word| word.parse::<u64>().ok());
-        usage.cpu_ns += cpu.unwrap_or(0);
-    }
-    Ok(usage)
 }

@@ -1,0 +1,104 @@
+//! What another process has used so far, seen from outside.
+
+use std::io;
+
+/// What a process has used so far, all threads together.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Usage {
+    /// Context switches of the threads it has now, voluntary and not.
+    pub(crate) switches: u64,
+    /// CPU time, in nanoseconds.
+    pub(crate) cpu_ns: u64,
+}
+
+impl Usage {
+    pub(crate) fn of(pid: u32) -> io::Result<Self> {
+        Ok(Self {
+            switches: switches(pid)?,
+            cpu_ns: cpu_ns(pid)?,
+        })
+    }
+
+    /// What was used after `before`.
+    pub(crate) fn since(self, before: Self) -> Self {
+        Self {
+            // The count of a thread that ended meanwhile is gone.
+            switches: self.switches.saturating_sub(before.switches),
+            cpu_ns: self.cpu_ns - before.cpu_ns,
+        }
+    }
+}
+
+/// CPU time process `pid` has used, all its threads together, in nanoseconds.
+pub(crate) fn cpu_ns(pid: u32) -> io::Result<u64> {
+    let mut clock: libc::clockid_t = 0;
+    // SAFETY: `clock` is valid for a write.
+    let error = unsafe { libc::clock_getcpuclockid(pid.cast_signed(), &raw mut clock) };
+    if error != 0 {
+        return Err(io::Error::from_raw_os_error(error));
+    }
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is valid for a write.
+    if unsafe { libc::clock_gettime(clock, &raw mut time) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned())
+}
+
+/// Context switches of the threads process `pid` has now, voluntary and not.
+fn switches(pid: u32) -> io::Result<u64> {
+    let mut sum = 0;
+    for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        let status = match std::fs::read_to_string(task?.path().join("status")) {
+            Ok(status) => status,
+            Err(error) if thread_has_ended(&error) => continue,
+            Err(error) => return Err(error),
+        };
+        sum += status
+            .lines()
+            .filter_map(|line| line.split_once("_ctxt_switches:"))
+            .filter_map(|(_, count)| count.trim().parse::<u64>().ok())
+            .sum::<u64>();
+    }
+    Ok(sum)
+}
+
+/// Whether `error`, of a file below `/proc/PID/task/TID`, says that the thread ended: `ENOENT`
+/// from opening the file, `ESRCH` from reading it.
+fn thread_has_ended(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use handfast_sys::clock;
+
+    #[test]
+    fn cpu_time_and_switches_of_a_process_are_seen_from_outside() {
+        let own = std::process::id();
+        let before = cpu_ns(own).unwrap();
+        let end = clock::now_ns() + 5_000_000;
+        while clock::now_ns() < end {
+            core::hint::spin_loop();
+        }
+        assert!(cpu_ns(own).unwrap() > before);
+        assert!(switches(own).unwrap() > 0);
+        // Beside threads that end.
+        let ending = || (0..500).for_each(|_| std::thread::spawn(|| ()).join().unwrap());
+        std::thread::scope(|scope| {
+            let enders = [(); 2].map(|()| scope.spawn(ending));
+            while !enders
+                .iter()
+                .all(std::thread::ScopedJoinHandle::is_finished)
+            {
+                assert!(switches(own).unwrap() > 0);
+            }
+        });
+        // Above the largest process id there can be.
+        assert!(cpu_ns(4_194_305).is_err());
+    }
+}
