@@ -137,12 +137,48 @@ impl Slot {
         memory.load(self.at + reply::GENERATION, Acquire) == generation
     }
 
+    /// Caller: whether the outcome is one that nothing is lost with when nobody takes it. Call only
+    /// after [`Self::is_answered`].
+    #[must_use]
+    pub fn is_plain(self, memory: &impl Memory) -> bool {
+        // Relaxed: ordered by the Acquire in `is_answered` (E6).
+        let meta = Meta::unpack(memory.load(self.at + reply::META, Relaxed));
+        meta.is_none_or(|meta| meta.units == 0 && meta.kind != Kind::MOVED)
+    }
+
     /// Caller: whether the outcome says that it has parts. Call only after [`Self::is_answered`].
     #[must_use]
     pub fn has_parts(self, memory: &impl Memory) -> bool {
         // Relaxed: ordered by the Acquire in `is_answered` (E6).
         let meta = Meta::unpack(memory.load(self.at + reply::META, Relaxed));
         meta.is_some_and(|meta| meta.units > 0)
+    }
+
+    /// Caller: of which call an outcome is there; zero for none.
+    #[must_use]
+    pub fn generation(self, memory: &impl Memory) -> u32 {
+        // E6 reply, load half. Acquire: as in `is_answered`.
+        memory.load(self.at + reply::GENERATION, Acquire)
+    }
+
+    /// Callee: writes and publishes that the outcome of call `generation` comes by `path`.
+    pub fn move_on(self, memory: &impl Memory, generation: u32, path: u32) {
+        self.answer(memory, generation, Kind::MOVED, 0, &path.to_le_bytes());
+    }
+
+    /// Caller: the path by which the outcome comes instead. Call only after [`Self::is_answered`].
+    #[must_use]
+    pub fn moved(self, memory: &impl Memory) -> Option<u32> {
+        // Relaxed, both: ordered by the Acquire in `is_answered` (E6).
+        let meta = Meta::unpack(memory.load(self.at + reply::META, Relaxed))?;
+        let is_moved = meta.kind == Kind::MOVED && meta.len_bytes == 4 && !meta.outside;
+        is_moved.then(|| memory.load(self.inline_bytes(), Relaxed))
+    }
+
+    /// Callee: takes away what a former user of the slot has left, whose generations were others.
+    pub fn clear(self, memory: &impl Memory) {
+        // Relaxed: the caller looks here only once it has been told of the slot's new use.
+        memory.store(self.at + reply::GENERATION, 0, Relaxed);
     }
 
     /// Caller: nobody waits for the outcome of call `generation` any more.

@@ -26,7 +26,7 @@ fn a_child_process_plays_its_role() {
 
 const CUT: &str = "cut: ";
 
-const RULES: [Rule; 8] = [
+const RULES: [Rule; 9] = [
     Rule::HeadDistance,
     Rule::MessageLength,
     Rule::ArenaBounds,
@@ -35,6 +35,7 @@ const RULES: [Rule; 8] = [
     Rule::ReplyKind,
     Rule::Part,
     Rule::RightHandle,
+    Rule::Path,
 ];
 
 /// Values that mean something somewhere, and ones that mean nothing.
@@ -46,6 +47,8 @@ fn value(random: &mut Random) -> u32 {
         _ => random.next() as u32,
     }
 }
+
+const STRETCH_BYTES: usize = 16 << 20;
 
 /// Writes random values over every word this process shares, control words more often, for as
 /// long as it lives.
@@ -60,7 +63,10 @@ fn scribble(seed: u64) -> ! {
     for round in 0u64.. {
         for region in &shared {
             if round.is_multiple_of(64) {
-                for at in (0..region.len_bytes).step_by(4 * (1 + random.below(7) as usize)) {
+                // A stretch, since all of it would take longer than a scribbler lives.
+                let start = random.below(region.len_bytes as u64 / 4) as usize * 4;
+                let end = region.len_bytes.min(start + STRETCH_BYTES);
+                for at in (start..end).step_by(4 * (1 + random.below(7) as usize)) {
                     region.word(at).store(value(&mut random), Ordering::Relaxed);
                 }
             }
@@ -70,10 +76,15 @@ fn scribble(seed: u64) -> ! {
                 let other = handfast_layout::link::Side::Acceptor;
                 let side = if random.below(2) == 0 { side } else { other };
                 let lane = random.below(16) as u32;
+                let answers = match random.below(2) {
+                    0 => 16,
+                    _ => handfast_layout::link::ANSWERS.into(),
+                };
+                let answer = random.below(answers) as u32;
                 let base = match random.below(4) {
                     0 => side.ready(0),
                     1 => side.lane(lane),
-                    2 => side.reply(random.below(256) as u32),
+                    2 => side.reply(answer),
                     _ => 0,
                 };
                 let at = base + random.below(1024) as usize * 4;

@@ -19,7 +19,7 @@ const NAMES: usize = (PORT_ROWS + LINK_ROWS) as usize * ROW_BYTES;
 pub const REGION_BYTES: usize = page_align(NAMES + PORT_ROWS as usize * NAME_BYTES);
 
 /// What each word of a row counts, in order. Words past the list are zero.
-pub const COLUMNS: [&str; 13] = [
+pub const COLUMNS: [&str; 15] = [
     "in_use",
     "peer_pid",
     "peer_uid",
@@ -33,6 +33,8 @@ pub const COLUMNS: [&str; 13] = [
     "wakes",
     "defers",
     "faults",
+    "forwards",
+    "vines",
 ];
 
 /// Offset of word `column` in the row of receiver `receiver`.

@@ -3,9 +3,14 @@
 //! ```text
 //! side 0 (calls made by the connector) | side 1 (calls made by the acceptor)
 //!
-//! side:  header page | LANES x lane | REPLIES x reply slot | REPLIES x 64 KiB reply buffer
+//! side:  header page | LANES x lane | ANSWERS x reply slot | ANSWERS x 64 KiB reply buffer
 //! lane:  control lines | SLOTS x slot | arena blocks
 //! ```
+//!
+//! The first set of reply slots are those of calls. The other sets are *return slots*, where what is
+//! not the callee's own reply to a call comes: in set 1, as the caller names them; those of a
+//! later set belong, one by one, to a set of another link of the caller's, whose callee has passed its
+//! reply rights on.
 //!
 //! On each side the *caller* writes requests and the *callee* writes replies. Most of the region
 //! is never touched: pages of a memory file exist only once written.
@@ -18,6 +23,12 @@ pub const LANES: u32 = 16;
 pub const SLOTS: u32 = 64;
 /// Reply slots per side: the calls that may be outstanding at once.
 pub const REPLIES: u32 = 256;
+/// Sets of that many reply slots and return slots.
+pub const SETS: u32 = 5;
+/// The set of return slots that the caller names.
+pub const OWN_SET: u32 = 1;
+/// Reply slots and return slots of a side.
+pub const ANSWERS: u32 = SETS * REPLIES;
 
 /// Bytes of a slot or reply slot taken by its header words.
 pub const SLOT_HEADER_BYTES: usize = 24;
@@ -41,8 +52,8 @@ pub mod slot {
     pub const META: usize = 4;
     /// The port: its number at the callee, or a handle of the callee's export table.
     pub const PORT: usize = 8;
-    /// Reply slot of a call, and the upper bits of the CPU ([`super::reply_word`]); not written for
-    /// a one-way message, as the next.
+    /// Reply slot of a call, and the upper bits of the CPU ([`super::reply_word`]), or of a reply
+    /// right passed on ([`super::passed_word`]); not written for a one-way message, as the next.
     pub const REPLY: usize = 12;
     /// Generation of that reply slot.
     pub const GENERATION: usize = 16;
@@ -119,9 +130,9 @@ pub const REPLY_BUFFER_BYTES: usize = page_align(BODY_BYTES_MAX);
 
 const SIDE_LANES: usize = PAGE;
 const SIDE_REPLIES: usize = SIDE_LANES + LANES as usize * LANE_BYTES;
-const SIDE_BUFFERS: usize = SIDE_REPLIES + page_align(REPLIES as usize * reply::BYTES_ALL);
+const SIDE_BUFFERS: usize = SIDE_REPLIES + page_align(ANSWERS as usize * reply::BYTES_ALL);
 /// Bytes of one side.
-pub const SIDE_BYTES: usize = SIDE_BUFFERS + REPLIES as usize * REPLY_BUFFER_BYTES;
+pub const SIDE_BYTES: usize = SIDE_BUFFERS + ANSWERS as usize * REPLY_BUFFER_BYTES;
 /// Bytes of a link region.
 pub const REGION_BYTES: usize = 2 * SIDE_BYTES;
 
@@ -172,25 +183,35 @@ impl Side {
         self.base() + SIDE_LANES + lane as usize * LANE_BYTES
     }
 
-    /// First byte of reply slot `index`.
+    /// First byte of reply slot `index`, or of the return slot with that number.
     ///
     /// # Panics
-    /// If `index` is not below [`REPLIES`].
+    /// If `index` is not below [`ANSWERS`].
     #[must_use]
     pub const fn reply(self, index: u32) -> usize {
-        assert!(index < REPLIES);
+        assert!(index < ANSWERS);
         self.base() + SIDE_REPLIES + index as usize * reply::BYTES_ALL
     }
 
-    /// First byte of the reply buffer of reply slot `index`.
+    /// First byte of the buffer of reply slot, or return slot, `index`.
     ///
     /// # Panics
-    /// If `index` is not below [`REPLIES`].
+    /// If `index` is not below [`ANSWERS`].
     #[must_use]
     pub const fn reply_buffer(self, index: u32) -> usize {
-        assert!(index < REPLIES);
+        assert!(index < ANSWERS);
         self.base() + SIDE_BUFFERS + index as usize * REPLY_BUFFER_BYTES
     }
+}
+
+/// Number, among all reply slots of a side, of slot `index` of `set`.
+///
+/// # Panics
+/// If there is no such slot.
+#[must_use]
+pub const fn slot_of(set: u32, index: u32) -> u32 {
+    assert!(set < SETS && index < REPLIES);
+    set * REPLIES + index
 }
 
 /// Offset of ring slot `position` within a lane.
@@ -240,6 +261,13 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// In a request slot, where nothing is [`Self::Dropped`]: a message with another's reply right,
+    /// which the slot names as [`passed_word`] says.
+    pub const PASSED: Self = Self::Dropped;
+    /// In a reply slot, where nothing is a [`Self::Call`]: the outcome comes by another path, whose
+    /// number is in the first four bytes.
+    pub const MOVED: Self = Self::Call;
+
     #[inline(always)]
     const fn of(word: u32) -> Self {
         match (word >> 18) & 3 {
@@ -266,6 +294,22 @@ pub const fn unpack_reply_word(word: u32, low: u32) -> (u32, u32) {
     (word & 0xffff, word >> 16 << 8 | low)
 }
 
+/// The party of a reply right that answers to whoever passes it on, in its [`OWN_SET`].
+pub const PARTY_SENDER: u32 = 0;
+
+/// Packs what names a reply right that is passed on: the party it answers to, below 65,536, and the
+/// slot, below [`REPLIES`], in the set that is meant by that.
+#[must_use]
+pub const fn passed_word(party: u32, index: u32) -> u32 {
+    party << 16 | index
+}
+
+/// Party and reply slot of a reply right that is passed on.
+#[must_use]
+pub const fn unpack_passed_word(word: u32) -> (u32, u32) {
+    (word >> 16, word & 0xffff)
+}
+
 impl Meta {
     /// Packs the fields into one word.
     #[must_use]
@@ -280,7 +324,7 @@ impl Meta {
         self.len_bytes | outside << 17 | kind << 18 | self.units << 20 | cpu << 24
     }
 
-    /// As [`Self::unpack`], for a message without parts: `None` for those with.
+    /// As [`Self::unpack`], for a message or call without parts: `None` for others.
     #[inline(always)]
     #[must_use]
     pub const fn unpack_plain(word: u32) -> Option<Self> {
@@ -290,8 +334,8 @@ impl Meta {
         } else {
             INLINE_BYTES
         };
-        // With units the number is above any limit.
-        if (word & 0xf1_ffff) as usize > limit {
+        // With units, or another kind, the number is above any limit.
+        if (word & 0xf9_ffff) as usize > limit {
             return None;
         }
         Some(Self {
@@ -365,7 +409,8 @@ mod tests {
                     cpu: 0xab,
                 };
                 assert_eq!(Meta::unpack(meta.pack()), Some(meta));
-                assert_eq!(Meta::unpack_plain(meta.pack()), Some(meta));
+                let is_plain = matches!(kind, Kind::Message | Kind::Call);
+                assert_eq!(Meta::unpack_plain(meta.pack()), is_plain.then_some(meta));
             }
         }
         let long = Meta {
@@ -419,8 +464,9 @@ mod tests {
             assert!(side.ready(crate::bell::RECEIVERS - 1) + 4 <= side.lane(0));
             assert_eq!(side.lane(1) - side.lane(0), LANE_BYTES);
             assert!(side.lane(LANES - 1) + LANE_BYTES <= side.reply(0));
-            assert!(side.reply(REPLIES - 1) + reply::BYTES_ALL <= side.reply_buffer(0));
-            assert_eq!(side.reply_buffer(REPLIES - 1) + REPLY_BUFFER_BYTES, end);
+            assert_eq!(slot_of(SETS - 1, REPLIES - 1), ANSWERS - 1);
+            assert!(side.reply(ANSWERS - 1) + reply::BYTES_ALL <= side.reply_buffer(0));
+            assert_eq!(side.reply_buffer(ANSWERS - 1) + REPLY_BUFFER_BYTES, end);
         }
     }
 }

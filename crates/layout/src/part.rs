@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! kind 1, 2 | handle or port number, 4 | port number of a right of the sender, 4 | zero, 4
+//! kind 3    | party and slot, 4          | generation, 4                         | zero, 4
 //! ```
 
 use crate::bell::RECEIVERS;
@@ -24,10 +25,19 @@ pub enum Part {
         /// In the receiver's export table.
         handle: u32,
     },
+    /// A reply right: the party it answers to and the slot there
+    /// ([`passed_word`](crate::link::passed_word)), and the slot's generation.
+    Reply {
+        /// Party and slot.
+        word: u32,
+        /// Of the slot.
+        generation: u32,
+    },
 }
 
 const OF_SENDER: u32 = 1;
 const OF_RECEIVER: u32 = 2;
+const REPLY: u32 = 3;
 
 impl Part {
     /// What describes it.
@@ -36,6 +46,7 @@ impl Part {
         let words = match self {
             Self::OfSender { handle, port } => [OF_SENDER, handle, port, 0],
             Self::OfReceiver { handle } => [OF_RECEIVER, handle, 0, 0],
+            Self::Reply { word, generation } => [REPLY, word, generation, 0],
         };
         let mut unit = [0; UNIT_BYTES];
         for (to, word) in unit.as_chunks_mut::<4>().0.iter_mut().zip(words) {
@@ -56,6 +67,7 @@ impl Part {
                 Some(Self::OfSender { handle, port })
             }
             [OF_RECEIVER, handle, 0, 0] => Some(Self::OfReceiver { handle }),
+            [REPLY, word, generation, 0] => Some(Self::Reply { word, generation }),
             _ => None,
         }
     }
@@ -87,7 +99,11 @@ mod tests {
             handle: 0x8000_0007,
             port,
         };
-        let parts = [of_sender(0x1_2303), Part::OfReceiver { handle: 9 }];
+        let reply = Part::Reply {
+            word: 0x3_0007,
+            generation: 5,
+        };
+        let parts = [of_sender(0x1_2303), Part::OfReceiver { handle: 9 }, reply];
         for part in parts {
             assert_eq!(Part::parse(&part.to_unit()), Some(part));
             for at in [0, 1, 3, 12, 15] {

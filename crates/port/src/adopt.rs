@@ -1,14 +1,18 @@
 //! Taking up the rights that came with a message, and giving back those nobody holds any more.
 
+use crate::awaited::{Awaited, Outcome};
 use crate::link::{Link, SlotState, control};
 use crate::message::Message;
 use crate::notice::end_rights;
+use crate::passing::ReplyRight;
 use crate::process::Process;
+use crate::request::ReplySlot;
 use crate::right::{OwnRight, Right};
 use crate::send::{SLOTS_PER_LANE, SendRight};
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
 use handfast_layout::PARTS_MAX;
+use handfast_layout::link::{REPLIES, slot_of};
 use handfast_layout::part::{Part, receiver_of};
 use handfast_proto::rights::{Handle, Refused, Use};
 use handfast_region::Memory;
@@ -65,6 +69,8 @@ pub(crate) fn adopt(
                     None => Right::Dead,
                 }
             }
+            Part::Reply { word, generation } => ReplySlot::passed(link, word, generation)?
+                .map_or(Right::Dead, |slot| Right::Reply(ReplyRight::new(slot))),
         };
         rights.push(right);
     }
@@ -143,7 +149,7 @@ impl Link {
 
     /// Ends rights that have been given back, once the replies that are unread now have been read.
     fn end_later(&self, process: &Process, ending: Vec<Handle>) {
-        let after = self.unread_replies();
+        let after = self.unread_replies(process);
         self.back().push_back(GivenBack { after, ending });
         self.settle(process);
         if self.has_unsettled() {
@@ -193,38 +199,69 @@ impl Link {
     }
 
     /// Calls that have been answered with rights, which nobody has looked at yet: slot and generation.
-    fn unread_replies(&self) -> Vec<(u32, u32)> {
+    fn unread_replies(&self, process: &Process) -> Vec<(u32, u32)> {
         let calls = self.slots.iter().zip(0..).map(|(slot, index)| {
             // Acquire: as in `is_unread`.
             (index, slot.generation.load(Ordering::Acquire))
         });
-        calls.filter(|call| self.is_unread(*call)).collect()
+        let sets = process.sets_from(self);
+        let returns = sets.into_iter().flat_map(|set| {
+            (0..REPLIES).map(move |place| {
+                let index = slot_of(set, place);
+                let generation = Slot::of(self.calls, index).generation(&self.region);
+                (index, generation)
+            })
+        });
+        let all = calls.chain(returns);
+        all.filter(|call| self.is_unread(*call)).collect()
     }
 
     fn is_unread(&self, (index, generation): (u32, u32)) -> bool {
-        let slot = &self.slots[index as usize];
-        // Acquire, both: whoever has taken the reply has taken up its rights before.
         let reply = Slot::of(self.calls, index);
-        slot.generation.load(Ordering::Acquire) == generation
-            && slot.state.load(Ordering::Acquire) != SlotState::FREE
-            && reply.is_answered(&self.region, generation)
-            && reply.has_parts(&self.region)
+        let is_there =
+            || reply.is_answered(&self.region, generation) && reply.has_parts(&self.region);
+        match self.slots.get(index as usize) {
+            // Acquire, both: whoever has taken the reply has taken up its rights before.
+            Some(slot) => {
+                slot.generation.load(Ordering::Acquire) == generation
+                    && slot.state.load(Ordering::Acquire) != SlotState::FREE
+                    && is_there()
+            }
+            None => generation != 0 && is_there() && !self.returns().has_taken(index, generation),
+        }
     }
 
-    /// Drops the rights in the reply to a call that was given up; the lock of its lane is held.
-    pub(crate) fn refuse_parts(
+    /// Takes the outcome of a call that was given up, since nobody else will, and drops what came with
+    /// it; the lock of its lane is held. `false`: it is still to come, elsewhere.
+    pub(crate) fn refuse_outcome(
         self: &Arc<Self>,
         process: &Arc<Process>,
-        reply: Slot,
-    ) -> Result<(), Fault> {
-        let mut message = Message::new();
-        reply.take(&self.region, &mut message)?;
-        adopt(process, self, &mut message)
+        index: u32,
+        generation: u32,
+    ) -> bool {
+        let mut awaited = Awaited::new(self.clone(), index, generation);
+        loop {
+            let failure = awaited.failure();
+            if !awaited.is_answered() {
+                // It may have been moved after it was given up.
+                awaited.cancel();
+                return failure.is_some();
+            }
+            match awaited.take(process, &mut Message::new()) {
+                Ok(Outcome::Moved) => {}
+                Ok(Outcome::Reply(_) | Outcome::Error(_)) => return true,
+                Err(fault) => {
+                    awaited.link.poison(fault);
+                    process.attention.raise();
+                    return true;
+                }
+            }
+        }
     }
 
     /// Keeper: takes what came in replies to calls that had been given up, since no caller will.
     /// Returns whether there are calls of that kind that have not been answered.
-    pub(crate) fn refuse_replies(self: &Arc<Self>, process: &Arc<Process>) -> Result<bool, Fault> {
+    pub(crate) fn refuse_replies(self: &Arc<Self>, process: &Arc<Process>) -> bool {
         let mut is_open = false;
         for (slot, index) in self.slots.iter().zip(0..) {
             if slot.state.load(Ordering::Acquire) != SlotState::ABANDONED {
@@ -236,20 +273,21 @@ impl Link {
                 is_open = true;
                 continue;
             }
-            if !reply.has_parts(&self.region) {
+            if reply.is_plain(&self.region) {
                 continue;
             }
             // The lock of its claims. It may have been claimed again meanwhile.
             let claims = self.lanes[(index / SLOTS_PER_LANE) as usize].lock();
             let is_still = slot.state.load(Ordering::Acquire) == SlotState::ABANDONED
                 && slot.generation.load(Ordering::Acquire) == generation;
-            if is_still {
-                self.refuse_parts(process, reply)?;
+            if is_still && self.refuse_outcome(process, index, generation) {
                 // Release: as in `SendRight::free`.
                 slot.state.store(SlotState::FREE, Ordering::Release);
+            } else {
+                is_open |= is_still;
             }
             drop(claims);
         }
-        Ok(is_open)
+        is_open
     }
 }

@@ -1,6 +1,7 @@
 //! A call in flight: looking for its reply, waiting for it, taking it.
 
 use crate::adopt::adopt;
+use crate::awaited::{Awaited, Outcome};
 use crate::error::{Gone, SendError};
 use crate::link::SlotState;
 use crate::message::{Message, ReplySink};
@@ -11,6 +12,7 @@ use handfast_channel::reply::Slot;
 use handfast_channel::{bell, stamped_after};
 use handfast_layout::link::{Kind, Meta};
 use handfast_region::Memory;
+use handfast_ring::Fault;
 use handfast_sys::{clock, cpu};
 use handfast_wait::waiter::{Parked, Place, Sleep, Start};
 use handfast_wait::{Ended, FIRST_PAUSED_LOOKS, word};
@@ -24,6 +26,8 @@ pub struct Call<'a> {
     trouble: u32,
     woke_peer: bool,
     done: bool,
+    /// Where the outcome comes instead, once it has been moved.
+    moved: Option<Box<Awaited>>,
 }
 
 /// The reply slot of a call, and its generation there.
@@ -47,6 +51,7 @@ impl<'a> Call<'a> {
             trouble,
             woke_peer,
             done: false,
+            moved: None,
         }
     }
 
@@ -82,14 +87,33 @@ impl<'a> Call<'a> {
     /// # Errors
     /// The call itself, still in flight.
     pub fn try_wait(mut self) -> Result<Result<Message, SendError>, Self> {
-        if self.is_answered() {
-            let mut message = Message::new();
-            return Ok(self.take(&mut message).map(|_| message));
+        let mut message = Message::new();
+        if self.is_answered()
+            && let Some(taken) = self.take(&mut message)
+        {
+            return Ok(taken.map(|_| message));
+        }
+        match self.try_moved(&mut message) {
+            Some(taken) => return Ok(taken.map(|_| message)),
+            None if self.moved.is_some() => return Err(self),
+            None => {}
         }
         match self.right.link().failure(self.right.port()) {
             Some(failure) => Ok(Err(failure)),
             None => Err(self),
         }
+    }
+
+    /// What has come where the outcome has been moved to, if it has.
+    #[cold]
+    fn try_moved(&mut self, message: &mut Message) -> Option<Result<usize, SendError>> {
+        let moved = self.moved.as_mut()?;
+        let failure = moved.failure();
+        if !moved.is_answered() {
+            return failure.map(|failure| self.ended(Err(failure)));
+        }
+        let taken = moved.take(self.right.process(), message);
+        self.outcome(taken)
     }
 
     #[inline(always)]
@@ -115,7 +139,10 @@ impl<'a> Call<'a> {
                 if slot.is_answered(&region, generation) {
                     return match slot.take_plain(&region, sink) {
                         Some(meta) => self.taken(meta),
-                        None => self.take(sink),
+                        None => match self.take(sink) {
+                            Some(taken) => taken,
+                            None => self.wait_moved(deadline_ns, sink),
+                        },
                     };
                 }
                 // Without the pause the processor has several looks under way when the reply comes
@@ -142,7 +169,10 @@ impl<'a> Call<'a> {
             let (ended, _) =
                 right.with_waiter(|waiter| waiter.wait(&mut place, deadline_ns, woke_peer));
             if self.is_answered() {
-                return self.take(sink);
+                return match self.take(sink) {
+                    Some(taken) => taken,
+                    None => self.wait_moved(deadline_ns, sink),
+                };
             }
             // Before the look at what it was: trouble that comes after the look must be seen.
             // Acquire: pairs with the addition in `disturb`.
@@ -157,10 +187,40 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Takes the outcome, whatever it is.
+    /// Waits where the outcome has been moved to.
     #[cold]
-    fn take(&mut self, sink: &mut impl ReplySink) -> Result<usize, SendError> {
+    fn wait_moved(
+        mut self,
+        deadline_ns: Option<u64>,
+        sink: &mut impl ReplySink,
+    ) -> Result<usize, SendError> {
+        let Some(mut moved) = self.moved.take() else {
+            return Err(SendError::Gone(Gone::Reply));
+        };
         let right = self.right;
+        let waited =
+            right.with_waiter(|waiter| moved.wait(right.process(), deadline_ns, sink, waiter));
+        if waited == Err(SendError::TimedOut) {
+            // Given up as it is.
+            self.moved = Some(moved);
+            return waited;
+        }
+        self.ended(waited)
+    }
+
+    /// Takes the outcome, whatever it is. `None`: it has been moved.
+    #[cold]
+    fn take(&mut self, sink: &mut impl ReplySink) -> Option<Result<usize, SendError>> {
+        let right = self.right;
+        let Ticket { index, generation } = self.ticket;
+        if self.slot().moved(&right.link().region).is_some() {
+            let mut moved = Awaited::new(right.link().clone(), index, generation);
+            if !moved.follow(right.process()) {
+                return Some(self.ended(Err(SendError::Gone(Gone::Reply))));
+            }
+            self.moved = Some(Box::new(moved));
+            return None;
+        }
         let taken = self.slot().take(&right.link().region, sink);
         // Before the slot is free: until then the peer's releases wait (`Link::settle`).
         let adopted = taken.and_then(|meta| {
@@ -169,14 +229,41 @@ impl<'a> Call<'a> {
             }
             Ok(meta)
         });
-        match adopted {
+        Some(match adopted {
             Ok(meta) => self.taken(meta),
             Err(fault) => {
                 self.done = true;
-                right.free(self.ticket.index);
+                right.free(index);
                 Err(SendError::Fault(right.poison(fault)))
             }
+        })
+    }
+
+    /// As [`Self::take`], of what was taken where it has been moved to.
+    fn outcome(&mut self, taken: Result<Outcome, Fault>) -> Option<Result<usize, SendError>> {
+        match taken {
+            Ok(Outcome::Moved) => None,
+            Ok(Outcome::Reply(len_bytes)) => Some(self.ended(Ok(len_bytes))),
+            Ok(Outcome::Error(error)) => Some(self.ended(Err(error))),
+            Err(fault) => {
+                let link = self.moved.as_ref().map(|moved| moved.link.clone());
+                let fault = link.map_or_else(
+                    || self.right.poison(fault),
+                    |link| {
+                        self.right.process().attention.raise();
+                        link.poison(fault)
+                    },
+                );
+                Some(self.ended(Err(SendError::Fault(fault))))
+            }
         }
+    }
+
+    /// The call has ended elsewhere than in its slot.
+    fn ended(&mut self, outcome: Result<usize, SendError>) -> Result<usize, SendError> {
+        self.done = true;
+        self.right.free(self.ticket.index);
+        outcome
     }
 
     /// The call has ended with what was taken from its slot.
@@ -213,6 +300,9 @@ impl Drop for Call<'_> {
         }
         let region = &self.right.link().region;
         self.slot().cancel(region, self.ticket.generation);
+        if let Some(moved) = &self.moved {
+            moved.cancel();
+        }
         // The slot is used again only once its reply has come: a late reply writes nowhere else.
         // Release: as in `free`.
         let state = &self.right.link().slots[self.ticket.index as usize].state;

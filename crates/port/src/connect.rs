@@ -338,7 +338,7 @@ fn within<T>(
 
 /// A right to `link` was dropped: a link nobody here uses, and through which the peer has got
 /// nothing, is ended.
-pub(crate) fn release(process: &Process, link: &Arc<Link>) {
+pub(crate) fn release(process: &Arc<Process>, link: &Arc<Link>) {
     // AcqRel: the last one sees what the others did.
     if link.rights.fetch_sub(1, Ordering::AcqRel) == 1 && !link.granted.load(Ordering::Acquire) {
         // It is not the peer that goes.

@@ -93,6 +93,8 @@ impl fmt::Display for Os {
 pub enum Misuse {
     /// The handle was made before a `fork` and is used in the child.
     Forked,
+    /// The message is one-way, or has been answered: there is no reply right to use.
+    NotACall,
 }
 
 impl fmt::Display for Misuse {
@@ -101,6 +103,10 @@ impl fmt::Display for Misuse {
             Self::Forked => f.write_str(
                 "this handle was made before fork() and does not work in the child; bind or \
                  connect again there",
+            ),
+            Self::NotACall => f.write_str(
+                "the message is one-way or has been answered, so there is nobody to reply to; \
+                 send a message instead",
             ),
         }
     }

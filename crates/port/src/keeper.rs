@@ -223,17 +223,11 @@ impl Keeper {
         let mut is_unheard = false;
         for link in links {
             is_unheard |= !link.say_again() || !link.give_back();
-            match link.refuse_replies(&self.process) {
-                Ok(is_open) => is_unheard |= is_open,
-                Err(fault) => {
-                    link.poison(fault);
-                    self.end(link.serial);
-                    continue;
-                }
-            }
+            is_unheard |= link.refuse_replies(&self.process);
             link.settle(&self.process);
             again |= link.has_unsettled();
         }
+        is_unheard |= self.process.leave_paths();
         // Not for ever so often at a peer that is stopped.
         self.again_ns = match (again, is_unheard) {
             (true, _) => (self.again_ns * 2).min(UNSETTLED_NS_MAX),
@@ -278,7 +272,10 @@ impl Keeper {
 
     fn control(&self, link: &Arc<Link>, bytes: &[u8], mut fds: Vec<OwnedFd>) -> Result<(), Fault> {
         match *bytes {
-            [control::RING, _] => self.process.raise_sets(),
+            [control::RING, _] => {
+                self.process.raise_sets();
+                self.process.relay();
+            }
             [control::STAT, _] => {
                 let message = [control::COUNTERS, 0];
                 let _ = socket::send(&link.socket, &message, &[self.process.tally_fd.as_fd()]);
@@ -291,6 +288,13 @@ impl Keeper {
             [control::CLOSED, _, a, b, c, d] => link.close_port(u32::from_le_bytes([a, b, c, d])),
             [control::RELEASE, _, ref releases @ ..] => {
                 link.take_back(&self.process, releases)?;
+            }
+            [
+                kind @ control::PATH_ASK..=control::PATH_DROP,
+                _,
+                ref rest @ ..,
+            ] => {
+                self.process.take_path_message(link, kind, rest)?;
             }
             // Unknown messages of a later release are passed over.
             _ => {}

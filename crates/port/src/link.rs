@@ -4,6 +4,8 @@ use crate::adopt::GivenBack;
 use crate::error::{Gone, PeerFault, SendError};
 use crate::group::Group;
 use crate::notice::DeathNotice;
+use crate::paths::Passing;
+use crate::returns::Returns;
 use crate::send::SLOTS_PER_LANE;
 
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
@@ -34,6 +36,23 @@ pub(crate) mod control {
     pub(crate) const CLOSED: u8 = 4;
     /// Rights are given back: handles and how often each was received, four bytes each.
     pub(crate) const RELEASE: u8 = 5;
+    /// About return paths; four bytes each of what `handfast_proto::paths` says, an incarnation in 16.
+    /// Replier, a path is asked for: number, caller's incarnation, index of the link there, set.
+    pub(crate) const PATH_ASK: u8 = 6;
+    /// Caller, a path is wanted: token, forwarder's incarnation, index of the link there, set.
+    pub(crate) const PATH_WANT: u8 = 7;
+    /// Replier, it is granted: token, path, set.
+    pub(crate) const PATH_GRANTED: u8 = 8;
+    /// Replier, it is not: token.
+    pub(crate) const PATH_DENIED: u8 = 9;
+    /// Forwarder, it is there: number, path.
+    pub(crate) const PATH_READY: u8 = 10;
+    /// Forwarder, it is not there, or not any more: number.
+    pub(crate) const PATH_REFUSED: u8 = 11;
+    /// Caller, nothing more comes by it: path.
+    pub(crate) const PATH_OVER: u8 = 12;
+    /// Replier, it is not needed any more: number.
+    pub(crate) const PATH_DROP: u8 = 13;
 }
 
 /// See the module text. Fields in the order in which a call meets them.
@@ -88,8 +107,12 @@ pub(crate) struct Link {
     /// How many of the former have ended.
     pub(crate) ended: AtomicU32,
     imports: Mutex<Imports>,
-    /// Ports of ours that are gone, of which the peer has not been told: it does not read.
-    unsaid: Mutex<Vec<u32>>,
+    /// Control messages that must not be lost, to a peer that does not read.
+    unsaid: Mutex<VecDeque<Vec<u8>>>,
+    /// Reply rights passed on, by us to the peer and by the peer to us.
+    pub(crate) passing: Mutex<Passing>,
+    /// Return slots of ours.
+    pub(crate) returns: Mutex<Returns>,
     /// Who wants to be told when a port of the peer is gone.
     death_notices: Mutex<Vec<DeathNotice>>,
     /// Rights to be given back, as soon as the socket takes it.
@@ -189,6 +212,8 @@ impl Link {
             ended: AtomicU32::new(0),
             imports: Mutex::default(),
             unsaid: Mutex::default(),
+            passing: Mutex::default(),
+            returns: Mutex::default(),
             death_notices: Mutex::default(),
             owed: Mutex::default(),
             back: Mutex::default(),
@@ -219,6 +244,11 @@ impl Link {
     pub(crate) fn is_down(&self) -> bool {
         // Acquire: pairs with the exchange in `take_down`, so the fault is visible.
         self.down.load(Ordering::Acquire)
+    }
+
+    /// The rule the peer broke, if that has ended it.
+    pub(crate) fn fault(&self) -> Option<PeerFault> {
+        self.fault.get().copied()
     }
 
     /// Whether it has ended because the peer broke a rule.
@@ -290,6 +320,9 @@ impl Link {
         }
         for lane in 0..LANES {
             self.rouse(Place::of(self.calls, lane).space());
+        }
+        for sleeper in self.returns().sleepers() {
+            self.rouse(sleeper);
         }
         crate::notify::rouse();
     }
@@ -407,27 +440,33 @@ impl Link {
     /// Tells the peer that `port` is gone. `false`: it does not read; the keeper tells it later.
     #[must_use]
     pub(crate) fn tell_closed(&self, port: u32) -> bool {
+        let [a, b, c, d] = port.to_le_bytes();
+        self.say(&[control::CLOSED, 0, a, b, c, d])
+    }
+
+    /// Sends a control message that must not be lost. `false`: the peer does not read; the keeper
+    /// sends it later.
+    #[must_use]
+    pub(crate) fn say(&self, bytes: &[u8]) -> bool {
         let mut unsaid = self.unsaid.lock().unwrap_or_else(PoisonError::into_inner);
-        unsaid.push(port);
-        self.say(&mut unsaid)
+        unsaid.push_back(bytes.to_vec());
+        self.say_all(&mut unsaid)
     }
 
-    /// Keeper: tells what could not be told. Returns whether all has been.
+    /// Keeper: sends what could not be sent. Returns whether all has been.
     pub(crate) fn say_again(&self) -> bool {
-        self.say(&mut self.unsaid.lock().unwrap_or_else(PoisonError::into_inner))
+        self.say_all(&mut self.unsaid.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn say(&self, unsaid: &mut Vec<u32>) -> bool {
-        while let Some(port) = unsaid.first() {
-            let [a, b, c, d] = port.to_le_bytes();
-            let bytes = [control::CLOSED, 0, a, b, c, d];
+    fn say_all(&self, unsaid: &mut VecDeque<Vec<u8>>) -> bool {
+        while let Some(bytes) = unsaid.front() {
             if matches!(
-                socket::send(&self.socket, &bytes, &[]),
+                socket::send(&self.socket, bytes, &[]),
                 Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM)
             ) {
                 return false;
             }
-            unsaid.remove(0);
+            unsaid.pop_front();
         }
         true
     }

@@ -78,6 +78,10 @@ impl Message {
         self.body.as_mut().map(|body| &mut body.units)
     }
 
+    pub(crate) fn rights_mut(&mut self) -> Option<&mut Vec<Right>> {
+        self.body.as_mut().map(|body| &mut body.rights)
+    }
+
     pub(crate) fn set_rights(&mut self, rights: Vec<Right>) {
         if let Some(body) = &mut self.body {
             body.rights = rights;

@@ -15,7 +15,7 @@ use crate::link::{Link, control};
 use crate::message::Message;
 use crate::notice::Notices;
 use crate::process::Process;
-use crate::request::{Received, Request};
+use crate::request::{Received, ReplySlot, Request};
 use core::sync::atomic::Ordering;
 use handfast_channel::arm;
 use handfast_channel::reply::Slot;
@@ -279,14 +279,33 @@ impl Poller {
         }
         let lane = self.lanes[key].as_mut()?;
         match lane.consumer.take(&lane.link.region, &mut self.spare) {
-            Ok((header, len_bytes)) => match self.look_up(key, header) {
-                Ok(Some(badge)) => self.taken(key, header, len_bytes, Some(badge)),
-                Ok(None) => {
-                    let request = self.taken(key, header, len_bytes, None)?;
-                    self.refuse(request)
+            Ok((header, len_bytes)) => {
+                let is_usual = header.units == 0 && u64::from(header.port) == lane.usual();
+                let badge = match is_usual {
+                    true => Ok(Some(lane.badge)),
+                    false => self.look_up(key, header),
+                };
+                let passed = match header.kind {
+                    Kind::PASSED => self.passed(key, header),
+                    _ => Ok(None),
+                };
+                let (badge, passed) = match (badge, passed) {
+                    (Ok(badge), Ok(passed)) => (badge, passed),
+                    (Err(fault), _) | (_, Err(fault)) => return self.poison(key, fault),
+                };
+                let mut request = self.taken(key, header, len_bytes, badge)?;
+                if let Some(reply) = passed {
+                    request.set_reply(reply);
+                } else if header.kind == Kind::PASSED {
+                    // Nobody waits for what it asks.
+                    self.again = true;
+                    return None;
                 }
-                Err(fault) => self.poison(key, fault),
-            },
+                match badge {
+                    Some(_) => Some(request),
+                    None => self.refuse(request),
+                }
+            }
             Err(fault) => self.poison(key, fault),
         }
     }
@@ -329,6 +348,14 @@ impl Poller {
         } else {
             Request::one_way((message, badge.unwrap_or(lane.badge)), lane.link.peer)
         })
+    }
+
+    /// The reply right that the message just taken passes on.
+    fn passed(&self, key: Key, header: Header) -> Result<Option<ReplySlot>, Fault> {
+        let Some(lane) = self.lanes[key].as_ref() else {
+            return Ok(None);
+        };
+        ReplySlot::passed(&lane.link, header.reply, header.generation)
     }
 
     /// Takes up the rights in the message just taken, and looks up the right it came through: its

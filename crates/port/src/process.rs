@@ -5,7 +5,9 @@ use crate::group::Group;
 use crate::keeper;
 use crate::link::{Link, Parts};
 use crate::options::Options;
+use crate::paths::CallersTable;
 use crate::port::Port;
+use crate::relay::Relay;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 use handfast_layout::{bell, counters};
@@ -51,6 +53,10 @@ pub(crate) struct Process {
     /// When rights that nobody holds any more are given back, and whether that is set.
     pub(crate) releases: Timer,
     releases_due: AtomicBool,
+    /// Return paths granted, and wanted.
+    pub(crate) callers: CallersTable,
+    /// Reply rights passed on by hand.
+    pub(crate) relays: Mutex<Vec<Relay>>,
     /// Raised by the keeper when a peer rings through a socket.
     pub(crate) sets: Mutex<Vec<Weak<Flag>>>,
 }
@@ -217,6 +223,8 @@ impl Process {
             waiting: Options::new().resolve(),
             releases: Timer::new().map_err(os("timerfd_create"))?,
             releases_due: AtomicBool::new(false),
+            callers: Mutex::default(),
+            relays: Mutex::default(),
             sets: Mutex::default(),
         };
         process
@@ -437,7 +445,7 @@ impl Process {
     }
 
     /// Ends a link and forgets it. Threads that still hold it see it down.
-    pub(crate) fn end_link(&self, link: &Arc<Link>) {
+    pub(crate) fn end_link(self: &Arc<Self>, link: &Arc<Link>) {
         link.take_down();
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         let found = links
@@ -463,6 +471,8 @@ impl Process {
         self.deaths.fetch_add(1, Ordering::Release);
         // After that: a receiver looks for what the dead have left before it is told.
         link.end_exports(|receiver| self.port(receiver));
+        self.end_paths(link);
+        self.relay();
         self.rouse_all();
     }
 

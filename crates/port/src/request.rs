@@ -4,14 +4,18 @@ use crate::error::ReplyError;
 use crate::link::Link;
 use crate::message::Message;
 use crate::notice::Notice;
+use crate::paths::Party;
 use crate::poller::{Poller, wake_caller};
 use crate::pool::{Pool, Pooled};
-use crate::right::{self, Returned, Right};
+use crate::process;
+use crate::right::{self, Load, Returned, Right};
 use crate::send::SLOTS_PER_LANE;
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
-use handfast_layout::link::Kind;
+use handfast_layout::link::{Kind, OWN_SET, PARTY_SENDER, REPLIES, slot_of, unpack_passed_word};
 use handfast_region::Memory;
+use handfast_ring::lane::Unit;
+use handfast_ring::{Fault, Rule};
 use handfast_sys::cpu;
 use handfast_sys::futex::fence_light;
 use handfast_sys::socket::Peer;
@@ -34,7 +38,7 @@ pub(crate) struct Received {
     /// The reply right is unused.
     is_call: bool,
     /// Kept by the lane from one call to the next. One-way messages have none.
-    reply: Option<ReplyRight>,
+    reply: Option<ReplySlot>,
     /// Of a one-way message.
     peer: Peer,
     /// Of the right it came through.
@@ -46,13 +50,18 @@ pub(crate) struct Received {
 }
 
 /// Where a call's one outcome goes.
-pub(crate) struct ReplyRight {
+pub(crate) struct ReplySlot {
     pub(crate) link: Arc<Link>,
-    index: u32,
-    generation: u32,
-    /// The poller's key of the lane.
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+    /// The poller's key of the lane; no key where it was passed on.
     pub(crate) key: u32,
+    /// What it was passed on by, unless it answers to who sent the message: the path lasts with it.
+    _party: Option<Arc<Party>>,
 }
+
+/// In the place of a poller's key.
+const NO_KEY: u32 = u32::MAX;
 
 thread_local! {
     static POOL: Pool<Received> = const { Pool::new() };
@@ -70,11 +79,12 @@ impl Received {
     #[cold]
     pub(crate) fn of_lane(link: Arc<Link>, key: usize) -> Box<Self> {
         let mut received = Self::new();
-        received.reply = Some(ReplyRight {
+        received.reply = Some(ReplySlot {
             link,
             index: 0,
             generation: 0,
             key: key as u32,
+            _party: None,
         });
         received
     }
@@ -113,7 +123,7 @@ impl Received {
     }
 
     #[inline(always)]
-    fn reply(&self) -> Option<&ReplyRight> {
+    fn reply(&self) -> Option<&ReplySlot> {
         if self.is_call {
             self.reply.as_ref()
         } else {
@@ -162,6 +172,28 @@ impl Request {
         received.badge = badge;
         Self {
             received: Some(received),
+        }
+    }
+
+    /// No message, but the right to answer one.
+    #[cold]
+    pub(crate) fn answering(reply: ReplySlot) -> Self {
+        let mut received = Received::new();
+        received.peer = reply.link.peer;
+        received.badge = 0;
+        received.reply = Some(reply);
+        received.is_call = true;
+        Self {
+            received: Some(received),
+        }
+    }
+
+    /// Makes a call of a one-way message: a reply right came with it.
+    #[cold]
+    pub(crate) fn set_reply(&mut self, reply: ReplySlot) {
+        if let Some(received) = &mut self.received {
+            received.reply = Some(reply);
+            received.is_call = true;
         }
     }
 
@@ -262,10 +294,8 @@ impl Request {
     #[must_use]
     pub fn peer(&self) -> Peer {
         let received = self.received();
-        received
-            .reply
-            .as_ref()
-            .map_or(received.peer, |reply| reply.link.peer)
+        let reply = received.reply.as_ref().filter(|reply| reply.key != NO_KEY);
+        reply.map_or(received.peer, |reply| reply.link.peer)
     }
 
     /// Replies. Never blocks: the caller has reserved the room. One copy; one system call if the
@@ -306,13 +336,20 @@ impl Request {
         rights: impl IntoIterator<Item = Right>,
     ) -> Result<(), Returned<ReplyError>> {
         let rights: Vec<_> = rights.into_iter().collect();
-        match self.try_reply(bytes, &rights) {
+        let mut load = Load {
+            rights,
+            reply: None,
+        };
+        match self.try_reply(bytes, &mut load) {
             Ok(()) => Ok(()),
-            Err(error) => Err(Returned { error, rights }),
+            Err(error) => {
+                let rights = load.rights;
+                Err(Returned { error, rights })
+            }
         }
     }
 
-    fn try_reply(self, bytes: &[u8], rights: &[Right]) -> Result<(), ReplyError> {
+    fn try_reply(self, bytes: &[u8], load: &mut Load) -> Result<(), ReplyError> {
         let len_bytes = bytes.len();
         if len_bytes > handfast_layout::MESSAGE_BYTES_MAX {
             return Err(ReplyError::TooLong { len_bytes });
@@ -321,11 +358,10 @@ impl Request {
         if reply.link.is_down() {
             return Err(ReplyError::Gone);
         }
-        let described = right::describe(&reply.link, rights)?;
-        let (slot, region) = (reply.slot(), &reply.link.region);
-        let outcome = (reply.generation, Kind::Message, cpu::current());
-        slot.answer_described(region, outcome, (bytes, described.units()));
-        wake_caller(&reply.link, slot);
+        let process = process::current().map_err(|_| ReplyError::Gone)?;
+        let described = right::describe(&process, &reply.link, load)?;
+        reply.answer_described(bytes, described.units());
+        described.sent((&process, &reply.link), load, None);
         if let Some(received) = self.answered() {
             received.pool();
         }
@@ -334,7 +370,7 @@ impl Request {
 
     /// The reply right, while it is unused.
     #[inline(always)]
-    pub(crate) fn reply_right(&self) -> Option<&ReplyRight> {
+    pub(crate) fn reply_right(&self) -> Option<&ReplySlot> {
         self.received().reply()
     }
 
@@ -372,14 +408,51 @@ impl core::fmt::Debug for Request {
     }
 }
 
-impl ReplyRight {
+impl ReplySlot {
     #[inline(always)]
-    fn slot(&self) -> Slot {
+    pub(crate) fn slot(&self) -> Slot {
         Slot::of(self.link.calls.other(), self.index)
+    }
+
+    /// One that came with a message through `link`, as `word` names it. `None` when who passes it on
+    /// has dropped what `word` names, or its caller is gone.
+    ///
+    /// # Errors
+    /// The rule the peer broke.
+    #[cold]
+    pub(crate) fn passed(
+        link: &Arc<Link>,
+        word: u32,
+        generation: u32,
+    ) -> Result<Option<Self>, Fault> {
+        let (number, place) = unpack_passed_word(word);
+        if place >= REPLIES {
+            let rule = Rule::ReplySlot;
+            return Err(Fault { rule, offset: 0 });
+        }
+        let party = match number {
+            PARTY_SENDER => None,
+            number => match link.passing().parties.get(number) {
+                Some(party) => Some(party.clone()),
+                None => return Ok(None),
+            },
+        };
+        let set = party.as_ref().map_or(OWN_SET, |party| party.set);
+        let link = party.as_ref().map_or(link, |party| &party.link).clone();
+        Ok(Some(Self {
+            link,
+            index: slot_of(set, place),
+            generation,
+            key: NO_KEY,
+            _party: party,
+        }))
     }
 
     /// The receiver that the call came to: each lane addresses one for ever.
     pub(crate) fn receiver(&self) -> u32 {
+        if self.key == NO_KEY {
+            return NO_KEY;
+        }
         let lane = (self.index / SLOTS_PER_LANE) as usize;
         // Relaxed: a number, stored before the first message was taken from the lane.
         u32::from(self.link.owners[lane].load(Ordering::Relaxed)).wrapping_sub(1)
@@ -390,6 +463,21 @@ impl ReplyRight {
         let (slot, region) = (self.slot(), &self.link.region);
         slot.answer(region, self.generation, kind, cpu::current(), bytes);
         wake_caller(&self.link, slot)
+    }
+
+    /// As [`Self::answer`] with a reply, and units that describe its parts.
+    pub(crate) fn answer_described(&self, bytes: &[u8], units: &[Unit]) {
+        let (slot, region) = (self.slot(), &self.link.region);
+        let outcome = (self.generation, Kind::Message, cpu::current());
+        slot.answer_described(region, outcome, (bytes, units));
+        wake_caller(&self.link, slot);
+    }
+
+    /// Tells the caller that its outcome comes by `path`.
+    pub(crate) fn move_on(&self, path: u32) {
+        let (slot, region) = (self.slot(), &self.link.region);
+        slot.move_on(region, self.generation, path);
+        wake_caller(&self.link, slot);
     }
 
     /// As [`Self::answer`], leaving the time of the wake-up to the rota (its rule 4).

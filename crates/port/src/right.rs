@@ -2,7 +2,9 @@
 
 use crate::error::{Gone, ReplyError, SendError};
 use crate::link::Link;
+use crate::passing::{Passed, ReplyRight};
 use crate::port::Port;
+use crate::process::Process;
 use crate::receive::ReceiveRight;
 use crate::send::SendRight;
 use core::sync::atomic::Ordering;
@@ -20,8 +22,10 @@ pub enum Right {
     Send(SendRight),
     /// To send to a port of this process.
     Own(OwnRight),
-    /// To a port of this process that is no more.
+    /// To a port of this process that is no more, or to answer a call whose caller is gone.
     Dead,
+    /// To answer a call, once.
+    Reply(ReplyRight),
 }
 
 /// A right to send to a port of this very process, as [`ReceiveRight::mint`] makes it, to be sent
@@ -51,6 +55,14 @@ pub enum RightError {
     Dead,
     /// The peer's process is gone.
     Gone,
+    /// The call that the reply right is to answer came from a process that is gone, or has been
+    /// answered.
+    Answered,
+    /// So many reply rights that answer to this process are out at the peer.
+    Returns {
+        /// How many.
+        limit: u32,
+    },
 }
 
 /// What could not be sent, and why.
@@ -131,18 +143,41 @@ impl From<SendRight> for Right {
     }
 }
 
+impl From<ReplyRight> for Right {
+    fn from(right: ReplyRight) -> Self {
+        Self::Reply(right)
+    }
+}
+
 impl From<OwnRight> for Right {
     fn from(right: OwnRight) -> Self {
         Self::Own(right)
     }
 }
 
+/// What goes with the bytes of one message. Emptied when the message has been sent.
+#[derive(Default)]
+pub(crate) struct Load {
+    pub(crate) rights: Vec<Right>,
+    /// The reply right of the message itself.
+    pub(crate) reply: Option<ReplyRight>,
+}
+
 /// The units that describe the rights of one message.
 pub(crate) struct Described {
     units: [Unit; PARTS_MAX],
     count: usize,
-    /// Handles counted as sent, with the rights they are for.
-    exported: [Option<(Handle, Arc<Port>)>; PARTS_MAX],
+    undo: [Undo; PARTS_MAX],
+    /// How the message's own reply right goes.
+    passed: Option<Passed>,
+}
+
+/// What describing a right has done, to be undone if it is not sent, or finished if it is.
+enum Undo {
+    Nothing,
+    /// A handle counted as sent, and the port it is for.
+    Exported(Handle, Arc<Port>),
+    Passed(Passed),
 }
 
 impl Described {
@@ -150,46 +185,105 @@ impl Described {
         &self.units[..self.count]
     }
 
+    /// How the slot names the message's own reply right: word and generation.
+    pub(crate) fn passed(&self) -> (u32, u32) {
+        self.passed.as_ref().map_or((0, 0), Passed::words)
+    }
+
     /// The message was not sent after all.
-    pub(crate) fn take_back(&self, link: &Link) {
-        for (handle, port) in self.exported.iter().flatten() {
-            link.retract(&port.process, *handle);
+    pub(crate) fn take_back(self, link: &Link) {
+        for undo in self.undo {
+            match undo {
+                Undo::Nothing => {}
+                Undo::Exported(handle, port) => link.retract(&port.process, handle),
+                Undo::Passed(passed) => passed.take_back(link),
+            }
+        }
+        if let Some(passed) = self.passed {
+            passed.take_back(link);
+        }
+    }
+
+    /// The message has been sent: its rights are no longer here. Those of the peer's have been used
+    /// in `lane`, if it went through one.
+    pub(crate) fn sent(
+        self,
+        (process, link): (&Arc<Process>, &Arc<Link>),
+        load: &mut Load,
+        lane: Option<u32>,
+    ) {
+        if let (Some(passed), Some(reply)) = (self.passed, load.reply.take()) {
+            passed.sent(process, link, reply);
+        }
+        for (right, undo) in load.rights.drain(..).zip(self.undo) {
+            match (right, undo) {
+                (Right::Reply(reply), Undo::Passed(passed)) => passed.sent(process, link, reply),
+                (Right::Send(right), _) => lane.into_iter().for_each(|lane| right.uses(lane)),
+                _ => {}
+            }
         }
     }
 }
 
-/// Describes rights to the peer of `link`, and counts them as sent. The message must follow, or
-/// [`Described::take_back`].
-pub(crate) fn describe(link: &Arc<Link>, rights: &[Right]) -> Result<Described, RightError> {
+/// Describes rights to the peer of `link`, and counts them as sent. The message must follow, and
+/// [`Described::sent`], or [`Described::take_back`].
+pub(crate) fn describe(
+    process: &Process,
+    link: &Arc<Link>,
+    load: &Load,
+) -> Result<Described, RightError> {
     let mut described = Described {
         units: [Unit::default(); PARTS_MAX],
         count: 0,
-        exported: [const { None }; PARTS_MAX],
+        undo: [const { Undo::Nothing }; PARTS_MAX],
+        passed: None,
     };
-    if rights.len() > PARTS_MAX {
+    if load.rights.len() > PARTS_MAX {
         return Err(RightError::TooMany {
-            count: rights.len(),
+            count: load.rights.len(),
         });
     }
-    for right in rights {
-        let part = part_of(link, right).inspect_err(|_| described.take_back(link))?;
-        if let (Part::OfSender { handle, .. }, Right::Own(own)) = (part, right) {
-            described.exported[described.count] = Some((handle, own.port.clone()));
+    for right in &load.rights {
+        match part_of((process, link), right) {
+            Ok((part, undo)) => {
+                described.undo[described.count] = undo;
+                described.units[described.count] = part.to_unit();
+                described.count += 1;
+            }
+            Err(error) => {
+                described.take_back(link);
+                return Err(error);
+            }
         }
-        described.units[described.count] = part.to_unit();
-        described.count += 1;
+    }
+    if let Some(reply) = &load.reply {
+        match Passed::of(process, reply, link) {
+            Ok(passed) => described.passed = Some(passed),
+            Err(error) => {
+                described.take_back(link);
+                return Err(error);
+            }
+        }
     }
     Ok(described)
 }
 
-fn part_of(link: &Arc<Link>, right: &Right) -> Result<Part, RightError> {
+fn part_of(
+    (process, link): (&Process, &Arc<Link>),
+    right: &Right,
+) -> Result<(Part, Undo), RightError> {
     let own = match right {
         Right::Send(right) if Arc::ptr_eq(right.link(), link) => {
             let handle = right.handle();
-            return Ok(Part::OfReceiver { handle });
+            return Ok((Part::OfReceiver { handle }, Undo::Nothing));
         }
         Right::Send(_) => return Err(RightError::Third),
         Right::Dead => return Err(RightError::Dead),
+        Right::Reply(reply) => {
+            let passed = Passed::of(process, reply, link)?;
+            let (word, generation) = passed.words();
+            return Ok((Part::Reply { word, generation }, Undo::Passed(passed)));
+        }
         Right::Own(own) if is_forked(&own.port) => return Err(RightError::Dead),
         // Relaxed: its peers are told anyway.
         Right::Own(own) if own.port.is_closing.load(Ordering::Relaxed) => {
@@ -206,16 +300,8 @@ fn part_of(link: &Arc<Link>, right: &Right) -> Result<Part, RightError> {
     // From now on the link stays while the peer wants it. Release: as where it is accepted.
     link.granted.store(true, Ordering::Release);
     let port = own.port.id;
-    Ok(Part::OfSender { handle, port })
-}
-
-/// The rights have been sent through a lane of their link: those of the peer's are in use there.
-pub(crate) fn sent(rights: &[Right], lane: u32) {
-    for right in rights {
-        if let Right::Send(right) = right {
-            right.uses(lane);
-        }
-    }
+    let exported = Undo::Exported(handle, own.port.clone());
+    Ok((Part::OfSender { handle, port }, exported))
 }
 
 impl From<RightError> for SendError {
@@ -252,6 +338,13 @@ impl core::fmt::Display for RightError {
                 "the peer has {limit} rights to ports of this process, the limit; have it drop some"
             ),
             Self::Gone => f.write_str("the peer's process is gone"),
+            Self::Answered => f.write_str(
+                "the reply right has nobody to answer any more: its caller is gone; drop it",
+            ),
+            Self::Returns { limit } => write!(
+                f,
+                "the peer holds {limit} reply rights of this process, the limit; have it answer some"
+            ),
             Self::Dead => f.write_str("the right is to a port that is no more; drop it"),
         }
     }

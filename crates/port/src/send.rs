@@ -10,7 +10,7 @@ use crate::link::{Link, Outgoing, SlotState};
 use crate::message::{Buffer, Message};
 use crate::options::Options;
 use crate::process::Process;
-use crate::right::{self, Right};
+use crate::right::{self, Described, Load};
 use crate::room::Waiting;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
@@ -263,17 +263,32 @@ impl SendRight {
         kind: Kind,
         waiting: Waiting,
     ) -> Result<(Ticket, u32, u32), SendError> {
-        self.post_with((bytes, kind), &[], waiting)
+        let (posted, _) = self.post_with((bytes, kind), &Load::default(), waiting)?;
+        Ok(posted)
     }
 
-    /// As [`Self::post`], with rights beside the bytes.
+    /// As [`Self::post`], with rights beside the bytes. Rings. Empties `load`, unless there is an
+    /// error. Returns also whether this made a wake-up call.
     #[cold]
-    pub(crate) fn post_with(
+    pub(crate) fn post_loaded(
+        &self,
+        bytes_and_kind: (&[u8], Kind),
+        load: &mut Load,
+        waiting: Waiting,
+    ) -> Result<(Ticket, u32, bool), SendError> {
+        let ((ticket, lane, trouble), described) = self.post_with(bytes_and_kind, load, waiting)?;
+        let woke_peer = self.link.ring(lane, self.receiver);
+        described.sent((&self.process, &self.link), load, Some(lane));
+        Ok((ticket, trouble, woke_peer))
+    }
+
+    #[cold]
+    fn post_with(
         &self,
         (bytes, kind): (&[u8], Kind),
-        rights: &[Right],
+        load: &Load,
         waiting: Waiting,
-    ) -> Result<(Ticket, u32, u32), SendError> {
+    ) -> Result<((Ticket, u32, u32), Described), SendError> {
         if bytes.len() > MESSAGE_BYTES_MAX {
             return Err(SendError::TooLong {
                 len_bytes: bytes.len(),
@@ -297,23 +312,21 @@ impl SendRight {
             }
             // Relaxed: the count is all that is said.
             self.calm.store(trouble, Ordering::Relaxed);
-            let described = right::describe(&self.link, rights)?;
+            let described = right::describe(&self.process, &self.link, load)?;
             let mut outgoing = self.lock(lane);
-            let units = described.units();
-            let posted = self.post_described(&mut outgoing, lane, (bytes, kind), units);
+            let (units, passed) = (described.units(), described.passed());
+            let posted = self.post_described(&mut outgoing, lane, (bytes, kind, passed), units);
             drop(outgoing);
-            match &posted {
-                Ok(_) => right::sent(rights, lane),
-                Err(_) => described.take_back(&self.link),
-            }
-            match posted {
-                Ok(ticket) => return Ok((ticket, lane, trouble)),
-                Err(Blocked::Slots) => self.wait_for_slot(waiting)?,
-                Err(Blocked::Lane(Refused::Full)) => {
-                    let body_bytes = bytes.len() + units.len() * UNIT_BYTES;
-                    self.wait_for_room(lane, body_bytes, waiting)?;
-                }
-                Err(Blocked::Lane(Refused::Fault(fault))) => {
+            let body_bytes = bytes.len() + units.len() * UNIT_BYTES;
+            let blocked = match posted {
+                Ok(ticket) => return Ok(((ticket, lane, trouble), described)),
+                Err(blocked) => blocked,
+            };
+            described.take_back(&self.link);
+            match blocked {
+                Blocked::Slots => self.wait_for_slot(waiting)?,
+                Blocked::Lane(Refused::Full) => self.wait_for_room(lane, body_bytes, waiting)?,
+                Blocked::Lane(Refused::Fault(fault)) => {
                     return Err(SendError::Fault(self.poison(fault)));
                 }
             }
@@ -328,21 +341,22 @@ impl SendRight {
         lane: u32,
         (bytes, kind): (&[u8], Kind),
     ) -> Result<Ticket, Blocked> {
-        self.post_described(outgoing, lane, (bytes, kind), &[])
+        self.post_described(outgoing, lane, (bytes, kind, (0, 0)), &[])
     }
 
-    /// As [`Self::post_locked`], with units that describe the message's rights.
+    /// As [`Self::post_locked`], with units that describe the message's rights, and what names the
+    /// reply right it passes on.
     #[inline(always)]
     fn post_described(
         &self,
         outgoing: &mut Outgoing,
         lane: u32,
-        (bytes, kind): (&[u8], Kind),
+        (bytes, kind, passed): (&[u8], Kind, (u32, u32)),
         units: &[Unit],
     ) -> Result<Ticket, Blocked> {
         let is_call = kind == Kind::Call;
         let (index, generation) = match outgoing.claimed {
-            _ if !is_call => (0, 0),
+            _ if !is_call => passed,
             Some(claimed) => claimed,
             None => self
                 .claim(lane, &mut outgoing.producer)
@@ -413,10 +427,10 @@ impl SendRight {
                     if !slot.is_answered(&self.link.region, generation) {
                         continue;
                     }
-                    if slot.has_parts(&self.link.region)
-                        && let Err(fault) = self.link.refuse_parts(&self.process, slot)
+                    if !slot.is_plain(&self.link.region)
+                        && !self.link.refuse_outcome(&self.process, index, generation)
                     {
-                        self.poison(fault);
+                        continue;
                     }
                 }
                 _ => continue,
@@ -466,20 +480,8 @@ impl SendRight {
     pub(crate) fn with_waiter<T>(&self, wait: impl FnOnce(&mut Waiter) -> T) -> T {
         // Relaxed: a number; the options are behind the lock.
         let version = self.version.load(Ordering::Relaxed);
-        // Taken out meanwhile. A thread that is ending has none any more, and learns nothing.
-        let mut waiters = WAITERS.try_with(RefCell::take).unwrap_or_default();
-        let known = waiters.iter().position(|(of, _)| *of == version);
-        let place = known.unwrap_or_else(|| {
-            let (strategy, cap) = *self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-            if waiters.len() == WAITERS_MAX {
-                waiters.remove(0);
-            }
-            waiters.push((version, Waiter::new(strategy, cap)));
-            waiters.len() - 1
-        });
-        let waited = wait(&mut waiters[place].1);
-        let _ = WAITERS.try_with(|known| known.replace(waiters));
-        waited
+        let options = || *self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        with_waiter(version, options, wait)
     }
 
     #[inline(always)]
@@ -509,6 +511,32 @@ impl SendRight {
         self.link.is_down()
     }
 }
+
+/// Runs `wait` with this thread's waiter for `version`, made with its options if there is none.
+#[inline]
+pub(crate) fn with_waiter<T>(
+    version: u64,
+    options: impl FnOnce() -> (Strategy, Option<Duration>),
+    wait: impl FnOnce(&mut Waiter) -> T,
+) -> T {
+    // Taken out meanwhile. A thread that is ending has none any more, and learns nothing.
+    let mut waiters = WAITERS.try_with(RefCell::take).unwrap_or_default();
+    let known = waiters.iter().position(|(of, _)| *of == version);
+    let place = known.unwrap_or_else(|| {
+        let (strategy, cap) = options();
+        if waiters.len() == WAITERS_MAX {
+            waiters.remove(0);
+        }
+        waiters.push((version, Waiter::new(strategy, cap)));
+        waiters.len() - 1
+    });
+    let waited = wait(&mut waiters[place].1);
+    let _ = WAITERS.try_with(|known| known.replace(waiters));
+    waited
+}
+
+/// The version of the options that waits have which belong to no right.
+pub(crate) const OF_PROCESS: u64 = 0;
 
 impl Drop for SendRight {
     fn drop(&mut self) {

@@ -3,7 +3,7 @@
 use crate::call::Call;
 use crate::error::SendError;
 use crate::message::Message;
-use crate::right::{Returned, Right};
+use crate::right::{Load, Returned, Right};
 use crate::room::Waiting;
 use crate::send::SendRight;
 use core::time::Duration;
@@ -96,25 +96,31 @@ impl<'a> Sending<'a> {
     }
 
     fn send_by(self, bytes: &[u8], waiting: Waiting) -> Result<(), Returned<SendError>> {
-        let Self { right, rights } = self;
-        match right.post_with((bytes, Kind::Message), &rights, waiting) {
-            Ok((_, lane, _)) => {
-                right.link().ring(lane, right.receiver());
-                Ok(())
-            }
-            Err(error) => Err(Returned { error, rights }),
+        let (right, mut load) = self.load();
+        match right.post_loaded((bytes, Kind::Message), &mut load, waiting) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(Returned {
+                error,
+                rights: load.rights,
+            }),
         }
     }
 
     fn start(self, bytes: &[u8], waiting: Waiting) -> Result<Call<'a>, Returned<SendError>> {
-        let Self { right, rights } = self;
-        match right.post_with((bytes, Kind::Call), &rights, waiting) {
-            Ok((ticket, lane, trouble)) => {
-                let woke_peer = right.link().ring(lane, right.receiver());
-                Ok(Call::new(right, ticket, trouble, woke_peer))
-            }
-            Err(error) => Err(Returned { error, rights }),
+        let (right, mut load) = self.load();
+        match right.post_loaded((bytes, Kind::Call), &mut load, waiting) {
+            Ok((ticket, trouble, woke_peer)) => Ok(Call::new(right, ticket, trouble, woke_peer)),
+            Err(error) => Err(Returned {
+                error,
+                rights: load.rights,
+            }),
         }
+    }
+
+    fn load(self) -> (&'a SendRight, Load) {
+        let Self { right, rights } = self;
+        let reply = None;
+        (right, Load { rights, reply })
     }
 }
 

@@ -90,7 +90,8 @@ pub struct Header {
     pub kind: Kind,
     /// The port at the consumer: its number, or a handle of the export table.
     pub port: u32,
-    /// Reply slot of a call.
+    /// Reply slot of a call; of a reply right that is passed on the whole word
+    /// ([`link::passed_word`]).
     pub reply: u32,
     /// Generation of that reply slot.
     pub generation: u32,

@@ -38,6 +38,8 @@ pub enum Rule {
     RightHandle,
     /// A right is given back at most as often as it was given.
     RightCount,
+    /// What is said about return paths follows their protocol.
+    Path,
     /// A two-lock queue is formatted, and for the number of messages it is attached with.
     QueueFormat,
     /// A lock word of a two-lock queue is free or names a member; no repair has failed under it.
@@ -72,6 +74,7 @@ impl Rule {
             Self::Part => "a part of a message is of a known kind and complete",
             Self::RightHandle => "a right names what was given, for the port it was given for",
             Self::RightCount => "a right is given back at most as often as it was given",
+            Self::Path => "what is said about return paths follows their protocol",
             Self::QueueFormat => "a two-lock queue is formatted for the capacity it is used with",
             Self::QueueLock => "a lock word of a two-lock queue is free or names a member",
             Self::QueueNode => "an index in a two-lock queue names one of its nodes",

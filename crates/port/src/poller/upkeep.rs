@@ -3,7 +3,7 @@
 use super::{Lane, Poller, wake_caller};
 use crate::adopt::adopt;
 use crate::message::Message;
-use crate::request::Request;
+use crate::request::{ReplySlot, Request};
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
 use handfast_channel::{arm, bell};
@@ -316,6 +316,13 @@ impl Poller {
                         let slot = Slot::of(lane.link.calls.other(), header.reply);
                         slot.answer(region, header.generation, Kind::DeadPort, 0, &[]);
                         wake_caller(&lane.link, slot);
+                    }
+                    Ok((header, _)) if header.kind == Kind::PASSED => {
+                        let word = (header.reply, header.generation);
+                        let passed = ReplySlot::passed(&lane.link, word.0, word.1);
+                        if let Ok(Some(reply)) = passed {
+                            reply.answer(Kind::DeadPort, &[]);
+                        }
                     }
                     Ok(_) => {}
                     Err(_) => break,

@@ -111,6 +111,7 @@ impl Consumer {
         let meta = unpack(meta)?;
         let (reply, cpu) = match meta.kind {
             Kind::Call => unpack_reply_word(reply, meta.cpu),
+            Kind::PASSED => (reply, meta.cpu),
             _ => (0, meta.cpu),
         };
         let header = Header {

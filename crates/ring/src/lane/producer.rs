@@ -105,8 +105,11 @@ impl Producer {
             cpu: header.cpu,
         };
         // In the order of their offsets. A stream waits for its stores: only what is looked at.
-        if header.kind == Kind::Call {
-            let reply = reply_word(header.reply, header.cpu);
+        if header.kind == Kind::Call || header.kind == Kind::PASSED {
+            let reply = match header.kind {
+                Kind::Call => reply_word(header.reply, header.cpu),
+                _ => header.reply,
+            };
             let words = [meta.pack(), header.port, reply, header.generation];
             memory.store_words(at + slot::META, words);
         } else {

@@ -1,0 +1,272 @@
+//! Tail calls between real processes: reply rights that are passed on, and who answers then.
+
+mod common;
+
+use handfast::error::{Gone, Misuse, ReplyError, SendError};
+use handfast::{Counters, SendRight};
+use std::time::Duration;
+
+#[test]
+fn a_child_process_plays_its_role() {
+    common::play(|role, arguments| match role {
+        "last" => last(arguments[0]),
+        "middle" => middle(arguments[0], arguments[1]),
+        _ => unreachable!(),
+    });
+}
+
+/// Answers calls with what they say and who sent them; `drop` drops, `die` dies, `hold` holds for
+/// ever, `port` drops the port.
+fn last(name: &str) {
+    let port = handfast::bind(name).unwrap();
+    common::say("ready");
+    let mut held = Vec::new();
+    loop {
+        let request = port.receive().unwrap();
+        let text = String::from_utf8_lossy(request.bytes()).into_owned();
+        match text.as_str() {
+            "drop" => drop(request),
+            "die" => std::process::abort(),
+            "hold" => {
+                held.push(request);
+                common::say("held");
+            }
+            "late" => {
+                common::say("late");
+                while !request.is_cancelled() {
+                    std::hint::spin_loop();
+                }
+                request.reply(b"too late").unwrap();
+                common::say("replied");
+            }
+            _ => {
+                let answer = format!("{text} from {}", std::process::id());
+                request.reply(answer.as_bytes()).unwrap();
+            }
+        }
+    }
+}
+
+/// Passes every call on, with its bytes; `mine` it answers itself.
+fn middle(name: &str, to: &str) {
+    let port = handfast::bind(name).unwrap();
+    let to = handfast::connect(to).unwrap();
+    common::say("ready");
+    loop {
+        let mut request = port.receive().unwrap();
+        if request.bytes() == b"mine" {
+            request.reply(b"mine").unwrap();
+            continue;
+        }
+        let message = request.take_message();
+        if let Err(failed) = request.forward(&to, &message) {
+            let answer = format!("{:?}", failed.error);
+            failed.request.reply(answer.as_bytes()).unwrap();
+        }
+    }
+}
+
+/// A chain of servers, the first of which passes calls on to the second, and so on.
+struct Chain {
+    children: Vec<common::Child>,
+    names: Vec<String>,
+}
+
+impl Chain {
+    fn of(what: &str, length: usize) -> Self {
+        let names: Vec<_> = (0..length)
+            .map(|place| common::name(&format!("{what}{place}")))
+            .collect();
+        let mut children = Vec::new();
+        for place in (0..length).rev() {
+            let child = match names.get(place + 1) {
+                Some(next) => common::start("middle", &[&names[place], next]),
+                None => common::start("last", &[&names[place]]),
+            };
+            child.expect("ready");
+            children.insert(0, child);
+        }
+        Self { children, names }
+    }
+
+    fn connect(&self, place: usize) -> SendRight {
+        handfast::connect(&self.names[place]).unwrap()
+    }
+
+    fn last_pid(&self) -> u32 {
+        self.children.last().unwrap().pid()
+    }
+}
+
+/// Sums of a column over the links of a process.
+fn count(right: &SendRight, column: &str) -> u64 {
+    let counters = right.counters().unwrap();
+    let values = counters.links.iter();
+    values.map(|row| Counters::value(row, column)).sum()
+}
+
+fn call(right: &SendRight, text: &str) -> String {
+    String::from_utf8(right.call(text.as_bytes()).unwrap().to_vec()).unwrap()
+}
+
+/// Calls until replies come by a path.
+fn warm(first: &SendRight, middles: &[SendRight]) {
+    assert!(common::within_patience(|| {
+        let before: u64 = middles.iter().map(|right| count(right, "vines")).sum();
+        for _ in 0..20 {
+            let _ = call(first, "warm");
+        }
+        before == middles.iter().map(|right| count(right, "vines")).sum()
+    }));
+}
+
+#[test]
+fn the_last_one_replies_straight_to_the_first() {
+    for length in [2, 3, 4] {
+        let chain = Chain::of("straight", length);
+        // Links with all of them.
+        let rights: Vec<_> = (0..length).map(|place| chain.connect(place)).collect();
+        let first = &rights[0];
+        let middles = &rights[..length - 1];
+        warm(first, middles);
+        let vines: Vec<_> = middles.iter().map(|right| count(right, "vines")).collect();
+        let passed: Vec<_> = middles
+            .iter()
+            .map(|right| count(right, "forwards"))
+            .collect();
+        let from = format!(" from {}", chain.last_pid());
+        let calls = 1000;
+        for number in 0..calls {
+            // Short, and long in both directions.
+            let text = match number % 3 {
+                0 => number.to_string(),
+                1 => "x".repeat(number),
+                _ => "y".repeat(50_000 + number),
+            };
+            assert_eq!(call(first, &text), format!("{text}{from}"));
+        }
+        for ((middle, vines), passed) in middles.iter().zip(vines).zip(passed) {
+            assert_eq!(
+                count(middle, "vines"),
+                vines,
+                "a middle process saw a reply"
+            );
+            assert_eq!(count(middle, "forwards"), passed + calls as u64);
+        }
+    }
+}
+
+#[test]
+fn without_a_path_the_reply_comes_by_the_vine() {
+    let chain = Chain::of("vine", 3);
+    let first = chain.connect(0);
+    let from = format!(" from {}", chain.last_pid());
+    for number in 0..200 {
+        let text = "z".repeat(number * 37);
+        assert_eq!(call(&first, &text), format!("{text}{from}"));
+    }
+    assert!(count(&first, "vines") >= 200);
+    assert_eq!(call(&first, "mine"), "mine");
+}
+
+#[test]
+fn many_threads_call_at_once_and_each_gets_its_own_reply() {
+    let chain = Chain::of("threads", 3);
+    let rights: Vec<_> = (0..3).map(|place| chain.connect(place)).collect();
+    std::thread::scope(|scope| {
+        for thread in 0..6 {
+            let first = &rights[0];
+            scope.spawn(move || {
+                for number in 0..500 {
+                    let text = format!("{thread}.{number}.");
+                    assert!(call(first, &text).starts_with(&text));
+                    if number % 50 == 0 {
+                        assert_eq!(call(first, "mine"), "mine");
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_reply_right_that_is_dropped_at_the_end_of_the_chain_ends_the_call() {
+    let chain = Chain::of("dropped", 3);
+    let rights: Vec<_> = (0..3).map(|place| chain.connect(place)).collect();
+    for direct in [false, true] {
+        if direct {
+            warm(&rights[0], &rights[..2]);
+        }
+        assert_eq!(
+            rights[0].call(b"drop").unwrap_err(),
+            SendError::Gone(Gone::Reply)
+        );
+    }
+}
+
+#[test]
+fn the_death_of_any_process_of_the_chain_is_one_error_or_none() {
+    let mut between = 0;
+    for victim in [0, 1, 2] {
+        for direct in [false, true] {
+            let mut chain = Chain::of(&format!("death{victim}{direct}"), 3);
+            let rights: Vec<_> = (0..3).map(|place| chain.connect(place)).collect();
+            if direct {
+                warm(&rights[0], &rights[..2]);
+            }
+            let call = rights[0].try_call(b"hold").unwrap();
+            chain.children[2].expect("held");
+            chain.children[victim].kill();
+            let outcome = call.wait_until(Duration::from_millis(300));
+            match (victim, direct) {
+                // A middle process has nothing to do with it any more, unless it was killed between
+                // the two words it writes.
+                (0 | 1, true) => {
+                    let error = outcome.unwrap_err();
+                    let is_between = error == SendError::Gone(Gone::Process);
+                    assert!(is_between || error == SendError::TimedOut, "{error}");
+                    between += u32::from(is_between);
+                }
+                (2, true) | (0, false) => {
+                    assert_eq!(outcome.unwrap_err(), SendError::Gone(Gone::Process));
+                }
+                _ => assert_eq!(outcome.unwrap_err(), SendError::Gone(Gone::Reply)),
+            }
+        }
+    }
+    assert!(between < 2);
+}
+
+#[test]
+fn who_gives_up_is_seen_by_the_last_one_and_a_late_reply_goes_nowhere() {
+    let chain = Chain::of("late", 2);
+    let rights: Vec<_> = (0..2).map(|place| chain.connect(place)).collect();
+    warm(&rights[0], &rights[..1]);
+    for _ in 0..40 {
+        let call = rights[0].try_call(b"late").unwrap();
+        chain.children[1].expect("late");
+        assert_eq!(
+            call.wait_until(Duration::from_millis(1)).unwrap_err(),
+            SendError::TimedOut
+        );
+        chain.children[1].expect("replied");
+        assert!(call_text(&rights[0], "next").starts_with("next"));
+    }
+}
+
+fn call_text(right: &SendRight, text: &str) -> String {
+    call(right, text)
+}
+
+#[test]
+fn what_is_no_call_or_is_answered_is_not_forwarded() {
+    let name = common::name("no-call");
+    let port = handfast::bind(&name).unwrap();
+    let right = handfast::connect(&name).unwrap();
+    right.send(b"one-way").unwrap();
+    let request = port.receive().unwrap();
+    let failed = request.forward(&right, b"on").unwrap_err();
+    assert_eq!(failed.error, SendError::Misuse(Misuse::NotACall));
+    assert_eq!(failed.request.bytes(), b"one-way");
+    assert_eq!(failed.request.reply(b"").unwrap_err(), ReplyError::NotACall);
+}

@@ -1,0 +1,221 @@
+//! Waiting for an outcome wherever it comes: in the slot that was named for it, or along the paths
+//! its reply right has gone since.
+
+use crate::adopt::adopt;
+use crate::error::{Gone, SendError};
+use crate::link::Link;
+use crate::message::ReplySink;
+use crate::paths::Path;
+use crate::process::Process;
+use core::sync::atomic::Ordering;
+use handfast_channel::reply::Slot;
+use handfast_channel::stamped_after;
+use handfast_layout::link::{Kind, REPLIES};
+use handfast_proto::paths::Source;
+use handfast_region::Memory;
+use handfast_ring::Fault;
+use handfast_wait::waiter::{Parked, Place, Sleep, Start};
+use handfast_wait::{Ended, FIRST_PAUSED_LOOKS, Waiter, word};
+use std::sync::Arc;
+
+/// Where the outcome of a call, or of something like it, is to come.
+pub(crate) struct Awaited {
+    pub(crate) link: Arc<Link>,
+    /// The slot's number on that link.
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+    /// The path that has led here, unless it is where the wait began.
+    path: Option<Arc<Path>>,
+    trouble: u32,
+}
+
+/// What an outcome that is there says.
+pub(crate) enum Outcome {
+    /// So many bytes, and rights, are in the sink.
+    Reply(usize),
+    /// There will be none.
+    Error(SendError),
+    /// It comes elsewhere, where this wait has gone on to.
+    Moved,
+}
+
+impl Awaited {
+    /// In slot `index` of the calls this process makes through `link`.
+    pub(crate) const fn new(link: Arc<Link>, index: u32, generation: u32) -> Self {
+        Self {
+            link,
+            index,
+            generation,
+            path: None,
+            trouble: 0,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn slot(&self) -> Slot {
+        Slot::of(self.link.calls, self.index)
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_answered(&self) -> bool {
+        self.slot().is_answered(&self.link.region, self.generation)
+    }
+
+    /// Goes on to where the outcome comes instead, as often as it has been moved. `false` when the
+    /// path it was moved to is over, or not its own.
+    pub(crate) fn follow(&mut self, process: &Process) -> bool {
+        while self.is_answered()
+            && let Some(number) = self.slot().moved(&self.link.region)
+        {
+            let source = self.source();
+            let Some(path) = process.path(number, source) else {
+                return false;
+            };
+            self.index = path.slot_of(self.index % REPLIES);
+            self.link = path.link.clone();
+            self.path = Some(path);
+        }
+        true
+    }
+
+    fn source(&self) -> Source {
+        Source {
+            link: self.link.serial,
+            set: self.index / REPLIES,
+        }
+    }
+
+    /// Why no outcome comes any more, if so. One that came before is there nevertheless.
+    pub(crate) fn failure(&self) -> Option<SendError> {
+        if let Some(failure) = self.link.end() {
+            return Some(failure);
+        }
+        let is_over = self.path.as_ref().is_some_and(|path| path.is_over());
+        is_over.then_some(SendError::Gone(Gone::Reply))
+    }
+
+    /// Takes the outcome that is there.
+    #[cold]
+    pub(crate) fn take(
+        &mut self,
+        process: &Arc<Process>,
+        sink: &mut impl ReplySink,
+    ) -> Result<Outcome, Fault> {
+        let from = (self.link.serial, self.index);
+        if !self.follow(process) {
+            return Ok(Outcome::Error(SendError::Gone(Gone::Reply)));
+        }
+        if from != (self.link.serial, self.index) {
+            return Ok(Outcome::Moved);
+        }
+        let meta = self.slot().take(&self.link.region, sink)?;
+        if meta.units > 0 {
+            adopt(process, &self.link, sink.parts())?;
+            if self.index >= REPLIES {
+                self.link.returns().took(self.index, self.generation);
+            }
+        }
+        Ok(match meta.kind {
+            Kind::Message => Outcome::Reply(meta.len_bytes as usize),
+            // The port that is dead is another than the one that was called.
+            Kind::Dropped | Kind::DeadPort | Kind::MOVED => {
+                Outcome::Error(SendError::Gone(Gone::Reply))
+            }
+        })
+    }
+
+    /// Waits for the outcome and takes it.
+    #[cold]
+    pub(crate) fn wait(
+        &mut self,
+        process: &Arc<Process>,
+        deadline_ns: Option<u64>,
+        sink: &mut impl ReplySink,
+        waiter: &mut Waiter,
+    ) -> Result<usize, SendError> {
+        loop {
+            for _ in 0..FIRST_PAUSED_LOOKS {
+                if self.is_answered() {
+                    break;
+                }
+                core::hint::spin_loop();
+            }
+            let ended = if self.is_answered() {
+                Ended::Ready
+            } else {
+                waiter
+                    .wait(&mut Looking(self, process), deadline_ns, false)
+                    .0
+            };
+            // Acquire: pairs with the addition in `disturb`. Before the looks at what it was.
+            self.trouble = self.link.trouble.load(Ordering::Acquire);
+            let failure = self.failure();
+            if self.is_answered() {
+                match self.take(process, sink) {
+                    Ok(Outcome::Reply(len_bytes)) => return Ok(len_bytes),
+                    Ok(Outcome::Error(error)) => return Err(error),
+                    Ok(Outcome::Moved) => continue,
+                    Err(fault) => {
+                        let fault = self.link.poison(fault);
+                        process.attention.raise();
+                        return Err(SendError::Fault(fault));
+                    }
+                }
+            }
+            if let Some(failure) = failure {
+                return Err(failure);
+            }
+            if ended == Ended::TimedOut {
+                return Err(SendError::TimedOut);
+            }
+        }
+    }
+
+    /// Nobody waits for it any more.
+    pub(crate) fn cancel(&self) {
+        self.slot().cancel(&self.link.region, self.generation);
+    }
+}
+
+/// What waits there: a return slot, or a reply slot of a call that is followed.
+struct Looking<'a>(&'a Awaited, &'a Process);
+
+impl Place for Looking<'_> {
+    #[inline]
+    fn look(&mut self) -> bool {
+        self.0.is_answered()
+            // Acquire: pairs with the addition in `disturb`.
+            || self.0.link.trouble.load(Ordering::Acquire) != self.0.trouble
+    }
+
+    fn park(&mut self, how: Sleep, deadline_ns: Option<u64>, start: Option<Start>) -> Parked {
+        let (link, slot) = (&self.0.link, self.0.slot());
+        // AcqRel: the keeper looks after this thread while it is not zero.
+        link.parked.fetch_add(1, Ordering::AcqRel);
+        link.returns().sleeps(slot.wait());
+        self.1.watch_sleepers();
+        let notified = crate::notify::epoch();
+        let how = match how {
+            Sleep::Notify if crate::notify::is_active() => word::DESCRIPTOR,
+            // Without a handler no signal would end the sleep.
+            Sleep::Notify | Sleep::Block => word::ASLEEP,
+        };
+        // Who answers here fences before it looks at the word.
+        word::announce(&link.region, slot.wait(), how);
+        let start_ns = start.map(Start::now_ns);
+        if self.look() {
+        } else if how == word::ASLEEP {
+            link.region.park(slot.wait(), how, deadline_ns);
+        } else {
+            let _ = crate::notify::wait(notified, deadline_ns);
+        }
+        word::withdraw(&link.region, slot.wait());
+        link.returns().wakes(slot.wait());
+        link.parked.fetch_sub(1, Ordering::AcqRel);
+        let stamp = |start_ns| stamped_after(&link.region, slot.stamp(), start_ns);
+        Parked {
+            ready: self.look(),
+            posted_after_ns: start_ns.map(stamp).filter(|after_ns| *after_ns > 0),
+        }
+    }
+}

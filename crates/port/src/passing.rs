@@ -1,0 +1,393 @@
+//! Reply rights as values: answering with them, calling on them, passing them on.
+
+use crate::awaited::Awaited;
+use crate::error::{Exhausted, Misuse, ReplyError, SendError};
+use crate::link::Link;
+use crate::message::Message;
+use crate::process::{self, Process};
+use crate::relay::Relay;
+use crate::request::{ReplySlot, Request};
+use crate::right::{Load, Returned, Right, RightError};
+use crate::room::Waiting;
+use crate::send::{self, SendRight};
+use core::time::Duration;
+use handfast_layout::counters;
+use handfast_layout::link::{Kind, PARTY_SENDER, REPLIES, passed_word};
+use handfast_layout::part::Part;
+use handfast_proto::paths::Way;
+use handfast_sys::clock;
+use std::sync::Arc;
+
+/// The right to answer a call, once. It may be kept, moved to other threads, sent to other processes
+/// ([`Right::Reply`]) and called on.
+///
+/// Dropping it unused, or the end of the process it has come to, ends the call at its caller as
+/// [`Gone::Reply`](crate::error::Gone::Reply) or
+/// [`Gone::Process`](crate::error::Gone::Process).
+pub struct ReplyRight(Request);
+
+/// A request that was not forwarded, and why.
+#[derive(Debug)]
+pub struct NotForwarded {
+    /// Why.
+    pub error: SendError,
+    /// The request, with its reply right, but without the message if that was taken out of it.
+    pub request: Request,
+    /// The rights that were to go with it.
+    pub rights: Vec<Right>,
+}
+
+impl ReplyRight {
+    pub(crate) fn new(slot: ReplySlot) -> Self {
+        Self(Request::answering(slot))
+    }
+
+    fn slot(&self) -> Result<&ReplySlot, ReplyError> {
+        self.0.reply_right().ok_or(ReplyError::NotACall)
+    }
+
+    /// The call has been answered, or moved: nothing is left to do here.
+    pub(crate) fn used(self) {
+        if let Some(received) = self.0.answered() {
+            received.pool();
+        }
+    }
+
+    /// As [`Request::reply`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn reply(self, bytes: &[u8]) -> Result<(), ReplyError> {
+        self.0.reply(bytes)
+    }
+
+    /// As [`Request::reply_with`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn reply_with(
+        self,
+        bytes: &[u8],
+        rights: impl IntoIterator<Item = Right>,
+    ) -> Result<(), Returned<ReplyError>> {
+        self.0.reply_with(bytes, rights)
+    }
+
+    /// As [`Request::is_cancelled`].
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.0.is_cancelled()
+    }
+
+    /// Answers, and waits for what the caller says to that: a switch between coroutines (paper 003).
+    /// The caller gets this answer with a reply right of its own
+    /// ([`Message::take_reply_right`]), by which it answers in turn, or calls again. One copy each way;
+    /// no system call while both sides are busy. Waits by the process's strategy.
+    ///
+    /// # Errors
+    /// As [`SendRight::call`]; [`SendError::Gone`] also when the caller drops that reply right, or is
+    /// gone.
+    pub fn call(self, bytes: &[u8]) -> Result<Message, SendError> {
+        self.call_by(bytes, None)
+    }
+
+    /// As [`Self::call`], at the longest for `timeout`.
+    ///
+    /// # Errors
+    /// [`SendError::TimedOut`] then; what the caller still answers is dropped.
+    pub fn call_until(self, bytes: &[u8], timeout: Duration) -> Result<Message, SendError> {
+        self.call_by(bytes, Some(clock::deadline_ns(timeout)))
+    }
+
+    fn call_by(self, bytes: &[u8], deadline_ns: Option<u64>) -> Result<Message, SendError> {
+        let len_bytes = bytes.len();
+        if len_bytes > handfast_layout::MESSAGE_BYTES_MAX {
+            return Err(SendError::TooLong { len_bytes });
+        }
+        let process = current()?;
+        let slot = self
+            .slot()
+            .map_err(|_| SendError::Misuse(Misuse::NotACall))?;
+        let link = slot.link.clone();
+        if let Some(end) = link.end() {
+            return Err(end);
+        }
+        let own = Own::take(&link).ok_or(SendError::Exhausted(Exhausted {
+            what: "return slots of the link",
+            limit: REPLIES.into(),
+        }))?;
+        let part = Part::Reply {
+            word: own.word(),
+            generation: own.generation,
+        };
+        slot.answer_described(bytes, &[part.to_unit()]);
+        self.used();
+        let mut message = Message::new();
+        let mut awaited = Awaited::new(link, own.index, own.generation);
+        let waiting = || process.waiting;
+        let waited = send::with_waiter(send::OF_PROCESS, waiting, |waiter| {
+            awaited.wait(&process, deadline_ns, &mut message, waiter)
+        });
+        match waited {
+            Err(SendError::TimedOut) => {
+                awaited.cancel();
+                process.add_relay(Relay::forsaken(awaited, own));
+            }
+            _ => own.free(),
+        }
+        waited.map(|_| message)
+    }
+}
+
+impl Request {
+    /// The message, and the right to reply to it, if it is a call.
+    #[must_use]
+    pub fn split(mut self) -> (Message, Option<ReplyRight>) {
+        let message = self.take_message();
+        let right = self.is_call().then_some(ReplyRight(self));
+        (message, right)
+    }
+
+    /// Passes the call on: `to` gets `bytes` with the right to reply, and replies straight to the
+    /// caller (a tail call: paper 003). This process has nothing to do with the call any more; it may
+    /// be passed on again, across any number of processes.
+    ///
+    /// One copy, one wake-up if the receiver sleeps and one if the caller does; no system call
+    /// otherwise, once there is a return path. The first call of a client that goes a new way is
+    /// answered through this process (its keeper), and so are those whose caller has no link with the
+    /// receiver: counters `forwards` and `vines` of the link tell. Waits by the strategy while the queue
+    /// is full.
+    ///
+    /// When the process it was passed to dies, the caller is told so; when this one does, nothing
+    /// happens to a call that has a path.
+    ///
+    /// # Errors
+    /// As [`SendRight::send`]; [`Misuse::NotACall`] for a one-way message. The request comes back, and
+    /// can be answered.
+    pub fn forward(self, to: &SendRight, bytes: &[u8]) -> Result<(), NotForwarded> {
+        self.forward_by(to, bytes, Vec::new(), Waiting::Always)
+    }
+
+    /// As [`Self::forward`], waiting at the longest for `timeout`.
+    ///
+    /// # Errors
+    /// [`SendError::TimedOut`] then.
+    pub fn forward_until(
+        self,
+        to: &SendRight,
+        bytes: &[u8],
+        timeout: Duration,
+    ) -> Result<(), NotForwarded> {
+        let until = Waiting::Until(clock::deadline_ns(timeout));
+        self.forward_by(to, bytes, Vec::new(), until)
+    }
+
+    /// As [`Self::forward`]; never blocks.
+    ///
+    /// # Errors
+    /// [`SendError::Full`] without room in the queue.
+    pub fn try_forward(self, to: &SendRight, bytes: &[u8]) -> Result<(), NotForwarded> {
+        self.forward_by(to, bytes, Vec::new(), Waiting::Never)
+    }
+
+    /// As [`Self::forward`], with rights beside the bytes: all arrive, or none.
+    ///
+    /// # Errors
+    /// As there, and [`SendError::Right`].
+    pub fn forward_with(
+        self,
+        to: &SendRight,
+        bytes: &[u8],
+        rights: impl IntoIterator<Item = Right>,
+    ) -> Result<(), NotForwarded> {
+        let rights = rights.into_iter().collect();
+        self.forward_by(to, bytes, rights, Waiting::Always)
+    }
+
+    fn forward_by(
+        self,
+        to: &SendRight,
+        bytes: &[u8],
+        rights: Vec<Right>,
+        waiting: Waiting,
+    ) -> Result<(), NotForwarded> {
+        if !self.is_call() {
+            return Err(NotForwarded {
+                error: SendError::Misuse(Misuse::NotACall),
+                request: self,
+                rights,
+            });
+        }
+        let reply = Some(ReplyRight(self));
+        let mut load = Load { rights, reply };
+        match to.post_loaded((bytes, Kind::PASSED), &mut load, waiting) {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                let Some(ReplyRight(request)) = load.reply else {
+                    unreachable!("only what was sent is taken out")
+                };
+                let rights = load.rights;
+                Err(NotForwarded {
+                    error,
+                    request,
+                    rights,
+                })
+            }
+        }
+    }
+}
+
+impl Message {
+    /// Takes the reply right of a message by which its sender waits for an answer
+    /// ([`ReplyRight::call`]): the last of its rights.
+    #[must_use]
+    pub fn take_reply_right(&mut self) -> Option<ReplyRight> {
+        match self
+            .rights_mut()?
+            .pop_if(|right| matches!(right, Right::Reply(_)))?
+        {
+            Right::Reply(right) => Some(right),
+            _ => None,
+        }
+    }
+}
+
+/// A return slot this process names, on its link with whoever answers there.
+pub(crate) struct Own {
+    pub(crate) link: Arc<Link>,
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+impl Own {
+    fn take(link: &Arc<Link>) -> Option<Self> {
+        let (index, generation) = link.returns().take()?;
+        Some(Self {
+            link: link.clone(),
+            index,
+            generation,
+        })
+    }
+
+    /// What names it to the peer.
+    const fn word(&self) -> u32 {
+        passed_word(PARTY_SENDER, self.index % REPLIES)
+    }
+
+    /// Nothing comes there any more.
+    pub(crate) fn free(self) {
+        self.link.returns().free(self.index);
+    }
+}
+
+/// How a reply right goes to another process.
+pub(crate) enum Passed {
+    /// Its caller hears of the path.
+    Path {
+        number: u32,
+        place: u32,
+        generation: u32,
+        path: u32,
+    },
+    /// It stays here; the other process answers to this one.
+    Vine(Own),
+}
+
+impl Passed {
+    /// How it goes to the peer of `to`.
+    pub(crate) fn of(
+        process: &Process,
+        reply: &ReplyRight,
+        to: &Arc<Link>,
+    ) -> Result<Self, RightError> {
+        let slot = reply.slot().map_err(|_| RightError::Answered)?;
+        if slot.link.is_down() {
+            return Err(RightError::Answered);
+        }
+        if to.is_down() {
+            return Err(RightError::Gone);
+        }
+        Ok(match process.way(&slot.link, slot.index, to) {
+            Way::Path { number, path } => Self::Path {
+                number,
+                place: slot.index % REPLIES,
+                generation: slot.generation,
+                path,
+            },
+            Way::Vine(_) => {
+                let limit = REPLIES;
+                let own = Own::take(to).ok_or(RightError::Returns { limit })?;
+                Relay::announce(&own);
+                Self::Vine(own)
+            }
+        })
+    }
+
+    /// What names it there: word and generation.
+    pub(crate) const fn words(&self) -> (u32, u32) {
+        match self {
+            Self::Path {
+                number,
+                place,
+                generation,
+                ..
+            } => (passed_word(*number, *place), *generation),
+            Self::Vine(own) => (own.word(), own.generation),
+        }
+    }
+
+    /// It was not sent after all.
+    pub(crate) fn take_back(self, _: &Link) {
+        if let Self::Vine(own) = self {
+            own.free();
+        }
+    }
+
+    /// It has been sent.
+    pub(crate) fn sent(self, process: &Arc<Process>, to: &Link, reply: ReplyRight) {
+        let column = match self {
+            Self::Path { path, .. } => {
+                if let Ok(slot) = reply.slot() {
+                    slot.move_on(path);
+                }
+                reply.used();
+                FORWARDS
+            }
+            Self::Vine(own) => {
+                let awaited = Awaited::new(own.link.clone(), own.index, own.generation);
+                process.add_relay(Relay::new(awaited, own, reply));
+                VINES
+            }
+        };
+        process.tally.add(counters::link_word(to.index, column), 1);
+    }
+}
+
+/// Columns of a link's counters.
+const FORWARDS: usize = 13;
+const VINES: usize = 14;
+
+fn current() -> Result<Arc<Process>, SendError> {
+    process::current().map_err(|_| {
+        SendError::Exhausted(Exhausted {
+            what: "resources for a keeper",
+            limit: 0,
+        })
+    })
+}
+
+impl core::fmt::Debug for ReplyRight {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("ReplyRight")
+            .field("is_cancelled", &self.is_cancelled())
+            .finish_non_exhaustive()
+    }
+}
+
+impl core::fmt::Display for NotForwarded {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for NotForwarded {}

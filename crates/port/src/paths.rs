@@ -1,0 +1,548 @@
+//! Return paths between this process and others (`handfast_proto::paths` says what they are): its
+//! part as caller, as replier and as forwarder, and the control messages between the three.
+
+use crate::connect;
+use crate::error::{Gone, SendError};
+use crate::link::{Link, SlotState, control};
+use crate::process::Process;
+use core::sync::atomic::{AtomicBool, Ordering};
+use handfast_channel::reply::Slot;
+use handfast_layout::link::{OWN_SET, REPLIES, SETS, slot_of};
+use handfast_proto::paths::{Asks, Parties, Paths, Source, Way};
+use handfast_ring::{Fault, Rule};
+use handfast_sys::clock;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+/// A use of a link, as a right to a port of the peer is one: the link stays for it.
+pub(crate) struct Held {
+    process: Arc<Process>,
+    link: Arc<Link>,
+}
+
+impl Held {
+    fn new(process: &Arc<Process>, link: &Arc<Link>) -> Self {
+        // AcqRel: pairs with the last drop.
+        link.rights.fetch_add(1, Ordering::AcqRel);
+        Self {
+            process: process.clone(),
+            link: link.clone(),
+        }
+    }
+}
+
+impl core::ops::Deref for Held {
+    type Target = Arc<Link>;
+
+    fn deref(&self) -> &Arc<Link> {
+        &self.link
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        connect::release(&self.process, &self.link);
+    }
+}
+
+/// Caller: a path it has granted, as long as somebody may wait in its set.
+pub(crate) struct Path {
+    /// With the replier.
+    pub(crate) link: Held,
+    number: u32,
+    set: u32,
+    /// Where its outcomes were awaited first: the link and whether in a slot of the link's own set.
+    root: Root,
+    is_over: AtomicBool,
+    /// Those that were awaited when it was over: slot and generation. Some may not have been told yet
+    /// that they come by it.
+    last: OnceLock<Vec<(u32, u32)>>,
+}
+
+/// Reply slots or own return slots of a link of the caller's.
+#[derive(Clone)]
+struct Root {
+    link: Weak<Link>,
+    is_own: bool,
+}
+
+impl Root {
+    /// What is awaited there: slot and generation.
+    fn awaited(&self) -> Vec<(u32, u32)> {
+        let Some(link) = self.link.upgrade() else {
+            return Vec::new();
+        };
+        if self.is_own {
+            return link.returns().in_use();
+        }
+        let calls = link.slots.iter().zip(0..);
+        calls
+            // Acquire, both: the claim of a call that is seen has been seen whole.
+            .filter(|(slot, _)| slot.state.load(Ordering::Acquire) != SlotState::FREE)
+            .map(|(slot, index)| (index, slot.generation.load(Ordering::Acquire)))
+            .collect()
+    }
+}
+
+impl Path {
+    /// The slot for what slot `index` of the source's set awaits.
+    pub(crate) const fn slot_of(&self, index: u32) -> u32 {
+        slot_of(self.set, index)
+    }
+
+    /// The replier has said that nothing more comes, or is gone.
+    fn end(&self) {
+        let _ = self.last.set(self.root.awaited());
+        // Release: pairs with the Acquire in `is_over`.
+        self.is_over.store(true, Ordering::Release);
+    }
+
+    /// Whether nobody waits for what has come by it.
+    fn is_left(&self) -> bool {
+        self.last.get().is_some_and(|last| {
+            let awaited = self.root.awaited();
+            !last.iter().any(|call| awaited.contains(call))
+        })
+    }
+
+    /// Whether the replier has said that nothing more comes.
+    pub(crate) fn is_over(&self) -> bool {
+        // Acquire: what it has answered before is seen.
+        self.is_over.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Path {
+    fn drop(&mut self) {
+        self.link.process.callers().core.left(self.number);
+    }
+}
+
+/// Replier: how to answer the callers of one forwarder.
+pub(crate) struct Party {
+    /// With the caller.
+    pub(crate) link: Held,
+    pub(crate) set: u32,
+    path: u32,
+}
+
+impl Drop for Party {
+    fn drop(&mut self) {
+        let [a, b, c, d] = self.path.to_le_bytes();
+        let bytes = [control::PATH_OVER, 0, a, b, c, d];
+        self.link.process.say(&self.link, &bytes);
+    }
+}
+
+/// A link's tables, as forwarder to its peer and as replier to what its peer forwards.
+#[derive(Default)]
+pub(crate) struct Passing {
+    pub(crate) asks: Asks,
+    pub(crate) parties: Parties<Arc<Party>>,
+}
+
+/// A process's table as caller, and what it has asked callers for as replier.
+#[derive(Default)]
+pub(crate) struct Callers {
+    core: Paths,
+    live: Vec<Arc<Path>>,
+    wanted: Vec<Wanted>,
+    last_token: u32,
+}
+
+/// Replier: a path it has asked a caller for.
+struct Wanted {
+    token: u32,
+    /// The caller's link.
+    of: u32,
+    /// The forwarder's link, and its number for the path.
+    forwarder: Arc<Link>,
+    number: u32,
+}
+
+/// What a caller and a forwarder share, as the replier is told of it: the forwarder's incarnation, and
+/// the index it has given the link.
+struct Between {
+    forwarder: [u8; 16],
+    index: u32,
+    set: u32,
+}
+
+impl Link {
+    pub(crate) fn passing(&self) -> MutexGuard<'_, Passing> {
+        self.passing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why nothing comes through the link any more, if so.
+    pub(crate) fn end(&self) -> Option<SendError> {
+        self.is_down().then(|| {
+            self.fault()
+                .map_or(SendError::Gone(Gone::Process), SendError::Fault)
+        })
+    }
+}
+
+impl Process {
+    fn callers(&self) -> MutexGuard<'_, Callers> {
+        self.callers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Caller: the path, if outcomes of `source` may come by it.
+    pub(crate) fn path(&self, number: u32, source: Source) -> Option<Arc<Path>> {
+        let callers = self.callers();
+        callers.core.find(number, source)?;
+        let path = callers.live.iter().find(|path| path.number == number);
+        path.cloned()
+    }
+
+    /// The sets of return slots in which answers with rights may come through `link`.
+    pub(crate) fn sets_from(&self, link: &Link) -> Vec<u32> {
+        let mut sets: Vec<_> = {
+            let callers = self.callers();
+            let its = |path: &&Arc<Path>| path.link.serial == link.serial;
+            callers
+                .live
+                .iter()
+                .filter(its)
+                .map(|path| path.set)
+                .collect()
+        };
+        if link.returns().is_used() {
+            sets.push(OWN_SET);
+        }
+        sets
+    }
+
+    /// Sends a control message that must not be lost while the link lasts.
+    pub(crate) fn say(&self, link: &Link, bytes: &[u8]) {
+        if !link.is_down() && !link.say(bytes) {
+            self.give_back_in(UNSAID_NS);
+        }
+    }
+
+    /// Forwarder: how the reply right of slot `index` of the calls that come through `from` goes on to
+    /// the peer of `to`. Asks for a path when it is time to.
+    pub(crate) fn way(&self, from: &Link, index: u32, to: &Link) -> Way {
+        let set = index / REPLIES;
+        let link = from.serial;
+        let way = to
+            .passing()
+            .asks
+            .way(Source { link, set }, clock::ticks_ns());
+        if let Way::Vine(Some(number)) = way {
+            let mut bytes = vec![control::PATH_ASK, 0];
+            bytes.extend(number.to_le_bytes());
+            bytes.extend(from.incarnation);
+            bytes.extend(from.index.to_le_bytes());
+            bytes.extend(set.to_le_bytes());
+            self.say(to, &bytes);
+        }
+        way
+    }
+
+    /// Keeper: a link has ended.
+    pub(crate) fn end_paths(&self, ended: &Arc<Link>) {
+        let (over, unmet) = {
+            let mut callers = self.callers();
+            let over = callers.core.link_ended(ended.serial);
+            (callers.find(&over), callers.unwanted(ended))
+        };
+        self.end_those(&over);
+        for Wanted {
+            forwarder, number, ..
+        } in unmet
+        {
+            self.refuse_path(&forwarder, number);
+        }
+        let links: Vec<_> = {
+            let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+            links.iter().flatten().cloned().collect()
+        };
+        for link in links {
+            let (dropped, gone) = {
+                let mut passing = link.passing();
+                let is_its = |party: &Arc<Party>| Arc::ptr_eq(&party.link, ended);
+                let gone = passing.parties.drop_those(is_its);
+                (passing.asks.source_ended(ended.serial), gone)
+            };
+            for number in dropped {
+                self.say(&link, &word_message(control::PATH_DROP, &[number]));
+            }
+            for (number, _party) in gone {
+                self.refuse_path(&link, number);
+            }
+        }
+    }
+
+    fn refuse_path(&self, forwarder: &Link, number: u32) {
+        let dropped = forwarder.passing().parties.dropped(number);
+        drop(dropped);
+        self.say(forwarder, &word_message(control::PATH_REFUSED, &[number]));
+    }
+
+    /// Keeper: a control message of this kind.
+    pub(crate) fn take_path_message(
+        self: &Arc<Self>,
+        link: &Arc<Link>,
+        kind: u8,
+        bytes: &[u8],
+    ) -> Result<(), Fault> {
+        let words: Vec<u32> = {
+            let words = bytes.as_chunks::<4>().0;
+            words.iter().map(|word| u32::from_le_bytes(*word)).collect()
+        };
+        match (kind, words.as_slice()) {
+            (control::PATH_ASK, [number, rest @ ..]) if rest.len() == 6 => {
+                self.asked(link, *number, incarnation(rest), (rest[4], rest[5]))
+            }
+            (control::PATH_WANT, [token, rest @ ..]) if rest.len() == 6 => {
+                let (forwarder, index, set) = (incarnation(rest), rest[4], rest[5]);
+                let between = Between {
+                    forwarder,
+                    index,
+                    set,
+                };
+                self.grant(link, *token, &between);
+                Ok(())
+            }
+            (control::PATH_GRANTED, [token, path, set]) => {
+                self.granted(link, *token, (*path, *set))
+            }
+            (control::PATH_DENIED, [token]) => {
+                let wanted = self.callers().wanted(*token, link);
+                if let Some(wanted) = wanted {
+                    self.refuse_path(&wanted.forwarder, wanted.number);
+                }
+                Ok(())
+            }
+            (control::PATH_READY, [number, path]) => {
+                if !link.passing().asks.ready(*number, *path) {
+                    self.say(link, &word_message(control::PATH_DROP, &[*number]));
+                }
+                Ok(())
+            }
+            (control::PATH_REFUSED, [number]) => {
+                link.passing().asks.refused(*number, clock::ticks_ns());
+                Ok(())
+            }
+            (control::PATH_OVER, [path]) => {
+                self.path_over(link, *path);
+                Ok(())
+            }
+            (control::PATH_DROP, [number]) => {
+                let dropped = link.passing().parties.dropped(*number);
+                drop(dropped);
+                Ok(())
+            }
+            _ => Err(broken()),
+        }
+    }
+
+    /// Replier: the peer of `link` has calls of `caller`, whose reply rights it passes on.
+    fn asked(
+        self: &Arc<Self>,
+        link: &Arc<Link>,
+        number: u32,
+        caller: [u8; 16],
+        (index, set): (u32, u32),
+    ) -> Result<(), Fault> {
+        let asked = link.passing().parties.asked(number);
+        let has_room = asked.map_err(|_| broken())?;
+        let of = self.find_link(|link| link.incarnation == caller);
+        let Some(of) = of.filter(|_| has_room) else {
+            self.refuse_path(link, number);
+            return Ok(());
+        };
+        let token = {
+            let mut callers = self.callers();
+            callers.last_token = callers.last_token.wrapping_add(1);
+            let token = callers.last_token;
+            callers.wanted.push(Wanted {
+                token,
+                of: of.serial,
+                forwarder: link.clone(),
+                number,
+            });
+            token
+        };
+        let mut bytes = vec![control::PATH_WANT, 0];
+        bytes.extend(token.to_le_bytes());
+        bytes.extend(link.incarnation);
+        bytes.extend(index.to_le_bytes());
+        bytes.extend(set.to_le_bytes());
+        self.say(&of, &bytes);
+        Ok(())
+    }
+
+    /// Caller: grants the peer of `link` a path, if `between` names reply slots of this process's.
+    fn grant(self: &Arc<Self>, link: &Arc<Link>, token: u32, between: &Between) {
+        let source = self.find_link(|source| {
+            source.incarnation == between.forwarder && source.peer_index == between.index
+        });
+        let granted = source.filter(|_| between.set < SETS).and_then(|with| {
+            let source = Source {
+                link: with.serial,
+                set: between.set,
+            };
+            let mut callers = self.callers();
+            let root = callers.root(&with, source)?;
+            let sets = OWN_SET + 1..SETS;
+            let granted = callers.core.grant(source, link.serial, sets)?;
+            callers.live.push(Arc::new(Path {
+                link: Held::new(self, link),
+                number: granted.path,
+                set: granted.to.set,
+                root,
+                is_over: AtomicBool::new(false),
+                last: OnceLock::new(),
+            }));
+            Some(granted)
+        });
+        let Some(granted) = granted else {
+            self.say(link, &word_message(control::PATH_DENIED, &[token]));
+            return;
+        };
+        // The link may have ended before it was in the table.
+        if link.is_down() {
+            self.end_paths(link);
+            return;
+        }
+        let set = granted.to.set;
+        for index in 0..REPLIES {
+            Slot::of(link.calls, slot_of(set, index)).cancel(&link.region, 0);
+        }
+        let words = [token, granted.path, set];
+        self.say(link, &word_message(control::PATH_GRANTED, &words));
+    }
+
+    /// Replier: the caller behind `link` has granted what was wanted.
+    fn granted(
+        self: &Arc<Self>,
+        link: &Arc<Link>,
+        token: u32,
+        (path, set): (u32, u32),
+    ) -> Result<(), Fault> {
+        let wanted = self.callers().wanted(token, link).ok_or(broken())?;
+        if set <= OWN_SET || set >= SETS {
+            return Err(broken());
+        }
+        for index in 0..REPLIES {
+            Slot::of(link.calls.other(), slot_of(set, index)).clear(&link.region);
+        }
+        let party = Arc::new(Party {
+            link: Held::new(self, link),
+            set,
+            path,
+        });
+        let Wanted {
+            forwarder, number, ..
+        } = wanted;
+        let refused = forwarder.passing().parties.granted(number, party);
+        if refused.is_ok() {
+            self.say(
+                &forwarder,
+                &word_message(control::PATH_READY, &[number, path]),
+            );
+        }
+        if forwarder.is_down() || link.is_down() {
+            // It may have ended before this was in its table.
+            let dropped = forwarder.passing().parties.dropped(number);
+            drop(dropped);
+        }
+        Ok(())
+    }
+
+    /// Caller: nothing more comes by `path`.
+    fn path_over(self: &Arc<Self>, link: &Link, path: u32) {
+        let over = {
+            let mut callers = self.callers();
+            let is_its = callers.core.over(path, link.serial);
+            callers.find(&[path][..usize::from(is_its)])
+        };
+        self.end_those(&over);
+        link.disturb();
+        self.relay();
+    }
+}
+
+impl Process {
+    fn end_those(&self, over: &[Arc<Path>]) {
+        over.iter().for_each(|path| path.end());
+        if !over.is_empty() {
+            self.give_back_in(UNSAID_NS);
+        }
+    }
+
+    /// Keeper: forgets the paths that are over and that nobody waits for. Returns whether some are
+    /// left.
+    pub(crate) fn leave_paths(&self) -> bool {
+        let (left, rest) = {
+            let mut callers = self.callers();
+            let is_left = |path: &mut Arc<Path>| path.is_left();
+            let left: Vec<_> = callers.live.extract_if(.., is_left).collect();
+            (left, callers.live.iter().any(|path| path.is_over()))
+        };
+        drop(left);
+        rest
+    }
+}
+
+impl Callers {
+    fn find(&self, numbers: &[u32]) -> Vec<Arc<Path>> {
+        let live = self.live.iter();
+        let its = live.filter(|path| numbers.contains(&path.number));
+        its.cloned().collect()
+    }
+
+    /// Where what comes from `source` is awaited first.
+    fn root(&self, link: &Arc<Link>, source: Source) -> Option<Root> {
+        if source.set <= OWN_SET {
+            let link = Arc::downgrade(link);
+            let is_own = source.set == OWN_SET;
+            return Some(Root { link, is_own });
+        }
+        let before = self.core.to(source)?;
+        let before = self.live.iter().find(|path| path.number == before.path);
+        before.map(|path| path.root.clone())
+    }
+
+    /// Takes out what a token stands for, if it was the peer of `link` that was asked.
+    fn wanted(&mut self, token: u32, link: &Link) -> Option<Wanted> {
+        let is_it = |wanted: &Wanted| wanted.token == token && wanted.of == link.serial;
+        let place = self.wanted.iter().position(is_it)?;
+        Some(self.wanted.swap_remove(place))
+    }
+
+    /// Takes out what an ended link was asked for, or had asked for.
+    fn unwanted(&mut self, ended: &Arc<Link>) -> Vec<Wanted> {
+        let is_its = |wanted: &mut Wanted| {
+            wanted.of == ended.serial || Arc::ptr_eq(&wanted.forwarder, ended)
+        };
+        self.wanted.extract_if(.., is_its).collect()
+    }
+}
+
+fn word_message(kind: u8, words: &[u32]) -> Vec<u8> {
+    let mut bytes = vec![kind, 0];
+    bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+    bytes
+}
+
+fn incarnation(words: &[u32]) -> [u8; 16] {
+    let mut incarnation = [0; 16];
+    for (to, word) in incarnation.as_chunks_mut::<4>().0.iter_mut().zip(words) {
+        *to = word.to_le_bytes();
+    }
+    incarnation
+}
+
+const fn broken() -> Fault {
+    Fault {
+        rule: Rule::Path,
+        offset: 0,
+    }
+}
+
+/// How soon what a peer did not read is said again.
+const UNSAID_NS: u64 = 2_000_000;
+
+pub(crate) type CallersTable = Mutex<Callers>;

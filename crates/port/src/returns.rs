@@ -1,0 +1,87 @@
+//! Return slots this process names itself, one link's: where answers come that are not replies to its
+//! own calls there. And who sleeps in return slots.
+
+use crate::link::Link;
+use handfast_layout::link::{OWN_SET, REPLIES, slot_of};
+use std::sync::{MutexGuard, PoisonError};
+
+/// The state of a link's own set of return slots, and the wait words in which threads sleep.
+#[derive(Default)]
+pub(crate) struct Returns {
+    /// Generation of the last use of each that was used, and whether it is in use.
+    used: Vec<(u32, bool)>,
+    /// A thread sleeps there, or is about to.
+    asleep: Vec<usize>,
+    /// Of each return slot whose answers had rights, the last one that was taken.
+    taken: Vec<(u32, u32)>,
+}
+
+impl Returns {
+    /// Takes a free slot: its number, and its generation there.
+    pub(crate) fn take(&mut self) -> Option<(u32, u32)> {
+        let place = match self.used.iter().position(|(_, in_use)| !in_use) {
+            Some(place) => place,
+            None if self.used.len() < REPLIES as usize => {
+                self.used.push((0, false));
+                self.used.len() - 1
+            }
+            None => return None,
+        };
+        let (generation, in_use) = &mut self.used[place];
+        *in_use = true;
+        // Zero is what an unused slot's generation word holds.
+        *generation = generation.wrapping_add(1).max(1);
+        Some((slot_of(OWN_SET, place as u32), *generation))
+    }
+
+    /// The slot has had its answer, or will have none.
+    pub(crate) fn free(&mut self, index: u32) {
+        if let Some((_, in_use)) = self.used.get_mut((index % REPLIES) as usize) {
+            *in_use = false;
+        }
+    }
+
+    /// The own slots in which answers are awaited, and their generations.
+    pub(crate) fn in_use(&self) -> Vec<(u32, u32)> {
+        let used = self.used.iter().zip(0..).filter(|((_, in_use), _)| *in_use);
+        used.map(|((generation, _), place)| (slot_of(OWN_SET, place), *generation))
+            .collect()
+    }
+
+    /// Whether own slots have ever been in use.
+    pub(crate) const fn is_used(&self) -> bool {
+        !self.used.is_empty()
+    }
+
+    /// The rights in the answer there have been taken up.
+    pub(crate) fn took(&mut self, index: u32, generation: u32) {
+        match self.taken.iter_mut().find(|taken| taken.0 == index) {
+            Some(taken) => taken.1 = generation,
+            None => self.taken.push((index, generation)),
+        }
+    }
+
+    pub(crate) fn has_taken(&self, index: u32, generation: u32) -> bool {
+        self.taken.contains(&(index, generation))
+    }
+
+    pub(crate) fn sleeps(&mut self, at: usize) {
+        self.asleep.push(at);
+    }
+
+    pub(crate) fn wakes(&mut self, at: usize) {
+        if let Some(place) = self.asleep.iter().position(|word| *word == at) {
+            self.asleep.swap_remove(place);
+        }
+    }
+
+    pub(crate) fn sleepers(&self) -> Vec<usize> {
+        self.asleep.clone()
+    }
+}
+
+impl Link {
+    pub(crate) fn returns(&self) -> MutexGuard<'_, Returns> {
+        self.returns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
