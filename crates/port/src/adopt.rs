@@ -251,7 +251,7 @@ impl Link {
                 Ok(Outcome::Moved) => {}
                 Ok(Outcome::Reply(_) | Outcome::Error(_)) => return true,
                 Err(fault) => {
-                    awaited.link.poison(fault);
+                    awaited.link().poison(fault);
                     process.attention.raise();
                     return true;
                 }

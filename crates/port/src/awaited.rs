@@ -20,8 +20,8 @@ use std::sync::Arc;
 
 /// Where the outcome of a call, or of something like it, is to come.
 pub(crate) struct Awaited {
-    pub(crate) link: Arc<Link>,
-    /// The slot's number on that link.
+    start: Arc<Link>,
+    /// The slot's number on its link.
     pub(crate) index: u32,
     pub(crate) generation: u32,
     /// The path that has led here, unless it is where the wait began.
@@ -41,9 +41,9 @@ pub(crate) enum Outcome {
 
 impl Awaited {
     /// In slot `index` of the calls this process makes through `link`.
-    pub(crate) const fn new(link: Arc<Link>, index: u32, generation: u32) -> Self {
+    pub(crate) const fn new(start: Arc<Link>, index: u32, generation: u32) -> Self {
         Self {
-            link,
+            start,
             index,
             generation,
             path: None,
@@ -51,28 +51,40 @@ impl Awaited {
         }
     }
 
+    /// The link through which it is to come now.
+    #[inline(always)]
+    pub(crate) fn link(&self) -> &Arc<Link> {
+        self.path.as_ref().map_or(&self.start, |path| &path.link)
+    }
+
+    /// The wait is over.
+    pub(crate) fn end(self) {
+        if let Some(path) = self.path {
+            path.remember();
+        }
+    }
+
     #[inline(always)]
     pub(crate) fn slot(&self) -> Slot {
-        Slot::of(self.link.calls, self.index)
+        Slot::of(self.link().calls, self.index)
     }
 
     #[inline(always)]
     pub(crate) fn is_answered(&self) -> bool {
-        self.slot().is_answered(&self.link.region, self.generation)
+        self.slot().is_answered(&self.link().region, self.generation)
     }
 
     /// Goes on to where the outcome comes instead, as often as it has been moved. `false` when the
     /// path it was moved to is over, or not its own.
     pub(crate) fn follow(&mut self, process: &Process) -> bool {
         while self.is_answered()
-            && let Some(number) = self.slot().moved(&self.link.region)
+            && let Some(number) = self.slot().moved(&self.link().region)
         {
             let source = self.source();
             let Some(path) = process.path(number, source) else {
                 return false;
             };
             self.index = path.slot_of(self.index % REPLIES);
-            self.link = path.link.clone();
             self.path = Some(path);
         }
         true
@@ -80,14 +92,14 @@ impl Awaited {
 
     fn source(&self) -> Source {
         Source {
-            link: self.link.serial,
+            link: self.link().serial,
             set: self.index / REPLIES,
         }
     }
 
     /// Why no outcome comes any more, if so. One that came before is there nevertheless.
     pub(crate) fn failure(&self) -> Option<SendError> {
-        if let Some(failure) = self.link.end() {
+        if let Some(failure) = self.link().end() {
             return Some(failure);
         }
         let is_over = self.path.as_ref().is_some_and(|path| path.is_over());
@@ -101,18 +113,18 @@ impl Awaited {
         process: &Arc<Process>,
         sink: &mut impl ReplySink,
     ) -> Result<Outcome, Fault> {
-        let from = (self.link.serial, self.index);
+        let from = (self.link().serial, self.index);
         if !self.follow(process) {
             return Ok(Outcome::Error(SendError::Gone(Gone::Reply)));
         }
-        if from != (self.link.serial, self.index) {
+        if from != (self.link().serial, self.index) {
             return Ok(Outcome::Moved);
         }
-        let meta = self.slot().take(&self.link.region, sink)?;
+        let meta = self.slot().take(&self.link().region, sink)?;
         if meta.units > 0 {
-            adopt(process, &self.link, sink.parts())?;
+            adopt(process, self.link(), sink.parts())?;
             if self.index >= REPLIES {
-                self.link.returns().took(self.index, self.generation);
+                self.link().returns().took(self.index, self.generation);
             }
         }
         Ok(match meta.kind {
@@ -122,6 +134,31 @@ impl Awaited {
                 Outcome::Error(SendError::Gone(Gone::Reply))
             }
         })
+    }
+
+    /// Looks for the outcome for a moment.
+    #[inline]
+    pub(crate) fn look(&self) {
+        let (slot, region) = (self.slot(), self.link().region.view());
+        for _ in 0..FIRST_PAUSED_LOOKS {
+            if slot.is_answered(&region, self.generation) {
+                return;
+            }
+            core::hint::spin_loop();
+        }
+    }
+
+    /// Takes the reply, if it is there and has no rights.
+    #[inline]
+    pub(crate) fn take_now(
+        &self,
+        sink: &mut impl ReplySink,
+    ) -> Option<Result<usize, SendError>> {
+        if !self.is_answered() {
+            return None;
+        }
+        let meta = self.slot().take_plain(&self.link().region, sink)?;
+        Some(Ok(meta.len_bytes as usize))
     }
 
     /// Waits for the outcome and takes it.
@@ -134,12 +171,6 @@ impl Awaited {
         waiter: &mut Waiter,
     ) -> Result<usize, SendError> {
         loop {
-            for _ in 0..FIRST_PAUSED_LOOKS {
-                if self.is_answered() {
-                    break;
-                }
-                core::hint::spin_loop();
-            }
             let ended = if self.is_answered() {
                 Ended::Ready
             } else {
@@ -148,7 +179,7 @@ impl Awaited {
                     .0
             };
             // Acquire: pairs with the addition in `disturb`. Before the looks at what it was.
-            self.trouble = self.link.trouble.load(Ordering::Acquire);
+            self.trouble = self.link().trouble.load(Ordering::Acquire);
             let failure = self.failure();
             if self.is_answered() {
                 match self.take(process, sink) {
@@ -156,7 +187,7 @@ impl Awaited {
                     Ok(Outcome::Error(error)) => return Err(error),
                     Ok(Outcome::Moved) => continue,
                     Err(fault) => {
-                        let fault = self.link.poison(fault);
+                        let fault = self.link().poison(fault);
                         process.attention.raise();
                         return Err(SendError::Fault(fault));
                     }
@@ -173,7 +204,7 @@ impl Awaited {
 
     /// Nobody waits for it any more.
     pub(crate) fn cancel(&self) {
-        self.slot().cancel(&self.link.region, self.generation);
+        self.slot().cancel(&self.link().region, self.generation);
     }
 }
 
@@ -185,11 +216,11 @@ impl Place for Looking<'_> {
     fn look(&mut self) -> bool {
         self.0.is_answered()
             // Acquire: pairs with the addition in `disturb`.
-            || self.0.link.trouble.load(Ordering::Acquire) != self.0.trouble
+            || self.0.link().trouble.load(Ordering::Acquire) != self.0.trouble
     }
 
     fn park(&mut self, how: Sleep, deadline_ns: Option<u64>, start: Option<Start>) -> Parked {
-        let (link, slot) = (&self.0.link, self.0.slot());
+        let (link, slot) = (self.0.link(), self.0.slot());
         // AcqRel: the keeper looks after this thread while it is not zero.
         link.parked.fetch_add(1, Ordering::AcqRel);
         link.returns().sleeps(slot.wait());

@@ -27,7 +27,7 @@ pub struct Call<'a> {
     woke_peer: bool,
     done: bool,
     /// Where the outcome comes instead, once it has been moved.
-    moved: Option<Box<Awaited>>,
+    moved: Option<Awaited>,
 }
 
 /// The reply slot of a call, and its generation there.
@@ -198,13 +198,19 @@ impl<'a> Call<'a> {
             return Err(SendError::Gone(Gone::Reply));
         };
         let right = self.right;
-        let waited =
-            right.with_waiter(|waiter| moved.wait(right.process(), deadline_ns, sink, waiter));
+        moved.look();
+        let waited = match moved.take_now(sink) {
+            Some(taken) => taken,
+            None => {
+                right.with_waiter(|waiter| moved.wait(right.process(), deadline_ns, sink, waiter))
+            }
+        };
         if waited == Err(SendError::TimedOut) {
             // Given up as it is.
             self.moved = Some(moved);
             return waited;
         }
+        moved.end();
         self.ended(waited)
     }
 
@@ -218,7 +224,7 @@ impl<'a> Call<'a> {
             if !moved.follow(right.process()) {
                 return Some(self.ended(Err(SendError::Gone(Gone::Reply))));
             }
-            self.moved = Some(Box::new(moved));
+            self.moved = Some(moved);
             return None;
         }
         let taken = self.slot().take(&right.link().region, sink);
@@ -246,7 +252,7 @@ impl<'a> Call<'a> {
             Ok(Outcome::Reply(len_bytes)) => Some(self.ended(Ok(len_bytes))),
             Ok(Outcome::Error(error)) => Some(self.ended(Err(error))),
             Err(fault) => {
-                let link = self.moved.as_ref().map(|moved| moved.link.clone());
+                let link = self.moved.as_ref().map(|moved| moved.link().clone());
                 let fault = link.map_or_else(
                     || self.right.poison(fault),
                     |link| {

@@ -111,6 +111,9 @@ pub(crate) struct Link {
     unsaid: Mutex<VecDeque<Vec<u8>>>,
     /// Reply rights passed on, by us to the peer and by the peer to us.
     pub(crate) passing: Mutex<Passing>,
+    /// How often a way to the peer, or a party of the peer's, was forgotten.
+    pub(crate) ways: AtomicU32,
+    pub(crate) parties: AtomicU32,
     /// Return slots of ours.
     pub(crate) returns: Mutex<Returns>,
     /// Who wants to be told when a port of the peer is gone.
@@ -213,6 +216,8 @@ impl Link {
             imports: Mutex::default(),
             unsaid: Mutex::default(),
             passing: Mutex::default(),
+            ways: AtomicU32::new(0),
+            parties: AtomicU32::new(0),
             returns: Mutex::default(),
             death_notices: Mutex::default(),
             owed: Mutex::default(),

@@ -10,6 +10,8 @@ use crate::request::{ReplySlot, Request};
 use crate::right::{Load, Returned, Right, RightError};
 use crate::room::Waiting;
 use crate::send::{self, SendRight};
+use core::cell::Cell;
+use core::sync::atomic::Ordering;
 use core::time::Duration;
 use handfast_layout::counters;
 use handfast_layout::link::{Kind, PARTY_SENDER, REPLIES, passed_word};
@@ -218,6 +220,14 @@ impl Request {
                 rights,
             });
         }
+        if let Some(reply) = self.reply_right()
+            && rights.is_empty()
+            && to.pass_now(bytes, reply)
+        {
+            to.process().tally.add(counters::link_word(to.link().index, FORWARDS), 1);
+            ReplyRight(self).used();
+            return Ok(());
+        }
         let reply = Some(ReplyRight(self));
         let mut load = Load { rights, reply };
         match to.post_loaded((bytes, Kind::PASSED), &mut load, waiting) {
@@ -307,13 +317,25 @@ impl Passed {
         if to.is_down() {
             return Err(RightError::Gone);
         }
+        // Acquire: as in `Known::of`. Before the look.
+        let version = to.ways.load(Ordering::Acquire);
         Ok(match process.way(&slot.link, slot.index, to) {
-            Way::Path { number, path } => Self::Path {
-                number,
-                place: slot.index % REPLIES,
-                generation: slot.generation,
-                path,
-            },
+            Way::Path { number, path } => {
+                let known = Known {
+                    from: (slot.link.serial, slot.index / REPLIES),
+                    to: to.serial,
+                    version,
+                    number,
+                    path,
+                };
+                known.remember();
+                Self::Path {
+                    number,
+                    place: slot.index % REPLIES,
+                    generation: slot.generation,
+                    path,
+                }
+            }
             Way::Vine(_) => {
                 let limit = REPLIES;
                 let own = Own::take(to).ok_or(RightError::Returns { limit })?;
@@ -360,6 +382,47 @@ impl Passed {
             }
         };
         process.tally.add(counters::link_word(to.index, column), 1);
+    }
+}
+
+/// A way that reply rights have gone from this thread: of a set of a link's, through another link.
+#[derive(Clone, Copy)]
+pub(crate) struct Known {
+    from: (u32, u32),
+    to: u32,
+    version: u32,
+    pub(crate) number: u32,
+    pub(crate) path: u32,
+}
+
+/// Ways a thread remembers.
+const KNOWN: usize = 16;
+
+thread_local! {
+    static WAYS: [Cell<Option<Known>>; KNOWN] = const { [const { Cell::new(None) }; KNOWN] };
+}
+
+impl Known {
+    const fn place((from, set): (u32, u32), to: u32) -> usize {
+        (from ^ set << 2 ^ to << 1) as usize % KNOWN
+    }
+
+    fn remember(self) {
+        // A thread that is ending remembers nothing.
+        let _ = WAYS.try_with(|ways| ways[Self::place(self.from, self.to)].set(Some(self)));
+    }
+
+    /// How `reply` goes to the peer of `to`, if one like it has.
+    #[inline]
+    pub(crate) fn of(reply: &ReplySlot, to: &Link) -> Option<Self> {
+        let from = (reply.link.serial, reply.index / REPLIES);
+        let place = Self::place(from, to.serial);
+        let known = WAYS.try_with(|ways| ways[place].get()).ok().flatten()?;
+        // Acquire: pairs with the addition in `Link::forget_ways`.
+        let is_it = known.from == from
+            && known.to == to.serial
+            && known.version == to.ways.load(Ordering::Acquire);
+        is_it.then_some(known)
     }
 }
 

@@ -5,6 +5,7 @@ use crate::connect;
 use crate::error::{Gone, SendError};
 use crate::link::{Link, SlotState, control};
 use crate::process::Process;
+use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, Ordering};
 use handfast_channel::reply::Slot;
 use handfast_layout::link::{OWN_SET, REPLIES, SETS, slot_of};
@@ -44,11 +45,17 @@ impl Drop for Held {
     }
 }
 
+thread_local! {
+    /// The path that a call of this thread went last.
+    static LAST: Cell<Option<Arc<Path>>> = const { Cell::new(None) };
+}
+
 /// Caller: a path it has granted, as long as somebody may wait in its set.
 pub(crate) struct Path {
     /// With the replier.
     pub(crate) link: Held,
     number: u32,
+    source: Source,
     set: u32,
     /// Where its outcomes were awaited first: the link and whether in a slot of the link's own set.
     root: Root,
@@ -94,6 +101,14 @@ impl Path {
         let _ = self.last.set(self.root.awaited());
         // Release: pairs with the Acquire in `is_over`.
         self.is_over.store(true, Ordering::Release);
+    }
+
+    /// For this thread's next call: it takes no lock, and counts no reference.
+    pub(crate) fn remember(self: Arc<Self>) {
+        if !self.is_over() {
+            // A thread that is ending remembers nothing.
+            let _ = LAST.try_with(|last| last.set(Some(self)));
+        }
     }
 
     /// Whether nobody waits for what has come by it.
@@ -172,6 +187,20 @@ impl Link {
         self.passing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Ways to the peer have been given up: nobody goes one from memory.
+    fn forget_ways(&self) {
+        // Release: pairs with the Acquire in `Known::of`.
+        self.ways.fetch_add(1, Ordering::Release);
+    }
+
+    /// Forgets a party of the peer's.
+    fn forget_party(&self, number: u32) {
+        let dropped = self.passing().parties.dropped(number);
+        // Release: pairs with the Acquire in `ReplySlot::passed`.
+        self.parties.fetch_add(1, Ordering::Release);
+        drop(dropped);
+    }
+
     /// Why nothing comes through the link any more, if so.
     pub(crate) fn end(&self) -> Option<SendError> {
         self.is_down().then(|| {
@@ -186,8 +215,14 @@ impl Process {
         self.callers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Caller: the path, if outcomes of `source` may come by it.
+    /// Caller: the path, if outcomes of `source` may come by it. It is found at once when this thread
+    /// was led by it last, and has [remembered](Path::remember) that.
     pub(crate) fn path(&self, number: u32, source: Source) -> Option<Arc<Path>> {
+        let last = LAST.try_with(Cell::take).ok().flatten();
+        let is_it = |path: &Arc<Path>| path.number == number && path.source == source;
+        if let Some(path) = last.filter(is_it) {
+            return Some(path);
+        }
         let callers = self.callers();
         callers.core.find(number, source)?;
         let path = callers.live.iter().find(|path| path.number == number);
@@ -264,6 +299,7 @@ impl Process {
                 let gone = passing.parties.drop_those(is_its);
                 (passing.asks.source_ended(ended.serial), gone)
             };
+            link.forget_ways();
             for number in dropped {
                 self.say(&link, &word_message(control::PATH_DROP, &[number]));
             }
@@ -274,8 +310,7 @@ impl Process {
     }
 
     fn refuse_path(&self, forwarder: &Link, number: u32) {
-        let dropped = forwarder.passing().parties.dropped(number);
-        drop(dropped);
+        forwarder.forget_party(number);
         self.say(forwarder, &word_message(control::PATH_REFUSED, &[number]));
     }
 
@@ -322,6 +357,7 @@ impl Process {
             }
             (control::PATH_REFUSED, [number]) => {
                 link.passing().asks.refused(*number, clock::ticks_ns());
+                link.forget_ways();
                 Ok(())
             }
             (control::PATH_OVER, [path]) => {
@@ -329,8 +365,7 @@ impl Process {
                 Ok(())
             }
             (control::PATH_DROP, [number]) => {
-                let dropped = link.passing().parties.dropped(*number);
-                drop(dropped);
+                link.forget_party(*number);
                 Ok(())
             }
             _ => Err(broken()),
@@ -390,6 +425,7 @@ impl Process {
             callers.live.push(Arc::new(Path {
                 link: Held::new(self, link),
                 number: granted.path,
+                source,
                 set: granted.to.set,
                 root,
                 is_over: AtomicBool::new(false),
@@ -445,8 +481,7 @@ impl Process {
         }
         if forwarder.is_down() || link.is_down() {
             // It may have ended before this was in its table.
-            let dropped = forwarder.passing().parties.dropped(number);
-            drop(dropped);
+            forwarder.forget_party(number);
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ use crate::link::{Link, control};
 use crate::message::Message;
 use crate::notice::Notices;
 use crate::process::Process;
-use crate::request::{Received, ReplySlot, Request};
+use crate::request::{Received, Request};
 use core::sync::atomic::Ordering;
 use handfast_channel::arm;
 use handfast_channel::reply::Slot;
@@ -34,6 +34,8 @@ struct Lane {
     link: Arc<Link>,
     /// For the next request: only what differs from the last one is written.
     spare: Option<Box<Received>>,
+    /// As that, for messages with reply rights that were passed on.
+    passed: Option<Box<Received>>,
     /// Position at which a lane whose link is down is left, whatever it still holds.
     end: Option<u32>,
     index: u32,
@@ -285,25 +287,16 @@ impl Poller {
                     true => Ok(Some(lane.badge)),
                     false => self.look_up(key, header),
                 };
-                let passed = match header.kind {
-                    Kind::PASSED => self.passed(key, header),
-                    _ => Ok(None),
-                };
-                let (badge, passed) = match (badge, passed) {
-                    (Ok(badge), Ok(passed)) => (badge, passed),
-                    (Err(fault), _) | (_, Err(fault)) => return self.poison(key, fault),
-                };
-                let mut request = self.taken(key, header, len_bytes, badge)?;
-                if let Some(reply) = passed {
-                    request.set_reply(reply);
-                } else if header.kind == Kind::PASSED {
-                    // Nobody waits for what it asks.
-                    self.again = true;
-                    return None;
-                }
                 match badge {
-                    Some(_) => Some(request),
-                    None => self.refuse(request),
+                    Err(fault) => self.poison(key, fault),
+                    Ok(badge) if header.kind == Kind::PASSED => {
+                        self.taken_passed(key, header, len_bytes, badge)
+                    }
+                    Ok(Some(badge)) => self.taken(key, header, len_bytes, Some(badge)),
+                    Ok(None) => {
+                        let request = self.taken(key, header, len_bytes, None)?;
+                        self.refuse(request)
+                    }
                 }
             }
             Err(fault) => self.poison(key, fault),
@@ -350,12 +343,35 @@ impl Poller {
         })
     }
 
-    /// The reply right that the message just taken passes on.
-    fn passed(&self, key: Key, header: Header) -> Result<Option<ReplySlot>, Fault> {
-        let Some(lane) = self.lanes[key].as_ref() else {
-            return Ok(None);
-        };
-        ReplySlot::passed(&lane.link, header.reply, header.generation)
+    /// As [`Self::taken`], of a message with a reply right that was passed on. Without a badge its
+    /// port is no more.
+    fn taken_passed(
+        &mut self,
+        key: Key,
+        header: Header,
+        len_bytes: usize,
+        badge: Option<u64>,
+    ) -> Option<Request> {
+        let lane = self.lanes[key].as_mut()?;
+        if lane.consumer.publish_due(&lane.link.region) {
+            wake_for_room(&lane.link.region, lane.consumer.place());
+        }
+        self.last = key;
+        self.client_cpu = header.cpu;
+        self.counts.bytes += len_bytes as u64;
+        let message = core::mem::take(&mut self.spare);
+        let (last, right) = (lane.passed.take(), (header.reply, header.generation));
+        let received = (message, badge.unwrap_or_default());
+        match Request::passed((&lane.link, key), last, received, right) {
+            Ok(Some(request)) if badge.is_some() => Some(request),
+            Ok(Some(request)) => self.refuse(request),
+            Ok(None) => {
+                // Nobody waits for what it asks.
+                self.again = true;
+                None
+            }
+            Err(fault) => self.poison(key, fault),
+        }
     }
 
     /// Takes up the rights in the message just taken, and looks up the right it came through: its
@@ -424,13 +440,16 @@ impl Poller {
             received.message.clear();
             core::mem::swap(&mut self.spare, &mut received.message);
         }
-        if let Some((link, key)) = received.lane()
-            && let Some(lane) = self.lanes.get_mut(key).and_then(Option::as_mut)
-            && Arc::ptr_eq(&lane.link, link)
-        {
-            lane.spare = Some(received);
-        } else {
-            received.pool();
+        let Some(reply) = received.reply_slot() else {
+            return received.pool();
+        };
+        match self.lanes.get_mut(reply.key as usize) {
+            Some(Some(lane)) if Arc::ptr_eq(&lane.link, &reply.link) && !reply.is_passed() => {
+                lane.spare = Some(received);
+            }
+            // It may be another lane by now, and learns of another party then.
+            Some(Some(lane)) if reply.is_passed() => lane.passed = Some(received),
+            _ => received.pool(),
         }
     }
 

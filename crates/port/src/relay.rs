@@ -52,7 +52,7 @@ impl Relay {
 
     fn announce_at(awaited: &Awaited) {
         word::announce(
-            &awaited.link.region,
+            &awaited.link().region,
             awaited.slot().wait(),
             word::DESCRIPTOR,
         );
@@ -71,7 +71,7 @@ impl Relay {
                 Ok(Outcome::Error(_)) => return Seen::Lost,
                 Ok(Outcome::Moved) => Self::announce_at(&self.awaited),
                 Err(fault) => {
-                    self.awaited.link.poison(fault);
+                    self.awaited.link().poison(fault);
                     process.attention.raise();
                     return Seen::Lost;
                 }

@@ -56,8 +56,16 @@ pub(crate) struct ReplySlot {
     pub(crate) generation: u32,
     /// The poller's key of the lane; no key where it was passed on.
     pub(crate) key: u32,
-    /// What it was passed on by, unless it answers to who sent the message: the path lasts with it.
-    _party: Option<Arc<Party>>,
+    /// How it was passed on to this process, unless it answers to who sent the message.
+    party: Option<PartyUse>,
+}
+
+/// A party a forwarder has named; the path lasts with it.
+struct PartyUse {
+    number: u32,
+    /// The forwarder's parties, as they were when it was looked up.
+    version: u32,
+    _party: Arc<Party>,
 }
 
 /// In the place of a poller's key.
@@ -84,7 +92,7 @@ impl Received {
             index: 0,
             generation: 0,
             key: key as u32,
-            _party: None,
+            party: None,
         });
         received
     }
@@ -115,11 +123,10 @@ impl Received {
         let _ = POOL.try_with(|pool| pool.give(self));
     }
 
-    /// The lane it came through: its link and the poller's key.
+    /// What it answered with: the poller's key of the lane.
     #[inline(always)]
-    pub(crate) fn lane(&self) -> Option<(&Arc<Link>, usize)> {
-        let reply = self.reply.as_ref()?;
-        Some((&reply.link, reply.key as usize))
+    pub(crate) const fn reply_slot(&self) -> Option<&ReplySlot> {
+        self.reply.as_ref()
     }
 
     #[inline(always)]
@@ -188,13 +195,35 @@ impl Request {
         }
     }
 
-    /// Makes a call of a one-way message: a reply right came with it.
-    #[cold]
-    pub(crate) fn set_reply(&mut self, reply: ReplySlot) {
-        if let Some(received) = &mut self.received {
+    /// A message with a reply right that was passed on. `None` when nobody waits for a reply.
+    ///
+    /// # Errors
+    /// The rule the peer broke.
+    pub(crate) fn passed(
+        (link, key): (&Arc<Link>, usize),
+        last: Option<Box<Received>>,
+        (message, badge): (Message, u64),
+        (word, generation): (u32, u32),
+    ) -> Result<Option<Self>, Fault> {
+        let mut received = last.unwrap_or_else(Received::new);
+        let is_same = received
+            .reply
+            .as_mut()
+            .is_some_and(|reply| reply.pass_again(link, word, generation));
+        if !is_same {
+            let Some(mut reply) = ReplySlot::passed(link, word, generation)? else {
+                return Ok(None);
+            };
+            reply.key = key as u32;
             received.reply = Some(reply);
-            received.is_call = true;
         }
+        received.peer = link.peer;
+        received.badge = badge;
+        received.is_call = true;
+        received.set_message(message);
+        Ok(Some(Self {
+            received: Some(received),
+        }))
     }
 
     #[inline(always)]
@@ -294,7 +323,7 @@ impl Request {
     #[must_use]
     pub fn peer(&self) -> Peer {
         let received = self.received();
-        let reply = received.reply.as_ref().filter(|reply| reply.key != NO_KEY);
+        let reply = received.reply.as_ref().filter(|reply| !reply.is_passed());
         reply.map_or(received.peer, |reply| reply.link.peer)
     }
 
@@ -430,6 +459,8 @@ impl ReplySlot {
             let rule = Rule::ReplySlot;
             return Err(Fault { rule, offset: 0 });
         }
+        // Acquire: pairs with the addition in `Link::forget_parties`. Before the look.
+        let version = link.parties.load(Ordering::Acquire);
         let party = match number {
             PARTY_SENDER => None,
             number => match link.passing().parties.get(number) {
@@ -444,14 +475,42 @@ impl ReplySlot {
             index: slot_of(set, place),
             generation,
             key: NO_KEY,
-            _party: party,
+            party: party.map(|party| PartyUse {
+                number,
+                version,
+                _party: party,
+            }),
         }))
+    }
+
+    /// Makes this one, of a message through `link`, the one that `word` names there: if it is of the
+    /// same party.
+    #[inline]
+    fn pass_again(&mut self, link: &Link, word: u32, generation: u32) -> bool {
+        let (number, place) = unpack_passed_word(word);
+        let is_same = self.party.as_ref().is_some_and(|party| {
+            // Acquire: as in `passed`.
+            party.number == number && party.version == link.parties.load(Ordering::Acquire)
+        });
+        if !is_same || place >= REPLIES {
+            return false;
+        }
+        self.index = self.index / REPLIES * REPLIES + place;
+        self.generation = generation;
+        true
+    }
+
+    /// Whether it is not the one that the call has made.
+    #[inline]
+    pub(crate) const fn is_passed(&self) -> bool {
+        self.index >= REPLIES
     }
 
     /// The receiver that the call came to: each lane addresses one for ever.
     pub(crate) fn receiver(&self) -> u32 {
-        if self.key == NO_KEY {
-            return NO_KEY;
+        if self.is_passed() {
+            // No poller knows its caller.
+            return u32::MAX;
         }
         let lane = (self.index / SLOTS_PER_LANE) as usize;
         // Relaxed: a number, stored before the first message was taken from the lane.

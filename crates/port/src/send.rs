@@ -9,7 +9,9 @@ use crate::error::{Exhausted, Misuse, SendError};
 use crate::link::{Link, Outgoing, SlotState};
 use crate::message::{Buffer, Message};
 use crate::options::Options;
+use crate::passing::Known;
 use crate::process::Process;
+use crate::request::ReplySlot;
 use crate::right::{self, Described, Load};
 use crate::room::Waiting;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -17,7 +19,7 @@ use core::time::Duration;
 use handfast_channel::reply::Slot;
 use handfast_layout::MESSAGE_BYTES_MAX;
 use handfast_layout::hello::Welcome;
-use handfast_layout::link::{Kind, LANES, REPLIES, UNIT_BYTES};
+use handfast_layout::link::{Kind, LANES, REPLIES, UNIT_BYTES, passed_word};
 use handfast_layout::part::receiver_of;
 use handfast_proto::rights::Handle;
 use handfast_ring::lane::{Header, Producer, Refused, Unit};
@@ -237,6 +239,31 @@ impl SendRight {
         let (lane, mut outgoing, trouble) = self.lane_now()?;
         let ticket = self.post_locked(&mut outgoing, lane, (bytes, kind)).ok()?;
         Some((ticket, lane, trouble))
+    }
+
+    /// Passes a reply right on with a message, on this thread's lane, if nothing at all stands in the
+    /// way and one has gone this way before.
+    #[inline]
+    pub(crate) fn pass_now(&self, bytes: &[u8], reply: &ReplySlot) -> bool {
+        if bytes.len() > MESSAGE_BYTES_MAX || reply.link.is_down() {
+            return false;
+        }
+        let Some(known) = Known::of(reply, &self.link) else {
+            return false;
+        };
+        let word = passed_word(known.number, reply.index % REPLIES);
+        let words = (word, reply.generation);
+        let Some((lane, mut outgoing, _)) = self.lane_now() else {
+            return false;
+        };
+        let posted = self.post_described(&mut outgoing, lane, (bytes, Kind::PASSED, words), &[]);
+        drop(outgoing);
+        if posted.is_err() {
+            return false;
+        }
+        self.link.ring(lane, self.receiver);
+        reply.move_on(known.path);
+        true
     }
 
     /// This thread's lane, locked, if nothing is known to be wrong with the link; and the link's

@@ -199,6 +199,7 @@ impl Poller {
         let lane = Lane {
             link,
             spare: None,
+            passed: None,
             end: None,
             index,
             consumer,
