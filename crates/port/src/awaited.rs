@@ -71,7 +71,8 @@ impl Awaited {
 
     #[inline(always)]
     pub(crate) fn is_answered(&self) -> bool {
-        self.slot().is_answered(&self.link().region, self.generation)
+        self.slot()
+            .is_answered(&self.link().region, self.generation)
     }
 
     /// Goes on to where the outcome comes instead, as often as it has been moved. `false` when the
@@ -150,10 +151,7 @@ impl Awaited {
 
     /// Takes the reply, if it is there and has no rights.
     #[inline]
-    pub(crate) fn take_now(
-        &self,
-        sink: &mut impl ReplySink,
-    ) -> Option<Result<usize, SendError>> {
+    pub(crate) fn take_now(&self, sink: &mut impl ReplySink) -> Option<Result<usize, SendError>> {
         if !self.is_answered() {
             return None;
         }

@@ -219,7 +219,7 @@ impl Keeper {
             let links = links.unwrap_or_else(PoisonError::into_inner);
             links.iter().flatten().cloned().collect()
         };
-        let mut again = false;
+        let mut again = self.process.refuse_unbound();
         let mut is_unheard = false;
         for link in links {
             is_unheard |= !link.say_again() || !link.give_back();

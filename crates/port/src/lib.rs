@@ -27,6 +27,7 @@ mod request;
 mod set;
 
 mod poller;
+mod unbound;
 
 mod connect;
 pub mod error;

@@ -434,6 +434,16 @@ impl Link {
             .unwrap_or_else(|| Consumer::new(Place::of(self.calls.other(), index)))
     }
 
+    /// As long as no receiver holds the consumer of lane `index`.
+    pub(crate) fn with_consumer(&self, index: u32, each: impl FnOnce(&mut Consumer)) {
+        let mut place = self.consumers[index as usize]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(consumer) = place.as_mut() {
+            each(consumer);
+        }
+    }
+
     /// Gives a consumer back, at the position it has reached.
     pub(crate) fn return_consumer(&self, index: u32, consumer: Consumer) {
         let mut place = self.consumers[index as usize]

@@ -224,7 +224,9 @@ impl Request {
             && rights.is_empty()
             && to.pass_now(bytes, reply)
         {
-            to.process().tally.add(counters::link_word(to.link().index, FORWARDS), 1);
+            to.process()
+                .tally
+                .add(counters::link_word(to.link().index, FORWARDS), 1);
             ReplyRight(self).used();
             return Ok(());
         }
@@ -371,6 +373,7 @@ impl Passed {
             Self::Path { path, .. } => {
                 if let Ok(slot) = reply.slot() {
                     slot.move_on(path);
+                    slot.wake();
                 }
                 reply.used();
                 FORWARDS

@@ -37,6 +37,10 @@ pub(crate) struct Process {
     /// one or refused.
     pub(crate) connecting: Turns<Peer>,
     ports: RwLock<Vec<Option<Arc<Port>>>>,
+    /// Held while a port enters the list.
+    pub(crate) binding: Mutex<()>,
+    /// Until when the keeper looks for messages for ports that are no more, by [`clock::ticks_ns`].
+    pub(crate) unbound_until_ns: AtomicU64,
     next_generation: AtomicU32,
     next_serial: AtomicU32,
     pub(crate) poll: Poll,
@@ -211,6 +215,8 @@ impl Process {
             links: Mutex::default(),
             connecting: Turns::new(),
             ports: RwLock::default(),
+            binding: Mutex::default(),
+            unbound_until_ns: AtomicU64::new(0),
             next_generation: AtomicU32::new(1),
             next_serial: AtomicU32::new(0),
             poll: Poll::new().map_err(os("epoll_create1"))?,
@@ -346,6 +352,7 @@ impl Process {
         &self,
         make: impl FnOnce(u32, u32) -> Arc<Port>,
     ) -> Result<Arc<Port>, Resource> {
+        let _binding = self.binding.lock().unwrap_or_else(PoisonError::into_inner);
         let mut ports = self.ports.write().unwrap_or_else(PoisonError::into_inner);
         let receiver = ports
             .iter()
@@ -372,6 +379,13 @@ impl Process {
     pub(crate) fn port(&self, receiver: u32) -> Option<Arc<Port>> {
         let ports = self.ports.read().unwrap_or_else(PoisonError::into_inner);
         ports.get(receiver as usize).cloned().flatten()
+    }
+
+    /// The receivers that had a port and have none.
+    pub(crate) fn unbound(&self) -> Vec<u32> {
+        let ports = self.ports.read().unwrap_or_else(PoisonError::into_inner);
+        let receivers = ports.iter().zip(0..).filter(|(port, _)| port.is_none());
+        receivers.map(|(_, receiver)| receiver).collect()
     }
 
     pub(crate) fn remove_port(&self, receiver: u32) {

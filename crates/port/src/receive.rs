@@ -268,6 +268,7 @@ impl Drop for ReceiveRight {
         self.port.lock().close();
         self.publish_name(false);
         process.remove_port(self.port.receiver);
+        process.watch_unbound();
         tracing::info!(name = self.port.name, "unbound");
     }
 }

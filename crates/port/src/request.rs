@@ -532,11 +532,15 @@ impl ReplySlot {
         wake_caller(&self.link, slot);
     }
 
-    /// Tells the caller that its outcome comes by `path`.
+    /// Tells the caller that its outcome comes by `path`; [`Self::wake`] must follow.
     pub(crate) fn move_on(&self, path: u32) {
         let (slot, region) = (self.slot(), &self.link.region);
         slot.move_on(region, self.generation, path);
-        wake_caller(&self.link, slot);
+    }
+
+    /// Wakes the caller, if it sleeps where it was told to go on.
+    pub(crate) fn wake(&self) {
+        wake_caller(&self.link, self.slot());
     }
 
     /// As [`Self::answer`], leaving the time of the wake-up to the rota (its rule 4).

@@ -261,8 +261,10 @@ impl SendRight {
         if posted.is_err() {
             return false;
         }
-        self.link.ring(lane, self.receiver);
+        // Before the fence that comes with the look whether to ring: the caller goes there meanwhile.
         reply.move_on(known.path);
+        self.link.ring(lane, self.receiver);
+        reply.wake();
         true
     }
 

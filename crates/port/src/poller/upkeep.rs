@@ -1,9 +1,8 @@
 //! What a receiver does now and then: quiet lanes, load, waiters, the dead, the end.
 
 use super::{Lane, Poller, wake_caller};
-use crate::adopt::adopt;
-use crate::message::Message;
-use crate::request::{ReplySlot, Request};
+use crate::request::Request;
+use crate::unbound::refuse_waiting;
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
 use handfast_channel::{arm, bell};
@@ -300,34 +299,7 @@ impl Poller {
             let Some(mut lane) = self.lanes[key].take() else {
                 continue;
             };
-            let region = &lane.link.region;
-            let mut message = Message::new();
-            for _ in 0..SLOTS {
-                if !lane.consumer.is_ready(region) {
-                    break;
-                }
-                let taken = lane.consumer.take(region, &mut message);
-                if taken.is_ok_and(|(header, _)| header.units > 0) {
-                    let _ = adopt(&self.process, &lane.link, &mut message);
-                    message.clear();
-                }
-                match taken {
-                    Ok((header, _)) if header.kind == Kind::Call && header.reply < REPLIES => {
-                        let slot = Slot::of(lane.link.calls.other(), header.reply);
-                        slot.answer(region, header.generation, Kind::DeadPort, 0, &[]);
-                        wake_caller(&lane.link, slot);
-                    }
-                    Ok((header, _)) if header.kind == Kind::PASSED => {
-                        let word = (header.reply, header.generation);
-                        let passed = ReplySlot::passed(&lane.link, word.0, word.1);
-                        if let Ok(Some(reply)) = passed {
-                            reply.answer(Kind::DeadPort, &[]);
-                        }
-                    }
-                    Ok(_) => {}
-                    Err(_) => break,
-                }
-            }
+            refuse_waiting(&self.process, &lane.link, &mut lane.consumer);
             for slot in lane.wakes.drain(..) {
                 wake_caller(&lane.link, slot);
             }

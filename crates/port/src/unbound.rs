@@ -1,0 +1,117 @@
+//! Messages for ports that are no more: refused, so that nobody waits for what became of them and what
+//! came with them ends.
+
+use crate::adopt::adopt;
+use crate::link::Link;
+use crate::message::Message;
+use crate::poller::wake_caller;
+use crate::process::Process;
+use crate::request::ReplySlot;
+use core::sync::atomic::Ordering;
+use handfast_channel::reply::Slot;
+use handfast_channel::{arm, bell};
+use handfast_layout::link::{Kind, LANES, REPLIES, SLOTS};
+use handfast_ring::lane::Consumer;
+use handfast_sys::clock;
+use std::sync::{Arc, PoisonError};
+
+/// How long after a port was dropped messages are looked for that were sent by who had not heard of
+/// it.
+const LATE_NS: u64 = 1_000_000_000;
+
+/// Takes and refuses what waits in a lane: calls end as [`Gone::Port`](crate::error::Gone::Port), rights
+/// are dropped.
+pub(crate) fn refuse_waiting(process: &Arc<Process>, link: &Arc<Link>, consumer: &mut Consumer) {
+    let region = &link.region;
+    let mut message = Message::new();
+    for _ in 0..SLOTS {
+        if !consumer.is_ready(region) {
+            break;
+        }
+        let Ok((header, _)) = consumer.take(region, &mut message) else {
+            break;
+        };
+        if header.units > 0 {
+            let _ = adopt(process, link, &mut message);
+            message.clear();
+        }
+        match header.kind {
+            Kind::Call if header.reply < REPLIES => {
+                let slot = Slot::of(link.calls.other(), header.reply);
+                slot.answer(region, header.generation, Kind::DeadPort, 0, &[]);
+                wake_caller(link, slot);
+            }
+            Kind::PASSED => {
+                let passed = ReplySlot::passed(link, header.reply, header.generation);
+                if let Ok(Some(reply)) = passed {
+                    reply.answer(Kind::DeadPort, &[]);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Process {
+    /// A port has been dropped: the keeper refuses what still comes for it.
+    pub(crate) fn watch_unbound(&self) {
+        let until_ns = clock::ticks_ns() + LATE_NS;
+        // Relaxed: the keeper finds it at its next turn, which this asks for.
+        self.unbound_until_ns.store(until_ns, Ordering::Relaxed);
+        self.give_back_in(FIRST_NS);
+    }
+
+    /// Keeper: refuses what has come for receivers without a port. Returns whether more may come.
+    pub(crate) fn refuse_unbound(self: &Arc<Self>) -> bool {
+        // Relaxed: as in `watch_unbound`.
+        if self.unbound_until_ns.load(Ordering::Relaxed) <= clock::ticks_ns() {
+            return false;
+        }
+        let links: Vec<_> = {
+            let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+            links.iter().flatten().cloned().collect()
+        };
+        // No port is bound meanwhile.
+        let _binding = self.binding.lock().unwrap_or_else(PoisonError::into_inner);
+        for receiver in self.unbound() {
+            for link in &links {
+                link.refuse_lanes(self, receiver);
+            }
+        }
+        true
+    }
+}
+
+impl Link {
+    fn refuse_lanes(self: &Arc<Self>, process: &Arc<Process>, receiver: u32) {
+        let owner = receiver as u8 + 1;
+        if self.is_cut() {
+            return;
+        }
+        bell::take_lanes(&self.region, self.calls.other(), receiver, |lane| {
+            // As where a receiver hears of a lane first. One of another receiver is the peer's fault,
+            // which that will find.
+            let _ = self.owners[lane as usize].compare_exchange(
+                0,
+                owner,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            );
+        });
+        for lane in 0..LANES {
+            if self.owners[lane as usize].load(Ordering::Acquire) != owner {
+                continue;
+            }
+            self.with_consumer(lane, |consumer| {
+                if consumer.is_ready(&self.region) {
+                    refuse_waiting(process, self, consumer);
+                    consumer.publish_head(&self.region);
+                    arm::wake_producer(&self.region, consumer.place());
+                }
+            });
+        }
+    }
+}
+
+/// How soon the first look comes.
+const FIRST_NS: u64 = 1_000_000;
