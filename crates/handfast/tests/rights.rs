@@ -143,9 +143,11 @@ fn rights_that_are_not_sent_come_back() {
     );
     assert_eq!(refused.rights.len(), 5);
 
+    third.kill();
+    assert!(common::within_patience(|| stranger.call(b"who").is_err()));
     let rights = [own.mint(1).into(), stranger.into()];
     let refused = root.with(rights).call(b"own").unwrap_err();
-    assert_eq!(refused.error, SendError::Right(RightError::Third));
+    assert_eq!(refused.error, SendError::Right(RightError::Dead));
     assert_eq!(refused.rights.len(), 2);
 
     let long = vec![0; handfast::MESSAGE_BYTES_MAX + 1];
@@ -157,7 +159,6 @@ fn rights_that_are_not_sent_come_back() {
     let reply = root.with(refused.rights).call(&whole).unwrap();
     assert_eq!(reply.len(), 0);
     server.kill();
-    third.kill();
 }
 
 /// Waits until the port tells something, which must be this, within 10 ms of `since` where that is

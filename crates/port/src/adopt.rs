@@ -64,7 +64,15 @@ pub(crate) fn adopt(
                 let target = link.exports().resolve(handle);
                 let target = target.ok_or(fault(Rule::RightHandle))?;
                 let port = process.port(receiver_of(target.port));
+                let vine = process
+                    .vines
+                    .get()
+                    .filter(|vine| vine.port.id == target.port);
                 match port.filter(|port| port.id == target.port) {
+                    // What stands behind it comes home.
+                    Some(_) if vine.is_some() => vine
+                        .and_then(|vine| vine.target(target.badge))
+                        .map_or(Right::Dead, |right| Right::Send((*right).clone())),
                     Some(port) => Right::Own(OwnRight::new(port, target.badge)),
                     None => Right::Dead,
                 }
@@ -186,6 +194,7 @@ impl Link {
         self.ended.fetch_add(1, Ordering::Release);
         if let Some(target) = ended {
             end_rights(target.port, 1, |receiver| process.port(receiver));
+            process.vine_ended(target.port, target.badge);
         }
     }
 

@@ -28,6 +28,7 @@ mod set;
 
 mod poller;
 mod unbound;
+mod vine;
 
 mod connect;
 pub mod error;
@@ -56,7 +57,7 @@ pub use notice::Notice;
 pub use options::Options;
 pub use passing::{NotForwarded, ReplyRight};
 pub use queue::{PopError, PushError, QUEUE_MESSAGE_BYTES, QueueKind, SharedQueue};
-pub use receive::{ReceiveRight, bind, bind_with};
+pub use receive::{ReceiveRight, anonymous, anonymous_with, bind, bind_with};
 pub use request::Request;
 pub use right::{OwnRight, Returned, Right};
 pub use send::SendRight;

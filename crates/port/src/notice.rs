@@ -194,6 +194,11 @@ impl Link {
         if exports.len() > before {
             // Under the lock: the peer cannot have given it back before it was counted.
             port.notices.added();
+            if let Some(vine) = port.process.vines.get()
+                && vine.port.id == port.id
+            {
+                vine.exported(badge);
+            }
         }
         Ok(handle)
     }

@@ -206,7 +206,7 @@ impl Request {
         self.forward_by(to, bytes, rights, Waiting::Always)
     }
 
-    fn forward_by(
+    pub(crate) fn forward_by(
         self,
         to: &SendRight,
         bytes: &[u8],

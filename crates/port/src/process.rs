@@ -8,6 +8,7 @@ use crate::options::Options;
 use crate::paths::CallersTable;
 use crate::port::Port;
 use crate::relay::Relay;
+use crate::vine::Vines;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 use handfast_layout::{bell, counters};
@@ -59,6 +60,8 @@ pub(crate) struct Process {
     releases_due: AtomicBool,
     /// Return paths granted, and wanted.
     pub(crate) callers: CallersTable,
+    /// Rights to others' ports that were passed on, and go through this process.
+    pub(crate) vines: Vines,
     /// Reply rights passed on by hand.
     pub(crate) relays: Mutex<Vec<Relay>>,
     /// Raised by the keeper when a peer rings through a socket.
@@ -231,6 +234,7 @@ impl Process {
             releases_due: AtomicBool::new(false),
             callers: Mutex::default(),
             relays: Mutex::default(),
+            vines: Vines::default(),
             sets: Mutex::default(),
         };
         process
@@ -484,7 +488,12 @@ impl Process {
         // Release: pairs with the Acquire of a receiver that clears out dead lanes.
         self.deaths.fetch_add(1, Ordering::Release);
         // After that: a receiver looks for what the dead have left before it is told.
+        let vine = self.vines.get().map(|vine| vine.port.id);
+        let badges = vine.map(|port| link.exports().badges_of(port));
         link.end_exports(|receiver| self.port(receiver));
+        for badge in badges.into_iter().flatten() {
+            self.vine_ended(vine.unwrap_or_default(), badge);
+        }
         self.end_paths(link);
         self.relay();
         self.rouse_all();

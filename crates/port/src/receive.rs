@@ -4,7 +4,7 @@ use crate::error::{BindError, Misuse, ReceiveError, Resource};
 use crate::options::Options;
 use crate::poller::Poller;
 use crate::port::Port;
-use crate::process::{self, token};
+use crate::process::{self, Process, token};
 use crate::rendezvous::{self, SocketFile};
 use crate::request::Request;
 use core::time::Duration;
@@ -21,9 +21,60 @@ use std::sync::{Arc, PoisonError};
 /// [`Gone::Port`](crate::error::Gone::Port) at their callers.
 pub struct ReceiveRight {
     port: Arc<Port>,
+    /// A name by which others connect to it.
+    bound: Option<Bound>,
+    epoch: u32,
+}
+
+/// What stands behind a name.
+struct Bound {
     listener: Arc<OwnedFd>,
     file: SocketFile,
-    epoch: u32,
+}
+
+/// Makes a port without a name, with default options. See [`anonymous_with`].
+///
+/// # Errors
+/// As [`anonymous_with`].
+pub fn anonymous() -> Result<ReceiveRight, BindError> {
+    anonymous_with(Options::new())
+}
+
+/// Makes a port without a name, which is reached only through rights that were
+/// [minted](ReceiveRight::mint) and sent. No descriptor, no file; no system call but for the first use
+/// of the library in a process.
+///
+/// # Errors
+/// [`BindError::Exhausted`] when the process has as many ports as it can have.
+pub fn anonymous_with(options: Options) -> Result<ReceiveRight, BindError> {
+    let process = process::current()?;
+    let right = make(&process, "", options, None)?;
+    right.publish_name(true);
+    Ok(right)
+}
+
+fn make(
+    process: &Arc<Process>,
+    name: &str,
+    options: Options,
+    bound: Option<Bound>,
+) -> Result<ReceiveRight, Resource> {
+    let (strategy, cap) = options.resolve();
+    let port = process.add_port(|receiver, generation| {
+        let waiter = Waiter::new(strategy, cap);
+        let id = (receiver, generation);
+        Arc::new(Port::new(process.clone(), id, name, waiter))
+    });
+    if port.is_err()
+        && let Some(bound) = &bound
+    {
+        bound.file.remove();
+    }
+    Ok(ReceiveRight {
+        port: port?,
+        bound,
+        epoch: process.epoch,
+    })
 }
 
 /// Binds `name` with default options. See [`bind_with`].
@@ -48,19 +99,12 @@ pub fn bind_with(name: &str, options: Options) -> Result<ReceiveRight, BindError
     let process = process::current()?;
     let listener = Arc::new(rendezvous::listen(name)?);
     let file = SocketFile::of(name);
-    let (strategy, cap) = options.resolve();
-    let port = process.add_port(|receiver, generation| {
-        let waiter = Waiter::new(strategy, cap);
-        let id = (receiver, generation);
-        Arc::new(Port::new(process.clone(), id, name, waiter))
-    });
-    let port = port.inspect_err(|_| file.remove())?;
-    let right = ReceiveRight {
-        port: port.clone(),
+    let bound = Bound {
         listener: listener.clone(),
         file,
-        epoch: process.epoch,
     };
+    let right = make(&process, name, options, Some(bound))?;
+    let port = &right.port;
     right.publish_name(true);
     let mut listeners = process
         .listeners
@@ -77,7 +121,7 @@ pub fn bind_with(name: &str, options: Options) -> Result<ReceiveRight, BindError
 }
 
 impl ReceiveRight {
-    /// The bound name.
+    /// The bound name; empty for one without.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.port.name
@@ -255,14 +299,15 @@ impl Drop for ReceiveRight {
             return;
         }
         let process = &self.port.process;
-        self.file.remove();
-        process.poll.remove(&*self.listener);
-        let mut listeners = process
-            .listeners
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        listeners.retain(|(receiver, _)| *receiver != self.port.receiver);
-        drop(listeners);
+        if let Some(Bound { listener, file }) = &self.bound {
+            file.remove();
+            process.poll.remove(&**listener);
+            let mut listeners = process
+                .listeners
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            listeners.retain(|(receiver, _)| *receiver != self.port.receiver);
+        }
         // First the word to the peers, so that no new call waits; then the calls that do.
         process.tell_closing(&self.port);
         self.port.lock().close();

@@ -44,7 +44,7 @@ pub enum RightError {
         /// How many.
         count: usize,
     },
-    /// The right is to a port of a third process.
+    /// The right is to a port of a third process, and there is no port or thread left for the vine.
     Third,
     /// The peer has as many rights as one process can have of another.
     Exhausted {
@@ -277,7 +277,7 @@ fn part_of(
             let handle = right.handle();
             return Ok((Part::OfReceiver { handle }, Undo::Nothing));
         }
-        Right::Send(_) => return Err(RightError::Third),
+        Right::Send(right) => return third(process, link, right),
         Right::Dead => return Err(RightError::Dead),
         Right::Reply(reply) => {
             let passed = Passed::of(process, reply, link)?;
@@ -291,16 +291,34 @@ fn part_of(
         }
         Right::Own(own) => own,
     };
-    let limit = EXPORTS_MAX;
-    let exported = link.export(&own.port, own.badge);
-    let handle = exported.map_err(|refused| match refused {
+    let handle = export(link, &own.port, own.badge)?;
+    let port = own.port.id;
+    let exported = Undo::Exported(handle, own.port.clone());
+    Ok((Part::OfSender { handle, port }, exported))
+}
+
+fn export(link: &Link, port: &Port, badge: u64) -> Result<Handle, RightError> {
+    let handle = link.export(port, badge).map_err(|refused| match refused {
         Refused::Over => RightError::Gone,
-        _ => RightError::Exhausted { limit },
+        _ => RightError::Exhausted { limit: EXPORTS_MAX },
     })?;
     // From now on the link stays while the peer wants it. Release: as where it is accepted.
     link.granted.store(true, Ordering::Release);
-    let port = own.port.id;
-    let exported = Undo::Exported(handle, own.port.clone());
+    Ok(handle)
+}
+
+/// A right to a port of a third process.
+fn third(process: &Process, link: &Link, right: &SendRight) -> Result<(Part, Undo), RightError> {
+    if right.is_forked() || right.is_down() {
+        return Err(RightError::Dead);
+    }
+    let vine = process.vines.get_or_start()?;
+    let badge = vine.add(right);
+    let handle = export(link, &vine.port, badge);
+    vine.ended(badge);
+    let handle = handle?;
+    let port = vine.port.id;
+    let exported = Undo::Exported(handle, vine.port.clone());
     Ok((Part::OfSender { handle, port }, exported))
 }
 
@@ -330,8 +348,8 @@ impl core::fmt::Display for RightError {
                 "the message has {count} rights and the limit is {PARTS_MAX}; send several messages"
             ),
             Self::Third => f.write_str(
-                "a right to a port of a third process cannot be passed on yet; have the receiver \
-                 connect to the port by its name",
+                "a right to a port of a third process cannot be passed on: this process has no port or \
+                 thread left for that; have the receiver connect to the port by its name",
             ),
             Self::Exhausted { limit } => write!(
                 f,

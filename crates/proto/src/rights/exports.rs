@@ -168,6 +168,19 @@ impl Exports {
         ended.into_iter().collect()
     }
 
+    /// The badges of the rights to `port` that the peer has and whose end has not been told of.
+    #[must_use]
+    pub fn badges_of(&self, port: u32) -> Vec<u64> {
+        let live = |entry: &&Entry| entry.state != State::Free && entry.port == port;
+        let entries = self.entries.iter().filter(live);
+        let badges = entries.map(|entry| entry.badge);
+        if self.is_over {
+            Vec::new()
+        } else {
+            badges.collect()
+        }
+    }
+
     /// How many rights the peer has.
     #[must_use]
     pub fn len(&self) -> usize {

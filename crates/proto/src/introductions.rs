@@ -1,0 +1,293 @@
+//! Introductions: a right to a port of one process, given by a second to a third (design D9).
+//!
+//! The *introducer* tells the *exporter*, in order with what it has sent there before, that it
+//! provides a right to the *recipient*; and it tells the recipient where to ask for it. The
+//! recipient *claims* it on its own link with the exporter, under a number it chooses, and uses that
+//! number at once. A claim whose provision has not come yet waits: what was sent before by the
+//! introducer arrives before what the recipient sends (capability facts, section 2c).
+//!
+//! A provision can be redeemed once, by the process it names, so its number is no secret.
+
+use super::rights::Handle;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+/// A process, by the identity it has drawn at its start.
+pub type Incarnation = [u8; 16];
+
+/// What a provision is found by: who has made it, and its number there.
+pub type Number = (Incarnation, u64);
+
+/// Exporter: rights that were provided and not claimed yet. `T` is what a right is to.
+#[derive(Debug)]
+pub struct Provisions<T> {
+    provided: HashMap<Number, Provision<T>>,
+}
+
+#[derive(Debug)]
+enum Provision<T> {
+    Waiting {
+        /// `None`: the port is no more.
+        target: Option<T>,
+        recipient: Incarnation,
+        until_ns: Option<u64>,
+    },
+    /// Taken back before it came.
+    Void,
+}
+
+/// Provisions of one exporter at once.
+const PROVISIONS_MAX: usize = 65_536;
+/// How long a provision outlives its introducer.
+const GRACE_NS: u64 = 10_000_000_000;
+
+/// What becomes of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Redeemed<T> {
+    /// It is a right to this.
+    To(T),
+    /// To a port that is no more, or another's to claim.
+    Dead,
+    /// The provision has not come yet.
+    NotYet,
+}
+
+impl<T> Default for Provisions<T> {
+    fn default() -> Self {
+        Self {
+            provided: HashMap::new(),
+        }
+    }
+}
+
+impl<T: Copy> Provisions<T> {
+    /// An introducer provides a right to `target` to `recipient`. Returns `target` when it is not kept:
+    /// it was taken back, its number is in use, or there are too many.
+    pub fn provide(
+        &mut self,
+        number: Number,
+        target: Option<T>,
+        recipient: Incarnation,
+    ) -> Option<T> {
+        let has_room = self.provided.len() < PROVISIONS_MAX;
+        match self.provided.entry(number) {
+            Entry::Occupied(known) => {
+                if matches!(known.get(), Provision::Void) {
+                    known.remove();
+                }
+                target
+            }
+            Entry::Vacant(place) if has_room => {
+                place.insert(Provision::Waiting {
+                    target,
+                    recipient,
+                    until_ns: None,
+                });
+                None
+            }
+            Entry::Vacant(_) => target,
+        }
+    }
+
+    /// `recipient` claims a provision.
+    pub fn redeem(&mut self, number: Number, recipient: Incarnation) -> Redeemed<T> {
+        let Entry::Occupied(known) = self.provided.entry(number) else {
+            return Redeemed::NotYet;
+        };
+        match known.get() {
+            Provision::Waiting { recipient: of, .. } if *of != recipient => Redeemed::Dead,
+            Provision::Waiting { target: None, .. } | Provision::Void => {
+                known.remove();
+                Redeemed::Dead
+            }
+            Provision::Waiting {
+                target: Some(target),
+                ..
+            } => {
+                let target = *target;
+                known.remove();
+                Redeemed::To(target)
+            }
+        }
+    }
+
+    /// The introducer takes a provision back, which may not have come yet. Returns what it was to.
+    pub fn take_back(&mut self, number: Number) -> Option<T> {
+        let has_room = self.provided.len() < PROVISIONS_MAX;
+        match self.provided.entry(number) {
+            Entry::Occupied(known) => match known.remove() {
+                Provision::Waiting { target, .. } => target,
+                Provision::Void => None,
+            },
+            Entry::Vacant(place) => {
+                if has_room {
+                    place.insert(Provision::Void);
+                }
+                None
+            }
+        }
+    }
+
+    /// A process has ended: what was provided to it ends, returned here; what it has provided lasts a
+    /// while.
+    pub fn ended(&mut self, of: Incarnation, now_ns: u64) -> Vec<T> {
+        let until = now_ns + GRACE_NS;
+        self.take_those(|(introducer, _), provision| match provision {
+            Provision::Void => *introducer == of,
+            Provision::Waiting { recipient, .. } if *recipient == of => true,
+            Provision::Waiting { until_ns, .. } => {
+                if *introducer == of {
+                    until_ns.get_or_insert(until);
+                }
+                false
+            }
+        })
+    }
+
+    /// Takes out what has outlived its introducer for too long.
+    pub fn expire(&mut self, now_ns: u64) -> Vec<T> {
+        self.take_those(|_, provision| match provision {
+            Provision::Waiting { until_ns, .. } => until_ns.is_some_and(|until| until <= now_ns),
+            Provision::Void => false,
+        })
+    }
+
+    fn take_those(&mut self, mut is_one: impl FnMut(&Number, &mut Provision<T>) -> bool) -> Vec<T> {
+        let taken = self
+            .provided
+            .extract_if(|number, known| is_one(number, known));
+        taken
+            .filter_map(|(_, provision)| match provision {
+                Provision::Waiting { target, .. } => target,
+                Provision::Void => None,
+            })
+            .collect()
+    }
+
+    /// Whether some will expire.
+    #[must_use]
+    pub fn has_mortal(&self) -> bool {
+        let is_mortal = |provision: &Provision<T>| {
+            matches!(
+                provision,
+                Provision::Waiting {
+                    until_ns: Some(_),
+                    ..
+                }
+            )
+        };
+        self.provided.values().any(is_mortal)
+    }
+}
+
+/// Exporter: what the numbers stand for by which one recipient uses rights it has claimed.
+#[derive(Debug, Default)]
+pub struct Claims {
+    claims: HashMap<u32, Claim>,
+}
+
+/// What a number of a recipient's stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// What the exporter's table has by this handle.
+    Granted(Handle),
+    /// Not known yet: the provision has not come.
+    Waiting {
+        /// Which one.
+        number: Number,
+        /// When it was claimed.
+        since_ns: u64,
+    },
+    /// Nothing.
+    Dead,
+}
+
+/// Claims of one recipient that wait at once.
+const CLAIMS_MAX: usize = 1 << 20;
+
+impl Claims {
+    /// A number is claimed. `false`: it is in use, or there are too many.
+    pub fn claim(&mut self, word: u32, claim: Claim) -> bool {
+        let has_room = self.claims.len() < CLAIMS_MAX;
+        match self.claims.entry(word) {
+            Entry::Vacant(place) if has_room => {
+                place.insert(claim);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// What a number stands for. `None`: it has not been claimed yet.
+    #[must_use]
+    pub fn get(&self, word: u32) -> Option<Claim> {
+        self.claims.get(&word).copied()
+    }
+
+    /// It stands for this now.
+    pub fn settle(&mut self, word: u32, claim: Claim) {
+        if let Some(known) = self.claims.get_mut(&word) {
+            *known = claim;
+        }
+    }
+
+    /// The recipient has no use for it any more.
+    pub fn release(&mut self, word: u32) -> Option<Claim> {
+        self.claims.remove(&word)
+    }
+
+    /// Takes all out: the recipient is gone.
+    pub fn end(&mut self) -> Vec<Claim> {
+        self.claims.drain().map(|(_, claim)| claim).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Incarnation = [1; 16];
+    const B: Incarnation = [2; 16];
+    const C: Incarnation = [3; 16];
+
+    #[test]
+    fn a_provision_is_redeemed_once_by_whom_it_names() {
+        let mut provisions = Provisions::default();
+        assert_eq!(provisions.redeem((A, 1), B), Redeemed::NotYet);
+        assert_eq!(provisions.provide((A, 1), Some(7), B), None);
+        assert_eq!(provisions.redeem((A, 1), C), Redeemed::Dead);
+        assert_eq!(provisions.redeem((C, 1), B), Redeemed::NotYet);
+        assert_eq!(provisions.redeem((A, 1), B), Redeemed::To(7));
+        assert_eq!(provisions.redeem((A, 1), B), Redeemed::NotYet);
+        provisions.provide((A, 2), None, B);
+        assert_eq!(provisions.redeem((A, 2), B), Redeemed::Dead);
+    }
+
+    #[test]
+    fn what_is_taken_back_is_not_redeemed_whichever_comes_first() {
+        let mut provisions = Provisions::default();
+        provisions.provide((A, 1), Some(7), B);
+        assert_eq!(provisions.take_back((A, 1)), Some(7));
+        assert_eq!(provisions.take_back((A, 2)), None);
+        assert_eq!(provisions.provide((A, 2), Some(8), B), Some(8));
+        assert_eq!(provisions.provide((A, 2), Some(9), B), None);
+        assert_eq!(provisions.provide((A, 2), Some(10), B), Some(10));
+        assert_eq!(provisions.redeem((A, 2), B), Redeemed::To(9));
+    }
+
+    #[test]
+    fn provisions_end_with_their_recipient_and_a_while_after_their_introducer() {
+        let mut provisions = Provisions::default();
+        provisions.provide((A, 1), Some(7), B);
+        provisions.provide((A, 2), Some(8), C);
+        assert_eq!(provisions.ended(B, 5), [7]);
+        assert!(!provisions.has_mortal());
+        assert_eq!(provisions.ended(A, 5), []);
+        assert!(provisions.has_mortal());
+        assert_eq!(provisions.expire(GRACE_NS), []);
+        assert_eq!(provisions.redeem((A, 2), C), Redeemed::To(8));
+        provisions.provide((A, 3), Some(9), C);
+        let _ = provisions.ended(A, 5);
+        assert_eq!(provisions.expire(GRACE_NS + 5), [9]);
+    }
+}
