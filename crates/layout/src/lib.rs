@@ -13,6 +13,7 @@
 pub mod bell;
 pub mod counters;
 pub mod hello;
+pub mod introduction;
 pub mod link;
 pub mod name;
 pub mod part;

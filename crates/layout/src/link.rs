@@ -264,6 +264,9 @@ impl Kind {
     /// In a request slot, where nothing is [`Self::Dropped`]: a message with another's reply right,
     /// which the slot names as [`passed_word`] says.
     pub const PASSED: Self = Self::Dropped;
+    /// In a request slot, where nothing is a [`Self::DeadPort`]: what is said about introductions, in
+    /// order with the messages; see [`crate::introduction`].
+    pub const CONTROL: Self = Self::DeadPort;
     /// In a reply slot, where nothing is a [`Self::Call`]: the outcome comes by another path, whose
     /// number is in the first four bytes.
     pub const MOVED: Self = Self::Call;

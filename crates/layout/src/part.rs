@@ -3,10 +3,14 @@
 //! ```text
 //! kind 1, 2 | handle or port number, 4 | port number of a right of the sender, 4 | zero, 4
 //! kind 3    | party and slot, 4          | generation, 4                         | zero, 4
+//! kind 4    | handle of the vine, 4      | port number of the vine, 4            | port number, 4
+//!           | incarnation of the exporter, 16
+//!           | number of the provision, 8 | zero, 8
 //! ```
 
+use crate::PARTS_MAX;
 use crate::bell::RECEIVERS;
-use crate::link::UNIT_BYTES;
+use crate::link::{PART_UNITS_MAX, UNIT_BYTES};
 
 /// A part of a message. The sender writes it: a claim, until the receiver has looked it up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,43 +37,103 @@ pub enum Part {
         /// Of the slot.
         generation: u32,
     },
+    /// A right to a port of a third process, the exporter, which the sender has told of it.
+    Third {
+        /// A right of the sender's, as [`Self::OfSender`], through which it is reached as well.
+        vine: (u32, u32),
+        /// At the exporter.
+        port: u32,
+        /// Which process that is.
+        exporter: [u8; 16],
+        /// The sender's number for what it has told the exporter.
+        number: u64,
+    },
 }
 
 const OF_SENDER: u32 = 1;
 const OF_RECEIVER: u32 = 2;
 const REPLY: u32 = 3;
+const THIRD: u32 = 4;
+
+fn words(unit: &[u8; UNIT_BYTES]) -> [u32; 4] {
+    let mut words = [0; 4];
+    for (word, bytes) in words.iter_mut().zip(unit.as_chunks::<4>().0) {
+        *word = u32::from_le_bytes(*bytes);
+    }
+    words
+}
+
+fn unit(words: [u32; 4]) -> [u8; UNIT_BYTES] {
+    let mut unit = [0; UNIT_BYTES];
+    for (to, word) in unit.as_chunks_mut::<4>().0.iter_mut().zip(words) {
+        *to = word.to_le_bytes();
+    }
+    unit
+}
 
 impl Part {
-    /// What describes it.
+    /// What describes it: units, and how many there are.
     #[must_use]
-    pub fn to_unit(self) -> [u8; UNIT_BYTES] {
-        let words = match self {
+    pub fn to_units(self) -> ([[u8; UNIT_BYTES]; PART_UNITS_MAX], usize) {
+        let mut units = [[0; UNIT_BYTES]; PART_UNITS_MAX];
+        units[0] = unit(match self {
             Self::OfSender { handle, port } => [OF_SENDER, handle, port, 0],
             Self::OfReceiver { handle } => [OF_RECEIVER, handle, 0, 0],
             Self::Reply { word, generation } => [REPLY, word, generation, 0],
-        };
-        let mut unit = [0; UNIT_BYTES];
-        for (to, word) in unit.as_chunks_mut::<4>().0.iter_mut().zip(words) {
-            *to = word.to_le_bytes();
+            Self::Third { vine, port, .. } => [THIRD, vine.0, vine.1, port],
+        });
+        if let Self::Third {
+            exporter, number, ..
+        } = self
+        {
+            units[1] = exporter;
+            units[2] = unit([number as u32, (number >> 32) as u32, 0, 0]);
+            return (units, 3);
         }
-        unit
+        (units, 1)
     }
 
-    /// What a peer described; `None` for what this layout does not know.
+    /// What a peer described first in these units, and how many of them; `None` for what this layout does
+    /// not know.
     #[must_use]
-    pub fn parse(unit: &[u8; UNIT_BYTES]) -> Option<Self> {
-        let mut words = [0; 4];
-        for (word, bytes) in words.iter_mut().zip(unit.as_chunks::<4>().0) {
-            *word = u32::from_le_bytes(*bytes);
-        }
-        match words {
+    pub fn parse(units: &[[u8; UNIT_BYTES]]) -> Option<(Self, usize)> {
+        let part = match words(units.first()?) {
             [OF_SENDER, handle, port, 0] if receiver_of(port) < RECEIVERS => {
-                Some(Self::OfSender { handle, port })
+                Self::OfSender { handle, port }
             }
-            [OF_RECEIVER, handle, 0, 0] => Some(Self::OfReceiver { handle }),
-            [REPLY, word, generation, 0] => Some(Self::Reply { word, generation }),
-            _ => None,
+            [OF_RECEIVER, handle, 0, 0] => Self::OfReceiver { handle },
+            [REPLY, word, generation, 0] => Self::Reply { word, generation },
+            [THIRD, handle, vine, port]
+                if receiver_of(vine) < RECEIVERS && receiver_of(port) < RECEIVERS =>
+            {
+                let [exporter, number] = *units.get(1..3)?.as_array()?;
+                let [low, high, 0, 0] = words(&number) else {
+                    return None;
+                };
+                let number = u64::from(high) << 32 | u64::from(low);
+                let part = Self::Third {
+                    vine: (handle, vine),
+                    port,
+                    exporter,
+                    number,
+                };
+                return Some((part, 3));
+            }
+            _ => return None,
+        };
+        Some((part, 1))
+    }
+
+    /// All that a peer described; `None` when something there is not known, or there are too many.
+    #[must_use]
+    pub fn parse_all(mut units: &[[u8; UNIT_BYTES]]) -> Option<Vec<Self>> {
+        let mut parts = Vec::with_capacity(PARTS_MAX);
+        while !units.is_empty() {
+            let (part, count) = Self::parse(units)?;
+            parts.push(part);
+            units = &units[count..];
         }
+        (parts.len() <= PARTS_MAX).then_some(parts)
     }
 }
 
@@ -105,13 +169,27 @@ mod tests {
         };
         let parts = [of_sender(0x1_2303), Part::OfReceiver { handle: 9 }, reply];
         for part in parts {
-            assert_eq!(Part::parse(&part.to_unit()), Some(part));
+            let (units, count) = part.to_units();
+            assert_eq!(Part::parse(&units[..count]), Some((part, count)));
             for at in [0, 1, 3, 12, 15] {
-                let mut unit = part.to_unit();
-                unit[at] ^= 0x40;
-                assert_eq!(Part::parse(&unit), None, "byte {at} of {part:?}");
+                let mut units = units;
+                units[0][at] ^= 0x40;
+                assert_eq!(Part::parse(&units[..count]), None, "byte {at} of {part:?}");
             }
         }
-        assert_eq!(Part::parse(&of_sender(RECEIVERS).to_unit()), None);
+        let (units, count) = of_sender(RECEIVERS).to_units();
+        assert_eq!(Part::parse(&units[..count]), None);
+        let third = Part::Third {
+            vine: (0x8000_0001, 0x203),
+            port: 0x105,
+            exporter: [9; 16],
+            number: 0x1_0000_0002,
+        };
+        let (units, count) = third.to_units();
+        assert_eq!(Part::parse(&units), Some((third, 3)));
+        assert_eq!(Part::parse(&units[..2]), None);
+        let all = [&units[..count], &reply.to_units().0[..1]].concat();
+        assert_eq!(Part::parse_all(&all), Some(vec![third, reply]));
+        assert_eq!(Part::parse_all(&[reply.to_units().0[0]; 5]), None);
     }
 }

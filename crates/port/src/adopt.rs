@@ -1,6 +1,7 @@
 //! Taking up the rights that came with a message, and giving back those nobody holds any more.
 
 use crate::awaited::{Awaited, Outcome};
+use crate::introduce::{Named, claim};
 use crate::link::{Link, SlotState, control};
 use crate::message::Message;
 use crate::notice::end_rights;
@@ -11,9 +12,8 @@ use crate::right::{OwnRight, Right};
 use crate::send::{SLOTS_PER_LANE, SendRight};
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
-use handfast_layout::PARTS_MAX;
 use handfast_layout::link::{REPLIES, slot_of};
-use handfast_layout::part::{Part, receiver_of};
+use handfast_layout::part::{Part, is_handle, receiver_of};
 use handfast_proto::rights::{Handle, Refused, Use};
 use handfast_region::Memory;
 use handfast_ring::lane::Place;
@@ -44,25 +44,37 @@ pub(crate) fn adopt(
     message: &mut Message,
 ) -> Result<(), Fault> {
     let fault = |rule| Fault { rule, offset: 0 };
-    let units = message.units();
-    if units.len() > PARTS_MAX || units.iter().any(|unit| Part::parse(unit).is_none()) {
-        return Err(fault(Rule::Part));
-    }
-    let mut rights = Vec::with_capacity(units.len());
-    for part in units.iter().filter_map(Part::parse) {
+    let parts = Part::parse_all(message.units()).ok_or(fault(Rule::Part))?;
+    let mut rights = Vec::with_capacity(parts.len());
+    for part in parts {
         let right = match part {
-            Part::OfSender { handle, port } => {
-                let mut imports = link.imports();
-                let arrived = imports.arrive(handle, port);
-                drop(imports);
-                arrived.map_err(|_| fault(Rule::RightHandle))?;
-                let (process, link, waiting) = (process.clone(), link.clone(), process.waiting);
-                let right = SendRight::of_handle(process, link, port, handle, waiting);
-                Right::Send(right)
+            Part::OfSender { handle, port } => Right::Send(import(process, link, (handle, port))?),
+            Part::Third {
+                vine,
+                port,
+                exporter,
+                number,
+            } => {
+                let vine = import(process, link, vine)?;
+                let with = process.find_link(|link| link.incarnation == exporter);
+                let number_of = (link.incarnation, number);
+                match with.and_then(|with| claim(process, &with, port, number_of)) {
+                    Some(right) => Right::Send(right),
+                    None => {
+                        process.decline(link, exporter, number);
+                        Right::Send(vine)
+                    }
+                }
             }
             Part::OfReceiver { handle } => {
-                let target = link.exports().resolve(handle);
-                let target = target.ok_or(fault(Rule::RightHandle))?;
+                let target = match link.named(process, handle) {
+                    Named::To(target) => target,
+                    Named::Dead => {
+                        rights.push(Right::Dead);
+                        continue;
+                    }
+                    Named::NotYet | Named::Unknown => return Err(fault(Rule::RightHandle)),
+                };
                 let port = process.port(receiver_of(target.port));
                 let vine = process
                     .vines
@@ -84,6 +96,21 @@ pub(crate) fn adopt(
     }
     message.set_rights(rights);
     Ok(())
+}
+
+/// A right to a port of the peer.
+fn import(
+    process: &Arc<Process>,
+    link: &Arc<Link>,
+    (handle, port): (Handle, u32),
+) -> Result<SendRight, Fault> {
+    let arrived = link.imports().arrive(handle, port);
+    arrived.map_err(|_| Fault {
+        rule: Rule::RightHandle,
+        offset: 0,
+    })?;
+    let (process, link, waiting) = (process.clone(), link.clone(), process.waiting);
+    Ok(SendRight::of_handle(process, link, port, handle, waiting))
 }
 
 impl Link {
@@ -137,7 +164,15 @@ impl Link {
         let words = releases.as_chunks::<4>().0;
         let words: Vec<_> = words.iter().map(|word| u32::from_le_bytes(*word)).collect();
         for [handle, count] in words.as_chunks::<2>().0 {
-            let released = self.exports().release(*handle, *count);
+            let claimed = match is_handle(*handle) {
+                true => Ok(Some(*handle)),
+                false => self.unclaimed(process, *handle),
+            };
+            let (handle, released) = match claimed {
+                Ok(Some(handle)) => (handle, self.exports().release(handle, *count)),
+                Ok(None) => continue,
+                Err(refused) => (*handle, Err(refused)),
+            };
             let is_last = released.map_err(|refused| Fault {
                 rule: match refused {
                     Refused::Release => Rule::RightCount,
@@ -146,7 +181,7 @@ impl Link {
                 offset: 0,
             })?;
             if is_last {
-                ending.push(*handle);
+                ending.push(handle);
             }
         }
         if !ending.is_empty() {

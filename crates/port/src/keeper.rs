@@ -227,7 +227,7 @@ impl Keeper {
             link.settle(&self.process);
             again |= link.has_unsettled();
         }
-        is_unheard |= self.process.leave_paths();
+        is_unheard |= self.process.leave_paths() | self.process.expire_provisions();
         // Not for ever so often at a peer that is stopped.
         self.again_ns = match (again, is_unheard) {
             (true, _) => (self.again_ns * 2).min(UNSETTLED_NS_MAX),
@@ -295,6 +295,13 @@ impl Keeper {
                 ref rest @ ..,
             ] => {
                 self.process.take_path_message(link, kind, rest)?;
+            }
+            [
+                kind @ (control::PROVISION_VOID | control::DECLINED),
+                _,
+                ref rest @ ..,
+            ] => {
+                self.process.take_introduction_message(link, kind, rest)?;
             }
             // Unknown messages of a later release are passed over.
             _ => {}

@@ -10,6 +10,7 @@ mod call;
 
 mod adopt;
 mod awaited;
+mod introduce;
 mod notice;
 mod passing;
 mod paths;

@@ -13,6 +13,7 @@ use handfast_channel::reply::Slot;
 use handfast_channel::{arm, bell, stamp};
 use handfast_layout::bell as bell_layout;
 use handfast_layout::link::{LANES, REPLIES, Side};
+use handfast_proto::introductions::Claims;
 use handfast_proto::rights::{Exports, Handle, Imports};
 use handfast_region::{Memory, Region};
 use handfast_ring::Fault;
@@ -53,6 +54,11 @@ pub(crate) mod control {
     pub(crate) const PATH_OVER: u8 = 12;
     /// Replier, it is not needed any more: number.
     pub(crate) const PATH_DROP: u8 = 13;
+    /// About introductions. Exporter, what was provided is void: the introducer's number in 8 bytes.
+    pub(crate) const PROVISION_VOID: u8 = 14;
+    /// Introducer, what was provided will not be claimed: its number in 8 bytes, exporter's incarnation
+    /// in 16.
+    pub(crate) const DECLINED: u8 = 15;
 }
 
 /// See the module text. Fields in the order in which a call meets them.
@@ -114,6 +120,8 @@ pub(crate) struct Link {
     /// How often a way to the peer, or a party of the peer's, was forgotten.
     pub(crate) ways: AtomicU32,
     pub(crate) parties: AtomicU32,
+    /// What the peer names what it was provided with by others by.
+    pub(crate) claims: Mutex<Claims>,
     /// Return slots of ours.
     pub(crate) returns: Mutex<Returns>,
     /// Who wants to be told when a port of the peer is gone.
@@ -218,6 +226,7 @@ impl Link {
             passing: Mutex::default(),
             ways: AtomicU32::new(0),
             parties: AtomicU32::new(0),
+            claims: Mutex::default(),
             returns: Mutex::default(),
             death_notices: Mutex::default(),
             owed: Mutex::default(),

@@ -122,7 +122,8 @@ impl ReplyRight {
             word: own.word(),
             generation: own.generation,
         };
-        slot.answer_described(bytes, &[part.to_unit()]);
+        let (units, count) = part.to_units();
+        slot.answer_described(bytes, &units[..count]);
         self.used();
         let mut message = Message::new();
         let mut awaited = Awaited::new(link, own.index, own.generation);

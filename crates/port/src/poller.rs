@@ -11,6 +11,7 @@ mod upkeep;
 
 use crate::adopt::adopt;
 use crate::group::Group;
+use crate::introduce::{CLAIM_NS, Named};
 use crate::link::{Link, control};
 use crate::message::Message;
 use crate::notice::Notices;
@@ -21,6 +22,7 @@ use handfast_channel::arm;
 use handfast_channel::reply::Slot;
 use handfast_layout::bell as bell_layout;
 use handfast_layout::link::{Kind, LANES, REPLIES};
+use handfast_layout::part::is_handle;
 use handfast_proto::rota::{Key, Rota, Verdict, Wake};
 use handfast_region::Memory;
 use handfast_ring::lane::{Consumer, Header, Place, Unusual};
@@ -51,6 +53,8 @@ struct Lane {
     checked: u32,
     /// Posts to it are not fenced at present (E12).
     streaming: bool,
+    /// Since when its first message waits for what it names.
+    waits_since_ns: Option<u64>,
     /// A call came since the last quiet check.
     called: bool,
     /// When its client was last woken; it may take a while to run.
@@ -104,6 +108,8 @@ pub(crate) struct Poller {
     spare: Message,
     /// A message was found and refused: there may be another.
     again: bool,
+    /// A message was found that waits for what it names.
+    parked: bool,
     looks: u32,
     checked_ns: u64,
     overloaded: bool,
@@ -155,6 +161,7 @@ impl Poller {
             rota: Rota::new(cap),
             spare: Message::default(),
             again: false,
+            parked: false,
             looks: 0,
             checked_ns: 0,
             overloaded: false,
@@ -218,7 +225,11 @@ impl Poller {
             }
             return match taken {
                 Ok((header, len_bytes)) => self.taken(key, header, len_bytes, None),
-                Err(Unusual) => self.take(key),
+                Err(Unusual) => match self.take(key) {
+                    // The others go on meanwhile.
+                    None if self.has_parked() => continue,
+                    taken => taken,
+                },
             };
         }
         if self.hear()
@@ -267,10 +278,18 @@ impl Poller {
                     return self.admit();
                 }
                 self.cursor = place;
-                return self.take(key);
+                match self.take(key) {
+                    None if self.has_parked() => {}
+                    taken => return taken,
+                }
             }
         }
         None
+    }
+
+    /// Whether the message that was to be taken last waits in its lane.
+    const fn has_parked(&mut self) -> bool {
+        core::mem::replace(&mut self.parked, false)
     }
 
     /// Takes the message that waits in a lane, whatever it has and whichever right it came through.
@@ -279,8 +298,12 @@ impl Poller {
         if !self.spare.has_buffer() {
             self.spare = Message::new();
         }
+        if !self.is_due(key) {
+            return None;
+        }
         let lane = self.lanes[key].as_mut()?;
         match lane.consumer.take(&lane.link.region, &mut self.spare) {
+            Ok((header, _)) if header.kind == Kind::CONTROL => self.said(key, header),
             Ok((header, len_bytes)) => {
                 let is_usual = header.units == 0 && u64::from(header.port) == lane.usual();
                 let badge = match is_usual {
@@ -343,6 +366,45 @@ impl Poller {
         })
     }
 
+    /// Whether what the message in a lane names is known already. What was provided may not have come
+    /// yet; the message waits for that, for a while.
+    fn is_due(&mut self, key: Key) -> bool {
+        let Some(lane) = self.lanes[key].as_mut() else {
+            return false;
+        };
+        let word = match lane.consumer.peek(&lane.link.region) {
+            Ok((header, _)) if header.kind == Kind::CONTROL && header.port == 0 => return true,
+            Ok((header, _)) => header.port,
+            // Told of when it is taken.
+            Err(_) => return true,
+        };
+        if is_handle(word) || !matches!(lane.link.named(&self.process, word), Named::NotYet) {
+            lane.waits_since_ns = None;
+            return true;
+        }
+        let now_ns = clock::ticks_ns();
+        let since_ns = *lane.waits_since_ns.get_or_insert(now_ns);
+        // A claim that was made answers before that.
+        self.parked = now_ns.saturating_sub(since_ns) <= 2 * CLAIM_NS;
+        !self.parked
+    }
+
+    /// What was said in a lane about introductions.
+    fn said(&mut self, key: Key, header: Header) -> Option<Request> {
+        let lane = self.lanes[key].as_mut()?;
+        let heard = lane
+            .link
+            .hear_said(&self.process, header, self.spare.bytes());
+        if lane.consumer.publish_due(&lane.link.region) {
+            wake_for_room(&lane.link.region, lane.consumer.place());
+        }
+        self.again = true;
+        match heard {
+            Ok(()) => None,
+            Err(fault) => self.poison(key, fault),
+        }
+    }
+
     /// As [`Self::taken`], of a message with a reply right that was passed on. Without a badge its
     /// port is no more.
     fn taken_passed(
@@ -389,11 +451,11 @@ impl Poller {
         // Together with what it vouches for, or not at all.
         lane.word = NO_RIGHT;
         lane.ended = lane.link.ended.load(Ordering::Acquire);
-        let target = lane.link.exports().resolve(header.port);
-        let target = target.ok_or(Fault { rule, offset })?;
-        if target.port != self.port {
-            return Ok(None);
-        }
+        let target = match lane.link.named(&self.process, header.port) {
+            Named::To(target) if target.port == self.port => target,
+            Named::To(_) | Named::Dead => return Ok(None),
+            Named::NotYet | Named::Unknown => return Err(Fault { rule, offset }),
+        };
         (lane.word, lane.badge) = (header.port.into(), target.badge);
         Ok(Some(target.badge))
     }

@@ -12,6 +12,8 @@ use crate::vine::Vines;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 use handfast_layout::{bell, counters};
+use handfast_proto::introductions::Provisions;
+use handfast_proto::rights::Target;
 use handfast_region::Tally;
 use handfast_sys::poll::{Flag, Poll, Timer, Trigger};
 use handfast_sys::socket::Peer;
@@ -60,6 +62,9 @@ pub(crate) struct Process {
     releases_due: AtomicBool,
     /// Return paths granted, and wanted.
     pub(crate) callers: CallersTable,
+    /// How many introductions this process has begun, and what others have provided of its rights.
+    pub(crate) provided: AtomicU64,
+    pub(crate) provisions: Mutex<Provisions<Target>>,
     /// Rights to others' ports that were passed on, and go through this process.
     pub(crate) vines: Vines,
     /// Reply rights passed on by hand.
@@ -234,6 +239,8 @@ impl Process {
             releases_due: AtomicBool::new(false),
             callers: Mutex::default(),
             relays: Mutex::default(),
+            provided: AtomicU64::new(0),
+            provisions: Mutex::default(),
             vines: Vines::default(),
             sets: Mutex::default(),
         };
@@ -494,6 +501,7 @@ impl Process {
         for badge in badges.into_iter().flatten() {
             self.vine_ended(vine.unwrap_or_default(), badge);
         }
+        self.end_introductions(link);
         self.end_paths(link);
         self.relay();
         self.rouse_all();

@@ -1,6 +1,7 @@
 //! Rights as parts of messages: minting them, sending them.
 
 use crate::error::{Gone, ReplyError, SendError};
+use crate::introduce::Provided;
 use crate::link::Link;
 use crate::passing::{Passed, ReplyRight};
 use crate::port::Port;
@@ -9,6 +10,7 @@ use crate::receive::ReceiveRight;
 use crate::send::SendRight;
 use core::sync::atomic::Ordering;
 use handfast_layout::PARTS_MAX;
+use handfast_layout::link::UNITS_MAX;
 use handfast_layout::part::Part;
 use handfast_proto::rights::{EXPORTS_MAX, Handle, Refused};
 use handfast_ring::lane::Unit;
@@ -165,7 +167,7 @@ pub(crate) struct Load {
 
 /// The units that describe the rights of one message.
 pub(crate) struct Described {
-    units: [Unit; PARTS_MAX],
+    units: [Unit; UNITS_MAX],
     count: usize,
     undo: [Undo; PARTS_MAX],
     /// How the message's own reply right goes.
@@ -178,6 +180,8 @@ enum Undo {
     /// A handle counted as sent, and the port it is for.
     Exported(Handle, Arc<Port>),
     Passed(Passed),
+    /// An export of the vine, and what the exporter was told.
+    Introduced(Handle, Arc<Port>, Provided),
 }
 
 impl Described {
@@ -197,6 +201,10 @@ impl Described {
                 Undo::Nothing => {}
                 Undo::Exported(handle, port) => link.retract(&port.process, handle),
                 Undo::Passed(passed) => passed.take_back(link),
+                Undo::Introduced(handle, port, provided) => {
+                    link.retract(&port.process, handle);
+                    provided.take_back(&port.process);
+                }
             }
         }
         if let Some(passed) = self.passed {
@@ -233,7 +241,7 @@ pub(crate) fn describe(
     load: &Load,
 ) -> Result<Described, RightError> {
     let mut described = Described {
-        units: [Unit::default(); PARTS_MAX],
+        units: [Unit::default(); UNITS_MAX],
         count: 0,
         undo: [const { Undo::Nothing }; PARTS_MAX],
         passed: None,
@@ -243,12 +251,14 @@ pub(crate) fn describe(
             count: load.rights.len(),
         });
     }
-    for right in &load.rights {
+    for (right, place) in load.rights.iter().zip(&mut described.undo) {
         match part_of((process, link), right) {
             Ok((part, undo)) => {
-                described.undo[described.count] = undo;
-                described.units[described.count] = part.to_unit();
-                described.count += 1;
+                *place = undo;
+                let (units, count) = part.to_units();
+                let free = &mut described.units[described.count..][..count];
+                free.copy_from_slice(&units[..count]);
+                described.count += count;
             }
             Err(error) => {
                 described.take_back(link);
@@ -318,8 +328,18 @@ fn third(process: &Process, link: &Link, right: &SendRight) -> Result<(Part, Und
     vine.ended(badge);
     let handle = handle?;
     let port = vine.port.id;
-    let exported = Undo::Exported(handle, vine.port.clone());
-    Ok((Part::OfSender { handle, port }, exported))
+    let Some(provided) = Provided::say(process, right, link) else {
+        let exported = Undo::Exported(handle, vine.port.clone());
+        return Ok((Part::OfSender { handle, port }, exported));
+    };
+    let part = Part::Third {
+        vine: (handle, port),
+        port: right.port(),
+        exporter: right.link().incarnation,
+        number: provided.number,
+    };
+    let introduced = Undo::Introduced(handle, vine.port.clone(), provided);
+    Ok((part, introduced))
 }
 
 impl From<RightError> for SendError {

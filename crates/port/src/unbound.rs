@@ -41,6 +41,13 @@ pub(crate) fn refuse_waiting(process: &Arc<Process>, link: &Arc<Link>, consumer:
                 slot.answer(region, header.generation, Kind::DeadPort, 0, &[]);
                 wake_caller(link, slot);
             }
+            Kind::CONTROL => {
+                if let Err(fault) = link.hear_said(process, header, message.bytes()) {
+                    link.poison(fault);
+                    process.attention.raise();
+                    break;
+                }
+            }
             Kind::PASSED => {
                 let passed = ReplySlot::passed(link, header.reply, header.generation);
                 if let Ok(Some(reply)) = passed {

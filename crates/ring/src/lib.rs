@@ -40,6 +40,8 @@ pub enum Rule {
     RightCount,
     /// What is said about return paths follows their protocol.
     Path,
+    /// What is said about introductions follows their protocol.
+    Introduction,
     /// A two-lock queue is formatted, and for the number of messages it is attached with.
     QueueFormat,
     /// A lock word of a two-lock queue is free or names a member; no repair has failed under it.
@@ -75,6 +77,7 @@ impl Rule {
             Self::RightHandle => "a right names what was given, for the port it was given for",
             Self::RightCount => "a right is given back at most as often as it was given",
             Self::Path => "what is said about return paths follows their protocol",
+            Self::Introduction => "what is said about introductions follows their protocol",
             Self::QueueFormat => "a two-lock queue is formatted for the capacity it is used with",
             Self::QueueLock => "a lock word of a two-lock queue is free or names a member",
             Self::QueueNode => "an index in a two-lock queue names one of its nodes",

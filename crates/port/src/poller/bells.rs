@@ -200,6 +200,7 @@ impl Poller {
             link,
             spare: None,
             passed: None,
+            waits_since_ns: None,
             end: None,
             index,
             consumer,

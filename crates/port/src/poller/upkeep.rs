@@ -93,7 +93,10 @@ impl Poller {
             }
             self.active.push(key);
             if matches!(admitted, Admitted::Request(_)) && ready {
-                return self.take(key);
+                match self.take(key) {
+                    None if self.has_parked() => {}
+                    taken => return taken,
+                }
             }
         }
         None

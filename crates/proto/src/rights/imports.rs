@@ -1,7 +1,7 @@
 //! The importer's table.
 
 use super::hash::Map;
-use super::{EXPORTS_MAX, Handle, Refused, is_handle};
+use super::{EXPORTS_MAX, Handle, IS_HANDLE, Refused, is_handle};
 use std::collections::hash_map::Entry;
 
 /// A message that used a handle: it was posted to this lane, before this position.
@@ -31,6 +31,7 @@ struct Held {
 pub struct Imports {
     held: Map<Handle, Held>,
     idle: Vec<Handle>,
+    last_claim: u32,
 }
 
 impl Imports {
@@ -42,6 +43,32 @@ impl Imports {
         if !is_handle(handle) {
             return Err(Refused::Unknown);
         }
+        self.add(handle, port)
+    }
+
+    /// A word by which to claim a right that was provided by a third process, to a port of the peer:
+    /// one right to it. It is given back as a handle is.
+    ///
+    /// # Errors
+    /// [`Refused::Full`].
+    pub fn claim(&mut self, port: u32) -> Result<u32, Refused> {
+        let used = self.held.len() as u32 + 1;
+        for _ in 0..=used {
+            self.last_claim = self.last_claim % (IS_HANDLE - 1) + 1;
+            if !self.held.contains_key(&self.last_claim) {
+                self.add(self.last_claim, port)?;
+                return Ok(self.last_claim);
+            }
+        }
+        Err(Refused::Full)
+    }
+
+    /// The peer has not been told of the claim.
+    pub fn unclaim(&mut self, word: u32) {
+        self.held.remove(&word);
+    }
+
+    fn add(&mut self, handle: Handle, port: u32) -> Result<(), Refused> {
         // An honest exporter has no more places than that.
         let is_full = self.held.len() >= EXPORTS_MAX as usize;
         let held = match self.held.entry(handle) {

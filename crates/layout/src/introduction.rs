@@ -1,0 +1,114 @@
+//! What is said about introductions in the lanes, in order with the messages (design D9).
+//!
+//! ```text
+//! provide: 1, 4 | zero, 4  | number, 8 | incarnation of the recipient, 16    to the exporter, by a right to what is provided
+//! claim:   2, 4 | word, 4  | number, 8 | incarnation of the introducer, 16   to the exporter
+//! ```
+
+/// One of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// The sender gives the right that this message comes through to another process.
+    Provide {
+        /// The sender's number for it.
+        number: u64,
+        /// Whom it is for.
+        recipient: [u8; 16],
+    },
+    /// The sender claims what was provided to it, and names it by this word from now on.
+    Claim {
+        /// The sender's; no handle.
+        word: u32,
+        /// The introducer's number.
+        number: u64,
+        /// Who has provided it.
+        introducer: [u8; 16],
+    },
+}
+
+/// Bytes of each.
+pub const SAID_BYTES: usize = 32;
+
+const PROVIDE: u32 = 1;
+const CLAIM: u32 = 2;
+
+impl Said {
+    /// The bytes of the message.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; SAID_BYTES] {
+        let (kind, word, number, process) = match self {
+            Self::Provide { number, recipient } => (PROVIDE, 0, number, recipient),
+            Self::Claim {
+                word,
+                number,
+                introducer,
+            } => (CLAIM, word, number, introducer),
+        };
+        let mut bytes = [0; SAID_BYTES];
+        bytes[..4].copy_from_slice(&kind.to_le_bytes());
+        bytes[4..8].copy_from_slice(&word.to_le_bytes());
+        bytes[8..16].copy_from_slice(&number.to_le_bytes());
+        bytes[16..].copy_from_slice(&process);
+        bytes
+    }
+
+    /// What a peer has said; `None` for what this layout does not know.
+    #[must_use]
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; SAID_BYTES] = bytes.try_into().ok()?;
+        let (kind, rest) = bytes.split_first_chunk::<4>()?;
+        let (word, rest) = rest.split_first_chunk::<4>()?;
+        let (number, process) = rest.split_first_chunk::<8>()?;
+        let (kind, word) = (u32::from_le_bytes(*kind), u32::from_le_bytes(*word));
+        let number = u64::from_le_bytes(*number);
+        let process = process.try_into().ok()?;
+        match kind {
+            PROVIDE if word == 0 => Some(Self::Provide {
+                number,
+                recipient: process,
+            }),
+            CLAIM if word != 0 && !crate::part::is_handle(word) => Some(Self::Claim {
+                word,
+                number,
+                introducer: process,
+            }),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_comes_back_and_what_is_unknown_is_refused() {
+        let all = [
+            Said::Provide {
+                number: 1 << 40,
+                recipient: [7; 16],
+            },
+            Said::Claim {
+                word: 5,
+                number: 9,
+                introducer: [8; 16],
+            },
+        ];
+        for said in all {
+            let bytes = said.to_bytes();
+            assert_eq!(Said::parse(&bytes), Some(said));
+            assert_eq!(Said::parse(&bytes[..31]), None);
+            for at in [0, 1, 3] {
+                let mut bytes = bytes;
+                bytes[at] ^= 0x40;
+                assert_eq!(Said::parse(&bytes), None);
+            }
+        }
+        let handle = Said::Claim {
+            word: 1 << 31,
+            number: 9,
+            introducer: [8; 16],
+        };
+        assert_eq!(Said::parse(&handle.to_bytes()), None);
+    }
+}
