@@ -2,14 +2,14 @@
 
 mod common;
 
-use handfast::error::{Gone, SendError};
-use handfast::{Counters, Notice, Right, SendRight};
+use handfast::{Identity, Notice, Right, SendRight};
 use std::time::{Duration, Instant};
 
 #[test]
 fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
         "exporter" => exporter(arguments[0]),
+        "introducer" => introducer(arguments[0], arguments[1], &arguments[2..]),
         "recipient" => recipient(arguments[0], arguments.get(1).copied()),
         _ => unreachable!(),
     });
@@ -234,11 +234,105 @@ fn an_exporter_that_dies_is_an_error_at_the_recipient_and_nothing_more() {
     }
 }
 
+/// Passes rights with these badges on from the exporter to the recipient, and stays.
+fn introducer(exporter: &str, recipient: &str, badges: &[&str]) {
+    let door = handfast::connect(exporter).unwrap();
+    let to = handfast::connect(recipient).unwrap();
+    for badge in badges {
+        let rights = door
+            .call(format!("open {badge}").as_bytes())
+            .unwrap()
+            .take_rights();
+        let _ = to.with(rights).call(b"keep").unwrap();
+    }
+    common::say("introduced");
+    while common::told().is_some() {}
+}
+
 #[test]
-fn an_introducer_that_dies_takes_nothing_with_it_but_the_vine() {
-    let trio = Trio::new("introducer", true);
-    trio.keep([trio.open(1)]);
-    assert_eq!(trio.ask("call 0 x"), "1: x 0");
-    let _ = SendError::Gone(Gone::Process);
-    let _ = Counters::COLUMNS;
+fn an_introducer_that_dies_takes_the_vine_with_it_and_nothing_else() {
+    for is_linked in BOTH {
+        let what = format!("introducer{is_linked}");
+        let trio = Trio::new(&what, is_linked);
+        let names = ["exporter", "recipient"].map(|role| common::name(&format!("{what}-{role}")));
+        let arguments = [&names[0], &names[1], "1", "2"];
+        let mut introducer = common::start("introducer", &arguments);
+        introducer.expect("introduced");
+        // The second is used for the first time when the introducer is gone.
+        assert_eq!(trio.ask("call 0 x"), "1: x 0");
+        introducer.kill();
+        for badge in 1..=2 {
+            let answer = trio.ask(&format!("call {} y", badge - 1));
+            if is_linked {
+                assert_eq!(answer, format!("{badge}: y 0"));
+            } else {
+                assert_eq!(answer, "Gone(Process)");
+            }
+        }
+        // What is dropped there ends at the exporter, too.
+        trio.ask("drop");
+        trio.exporter.expect("no senders");
+    }
+}
+
+#[test]
+fn a_right_that_was_provided_and_never_claimed_ends() {
+    for is_linked in BOTH {
+        let trio = Trio::new(&format!("unclaimed{is_linked}"), is_linked);
+        // Stopped before it takes up what it is sent, and then killed.
+        trio.recipient.stop();
+        let sent = trio.to.with([trio.open(1)]).send(b"keep");
+        sent.unwrap();
+        std::thread::sleep(Duration::from_millis(30));
+        assert_eq!(trio.exporter.said(), None);
+        let mut trio = trio;
+        trio.recipient.kill();
+        trio.exporter.expect("no senders");
+    }
+}
+
+#[test]
+fn a_right_by_two_routes_is_one_right() {
+    let what = "routes";
+    let trio = Trio::new(what, true);
+    let mine = handfast::bind(&common::name("routes-mine")).unwrap();
+    let _link = handfast::connect(&common::name("routes-exporter")).unwrap();
+    let names = [common::name("routes-exporter"), common::name("routes-mine")];
+    // From the exporter itself, and from two introducers; and others.
+    let direct = send(trio.open(5));
+    let other = send(trio.open(6));
+    let mut introducers = Vec::new();
+    for _ in 0..2 {
+        let badges = [&names[0], &names[1], "5", "7"];
+        introducers.push(common::start("introducer", &badges));
+    }
+    let mut came = Vec::new();
+    while came.len() < 4 {
+        let mut request = mine.receive().unwrap();
+        came.extend(request.take_rights().into_iter().map(send));
+        request.reply(b"").unwrap();
+    }
+    let badges: Vec<_> = came.iter().map(|right| call(right, "x")).collect();
+    for (right, badge) in came.iter().zip(&badges) {
+        // The exporter has received through each of them, and has said by now what they are.
+        let is_it = badge == "5: x 0";
+        let expected = |is_it| {
+            if is_it {
+                Identity::Same
+            } else {
+                Identity::Different
+            }
+        };
+        assert_eq!(right.identity(&direct), expected(is_it));
+        assert_eq!(direct.identity(right), expected(is_it));
+        assert_eq!(right.identity(&other), Identity::Different);
+        assert_eq!(right.identity(&right.clone()), Identity::Same);
+        assert_eq!(right.identity(&trio.to), Identity::Different);
+        for (one, of) in came.iter().zip(&badges) {
+            assert_eq!(right.identity(one), expected(badge == of));
+        }
+    }
+    // Through another process nobody knows.
+    let mut answer = trio.to.with([direct.clone().into()]).call(b"keep").unwrap();
+    let _ = answer.take_rights();
 }

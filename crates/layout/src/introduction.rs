@@ -4,6 +4,9 @@
 //! provide: 1, 4 | zero, 4  | number, 8 | incarnation of the recipient, 16    to the exporter, by a right to what is provided
 //! claim:   2, 4 | word, 4  | number, 8 | incarnation of the introducer, 16   to the exporter
 //! ```
+//!
+//! A claim comes with a reply right ([`passed_word`](crate::link::passed_word)), and is answered with
+//! the handle of what was claimed, 4 bytes.
 
 /// One of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Taking up the rights that came with a message, and giving back those nobody holds any more.
 
 use crate::awaited::{Awaited, Outcome};
-use crate::introduce::{Named, claim};
+use crate::introduce::{Named, Origin, claim};
 use crate::link::{Link, SlotState, control};
 use crate::message::Message;
 use crate::notice::end_rights;
@@ -56,13 +56,18 @@ pub(crate) fn adopt(
                 number,
             } => {
                 let vine = import(process, link, vine)?;
-                let with = process.find_link(|link| link.incarnation == exporter);
+                // Without a number the exporter was not told.
+                let with =
+                    (number != 0).then(|| process.find_link(|link| link.incarnation == exporter));
+                let with = with.flatten();
                 let number_of = (link.incarnation, number);
                 match with.and_then(|with| claim(process, &with, port, number_of)) {
                     Some(right) => Right::Send(right),
                     None => {
-                        process.decline(link, exporter, number);
-                        Right::Send(vine)
+                        if number != 0 {
+                            process.decline(link, exporter, number);
+                        }
+                        Right::Send(vine.with_origin(Origin::Vine))
                     }
                 }
             }

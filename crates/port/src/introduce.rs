@@ -1,20 +1,27 @@
 //! Introductions (design D9; `handfast_proto::introductions` says what they are): this process as
 //! introducer, as recipient and as exporter.
 
+use crate::awaited::{Awaited, Outcome};
 use crate::link::{Link, control};
+use crate::message::Message;
 use crate::notice::end_rights;
+use crate::passing::Own;
 use crate::process::Process;
+use crate::relay::Relay;
+use crate::request::ReplySlot;
 use crate::send::SendRight;
 use core::sync::atomic::Ordering;
+use handfast_layout::PARTS_MAX;
 use handfast_layout::introduction::Said;
-use handfast_layout::link::Kind;
+use handfast_layout::link::{Kind, LANES, REPLIES, SLOTS};
 use handfast_layout::part::{is_handle, receiver_of};
 use handfast_proto::introductions::{Claim, Claims, Number, Provisions, Redeemed};
-use handfast_proto::rights::{Refused, Target};
+use handfast_proto::rights::{Handle, Refused, Target};
 use handfast_ring::lane::Header;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::{clock, cpu};
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 /// How long a message waits in its lane for what the right it names was claimed by. Who lets it wait
 /// longer has not been provided with it.
@@ -46,9 +53,15 @@ impl Provided {
         let recipient = to.incarnation;
         let said = Said::Provide { number, recipient };
         let exporter = right.link();
-        let lane = exporter.say_in_lane(right.receiver(), right.handle(), said)?;
+        let lane = exporter.say_in_lane(right.receiver(), (right.handle(), 0, 0), said)?;
         right.uses(lane);
         let exporter = exporter.clone();
+        let mut unheard = to.unheard();
+        if unheard.len() == UNHEARD_MAX {
+            unheard.pop_front();
+        }
+        unheard.push_back((Arc::downgrade(&exporter), number));
+        drop(unheard);
         Some(Self { exporter, number })
     }
 
@@ -59,14 +72,20 @@ impl Provided {
 }
 
 impl Link {
-    /// Posts to the lane of this thread for `receiver`, if there is room at once. Returns the lane.
-    fn say_in_lane(&self, receiver: u32, word: u32, said: Said) -> Option<u32> {
+    /// Posts to the lane of this thread for `receiver`, by a right and with a reply right, if there is
+    /// room at once. Returns the lane.
+    fn say_in_lane(
+        &self,
+        receiver: u32,
+        (word, reply, generation): (u32, u32, u32),
+        said: Said,
+    ) -> Option<u32> {
         let lane = self.map.lane(receiver)?;
         let header = Header {
             kind: Kind::CONTROL,
             port: word,
-            reply: 0,
-            generation: 0,
+            reply,
+            generation,
             units: 0,
             cpu: cpu::recent(),
         };
@@ -79,12 +98,17 @@ impl Link {
         Some(lane)
     }
 
+    /// Introducer: what was provided to the peer last. It may have ended before it heard of that.
+    fn unheard(&self) -> MutexGuard<'_, VecDeque<(Weak<Self>, u64)>> {
+        self.unheard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn claims(&self) -> MutexGuard<'_, Claims> {
         self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Exporter: what the peer names by `word`.
-    pub(crate) fn named(&self, process: &Process, word: u32) -> Named {
+    pub(crate) fn named(self: &Arc<Self>, process: &Process, word: u32) -> Named {
         if is_handle(word) {
             return self
                 .exports()
@@ -93,8 +117,12 @@ impl Link {
         }
         let claim = self.claims().get(word);
         let claim = match claim {
-            Some(Claim::Waiting { number, since_ns }) => {
-                let claim = self.redeem(process, number, since_ns);
+            Some(Claim::Waiting {
+                number,
+                since_ns,
+                reply,
+            }) => {
+                let claim = self.redeem(process, number, (since_ns, reply));
                 self.claims().settle(word, claim);
                 Some(claim)
             }
@@ -110,12 +138,42 @@ impl Link {
         }
     }
 
-    /// Exporter: gives the peer what it was provided with.
-    fn redeem(&self, process: &Process, number: Number, since_ns: u64) -> Claim {
+    /// Exporter: gives the peer what it was provided with, and tells it the handle.
+    fn redeem(
+        self: &Arc<Self>,
+        process: &Process,
+        number: Number,
+        (since_ns, reply): (u64, (u32, u32)),
+    ) -> Claim {
+        let claim = self.try_redeem(process, number, (since_ns, reply));
+        if let Ok(Some(slot)) = ReplySlot::passed(self, reply.0, reply.1) {
+            match claim {
+                Claim::Granted(handle) => {
+                    slot.answer(Kind::Message, &handle.to_le_bytes());
+                }
+                Claim::Dead => {
+                    slot.answer(Kind::Dropped, &[]);
+                }
+                Claim::Waiting { .. } => {}
+            }
+        }
+        claim
+    }
+
+    fn try_redeem(
+        &self,
+        process: &Process,
+        number: Number,
+        (since_ns, reply): (u64, (u32, u32)),
+    ) -> Claim {
         let redeemed = process.provisions().redeem(number, self.incarnation);
         match redeemed {
             Redeemed::NotYet if clock::ticks_ns().saturating_sub(since_ns) < CLAIM_NS => {
-                Claim::Waiting { number, since_ns }
+                Claim::Waiting {
+                    number,
+                    since_ns,
+                    reply,
+                }
             }
             Redeemed::NotYet | Redeemed::Dead => Claim::Dead,
             Redeemed::To(target) => {
@@ -134,7 +192,7 @@ impl Link {
 
     /// Exporter: what was said in a lane of the peer's.
     pub(crate) fn hear_said(
-        &self,
+        self: &Arc<Self>,
         process: &Process,
         header: Header,
         bytes: &[u8],
@@ -159,7 +217,9 @@ impl Link {
                 number,
                 introducer,
             } => {
-                let claim = self.redeem(process, (introducer, number), clock::ticks_ns());
+                let reply = (header.reply, header.generation);
+                let since = (clock::ticks_ns(), reply);
+                let claim = self.redeem(process, (introducer, number), since);
                 if !self.claims().claim(word, claim) {
                     return Err(fault);
                 }
@@ -192,20 +252,126 @@ pub(crate) fn claim(
     port: u32,
     (introducer, number): Number,
 ) -> Option<SendRight> {
-    let word = link.imports().claim(port).ok()?;
+    let own = Own::take(link)?;
+    let Ok(word) = link.imports().claim(port) else {
+        own.free();
+        return None;
+    };
     let said = Said::Claim {
         word,
         number,
         introducer,
     };
-    let Some(lane) = link.say_in_lane(receiver_of(port), 0, said) else {
+    let named = (0, own.word(), own.generation);
+    let Some(lane) = link.say_in_lane(receiver_of(port), named, said) else {
         link.imports().unclaim(word);
+        own.free();
         return None;
     };
     let waiting = process.waiting;
     let right = SendRight::of_handle(process.clone(), link.clone(), port, word, waiting);
     right.uses(lane);
-    Some(right)
+    Some(right.with_origin(Origin::Claimed(Arc::new(Claimed::new(process, own)))))
+}
+
+/// How a right has come to this process, as far as that says something of what it is.
+#[derive(Clone, Default)]
+pub(crate) enum Origin {
+    /// From the process of its port.
+    #[default]
+    Exporter,
+    /// It was claimed from there.
+    Claimed(Arc<Claimed>),
+    /// It goes through another process.
+    Vine,
+}
+
+/// What the exporter says of a claim.
+pub(crate) struct Claimed {
+    process: Arc<Process>,
+    awaited: Mutex<Option<(Awaited, Own)>>,
+    handle: OnceLock<Handle>,
+}
+
+impl Claimed {
+    fn new(process: &Arc<Process>, own: Own) -> Self {
+        let awaited = Awaited::new(own.link.clone(), own.index, own.generation);
+        Self {
+            process: process.clone(),
+            awaited: Mutex::new(Some((awaited, own))),
+            handle: OnceLock::new(),
+        }
+    }
+
+    /// The handle of what was claimed, once the exporter has told it.
+    fn handle(&self) -> Option<Handle> {
+        if let Some(handle) = self.handle.get() {
+            return Some(*handle);
+        }
+        let mut place = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
+        let (awaited, _) = place
+            .as_mut()
+            .filter(|(awaited, _)| awaited.is_answered())?;
+        let mut message = Message::new();
+        let taken = awaited.take(&self.process, &mut message);
+        if let Some((_, own)) = place.take() {
+            own.free();
+        }
+        match taken {
+            Ok(Outcome::Reply(_)) => {
+                let bytes = message.bytes().first_chunk::<4>()?;
+                Some(*self.handle.get_or_init(|| u32::from_le_bytes(*bytes)))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Drop for Claimed {
+    fn drop(&mut self) {
+        let place = self.awaited.get_mut();
+        if let Some((awaited, own)) = place.unwrap_or_else(PoisonError::into_inner).take() {
+            self.process.add_relay(Relay::forsaken(awaited, own));
+        }
+    }
+}
+
+/// Whether two rights are to the same port with the same badge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Identity {
+    /// They are.
+    Same,
+    /// They are not.
+    Different,
+    /// Nobody knows yet: one of them came from a third process, and the port's process has not said
+    /// so far which of its rights that is. It does when it next receives at that port; of a right that goes
+    /// through another process, never.
+    Unknown,
+}
+
+impl SendRight {
+    /// Whether this right and `other` are to the same port with the same badge, by whatever way they
+    /// have come. No system call; does not block.
+    #[must_use]
+    pub fn identity(&self, other: &Self) -> Identity {
+        let is_same_link = Arc::ptr_eq(self.link(), other.link());
+        if is_same_link && self.handle() == other.handle() {
+            return Identity::Same;
+        }
+        let of = |right: &Self| match right.origin() {
+            Origin::Exporter => Some(right.handle()),
+            Origin::Claimed(claimed) => claimed.handle(),
+            Origin::Vine => None,
+        };
+        let is_vine = |right: &Self| matches!(right.origin(), Origin::Vine);
+        match (of(self), of(other)) {
+            (Some(one), Some(other)) if is_same_link && one == other => Identity::Same,
+            (Some(_), Some(_)) => Identity::Different,
+            _ if is_same_link || is_vine(self) || is_vine(other) => Identity::Unknown,
+            // A port is in one process only.
+            _ => Identity::Different,
+        }
+    }
 }
 
 impl Process {
@@ -236,7 +402,8 @@ impl Process {
     }
 
     fn take_back_provision(&self, number: Number) {
-        let taken = self.provisions().take_back(number);
+        let taken = self.provisions().take_back(number, clock::ticks_ns());
+        self.give_back_in(EXPIRE_NS);
         if let Some(target) = taken {
             self.ended(target);
         }
@@ -283,6 +450,12 @@ impl Process {
 
     /// Keeper: a link has ended: what was provided to its peer, and by it.
     pub(crate) fn end_introductions(&self, link: &Link) {
+        let unheard = core::mem::take(&mut *link.unheard());
+        for (exporter, number) in unheard {
+            if let Some(exporter) = exporter.upgrade() {
+                self.void(&exporter, number);
+            }
+        }
         let of = link.incarnation;
         if self.find_link(|other| other.incarnation == of).is_some() {
             return;
@@ -303,6 +476,9 @@ impl Process {
         self.provisions().has_mortal()
     }
 }
+
+/// Provisions that can be on their way to one recipient: as many as its lanes and reply slots hold.
+const UNHEARD_MAX: usize = (LANES * SLOTS + REPLIES) as usize * PARTS_MAX;
 
 /// How soon provisions are looked at whose introducer has ended.
 const EXPIRE_NS: u64 = 2_000_000;

@@ -53,6 +53,7 @@ pub use handfast_sys::poll::Interest;
 pub use handfast_sys::socket::Peer;
 pub use handfast_wait::{Strategy, Target, handoff};
 pub use inspect::Counters;
+pub use introduce::Identity;
 pub use message::Message;
 pub use notice::Notice;
 pub use options::Options;

@@ -23,7 +23,7 @@ use handfast_sys::socket::Peer;
 use handfast_sys::{Errno, OwnedFd, socket};
 use handfast_wait::word;
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 /// Messages of the control socket; one byte, then an argument byte.
 pub(crate) mod control {
@@ -122,6 +122,8 @@ pub(crate) struct Link {
     pub(crate) parties: AtomicU32,
     /// What the peer names what it was provided with by others by.
     pub(crate) claims: Mutex<Claims>,
+    /// What we have provided to the peer: links with exporters, and our numbers.
+    pub(crate) unheard: Mutex<VecDeque<(Weak<Self>, u64)>>,
     /// Return slots of ours.
     pub(crate) returns: Mutex<Returns>,
     /// Who wants to be told when a port of the peer is gone.
@@ -227,6 +229,7 @@ impl Link {
             ways: AtomicU32::new(0),
             parties: AtomicU32::new(0),
             claims: Mutex::default(),
+            unheard: Mutex::default(),
             returns: Mutex::default(),
             death_notices: Mutex::default(),
             owed: Mutex::default(),

@@ -273,7 +273,7 @@ pub(crate) struct Own {
 }
 
 impl Own {
-    fn take(link: &Arc<Link>) -> Option<Self> {
+    pub(crate) fn take(link: &Arc<Link>) -> Option<Self> {
         let (index, generation) = link.returns().take()?;
         Some(Self {
             link: link.clone(),
@@ -283,7 +283,7 @@ impl Own {
     }
 
     /// What names it to the peer.
-    const fn word(&self) -> u32 {
+    pub(crate) const fn word(&self) -> u32 {
         passed_word(PARTY_SENDER, self.index % REPLIES)
     }
 

@@ -62,7 +62,7 @@ pub(crate) struct Process {
     releases_due: AtomicBool,
     /// Return paths granted, and wanted.
     pub(crate) callers: CallersTable,
-    /// How many introductions this process has begun, and what others have provided of its rights.
+    /// The number of the next introduction this process begins, and what others have provided of its rights.
     pub(crate) provided: AtomicU64,
     pub(crate) provisions: Mutex<Provisions<Target>>,
     /// Rights to others' ports that were passed on, and go through this process.
@@ -239,7 +239,7 @@ impl Process {
             releases_due: AtomicBool::new(false),
             callers: Mutex::default(),
             relays: Mutex::default(),
-            provided: AtomicU64::new(0),
+            provided: AtomicU64::new(1),
             provisions: Mutex::default(),
             vines: Vines::default(),
             sets: Mutex::default(),

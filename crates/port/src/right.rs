@@ -180,8 +180,8 @@ enum Undo {
     /// A handle counted as sent, and the port it is for.
     Exported(Handle, Arc<Port>),
     Passed(Passed),
-    /// An export of the vine, and what the exporter was told.
-    Introduced(Handle, Arc<Port>, Provided),
+    /// An export of the vine, and what the exporter was told, if it was.
+    Introduced(Handle, Arc<Port>, Option<Provided>),
 }
 
 impl Described {
@@ -203,7 +203,9 @@ impl Described {
                 Undo::Passed(passed) => passed.take_back(link),
                 Undo::Introduced(handle, port, provided) => {
                     link.retract(&port.process, handle);
-                    provided.take_back(&port.process);
+                    if let Some(provided) = provided {
+                        provided.take_back(&port.process);
+                    }
                 }
             }
         }
@@ -328,15 +330,12 @@ fn third(process: &Process, link: &Link, right: &SendRight) -> Result<(Part, Und
     vine.ended(badge);
     let handle = handle?;
     let port = vine.port.id;
-    let Some(provided) = Provided::say(process, right, link) else {
-        let exported = Undo::Exported(handle, vine.port.clone());
-        return Ok((Part::OfSender { handle, port }, exported));
-    };
+    let provided = Provided::say(process, right, link);
     let part = Part::Third {
         vine: (handle, port),
         port: right.port(),
         exporter: right.link().incarnation,
-        number: provided.number,
+        number: provided.as_ref().map_or(0, |provided| provided.number),
     };
     let introduced = Undo::Introduced(handle, vine.port.clone(), provided);
     Ok((part, introduced))

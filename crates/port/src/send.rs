@@ -6,6 +6,7 @@
 use crate::call::{Call, Ticket};
 use crate::connect;
 use crate::error::{Exhausted, Misuse, SendError};
+use crate::introduce::Origin;
 use crate::link::{Link, Outgoing, SlotState};
 use crate::message::{Buffer, Message};
 use crate::options::Options;
@@ -43,6 +44,7 @@ pub struct SendRight {
     port: u32,
     /// What messages name the port by.
     handle: Handle,
+    origin: Origin,
     /// Lanes through which messages with the handle have gone, a bit each.
     used: AtomicU32,
     epoch: u32,
@@ -100,6 +102,7 @@ impl SendRight {
             receiver: receiver_of(port),
             port,
             handle,
+            origin: Origin::default(),
             used: AtomicU32::new(0),
             epoch,
             calm: AtomicU32::new(u32::MAX),
@@ -107,6 +110,16 @@ impl SendRight {
             waiting,
             eager,
         }
+    }
+
+    /// The same, that has come in this way.
+    pub(crate) fn with_origin(mut self, origin: Origin) -> Self {
+        self.origin = origin;
+        self
+    }
+
+    pub(crate) const fn origin(&self) -> &Origin {
+        &self.origin
     }
 
     /// Changes how callers of this right wait for replies, from the next wait on.
@@ -588,6 +601,7 @@ impl Clone for SendRight {
         let waiting = *self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let (process, link) = (self.process.clone(), self.link.clone());
         Self::of_handle(process, link, self.port, self.handle, waiting)
+            .with_origin(self.origin.clone())
     }
 }
 

@@ -32,8 +32,8 @@ enum Provision<T> {
         recipient: Incarnation,
         until_ns: Option<u64>,
     },
-    /// Taken back before it came.
-    Void,
+    /// Taken back before it came, or after it was redeemed.
+    Void { until_ns: u64 },
 }
 
 /// Provisions of one exporter at once.
@@ -72,7 +72,7 @@ impl<T: Copy> Provisions<T> {
         let has_room = self.provided.len() < PROVISIONS_MAX;
         match self.provided.entry(number) {
             Entry::Occupied(known) => {
-                if matches!(known.get(), Provision::Void) {
+                if matches!(known.get(), Provision::Void { .. }) {
                     known.remove();
                 }
                 target
@@ -96,7 +96,7 @@ impl<T: Copy> Provisions<T> {
         };
         match known.get() {
             Provision::Waiting { recipient: of, .. } if *of != recipient => Redeemed::Dead,
-            Provision::Waiting { target: None, .. } | Provision::Void => {
+            Provision::Waiting { target: None, .. } | Provision::Void { .. } => {
                 known.remove();
                 Redeemed::Dead
             }
@@ -112,16 +112,17 @@ impl<T: Copy> Provisions<T> {
     }
 
     /// The introducer takes a provision back, which may not have come yet. Returns what it was to.
-    pub fn take_back(&mut self, number: Number) -> Option<T> {
+    pub fn take_back(&mut self, number: Number, now_ns: u64) -> Option<T> {
         let has_room = self.provided.len() < PROVISIONS_MAX;
         match self.provided.entry(number) {
             Entry::Occupied(known) => match known.remove() {
                 Provision::Waiting { target, .. } => target,
-                Provision::Void => None,
+                Provision::Void { .. } => None,
             },
             Entry::Vacant(place) => {
                 if has_room {
-                    place.insert(Provision::Void);
+                    let until_ns = now_ns + GRACE_NS;
+                    place.insert(Provision::Void { until_ns });
                 }
                 None
             }
@@ -133,7 +134,7 @@ impl<T: Copy> Provisions<T> {
     pub fn ended(&mut self, of: Incarnation, now_ns: u64) -> Vec<T> {
         let until = now_ns + GRACE_NS;
         self.take_those(|(introducer, _), provision| match provision {
-            Provision::Void => *introducer == of,
+            Provision::Void { .. } => *introducer == of,
             Provision::Waiting { recipient, .. } if *recipient == of => true,
             Provision::Waiting { until_ns, .. } => {
                 if *introducer == of {
@@ -148,7 +149,7 @@ impl<T: Copy> Provisions<T> {
     pub fn expire(&mut self, now_ns: u64) -> Vec<T> {
         self.take_those(|_, provision| match provision {
             Provision::Waiting { until_ns, .. } => until_ns.is_some_and(|until| until <= now_ns),
-            Provision::Void => false,
+            Provision::Void { until_ns } => *until_ns <= now_ns,
         })
     }
 
@@ -159,7 +160,7 @@ impl<T: Copy> Provisions<T> {
         taken
             .filter_map(|(_, provision)| match provision {
                 Provision::Waiting { target, .. } => target,
-                Provision::Void => None,
+                Provision::Void { .. } => None,
             })
             .collect()
     }
@@ -170,10 +171,11 @@ impl<T: Copy> Provisions<T> {
         let is_mortal = |provision: &Provision<T>| {
             matches!(
                 provision,
-                Provision::Waiting {
-                    until_ns: Some(_),
-                    ..
-                }
+                Provision::Void { .. }
+                    | Provision::Waiting {
+                        until_ns: Some(_),
+                        ..
+                    }
             )
         };
         self.provided.values().any(is_mortal)
@@ -197,6 +199,8 @@ pub enum Claim {
         number: Number,
         /// When it was claimed.
         since_ns: u64,
+        /// Where the handle is to be told: slot and generation.
+        reply: (u32, u32),
     },
     /// Nothing.
     Dead,
@@ -267,8 +271,8 @@ mod tests {
     fn what_is_taken_back_is_not_redeemed_whichever_comes_first() {
         let mut provisions = Provisions::default();
         provisions.provide((A, 1), Some(7), B);
-        assert_eq!(provisions.take_back((A, 1)), Some(7));
-        assert_eq!(provisions.take_back((A, 2)), None);
+        assert_eq!(provisions.take_back((A, 1), 0), Some(7));
+        assert_eq!(provisions.take_back((A, 2), 0), None);
         assert_eq!(provisions.provide((A, 2), Some(8), B), Some(8));
         assert_eq!(provisions.provide((A, 2), Some(9), B), None);
         assert_eq!(provisions.provide((A, 2), Some(10), B), Some(10));

@@ -111,8 +111,8 @@ impl Consumer {
         let meta = unpack(meta)?;
         let (reply, cpu) = match meta.kind {
             Kind::Call => unpack_reply_word(reply, meta.cpu),
-            Kind::PASSED => (reply, meta.cpu),
-            _ => (0, meta.cpu),
+            Kind::Message => (0, meta.cpu),
+            Kind::PASSED | Kind::CONTROL => (reply, meta.cpu),
         };
         let header = Header {
             kind: meta.kind,

@@ -105,7 +105,7 @@ impl Producer {
             cpu: header.cpu,
         };
         // In the order of their offsets. A stream waits for its stores: only what is looked at.
-        if header.kind == Kind::Call || header.kind == Kind::PASSED {
+        if header.kind != Kind::Message {
             let reply = match header.kind {
                 Kind::Call => reply_word(header.reply, header.cpu),
                 _ => header.reply,
