@@ -6,6 +6,7 @@ use super::plan::{Placement, Plan, Timing};
 use super::process::Child;
 use super::session::{Sample, Session, hogs};
 use super::stats::median;
+use super::systems::shared::Piece;
 use super::systems::{self, Runnable, queues};
 use crate::output;
 use handfast_sys::cpu;
@@ -76,6 +77,27 @@ impl Run {
                 .map_or(timing.window, Duration::from_secs_f64),
             ..timing
         }
+    }
+
+    /// Payload sizes: `--payloads`, or these.
+    pub(crate) fn payloads(&self, usual: &[u32]) -> Vec<u32> {
+        match self.args.payloads.as_slice() {
+            [] => usual.to_vec(),
+            asked => asked.to_vec(),
+        }
+    }
+
+    /// As [`Self::payloads`]; those that are not whole pieces are left out with a word.
+    pub(crate) fn whole_payloads(&mut self, usual: &[u32]) -> Vec<u32> {
+        let mut payloads = self.payloads(usual);
+        payloads.retain(|len| {
+            let whole = (*len as usize).is_multiple_of(size_of::<Piece>());
+            if !whole {
+                self.warn(format!("payload {len} left out: not a multiple of 64"));
+            }
+            whole
+        });
+        payloads
     }
 
     /// Whether `--only` lets this name through.

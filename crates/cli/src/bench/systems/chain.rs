@@ -1,0 +1,74 @@
+//! Servers in a chain: each passes the request on to the next, the last one answers it.
+
+use super::handfast::{self, Handfast, HandfastCaller};
+use super::{Named, System, Waits};
+use crate::bench::child::Seat;
+use crate::bench::plan::Plan;
+use handfast_sys::cpu;
+use std::io;
+
+pub(crate) const NESTED_SPIN: Chain = Chain(handfast::SPIN, Way::Nested, "nested-spin");
+pub(crate) const NESTED_DEFAULT: Chain = Chain(handfast::DEFAULT, Way::Nested, "nested-default");
+
+/// How a server passes a request on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// Calls the next, waits, and replies with what comes back.
+    Nested,
+}
+
+/// A strategy, a way, and the key of both.
+pub(crate) struct Chain(Handfast, Way, &'static str);
+
+impl Named for Chain {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn key(&self) -> &'static str {
+        self.2
+    }
+
+    fn waits(&self) -> Waits {
+        self.0.waits()
+    }
+
+    fn supports(&self, plan: &Plan) -> Result<(), String> {
+        let processes = plan.servers + plan.clients;
+        if self.waits() == Waits::Spins && (cpu::available() as usize) < processes {
+            return Err(format!("{processes} that spin need as many CPUs"));
+        }
+        Ok(())
+    }
+}
+
+impl System for Chain {
+    type Caller = HandfastCaller;
+
+    fn serve(&self, seat: &Seat, handler: impl FnMut(&mut [u8]) -> usize) -> io::Result<()> {
+        let next = seat.index + 1;
+        if next == seat.plan.servers {
+            return self.0.serve(seat, handler);
+        }
+        let next = self.0.port_of(seat, next)?;
+        let port = self.0.bind(seat)?;
+        seat.ready();
+        let mut reply = vec![0; seat.plan.reply_bytes()];
+        let mut request = port.receive().map_err(io::Error::other)?;
+        loop {
+            match self.1 {
+                Way::Nested => {
+                    let answer = next.call_into(request.bytes(), &mut reply);
+                    let len = answer.map_err(io::Error::other)?;
+                    request = port
+                        .reply_and_receive(request, &reply[..len])
+                        .map_err(io::Error::other)?;
+                }
+            }
+        }
+    }
+
+    fn connect(&self, seat: &Seat) -> io::Result<HandfastCaller> {
+        self.0.connect(seat)
+    }
+}
