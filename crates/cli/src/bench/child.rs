@@ -144,6 +144,7 @@ pub(crate) fn serve<S: System>(system: &S, seat: &Seat) -> io::Result<()> {
         Task::OneWay => {
             let mut last = 0;
             system.serve(seat, |message| {
+                assert_eq!(message.len(), seat.plan.payload_bytes, "bytes that came");
                 if let Some(number) = message.first_chunk() {
                     let number = u64::from_le_bytes(*number);
                     assert_eq!(number, last + 1, "the message after number {last}");

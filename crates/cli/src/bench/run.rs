@@ -30,7 +30,7 @@ pub(crate) struct Run {
     bar: ProgressBar,
     dir: PathBuf,
     warned: HashSet<String>,
-    /// How often each row failed; [`FAILURES_MAX`] bounds the time a broken system takes.
+    /// How often each kind of turn failed; [`FAILURES_MAX`] bounds the time a broken system takes.
     failed: HashMap<String, u32>,
     hogs: Vec<Child>,
 }
@@ -169,7 +169,8 @@ impl Run {
             plan.payload_bytes,
             plan.clients
         );
-        let failures = self.failed.get(&row).copied().unwrap_or(0);
+        let kind = format!("{row} {} {:?}", plan.servers, plan.task);
+        let failures = self.failed.get(&kind).copied().unwrap_or(0);
         let result = named.supports(plan).and_then(|()| {
             if failures >= FAILURES_MAX {
                 return Err("failed too often".to_owned());
@@ -182,7 +183,7 @@ impl Run {
         result
             .inspect_err(|why| {
                 self.warn(format!("{row} left out of a round: {why}"));
-                *self.failed.entry(row).or_default() += 1;
+                *self.failed.entry(kind).or_default() += 1;
             })
             .ok()
     }
@@ -252,7 +253,7 @@ fn own_dir() -> io::Result<PathBuf> {
     Ok(dir)
 }
 
-/// How often a row may fail before it is no longer tried.
+/// How often a kind of turn may fail before it is no longer tried.
 const FAILURES_MAX: u32 = 3;
 
 impl Drop for Run {
