@@ -26,6 +26,7 @@ mod stats;
 mod stream;
 mod systems;
 mod wait;
+mod work;
 
 use crate::Outcome;
 use crate::output::say;
