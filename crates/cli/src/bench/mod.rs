@@ -83,10 +83,10 @@ What `ratio` (ratio_to_limit) compares, always within one round:
   wait     CPU time beyond the service with the least an oracle would need: for each message the
            cheaper of spinning through the wait and sleeping once.
   idle     none.
-  eros     echo: p50 with the p50 of `limit`, whose two sides each leave the payload in their own
-           memory; nested and tail: p50 with nested calls of the same system; table1: throughput
-           with the best of the kernel's ways: more is better. `to copy`: p50 with the p50 of
-           `copy`, which moves the same bytes by memcpy within one process.
+  eros     one-way: p50 with the p50 of `limit`, as in rtt; echo: of a `limit` whose two sides each
+           leave the payload in their own memory; nested and tail: of nested calls of the same
+           system; table1: throughput with the best of the kernel's ways: more is better. `to copy`:
+           p50 with the p50 of `copy`, which moves the same bytes by memcpy within one process.
   rights   p50 with the p50 of `plain`; `per right` is their difference, per right passed.";
 
 /// The benchmarks.

@@ -31,22 +31,31 @@ pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
         ..Plan::echo()
     };
     let payloads = run.payloads(&PAYLOADS);
-    let keys = ["passing-spin", "passing-default"];
+    // The limit's round trip says what state the machine is in.
+    let keys = ["limit", "passing-spin", "passing-default"];
     let mut systems: Vec<_> = keys.iter().filter_map(|key| systems::find(key)).collect();
     systems.retain(|system| {
         let spins = system.named().waits() == Waits::Spins;
         run.wants(system.named().name()) && !(spins && base.placement.same_core())
     });
-    run.expect(systems.len() * CASES.len() * payloads.len() * run.rounds as usize);
+    let cases_of = |name| match name {
+        "limit" => &CASES[..1],
+        _ => &CASES,
+    };
+    let cases: usize = systems
+        .iter()
+        .map(|system| cases_of(system.named().name()).len())
+        .sum();
+    run.expect(cases * payloads.len() * run.rounds as usize);
 
     let mut board = Board::default();
     for _ in 0..run.rounds {
         for payload in &payloads {
             for system in &systems {
                 let mut plain = None;
-                for (case, passed) in CASES {
+                for (case, passed) in cases_of(system.named().name()) {
                     let plan = Plan {
-                        task: Task::Pass(passed),
+                        task: Task::Pass(*passed),
                         payload_bytes: *payload as usize,
                         ..base.clone()
                     };
@@ -54,11 +63,11 @@ pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
                         continue;
                     };
                     let reading = Reading::of(&sample);
-                    if passed == Passed::Nothing {
+                    if *passed == Passed::Nothing {
                         plain = reading.p50_ns;
                     }
                     let key = Key {
-                        case: case.to_owned(),
+                        case: (*case).to_owned(),
                         system: system.named().name(),
                         payload_bytes: Some(plan.payload_bytes),
                         clients: None,
