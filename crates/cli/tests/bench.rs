@@ -190,13 +190,16 @@ fn eros_prints_every_part_with_its_own_ratio() {
         let echo = [64, 32_768].map(|len| (Some("echo"), Some(len)));
         assert!(places.eq(one_way.into_iter().chain(echo)));
     }
-    for case in ["nested-2", "nested-3"] {
-        let row = find(&rows, case, "handfast-default");
+    for servers in [2, 3] {
+        let row = find(&rows, &format!("nested-{servers}"), "handfast-default");
         assert_eq!(row["ratio_to_limit"], 1.0);
-        has(row, &["p50_ns", "payload_bytes", "cpu_ns_per_op"]);
+        let row = find(&rows, &format!("tail-{servers}"), "handfast-default");
+        has(row, &["p50_ns", "payload_bytes", "ratio_to_limit"]);
     }
     // The harness leaves out what did not come as it was sent.
-    for case in ["one-way", "echo", "nested-2", "nested-3", "table1"] {
+    for case in [
+        "one-way", "echo", "nested-2", "nested-3", "tail-2", "tail-3", "table1",
+    ] {
         let of_case = |row: &&Value| row["case"] == case && row["system"] == "handfast-default";
         let lengths = rows.iter().filter(of_case).map(|row| &row["payload_bytes"]);
         assert!(lengths.eq([0, 64, 32_768]), "{case}");

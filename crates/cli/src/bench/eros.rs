@@ -5,7 +5,8 @@
 //! * `echo` (Figure 4): the same payload back. The client makes it and reads all that comes back,
 //!   in every system, since a limit that leaves bytes where they are would otherwise move none.
 //! * `nested-2`, `nested-3` (Figure 5): a call through two and three servers, an empty reply back
-//!   through all of them; each process on a CPU of its own, as far as there are any.
+//!   through all of them; each process on a CPU of its own, as far as there are any. `tail-2`,
+//!   `tail-3`: each server forwards the call, and the last one replies straight to the client.
 //! * `table1`: echoes through handfast and through the kernel.
 
 use super::plan::{Plan, Task, Timing};
@@ -27,7 +28,7 @@ const ECHO: [&str; 4] = [
     "handfast-spin",
     "handfast-default",
 ];
-const CHAINS: [&str; 2] = ["nested-spin", "nested-default"];
+const CHAINS: [&str; 4] = ["nested-spin", "tail-spin", "nested-default", "tail-default"];
 const TRANSPORTS: [&str; 6] = [
     "handfast-default",
     "pipe",
@@ -83,7 +84,7 @@ pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
         }
     }
     run.notes.push(
-        "ratio: one-way: p50 / p50 of `limit`; echo: of `limit` in place; nested: of nested; table1: ops/s / the best \
+        "ratio: one-way: p50 / p50 of `limit`; echo: of `limit` in place; nested, tail: of nested; table1: ops/s / the best \
          ops/s of the kernel's. to copy: p50 / p50 of `copy`."
             .to_owned(),
     );
@@ -237,8 +238,14 @@ mod tests {
         let expected = [(1.0, 2.0), (0.5, 1.0), (2.0, 4.0)];
         let some = |(limit, copy)| (Some(limit), Some(copy));
         assert_eq!(ratios(Part::Echo, &echo), expected.map(some));
-        let chain = [("nested-spin", 300.0), ("nested-default", 600.0)];
-        assert_eq!(ratios(Part::Chain, &chain), [(Some(1.0), None); 2]);
+        let chain = [
+            ("nested-spin", 300.0),
+            ("tail-spin", 150.0),
+            ("nested-default", 600.0),
+            ("tail-default", 150.0),
+        ];
+        let expected = [1.0, 0.5, 1.0, 0.25].map(|ratio| (Some(ratio), None));
+        assert_eq!(ratios(Part::Chain, &chain), expected);
         let table1 = [("handfast-default", 100.0), ("pipe", 800.0), ("tcp", 400.0)];
         let expected = [4.0, 0.5, 1.0].map(|ratio| (Some(ratio), None));
         assert_eq!(ratios(Part::Table1, &table1), expected);

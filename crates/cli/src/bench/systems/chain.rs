@@ -1,20 +1,25 @@
 //! Servers in a chain: each passes the request on to the next, the last one answers it.
 
 use super::handfast::{self, Handfast, HandfastCaller};
-use super::{Named, System, Waits};
+use super::{Caller, Named, System, Waits};
 use crate::bench::child::Seat;
 use crate::bench::plan::Plan;
+use ::handfast::SendRight;
 use handfast_sys::cpu;
 use std::io;
 
 pub(crate) const NESTED_SPIN: Chain = Chain(handfast::SPIN, Way::Nested, "nested-spin");
 pub(crate) const NESTED_DEFAULT: Chain = Chain(handfast::DEFAULT, Way::Nested, "nested-default");
+pub(crate) const TAIL_SPIN: Chain = Chain(handfast::SPIN, Way::Tail, "tail-spin");
+pub(crate) const TAIL_DEFAULT: Chain = Chain(handfast::DEFAULT, Way::Tail, "tail-default");
 
 /// How a server passes a request on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// Calls the next, waits, and replies with what comes back.
     Nested,
+    /// Forwards to the next, which replies in its place.
+    Tail,
 }
 
 /// A strategy, a way, and the key of both.
@@ -43,7 +48,7 @@ impl Named for Chain {
 }
 
 impl System for Chain {
-    type Caller = HandfastCaller;
+    type Caller = ChainCaller;
 
     fn serve(&self, seat: &Seat, handler: impl FnMut(&mut [u8]) -> usize) -> io::Result<()> {
         let next = seat.index + 1;
@@ -64,11 +69,39 @@ impl System for Chain {
                         .reply_and_receive(request, &reply[..len])
                         .map_err(io::Error::other)?;
                 }
+                Way::Tail => {
+                    let message = request.take_message();
+                    let passed = request.forward(&next, &message);
+                    passed.map_err(|failed| io::Error::other(failed.error))?;
+                    request = port.receive().map_err(io::Error::other)?;
+                }
             }
         }
     }
 
-    fn connect(&self, seat: &Seat) -> io::Result<HandfastCaller> {
-        self.0.connect(seat)
+    fn connect(&self, seat: &Seat) -> io::Result<ChainCaller> {
+        let others = match self.1 {
+            Way::Nested => 1..1,
+            Way::Tail => 1..seat.plan.servers,
+        };
+        let others = others.map(|number| self.0.port_of(seat, number));
+        Ok(ChainCaller {
+            _others: others.collect::<io::Result<_>>()?,
+            first: self.0.connect(seat)?,
+        })
+    }
+}
+
+/// The client's end.
+pub(crate) struct ChainCaller {
+    first: HandfastCaller,
+    /// Their links are the ways of forwarded calls' replies.
+    _others: Vec<SendRight>,
+}
+
+impl Caller for ChainCaller {
+    #[inline]
+    fn call(&mut self, request: &[u8], reply: &mut [u8]) -> io::Result<()> {
+        self.first.call(request, reply)
     }
 }

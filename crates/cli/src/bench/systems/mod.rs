@@ -67,6 +67,8 @@ fn special() -> Vec<Box<dyn Runnable>> {
         Box::new(Answering(bytes::TCP_NAGLE)),
         Box::new(Answering(chain::NESTED_SPIN)),
         Box::new(Answering(chain::NESTED_DEFAULT)),
+        Box::new(Answering(chain::TAIL_SPIN)),
+        Box::new(Answering(chain::TAIL_DEFAULT)),
         Box::new(Answering(passing::SPIN)),
         Box::new(Answering(passing::DEFAULT)),
     ]
