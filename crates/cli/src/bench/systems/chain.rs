@@ -4,9 +4,10 @@ use super::handfast::{self, Handfast, HandfastCaller};
 use super::{Caller, Named, System, Waits};
 use crate::bench::child::Seat;
 use crate::bench::plan::Plan;
-use ::handfast::SendRight;
+use ::handfast::{Counters, SendRight};
 use handfast_sys::cpu;
 use std::io;
+use std::time::{Duration, Instant};
 
 pub(crate) const NESTED_SPIN: Chain = Chain(handfast::SPIN, Way::Nested, "nested-spin");
 pub(crate) const NESTED_DEFAULT: Chain = Chain(handfast::DEFAULT, Way::Nested, "nested-default");
@@ -80,24 +81,62 @@ impl System for Chain {
     }
 
     fn connect(&self, seat: &Seat) -> io::Result<ChainCaller> {
-        let others = match self.1 {
-            Way::Nested => 1..1,
-            Way::Tail => 1..seat.plan.servers,
-        };
-        let others = others.map(|number| self.0.port_of(seat, number));
-        Ok(ChainCaller {
-            _others: others.collect::<io::Result<_>>()?,
+        let mut caller = ChainCaller {
+            links: Vec::new(),
             first: self.0.connect(seat)?,
-        })
+        };
+        if self.1 == Way::Tail {
+            let rights = (0..seat.plan.servers).map(|number| self.0.port_of(seat, number));
+            caller.links = rights.collect::<io::Result<_>>()?;
+            caller.find_paths(&seat.plan)?;
+        }
+        Ok(caller)
     }
 }
 
 /// The client's end.
 pub(crate) struct ChainCaller {
     first: HandfastCaller,
-    /// Their links are the ways of forwarded calls' replies.
-    _others: Vec<SendRight>,
+    /// To all servers: without a link with whom a call was forwarded to, the reply to it comes back
+    /// the way it went.
+    links: Vec<SendRight>,
 }
+
+impl ChainCaller {
+    /// Calls until replies come straight back: the first ones do not, and with a keeper on the CPU
+    /// of a process that spins that takes some milliseconds.
+    fn find_paths(&mut self, plan: &Plan) -> io::Result<()> {
+        // Zeros: numbers are counted from one.
+        let (request, mut reply) = (vec![0; plan.payload_bytes], vec![0; plan.reply_bytes()]);
+        let end = Instant::now() + PATIENCE;
+        let mut vines = self.vines()?;
+        while Instant::now() < end {
+            for _ in 0..20 {
+                self.call(&request, &mut reply)?;
+            }
+            let now = self.vines()?;
+            if now == vines {
+                return Ok(());
+            }
+            vines = now;
+        }
+        Err(io::Error::other("replies do not come straight back"))
+    }
+
+    /// How many calls the servers have forwarded whose replies came back the way they went.
+    fn vines(&self) -> io::Result<u64> {
+        let mut vines = 0;
+        for right in &self.links {
+            let links = right.counters().map_err(io::Error::other)?.links;
+            let values = links.iter().map(|row| Counters::value(row, "vines"));
+            vines += values.sum::<u64>();
+        }
+        Ok(vines)
+    }
+}
+
+/// How long replies may take to find their paths.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Caller for ChainCaller {
     #[inline]
