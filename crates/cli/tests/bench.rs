@@ -37,6 +37,8 @@ fn rows(args: &[&str]) -> Vec<Value> {
             let known = match field.as_str() {
                 "case" => value.is_string(),
                 "system" => SYSTEMS.contains(&value.as_str().unwrap()),
+                // A difference of two noisy times.
+                "ns_per_right" => value.is_f64(),
                 field => NUMBERS.contains(&field) && value.as_f64().is_some_and(|it| it >= 0.0),
             };
             assert!(known, "{field} in {row}");
@@ -45,8 +47,9 @@ fn rows(args: &[&str]) -> Vec<Value> {
     rows
 }
 
-const SYSTEMS: [&str; 12] = [
+const SYSTEMS: [&str; 14] = [
     "limit",
+    "copy",
     "handfast-spin",
     "handfast-default",
     "handfast-block",
@@ -54,13 +57,14 @@ const SYSTEMS: [&str; 12] = [
     "eventfd",
     "unix-stream",
     "tcp",
+    "tcp-nagle",
     "udp",
     "sysv-queue",
     "posix-queue",
     "futex",
 ];
 
-const NUMBERS: [&str; 11] = [
+const NUMBERS: [&str; 12] = [
     "payload_bytes",
     "clients",
     "p50_ns",
@@ -68,6 +72,7 @@ const NUMBERS: [&str; 11] = [
     "ops_per_s",
     "cpu_ns_per_op",
     "ratio_to_limit",
+    "ratio_to_copy",
     "jain",
     "longest_wait_ns",
     "switches",
@@ -163,6 +168,77 @@ fn idle_counts_switches_and_cpu_of_both_sides() {
             &["clients", "switches", "cpu_ns"],
         );
         has(find(&rows, case, "unix-stream"), &["switches", "cpu_ns"]);
+    }
+}
+
+#[test]
+fn eros_prints_every_part_with_its_own_ratio() {
+    let rows = rows(&["eros", "--payloads", "0,64,32768"]);
+    let one_way = find(&rows, "one-way", "handfast-default");
+    has(one_way, &["payload_bytes", "p50_ns", "ratio_to_copy"]);
+    assert_eq!(find(&rows, "one-way", "copy")["ratio_to_copy"], 1.0);
+    has(
+        find(&rows, "echo", "handfast-default"),
+        &["p50_ns", "ratio_to_copy"],
+    );
+    if std::thread::available_parallelism().unwrap().get() > 1 {
+        let limits = rows.iter().filter(|row| row["system"] == "limit");
+        assert!(limits.clone().all(|row| row["ratio_to_limit"] == 1.0));
+        // A limit that leaves nothing in place is none.
+        let places = limits.map(|row| (row["case"].as_str(), row["payload_bytes"].as_u64()));
+        let one_way = [0, 64, 32_768].map(|len| (Some("one-way"), Some(len)));
+        let echo = [64, 32_768].map(|len| (Some("echo"), Some(len)));
+        assert!(places.eq(one_way.into_iter().chain(echo)));
+    }
+    for servers in [2, 3] {
+        let row = find(&rows, &format!("nested-{servers}"), "handfast-default");
+        assert_eq!(row["ratio_to_limit"], 1.0);
+        let row = find(&rows, &format!("tail-{servers}"), "handfast-default");
+        has(row, &["p50_ns", "payload_bytes", "ratio_to_limit"]);
+    }
+    // The harness leaves out what did not come as it was sent.
+    for case in [
+        "one-way", "echo", "nested-2", "nested-3", "tail-2", "tail-3", "table1",
+    ] {
+        let of_case = |row: &&Value| row["case"] == case && row["system"] == "handfast-default";
+        let lengths = rows.iter().filter(of_case).map(|row| &row["payload_bytes"]);
+        assert!(lengths.eq([0, 64, 32_768]), "{case}");
+    }
+    for system in [
+        "handfast-default",
+        "pipe",
+        "udp",
+        "tcp",
+        "tcp-nagle",
+        "unix-stream",
+    ] {
+        has(
+            find(&rows, "table1", system),
+            &["payload_bytes", "ops_per_s", "ratio_to_limit"],
+        );
+    }
+}
+
+#[test]
+fn rights_prints_what_each_adds_to_a_plain_call() {
+    let rows = rows(&["rights"]);
+    if std::thread::available_parallelism().unwrap().get() > 1 {
+        has(find(&rows, "plain", "limit"), &["p50_ns"]);
+    }
+    let plain = find(&rows, "plain", "handfast-default");
+    assert_eq!(plain["ratio_to_limit"], 1.0);
+    assert!(plain.get("ns_per_right").is_none());
+    for difference in [
+        "",
+        ", four",
+        ", new each time",
+        ", back home",
+        ", in the reply",
+    ] {
+        let case = format!("known-link{difference}");
+        let row = find(&rows, &case, "handfast-default");
+        has(row, &["payload_bytes", "p50_ns", "ops_per_s"]);
+        has(row, &["ratio_to_limit", "ns_per_right"]);
     }
 }
 

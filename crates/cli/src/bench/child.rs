@@ -2,11 +2,11 @@
 //! stopped.
 
 use super::control::{Control, Phase, Slot};
-use super::laws::Law;
 use super::plan::{ChildSpec, Placement, Plan, Role, Task};
 use super::process::adopt;
 use super::systems::shared::{Piece, Shared};
 use super::systems::{self, Caller, Producer, System};
+use super::work::Work;
 use handfast_sys::{OwnedFd, clock, cpu};
 use hdrhistogram::Histogram;
 use std::io::{self, Write};
@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 /// Where one process of a measurement sits.
 pub(crate) struct Seat {
     pub(crate) plan: Plan,
-    /// Which client this is; 0 in the server.
+    /// Which client, or which server, this is.
     pub(crate) index: usize,
     /// What [`Bundle::address`](systems::Bundle::address) says, else a name unique to this
     /// measurement.
@@ -28,7 +28,15 @@ pub(crate) struct Seat {
 impl Seat {
     /// Clients may connect from now on.
     pub(crate) fn ready(&self) {
-        self.control.set_server_ready();
+        self.control.add_server_ready();
+    }
+
+    /// The address of server `number`.
+    pub(crate) fn server(&self, number: usize) -> String {
+        match number {
+            0 => self.address.clone(),
+            number => format!("{}-{number}", self.address),
+        }
     }
 
     /// Maps the first descriptor for the rest of the process's life.
@@ -74,8 +82,8 @@ pub(crate) fn run(spec: &str) -> io::Result<()> {
     let system = systems::find(&spec.system);
     match spec.role {
         Role::Hog(cpu) => hog(cpu),
-        Role::Server => {
-            let seat = seat(spec, 0)?;
+        Role::Server(number) => {
+            let seat = seat(spec, number)?;
             let result = system.ok_or(io::ErrorKind::NotFound)?.run_server(&seat);
             // Clients that end at the stop close their channels: not an error.
             result.or_else(|error| match seat.control.phase() {
@@ -92,10 +100,15 @@ pub(crate) fn run(spec: &str) -> io::Result<()> {
 
 fn seat(spec: ChildSpec, index: usize) -> io::Result<Seat> {
     if let Placement::Pinned { server, client } = spec.plan.placement {
-        let own = if matches!(spec.role, Role::Server) {
-            server
-        } else {
-            client
+        let left = |number: usize| {
+            let mut left = cpu::allowed();
+            left.retain(|cpu| *cpu != server && *cpu != client);
+            left.get(number).copied()
+        };
+        let own = match spec.role {
+            Role::Server(0) => server,
+            Role::Server(number) => left(number - 1).unwrap_or(server),
+            Role::Client(_) | Role::Hog(_) => client,
         };
         cpu::pin(&[own])?;
     }
@@ -125,7 +138,23 @@ fn hog(on: Option<u32>) -> ! {
 /// The server of a system that answers calls.
 pub(crate) fn serve<S: System>(system: &S, seat: &Seat) -> io::Result<()> {
     match seat.plan.task {
-        Task::Echo | Task::Stream => system.serve(seat, |message| message.len()),
+        Task::Echo | Task::Stream | Task::Return | Task::Pass(_) => {
+            system.serve(seat, |message| message.len())
+        }
+        Task::OneWay => {
+            let mut last = 0;
+            system.serve(seat, |message| {
+                assert_eq!(message.len(), seat.plan.payload_bytes, "bytes that came");
+                if let Some(number) = message.first_chunk() {
+                    let number = u64::from_le_bytes(*number);
+                    // Zero: not counted.
+                    let expected = if number == 0 { 0 } else { last + 1 };
+                    assert_eq!(number, expected, "the message after number {last}");
+                    last = last.max(number);
+                }
+                0
+            })
+        }
         Task::Consume => system.serve(seat, |message| {
             let sum = checksum(message);
             message[..8].copy_from_slice(&sum.to_le_bytes());
@@ -143,58 +172,30 @@ pub(crate) fn serve<S: System>(system: &S, seat: &Seat) -> io::Result<()> {
     }
 }
 
-/// Busy work of the lengths a law draws.
-struct Work {
-    delays_ns: Vec<u64>,
-    done: u64,
-    busy_ns: u64,
-}
-
-impl Work {
-    fn new(law: Law) -> Self {
-        Self {
-            delays_ns: law.delays_ns(),
-            done: 0,
-            busy_ns: 0,
-        }
-    }
-
-    /// Works for the next delay and says how long it took. Time this process did not run does
-    /// not count: a jump of the clock above [`JUMP_NS`] was another process's.
-    fn next_ns(&mut self) -> u64 {
-        let asked = self.delays_ns[(self.done as usize) % self.delays_ns.len()];
-        self.done += 1;
-        if asked == 0 {
-            return 0;
-        }
-        let start = clock::ticks_ns();
-        let (mut last, mut spent) = (start, 0);
-        while spent < asked {
-            core::hint::spin_loop();
-            let now = clock::ticks_ns();
-            let step = now.saturating_sub(last);
-            spent += if step < JUMP_NS { step } else { 0 };
-            last = now;
-        }
-        self.busy_ns += spent;
-        last - start
-    }
-}
-
-const JUMP_NS: u64 = 2_000;
-
 /// The client of a system that answers calls.
 pub(crate) fn drive_calls<C: Caller>(caller: &mut C, seat: &Seat) -> io::Result<()> {
     let mut request = vec![0x5a; seat.plan.payload_bytes];
     let mut reply = vec![0; seat.plan.reply_bytes()];
     let pieces = request.len() / size_of::<Piece>();
     match seat.plan.task {
-        Task::Echo | Task::Stream => drive(seat, |counter| {
-            request[..8].copy_from_slice(&counter.to_le_bytes());
+        Task::Echo | Task::Stream | Task::OneWay | Task::Pass(_) => drive(seat, |counter| {
+            if let Some(number) = request.first_chunk_mut() {
+                *number = counter.to_le_bytes();
+            }
             let start = clock::ticks_ns();
             caller.call(&request, &mut reply)?;
             let end = clock::ticks_ns();
-            check(word(&reply, 0), counter)?;
+            if let Some(number) = reply.first_chunk() {
+                check(u64::from_le_bytes(*number), counter)?;
+            }
+            Ok(end - start)
+        }),
+        Task::Return => drive(seat, |counter| {
+            let make = |index| piece(counter, index);
+            let start = clock::ticks_ns();
+            let sum = caller.call_returned(make, &mut request, &mut reply)?;
+            let end = clock::ticks_ns();
+            check(sum, expected_checksum(counter, pieces))?;
             Ok(end - start)
         }),
         Task::Service(_) => drive(seat, |counter| {
@@ -302,7 +303,7 @@ fn piece(counter: u64, index: usize) -> Piece {
 
 /// What the words of a payload add up to.
 #[inline]
-fn checksum(bytes: &[u8]) -> u64 {
+pub(crate) fn checksum(bytes: &[u8]) -> u64 {
     bytes
         .as_chunks::<8>()
         .0
@@ -332,16 +333,5 @@ mod tests {
                 .collect();
             assert_eq!(checksum(&bytes), expected_checksum(counter, pieces));
         }
-    }
-
-    #[test]
-    fn work_takes_as_long_as_asked() {
-        // As every child does: the clock jumps when another test calibrates it.
-        clock::calibrate();
-        let mut work = Work::new(Law::Constant(20));
-        let spent = work.next_ns();
-        assert!((20_000..2_000_000_000).contains(&spent));
-        assert_eq!((work.done, work.busy_ns >= 20_000), (1, true));
-        assert_eq!(Work::new(Law::Constant(0)).next_ns(), 0);
     }
 }

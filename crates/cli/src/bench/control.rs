@@ -41,7 +41,7 @@ impl Phase {
 #[repr(C, align(128))]
 pub(crate) struct Header {
     phase: Line<AtomicU32>,
-    server_ready: Line<AtomicU32>,
+    servers_ready: Line<AtomicU32>,
     /// What the server did so far: messages, and nanoseconds of asked-for work (`wait` only).
     pub(crate) served: Line<Served>,
 }
@@ -137,15 +137,19 @@ impl Control {
         }
     }
 
-    /// The server can be connected to.
-    pub(crate) fn set_server_ready(&self) {
-        // Release: pairs with the Acquire in `server_ready`; what the server made (a socket
-        // file) is there for the clients the parent starts next.
-        self.header().server_ready.0.store(1, Ordering::Release);
+    /// One more server can be connected to.
+    pub(crate) fn add_server_ready(&self) {
+        // Release: pairs with the Acquire in `servers_ready`; what the server made (a socket
+        // file) is there for whom the parent starts next.
+        self.header()
+            .servers_ready
+            .0
+            .fetch_add(1, Ordering::Release);
     }
 
-    pub(crate) fn server_ready(&self) -> bool {
-        // Acquire: pairs with `set_server_ready`.
-        self.header().server_ready.0.load(Ordering::Acquire) == 1
+    /// How many servers can be connected to.
+    pub(crate) fn servers_ready(&self) -> usize {
+        // Acquire: pairs with `add_server_ready`.
+        self.header().servers_ready.0.load(Ordering::Acquire) as usize
     }
 }

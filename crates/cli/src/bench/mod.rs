@@ -9,6 +9,7 @@
 
 mod child;
 mod control;
+mod eros;
 mod idle;
 mod laws;
 mod machine;
@@ -16,6 +17,7 @@ mod payload;
 mod plan;
 mod process;
 mod report;
+mod rights;
 mod rtt;
 mod run;
 mod scale;
@@ -24,6 +26,7 @@ mod stats;
 mod stream;
 mod systems;
 mod wait;
+mod work;
 
 use crate::Outcome;
 use crate::output::say;
@@ -54,8 +57,8 @@ pub(crate) struct Args {
     /// Only systems with these names (limits they are compared with are measured anyway).
     #[arg(long, value_delimiter = ',', value_parser = system)]
     only: Vec<String>,
-    /// rtt, payload: payload sizes in bytes, multiples of 8.
-    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(24..=65_536))]
+    /// rtt, payload, eros, rights: payload sizes in bytes; for rtt and payload at least 24.
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(0..=65_536))]
     payloads: Vec<u32>,
     /// scale, idle: numbers of client processes.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
@@ -79,7 +82,12 @@ What `ratio` (ratio_to_limit) compares, always within one round:
   payload  p50 with the p50 of `limit`, which leaves the payload where it was made.
   wait     CPU time beyond the service with the least an oracle would need: for each message the
            cheaper of spinning through the wait and sleeping once.
-  idle     none.";
+  idle     none.
+  eros     one-way: p50 with the p50 of `limit`, as in rtt; echo: of a `limit` whose two sides each
+           leave the payload in their own memory; nested and tail: of nested calls of the same
+           system; table1: throughput with the best of the kernel's ways: more is better. `to copy`:
+           p50 with the p50 of `copy`, which moves the same bytes by memcpy within one process.
+  rights   p50 with the p50 of `plain`; `per right` is their difference, per right passed.";
 
 /// The benchmarks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -96,10 +104,22 @@ enum Bench {
     Wait,
     /// 64 clients that are connected and ask nothing.
     Idle,
+    /// The measurements of the EROS paper: one way, echo, calls through several processes, and its
+    /// Table 1 of the kernel's ways (`tcp` with TCP_NODELAY, `tcp-nagle` without).
+    Eros,
+    /// What rights in a call cost.
+    Rights,
 }
 
 /// Measures and prints.
 pub(crate) fn run(args: &Args) -> Outcome {
+    let least = match args.bench {
+        Bench::Rtt | Bench::Payload => 24,
+        _ => 0,
+    };
+    if let Some(len) = args.payloads.iter().find(|len| **len < least) {
+        return Err(format!("payload {len}: this benchmark's have at least {least} bytes").into());
+    }
     let mut run = Run::new(args)?;
     let (bench, rows) = match args.bench {
         Bench::Rtt => ("rtt", rtt::measure(&mut run)?),
@@ -108,6 +128,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
         Bench::Payload => ("payload", payload::measure(&mut run)?),
         Bench::Wait => ("wait", wait::measure(&mut run)?),
         Bench::Idle => ("idle", idle::measure(&mut run)?),
+        Bench::Eros => ("eros", eros::measure(&mut run)?),
+        Bench::Rights => ("rights", rights::measure(&mut run)?),
     };
     let report = Report {
         bench,
@@ -136,8 +158,7 @@ pub(crate) fn run_child(args: &ChildArgs) -> io::Result<()> {
 }
 
 fn system(text: &str) -> Result<String, String> {
-    let mut all = systems::calls();
-    all.extend(systems::streams());
+    let all = systems::all();
     let mut names: Vec<_> = all.iter().map(|system| system.named().name()).collect();
     names.sort_unstable();
     names.dedup();

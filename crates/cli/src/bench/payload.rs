@@ -17,17 +17,7 @@ const PAYLOADS: [u32; 6] = [64, 256, 1024, 4096, 16_384, 65_536];
 pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
     let timing = run.timing(Timing::ms(2, 5), Timing::ms(8, 30));
     let pause = run.choose_pause();
-    let mut payloads = match run.args.payloads.as_slice() {
-        [] => PAYLOADS.to_vec(),
-        asked => asked.to_vec(),
-    };
-    payloads.retain(|len| {
-        let whole = len.is_multiple_of(64);
-        if !whole {
-            run.warn(format!("payload {len} left out: not a multiple of 64"));
-        }
-        whole
-    });
+    let payloads = run.whole_payloads(&PAYLOADS);
     let mut systems = systems::calls();
     // A stable sort: the limit first, the rest in the registry's order.
     systems.sort_by_key(|system| system.named().key() != IN_PLACE);

@@ -13,6 +13,8 @@ pub(crate) struct Plan {
     pub(crate) payload_bytes: usize,
     /// Client processes.
     pub(crate) clients: usize,
+    /// Server processes: in a chain each calls the next, elsewhere there is one.
+    pub(crate) servers: usize,
     pub(crate) placement: Placement,
     /// Whether hand-written spin loops execute the processor's pause hint.
     pub(crate) pause: bool,
@@ -33,6 +35,38 @@ pub(crate) enum Task {
     Consume,
     /// Messages in one direction.
     Stream,
+    /// The server answers with nothing.
+    OneWay,
+    /// The client makes the payload in place where the system can, the server sends it back, the
+    /// client reads all of that, where it is if the system can.
+    Return,
+    /// An echo with rights beside the bytes.
+    Pass(Passed),
+}
+
+/// The rights in a call and its reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Passed {
+    Nothing,
+    /// That many to ports of the client's, which the server has already.
+    Known(usize),
+    /// One to a port of the client's, minted for the call; the server drops it.
+    New,
+    /// One to a port of the server's, back to it.
+    Home,
+    /// One to a port of the server's, in the reply; the client has it already.
+    InReply,
+}
+
+impl Passed {
+    /// How many rights a call and its reply have together.
+    pub(crate) const fn count(self) -> usize {
+        match self {
+            Self::Nothing => 0,
+            Self::Known(count) => count,
+            Self::New | Self::Home | Self::InReply => 1,
+        }
+    }
 }
 
 /// Where the processes run.
@@ -40,7 +74,8 @@ pub(crate) enum Task {
 pub(crate) enum Placement {
     /// Wherever the scheduler puts them.
     Free,
-    /// The server on one CPU, the clients on another; equal for both on one.
+    /// The server on one CPU, the clients on another; equal for both on one. More servers are on
+    /// the CPUs that are left.
     Pinned { server: u32, client: u32 },
 }
 
@@ -51,6 +86,7 @@ impl Plan {
             task: Task::Echo,
             payload_bytes: 24,
             clients: 1,
+            servers: 1,
             placement: Placement::Free,
             pause: true,
             spin_ns: 0,
@@ -61,6 +97,7 @@ impl Plan {
     pub(crate) const fn reply_bytes(&self) -> usize {
         match self.task {
             Task::Consume => 8,
+            Task::OneWay => 0,
             _ => self.payload_bytes,
         }
     }
@@ -92,7 +129,8 @@ impl Timing {
 /// What a child process is.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) enum Role {
-    Server,
+    /// The first is the one the clients call.
+    Server(usize),
     Client(usize),
     /// Burns CPU, on one CPU or anywhere.
     Hog(Option<u32>),

@@ -12,6 +12,8 @@ pub(crate) struct Reading {
     pub(crate) ops_per_s: Option<f64>,
     pub(crate) cpu_ns_per_op: Option<f64>,
     pub(crate) ratio_to_limit: Option<f64>,
+    pub(crate) ratio_to_copy: Option<f64>,
+    pub(crate) ns_per_right: Option<f64>,
     pub(crate) jain: Option<f64>,
     pub(crate) longest_wait_ns: Option<f64>,
     pub(crate) switches: Option<f64>,
@@ -81,6 +83,10 @@ pub(crate) struct Row {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ratio_to_limit: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ratio_to_copy: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ns_per_right: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) jain: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) longest_wait_ns: Option<f64>,
@@ -106,6 +112,8 @@ impl Row {
             ops_per_s: rounded(middle(|reading| reading.ops_per_s), 1),
             cpu_ns_per_op: rounded(middle(|reading| reading.cpu_ns_per_op), 1),
             ratio_to_limit: rounded(middle(|reading| reading.ratio_to_limit), 4),
+            ratio_to_copy: rounded(middle(|reading| reading.ratio_to_copy), 4),
+            ns_per_right: rounded(middle(|reading| reading.ns_per_right), 1),
             jain: rounded(middle(|reading| reading.jain), 4),
             longest_wait_ns: all(|reading| reading.longest_wait_ns)
                 .into_iter()
@@ -167,7 +175,7 @@ impl Report {
 
 type Column = (&'static str, fn(&Row) -> String);
 
-const COLUMNS: [Column; 13] = [
+const COLUMNS: [Column; 15] = [
     ("case", |row| row.case.clone()),
     ("system", |row| row.system.to_owned()),
     ("payload", |row| {
@@ -182,6 +190,12 @@ const COLUMNS: [Column; 13] = [
     ("CPU/op", |row| show(row.cpu_ns_per_op, time)),
     ("ratio", |row| {
         show(row.ratio_to_limit, |ratio| format!("{ratio:.2}"))
+    }),
+    ("to copy", |row| {
+        show(row.ratio_to_copy, |ratio| format!("{ratio:.2}"))
+    }),
+    ("per right", |row| {
+        show(row.ns_per_right, |ns| format!("{ns:.0} ns"))
     }),
     ("Jain", |row| show(row.jain, |jain| format!("{jain:.3}"))),
     ("longest wait", |row| show(row.longest_wait_ns, time)),

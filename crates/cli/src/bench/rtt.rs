@@ -16,10 +16,7 @@ const OTHERS: [&str; 2] = ["limit-spin-then-sleep", "limit-in-place"];
 pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
     let timing = run.timing(Timing::ms(2, 5), Timing::ms(8, 30));
     let pause = run.choose_pause();
-    let payloads = match run.args.payloads.as_slice() {
-        [] => PAYLOADS.to_vec(),
-        asked => asked.to_vec(),
-    };
+    let payloads = run.payloads(&PAYLOADS);
     let mut cases = vec![("same-core", run.same_core())];
     match run.cross_core() {
         Some(placement) => cases.insert(0, ("cross-core", placement)),

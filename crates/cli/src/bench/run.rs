@@ -6,6 +6,7 @@ use super::plan::{Placement, Plan, Timing};
 use super::process::Child;
 use super::session::{Sample, Session, hogs};
 use super::stats::median;
+use super::systems::shared::Piece;
 use super::systems::{self, Runnable, queues};
 use crate::output;
 use handfast_sys::cpu;
@@ -29,7 +30,7 @@ pub(crate) struct Run {
     bar: ProgressBar,
     dir: PathBuf,
     warned: HashSet<String>,
-    /// How often each row failed; [`FAILURES_MAX`] bounds the time a broken system takes.
+    /// How often each kind of turn failed; [`FAILURES_MAX`] bounds the time a broken system takes.
     failed: HashMap<String, u32>,
     hogs: Vec<Child>,
 }
@@ -76,6 +77,27 @@ impl Run {
                 .map_or(timing.window, Duration::from_secs_f64),
             ..timing
         }
+    }
+
+    /// Payload sizes: `--payloads`, or these.
+    pub(crate) fn payloads(&self, usual: &[u32]) -> Vec<u32> {
+        match self.args.payloads.as_slice() {
+            [] => usual.to_vec(),
+            asked => asked.to_vec(),
+        }
+    }
+
+    /// As [`Self::payloads`]; those that are not whole pieces are left out with a word.
+    pub(crate) fn whole_payloads(&mut self, usual: &[u32]) -> Vec<u32> {
+        let mut payloads = self.payloads(usual);
+        payloads.retain(|len| {
+            let whole = (*len as usize).is_multiple_of(size_of::<Piece>());
+            if !whole {
+                self.warn(format!("payload {len} left out: not a multiple of 64"));
+            }
+            whole
+        });
+        payloads
     }
 
     /// Whether `--only` lets this name through.
@@ -147,7 +169,8 @@ impl Run {
             plan.payload_bytes,
             plan.clients
         );
-        let failures = self.failed.get(&row).copied().unwrap_or(0);
+        let kind = format!("{row} {} {:?}", plan.servers, plan.task);
+        let failures = self.failed.get(&kind).copied().unwrap_or(0);
         let result = named.supports(plan).and_then(|()| {
             if failures >= FAILURES_MAX {
                 return Err("failed too often".to_owned());
@@ -160,7 +183,7 @@ impl Run {
         result
             .inspect_err(|why| {
                 self.warn(format!("{row} left out of a round: {why}"));
-                *self.failed.entry(row).or_default() += 1;
+                *self.failed.entry(kind).or_default() += 1;
             })
             .ok()
     }
@@ -230,7 +253,7 @@ fn own_dir() -> io::Result<PathBuf> {
     Ok(dir)
 }
 
-/// How often a row may fail before it is no longer tried.
+/// How often a kind of turn may fail before it is no longer tried.
 const FAILURES_MAX: u32 = 3;
 
 impl Drop for Run {

@@ -64,14 +64,14 @@ pub(crate) struct Rest {
 pub(crate) struct Session {
     // Dropped in this order: clients end first, the system's resources last.
     clients: Vec<Child>,
-    server: Child,
+    servers: Vec<Child>,
     control: Control,
     streams: bool,
     bundle: Bundle,
 }
 
 impl Session {
-    /// Starts server and clients of `system` and waits until all are connected.
+    /// Starts servers and clients of `system` and waits until all are connected.
     pub(crate) fn start(system: &dyn Runnable, plan: &Plan, dir: &Path) -> io::Result<Self> {
         let mut bundle = system.named().prepare(plan)?;
         let (control_fd, control) = Control::create(plan.clients)?;
@@ -79,7 +79,7 @@ impl Session {
             bundle.address = unique_name();
         }
         let mut spec = ChildSpec {
-            role: Role::Server,
+            role: Role::Server(0),
             parent: std::process::id(),
             system: system.named().key().to_owned(),
             plan: plan.clone(),
@@ -87,19 +87,23 @@ impl Session {
             address: bundle.address.clone(),
             dir: dir.to_owned(),
         };
-        let fds = list(&control_fd, &bundle.common, &bundle.server);
-        let server = Child::spawn(&mut spec, &fds)?;
         let own_fds = std::mem::take(&mut bundle.clients);
         let mut session = Self {
             clients: Vec::with_capacity(plan.clients),
-            server,
+            servers: Vec::with_capacity(plan.servers),
             control,
             streams: plan.task == Task::Stream,
             bundle,
         };
-        session.wait_until("the server did not get ready", |session| {
-            session.control.server_ready()
-        })?;
+        // The last first: each connects to the next.
+        for number in (0..plan.servers).rev() {
+            spec.role = Role::Server(number);
+            let fds = list(&control_fd, &session.bundle.common, &session.bundle.server);
+            session.servers.push(Child::spawn(&mut spec, &fds)?);
+            session.wait_until("a server did not get ready", |session| {
+                session.control.servers_ready() == session.servers.len()
+            })?;
+        }
         for index in 0..plan.clients {
             spec.role = Role::Client(index);
             let own = own_fds.get(index).map_or(&[][..], Vec::as_slice);
@@ -173,31 +177,33 @@ impl Session {
     }
 
     fn used(&self) -> io::Result<Rest> {
-        let mut clients = Usage::default();
-        for client in &self.clients {
-            let used = Usage::of(client.id())?;
-            clients.switches += used.switches;
-            clients.cpu_ns += used.cpu_ns;
-        }
+        let all = |children: &[Child]| -> io::Result<Usage> {
+            let mut all = Usage::default();
+            for child in children {
+                let used = Usage::of(child.id())?;
+                all.switches += used.switches;
+                all.cpu_ns += used.cpu_ns;
+            }
+            Ok(all)
+        };
         Ok(Rest {
-            server: Usage::of(self.server.id())?,
-            clients,
+            server: all(&self.servers)?,
+            clients: all(&self.clients)?,
         })
     }
 
     fn snapshot(&self) -> io::Result<Snapshot> {
         let served = &self.control.header().served.0;
-        let mut clients_cpu_ns = 0;
-        for client in &self.clients {
-            clients_cpu_ns += cpu_ns(client.id())?;
-        }
+        let all = |children: &[Child]| -> io::Result<u64> {
+            children.iter().map(|child| cpu_ns(child.id())).sum()
+        };
         let load = |counter: &AtomicU64| {
             // Relaxed: a statistic, exact enough at whatever moment it is seen.
             counter.load(Ordering::Relaxed)
         };
         Ok(Snapshot {
-            server_cpu_ns: cpu_ns(self.server.id())?,
-            clients_cpu_ns,
+            server_cpu_ns: all(&self.servers)?,
+            clients_cpu_ns: all(&self.clients)?,
             served: load(&served.messages),
             busy_ns: load(&served.busy_ns),
             at_ns: clock::now_ns(),
@@ -233,7 +239,8 @@ impl Session {
     fn wait_until(&mut self, what: &str, done: impl Fn(&Self) -> bool) -> io::Result<()> {
         let deadline_ns = clock::now_ns() + PATIENCE_NS;
         while !done(self) {
-            let alive = self.server.runs() && self.clients.iter_mut().all(Child::runs);
+            let mut children = self.servers.iter_mut().chain(&mut self.clients);
+            let alive = children.all(Child::runs);
             if !alive || clock::now_ns() > deadline_ns {
                 return Err(io::Error::other(what));
             }

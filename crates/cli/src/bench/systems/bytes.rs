@@ -13,6 +13,7 @@ use std::os::unix::net::UnixStream;
 pub(crate) const PIPE: Bytes = Bytes(Kind::Pipe);
 pub(crate) const UNIX: Bytes = Bytes(Kind::Unix);
 pub(crate) const TCP: Bytes = Bytes(Kind::Tcp);
+pub(crate) const TCP_NAGLE: Bytes = Bytes(Kind::TcpNagle);
 pub(crate) const UDP: Bytes = Bytes(Kind::Udp);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -22,6 +23,8 @@ enum Kind {
     Unix,
     /// With `TCP_NODELAY`.
     Tcp,
+    /// Without.
+    TcpNagle,
     /// Connected sockets. A lost datagram would end the measurement by its deadline; with one
     /// message under way none is.
     Udp,
@@ -51,12 +54,13 @@ impl Bytes {
                 let (server, client) = UnixStream::pair()?;
                 duplex(server.into(), client.into())
             }
-            Kind::Tcp => {
+            Kind::Tcp | Kind::TcpNagle => {
                 let listener = TcpListener::bind("127.0.0.1:0")?;
                 let client = TcpStream::connect(listener.local_addr()?)?;
                 let (server, _) = listener.accept()?;
-                server.set_nodelay(true)?;
-                client.set_nodelay(true)?;
+                let no_delay = self.0 == Kind::Tcp;
+                server.set_nodelay(no_delay)?;
+                client.set_nodelay(no_delay)?;
                 duplex(server.into(), client.into())
             }
             Kind::Udp => {
@@ -78,6 +82,7 @@ impl Named for Bytes {
             Kind::Pipe => "pipe",
             Kind::Unix => "unix-stream",
             Kind::Tcp => "tcp",
+            Kind::TcpNagle => "tcp-nagle",
             Kind::Udp => "udp",
         }
     }

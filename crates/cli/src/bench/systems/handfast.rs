@@ -34,12 +34,17 @@ pub(crate) struct Handfast {
 impl Handfast {
     pub(super) fn bind(&self, seat: &Seat) -> io::Result<ReceiveRight> {
         let options = Options::new().strategy(self.strategy);
-        handfast::bind_with(&seat.address, options).map_err(io::Error::other)
+        handfast::bind_with(&seat.server(seat.index), options).map_err(io::Error::other)
     }
 
     pub(super) fn port(&self, seat: &Seat) -> io::Result<SendRight> {
+        self.port_of(seat, 0)
+    }
+
+    /// The right to call server `number`.
+    pub(super) fn port_of(&self, seat: &Seat, number: usize) -> io::Result<SendRight> {
         let options = Options::new().strategy(self.strategy);
-        handfast::connect_with(&seat.address, options).map_err(io::Error::other)
+        handfast::connect_with(&seat.server(number), options).map_err(io::Error::other)
     }
 }
 

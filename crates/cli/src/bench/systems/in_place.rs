@@ -1,10 +1,14 @@
-//! The limit of `payload`: made in shared memory, read there, never copied.
+//! The limit of `payload` and of echoes: made in shared memory, read there, never copied.
+//!
+//! The server of an echo passes the bytes from the request's place to the reply's, once, since
+//! each side writes its own memory only.
 //!
 //! No system with a hostile peer can do this for bytes it looks at; it bounds what they could
 //! gain.
 
 use super::lanes::Lanes;
 use super::pair::{LIMIT, PairCaller};
+use super::shared::Piece;
 use super::waiters::{Spin, Waiter};
 use super::{Bundle, Named, System, Waits};
 use crate::bench::child::Seat;
@@ -28,10 +32,10 @@ impl Named for InPlace {
     }
 
     fn supports(&self, plan: &Plan) -> Result<(), String> {
-        if plan.task == Task::Consume && plan.clients == 1 {
+        if matches!(plan.task, Task::Consume | Task::Return) && plan.clients == 1 {
             return Ok(());
         }
-        Err("in place, one client consumes".to_owned())
+        Err("in place, one client has its payload consumed or returned".to_owned())
     }
 
     fn prepare(&self, plan: &Plan) -> io::Result<Bundle> {
@@ -42,27 +46,24 @@ impl Named for InPlace {
 impl System for InPlace {
     type Caller = PairCaller<Spin>;
 
-    /// Runs its own handler, the checksum over the shared bytes, since the harness's wants a
-    /// private copy.
+    /// Does the task over the shared bytes itself, since the harness's handler wants a private copy.
     fn serve(&self, seat: &Seat, _: impl FnMut(&mut [u8]) -> usize) -> io::Result<()> {
         let lanes = Lanes::map(seat)?;
         let lane = lanes.lane(0);
         let mut waiter = Spin::new(seat, &[])?;
-        let pieces = seat.plan.payload_bytes / 64;
+        let len_bytes = seat.plan.payload_bytes;
+        let returns = seat.plan.task == Task::Return;
         seat.ready();
         for next in 1.. {
             while !lane.request.has(next) {
                 waiter.pass(lanes.server_bed, || false)?;
             }
-            let mut sums = [0u64; 8];
-            for index in 0..pieces {
-                let piece = lane.request_bytes.get(index);
-                for (sum, word) in sums.iter_mut().zip(piece) {
-                    *sum = sum.wrapping_add(word);
-                }
+            if returns {
+                lane.request_bytes.copy_to(&lane.reply_bytes, len_bytes);
+            } else {
+                let sum = lane.request_bytes.sum(len_bytes / size_of::<Piece>());
+                lane.reply.put(&sum.to_le_bytes());
             }
-            let sum = sums.into_iter().fold(0, u64::wrapping_add);
-            lane.reply.put(&sum.to_le_bytes());
             lane.reply.publish(next);
         }
         Ok(())

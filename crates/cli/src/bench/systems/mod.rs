@@ -8,11 +8,14 @@
 
 pub(crate) mod batches;
 mod bytes;
+pub(crate) mod chain;
+mod copy;
 pub(crate) mod handfast;
 pub(crate) mod in_place;
 pub(crate) mod lanes;
 pub(crate) mod oneway;
 pub(crate) mod pair;
+pub(crate) mod passing;
 pub(crate) mod queues;
 pub(crate) mod ring;
 pub(crate) mod shared;
@@ -57,11 +60,31 @@ pub(crate) fn streams() -> Vec<Box<dyn Runnable>> {
     ]
 }
 
-/// The system with this key, of either kind.
-pub(crate) fn find(key: &str) -> Option<Box<dyn Runnable>> {
+/// Systems that answer the calls of one benchmark only.
+fn special() -> Vec<Box<dyn Runnable>> {
+    vec![
+        Box::new(Answering(copy::Copy)),
+        Box::new(Answering(bytes::TCP_NAGLE)),
+        Box::new(Answering(chain::NESTED_SPIN)),
+        Box::new(Answering(chain::NESTED_DEFAULT)),
+        Box::new(Answering(chain::TAIL_SPIN)),
+        Box::new(Answering(chain::TAIL_DEFAULT)),
+        Box::new(Answering(passing::SPIN)),
+        Box::new(Answering(passing::DEFAULT)),
+    ]
+}
+
+/// Every system.
+pub(crate) fn all() -> Vec<Box<dyn Runnable>> {
     let mut all = calls();
     all.extend(streams());
-    all.into_iter().find(|system| system.named().key() == key)
+    all.extend(special());
+    all
+}
+
+/// The system with this key, of any kind.
+pub(crate) fn find(key: &str) -> Option<Box<dyn Runnable>> {
+    all().into_iter().find(|system| system.named().key() == key)
 }
 
 /// How a system waits, which decides what it is compared with.
@@ -130,6 +153,18 @@ pub(crate) trait Caller {
             }
         }
         self.call(scratch, reply)
+    }
+
+    /// As [`Self::call_made`]; says what the words of the reply add up to. A system whose
+    /// receivers read in place overrides this.
+    fn call_returned(
+        &mut self,
+        make: impl Fn(usize) -> Piece,
+        scratch: &mut [u8],
+        reply: &mut [u8],
+    ) -> io::Result<u64> {
+        self.call_made(make, scratch, reply)?;
+        Ok(child::checksum(reply))
     }
 }
 
@@ -219,7 +254,7 @@ mod tests {
     #[test]
     fn keys_are_unique_so_that_a_child_finds_its_system() {
         let mut seen = HashSet::new();
-        for system in calls().iter().chain(&streams()) {
+        for system in all() {
             let key = system.named().key();
             assert!(seen.insert(key.to_owned()), "{key} twice");
             assert!(find(key).is_some());

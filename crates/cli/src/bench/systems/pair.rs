@@ -198,4 +198,16 @@ impl<W: Waiter> Caller for PairCaller<W> {
         }
         self.exchange(reply)
     }
+
+    #[inline]
+    fn call_returned(
+        &mut self,
+        make: impl Fn(usize) -> Piece,
+        scratch: &mut [u8],
+        reply: &mut [u8],
+    ) -> io::Result<u64> {
+        // The reply stays where it is.
+        self.call_made(make, scratch, &mut [])?;
+        Ok(self.lane.reply_bytes.sum(reply.len() / size_of::<Piece>()))
+    }
 }

@@ -87,6 +87,17 @@ impl Payload<'_> {
         };
     }
 
+    /// Copies the front to the front of another, which does not overlap it.
+    #[inline]
+    pub(crate) fn copy_to(&self, to: &Payload<'_>, len_bytes: usize) {
+        assert!(len_bytes <= self.len_bytes && len_bytes <= to.len_bytes);
+        let gap = self.base.as_ptr().addr().abs_diff(to.base.as_ptr().addr());
+        assert!(gap >= len_bytes);
+        // SAFETY: both in bounds and apart by the assertions; whose turn it is as in `copy_out`
+        // and `copy_in`.
+        unsafe { core::ptr::copy_nonoverlapping(self.base.as_ptr(), to.base.as_ptr(), len_bytes) };
+    }
+
     /// Writes the 64-byte piece number `index`.
     #[inline]
     pub(crate) fn put(&self, index: usize, piece: Piece) {
@@ -105,6 +116,18 @@ impl Payload<'_> {
         let place = unsafe { self.base.cast::<Piece>().add(index) };
         // SAFETY: in bounds, ours to read as in `copy_out`; any bytes are a valid piece.
         unsafe { place.read_unaligned() }
+    }
+
+    /// What the words of the first `pieces` pieces add up to.
+    #[inline]
+    pub(crate) fn sum(&self, pieces: usize) -> u64 {
+        let mut sums = Piece::default();
+        for index in 0..pieces {
+            for (sum, word) in sums.iter_mut().zip(self.get(index)) {
+                *sum = sum.wrapping_add(word);
+            }
+        }
+        sums.into_iter().fold(0, u64::wrapping_add)
     }
 }
 

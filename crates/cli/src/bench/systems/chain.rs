@@ -1,0 +1,146 @@
+//! Servers in a chain: each passes the request on to the next, the last one answers it.
+
+use super::handfast::{self, Handfast, HandfastCaller};
+use super::{Caller, Named, System, Waits};
+use crate::bench::child::Seat;
+use crate::bench::plan::Plan;
+use ::handfast::{Counters, SendRight};
+use handfast_sys::cpu;
+use std::io;
+use std::time::{Duration, Instant};
+
+pub(crate) const NESTED_SPIN: Chain = Chain(handfast::SPIN, Way::Nested, "nested-spin");
+pub(crate) const NESTED_DEFAULT: Chain = Chain(handfast::DEFAULT, Way::Nested, "nested-default");
+pub(crate) const TAIL_SPIN: Chain = Chain(handfast::SPIN, Way::Tail, "tail-spin");
+pub(crate) const TAIL_DEFAULT: Chain = Chain(handfast::DEFAULT, Way::Tail, "tail-default");
+
+/// How a server passes a request on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// Calls the next, waits, and replies with what comes back.
+    Nested,
+    /// Forwards to the next, which replies in its place.
+    Tail,
+}
+
+/// A strategy, a way, and the key of both.
+pub(crate) struct Chain(Handfast, Way, &'static str);
+
+impl Named for Chain {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn key(&self) -> &'static str {
+        self.2
+    }
+
+    fn waits(&self) -> Waits {
+        self.0.waits()
+    }
+
+    fn supports(&self, plan: &Plan) -> Result<(), String> {
+        let processes = plan.servers + plan.clients;
+        if self.waits() == Waits::Spins && (cpu::available() as usize) < processes {
+            return Err(format!("{processes} that spin need as many CPUs"));
+        }
+        Ok(())
+    }
+}
+
+impl System for Chain {
+    type Caller = ChainCaller;
+
+    fn serve(&self, seat: &Seat, handler: impl FnMut(&mut [u8]) -> usize) -> io::Result<()> {
+        let next = seat.index + 1;
+        if next == seat.plan.servers {
+            return self.0.serve(seat, handler);
+        }
+        let next = self.0.port_of(seat, next)?;
+        let port = self.0.bind(seat)?;
+        seat.ready();
+        let mut reply = vec![0; seat.plan.reply_bytes()];
+        let mut request = port.receive().map_err(io::Error::other)?;
+        loop {
+            match self.1 {
+                Way::Nested => {
+                    let answer = next.call_into(request.bytes(), &mut reply);
+                    let len = answer.map_err(io::Error::other)?;
+                    request = port
+                        .reply_and_receive(request, &reply[..len])
+                        .map_err(io::Error::other)?;
+                }
+                Way::Tail => {
+                    let message = request.take_message();
+                    let passed = request.forward(&next, &message);
+                    passed.map_err(|failed| io::Error::other(failed.error))?;
+                    request = port.receive().map_err(io::Error::other)?;
+                }
+            }
+        }
+    }
+
+    fn connect(&self, seat: &Seat) -> io::Result<ChainCaller> {
+        let mut caller = ChainCaller {
+            links: Vec::new(),
+            first: self.0.connect(seat)?,
+        };
+        if self.1 == Way::Tail {
+            let rights = (0..seat.plan.servers).map(|number| self.0.port_of(seat, number));
+            caller.links = rights.collect::<io::Result<_>>()?;
+            caller.find_paths(&seat.plan)?;
+        }
+        Ok(caller)
+    }
+}
+
+/// The client's end.
+pub(crate) struct ChainCaller {
+    first: HandfastCaller,
+    /// To all servers: without a link with whom a call was forwarded to, the reply to it comes back
+    /// the way it went.
+    links: Vec<SendRight>,
+}
+
+impl ChainCaller {
+    /// Calls until replies come straight back: the first ones do not, and with a keeper on the CPU
+    /// of a process that spins that takes some milliseconds.
+    fn find_paths(&mut self, plan: &Plan) -> io::Result<()> {
+        // Zeros: numbers are counted from one.
+        let (request, mut reply) = (vec![0; plan.payload_bytes], vec![0; plan.reply_bytes()]);
+        let end = Instant::now() + PATIENCE;
+        let mut vines = self.vines()?;
+        while Instant::now() < end {
+            for _ in 0..20 {
+                self.call(&request, &mut reply)?;
+            }
+            let now = self.vines()?;
+            if now == vines {
+                return Ok(());
+            }
+            vines = now;
+        }
+        Err(io::Error::other("replies do not come straight back"))
+    }
+
+    /// How many calls the servers have forwarded whose replies came back the way they went.
+    fn vines(&self) -> io::Result<u64> {
+        let mut vines = 0;
+        for right in &self.links {
+            let links = right.counters().map_err(io::Error::other)?.links;
+            let values = links.iter().map(|row| Counters::value(row, "vines"));
+            vines += values.sum::<u64>();
+        }
+        Ok(vines)
+    }
+}
+
+/// How long replies may take to find their paths.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl Caller for ChainCaller {
+    #[inline]
+    fn call(&mut self, request: &[u8], reply: &mut [u8]) -> io::Result<()> {
+        self.first.call(request, reply)
+    }
+}

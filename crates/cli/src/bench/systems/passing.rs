@@ -1,0 +1,155 @@
+//! handfast's calls with rights beside their bytes.
+
+use super::handfast::{self, Handfast};
+use super::{Caller, Named, System, Waits};
+use crate::bench::child::Seat;
+use crate::bench::plan::{Passed, Plan, Task};
+use ::handfast::{Message, OwnRight, ReceiveRight, Right, SendRight};
+use std::io;
+
+pub(crate) const SPIN: Passing = Passing(handfast::SPIN, "passing-spin");
+pub(crate) const DEFAULT: Passing = Passing(handfast::DEFAULT, "passing-default");
+
+/// A strategy and its key.
+pub(crate) struct Passing(Handfast, &'static str);
+
+impl Named for Passing {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn key(&self) -> &'static str {
+        self.1
+    }
+
+    fn waits(&self) -> Waits {
+        self.0.waits()
+    }
+
+    fn supports(&self, plan: &Plan) -> Result<(), String> {
+        match plan.task {
+            Task::Pass(_) if plan.clients == 1 => Ok(()),
+            _ => Err("one client passes rights".to_owned()),
+        }
+    }
+}
+
+fn passed(seat: &Seat) -> Passed {
+    match seat.plan.task {
+        Task::Pass(passed) => passed,
+        _ => Passed::Nothing,
+    }
+}
+
+impl System for Passing {
+    type Caller = PassingCaller;
+
+    fn serve(&self, seat: &Seat, mut handler: impl FnMut(&mut [u8]) -> usize) -> io::Result<()> {
+        let passed = passed(seat);
+        let coming = if passed == Passed::InReply {
+            0
+        } else {
+            passed.count()
+        };
+        let port = self.0.bind(seat)?;
+        let own = port.mint(1);
+        let mut kept = Vec::new();
+        seat.ready();
+        let mut request = port.receive().map_err(io::Error::other)?;
+        loop {
+            let mut message = request.take_message();
+            if coming > 0 {
+                let rights = taken(&mut message, coming)?;
+                if kept.is_empty() && matches!(passed, Passed::Known(_)) {
+                    kept = rights;
+                }
+            }
+            let len = handler(&mut message);
+            request = if passed == Passed::InReply {
+                request
+                    .reply_with(&message[..len], [own.clone().into()])
+                    .map_err(io::Error::other)?;
+                port.receive()
+            } else {
+                port.reply_and_receive(request, &message[..len])
+            }
+            .map_err(io::Error::other)?;
+        }
+    }
+
+    fn connect(&self, seat: &Seat) -> io::Result<PassingCaller> {
+        let passed = passed(seat);
+        let server = self.0.port(seat)?;
+        let port = ::handfast::bind(&format!("{}-own", seat.address)).map_err(io::Error::other)?;
+        let known = match passed {
+            Passed::Known(count) => (0..count as u64).map(|badge| port.mint(badge)).collect(),
+            _ => Vec::new(),
+        };
+        Ok(PassingCaller {
+            passed,
+            server,
+            port,
+            known,
+            kept: Vec::new(),
+            badge: 0,
+        })
+    }
+}
+
+/// The rights of a message, which are as many as they should be.
+fn taken(message: &mut Message, count: usize) -> io::Result<Vec<Right>> {
+    let rights = message.take_rights();
+    if rights.len() == count {
+        return Ok(rights);
+    }
+    let came = rights.len();
+    Err(io::Error::other(format!(
+        "{came} rights came instead of {count}"
+    )))
+}
+
+/// The client's end.
+pub(crate) struct PassingCaller {
+    passed: Passed,
+    server: SendRight,
+    port: ReceiveRight,
+    known: Vec<OwnRight>,
+    /// So that what comes again is known.
+    kept: Vec<Right>,
+    badge: u64,
+}
+
+impl Caller for PassingCaller {
+    #[inline]
+    fn call(&mut self, request: &[u8], reply: &mut [u8]) -> io::Result<()> {
+        let server = &self.server;
+        let message = match self.passed {
+            Passed::Nothing | Passed::InReply => server.call(request).map_err(io::Error::other),
+            Passed::Known(_) => {
+                let rights = self.known.iter().cloned().map(Right::from);
+                server.with(rights).call(request).map_err(io::Error::other)
+            }
+            Passed::New => {
+                self.badge += 1;
+                let rights = [self.port.mint(self.badge).into()];
+                server.with(rights).call(request).map_err(io::Error::other)
+            }
+            Passed::Home => {
+                let rights = [server.clone().into()];
+                server.with(rights).call(request).map_err(io::Error::other)
+            }
+        };
+        let mut message = message?;
+        if self.passed == Passed::InReply {
+            let rights = taken(&mut message, 1)?;
+            if self.kept.is_empty() {
+                self.kept = rights;
+            }
+        }
+        if message.len() != reply.len() {
+            return Err(io::Error::other("the reply has another length"));
+        }
+        reply.copy_from_slice(&message);
+        Ok(())
+    }
+}

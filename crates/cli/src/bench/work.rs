@@ -1,0 +1,60 @@
+//! What a server does for those who ask for work.
+
+use super::laws::Law;
+use handfast_sys::clock;
+
+/// Busy work of the lengths a law draws.
+pub(crate) struct Work {
+    delays_ns: Vec<u64>,
+    pub(crate) done: u64,
+    pub(crate) busy_ns: u64,
+}
+
+impl Work {
+    pub(crate) fn new(law: Law) -> Self {
+        Self {
+            delays_ns: law.delays_ns(),
+            done: 0,
+            busy_ns: 0,
+        }
+    }
+
+    /// Works for the next delay and says how long it took. Time this process did not run does
+    /// not count: a jump of the clock above [`JUMP_NS`] was another process's.
+    pub(crate) fn next_ns(&mut self) -> u64 {
+        let asked = self.delays_ns[(self.done as usize) % self.delays_ns.len()];
+        self.done += 1;
+        if asked == 0 {
+            return 0;
+        }
+        let start = clock::ticks_ns();
+        let (mut last, mut spent) = (start, 0);
+        while spent < asked {
+            core::hint::spin_loop();
+            let now = clock::ticks_ns();
+            let step = now.saturating_sub(last);
+            spent += if step < JUMP_NS { step } else { 0 };
+            last = now;
+        }
+        self.busy_ns += spent;
+        last - start
+    }
+}
+
+const JUMP_NS: u64 = 2_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_takes_as_long_as_asked() {
+        // As every child does: the clock jumps when another test calibrates it.
+        clock::calibrate();
+        let mut work = Work::new(Law::Constant(20));
+        let spent = work.next_ns();
+        assert!((20_000..2_000_000_000).contains(&spent));
+        assert_eq!((work.done, work.busy_ns >= 20_000), (1, true));
+        assert_eq!(Work::new(Law::Constant(0)).next_ns(), 0);
+    }
+}
