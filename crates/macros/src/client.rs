@@ -1,0 +1,108 @@
+//! The client of a service.
+
+use crate::shape::{By, local};
+use crate::trait_::{Method, Trait};
+use proc_macro2::TokenStream;
+use quote::{format_ident, quote};
+
+/// `AccountClient` of `trait Account`.
+pub(crate) fn client(service: &Trait) -> TokenStream {
+    let Trait { vis, name, .. } = service;
+    let client = format_ident!("{name}Client");
+    let methods = service.methods.iter().enumerate();
+    let methods = methods.map(|(number, of)| method(service, number, of));
+    let doc = format!(
+        "Calls the methods of [`{name}`] through a right to send. Any number of threads may use it \
+         at once."
+    );
+    quote! {
+        #[doc = #doc]
+        #[derive(::core::clone::Clone, ::core::fmt::Debug)]
+        #vis struct #client {
+            client: ::handfast::service::Client,
+        }
+
+        #[allow(dead_code, reason = "generated: not every client calls every method")]
+        impl #client {
+            /// Calls through `right`, without a deadline. No system call: that the server is another
+            /// one shows at the first call.
+            #[must_use]
+            #vis const fn new(right: ::handfast::SendRight) -> Self {
+                Self { client: ::handfast::service::Client::new(right) }
+            }
+
+            /// The same with a deadline: each call ends by `timeout` after its start.
+            #[must_use]
+            #vis fn with_timeout(self, timeout: ::core::time::Duration) -> Self {
+                Self { client: self.client.with_timeout(timeout) }
+            }
+
+            /// The right it calls through.
+            #[must_use]
+            #vis const fn right(&self) -> &::handfast::SendRight {
+                self.client.right()
+            }
+
+            #(#methods)*
+        }
+
+        impl ::core::convert::From<::handfast::SendRight> for #client {
+            fn from(right: ::handfast::SendRight) -> Self {
+                Self::new(right)
+            }
+        }
+
+        impl ::core::convert::From<#client> for ::handfast::SendRight {
+            fn from(client: #client) -> Self {
+                client.client.into_right()
+            }
+        }
+
+        impl ::core::convert::From<#client> for ::handfast::Right {
+            fn from(client: #client) -> Self {
+                Self::Send(client.client.into_right())
+            }
+        }
+    }
+}
+
+fn method(service: &Trait, number: usize, method: &Method) -> TokenStream {
+    let (vis, name, server) = (&service.vis, &method.name, service.server());
+    let docs = &method.docs;
+    let errors = "\n# Errors\n[`CallError`](::handfast::service::CallError).";
+    let (output, input) = (local("output"), local("input"));
+    let names = method.arguments.iter().map(|argument| &argument.name);
+    let types = method
+        .arguments
+        .iter()
+        .map(|argument| argument.client_type());
+    let encode = method
+        .arguments
+        .iter()
+        .map(|argument| argument.encode(&output));
+    let result = method.result.result_type();
+    let of = quote! { &#server::SERVICE.methods()[#number] };
+    let encode = quote! { |#output| { let _ = &#output; #(#encode)* } };
+    let run = if method.is_one_way {
+        quote! { self.client.send(#of, #encode) }
+    } else {
+        let decode = method.result.decode(By::Client, &input);
+        quote! {
+            self.client.call(#of, #encode, |#input| {
+                let _ = &#input;
+                ::core::result::Result::Ok(#decode)
+            })
+        }
+    };
+    quote! {
+        #(#docs)*
+        #[doc = #errors]
+        #[inline]
+        #vis fn #name(
+            &self,
+            #(#names: #types),*
+        ) -> ::core::result::Result<#result, ::handfast::service::CallError> {
+            #run
+        }
+    }
+}
