@@ -87,7 +87,7 @@
 //! Beyond [`SendRight::call`](crate::SendRight::call): some nanoseconds for values as in memory (two
 //! `u64`: `docs/decisions/0006-typed-services.md`), what serde needs for others. No system call and,
 //! once a thread has seen its longest message, no allocation but those of the values and of rights.
-//! A request has eight bytes before its arguments, a reply one before its result; with at most 32
+//! A request has eight bytes before its arguments, a reply one behind its result; with at most 32
 //! and 39 bytes they travel in one cache line. A message ends at 64 KiB
 //! ([`MESSAGE_BYTES_MAX`](crate::MESSAGE_BYTES_MAX)): longer arguments are
 //! [`CallError::Arguments`], a longer result is [`Refusal::Result`] at its caller.
@@ -146,4 +146,4 @@
 pub use handfast_service::error;
 pub use handfast_service::{CallError, Malformed, Method, Refusal, Service, Unencodable};
 #[doc(hidden)]
-pub use handfast_service::{Client, Decoder, Encoder, dispatch, fingerprint, serve};
+pub use handfast_service::{Client, Decoder, Encoder, FixedRequest, dispatch, fingerprint, serve};

@@ -81,17 +81,29 @@ fn method(service: &Trait, number: usize, method: &Method) -> TokenStream {
         .iter()
         .map(|argument| argument.encode(&output));
     let result = method.result.result_type();
-    let of = quote! { &#server::SERVICE.methods()[#number] };
-    let encode = quote! { |#output| { let _ = &#output; #(#encode)* } };
-    let run = if method.is_one_way {
-        quote! { self.client.send(#of, #encode) }
-    } else {
-        let decode = method.result.decode(By::Client, &input);
-        quote! {
-            self.client.call(#of, #encode, |#input| {
-                let _ = &#input;
-                ::core::result::Result::Ok(#decode)
-            })
+    let of = local("method");
+    let of_value = quote! { &#server::SERVICE.methods()[#number] };
+    let has_rights = method.rights() > 0 || method.result.rights() > 0;
+    let request = match method.fixed_arguments() {
+        Some(fixed) if !has_rights => quote! {
+            ::handfast::service::FixedRequest::<{ 8 #(+ ::core::mem::size_of::<#fixed>())* }>
+        },
+        _ => quote! { ::handfast::service::Encoder },
+    };
+    let finish = format_ident!("{}", if has_rights { "parts" } else { "bytes" });
+    let finish = quote! { #output.#finish(#of)? };
+    let run = match (method.is_one_way, has_rights) {
+        (true, false) => quote! { self.client.send(#finish) },
+        (true, true) => quote! { self.client.send_with(#finish) },
+        (false, has_rights) => {
+            let call = format_ident!("{}", if has_rights { "call_with" } else { "call" });
+            let decode = method.result.decode(By::Client, &input);
+            quote! {
+                self.client.#call(#of, #finish, |#input| {
+                    let _ = &#input;
+                    ::core::result::Result::Ok(#decode)
+                })
+            }
         }
     };
     quote! {
@@ -102,7 +114,11 @@ fn method(service: &Trait, number: usize, method: &Method) -> TokenStream {
             &self,
             #(#names: #types),*
         ) -> ::core::result::Result<#result, ::handfast::service::CallError> {
-            #run
+            let #of = #of_value;
+            #request::request(#of, |#output| {
+                #(#encode)*
+                #run
+            })
         }
     }
 }

@@ -13,12 +13,13 @@ pub(crate) fn server(service: &Trait) -> TokenStream {
     let name_text = name.to_string();
     let entries = service.methods.iter().enumerate().map(|(number, method)| {
         let (of, is_one_way) = (method.name.to_string(), method.is_one_way);
+        let has_rights = method.rights() > 0;
         let number = Literal::usize_unsuffixed(number);
         quote! {
             ::handfast::service::Method::new(
                 (#name_text, Self::FINGERPRINT),
                 (#of, #number),
-                #is_one_way,
+                (#is_one_way, #has_rights),
             )
         }
     });

@@ -139,8 +139,7 @@ impl Method {
             }
             ReturnType::Type(_, ty) => Shape::of(ty, is_fixed)?,
         };
-        let rights = arguments.iter().map(|argument| argument.passed.rights());
-        for count in [rights.sum(), result.rights()] {
+        for count in [rights(&arguments), result.rights()] {
             if count > RIGHTS_MAX {
                 let message = format!(
                     "a message carries at most {RIGHTS_MAX} rights, and this one has {count}; use \
@@ -166,6 +165,28 @@ impl Method {
             is_one_way,
         })
     }
+
+    /// How many rights its arguments have at the most.
+    pub(crate) fn rights(&self) -> usize {
+        rights(&self.arguments)
+    }
+
+    /// The types of its arguments, if all of them have a fixed layout.
+    pub(crate) fn fixed_arguments(&self) -> Option<Vec<&Type>> {
+        let types = self
+            .arguments
+            .iter()
+            .map(|argument| match &argument.passed {
+                Passed::Value(Shape::Fixed(ty)) | Passed::Reference(Shape::Fixed(ty)) => Some(ty),
+                _ => None,
+            });
+        types.collect()
+    }
+}
+
+fn rights(arguments: &[Argument]) -> usize {
+    let rights = arguments.iter().map(|argument| argument.passed.rights());
+    rights.sum()
 }
 
 impl Passed {

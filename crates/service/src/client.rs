@@ -1,12 +1,11 @@
 //! The client's half of a call.
 
 use crate::decode::Decoder;
-use crate::encode::Encoder;
 use crate::error::{ANSWERED, CallError, Malformed, Refusal};
 use crate::method::Method;
 use core::time::Duration;
 use handfast_port::error::SendError;
-use handfast_port::{Message, Returned, SendRight};
+use handfast_port::{Returned, Right, SendRight};
 
 /// A right to a service, and how long its calls may take.
 #[derive(Clone, Debug)]
@@ -46,7 +45,7 @@ impl Client {
         self.right
     }
 
-    /// Calls `method` with what `encode` puts in, and returns what `decode` takes from the reply.
+    /// Calls `method` with a request, and returns what `decode` takes from the reply.
     ///
     /// # Errors
     /// [`CallError`].
@@ -54,79 +53,79 @@ impl Client {
     pub fn call<T>(
         &self,
         method: &'static Method,
-        encode: impl FnOnce(&mut Encoder),
+        request: &[u8],
         decode: impl FnOnce(&mut Decoder<'_>) -> Result<T, Malformed>,
     ) -> Result<T, CallError> {
-        let mut request = request(method, encode)?;
-        let mut reply = match self.timeout {
-            _ if request.has_rights() => self.call_with(&mut request)?,
-            None => self.right.call(request.bytes())?,
-            Some(timeout) => self.right.call_until(request.bytes(), timeout)?,
+        let reply = match self.timeout {
+            None => self.right.call(request)?,
+            Some(timeout) => self.right.call_until(request, timeout)?,
         };
-        drop(request);
+        result(method, (&reply, Vec::new()), decode)
+    }
+
+    /// As [`Self::call`], where there are rights in the request or the reply.
+    ///
+    /// # Errors
+    /// [`CallError`]. The rights are gone also then.
+    pub fn call_with<T>(
+        &self,
+        method: &'static Method,
+        (request, rights): (&[u8], Vec<Right>),
+        decode: impl FnOnce(&mut Decoder<'_>) -> Result<T, Malformed>,
+    ) -> Result<T, CallError> {
+        let sending = self.right.with(rights);
+        let reply = match self.timeout {
+            None => sending.call(request),
+            Some(timeout) => sending.call_until(request, timeout),
+        };
+        let mut reply = reply.map_err(error_alone)?;
         let rights = reply.take_rights();
-        let [ANSWERED, values @ ..] = reply.bytes() else {
-            return Err(refused(method, &reply));
-        };
-        let mut values = Decoder::new(values, rights);
-        let result = decode(&mut values);
-        result
-            .and_then(|result| values.end().map(|()| result))
-            .map_err(|why| CallError::Reply { method, why })
+        result(method, (&reply, rights), decode)
     }
 
     /// Sends a request of a one-way method.
     ///
     /// # Errors
-    /// [`CallError::Send`], [`CallError::Arguments`].
+    /// [`CallError::Send`].
     #[inline]
-    pub fn send(
-        &self,
-        method: &'static Method,
-        encode: impl FnOnce(&mut Encoder),
-    ) -> Result<(), CallError> {
-        let mut request = request(method, encode)?;
+    pub fn send(&self, request: &[u8]) -> Result<(), CallError> {
         match self.timeout {
-            _ if request.has_rights() => self.send_with(&mut request)?,
-            None => self.right.send(request.bytes())?,
-            Some(timeout) => self.right.send_until(request.bytes(), timeout)?,
+            None => self.right.send(request)?,
+            Some(timeout) => self.right.send_until(request, timeout)?,
         }
         Ok(())
     }
 
-    #[cold]
-    fn call_with(&self, request: &mut Encoder) -> Result<Message, SendError> {
-        let sending = self.right.with(request.take_rights());
-        let reply = match self.timeout {
-            None => sending.call(request.bytes()),
-            Some(timeout) => sending.call_until(request.bytes(), timeout),
-        };
-        reply.map_err(error_alone)
-    }
-
-    #[cold]
-    fn send_with(&self, request: &mut Encoder) -> Result<(), SendError> {
-        let sending = self.right.with(request.take_rights());
+    /// As [`Self::send`], with rights.
+    ///
+    /// # Errors
+    /// [`CallError::Send`]. The rights are gone also then.
+    pub fn send_with(&self, (request, rights): (&[u8], Vec<Right>)) -> Result<(), CallError> {
+        let sending = self.right.with(rights);
         let sent = match self.timeout {
-            None => sending.send(request.bytes()),
-            Some(timeout) => sending.send_until(request.bytes(), timeout),
+            None => sending.send(request),
+            Some(timeout) => sending.send_until(request, timeout),
         };
-        sent.map_err(error_alone)
+        Ok(sent.map_err(error_alone)?)
     }
 }
 
-#[inline]
-fn request(
+/// What a reply says.
+#[inline(always)]
+fn result<T>(
     method: &'static Method,
-    encode: impl FnOnce(&mut Encoder),
-) -> Result<Encoder, CallError> {
-    let mut request = Encoder::new();
-    request.start_request(method.word());
-    encode(&mut request);
-    match request.check() {
-        Ok(()) => Ok(request),
-        Err(why) => Err(CallError::Arguments { method, why }),
-    }
+    (reply, rights): (&[u8], Vec<Right>),
+    decode: impl FnOnce(&mut Decoder<'_>) -> Result<T, Malformed>,
+) -> Result<T, CallError> {
+    let [values @ .., ANSWERED] = reply else {
+        return Err(refused(method, reply));
+    };
+    let result = Decoder::read(values, rights, |values| {
+        let result = decode(values)?;
+        values.end()?;
+        Ok(result)
+    });
+    result.map_err(|why| CallError::Reply { method, why })
 }
 
 /// The rights are dropped: who wants them back sends clones.

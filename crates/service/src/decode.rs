@@ -12,16 +12,31 @@ use serde::Deserialize;
 #[derive(Debug)]
 pub struct Decoder<'a> {
     rest: &'a [u8],
-    rights: std::vec::IntoIter<Right>,
+    /// The first one last.
+    rights: Vec<Right>,
 }
 
 impl<'a> Decoder<'a> {
+    /// What `decode` takes out of a message.
     #[inline(always)]
-    pub(crate) fn new(bytes: &'a [u8], rights: Vec<Right>) -> Self {
-        Self {
+    pub(crate) fn read<T, E>(
+        bytes: &'a [u8],
+        rights: Vec<Right>,
+        decode: impl FnOnce(&mut Self) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut decoder = Self {
             rest: bytes,
-            rights: rights.into_iter(),
+            rights,
+        };
+        if decoder.rights.len() > 1 {
+            decoder.rights.reverse();
         }
+        let value = decode(&mut decoder);
+        if decoder.rights.capacity() == 0 {
+            // Nearly always; then nothing is to be dropped, and the compiler does not know.
+            core::mem::forget(decoder);
+        }
+        value
     }
 
     /// A value in postcard's format.
@@ -64,7 +79,7 @@ impl<'a> Decoder<'a> {
     /// # Errors
     /// [`Malformed::Rights`] when there is none.
     pub fn take_right(&mut self) -> Result<Right, Malformed> {
-        self.rights.next().ok_or(Malformed::Rights)
+        self.rights.pop().ok_or(Malformed::Rights)
     }
 
     /// A right to a port of another process.
@@ -98,7 +113,7 @@ impl<'a> Decoder<'a> {
         if !self.rest.is_empty() {
             return Err(Malformed::Left);
         }
-        if !self.rights.as_slice().is_empty() {
+        if !self.rights.is_empty() {
             return Err(Malformed::Rights);
         }
         Ok(())
@@ -173,18 +188,19 @@ mod tests {
     use super::*;
     use crate::encode::Encoder;
 
-    fn decoder(bytes: &[u8]) -> Decoder<'_> {
-        Decoder::new(bytes, Vec::new())
+    fn decoder(rest: &[u8]) -> Decoder<'_> {
+        let rights = Vec::new();
+        Decoder { rest, rights }
     }
 
     #[test]
     fn what_was_put_in_comes_out() {
-        let mut encoder = Encoder::new();
+        let mut encoder = Encoder::default();
         encoder.put("note");
         encoder.put_fixed(&7u64);
         encoder.put_bytes(&[1, 2, 3]);
         encoder.put(&Some(-5i32));
-        let mut decoder = decoder(encoder.bytes());
+        let mut decoder = decoder(encoder.reply());
         assert_eq!(decoder.take::<&str>(), Ok("note"));
         assert_eq!(decoder.take_fixed::<u64>(), Ok(7));
         assert_eq!(decoder.end(), Err(Malformed::Left));

@@ -1,6 +1,7 @@
 //! Values into bytes.
 
-use crate::error::{ANSWERED, Refusal, Unencodable};
+use crate::error::{ANSWERED, CallError, Refusal, Unencodable};
+use crate::method::Method;
 use core::cell::Cell;
 use handfast_port::{MESSAGE_BYTES_MAX, Right};
 use postcard::ser_flavors::Flavor;
@@ -16,33 +17,67 @@ pub trait Fixed: TryFromBytes + IntoBytes + Immutable {}
 impl<T: TryFromBytes + IntoBytes + Immutable> Fixed for T {}
 
 /// The values of one message, put in one behind the other.
-///
-/// Its buffer belongs to the thread: encoding does not allocate once a thread has seen its longest
-/// message, except for rights.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Encoder {
     bytes: Vec<u8>,
     rights: Vec<Right>,
-    /// The first value that could not be put in.
+    /// Why the first value that could not be put in was not.
     failure: Option<Unencodable>,
 }
 
 thread_local! {
-    static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    /// Used again: encoding does not allocate once a thread has seen its longest message, but for
+    /// rights. Taken out while it is in use.
+    static ENCODER: Cell<Option<Box<Encoder>>> = const { Cell::new(None) };
 }
 
 impl Encoder {
-    /// An empty one, with this thread's buffer.
+    /// Runs `use_it` with this thread's encoder, or one of its own within another `with`.
     #[inline]
-    pub(crate) fn new() -> Self {
+    pub(crate) fn with<T>(use_it: impl FnOnce(&mut Self) -> T) -> T {
         // A thread that is ending has none any more.
-        let mut bytes = BUFFER.try_with(Cell::take).unwrap_or_default();
-        bytes.clear();
-        Self {
-            bytes,
-            rights: Vec::new(),
-            failure: None,
+        let encoder = ENCODER.try_with(Cell::take).ok().flatten();
+        let mut encoder = encoder.unwrap_or_default();
+        let used = use_it(&mut encoder);
+        if !encoder.rights.is_empty() {
+            encoder.rights.clear();
         }
+        // Fixed-layout values are put in before their length is looked at.
+        if encoder.bytes.capacity() <= 2 * MESSAGE_BYTES_MAX {
+            let _ = ENCODER.try_with(|known| known.set(Some(encoder)));
+        }
+        used
+    }
+
+    /// Runs `use_it` with an encoder that has the start of a request of `method`.
+    #[inline]
+    pub fn request<T>(method: &'static Method, use_it: impl FnOnce(&mut Self) -> T) -> T {
+        Self::with(|request| {
+            request.start();
+            request.put_fixed(&method.word());
+            use_it(request)
+        })
+    }
+
+    /// The request, if all arguments were put in.
+    ///
+    /// # Errors
+    /// [`CallError::Arguments`].
+    #[inline]
+    pub fn bytes(&self, method: &'static Method) -> Result<&[u8], CallError> {
+        match self.check() {
+            Ok(()) => Ok(&self.bytes),
+            Err(why) => Err(CallError::Arguments { method, why }),
+        }
+    }
+
+    /// The request and its rights, if all arguments were put in.
+    ///
+    /// # Errors
+    /// [`CallError::Arguments`].
+    pub fn parts(&mut self, method: &'static Method) -> Result<(&[u8], Vec<Right>), CallError> {
+        let rights = self.take_rights();
+        Ok((self.bytes(method)?, rights))
     }
 
     /// A value in postcard's format.
@@ -89,21 +124,21 @@ impl Encoder {
         self.failure.get_or_insert(why);
     }
 
-    /// Starts a request.
+    /// Empties it.
     #[inline(always)]
-    pub(crate) fn start_request(&mut self, word: u64) {
-        self.bytes.extend_from_slice(&word.to_le_bytes());
-    }
-
-    /// Starts a reply, whatever was there.
-    #[inline(always)]
-    pub(crate) fn start_reply(&mut self) {
+    pub(crate) fn start(&mut self) {
         self.bytes.clear();
-        self.bytes.push(ANSWERED);
         self.failure = None;
         if !self.rights.is_empty() {
             self.rights.clear();
         }
+    }
+
+    /// Makes it a reply that answers, if all values were put in.
+    #[inline(always)]
+    pub(crate) fn finish_reply(&mut self) -> Result<(), Unencodable> {
+        self.bytes.push(ANSWERED);
+        self.check()
     }
 
     /// Makes it a reply that refuses.
@@ -124,7 +159,7 @@ impl Encoder {
     }
 
     #[inline(always)]
-    pub(crate) fn bytes(&self) -> &[u8] {
+    pub(crate) fn reply(&self) -> &[u8] {
         &self.bytes
     }
 
@@ -138,14 +173,43 @@ impl Encoder {
     }
 }
 
-impl Drop for Encoder {
-    #[inline]
-    fn drop(&mut self) {
-        let bytes = core::mem::take(&mut self.bytes);
-        // Fixed-layout values are put in before their length is looked at.
-        if bytes.capacity() <= 2 * MESSAGE_BYTES_MAX {
-            let _ = BUFFER.try_with(|buffer| buffer.set(bytes));
-        }
+/// A request of fixed-layout arguments alone: `N` bytes with what a request starts with.
+#[derive(Debug)]
+pub struct FixedRequest<const N: usize> {
+    bytes: [u8; N],
+    len_bytes: usize,
+}
+
+impl<const N: usize> FixedRequest<N> {
+    /// Runs `use_it` with the start of a request of `method`.
+    #[inline(always)]
+    pub fn request<T>(method: &'static Method, use_it: impl FnOnce(&mut Self) -> T) -> T {
+        let mut request = Self {
+            bytes: [0; N],
+            len_bytes: 0,
+        };
+        request.put_fixed(&method.word());
+        use_it(&mut request)
+    }
+
+    /// A value as it lies in memory.
+    ///
+    /// # Panics
+    /// If there is no room: the generated code knows the sizes.
+    #[inline(always)]
+    pub fn put_fixed<T: Fixed + ?Sized>(&mut self, value: &T) {
+        let end = self.len_bytes + size_of_val(value);
+        self.bytes[self.len_bytes..end].copy_from_slice(value.as_bytes());
+        self.len_bytes = end;
+    }
+
+    /// The request.
+    ///
+    /// # Errors
+    /// None; as that of an [`Encoder`].
+    #[inline(always)]
+    pub const fn bytes(&self, _: &'static Method) -> Result<&[u8], CallError> {
+        Ok(&self.bytes)
     }
 }
 
@@ -184,16 +248,17 @@ mod tests {
 
     #[test]
     fn a_value_that_is_too_long_ends_at_the_limit_of_a_message() {
-        let mut encoder = Encoder::new();
+        let mut encoder = Encoder::default();
         encoder.put(&vec![7u16; MESSAGE_BYTES_MAX]);
         assert_eq!(encoder.check(), Err(Unencodable::TooLong));
-        assert!(encoder.bytes().len() <= MESSAGE_BYTES_MAX);
-        encoder.start_reply();
+        assert!(encoder.reply().len() <= MESSAGE_BYTES_MAX);
+        encoder.start();
         assert_eq!(encoder.check(), Ok(()));
         encoder.put_bytes(&[0; MESSAGE_BYTES_MAX]);
         assert_eq!(encoder.check(), Err(Unencodable::TooLong));
-        encoder.start_reply();
+        encoder.start();
         encoder.put_fixed(&[0u8; MESSAGE_BYTES_MAX]);
-        assert_eq!(encoder.check(), Err(Unencodable::TooLong));
+        assert_eq!(encoder.check(), Ok(()));
+        assert_eq!(encoder.finish_reply(), Err(Unencodable::TooLong));
     }
 }

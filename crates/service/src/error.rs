@@ -94,7 +94,8 @@ impl From<Malformed> for Refusal {
     }
 }
 
-/// What a reply starts with when all is well.
+/// What a reply ends with when all is well. At the end, so that the values before it lie where copies
+/// in words of eight bytes put them in one piece: reading them is a wait for the copy otherwise.
 pub(crate) const ANSWERED: u8 = 0;
 
 impl Refusal {
@@ -104,8 +105,8 @@ impl Refusal {
         reply.clear();
         match self {
             Self::OtherService { serves } => {
-                reply.push(1);
                 reply.extend(serves.to_le_bytes());
+                reply.push(1);
             }
             Self::Method => reply.push(2),
             Self::Form => reply.push(3),
@@ -115,32 +116,32 @@ impl Refusal {
                     Malformed::Left => 2,
                     Malformed::Rights => 3,
                 };
-                reply.extend([4, why]);
+                reply.extend([why, 4]);
             }
             Self::Result(why) => {
                 let why = match why {
                     Unencodable::TooLong => 1,
                     Unencodable::Value => 2,
                 };
-                reply.extend([5, why]);
+                reply.extend([why, 5]);
             }
         }
     }
 
-    /// What a reply that does not start with [`ANSWERED`] says.
+    /// What a reply that does not end with [`ANSWERED`] says.
     #[cold]
     pub(crate) fn read(reply: &[u8]) -> Result<Self, Malformed> {
         Ok(match *reply {
-            [1, ref serves @ ..] => Self::OtherService {
+            [ref serves @ .., 1] => Self::OtherService {
                 serves: u64::from_le_bytes(serves.try_into().map_err(|_| Malformed::Value)?),
             },
             [2] => Self::Method,
             [3] => Self::Form,
-            [4, 1] => Self::Arguments(Malformed::Value),
-            [4, 2] => Self::Arguments(Malformed::Left),
-            [4, 3] => Self::Arguments(Malformed::Rights),
-            [5, 1] => Self::Result(Unencodable::TooLong),
-            [5, 2] => Self::Result(Unencodable::Value),
+            [1, 4] => Self::Arguments(Malformed::Value),
+            [2, 4] => Self::Arguments(Malformed::Left),
+            [3, 4] => Self::Arguments(Malformed::Rights),
+            [1, 5] => Self::Result(Unencodable::TooLong),
+            [2, 5] => Self::Result(Unencodable::Value),
             _ => return Err(Malformed::Value),
         })
     }
@@ -245,9 +246,9 @@ mod tests {
         for refusal in all {
             refusal.write(&mut reply);
             assert_eq!(Refusal::read(&reply), Ok(refusal));
-            reply.push(0);
+            reply.insert(0, 1);
             assert_eq!(Refusal::read(&reply), Err(Malformed::Value));
-            reply.truncate(reply.len() - 2);
+            reply.push(9);
             assert_eq!(Refusal::read(&reply), Err(Malformed::Value));
         }
     }

@@ -8,8 +8,8 @@
 //! # On the wire
 //!
 //! A request starts with one word of eight bytes: the method's number in the low 16 bits, the
-//! service's fingerprint in the upper 48. A reply starts with one byte: zero, or why the server
-//! refused. Then come the values, one behind the other, without names or types. Fixed-layout values
+//! service's fingerprint in the upper 48. A reply ends with one byte: zero, or why the server
+//! refused. The values lie one behind the other, without names or types. Fixed-layout values
 //! lie there as in memory; all others in the format of postcard. So 32 bytes of arguments and 39
 //! of a result travel within a slot, and longer ones as other long messages do.
 //!
@@ -29,7 +29,7 @@ pub mod error;
 
 pub use client::Client;
 pub use decode::Decoder;
-pub use encode::{Encoder, Fixed};
+pub use encode::{Encoder, Fixed, FixedRequest};
 pub use error::{CallError, Malformed, Refusal, Unencodable};
 pub use method::{Method, Service, fingerprint};
 pub use server::{dispatch, serve};

@@ -14,6 +14,7 @@ pub struct Method {
     name: &'static str,
     word: u64,
     is_one_way: bool,
+    has_rights: bool,
 }
 
 impl Service {
@@ -40,18 +41,20 @@ impl Service {
 }
 
 impl Method {
-    /// Method `number` of the service with this name and [`fingerprint`].
+    /// Method `number` of the service with this name and [`fingerprint`]; whether it is one-way, and
+    /// whether there are rights among its arguments.
     #[must_use]
     pub const fn new(
         (service, fingerprint): (&'static str, u64),
         (name, number): (&'static str, u16),
-        is_one_way: bool,
+        (is_one_way, has_rights): (bool, bool),
     ) -> Self {
         Self {
             service,
             name,
             word: fingerprint << NUMBER_BITS | number as u64,
             is_one_way,
+            has_rights,
         }
     }
 
@@ -71,6 +74,11 @@ impl Method {
     #[must_use]
     pub const fn is_one_way(&self) -> bool {
         self.is_one_way
+    }
+
+    /// Whether there are rights among its arguments.
+    pub(crate) const fn has_rights(&self) -> bool {
+        self.has_rights
     }
 
     /// What its requests start with.
@@ -125,7 +133,7 @@ mod tests {
     #[test]
     fn a_word_is_its_fingerprint_and_its_number() {
         let print = fingerprint("a", &[]);
-        let method = Method::new(("A", print), ("a", 0xabcd), false);
+        let method = Method::new(("A", print), ("a", 0xabcd), (false, false));
         assert_eq!(split(method.word()), (print, 0xabcd));
         assert_eq!(method.to_string(), "A.a");
     }

@@ -3,7 +3,7 @@
 use crate::decode::Decoder;
 use crate::encode::Encoder;
 use crate::error::Refusal;
-use crate::method::{Service, split};
+use crate::method::{Method, Service, split};
 use handfast_port::error::{ReceiveError, ReplyError};
 use handfast_port::{Notice, ReceiveRight, Request};
 
@@ -17,7 +17,7 @@ pub fn serve(
     service: &Service,
     run: impl Fn(u16, &mut Decoder<'_>, &mut Encoder) -> Result<(), Refusal>,
 ) -> Result<(), ReceiveError> {
-    let mut reply = Encoder::new();
+    let mut reply = Encoder::default();
     let mut request = port.receive()?;
     while request.notice() != Some(Notice::NoSenders) {
         answer(&mut request, service, &run, &mut reply);
@@ -28,10 +28,10 @@ pub fn serve(
         } else if reply.has_rights() {
             // The caller hears of a right that cannot be sent as of a dropped call.
             let rights = reply.take_rights();
-            let _ = request.reply_with(reply.bytes(), rights);
+            let _ = request.reply_with(reply.reply(), rights);
             port.receive()?
         } else {
-            port.reply_and_receive(request, reply.bytes())?
+            port.reply_and_receive(request, reply.reply())?
         };
     }
     Ok(())
@@ -46,17 +46,18 @@ pub fn dispatch(
     service: &Service,
     run: impl Fn(u16, &mut Decoder<'_>, &mut Encoder) -> Result<(), Refusal>,
 ) -> Result<(), ReplyError> {
-    let mut reply = Encoder::new();
-    answer(&mut request, service, &run, &mut reply);
-    if !request.is_call() {
-        return Ok(());
-    }
-    if reply.has_rights() {
-        let rights = reply.take_rights();
-        let replied = request.reply_with(reply.bytes(), rights);
-        return replied.map_err(|returned| returned.error);
-    }
-    request.reply(reply.bytes())
+    Encoder::with(|reply| {
+        answer(&mut request, service, &run, reply);
+        if !request.is_call() {
+            return Ok(());
+        }
+        if reply.has_rights() {
+            let rights = reply.take_rights();
+            let replied = request.reply_with(reply.reply(), rights);
+            return replied.map_err(|returned| returned.error);
+        }
+        request.reply(reply.reply())
+    })
 }
 
 /// Makes the reply to a request.
@@ -70,28 +71,40 @@ fn answer(
     if request.notice().is_some() {
         return;
     }
-    reply.start_reply();
-    let rights = request.take_rights();
+    reply.start();
     let is_call = request.is_call();
-    let outcome = match request.bytes().split_first_chunk() {
-        None => Err(other(service)),
-        Some((word, values)) => match split(u64::from_le_bytes(*word)) {
-            (print, _) if print != service.fingerprint() => Err(other(service)),
-            (_, number) => match service.methods().get(usize::from(number)) {
-                None => Err(Refusal::Method),
-                Some(method) if method.is_one_way() == is_call => Err(Refusal::Form),
-                Some(_) => run(number, &mut Decoder::new(values, rights), reply),
-            },
-        },
+    let outcome = match method(service, request.bytes()) {
+        Err(why) => Err(why),
+        Ok((_, method)) if method.is_one_way() == is_call => Err(Refusal::Form),
+        Ok((number, method)) => {
+            let rights = if method.has_rights() {
+                request.take_rights()
+            } else {
+                Vec::new()
+            };
+            let values = request.bytes().get(WORD_BYTES..).unwrap_or_default();
+            Decoder::read(values, rights, |input| run(number, input, reply))
+        }
     };
-    if let Err(why) = outcome.and_then(|()| reply.check().map_err(Refusal::Result)) {
+    let outcome = outcome.and_then(|()| reply.finish_reply().map_err(Refusal::Result));
+    if let Err(why) = outcome {
         reply.refuse(why);
     }
 }
 
-#[cold]
-const fn other(service: &Service) -> Refusal {
-    Refusal::OtherService {
+/// The method that a request is for, with its number.
+#[inline]
+fn method(service: &Service, request: &[u8]) -> Result<(u16, &'static Method), Refusal> {
+    let other = Refusal::OtherService {
         serves: service.fingerprint(),
+    };
+    let (word, _) = request.split_first_chunk::<WORD_BYTES>().ok_or(other)?;
+    let (fingerprint, number) = split(u64::from_le_bytes(*word));
+    if fingerprint != service.fingerprint() {
+        return Err(other);
     }
+    let method = service.methods().get(usize::from(number));
+    Ok((number, method.ok_or(Refusal::Method)?))
 }
+
+const WORD_BYTES: usize = size_of::<u64>();
