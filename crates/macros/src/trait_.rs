@@ -284,3 +284,6 @@ fn take_attribute(method: &mut TraitItemFn, name: &str) -> bool {
 pub(crate) fn decoded(at: usize) -> Ident {
     local(&format!("argument{at}"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -227,7 +227,7 @@ mod tests {
     #[derive(serde::Deserialize, Debug)]
     enum Chain {
         #[allow(dead_code, reason = "it is there to nest")]
-        Link(Box<Chain>),
+        Link(Box<Self>),
         End,
     }
 

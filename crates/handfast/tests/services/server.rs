@@ -10,7 +10,7 @@ use zerocopy::{Immutable, IntoBytes, TryFromBytes};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Tree {
     Leaf(String),
-    Node(Vec<Tree>),
+    Node(Vec<Self>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, TryFromBytes, IntoBytes, Immutable)]
