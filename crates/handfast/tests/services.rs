@@ -10,7 +10,7 @@ use common::Child;
 use handfast::Right;
 use handfast::error::{Gone, SendError};
 use handfast::service::{CallError, Malformed, Refusal, Unencodable};
-use server::{AllClient, AllServer, Color, Point, Tree, other};
+use server::{AllAsyncClient, AllClient, AllServer, Color, Point, Tree, other};
 use std::time::Duration;
 
 #[test]
@@ -270,4 +270,54 @@ fn a_server_that_is_killed_in_a_method_or_is_slow_is_told_of() {
         caller.join().unwrap().unwrap_err(),
         CallError::Send(SendError::Gone(Gone::Process))
     );
+}
+
+#[test]
+fn tasks_call_as_threads_do() {
+    let (mut server, all) = start("async");
+    let all = AllAsyncClient::new(all.right().clone());
+    let mine = handfast::bind(&common::name("async-mine")).unwrap();
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(2).enable_time().build().unwrap();
+    runtime.block_on(async {
+        all.nothing().await.unwrap();
+        let numbers = all.numbers(1, 2, 3.0, true, [4, 5, 6]).await.unwrap();
+        assert_eq!(numbers, (2, 1, 6.0, false, [6, 5, 4]));
+        let text = all.text("a", "b".to_owned()).await.unwrap();
+        assert_eq!(text, "a, b");
+        let first = all.mint(7).await.unwrap();
+        let badges = all.badges((first.clone().into(), first.into()), None);
+        assert_eq!(badges.await.unwrap(), [7, 7]);
+        let home = all.use_it(mine.mint(5), "x").await.unwrap().unwrap();
+        assert!(matches!(home, Right::Own(own) if own.badge() == 5));
+        all.note("note", 3).await.unwrap();
+        all.keep(mine.mint(6)).await.unwrap();
+        assert_eq!(all.notes().await.unwrap(), [("note".to_owned(), 3)]);
+        let error = all.fails().await.unwrap_err();
+        assert_eq!(error, CallError::Send(SendError::Gone(Gone::Reply)));
+        let error = all
+            .use_it(all.mint(1).await.unwrap(), "x")
+            .await
+            .unwrap_err();
+        assert_eq!(method(&error), "use_it");
+        // Futures of stubs may be spawned, and one that is dropped gives its call up.
+        let tasks = (0..64u8).map(|number| {
+            let all = all.clone();
+            tokio::spawn(async move { all.bytes(&[number], vec![1]).await })
+        });
+        for (number, task) in tasks.collect::<Vec<_>>().into_iter().enumerate() {
+            assert_eq!(task.await.unwrap().unwrap(), [number as u8, 1]);
+        }
+        let waits = tokio::time::timeout(Duration::from_millis(20), all.waits());
+        assert!(waits.await.is_err());
+        server.expect("waiting");
+        let dies = tokio::spawn({
+            let all = all.clone();
+            async move { all.nothing().await }
+        });
+        tokio::task::yield_now().await;
+        server.kill();
+        let gone = CallError::Send(SendError::Gone(Gone::Process));
+        assert_eq!(dies.await.unwrap(), Err(gone));
+    });
 }

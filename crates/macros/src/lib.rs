@@ -16,8 +16,8 @@ use trait_::Trait;
 
 /// Makes a client and a server of a trait.
 ///
-/// Of `trait Account` it makes `AccountClient`, whose methods call through a right to send, and
-/// `AccountServer`, which receives such calls and runs the methods of whatever implements `Account`.
+/// Of `trait Account` it makes `AccountClient`, whose methods call through a right to send,
+/// `AccountAsyncClient`, whose methods do so for tasks, and `AccountServer`, which receives such calls and runs the methods of whatever implements `Account`.
 /// See the module `handfast::service`.
 ///
 /// Methods take `&self` and no generic parameters. Attributes of methods: `#[oneway]` for one that is
@@ -39,5 +39,6 @@ pub fn service(attribute: TokenStream, item: TokenStream) -> TokenStream {
 fn make(mut item: syn::ItemTrait) -> syn::Result<proc_macro2::TokenStream> {
     let service = Trait::read(&mut item)?;
     let (client, server) = (client::client(&service), server::server(&service));
-    Ok(quote! { #item #client #server })
+    let async_client = client::async_client(&service);
+    Ok(quote! { #item #client #async_client #server })
 }

@@ -5,7 +5,7 @@ use crate::error::{ANSWERED, CallError, Malformed, Refusal};
 use crate::method::Method;
 use core::time::Duration;
 use handfast_port::error::SendError;
-use handfast_port::{Returned, Right, SendRight};
+use handfast_port::{Message, Reply, Returned, Right, SendRight};
 
 /// A right to a service, and how long its calls may take.
 #[derive(Clone, Debug)]
@@ -78,9 +78,7 @@ impl Client {
             None => sending.call(request),
             Some(timeout) => sending.call_until(request, timeout),
         };
-        let mut reply = reply.map_err(error_alone)?;
-        let rights = reply.take_rights();
-        result(method, (&reply, rights), decode)
+        Self::finish(method, reply.map_err(error_alone), decode)
     }
 
     /// Sends a request of a one-way method.
@@ -107,6 +105,47 @@ impl Client {
             Some(timeout) => sending.send_until(request, timeout),
         };
         Ok(sent.map_err(error_alone)?)
+    }
+
+    /// Sends a request of a one-way method, without waiting for room.
+    ///
+    /// # Errors
+    /// [`CallError::Send`], also where a blocking client would wait.
+    pub fn try_send(&self, request: &[u8]) -> Result<(), CallError> {
+        Ok(self.right.try_send(request)?)
+    }
+
+    /// As [`Self::try_send`], with rights.
+    ///
+    /// # Errors
+    /// As there. The rights are gone also then.
+    pub fn try_send_with(&self, (request, rights): (&[u8], Vec<Right>)) -> Result<(), CallError> {
+        let sent = self.right.with(rights).try_send(request);
+        Ok(sent.map_err(error_alone)?)
+    }
+
+    /// Starts a call whose reply a task waits for.
+    pub fn start(&self, request: &[u8]) -> Reply<'_> {
+        self.right.call_async(request)
+    }
+
+    /// As [`Self::start`], where there are rights in the request or the reply.
+    pub fn start_with(&self, (request, rights): (&[u8], Vec<Right>)) -> Reply<'_> {
+        self.right.with(rights).call_async(request)
+    }
+
+    /// What `decode` takes from the reply to a call of `method`.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn finish<T>(
+        method: &'static Method,
+        reply: Result<Message, SendError>,
+        decode: impl FnOnce(&mut Decoder<'_>) -> Result<T, Malformed>,
+    ) -> Result<T, CallError> {
+        let mut reply = reply?;
+        let rights = reply.take_rights();
+        result(method, (&reply, rights), decode)
     }
 }
 
