@@ -118,9 +118,7 @@ fn a_task_that_waits_is_woken_by_the_answer_and_not_by_a_clock() {
                     .await
                     .map(|reply| (reply.to_vec(), Instant::now()))
             });
-            while &*right.call_async(b"count").await.unwrap() != b"1" {
-                tokio::task::yield_now().await;
-            }
+            until_held(&right, b"1").await;
             // The task sleeps by then, or is about to.
             tokio::time::sleep(Duration::from_millis(2)).await;
             assert!(!call.is_finished());
@@ -134,6 +132,44 @@ fn a_task_that_waits_is_woken_by_the_answer_and_not_by_a_clock() {
     let (middle, _, longest) = common::spread(&mut delays);
     println!("woken after {middle:?}, {longest:?} at the longest");
     // The keeper looks at sleeping callers every 50 ms anyway.
+    assert!(middle < Duration::from_millis(20), "{middle:?}");
+    server.kill();
+}
+
+async fn until_held(right: &SendRight, count: &[u8]) {
+    while &*right.call_async(b"count").await.unwrap() != count {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[test]
+fn calls_that_wait_for_room_are_sent_when_others_have_ended_and_not_by_a_clock() {
+    let (mut server, right) = start("holder", "room");
+    let mut delays = Vec::new();
+    runtime(1).block_on(patiently(async {
+        for _ in 0..20 {
+            // The lane of the runtime's thread has room for 16. Ours is another.
+            let calls: Vec<_> = (0..18)
+                .map(|_| {
+                    let right = right.clone();
+                    tokio::spawn(async move { right.call_async(b"later").await.unwrap() })
+                })
+                .collect();
+            until_held(&right, b"16").await;
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            let asked = Instant::now();
+            right.send(b"go").unwrap();
+            until_held(&right, b"2").await;
+            delays.push(asked.elapsed());
+            right.send(b"go").unwrap();
+            for call in calls {
+                assert_eq!(&*call.await.unwrap(), b"later");
+            }
+        }
+    }));
+    let (middle, _, longest) = common::spread(&mut delays);
+    println!("sent after {middle:?}, {longest:?} at the longest");
+    // The keeper wakes them every 50 ms anyway.
     assert!(middle < Duration::from_millis(20), "{middle:?}");
     server.kill();
 }
@@ -232,9 +268,7 @@ fn a_call_that_is_passed_on_is_waited_for_where_its_answer_comes() {
         for _ in 0..20 {
             let call = right.clone();
             let call = tokio::spawn(async move { call.call_async(b"later").await });
-            while &*held.call_async(b"count").await.unwrap() != b"1" {
-                tokio::task::yield_now().await;
-            }
+            until_held(&held, b"1").await;
             held.send(b"go").unwrap();
             assert_eq!(&*call.await.unwrap().unwrap(), b"later");
         }
