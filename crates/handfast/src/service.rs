@@ -53,6 +53,9 @@
 //! return `Result<T, CallError>`: what the service has to say is in `T`, what happened to the call
 //! in [`CallError`]. `with_timeout` gives every call a deadline. `AccountServer::serve` is the loop of
 //! a server; `AccountServer::dispatch` answers one [`Request`](crate::Request) in a loop of one's own.
+//! `AccountAsyncClient` has the same methods as `async fn`, for tasks of any executor: a future that is
+//! dropped gives its call up, so deadlines are the executor's (`tokio::time::timeout`). Its one-way
+//! methods do not wait for room: [`SendError::Full`](crate::error::SendError::Full).
 //! The attribute belongs to the feature `service`, which is on by default.
 //!
 //! # Values
