@@ -117,7 +117,7 @@ impl<'a> Call<'a> {
     /// Where its outcome comes.
     pub(crate) fn place(&self) -> (&Arc<Link>, Slot, u32) {
         match &self.moved {
-            Some(moved) => (&moved.link, moved.slot(), moved.generation),
+            Some(moved) => (moved.link(), moved.slot(), moved.generation),
             None => (self.right.link(), self.slot(), self.ticket.generation),
         }
     }
