@@ -170,6 +170,15 @@ fn rights_travel_in_arguments_and_results() {
     );
     let (five, home) = all.home(mine.mint(6)).unwrap();
     assert!(matches!((five, home), (5, Right::Own(own)) if own.badge() == 6));
+    // The server answers a call that came to us.
+    std::thread::scope(|scope| {
+        let own = handfast::connect(mine.name()).unwrap();
+        let caller = scope.spawn(move || own.call_until(b"ask", common::PATIENCE));
+        let request = mine.receive_until(common::PATIENCE).unwrap();
+        let (_, call) = request.split();
+        assert!(all.answer(call.unwrap(), "told").unwrap());
+        assert_eq!(&*caller.join().unwrap().unwrap(), b"told");
+    });
     // Sent one-way, and gone with the server.
     mine.notify_no_senders();
     all.keep(mine.mint(7)).unwrap();

@@ -27,6 +27,7 @@ pub(crate) enum Shape {
 pub(crate) enum Kind {
     Send,
     Own,
+    Reply,
     Any,
 }
 
@@ -61,6 +62,7 @@ impl Shape {
                 match (last.ident.to_string().as_str(), &*arguments(last)) {
                     ("SendRight", []) => Self::Right(Kind::Send),
                     ("OwnRight", []) => Self::Right(Kind::Own),
+                    ("ReplyRight", []) => Self::Right(Kind::Reply),
                     ("Right", []) => Self::Right(Kind::Any),
                     ("Option", [some]) => Self::Option(Box::new(Self::of(some, is_fixed)?)),
                     ("Result", [ok, err]) => Self::Result(
@@ -165,6 +167,7 @@ impl Shape {
                 let take = match kind.at(by) {
                     Kind::Send => "take_send_right",
                     Kind::Own => "take_own_right",
+                    Kind::Reply => "take_reply_right",
                     Kind::Any => "take_right",
                 };
                 let take = Ident::new(take, Span::call_site());
@@ -201,6 +204,7 @@ impl Shape {
     pub(crate) fn result_type(&self) -> TokenStream {
         self.client_type(&|kind| match kind.at(By::Client) {
             Kind::Send => quote! { ::handfast::SendRight },
+            Kind::Reply => quote! { ::handfast::ReplyRight },
             _ => quote! { ::handfast::Right },
         })
     }
@@ -237,7 +241,8 @@ impl Kind {
         match (by, self) {
             (By::Server, kind) => kind,
             (By::Client, Self::Own) => Self::Send,
-            (By::Client, _) => Self::Any,
+            (By::Client, Self::Reply) => Self::Reply,
+            (By::Client, Self::Send | Self::Any) => Self::Any,
         }
     }
 }
@@ -273,7 +278,9 @@ fn is_fixed_by_name(ty: &Type) -> bool {
 
 fn names_right(tokens: TokenStream) -> bool {
     tokens.into_iter().any(|token| match token {
-        proc_macro2::TokenTree::Ident(name) => name == "SendRight" || name == "OwnRight",
+        proc_macro2::TokenTree::Ident(name) => ["SendRight", "OwnRight", "ReplyRight"]
+            .iter()
+            .any(|right| name == right),
         proc_macro2::TokenTree::Group(group) => names_right(group.stream()),
         _ => false,
     })

@@ -77,7 +77,8 @@ impl SendRight {
     /// ```
     ///
     /// # Errors
-    /// The future's are those of [`Self::call`].
+    /// The future's are those of [`Self::call`]; when the peer dies meanwhile,
+    /// [`SendError::Gone`] within milliseconds.
     pub fn call_async(&self, bytes: &[u8]) -> Reply<'_> {
         let sent = self.try_call(bytes).map_err(|error| (error, Vec::new()));
         self.reply(bytes, sent)

@@ -3,7 +3,7 @@
 use crate::encode::Fixed;
 use crate::error::Malformed;
 use core::num::Wrapping;
-use handfast_port::{OwnRight, Right, SendRight};
+use handfast_port::{OwnRight, ReplyRight, Right, SendRight};
 use postcard::Deserializer;
 use postcard::de_flavors::Flavor;
 use serde::Deserialize;
@@ -100,6 +100,17 @@ impl<'a> Decoder<'a> {
     pub fn take_own_right(&mut self) -> Result<OwnRight, Malformed> {
         match self.take_right()? {
             Right::Own(right) => Ok(right),
+            _ => Err(Malformed::Rights),
+        }
+    }
+
+    /// A right to answer a call.
+    ///
+    /// # Errors
+    /// [`Malformed::Rights`] when there is none or one of another kind.
+    pub fn take_reply_right(&mut self) -> Result<ReplyRight, Malformed> {
+        match self.take_right()? {
+            Right::Reply(right) => Ok(right),
             _ => Err(Malformed::Rights),
         }
     }

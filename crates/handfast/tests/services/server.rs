@@ -1,7 +1,7 @@
 //! A service with every kind of method, and its server.
 
 use crate::common;
-use handfast::{OwnRight, ReceiveRight, Right, SendRight};
+use handfast::{OwnRight, ReceiveRight, ReplyRight, Right, SendRight};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -60,6 +60,7 @@ pub(crate) trait All {
     fn use_it(&self, callback: SendRight, word: &str) -> Result<Right, String>;
     fn either(&self, give: bool) -> Result<(OwnRight, u8, OwnRight), u16>;
     fn home(&self, right: SendRight) -> (u8, SendRight);
+    fn answer(&self, call: ReplyRight, text: &str) -> bool;
     #[oneway]
     fn keep(&self, right: Right);
 }
@@ -192,6 +193,10 @@ impl All for Server<'_> {
 
     fn home(&self, right: SendRight) -> (u8, SendRight) {
         (5, right)
+    }
+
+    fn answer(&self, call: ReplyRight, text: &str) -> bool {
+        call.reply(text.as_bytes()).is_ok()
     }
 
     fn keep(&self, right: Right) {
