@@ -92,6 +92,7 @@ fn values_of_every_kind_travel_both_ways() {
     );
     let node = Tree::Node(vec![leaf.clone(), leaf.clone()]);
     assert_eq!(all.tree(&leaf, Some(leaf.clone())).unwrap(), Ok(node));
+    assert_eq!(all.names(1, "22", 4, (8, 16), Some(32)).unwrap(), 63);
     for number in 0..100 {
         all.note("note", number).unwrap();
     }

@@ -55,6 +55,9 @@ pub(crate) trait All {
     fn note(&self, note: &str, number: u32);
     fn notes(&self) -> Vec<(String, u32)>;
 
+    /// Names that the generated code has, too.
+    fn names(&self, method: u8, output: &str, input: u8, part0: (u8, u8), inner: Option<u8>)
+    -> u32;
     fn mint(&self, badge: u64) -> OwnRight;
     fn badges(&self, rights: (OwnRight, OwnRight), other: Option<OwnRight>) -> Vec<u64>;
     fn use_it(&self, callback: SendRight, word: &str) -> Result<Right, String>;
@@ -164,6 +167,18 @@ impl All for Server<'_> {
 
     fn notes(&self) -> Vec<(String, u32)> {
         self.notes.lock().unwrap().clone()
+    }
+
+    fn names(
+        &self,
+        method: u8,
+        output: &str,
+        input: u8,
+        part0: (u8, u8),
+        inner: Option<u8>,
+    ) -> u32 {
+        let reply = [method, input, part0.0, part0.1, inner.unwrap_or(0)];
+        reply.into_iter().map(u32::from).sum::<u32>() + output.len() as u32
     }
 
     fn mint(&self, badge: u64) -> OwnRight {
