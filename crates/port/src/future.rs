@@ -23,7 +23,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The reply to a call, for a task to wait for: [`SendRight::call_async`].
 ///
 /// Dropping it gives the call up, at any time: a reply that still comes is dropped, and a request
-/// that could not be sent yet never is. Works on every executor; may be moved between threads.
+/// that could not be sent yet never is. Works on every executor; may be moved between threads. As an
+/// async function it panics when it is polled after its end.
 #[must_use = "a reply that nobody waits for is given up"]
 pub struct Reply<'a> {
     right: &'a SendRight,
