@@ -26,3 +26,8 @@
 #![forbid(unsafe_code)]
 
 pub use handfast_port::*;
+
+#[cfg(feature = "service")]
+pub use handfast_macros::service;
+#[cfg(feature = "service")]
+pub mod service;

@@ -3,7 +3,7 @@
 use crate::adopt::adopt;
 use crate::awaited::{Awaited, Outcome};
 use crate::error::{Gone, SendError};
-use crate::link::SlotState;
+use crate::link::{Link, SlotState};
 use crate::message::{Message, ReplySink};
 use crate::send::SendRight;
 use core::sync::atomic::Ordering;
@@ -16,6 +16,7 @@ use handfast_ring::Fault;
 use handfast_sys::{clock, cpu};
 use handfast_wait::waiter::{Parked, Place, Sleep, Start};
 use handfast_wait::{Ended, FIRST_PAUSED_LOOKS, word};
+use std::sync::Arc;
 
 /// A call in flight. Its reply is taken with [`Call::wait`] and its forms; dropping it gives the
 /// reply up.
@@ -87,20 +88,37 @@ impl<'a> Call<'a> {
     /// # Errors
     /// The call itself, still in flight.
     pub fn try_wait(mut self) -> Result<Result<Message, SendError>, Self> {
+        self.try_take().ok_or(self)
+    }
+
+    /// Takes the reply if it is there.
+    pub(crate) fn try_take(&mut self) -> Option<Result<Message, SendError>> {
         let mut message = Message::new();
         if self.is_answered()
             && let Some(taken) = self.take(&mut message)
         {
-            return Ok(taken.map(|_| message));
+            return Some(taken.map(|_| message));
         }
-        match self.try_moved(&mut message) {
-            Some(taken) => return Ok(taken.map(|_| message)),
-            None if self.moved.is_some() => return Err(self),
-            None => {}
+        let taken = self.try_moved(&mut message);
+        if taken.is_some() || self.moved.is_some() {
+            return taken.map(|taken| taken.map(|_| message));
         }
-        match self.right.link().failure(self.right.port()) {
-            Some(failure) => Ok(Err(failure)),
-            None => Err(self),
+        self.right.link().failure(self.right.port()).map(Err)
+    }
+
+    /// Whether [`Self::try_take`] may find something.
+    pub(crate) fn is_due(&self) -> bool {
+        match &self.moved {
+            Some(moved) => moved.is_answered() || moved.failure().is_some(),
+            None => self.is_answered() || self.right.link().failure(self.right.port()).is_some(),
+        }
+    }
+
+    /// Where its outcome comes.
+    pub(crate) fn place(&self) -> (&Arc<Link>, Slot, u32) {
+        match &self.moved {
+            Some(moved) => (moved.link(), moved.slot(), moved.generation),
+            None => (self.right.link(), self.slot(), self.ticket.generation),
         }
     }
 

@@ -225,6 +225,8 @@ impl Keeper {
             is_unheard |= !link.say_again() || !link.give_back();
             is_unheard |= link.refuse_replies(&self.process);
             link.settle(&self.process);
+            // Replies to calls that were given up have made room.
+            link.wake_for_room();
             again |= link.has_unsettled();
         }
         is_unheard |= self.process.leave_paths() | self.process.expire_provisions();
@@ -273,6 +275,7 @@ impl Keeper {
     fn control(&self, link: &Arc<Link>, bytes: &[u8], mut fds: Vec<OwnedFd>) -> Result<(), Fault> {
         match *bytes {
             [control::RING, _] => {
+                link.wake_answered();
                 self.process.raise_sets();
                 self.process.relay();
             }

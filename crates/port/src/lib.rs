@@ -7,6 +7,7 @@
 mod send;
 
 mod call;
+mod future;
 
 mod adopt;
 mod awaited;
@@ -48,6 +49,7 @@ pub mod rendezvous;
 pub use batch::{BATCH_MESSAGES_MAX, Batch};
 pub use call::Call;
 pub use connect::{connect, connect_until, connect_with};
+pub use future::Reply;
 pub use handfast_layout::MESSAGE_BYTES_MAX;
 pub use handfast_sys::poll::Interest;
 pub use handfast_sys::socket::Peer;

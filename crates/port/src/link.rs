@@ -2,6 +2,7 @@
 
 use crate::adopt::GivenBack;
 use crate::error::{Gone, PeerFault, SendError};
+use crate::future::Tasks;
 use crate::group::Group;
 use crate::notice::DeathNotice;
 use crate::paths::Passing;
@@ -76,6 +77,8 @@ pub(crate) struct Link {
     /// Threads parked on words of this link.
     pub(crate) parked: AtomicU32,
     pub(crate) slot_freed: (Mutex<u32>, Condvar),
+    /// Those that wait as futures.
+    pub(crate) tasks: Tasks,
     /// CPU on which each receiver of the peer last answered; a hint.
     pub(crate) peer_cpu: AtomicU32,
 
@@ -200,6 +203,7 @@ impl Link {
             trouble: AtomicU32::new(0),
             parked: AtomicU32::new(0),
             slot_freed: Default::default(),
+            tasks: Tasks::default(),
             peer_cpu: AtomicU32::new(u32::MAX),
             peer_bells: parts.peer_bells,
             peer_index: parts.peer_index,
@@ -341,6 +345,7 @@ impl Link {
         for sleeper in self.returns().sleepers() {
             self.rouse(sleeper);
         }
+        self.wake_tasks();
         crate::notify::rouse();
     }
 
@@ -421,6 +426,7 @@ impl Link {
                 self.nudge(lane, receiver);
             }
         }
+        self.watch_tasks();
         moved
     }
 

@@ -257,6 +257,7 @@ impl Request {
     /// [`SendRight::notify_death`](crate::SendRight::notify_death). It has no bytes then, and takes
     /// no reply.
     #[must_use]
+    #[inline]
     pub fn notice(&self) -> Option<Notice> {
         self.received().notice
     }
@@ -298,6 +299,7 @@ impl Request {
 
     /// Whether the sender waits for a reply.
     #[must_use]
+    #[inline]
     pub fn is_call(&self) -> bool {
         self.received().is_call
     }

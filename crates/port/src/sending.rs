@@ -17,7 +17,7 @@ use handfast_sys::clock;
 #[derive(Debug)]
 #[must_use = "nothing is sent yet"]
 pub struct Sending<'a> {
-    right: &'a SendRight,
+    pub(crate) right: &'a SendRight,
     rights: Vec<Right>,
 }
 

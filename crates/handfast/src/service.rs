@@ -1,0 +1,154 @@
+//! Typed services: [`#[handfast::service]`](macro@crate::service) makes a client and a server of a trait.
+//!
+//! ```
+//! use serde::{Deserialize, Serialize};
+//! use std::sync::atomic::{AtomicI64, Ordering};
+//!
+//! #[derive(Debug, PartialEq, Serialize, Deserialize)]
+//! pub struct Overdrawn {
+//!     missing: i64,
+//! }
+//!
+//! #[handfast::service]
+//! pub trait Account {
+//!     fn balance(&self) -> i64;
+//!     fn withdraw(&self, cents: u32, note: &str) -> Result<i64, Overdrawn>;
+//!     #[oneway]
+//!     fn log(&self, line: &str);
+//! }
+//!
+//! // The server.
+//! struct Mine(AtomicI64);
+//!
+//! impl Account for Mine {
+//!     fn balance(&self) -> i64 {
+//!         self.0.load(Ordering::Relaxed)
+//!     }
+//!     fn withdraw(&self, cents: u32, _note: &str) -> Result<i64, Overdrawn> {
+//!         let left = self.balance() - i64::from(cents);
+//!         if left < 0 {
+//!             return Err(Overdrawn { missing: -left });
+//!         }
+//!         self.0.store(left, Ordering::Relaxed);
+//!         Ok(left)
+//!     }
+//!     fn log(&self, line: &str) {
+//!         println!("{line}");
+//!     }
+//! }
+//!
+//! # let name = format!("doc-service-{}", std::process::id());
+//! let port = handfast::bind(&name)?;
+//! std::thread::spawn(move || AccountServer::serve(&port, &Mine(100.into())));
+//!
+//! // The client, in another process or the same one.
+//! let account = AccountClient::new(handfast::connect(&name)?);
+//! assert_eq!(account.withdraw(30, "lunch")?, Ok(70));
+//! assert_eq!(account.withdraw(100, "shoes")?, Err(Overdrawn { missing: 30 }));
+//! account.log("poor")?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! `AccountClient` wraps a [`SendRight`](crate::SendRight); its methods take what the trait's do and
+//! return `Result<T, CallError>`: what the service has to say is in `T`, what happened to the call
+//! in [`CallError`]. `with_timeout` gives every call a deadline. `AccountServer::serve` is the loop of
+//! a server; `AccountServer::dispatch` answers one [`Request`](crate::Request) in a loop of one's own.
+//! `AccountAsyncClient` has the same methods as `async fn`, for tasks of any executor: a future that is
+//! dropped gives its call up, so deadlines are the executor's (`tokio::time::timeout`). Its one-way
+//! methods do not wait for room: [`SendError::Full`](crate::error::SendError::Full).
+//! The attribute belongs to the feature `service`, which is on by default.
+//!
+//! # Values
+//!
+//! | type | how it travels |
+//! | --- | --- |
+//! | numbers, `bool`, arrays of them | as in memory |
+//! | own types, in a method marked `#[fixed]` | as in memory: `TryFromBytes`, `IntoBytes` and `Immutable` of the crate `zerocopy` |
+//! | `&str`, `&[u8]` | the method gets a view of the message: no copy but the one out of shared memory |
+//! | `Option`, `Result`, tuples | their parts, one behind the other |
+//! | everything else, `&T` and `&[T]` of it too | by serde, in the format of postcard |
+//! | [`SendRight`](crate::SendRight), [`OwnRight`](crate::OwnRight), [`ReplyRight`](crate::ReplyRight), [`Right`](crate::Right) | beside the bytes, up to four a message; also within `Option`, `Result` and tuples |
+//!
+//! The attribute goes by names: a type alias of a right is no right to it, and that of a number
+//! travels by serde. A fixed-layout type is checked when it comes out: bytes that are no value of it
+//! are refused.
+//!
+//! A right has another type at each end. The trait says what the server has in hand:
+//!
+//! | in the trait | server | client |
+//! | --- | --- | --- |
+//! | argument `SendRight` | a right to another process's port, as the client's | passes anything that is `Into<Right>`, as an `OwnRight` it has minted |
+//! | argument `OwnRight` | one of its own that comes home | passes the `SendRight` it once got |
+//! | argument `ReplyRight` | answers a call | passes what it has split from a request |
+//! | argument `Right` | any | passes anything that is `Into<Right>` |
+//! | result `OwnRight` | mints it | gets a `SendRight` |
+//! | result `ReplyRight` | returns it | gets a `ReplyRight` |
+//! | result `SendRight`, `Right` | returns it | gets a `Right` |
+//!
+//! A right that is passed is moved, also when the call fails; pass a clone to keep it.
+//!
+//! # Costs
+//!
+//! Beyond [`SendRight::call`](crate::SendRight::call): some nanoseconds for values as in memory (two
+//! `u64`: `docs/decisions/0006-typed-services.md`), what serde needs for others. No system call and,
+//! once a thread has seen its longest message, no allocation but those of the values and of rights.
+//! A request has eight bytes before its arguments, a reply one behind its result; with at most 32
+//! and 39 bytes they travel in one cache line. A message ends at 64 KiB
+//! ([`MESSAGE_BYTES_MAX`](crate::MESSAGE_BYTES_MAX)): longer arguments are
+//! [`CallError::Arguments`], a longer result is [`Refusal::Result`] at its caller.
+//!
+//! # What goes wrong
+//!
+//! Each request carries a fingerprint of the trait: its name and the names, arguments and results of
+//! its methods, in order, and the sizes of fixed-layout types. A server of another one, or of another
+//! version, answers [`Refusal::OtherService`]; it is one comparison. *The fields of serde types are not
+//! in it*: whoever changes them gives the trait or the type another name.
+//!
+//! Nobody trusts what comes. A server answers a request that it cannot decode with a typed refusal and
+//! goes on; a client makes a typed error of a reply that it cannot decode; the message is private by
+//! then, its lengths are checked, and values that nest too deep are refused. To ask of a service:
+//! no argument type with a sequence of values that take no bytes, as `Vec<()>`, whose length costs its
+//! sender nothing.
+//!
+//! When a method panics, the panic unwinds through `serve` or `dispatch`; the caller sees
+//! [`Gone::Reply`](crate::error::Gone::Reply), and other calls of a server that goes on are not
+//! touched. When the server dies, its callers see [`Gone::Process`](crate::error::Gone::Process)
+//! within milliseconds; the method may or may not have run. A one-way method says nothing of what
+//! became of it.
+//!
+//! # What the compiler refuses
+//!
+//! More rights than a message can carry:
+//! ```compile_fail
+//! #[handfast::service]
+//! trait Five {
+//!     fn give(&self, rights: (handfast::Right, handfast::Right), a: handfast::Right, b: handfast::Right, c: handfast::Right);
+//! }
+//! ```
+//! Arguments that are no values:
+//! ```compile_fail
+//! #[handfast::service]
+//! trait Files {
+//!     fn give(&self, file: std::fs::File);
+//! }
+//! ```
+//! Generic methods:
+//! ```compile_fail
+//! #[handfast::service]
+//! trait Any {
+//!     fn give<T>(&self, value: T);
+//! }
+//! ```
+//! Own types in a fixed method whose layout is not fixed:
+//! ```compile_fail
+//! #[handfast::service]
+//! trait Fixed {
+//!     #[fixed]
+//!     fn give(&self, value: String);
+//! }
+//! ```
+
+pub use handfast_service::error;
+pub use handfast_service::{CallError, Malformed, Method, Refusal, Service, Unencodable};
+#[doc(hidden)]
+pub use handfast_service::{Client, Decoder, Encoder, FixedRequest, dispatch, fingerprint, serve};

@@ -1,0 +1,44 @@
+//! The attribute [`service`]. Its documentation, with examples that run, is that of the module
+//! `handfast::service`.
+#![forbid(unsafe_code)]
+
+mod client;
+mod server;
+
+mod trait_;
+
+mod shape;
+mod text;
+
+use proc_macro::TokenStream;
+use quote::quote;
+use trait_::Trait;
+
+/// Makes a client and a server of a trait.
+///
+/// Of `trait Account` it makes `AccountClient`, whose methods call through a right to send,
+/// `AccountAsyncClient`, whose methods do so for tasks, and `AccountServer`, which receives such calls and runs the methods of whatever implements `Account`.
+/// See the module `handfast::service`.
+///
+/// Methods take `&self` and no generic parameters. Attributes of methods: `#[oneway]` for one that is
+/// sent and has no reply; `#[fixed]` for one whose own types all have a fixed layout.
+#[proc_macro_attribute]
+pub fn service(attribute: TokenStream, item: TokenStream) -> TokenStream {
+    let attribute = proc_macro2::TokenStream::from(attribute);
+    let made = if attribute.is_empty() {
+        syn::parse(item).and_then(make)
+    } else {
+        Err(syn::Error::new_spanned(
+            attribute,
+            "#[service] takes no arguments",
+        ))
+    };
+    made.unwrap_or_else(|error| error.to_compile_error()).into()
+}
+
+fn make(mut item: syn::ItemTrait) -> syn::Result<proc_macro2::TokenStream> {
+    let service = Trait::read(&mut item)?;
+    let (client, server) = (client::client(&service), server::server(&service));
+    let async_client = client::async_client(&service);
+    Ok(quote! { #item #client #async_client #server })
+}

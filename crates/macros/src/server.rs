@@ -1,0 +1,117 @@
+//! The server of a service.
+
+use crate::shape::local;
+use crate::trait_::{Method, Trait, decoded};
+use proc_macro2::{Literal, TokenStream};
+use quote::quote;
+
+/// `AccountServer` of `trait Account`.
+pub(crate) fn server(service: &Trait) -> TokenStream {
+    let Trait { vis, name, .. } = service;
+    let server = service.server();
+    let fingerprint = service.fingerprint();
+    let name_text = name.to_string();
+    let entries = service.methods.iter().enumerate().map(|(number, method)| {
+        let (of, is_one_way) = (method.name.to_string(), method.is_one_way);
+        let has_rights = method.rights() > 0;
+        let number = Literal::usize_unsuffixed(number);
+        quote! {
+            ::handfast::service::Method::new(
+                (#name_text, Self::FINGERPRINT),
+                (#of, #number),
+                (#is_one_way, #has_rights),
+            )
+        }
+    });
+    let methods = service.methods.iter().enumerate();
+    let methods = methods.map(|(number, method)| arm(service, number, method));
+    let doc = format!("Receives calls of the methods of [`{name}`] and runs them.");
+    let (run, output, input) = (local("service"), local("output"), local("input"));
+    quote! {
+        #[doc = #doc]
+        #[derive(::core::clone::Clone, ::core::marker::Copy, ::core::fmt::Debug)]
+        #vis struct #server;
+
+        #[allow(dead_code, reason = "generated: not every process serves")]
+        impl #server {
+            const FINGERPRINT: u64 = #fingerprint;
+
+            /// The service as its clients know it.
+            #vis const SERVICE: &'static ::handfast::service::Service =
+                &::handfast::service::Service::new(Self::FINGERPRINT, &[#(#entries),*]);
+
+            /// Receives calls from `port` and answers them, one after the other, by the methods of
+            /// `service`; several threads may do so at once. Sleeps while there are none.
+            ///
+            /// A method that panics unwinds through here; its caller sees a dropped call
+            /// (`Gone::Reply`). Whatever a client sends, it gets a reply that says what was wrong, and
+            /// the loop goes on.
+            ///
+            /// Returns when the port tells that nobody has a right to it any more, if it was asked to
+            /// by `notify_no_senders`; other notices are passed over.
+            ///
+            /// # Errors
+            /// As `ReceiveRight::receive`.
+            #vis fn serve(
+                port: &::handfast::ReceiveRight,
+                service: &(impl #name + ?::core::marker::Sized),
+            ) -> ::core::result::Result<(), ::handfast::error::ReceiveError> {
+                ::handfast::service::serve(port, Self::SERVICE, |number, input, output| {
+                    Self::run(service, number, input, output)
+                })
+            }
+
+            /// Answers one request by a method of `service`: for a loop of one's own, which may
+            /// choose the object by `Request::badge`, or wait for several ports. A notice is passed
+            /// over. A method that panics unwinds through here; its caller sees a dropped call.
+            ///
+            /// # Errors
+            /// As `Request::reply_with`; the caller, if it is there, sees a dropped call.
+            #vis fn dispatch(
+                request: ::handfast::Request,
+                service: &(impl #name + ?::core::marker::Sized),
+            ) -> ::core::result::Result<(), ::handfast::error::ReplyError> {
+                ::handfast::service::dispatch(request, Self::SERVICE, |number, input, output| {
+                    Self::run(service, number, input, output)
+                })
+            }
+
+            #[inline]
+            fn run<S: #name + ?::core::marker::Sized>(
+                #run: &S,
+                number: u16,
+                #input: &mut ::handfast::service::Decoder<'_>,
+                #output: &mut ::handfast::service::Encoder,
+            ) -> ::core::result::Result<(), ::handfast::service::Refusal> {
+                let _ = (#run, &#input, &#output);
+                match number {
+                    #(#methods)*
+                    _ => ::core::result::Result::Err(::handfast::service::Refusal::Method),
+                }
+            }
+        }
+    }
+}
+
+fn arm(service: &Trait, number: usize, method: &Method) -> TokenStream {
+    let (of, name) = (&service.name, &method.name);
+    let number = Literal::usize_unsuffixed(number);
+    let (run, output, input) = (local("service"), local("output"), local("input"));
+    let result = local("result");
+    let variables = (0..method.arguments.len()).map(decoded);
+    let variables: Vec<_> = variables.collect();
+    let arguments = method.arguments.iter();
+    let values = arguments.clone().map(|argument| argument.decode(&input));
+    let passed = arguments.zip(&variables);
+    let passed = passed.map(|(argument, variable)| argument.pass(variable));
+    let encode = method.result.encode(&quote!(#result), &output);
+    quote! {
+        #number => {
+            #(let #variables = #values;)*
+            #input.end()?;
+            let #result = <S as #of>::#name(#run, #(#passed),*);
+            #encode
+            ::core::result::Result::Ok(())
+        }
+    }
+}

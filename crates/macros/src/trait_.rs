@@ -1,0 +1,289 @@
+//! What a service's trait says, checked.
+
+use crate::shape::{By, RIGHTS_MAX, Shape, is_byte, local};
+use crate::text::text;
+use proc_macro2::{Ident, TokenStream};
+use quote::{ToTokens, format_ident, quote};
+use syn::{
+    Attribute, Error, FnArg, ItemTrait, Pat, PatType, ReceiverKind, Result, ReturnType, TraitItem,
+    TraitItemFn, Type, Visibility,
+};
+
+/// A service.
+pub(crate) struct Trait {
+    pub(crate) vis: Visibility,
+    pub(crate) name: Ident,
+    pub(crate) methods: Vec<Method>,
+}
+
+/// One of its methods.
+pub(crate) struct Method {
+    pub(crate) name: Ident,
+    pub(crate) docs: Vec<Attribute>,
+    pub(crate) arguments: Vec<Argument>,
+    pub(crate) result: Shape,
+    pub(crate) is_one_way: bool,
+    /// What the fingerprint is made of.
+    signature: String,
+}
+
+/// An argument of a method.
+pub(crate) struct Argument {
+    pub(crate) name: Ident,
+    ty: Type,
+    passed: Passed,
+}
+
+/// How an argument is passed to the method.
+enum Passed {
+    Value(Shape),
+    /// A reference to a decoded value.
+    Reference(Shape),
+    /// `&str` or `&[u8]`, within the message.
+    Within,
+}
+
+/// Functions that clients have anyway.
+const RESERVED: [&str; 3] = ["new", "right", "with_timeout"];
+
+impl Trait {
+    /// Reads a trait, and takes out the attributes that are meant for this.
+    pub(crate) fn read(item: &mut ItemTrait) -> Result<Self> {
+        if !item.generics.params.is_empty() {
+            let message =
+                "a service has no generic parameters: its wire format would have them too";
+            return Err(Error::new_spanned(&item.generics, message));
+        }
+        let mut methods = Vec::new();
+        for item in &mut item.items {
+            let TraitItem::Fn(method) = item else {
+                return Err(Error::new_spanned(item, "a service has methods only"));
+            };
+            methods.push(Method::read(method)?);
+        }
+        if u16::try_from(methods.len()).is_err() {
+            let message = "a service has at most 65535 methods; make two of it";
+            return Err(Error::new_spanned(&item.ident, message));
+        }
+        Ok(Self {
+            vis: item.vis.clone(),
+            name: item.ident.clone(),
+            methods,
+        })
+    }
+
+    /// An expression for its fingerprint.
+    pub(crate) fn fingerprint(&self) -> TokenStream {
+        let signatures = self.methods.iter().map(|method| &*method.signature);
+        let text = format!("{} {}", self.name, signatures.collect::<String>());
+        let mut fixed = Vec::new();
+        for method in &self.methods {
+            for argument in &method.arguments {
+                if let Passed::Value(shape) | Passed::Reference(shape) = &argument.passed {
+                    shape.fixed(&mut fixed);
+                }
+            }
+            method.result.fixed(&mut fixed);
+        }
+        quote! {
+            ::handfast::service::fingerprint(#text, &[#(::core::mem::size_of::<#fixed>()),*])
+        }
+    }
+
+    pub(crate) fn server(&self) -> Ident {
+        format_ident!("{}Server", self.name)
+    }
+}
+
+impl Method {
+    fn read(method: &mut TraitItemFn) -> Result<Self> {
+        let is_one_way = take_attribute(method, "oneway");
+        let is_fixed = take_attribute(method, "fixed");
+        let signature = &method.sig;
+        if let Some(cfg) = method.attrs.iter().find(|attr| attr.path().is_ident("cfg")) {
+            let message = "a method that is not always there would change the others' numbers";
+            return Err(Error::new_spanned(cfg, message));
+        }
+        if !signature.generics.params.is_empty() {
+            let message = "a method of a service has no generic parameters or named lifetimes: its \
+                           caller is another program";
+            return Err(Error::new_spanned(&signature.generics, message));
+        }
+        if signature.asyncness.is_some() {
+            let message = "a method of a service is not async";
+            return Err(Error::new_spanned(signature.asyncness, message));
+        }
+        if RESERVED.iter().any(|name| signature.ident == name) {
+            let message = "the client has a function of this name; take another one";
+            return Err(Error::new_spanned(&signature.ident, message));
+        }
+        let mut inputs = signature.inputs.iter();
+        match inputs.next() {
+            Some(FnArg::Receiver(receiver))
+                if matches!(receiver.kind, ReceiverKind::Reference(_, None, None)) => {}
+            _ => {
+                let message = "a method of a service takes &self";
+                return Err(Error::new_spanned(&signature.ident, message));
+            }
+        }
+        let arguments = inputs.map(|input| match input {
+            FnArg::Typed(argument) => Argument::read(argument, is_fixed),
+            FnArg::Receiver(_) => Err(Error::new_spanned(input, "a second self")),
+        });
+        let arguments: Vec<_> = arguments.collect::<Result<_>>()?;
+        let result = match &signature.output {
+            ReturnType::Default => Shape::Tuple(Vec::new()),
+            ReturnType::Type(_, ty) if is_one_way => {
+                let message = "nothing comes back from a one-way method";
+                return Err(Error::new_spanned(ty, message));
+            }
+            ReturnType::Type(_, ty) => Shape::of(ty, is_fixed)?,
+        };
+        for count in [rights(&arguments), result.rights()] {
+            if count > RIGHTS_MAX {
+                let message = format!(
+                    "a message carries at most {RIGHTS_MAX} rights, and this one has {count}; use \
+                     several methods"
+                );
+                return Err(Error::new_spanned(signature, message));
+            }
+        }
+        let types = arguments.iter().map(|argument| &argument.ty);
+        let output = &signature.output;
+        let name = signature.ident.clone();
+        let signature = text(quote! { #name(#(#types),*) #output });
+        let docs = method
+            .attrs
+            .iter()
+            .filter(|attr| attr.path().is_ident("doc"));
+        Ok(Self {
+            docs: docs.cloned().collect(),
+            signature: format!("{is_one_way} {is_fixed} {signature}"),
+            name,
+            arguments,
+            result,
+            is_one_way,
+        })
+    }
+
+    /// How many rights its arguments have at the most.
+    pub(crate) fn rights(&self) -> usize {
+        rights(&self.arguments)
+    }
+
+    /// The types of its arguments, if all of them have a fixed layout.
+    pub(crate) fn fixed_arguments(&self) -> Option<Vec<&Type>> {
+        let types = self
+            .arguments
+            .iter()
+            .map(|argument| match &argument.passed {
+                Passed::Value(Shape::Fixed(ty)) | Passed::Reference(Shape::Fixed(ty)) => Some(ty),
+                _ => None,
+            });
+        types.collect()
+    }
+}
+
+fn rights(arguments: &[Argument]) -> usize {
+    let rights = arguments.iter().map(|argument| argument.passed.rights());
+    rights.sum()
+}
+
+impl Passed {
+    fn rights(&self) -> usize {
+        match self {
+            Self::Value(shape) => shape.rights(),
+            Self::Reference(_) | Self::Within => 0,
+        }
+    }
+}
+
+impl Argument {
+    fn read(argument: &PatType, is_fixed: bool) -> Result<Self> {
+        let Pat::Ident(name) = &*argument.pat else {
+            return Err(Error::new_spanned(&argument.pat, "an argument has a name"));
+        };
+        let passed = match &*argument.ty {
+            Type::Reference(reference) if reference.mutability.is_some() => {
+                let message =
+                    "an argument is a copy: what is changed in it is not seen by the caller";
+                return Err(Error::new_spanned(reference, message));
+            }
+            Type::Reference(reference) => match &*reference.elem {
+                Type::Path(path) if path.path.is_ident("str") && !is_fixed => Passed::Within,
+                Type::Slice(slice) if is_byte(&slice.elem) && !is_fixed => Passed::Within,
+                Type::Slice(slice) if !is_fixed => {
+                    let elem = &slice.elem;
+                    let owned = syn::parse_quote! { ::std::vec::Vec<#elem> };
+                    Passed::Reference(Shape::leaf(&owned, false)?)
+                }
+                elem => Passed::Reference(Shape::leaf(elem, is_fixed)?),
+            },
+            ty => Passed::Value(Shape::of(ty, is_fixed)?),
+        };
+        Ok(Self {
+            name: name.ident.clone(),
+            ty: (*argument.ty).clone(),
+            passed,
+        })
+    }
+
+    /// Its type at a client.
+    pub(crate) fn client_type(&self) -> TokenStream {
+        match &self.passed {
+            Passed::Value(Shape::Right(_)) => {
+                quote! { impl ::core::convert::Into<::handfast::Right> }
+            }
+            Passed::Value(shape) if shape.rights() > 0 => shape.argument_type(),
+            _ => self.ty.to_token_stream(),
+        }
+    }
+
+    /// Code that puts it into `output`.
+    pub(crate) fn encode(&self, output: &Ident) -> TokenStream {
+        let name = &self.name;
+        match &self.passed {
+            Passed::Value(shape) => shape.encode(&quote!(#name), output),
+            Passed::Reference(shape) => shape.encode(&quote!(*#name), output),
+            Passed::Within if is_text(&self.ty) => quote! { #output.put(#name); },
+            Passed::Within => quote! { #output.put_bytes(#name); },
+        }
+    }
+
+    /// An expression that takes it out of `input`.
+    pub(crate) fn decode(&self, input: &Ident) -> TokenStream {
+        match &self.passed {
+            Passed::Value(shape) | Passed::Reference(shape) => shape.decode(By::Server, input),
+            Passed::Within => {
+                let ty = &self.ty;
+                quote! { #input.take::<#ty>()? }
+            }
+        }
+    }
+
+    /// What the method is given, once it has been decoded into `value`.
+    pub(crate) fn pass(&self, value: &Ident) -> TokenStream {
+        match &self.passed {
+            Passed::Reference(_) => quote!(&#value),
+            Passed::Value(_) | Passed::Within => quote!(#value),
+        }
+    }
+}
+
+fn is_text(ty: &Type) -> bool {
+    matches!(ty, Type::Reference(reference) if matches!(&*reference.elem, Type::Path(_)))
+}
+
+fn take_attribute(method: &mut TraitItemFn, name: &str) -> bool {
+    let before = method.attrs.len();
+    method.attrs.retain(|attr| !attr.path().is_ident(name));
+    method.attrs.len() < before
+}
+
+/// The variable of an argument at a server.
+pub(crate) fn decoded(at: usize) -> Ident {
+    local(&format!("argument{at}"))
+}
+
+#[cfg(test)]
+mod tests;

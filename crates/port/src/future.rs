@@ -1,0 +1,308 @@
+//! Calls that a task waits for: futures, for any executor.
+//!
+//! A future that has to wait announces in its call's wait word that its owner sleeps in a descriptor,
+//! and leaves its waker with the link. Whoever answers rings through the link's socket; the keeper,
+//! which sleeps in it anyway, looks which of the link's calls have been answered and wakes those
+//! (`docs/decisions/0005-async.md`).
+
+use crate::call::Call;
+use crate::error::SendError;
+use crate::link::Link;
+use crate::message::Message;
+use crate::right::{Returned, Right};
+use crate::send::SendRight;
+use crate::sending::Sending;
+use core::pin::Pin;
+use core::sync::atomic::{AtomicU64, Ordering};
+use core::task::{Context, Poll, Waker};
+use handfast_channel::bell;
+use handfast_channel::reply::Slot;
+use handfast_wait::{FIRST_PAUSED_LOOKS, word};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The reply to a call, for a task to wait for: [`SendRight::call_async`].
+///
+/// Dropping it gives the call up, at any time: a reply that still comes is dropped, and a request
+/// that could not be sent yet never is. Works on every executor; may be moved between threads. As an
+/// async function it panics when it is polled after its end.
+#[must_use = "a reply that nobody waits for is given up"]
+pub struct Reply<'a> {
+    right: &'a SendRight,
+    state: State<'a>,
+    /// Where its waker is.
+    at: Option<At>,
+}
+
+enum State<'a> {
+    /// There was no room yet.
+    Waiting(Vec<u8>, Vec<Right>),
+    Sent(Call<'a>),
+    Failed(SendError),
+    Over,
+}
+
+/// Where a task's waker is: its number in a link's list.
+struct At {
+    link: Arc<Link>,
+    number: u64,
+    slot: Option<Slot>,
+}
+
+/// The tasks that wait for something of a link.
+#[derive(Default)]
+pub(crate) struct Tasks(Mutex<Vec<Task>>);
+
+struct Task {
+    number: u64,
+    /// A slot and the generation that is to come there; none for one that waits for room.
+    place: Option<(Slot, u32)>,
+    waker: Waker,
+}
+
+static NUMBERS: AtomicU64 = AtomicU64::new(0);
+
+impl SendRight {
+    /// Calls, for a task: the request is sent at once, if there is room, and the future gives the
+    /// reply. 16 calls of one thread and port may be under way; further ones wait, as futures, until
+    /// one of them has ended.
+    ///
+    /// A reply that is there within about a microsecond costs what that of a [`call`](Self::call)
+    /// costs; one that is waited for costs the server a system call, and this process two wake-ups, of
+    /// its keeper and of its executor. One copy more where there was no room at first.
+    ///
+    /// ```no_run
+    /// # async fn f() -> Result<(), Box<dyn std::error::Error>> {
+    /// let port = handfast_port::connect("shout")?;
+    /// let reply = port.call_async(b"hello").await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// The future's are those of [`Self::call`]; when the peer dies meanwhile,
+    /// [`SendError::Gone`] within milliseconds.
+    pub fn call_async(&self, bytes: &[u8]) -> Reply<'_> {
+        let sent = self.try_call(bytes).map_err(|error| (error, Vec::new()));
+        self.reply(bytes, sent)
+    }
+
+    fn reply<'a>(
+        &'a self,
+        bytes: &[u8],
+        sent: Result<Call<'a>, (SendError, Vec<Right>)>,
+    ) -> Reply<'a> {
+        let state = match sent {
+            Ok(call) => State::Sent(call),
+            Err((SendError::Full, rights)) => State::Waiting(bytes.to_vec(), rights),
+            Err((error, _)) => State::Failed(error),
+        };
+        Reply {
+            right: self,
+            state,
+            at: None,
+        }
+    }
+}
+
+impl<'a> Sending<'a> {
+    /// As [`SendRight::call_async`]. Rights that could not be sent are dropped: send clones of what is
+    /// to be kept.
+    ///
+    /// # Errors
+    /// The future's are those of [`SendRight::call`], and [`SendError::Right`].
+    pub fn call_async(self, bytes: &[u8]) -> Reply<'a> {
+        let right = self.right;
+        let sent = self.try_call(bytes);
+        right.reply(
+            bytes,
+            sent.map_err(|returned| (returned.error, returned.rights)),
+        )
+    }
+}
+
+impl Future for Reply<'_> {
+    type Output = Result<Message, SendError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        // As a blocking call looks before it asks its strategy; once, not at every wake-up.
+        let mut looks = if self.at.is_none() && self.right.looks_first() {
+            FIRST_PAUSED_LOOKS
+        } else {
+            1
+        };
+        loop {
+            // Before the outcome is taken: the wait word is the slot's next user's after that.
+            self.leave();
+            for _ in 0..looks {
+                if let Some(outcome) = self.look() {
+                    return Poll::Ready(outcome);
+                }
+                core::hint::spin_loop();
+            }
+            looks = 1;
+            self.park(context.waker());
+            // Once more: nobody rings for what came before the announcement.
+            let is_due = match &self.state {
+                State::Sent(call) => call.is_due(),
+                _ => {
+                    if let Some(outcome) = self.look() {
+                        self.leave();
+                        return Poll::Ready(outcome);
+                    }
+                    matches!(self.state, State::Sent(_))
+                }
+            };
+            if !is_due {
+                return Poll::Pending;
+            }
+        }
+    }
+}
+
+impl Reply<'_> {
+    /// The outcome, if it is there. Sends the request first if there was no room before.
+    fn look(&mut self) -> Option<<Self as Future>::Output> {
+        let (state, outcome) = match core::mem::replace(&mut self.state, State::Over) {
+            State::Sent(mut call) => match call.try_take() {
+                Some(outcome) => {
+                    drop(call);
+                    self.right.link().wake_for_room();
+                    (State::Over, Some(outcome))
+                }
+                None => (State::Sent(call), None),
+            },
+            State::Waiting(bytes, rights) => match self.right.with(rights).try_call(&bytes) {
+                Ok(call) => (State::Sent(call), None),
+                Err(Returned { error, rights }) => match error {
+                    SendError::Full => (State::Waiting(bytes, rights), None),
+                    error => (State::Over, Some(Err(error))),
+                },
+            },
+            State::Failed(error) => (State::Over, Some(Err(error))),
+            State::Over => unreachable!("a future is not polled after its end"),
+        };
+        self.state = state;
+        outcome
+    }
+
+    /// Has the task woken when what it waits for may be there.
+    fn park(&mut self, waker: &Waker) {
+        let right = self.right;
+        let (link, place) = match &self.state {
+            State::Sent(call) => {
+                let (link, slot, generation) = call.place();
+                (link.clone(), Some((slot, generation)))
+            }
+            _ => (right.link().clone(), None),
+        };
+        // AcqRel: the keeper looks after this task while it is not zero.
+        link.parked.fetch_add(1, Ordering::AcqRel);
+        // Relaxed: a number.
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        link.tasks.list().push(Task {
+            number,
+            place,
+            waker: waker.clone(),
+        });
+        right.process().watch_sleepers();
+        let slot = place.map(|(slot, _)| slot);
+        if let Some(slot) = slot {
+            word::announce(&link.region, slot.wait(), word::DESCRIPTOR);
+            if !bell::fence_for_sleep(&right.link().peer_bells, right.receiver()) {
+                // Then nobody may ring; the keeper looks.
+                right.process().watch_in(UNFENCED_LOOK_NS);
+            }
+        }
+        self.at = Some(At { link, number, slot });
+    }
+
+    /// Waits no more where it did.
+    fn leave(&mut self) {
+        let Some(At { link, number, slot }) = self.at.take() else {
+            return;
+        };
+        if let Some(slot) = slot {
+            word::withdraw(&link.region, slot.wait());
+        }
+        let mut tasks = link.tasks.list();
+        if let Some(own) = tasks.iter().position(|task| task.number == number) {
+            tasks.remove(own);
+        }
+        drop(tasks);
+        link.parked.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Drop for Reply<'_> {
+    fn drop(&mut self) {
+        if self.right.is_forked() {
+            return;
+        }
+        self.leave();
+        if let State::Waiting(..) = self.state {
+            // It may have been woken for room that it takes no more.
+            self.right.link().wake_for_room();
+        }
+    }
+}
+
+impl Tasks {
+    fn list(&self) -> MutexGuard<'_, Vec<Task>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes the tasks that `is_due` says, outside the lock.
+    fn wake(&self, is_due: impl Fn(&Task) -> bool) {
+        let list = self.list();
+        let due = list.iter().filter(|task| is_due(task));
+        let due: Vec<_> = due.map(|task| task.waker.clone()).collect();
+        drop(list);
+        due.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Link {
+    /// Wakes all tasks that wait for something of the link.
+    pub(crate) fn wake_tasks(&self) {
+        self.tasks.wake(|_| true);
+    }
+
+    /// Wakes the tasks whose calls have been answered.
+    pub(crate) fn wake_answered(&self) {
+        self.tasks.wake(|task| {
+            let place = task.place;
+            place.is_some_and(|(slot, generation)| slot.is_answered(&self.region, generation))
+        });
+    }
+
+    /// Keeper: as [`Self::wake_answered`], and wakes those that wait for room.
+    pub(crate) fn watch_tasks(&self) {
+        self.tasks.wake(|task| {
+            let place = task.place;
+            place.is_none_or(|(slot, generation)| slot.is_answered(&self.region, generation))
+        });
+    }
+
+    /// Wakes the tasks that have waited longest for room, as a call has ended.
+    pub(crate) fn wake_for_room(&self) {
+        let list = self.tasks.list();
+        let waiting = list.iter().filter(|task| task.place.is_none());
+        let waiting = waiting.take(WOKEN_FOR_ROOM);
+        let woken: Vec<_> = waiting.map(|task| task.waker.clone()).collect();
+        drop(list);
+        woken.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// The room is in the lane of one thread, and a task may be woken on another: so not one. Should it be
+/// too few, the keeper's next look wakes all.
+const WOKEN_FOR_ROOM: usize = 4;
+/// How soon the keeper looks for the reply where the server cannot be made to fence.
+const UNFENCED_LOOK_NS: u64 = 1_000_000;
+
+impl core::fmt::Debug for Reply<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Reply")
+            .field("is_sent", &matches!(self.state, State::Sent(_)))
+            .finish_non_exhaustive()
+    }
+}

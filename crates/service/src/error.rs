@@ -1,0 +1,255 @@
+//! What can go wrong in a typed call, and what to do about it.
+
+use crate::method::Method;
+use core::fmt;
+use handfast_port::MESSAGE_BYTES_MAX;
+use handfast_port::error::SendError;
+
+/// Why a typed call has no result.
+///
+/// What the service itself has to say, it says in its result (`Result<T, E>` as a method's return
+/// type); this is what happens around it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CallError {
+    /// The request was not sent, or has no reply: as [`SendRight::call`](handfast_port::SendRight::call).
+    /// [`Gone::Reply`](handfast_port::error::Gone::Reply) when the method panicked, or returned a
+    /// right that cannot be sent.
+    Send(SendError),
+    /// The arguments do not make a message. Nothing was sent.
+    Arguments {
+        /// The method.
+        method: &'static Method,
+        /// Why not.
+        why: Unencodable,
+    },
+    /// The server refused the request, or its result did not make a message.
+    Refused {
+        /// The method.
+        method: &'static Method,
+        /// Why.
+        why: Refusal,
+    },
+    /// The server's reply is not what the method returns. The method was called or was not: the
+    /// server is not made from this trait.
+    Reply {
+        /// The method.
+        method: &'static Method,
+        /// What is wrong with it.
+        why: Malformed,
+    },
+}
+
+/// Why a server refused a request. Its method ran only with [`Refusal::Result`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The server is made from another trait than the client, or from another version of it.
+    OtherService {
+        /// The fingerprint of the server's trait.
+        serves: u64,
+    },
+    /// The service has no method of this number.
+    Method,
+    /// The request was a call of a one-way method, or one-way where the method has a result.
+    Form,
+    /// The arguments are not those of the method.
+    Arguments(Malformed),
+    /// The method has run, and its result does not make a message.
+    Result(Unencodable),
+}
+
+/// What is wrong with values that were received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Malformed {
+    /// A value ends early, is no value of its type, or nests too deep.
+    Value,
+    /// Bytes are left over.
+    Left,
+    /// The rights are not as many as they should be, or one is of another kind.
+    Rights,
+}
+
+/// Why values do not make a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Unencodable {
+    /// Together they are longer than [`MESSAGE_BYTES_MAX`].
+    TooLong,
+    /// A type's `Serialize` failed, or wants what the format does not have, as sequences of unknown
+    /// length.
+    Value,
+}
+
+impl From<SendError> for CallError {
+    fn from(error: SendError) -> Self {
+        Self::Send(error)
+    }
+}
+
+impl From<Malformed> for Refusal {
+    fn from(why: Malformed) -> Self {
+        Self::Arguments(why)
+    }
+}
+
+/// What a reply ends with when all is well. At the end, so that the values before it lie where copies
+/// in words of eight bytes put them in one piece: reading them is a wait for the copy otherwise.
+pub(crate) const ANSWERED: u8 = 0;
+
+impl Refusal {
+    /// The reply that says so.
+    #[cold]
+    pub(crate) fn write(self, reply: &mut Vec<u8>) {
+        reply.clear();
+        match self {
+            Self::OtherService { serves } => {
+                reply.extend(serves.to_le_bytes());
+                reply.push(1);
+            }
+            Self::Method => reply.push(2),
+            Self::Form => reply.push(3),
+            Self::Arguments(why) => {
+                let why = match why {
+                    Malformed::Value => 1,
+                    Malformed::Left => 2,
+                    Malformed::Rights => 3,
+                };
+                reply.extend([why, 4]);
+            }
+            Self::Result(why) => {
+                let why = match why {
+                    Unencodable::TooLong => 1,
+                    Unencodable::Value => 2,
+                };
+                reply.extend([why, 5]);
+            }
+        }
+    }
+
+    /// What a reply that does not end with [`ANSWERED`] says.
+    #[cold]
+    pub(crate) fn read(reply: &[u8]) -> Result<Self, Malformed> {
+        Ok(match *reply {
+            [ref serves @ .., 1] => Self::OtherService {
+                serves: u64::from_le_bytes(serves.try_into().map_err(|_| Malformed::Value)?),
+            },
+            [2] => Self::Method,
+            [3] => Self::Form,
+            [1, 4] => Self::Arguments(Malformed::Value),
+            [2, 4] => Self::Arguments(Malformed::Left),
+            [3, 4] => Self::Arguments(Malformed::Rights),
+            [1, 5] => Self::Result(Unencodable::TooLong),
+            [2, 5] => Self::Result(Unencodable::Value),
+            _ => return Err(Malformed::Value),
+        })
+    }
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Send(error) => error.fmt(f),
+            Self::Arguments { method, why } => {
+                write!(f, "the arguments of {method} cannot be sent: {why}")
+            }
+            Self::Refused { method, why } => write!(f, "{method} was refused: {why}"),
+            Self::Reply { method, why } => write!(
+                f,
+                "the reply to {method} is not what that method returns: {why}; the server is not made \
+                 from this client's trait, or from types with other fields"
+            ),
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OtherService { serves } => write!(
+                f,
+                "the server serves another service, or another version of this one (fingerprint \
+                 {serves:012x}); build client and server from one trait"
+            ),
+            Self::Method => f.write_str("the service has no method of this number"),
+            Self::Form => f.write_str(
+                "one-way methods are sent, all others called; build client and server from one \
+                 trait",
+            ),
+            Self::Arguments(why) => write!(
+                f,
+                "the arguments are not those of the method: {why}; build client and server from one \
+                 trait and the same types"
+            ),
+            Self::Result(why) => {
+                write!(
+                    f,
+                    "the method has run, and its result cannot be sent: {why}"
+                )
+            }
+        }
+    }
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Value => "a value ends early, is none of its type, or nests too deep",
+            Self::Left => "bytes are left over",
+            Self::Rights => "the rights are too many, too few, or of another kind",
+        })
+    }
+}
+
+impl fmt::Display for Unencodable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLong => write!(
+                f,
+                "it is longer than {MESSAGE_BYTES_MAX} bytes; send it in several messages"
+            ),
+            Self::Value => f.write_str(
+                "a value's Serialize failed or wants what the format does not have, as sequences of \
+                 unknown length",
+            ),
+        }
+    }
+}
+
+impl core::error::Error for CallError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Send(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_refusal_is_read_as_it_was_written_and_nothing_else_is_one() {
+        let all = [
+            Refusal::OtherService { serves: 7 << 40 },
+            Refusal::Method,
+            Refusal::Form,
+            Refusal::Arguments(Malformed::Value),
+            Refusal::Arguments(Malformed::Left),
+            Refusal::Arguments(Malformed::Rights),
+            Refusal::Result(Unencodable::TooLong),
+            Refusal::Result(Unencodable::Value),
+        ];
+        let mut reply = Vec::new();
+        for refusal in all {
+            refusal.write(&mut reply);
+            assert_eq!(Refusal::read(&reply), Ok(refusal));
+            reply.insert(0, 1);
+            assert_eq!(Refusal::read(&reply), Err(Malformed::Value));
+            reply.push(9);
+            assert_eq!(Refusal::read(&reply), Err(Malformed::Value));
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! What the code made by `#[handfast::service]` stands on: encodings, errors, the loop of a server
+//! and the call of a client.
+//!
+//! An application names only the errors ([`CallError`] and what it is made of) and derives, for its
+//! own types, serde's traits, or zerocopy's where a method is marked `#[fixed]`. Everything else
+//! here is for the generated code.
+//!
+//! # On the wire
+//!
+//! A request starts with one word of eight bytes: the method's number in the low 16 bits, the
+//! service's fingerprint in the upper 48. A reply ends with one byte: zero, or why the server
+//! refused. The values lie one behind the other, without names or types. Fixed-layout values
+//! lie there as in memory; all others in the format of postcard. So 32 bytes of arguments and 39
+//! of a result travel within a slot, and longer ones as other long messages do.
+//!
+//! All of it was copied out of shared memory before anybody looks at it here, and all of it may be
+//! anything: lengths are checked, what nests too deep is refused, and what is left over too.
+#![forbid(unsafe_code)]
+
+mod client;
+mod server;
+
+mod method;
+
+mod decode;
+mod encode;
+
+pub mod error;
+
+pub use client::Client;
+pub use decode::Decoder;
+pub use encode::{Encoder, Fixed, FixedRequest};
+pub use error::{CallError, Malformed, Refusal, Unencodable};
+pub use method::{Method, Service, fingerprint};
+pub use server::{dispatch, serve};
+
+pub use handfast_port as port;

@@ -1,0 +1,110 @@
+//! The server's half of a call.
+
+use crate::decode::Decoder;
+use crate::encode::Encoder;
+use crate::error::Refusal;
+use crate::method::{Method, Service, split};
+use handfast_port::error::{ReceiveError, ReplyError};
+use handfast_port::{Notice, ReceiveRight, Request};
+
+/// Receives requests and answers each by `run`, which is given the method's number, until the port
+/// tells that no sender is left, where it was asked to.
+///
+/// # Errors
+/// [`ReceiveError`].
+pub fn serve(
+    port: &ReceiveRight,
+    service: &Service,
+    run: impl Fn(u16, &mut Decoder<'_>, &mut Encoder) -> Result<(), Refusal>,
+) -> Result<(), ReceiveError> {
+    let mut reply = Encoder::default();
+    let mut request = port.receive()?;
+    while request.notice() != Some(Notice::NoSenders) {
+        answer(&mut request, service, &run, &mut reply);
+        request = if !request.is_call() {
+            // A message that is held keeps its link's memory.
+            drop(request);
+            port.receive()?
+        } else if reply.has_rights() {
+            // The caller hears of a right that cannot be sent as of a dropped call.
+            let rights = reply.take_rights();
+            let _ = request.reply_with(reply.reply(), rights);
+            port.receive()?
+        } else {
+            port.reply_and_receive(request, reply.reply())?
+        };
+    }
+    Ok(())
+}
+
+/// Answers one request by `run`.
+///
+/// # Errors
+/// [`ReplyError`]; the caller, if it is there, then sees a dropped call.
+pub fn dispatch(
+    mut request: Request,
+    service: &Service,
+    run: impl Fn(u16, &mut Decoder<'_>, &mut Encoder) -> Result<(), Refusal>,
+) -> Result<(), ReplyError> {
+    Encoder::with(|reply| {
+        answer(&mut request, service, &run, reply);
+        if !request.is_call() {
+            return Ok(());
+        }
+        if reply.has_rights() {
+            let rights = reply.take_rights();
+            let replied = request.reply_with(reply.reply(), rights);
+            return replied.map_err(|returned| returned.error);
+        }
+        request.reply(reply.reply())
+    })
+}
+
+/// Makes the reply to a request.
+#[inline]
+fn answer(
+    request: &mut Request,
+    service: &Service,
+    run: &impl Fn(u16, &mut Decoder<'_>, &mut Encoder) -> Result<(), Refusal>,
+    reply: &mut Encoder,
+) {
+    if request.notice().is_some() {
+        return;
+    }
+    reply.start();
+    let is_call = request.is_call();
+    let outcome = match method(service, request.bytes()) {
+        Err(why) => Err(why),
+        Ok((_, method)) if method.is_one_way() == is_call => Err(Refusal::Form),
+        Ok((number, method)) => {
+            let rights = if method.has_rights() {
+                request.take_rights()
+            } else {
+                Vec::new()
+            };
+            let values = request.bytes().get(WORD_BYTES..).unwrap_or_default();
+            Decoder::read(values, rights, |input| run(number, input, reply))
+        }
+    };
+    let outcome = outcome.and_then(|()| reply.finish_reply().map_err(Refusal::Result));
+    if let Err(why) = outcome {
+        reply.refuse(why);
+    }
+}
+
+/// The method that a request is for, with its number.
+#[inline]
+fn method(service: &Service, request: &[u8]) -> Result<(u16, &'static Method), Refusal> {
+    let other = Refusal::OtherService {
+        serves: service.fingerprint(),
+    };
+    let (word, _) = request.split_first_chunk::<WORD_BYTES>().ok_or(other)?;
+    let (fingerprint, number) = split(u64::from_le_bytes(*word));
+    if fingerprint != service.fingerprint() {
+        return Err(other);
+    }
+    let method = service.methods().get(usize::from(number));
+    Ok((number, method.ok_or(Refusal::Method)?))
+}
+
+const WORD_BYTES: usize = size_of::<u64>();
