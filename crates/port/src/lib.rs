@@ -10,6 +10,8 @@ mod call;
 
 mod adopt;
 mod awaited;
+mod descriptors;
+mod memory;
 mod notice;
 mod passing;
 mod paths;
@@ -52,6 +54,7 @@ pub use handfast_sys::poll::Interest;
 pub use handfast_sys::socket::Peer;
 pub use handfast_wait::{Strategy, Target, handoff};
 pub use inspect::Counters;
+pub use memory::{Memory, MemoryMut};
 pub use message::Message;
 pub use notice::Notice;
 pub use options::Options;
