@@ -60,7 +60,7 @@ const FORGERIES: [(&str, &str, usize, u32, Rule); 14] = [
         Rule::RightHandle,
     ),
     ("units", RIGHT, slot::META, 2 << 20, Rule::MessageLength),
-    ("kind", RIGHT, UNIT, 8, Rule::Part),
+    ("kind", RIGHT, UNIT, 16, Rule::Part),
     // Kind 1 becomes 2, with a port where there must be none.
     ("padding", RIGHT, UNIT, 3, Rule::Part),
     ("rest", RIGHT, UNIT + UNIT_BYTES - 4, 1, Rule::Part),

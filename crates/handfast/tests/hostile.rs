@@ -26,7 +26,7 @@ fn a_child_process_plays_its_role() {
 
 const CUT: &str = "cut: ";
 
-const RULES: [Rule; 9] = [
+const RULES: [Rule; 12] = [
     Rule::HeadDistance,
     Rule::MessageLength,
     Rule::ArenaBounds,
@@ -36,6 +36,9 @@ const RULES: [Rule; 9] = [
     Rule::Part,
     Rule::RightHandle,
     Rule::Path,
+    Rule::Descriptor,
+    Rule::DescriptorCount,
+    Rule::Memory,
 ];
 
 /// Values that mean something somewhere, and ones that mean nothing.

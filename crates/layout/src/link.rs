@@ -128,6 +128,8 @@ pub const LANE_BYTES: usize =
 /// Bytes of one reply buffer.
 pub const REPLY_BUFFER_BYTES: usize = page_align(BODY_BYTES_MAX);
 
+/// In a line of its own.
+const SIDE_CLAIMED: usize = PAGE - LINE;
 const SIDE_LANES: usize = PAGE;
 const SIDE_REPLIES: usize = SIDE_LANES + LANES as usize * LANE_BYTES;
 const SIDE_BUFFERS: usize = SIDE_REPLIES + page_align(ANSWERS as usize * reply::BYTES_ALL);
@@ -171,6 +173,13 @@ impl Side {
     pub const fn ready(self, receiver: u32) -> usize {
         assert!(receiver < crate::bell::RECEIVERS);
         self.base() + receiver as usize * 4
+    }
+
+    /// How many of the caller's descriptors the callee has claimed, modulo 2^32: those of its replies
+    /// on the other side, too. The callee writes it.
+    #[must_use]
+    pub const fn claimed(self) -> usize {
+        self.base() + SIDE_CLAIMED
     }
 
     /// First byte of lane `lane`.
@@ -464,7 +473,8 @@ mod tests {
             let other = side.other().base();
             let end = side.base() + SIDE_BYTES;
             assert!(end <= other || side.base() >= other + SIDE_BYTES);
-            assert!(side.ready(crate::bell::RECEIVERS - 1) + 4 <= side.lane(0));
+            assert!(side.ready(crate::bell::RECEIVERS - 1) + 4 <= side.claimed());
+            assert!(side.claimed() + LINE <= side.lane(0));
             assert_eq!(side.lane(1) - side.lane(0), LANE_BYTES);
             assert!(side.lane(LANES - 1) + LANE_BYTES <= side.reply(0));
             assert_eq!(slot_of(SETS - 1, REPLIES - 1), ANSWERS - 1);

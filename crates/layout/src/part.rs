@@ -6,6 +6,7 @@
 //! kind 4    | handle of the vine, 4      | port number of the vine, 4            | port number, 4
 //!           | incarnation of the exporter, 16
 //!           | number of the provision, 8 | zero, 8
+//! kind 8, 9 | number of a descriptor, 4 | length of memory in bytes, 8
 //! ```
 
 use crate::PARTS_MAX;
@@ -48,6 +49,18 @@ pub enum Part {
         /// The sender's number for what it has told the exporter.
         number: u64,
     },
+    /// A descriptor, which was sent before the message ([`Descriptors`]).
+    Descriptor {
+        /// The sender's number for it.
+        number: u32,
+    },
+    /// Memory: a descriptor of a memory file that is sealed against every change.
+    Memory {
+        /// The sender's number for the descriptor.
+        number: u32,
+        /// The length of the file.
+        len_bytes: u64,
+    },
 }
 
 const OF_SENDER: u32 = 1;
@@ -70,6 +83,8 @@ fn unit(words: [u32; 4]) -> [u8; UNIT_BYTES] {
     }
     unit
 }
+const DESCRIPTOR: u32 = 8;
+const MEMORY: u32 = 9;
 
 impl Part {
     /// What describes it: units, and how many there are.
@@ -81,6 +96,10 @@ impl Part {
             Self::OfReceiver { handle } => [OF_RECEIVER, handle, 0, 0],
             Self::Reply { word, generation } => [REPLY, word, generation, 0],
             Self::Third { vine, port, .. } => [THIRD, vine.0, vine.1, port],
+            Self::Descriptor { number } => [DESCRIPTOR, number, 0, 0],
+            Self::Memory { number, len_bytes } => {
+                [MEMORY, number, len_bytes as u32, (len_bytes >> 32) as u32]
+            }
         });
         if let Self::Third {
             exporter, number, ..
@@ -119,6 +138,11 @@ impl Part {
                 };
                 return Some((part, 3));
             }
+            [DESCRIPTOR, number, 0, 0] => Self::Descriptor { number },
+            [MEMORY, number, low, high] if low | high != 0 => {
+                let len_bytes = u64::from(high) << 32 | u64::from(low);
+                Self::Memory { number, len_bytes }
+            }
             _ => return None,
         };
         Some((part, 1))
@@ -134,6 +158,52 @@ impl Part {
             units = &units[count..];
         }
         (parts.len() <= PARTS_MAX).then_some(parts)
+    }
+}
+
+/// Descriptors a process may have sent through a link without their having been claimed.
+pub const UNCLAIMED_MAX: u32 = 64;
+
+/// The message of the control socket that carries descriptors, ahead of the message whose parts
+/// name them.
+///
+/// ```text
+/// 16, 1 | how many, 1 | zero, 2 | number of the first, 4
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Descriptors {
+    /// How many come with it, at most [`PARTS_MAX`].
+    pub count: u32,
+    /// The sender's number for the first; the others follow. It numbers all descriptors that it
+    /// sends through a link in turn, from zero on, and wraps around.
+    pub first: u32,
+}
+
+/// First byte of [`Descriptors`].
+pub const DESCRIPTORS: u8 = 16;
+/// Bytes of [`Descriptors`].
+pub const DESCRIPTORS_BYTES: usize = 8;
+
+impl Descriptors {
+    /// What is sent.
+    #[must_use]
+    pub const fn to_bytes(self) -> [u8; DESCRIPTORS_BYTES] {
+        let [a, b, c, d] = self.first.to_le_bytes();
+        [DESCRIPTORS, self.count as u8, 0, 0, a, b, c, d]
+    }
+
+    /// What a peer sent; `None` for what says something else.
+    #[must_use]
+    pub const fn parse(bytes: &[u8]) -> Option<Self> {
+        let [DESCRIPTORS, count, 0, 0, a, b, c, d] = *bytes else {
+            return None;
+        };
+        let first = u32::from_le_bytes([a, b, c, d]);
+        let count = count as u32;
+        if count == 0 || count > PARTS_MAX as u32 {
+            return None;
+        }
+        Some(Self { count, first })
     }
 }
 
@@ -191,5 +261,42 @@ mod tests {
         let all = [&units[..count], &reply.to_units().0[..1]].concat();
         assert_eq!(Part::parse_all(&all), Some(vec![third, reply]));
         assert_eq!(Part::parse_all(&[reply.to_units().0[0]; 5]), None);
+    }
+
+    #[test]
+    fn descriptors_and_memory_come_back_and_what_is_neither_is_refused() {
+        let number = 0xdead_beef;
+        let descriptor = Part::Descriptor { number };
+        let parse = |part: Part| Part::parse(&part.to_units().0[..1]);
+        assert_eq!(parse(descriptor), Some((descriptor, 1)));
+        for at in [0, 1, 3, 8, 15] {
+            let (mut units, _) = descriptor.to_units();
+            units[0][at] ^= 0x40;
+            assert_eq!(Part::parse(&units), None, "byte {at}");
+        }
+        for len_bytes in [1, 0x1_0000_0000, u64::MAX] {
+            let memory = Part::Memory { number, len_bytes };
+            assert_eq!(parse(memory), Some((memory, 1)));
+        }
+        let none = Part::Memory {
+            number,
+            len_bytes: 0,
+        };
+        assert_eq!(parse(none), None);
+    }
+
+    #[test]
+    fn messages_of_descriptors_come_back_and_what_is_none_is_refused() {
+        for count in 1..=4 {
+            let first = u32::MAX - 1;
+            let sent = Descriptors { count, first };
+            assert_eq!(Descriptors::parse(&sent.to_bytes()), Some(sent));
+            assert_eq!(Descriptors::parse(&sent.to_bytes()[..7]), None);
+            for (at, value) in [(0, 17), (1, 0), (1, 5), (2, 1), (3, 1)] {
+                let mut bytes = sent.to_bytes();
+                bytes[at] = value;
+                assert_eq!(Descriptors::parse(&bytes), None, "byte {at}");
+            }
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Taking up the rights that came with a message, and giving back those nobody holds any more.
 
 use crate::awaited::{Awaited, Outcome};
+use crate::descriptors::{take_up, take_up_memory};
 use crate::introduce::{Named, Origin, claim};
 use crate::link::{Link, SlotState, control};
 use crate::message::Message;
@@ -96,6 +97,10 @@ pub(crate) fn adopt(
             }
             Part::Reply { word, generation } => ReplySlot::passed(link, word, generation)?
                 .map_or(Right::Dead, |slot| Right::Reply(ReplyRight::new(slot))),
+            Part::Descriptor { number } => take_up(process, link, number)?,
+            Part::Memory { number, len_bytes } => {
+                take_up_memory(process, link, (number, len_bytes))?
+            }
         };
         rights.push(right);
     }

@@ -6,6 +6,7 @@
 mod connect;
 mod message;
 
+pub use crate::memory::MemoryError;
 pub use crate::right::RightError;
 pub use connect::{BindError, ConnectError, Found};
 use core::fmt;
@@ -155,7 +156,7 @@ pub enum SetError {
     Os(Os),
 }
 
-fn no_memory_files(f: &mut fmt::Formatter<'_>, os: &Os) -> fmt::Result {
+pub(crate) fn no_memory_files(f: &mut fmt::Formatter<'_>, os: &Os) -> fmt::Result {
     write!(
         f,
         "{os}: this sandbox forbids memory files; allow memfd_create in its filter"

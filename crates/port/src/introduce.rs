@@ -2,6 +2,7 @@
 //! introducer, as recipient and as exporter.
 
 use crate::awaited::{Awaited, Outcome};
+use crate::error::RightError;
 use crate::link::{Link, control};
 use crate::message::Message;
 use crate::notice::end_rights;
@@ -327,6 +328,29 @@ impl Claimed {
     }
 }
 
+impl Origin {
+    /// What the exporter's own tables call the right with this handle. Waits a while for its word.
+    pub(crate) fn handle_at_home(&self, handle: Handle) -> Result<Handle, RightError> {
+        let Self::Claimed(claimed) = self else {
+            return Ok(handle);
+        };
+        let until_ns = clock::now_ns() + SETTLE_NS;
+        loop {
+            if let Some(handle) = claimed.handle() {
+                return Ok(handle);
+            }
+            let open = claimed.awaited.lock();
+            if open.unwrap_or_else(PoisonError::into_inner).is_none() {
+                return Err(RightError::Dead);
+            }
+            if clock::now_ns() >= until_ns {
+                return Err(RightError::Unsettled);
+            }
+            clock::nap();
+        }
+    }
+}
+
 impl Drop for Claimed {
     fn drop(&mut self) {
         let place = self.awaited.get_mut();
@@ -479,6 +503,9 @@ impl Process {
 
 /// Provisions that can be on their way to one recipient: as many as its lanes and reply slots hold.
 const UNHEARD_MAX: usize = (LANES * SLOTS + REPLIES) as usize * PARTS_MAX;
+
+/// How long a right that goes home waits for its exporter to say which it is.
+const SETTLE_NS: u64 = 100_000_000;
 
 /// How soon provisions are looked at whose introducer has ended.
 const EXPIRE_NS: u64 = 2_000_000;

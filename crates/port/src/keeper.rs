@@ -4,6 +4,7 @@
 //! accepting half of handshakes, turns the end of a peer into typed failures, and passes on what
 //! comes through control sockets. The data path never needs it.
 
+use crate::descriptors::{CONTROL_BYTES_MAX, Unheard};
 use crate::error::Resource;
 use crate::link::{Link, Parts, control};
 use crate::port::Port;
@@ -35,8 +36,6 @@ const HELLO_TIMEOUT_NS: u64 = 2_000_000_000;
 const CONTROL_BUDGET: usize = 64;
 /// The longest between two looks at callers that sleep.
 const WATCH_NS_MAX: u64 = 10_000_000_000;
-/// Longest control message: releases of 62 rights.
-const CONTROL_BYTES_MAX: usize = 512;
 /// How soon rights are looked at again that could not be given back yet, or end.
 const GIVE_BACK_AGAIN_NS: u64 = 2_000_000;
 /// The longest between two looks at rights that messages under way still use.
@@ -139,6 +138,7 @@ impl Keeper {
             token::ATTENTION => {
                 self.process.attention.lower();
                 self.collect_dead();
+                self.listen_to_unheard();
             }
             token::WATCH => self.watch(),
             token::RELEASES => self.give_back(),
@@ -241,6 +241,29 @@ impl Keeper {
         }
     }
 
+    /// Takes the control messages that others have read in search of descriptors.
+    fn listen_to_unheard(&mut self) {
+        let unheard: Vec<_> = {
+            let links = self.process.links.lock();
+            let links = links.unwrap_or_else(PoisonError::into_inner);
+            let has_unheard = |link: &&Arc<Link>| link.has_unheard();
+            let unheard = links.iter().flatten().filter(has_unheard);
+            unheard.map(|link| link.serial).collect()
+        };
+        for serial in unheard {
+            let event = Event {
+                token: token::LINK | u64::from(serial),
+                readable: true,
+                writable: false,
+                hung_up: false,
+            };
+            self.listen(serial, event);
+            if self.link(serial).is_some_and(|link| link.has_unheard()) {
+                self.process.attention.raise();
+            }
+        }
+    }
+
     /// Takes control messages of a link.
     fn listen(&mut self, serial: u32, event: Event) {
         let Some(link) = self.link(serial) else {
@@ -248,19 +271,25 @@ impl Keeper {
         };
         let mut bytes = [0; CONTROL_BYTES_MAX];
         for _ in 0..CONTROL_BUDGET {
-            match socket::receive(&link.socket, &mut bytes, 1) {
+            match link.hear(&mut bytes) {
                 Ok((0, _)) => return self.end(serial),
+                Err(Unheard::Fault(fault)) => {
+                    link.poison(fault);
+                    return self.end(serial);
+                }
                 Ok((len, fds)) => {
                     if let Err(fault) = self.control(&link, &bytes[..len], fds) {
                         link.poison(fault);
                         return self.end(serial);
                     }
                 }
-                Err(Errno::AGAIN) if event.hung_up && !event.readable => return self.end(serial),
-                Err(Errno::AGAIN | Errno::INTR) => return,
+                Err(Unheard::Os(Errno::AGAIN)) if event.hung_up && !event.readable => {
+                    return self.end(serial);
+                }
+                Err(Unheard::Os(Errno::AGAIN | Errno::INTR)) => return,
                 // Without room for its descriptor a message is lost, and only that.
-                Err(Errno::MFILE) => {}
-                Err(Errno::MSGSIZE) => {
+                Err(Unheard::Os(Errno::MFILE)) => {}
+                Err(Unheard::Os(Errno::MSGSIZE)) => {
                     tracing::warn!(
                         pid = link.peer.pid,
                         "control message out of bounds, link cut"

@@ -11,7 +11,9 @@ mod future;
 
 mod adopt;
 mod awaited;
+mod descriptors;
 mod introduce;
+mod memory;
 mod notice;
 mod passing;
 mod paths;
@@ -56,6 +58,7 @@ pub use handfast_sys::socket::Peer;
 pub use handfast_wait::{Strategy, Target, handoff};
 pub use inspect::Counters;
 pub use introduce::Identity;
+pub use memory::{Memory, MemoryMut};
 pub use message::Message;
 pub use notice::Notice;
 pub use options::Options;

@@ -1,6 +1,7 @@
 //! A link: everything one pair of processes shares, seen from one of the two.
 
 use crate::adopt::GivenBack;
+use crate::descriptors::UnderWay;
 use crate::error::{Gone, PeerFault, SendError};
 use crate::future::Tasks;
 use crate::group::Group;
@@ -135,6 +136,8 @@ pub(crate) struct Link {
     pub(crate) owed: Mutex<VecDeque<(Handle, u32)>>,
     /// Rights the peer has given back, until unread replies have been read.
     pub(crate) back: Mutex<VecDeque<GivenBack>>,
+    /// Descriptors that go with messages, both ways.
+    pub(crate) under_way: UnderWay,
     down: AtomicBool,
     fault: OnceLock<PeerFault>,
     /// The last port of each receiver of the peer that is gone; zero for none.
@@ -238,6 +241,7 @@ impl Link {
             death_notices: Mutex::default(),
             owed: Mutex::default(),
             back: Mutex::default(),
+            under_way: UnderWay::default(),
             down: AtomicBool::new(false),
             fault: OnceLock::new(),
             closed: core::array::from_fn(|_| AtomicU32::new(0)),

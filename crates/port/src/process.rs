@@ -483,7 +483,9 @@ impl Process {
         if let Some(pidfd) = &link.pidfd {
             self.poll.remove(pidfd);
         }
-        if !link.is_cut() {
+        if link.is_cut() {
+            link.close_unclaimed();
+        } else {
             let ports = self.ports.read().unwrap_or_else(PoisonError::into_inner);
             ports.iter().flatten().for_each(|port| port.keep_rung(link));
         }

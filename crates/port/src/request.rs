@@ -390,7 +390,11 @@ impl Request {
             return Err(ReplyError::Gone);
         }
         let process = process::current().map_err(|_| ReplyError::Gone)?;
-        let described = right::describe(&process, &reply.link, load)?;
+        let mut described = right::describe(&process, &reply.link, load)?;
+        if let Err(unsent) = described.send_descriptors(&reply.link, &load.rights) {
+            described.take_back(&reply.link);
+            return Err(unsent.of_reply(&reply.link));
+        }
         reply.answer_described(bytes, described.units());
         described.sent((&process, &reply.link), load, None);
         if let Some(received) = self.answered() {

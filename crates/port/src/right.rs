@@ -1,8 +1,10 @@
-//! Rights as parts of messages: minting them, sending them.
+//! Rights as parts of messages: minting them, sending them. `descriptors` has those to what the
+//! kernel keeps.
 
-use crate::error::{Gone, ReplyError, SendError};
+use crate::error::{Exhausted, Gone, ReplyError, SendError};
 use crate::introduce::Provided;
 use crate::link::Link;
+use crate::memory::Memory;
 use crate::passing::{Passed, ReplyRight};
 use crate::port::Port;
 use crate::process::Process;
@@ -14,6 +16,7 @@ use handfast_layout::link::UNITS_MAX;
 use handfast_layout::part::Part;
 use handfast_proto::rights::{EXPORTS_MAX, Handle, Refused};
 use handfast_ring::lane::Unit;
+use handfast_sys::{Errno, OwnedFd};
 use std::sync::Arc;
 
 /// A right that travels, or has come, in a message.
@@ -28,6 +31,16 @@ pub enum Right {
     Dead,
     /// To answer a call, once.
     Reply(ReplyRight),
+    /// To whatever an open descriptor leads to. The receiver gets its own descriptor of it,
+    /// close-on-exec; the sender's is closed once it has been sent. One system call to send those of
+    /// a message, one to receive them, and the receiver's keeper wakes; no copies. At most 64, those
+    /// of memory included, are on their way to one process ([`RightError::Unclaimed`]). What nobody
+    /// receives is closed, also when either process dies.
+    Descriptor(OwnedFd),
+    /// To memory that nobody can change any more.
+    Memory(Memory),
+    /// What came instead of a descriptor, or of memory, that this process had no room for.
+    Lost(Exhausted),
 }
 
 /// A right to send to a port of this very process, as [`ReceiveRight::mint`] makes it, to be sent
@@ -55,6 +68,9 @@ pub enum RightError {
     },
     /// The right is to a port that is no more.
     Dead,
+    /// The right came from a third process, and the process of its port, to which it is to be sent, has
+    /// not said yet which of its rights that is: it has not received at that port for 100 ms.
+    Unsettled,
     /// The peer's process is gone.
     Gone,
     /// The call that the reply right is to answer came from a process that is gone, or has been
@@ -65,6 +81,22 @@ pub enum RightError {
         /// How many.
         limit: u32,
     },
+    /// So many descriptors that were sent to the peer's process wait there for their messages to be
+    /// received.
+    Unclaimed {
+        /// How many.
+        limit: u32,
+    },
+    /// The peer's process does not read its control socket, which is full. Only replies say so:
+    /// others wait, as for a full queue.
+    Unread,
+    /// The kernel does not send the descriptor.
+    Refused {
+        /// Its reason.
+        errno: Errno,
+    },
+    /// It has been lost on its way here, and is not there to be sent on.
+    Lost,
 }
 
 /// What could not be sent, and why.
@@ -157,6 +189,12 @@ impl From<OwnRight> for Right {
     }
 }
 
+impl From<OwnedFd> for Right {
+    fn from(fd: OwnedFd) -> Self {
+        Self::Descriptor(fd)
+    }
+}
+
 /// What goes with the bytes of one message. Emptied when the message has been sent.
 #[derive(Default)]
 pub(crate) struct Load {
@@ -192,6 +230,10 @@ impl Described {
     /// How the slot names the message's own reply right: word and generation.
     pub(crate) fn passed(&self) -> (u32, u32) {
         self.passed.as_ref().map_or((0, 0), Passed::words)
+    }
+
+    pub(crate) fn units_mut(&mut self) -> &mut [Unit] {
+        &mut self.units[..self.count]
     }
 
     /// The message was not sent after all.
@@ -286,7 +328,7 @@ fn part_of(
 ) -> Result<(Part, Undo), RightError> {
     let own = match right {
         Right::Send(right) if Arc::ptr_eq(right.link(), link) => {
-            let handle = right.handle();
+            let handle = right.origin().handle_at_home(right.handle())?;
             return Ok((Part::OfReceiver { handle }, Undo::Nothing));
         }
         Right::Send(right) => return third(process, link, right),
@@ -296,6 +338,12 @@ fn part_of(
             let (word, generation) = passed.words();
             return Ok((Part::Reply { word, generation }, Undo::Passed(passed)));
         }
+        // Numbered when it is sent.
+        Right::Descriptor(_) | Right::Memory(_) => {
+            let part = right.numbered(0).ok_or(RightError::Lost)?;
+            return Ok((part, Undo::Nothing));
+        }
+        Right::Lost(_) => return Err(RightError::Lost),
         Right::Own(own) if is_forked(&own.port) => return Err(RightError::Dead),
         // Relaxed: its peers are told anyway.
         Right::Own(own) if own.port.is_closing.load(Ordering::Relaxed) => {
@@ -374,6 +422,10 @@ impl core::fmt::Display for RightError {
                 f,
                 "the peer has {limit} rights to ports of this process, the limit; have it drop some"
             ),
+            Self::Unsettled => f.write_str(
+                "the peer has not received at the right's port since the right was got from a third \
+                 process; send it later",
+            ),
             Self::Gone => f.write_str("the peer's process is gone"),
             Self::Answered => f.write_str(
                 "the reply right has nobody to answer any more: its caller is gone; drop it",
@@ -383,6 +435,27 @@ impl core::fmt::Display for RightError {
                 "the peer holds {limit} reply rights of this process, the limit; have it answer some"
             ),
             Self::Dead => f.write_str("the right is to a port that is no more; drop it"),
+            Self::Unclaimed { limit } => write!(
+                f,
+                "{limit} descriptors, the limit, wait at the peer for their messages to be \
+                 received; send more once it has received some"
+            ),
+            Self::Unread => f.write_str(
+                "the peer does not read its control socket, and a reply does not wait; its process \
+                 is stopped or overloaded",
+            ),
+            Self::Refused { errno } if *errno == Errno::TOOMANYREFS => f.write_str(
+                "this user has too many descriptors on their way between processes; raise \
+                 RLIMIT_NOFILE, or have them received",
+            ),
+            Self::Refused { errno } => write!(
+                f,
+                "the kernel does not send the descriptor ({errno}); it may be of a kind that stays \
+                 with its process"
+            ),
+            Self::Lost => f.write_str(
+                "what came with the message was lost for want of room in this process; drop it",
+            ),
         }
     }
 }

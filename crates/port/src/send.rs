@@ -5,7 +5,7 @@
 
 use crate::call::{Call, Ticket};
 use crate::connect;
-use crate::error::{Exhausted, Misuse, SendError};
+use crate::error::{Exhausted, Misuse, RightError, SendError};
 use crate::introduce::Origin;
 use crate::link::{Link, Outgoing, SlotState};
 use crate::message::{Buffer, Message};
@@ -354,10 +354,14 @@ impl SendRight {
             }
             // Relaxed: the count is all that is said.
             self.calm.store(trouble, Ordering::Relaxed);
-            let described = right::describe(&self.process, &self.link, load)?;
+            let mut described = right::describe(&self.process, &self.link, load)?;
             let mut outgoing = self.lock(lane);
+            let ahead = (&mut described, &load.rights[..]);
+            let ahead = self.send_ahead((&mut outgoing, lane), (bytes, kind), ahead);
             let (units, passed) = (described.units(), described.passed());
-            let posted = self.post_described(&mut outgoing, lane, (bytes, kind, passed), units);
+            let posted = ahead.and_then(|()| {
+                self.post_described(&mut outgoing, lane, (bytes, kind, passed), units)
+            });
             drop(outgoing);
             let body_bytes = bytes.len() + units.len() * UNIT_BYTES;
             let blocked = match posted {
@@ -366,6 +370,7 @@ impl SendRight {
             };
             described.take_back(&self.link);
             match blocked {
+                Blocked::Right(error) => return Err(error.into()),
                 Blocked::Slots => self.wait_for_slot(waiting)?,
                 Blocked::Lane(Refused::Full) => self.wait_for_room(lane, body_bytes, waiting)?,
                 Blocked::Lane(Refused::Fault(fault)) => {
@@ -454,7 +459,7 @@ impl SendRight {
 
     /// Takes a reply slot of the lane; the caller holds the lane's lock.
     #[inline(always)]
-    fn claim(&self, lane: u32, producer: &mut Producer) -> Option<(u32, u32)> {
+    pub(crate) fn claim(&self, lane: u32, producer: &mut Producer) -> Option<(u32, u32)> {
         let first = lane * SLOTS_PER_LANE;
         for index in first..first + SLOTS_PER_LANE {
             let state = &self.link.slots[index as usize];
@@ -606,10 +611,12 @@ impl Clone for SendRight {
 }
 
 /// Why a message was not posted at once.
-enum Blocked {
-    /// No reply slot is free.
+pub(crate) enum Blocked {
+    /// No reply slot is free, or the control socket has no room for descriptors: nobody tells when
+    /// that changes.
     Slots,
     Lane(Refused),
+    Right(RightError),
 }
 
 impl core::fmt::Debug for SendRight {

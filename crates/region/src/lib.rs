@@ -9,15 +9,18 @@
 //!
 //! [`Memory`] is what the protocols above are written against; [`Region`] is the memory they run
 //! on (a sealed memory file, or the heap for tests and miri); `ModelMemory` (feature `model`) is the
-//! one they are checked on. [`Tally`] holds counters only their owner can write.
+//! one they are checked on. [`Tally`] holds counters only their owner can write. [`Sealed`] is memory
+//! that nobody can write any more, which the rules are not for.
 
 mod copy;
 #[cfg(feature = "model")]
 pub mod model;
+mod sealed;
 mod tally;
 mod view;
 
 pub use handfast_sys::futex::Wait;
+pub use sealed::{Draft, Sealed};
 pub use tally::Tally;
 pub use view::View;
 

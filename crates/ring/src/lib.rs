@@ -42,6 +42,13 @@ pub enum Rule {
     Path,
     /// What is said about introductions follows their protocol.
     Introduction,
+    /// A part names a descriptor that was sent before its message, and that no other names.
+    Descriptor,
+    /// Descriptors come numbered in turn, no more of them unclaimed than a link may have, and no more
+    /// are claimed than were sent.
+    DescriptorCount,
+    /// Memory in a message is a memory file that nobody can change, of the length that is said.
+    Memory,
     /// A two-lock queue is formatted, and for the number of messages it is attached with.
     QueueFormat,
     /// A lock word of a two-lock queue is free or names a member; no repair has failed under it.
@@ -78,6 +85,16 @@ impl Rule {
             Self::RightCount => "a right is given back at most as often as it was given",
             Self::Path => "what is said about return paths follows their protocol",
             Self::Introduction => "what is said about introductions follows their protocol",
+            Self::Descriptor => {
+                "a descriptor is sent before the one part of a message that names it"
+            }
+            Self::DescriptorCount => {
+                "descriptors are numbered in turn, within the limit of unclaimed ones, and claimed \
+                 once sent"
+            }
+            Self::Memory => {
+                "memory in a message is a whole memory file, sealed, of the length that is said"
+            }
             Self::QueueFormat => "a two-lock queue is formatted for the capacity it is used with",
             Self::QueueLock => "a lock word of a two-lock queue is free or names a member",
             Self::QueueNode => "an index in a two-lock queue names one of its nodes",

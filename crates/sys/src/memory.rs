@@ -48,6 +48,68 @@ pub fn is_sealed(fd: impl AsFd, len_bytes: usize) -> Result<bool, Errno> {
     Ok(seals.contains(SIZE_SEALS) && usize::try_from(size) == Ok(len_bytes))
 }
 
+/// Creates a memory file of `len_bytes` zero bytes that can still be sealed, with all its pages:
+/// a lack of memory is an error here, and not a signal later. `sysinfo`, `memfd_create`, `fallocate`
+/// for each 2 MiB.
+///
+/// # Errors
+/// As [`create_sealed`]; `ENOMEM` at once for more than the machine has.
+pub fn create_whole(name: &str, len_bytes: usize) -> Result<OwnedFd, Errno> {
+    /// A signal undoes what one call has done so far; in steps, it makes progress nevertheless.
+    const STEP: u64 = 2 << 20;
+    let (machine, len_bytes) = (rustix::system::sysinfo(), len_bytes as u64);
+    let pages = machine.totalram.saturating_add(machine.totalswap);
+    // The kernel would go on until it kills somebody.
+    if len_bytes > pages.saturating_mul(machine.mem_unit.into()) {
+        return Err(Errno::NOMEM);
+    }
+    let fd = match rustix::fs::memfd_create(name, FLAGS.union(MemfdFlags::NOEXEC_SEAL)) {
+        // Kernels before 6.3 do not know the no-execute flag.
+        Err(Errno::INVAL) => rustix::fs::memfd_create(name, FLAGS)?,
+        other => other?,
+    };
+    let mut at = 0;
+    while at < len_bytes {
+        let step = STEP.min(len_bytes - at);
+        match rustix::fs::fallocate(&fd, rustix::fs::FallocateFlags::empty(), at, step) {
+            Err(Errno::INTR) => {}
+            other => {
+                other?;
+                at += step;
+            }
+        }
+    }
+    Ok(fd)
+}
+
+/// Seals a memory file for good: nobody can write it or change its length any more. `fcntl`.
+///
+/// # Errors
+/// `EBUSY` while somebody has it mapped writable; `EPERM` when it cannot be sealed.
+pub fn seal(fd: impl AsFd) -> Result<(), Errno> {
+    rustix::fs::fcntl_add_seals(fd, CONSTANT_SEALS)
+}
+
+/// The length of a memory file that nobody can change any more and that has all its pages, so that
+/// looking at it finds the same bytes at any time and raises no `SIGBUS`; `None` for one of another
+/// kind. `fcntl`, `fstat`.
+///
+/// # Errors
+/// `EINVAL` when the descriptor is not a memory file.
+pub fn constant_len(fd: impl AsFd) -> Result<Option<usize>, Errno> {
+    // First: it asks nothing of the file system behind a descriptor of another kind, which may be
+    // one that does not answer.
+    let seals = rustix::fs::fcntl_get_seals(&fd)?;
+    if !seals.contains(CONSTANT_SEALS) {
+        return Ok(None);
+    }
+    let status = rustix::fs::fstat(&fd)?;
+    let is_whole = status.st_blocks.saturating_mul(BLOCK_BYTES) >= status.st_size;
+    let len_bytes = usize::try_from(status.st_size).ok();
+    // What may be larger is no slice.
+    Ok(len_bytes.filter(|len_bytes| is_whole && isize::try_from(*len_bytes).is_ok()))
+}
+
 /// What tells one memory file from another: device and inode. `fstat`.
 ///
 /// # Errors
@@ -72,8 +134,8 @@ pub enum Access {
 pub struct Mapping {
     base: NonNull<u8>,
     len_bytes: usize,
-    /// The process that made it; a forked child has no such mapping to remove.
-    epoch: u32,
+    /// The process that made it; a forked child has no such mapping to remove. `None`: it has.
+    epoch: Option<u32>,
 }
 
 // SAFETY: the mapping is plain memory with no thread affinity; all access to it goes through raw
@@ -93,26 +155,52 @@ impl Mapping {
             Access::ReadWrite => ProtFlags::READ.union(ProtFlags::WRITE),
         };
         crate::process::watch_forks();
-        // SAFETY: a null hint lets the kernel choose an unused range; nothing is replaced.
-        let base = unsafe {
-            rustix::mm::mmap(
-                core::ptr::null_mut(),
-                len_bytes,
-                protection,
-                MapFlags::SHARED,
-                fd,
-                0,
-            )?
-        };
+        let mut mapping = Self::map(fd, len_bytes, protection, MapFlags::SHARED)?;
         // SAFETY: the range was just mapped and belongs to this value alone. DONTFORK changes
         // only what a child process inherits.
-        unsafe { rustix::mm::madvise(base, len_bytes, Advice::LinuxDontFork)? };
+        unsafe {
+            rustix::mm::madvise(
+                mapping.base.as_ptr().cast(),
+                len_bytes,
+                Advice::LinuxDontFork,
+            )?;
+        }
+        mapping.epoch = Some(crate::process::fork_epoch());
+        Ok(mapping)
+    }
+
+    /// Maps the first `len_bytes` bytes of a file that nobody can change ([`constant_len`]), read
+    /// only; forked children have it, too. `mmap(MAP_PRIVATE)`: kernels before 6.7 refuse shared
+    /// mappings of a file sealed against writing.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn constant(fd: impl AsFd, len_bytes: usize) -> Result<Self, Errno> {
+        Self::map(fd, len_bytes, ProtFlags::READ, MapFlags::PRIVATE)
+    }
+
+    fn map(
+        fd: impl AsFd,
+        len_bytes: usize,
+        protection: ProtFlags,
+        flags: MapFlags,
+    ) -> Result<Self, Errno> {
+        let anywhere = core::ptr::null_mut();
+        // SAFETY: a null hint lets the kernel choose an unused range; nothing is replaced.
+        let base = unsafe { rustix::mm::mmap(anywhere, len_bytes, protection, flags, fd, 0)? };
         let base = NonNull::new(base.cast::<u8>()).ok_or(Errno::NOMEM)?;
         Ok(Self {
             base,
             len_bytes,
-            epoch: crate::process::fork_epoch(),
+            epoch: None,
         })
+    }
+
+    /// Whether this process is a forked child of the one that made it, and has no such mapping.
+    #[must_use]
+    pub fn is_forked(&self) -> bool {
+        self.epoch
+            .is_some_and(|epoch| epoch != crate::process::fork_epoch())
     }
 
     /// First byte. Valid for [`Self::len_bytes`] bytes while `self` lives; other processes may
@@ -131,10 +219,10 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        if self.epoch != crate::process::fork_epoch() {
+        if self.is_forked() {
             return;
         }
-        // SAFETY: the range was mapped by `new` and no pointer into it outlives `self` (users
+        // SAFETY: the range was mapped by `map` and no pointer into it outlives `self` (users
         // hold the mapping for as long as they access it).
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len_bytes) };
     }
@@ -144,6 +232,9 @@ const FLAGS: MemfdFlags = MemfdFlags::CLOEXEC.union(MemfdFlags::ALLOW_SEALING);
 const SIZE_SEALS: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)
     .union(SealFlags::SEAL);
+const CONSTANT_SEALS: SealFlags = SIZE_SEALS.union(SealFlags::WRITE);
+/// What `st_blocks` counts.
+const BLOCK_BYTES: i64 = 512;
 
 #[cfg(test)]
 mod tests {
@@ -175,5 +266,36 @@ mod tests {
         assert!(is_sealed(&fd, 4096).unwrap());
         assert!(Mapping::new(&fd, 4096, Access::ReadWrite).is_err());
         assert!(Mapping::new(&fd, 4096, Access::Read).is_ok());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "miri has no memory files")]
+    fn a_constant_file_is_sealed_in_every_way_and_whole() {
+        let fd = create_whole("whole", 5000).unwrap();
+        assert_eq!(constant_len(&fd), Ok(None));
+        let mapping = Mapping::new(&fd, 5000, Access::ReadWrite).unwrap();
+        assert_eq!(seal(&fd), Err(Errno::BUSY));
+        drop(mapping);
+        seal(&fd).unwrap();
+        assert_eq!(constant_len(&fd), Ok(Some(5000)));
+        assert!(rustix::io::write(&fd, b"x").is_err());
+        assert!(Mapping::new(&fd, 5000, Access::ReadWrite).is_err());
+        assert!(Mapping::constant(&fd, 5000).is_ok());
+
+        let sized = create_sealed("sized", 4096).unwrap();
+        assert_eq!(constant_len(&sized), Ok(None));
+        let (owned, _writes) = create_owner_written("owned", 4096).unwrap();
+        assert_eq!(constant_len(&owned), Ok(None));
+        let plain = std::fs::File::open("/proc/self/status").unwrap();
+        assert_eq!(constant_len(&plain), Err(Errno::INVAL));
+        // With a hole, which would have to be filled by whoever looks.
+        let sparse = rustix::fs::memfd_create("sparse", FLAGS).unwrap();
+        rustix::fs::ftruncate(&sparse, 1 << 20).unwrap();
+        rustix::io::write(&sparse, b"x").unwrap();
+        seal(&sparse).unwrap();
+        assert_eq!(constant_len(&sparse), Ok(None));
+        let empty = rustix::fs::memfd_create("empty", FLAGS).unwrap();
+        seal(&empty).unwrap();
+        assert_eq!(constant_len(&empty), Ok(Some(0)));
     }
 }

@@ -185,6 +185,31 @@ pub fn receive(
     bytes: &mut [u8],
     fds_max: usize,
 ) -> Result<(usize, Vec<OwnedFd>), Errno> {
+    let mut received = receive_some(socket, bytes)?;
+    if received.is_short {
+        return Err(Errno::MFILE);
+    }
+    received.fds.truncate(fds_max);
+    Ok((received.len_bytes, received.fds))
+}
+
+/// One message, and as many of its descriptors as there was room for.
+#[derive(Debug)]
+pub struct Received {
+    /// Its length; zero means the peer has closed.
+    pub len_bytes: usize,
+    /// The first of its descriptors, or all.
+    pub fds: Vec<OwnedFd>,
+    /// This process had no room for the others, or may not have them. The kernel closed them.
+    pub is_short: bool,
+}
+
+/// As [`receive`], also of a message whose descriptors this process has no room for. One system
+/// call.
+///
+/// # Errors
+/// As [`receive`], but `EMFILE`.
+pub fn receive_some(socket: impl AsFd, bytes: &mut [u8]) -> Result<Received, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let message = rustix::net::recvmsg(
@@ -193,26 +218,23 @@ pub fn receive(
         &mut control,
         RecvFlags::CMSG_CLOEXEC,
     )?;
-    let (mut fds, mut received_fds) = (Vec::new(), 0);
+    let mut fds = Vec::new();
     for part in control.drain() {
         if let RecvAncillaryMessage::ScmRights(received) = part {
-            for fd in received {
-                received_fds += 1;
-                if fds.len() < fds_max {
-                    fds.push(fd);
-                }
-            }
+            fds.extend(received);
         }
     }
-    if message.flags.contains(ReturnFlags::TRUNC) {
+    let is_short = message.flags.contains(ReturnFlags::CTRUNC);
+    // The kernel stops at the first that it cannot place: no room here, or no number left.
+    let is_surplus = is_short && fds.len() >= DESCRIPTORS_MAX;
+    if is_surplus || message.flags.contains(ReturnFlags::TRUNC) {
         return Err(Errno::MSGSIZE);
     }
-    if message.flags.contains(ReturnFlags::CTRUNC) {
-        // The kernel stops at the first that it cannot place: full, or no number left.
-        let full = received_fds >= DESCRIPTORS_MAX;
-        return Err(if full { Errno::MSGSIZE } else { Errno::MFILE });
-    }
-    Ok((message.bytes, fds))
+    Ok(Received {
+        len_bytes: message.bytes,
+        fds,
+        is_short,
+    })
 }
 
 /// Whether the other end has been closed or shut down. One system call, never blocks.

@@ -1,7 +1,10 @@
 //! What the tests of ports share, besides [`handfast_testing`].
 #![allow(dead_code, reason = "each test binary uses a part of this")]
 
+use handfast::Right;
 pub(crate) use handfast_testing::*;
+use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
@@ -67,6 +70,24 @@ pub(crate) fn holdings(pid: u32) -> (usize, usize) {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
     let mappings = maps.lines().filter(|line| line.contains("memfd:")).count();
     (descriptors, mappings)
+}
+
+/// How many descriptors a process has once nothing changes any more: a keeper may be at the end of a
+/// handshake still.
+pub(crate) fn at_rest(pid: u32) -> usize {
+    let (mut last, mut looks) = (0, 0);
+    assert!(within_patience(|| {
+        let (now, _) = holdings(pid);
+        looks = if now == last { looks + 1 } else { 0 };
+        last = now;
+        looks == 20
+    }));
+    last
+}
+
+/// Whether a process soon has so many descriptors.
+pub(crate) fn settles_at(pid: u32, count: usize) -> bool {
+    within_patience(|| holdings(pid).0 == count)
 }
 
 /// What this process holds once the link it used last has gone: the keeper may be looking at it
@@ -202,4 +223,43 @@ impl<F: Fn(&str) + Send + Sync + 'static> tracing::Subscriber for Cuts<F> {
     fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
     fn enter(&self, _: &tracing::span::Id) {}
     fn exit(&self, _: &tracing::span::Id) {}
+}
+
+/// Both ends of a pipe.
+pub(crate) fn pipe() -> (File, OwnedFd) {
+    let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+    (reader.into(), writer)
+}
+
+/// The descriptors that came in a message, and nothing else.
+pub(crate) fn descriptors(rights: Vec<Right>) -> Vec<OwnedFd> {
+    let fds = rights.into_iter().map(|right| match right {
+        Right::Descriptor(fd) => fd,
+        other => panic!("{other:?}"),
+    });
+    fds.collect()
+}
+
+/// Another descriptor of the socket of this process's only link.
+pub(crate) fn link_socket() -> OwnedFd {
+    let own = rustix::process::pidfd_open(
+        rustix::process::getpid(),
+        rustix::process::PidfdFlags::empty(),
+    );
+    let own = own.unwrap();
+    let entries = std::fs::read_dir("/proc/self/fd").unwrap();
+    let is_socket = |entry: &std::fs::DirEntry| {
+        let target = std::fs::read_link(entry.path()).unwrap_or_default();
+        target.to_string_lossy().starts_with("socket:")
+    };
+    let sockets = entries.map(Result::unwrap).filter(is_socket);
+    let copies = sockets.filter_map(|entry| {
+        let fd = entry.file_name().to_str()?.parse().ok()?;
+        let flags = rustix::process::PidfdGetfdFlags::empty();
+        rustix::process::pidfd_getfd(&own, fd, flags).ok()
+    });
+    let is_connected = |fd: &OwnedFd| rustix::net::getpeername(fd).is_ok();
+    let mut links: Vec<_> = copies.filter(is_connected).collect();
+    assert_eq!(links.len(), 1);
+    links.pop().unwrap()
 }

@@ -1,0 +1,144 @@
+use super::*;
+use crate::link::{Parts, control};
+use crate::process;
+use handfast_layout::bell;
+use handfast_layout::link::{REGION_BYTES, Side};
+use handfast_region::Region;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A link that no keeper listens to unless it is told of, and the peer's end of its socket.
+fn link() -> (Arc<Process>, Arc<Link>, OwnedFd) {
+    let process = process::current().ok().unwrap();
+    let (socket, peer) = socket::pair().unwrap();
+    socket::set_nonblocking(&socket, true).unwrap();
+    let parts = Parts {
+        agreed: false,
+        region: Region::heap(REGION_BYTES),
+        calls: Side::Connector,
+        peer_bells: Region::heap(bell::REGION_BYTES),
+        peer_index: 0,
+        group: process.group(handfast_sys::process::uid()).ok().unwrap(),
+        index: 0,
+        peer: socket::peer(&socket).unwrap(),
+        socket,
+        incarnation: [0; 16],
+    };
+    // No other link has such a number.
+    let link = Arc::new(Link::new(parts, u32::MAX));
+    (process, link, peer)
+}
+
+fn send(peer: &OwnedFd, first: u32, fds: &[BorrowedFd<'_>]) {
+    let count = fds.len() as u32;
+    let message = Descriptors { count, first }.to_bytes();
+    socket::send(peer, &message, fds).unwrap();
+}
+
+#[test]
+fn what_is_read_in_search_of_a_descriptor_is_heard_in_its_order() {
+    let (process, link, peer) = link();
+    socket::send(&peer, &[200, 1], &[]).unwrap();
+    send(&peer, 0, &[peer.as_fd(), peer.as_fd()]);
+    socket::send(&peer, &[200, 2], &[]).unwrap();
+    send(&peer, 2, &[peer.as_fd()]);
+    socket::send(&peer, &[200, 3], &[]).unwrap();
+    for number in [2, 0, 1] {
+        let claimed = link.claim_descriptor(&process, number);
+        assert!(matches!(claimed, Ok(Some(_))), "{number}");
+        let again = link.claim_descriptor(&process, number);
+        assert!(again.is_err(), "{number}, twice");
+    }
+    let claimed = link
+        .region
+        .load(Side::Acceptor.claimed(), Ordering::Relaxed);
+    assert_eq!(claimed, 3);
+    let mut bytes = [0; CONTROL_BYTES_MAX];
+    for number in 1..4 {
+        assert!(matches!(link.hear(&mut bytes), Ok((2, _))));
+        assert_eq!(bytes[1], number);
+    }
+    let nothing = link.hear(&mut bytes);
+    assert!(matches!(nothing, Err(Unheard::Os(Errno::AGAIN))));
+}
+
+#[test]
+fn the_keeper_is_told_of_what_others_have_read() {
+    let (process, link, peer) = link();
+    process.links.lock().unwrap().push(Some(link.clone()));
+    let port = 0x100;
+    for _ in 0..100 {
+        socket::send(&peer, &[200, 0], &[]).unwrap();
+    }
+    socket::send(&peer, &[control::CLOSED, 0, 0, 1, 0, 0], &[]).unwrap();
+    send(&peer, 0, &[peer.as_fd()]);
+    assert!(link.failure(port).is_none());
+    assert!(link.claim_descriptor(&process, 0).is_ok());
+    let end = Instant::now() + Duration::from_secs(20);
+    while link.failure(port).is_none() {
+        assert!(Instant::now() < end);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    process.end_link(&link);
+}
+
+#[test]
+fn numbers_go_round() {
+    let (process, link, peer) = link();
+    *link.under_way.sent.lock().unwrap() = u32::MAX - 1;
+    link.region
+        .store(Side::Connector.claimed(), u32::MAX - 3, Ordering::Relaxed);
+    let fds = [peer.as_fd(); 4];
+    assert_eq!(link.send_descriptors(&fds).ok(), Some(u32::MAX - 1));
+    assert_eq!(*link.under_way.sent.lock().unwrap(), 2);
+    // The same as received.
+    link.inbox().arrived = u32::MAX - 1;
+    send(&peer, u32::MAX - 1, &fds);
+    for number in [0, u32::MAX, 1, u32::MAX - 1] {
+        assert!(matches!(
+            link.claim_descriptor(&process, number),
+            Ok(Some(_))
+        ));
+    }
+    assert!(link.claim_descriptor(&process, 2).is_err());
+}
+
+#[test]
+fn a_search_among_messages_without_end_ends() {
+    let (process, link, peer) = link();
+    socket::set_nonblocking(&peer, true).unwrap();
+    std::thread::scope(|scope| {
+        let flood = scope.spawn(|| {
+            let mut sent = 0;
+            while !link.is_down() {
+                sent += u32::from(socket::send(&peer, &[200, 0], &[]).is_ok());
+            }
+            sent
+        });
+        let fault = loop {
+            // None is there for a moment, at times.
+            match link.claim_descriptor(&process, 0) {
+                Err(fault) if link.inbox().unheard.len() >= UNHEARD_MAX => break fault,
+                claimed => assert!(claimed.is_err()),
+            }
+        };
+        assert_eq!(fault.rule, Rule::Descriptor);
+        link.take_down();
+        println!("{} messages", flood.join().unwrap());
+    });
+}
+
+#[test]
+fn what_a_peer_that_is_cut_off_has_sent_is_closed_whoever_holds_the_link() {
+    let (process, link, peer) = link();
+    process.links.lock().unwrap().push(Some(link.clone()));
+    let (sent, other) = socket::pair().unwrap();
+    send(&peer, 0, &[sent.as_fd()]);
+    drop(sent);
+    assert!(link.claim_descriptor(&process, 7).is_err());
+    assert!(!socket::is_closed(&other));
+    let (rule, offset) = (Rule::Descriptor, 0);
+    link.poison(Fault { rule, offset });
+    process.end_link(&link);
+    assert!(socket::is_closed(&other));
+}

@@ -1,0 +1,190 @@
+//! Memory as a part of a message: any amount, not copied, and not to be changed by anybody.
+
+use crate::error::{Exhausted, Os, Resource};
+use crate::right::Right;
+use core::fmt;
+use handfast_region::{Draft, Sealed};
+use handfast_sys::{AsFd, BorrowedFd, Errno, OwnedFd};
+
+/// Memory that nobody can change any more: neither who made it nor who has received it. Its bytes can
+/// be parsed where they are. One descriptor and one mapping in each process that has it.
+///
+/// It outlives whoever made it, and the link that it came through. To send it costs what a
+/// [descriptor](Right::Descriptor) does, and its receiver three system calls more, whatever its
+/// length; the bytes are not copied.
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let port = handfast_port::connect("a")?;
+/// # let render = |_: &mut [u8]| ();
+/// let mut picture = handfast_port::Memory::create(8 << 20)?;
+/// render(&mut picture);
+/// port.with([picture.seal()?.into()]).send(b"a picture")?;
+/// # Ok(()) }
+/// ```
+pub struct Memory(Sealed);
+
+/// Memory that only its maker has, as long as it is written: [`Memory::create`].
+pub struct MemoryMut(Draft);
+
+/// Why there is no such memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MemoryError {
+    /// It would have no bytes.
+    Empty,
+    /// The descriptor is not one of a whole memory file that is sealed against every change.
+    NotSealed,
+    /// A forked child has it mapped, or had in the moment that it was sealed.
+    Forked,
+    /// Descriptors or memory ran out.
+    Exhausted(Exhausted),
+    /// The sandbox forbids memory files.
+    NoMemoryFiles(Os),
+    /// Anything else.
+    Os(Os),
+}
+
+impl Memory {
+    pub(crate) const fn of(sealed: Sealed) -> Self {
+        Self(sealed)
+    }
+
+    /// Makes memory of `len_bytes` zero bytes, to be written and then [sealed](MemoryMut::seal). All of
+    /// it is there from the beginning. Five system calls, one more for each further 2 MiB.
+    ///
+    /// # Errors
+    /// [`MemoryError`]; [`MemoryError::Exhausted`] when there is not so much memory.
+    pub fn create(len_bytes: usize) -> Result<MemoryMut, MemoryError> {
+        if len_bytes == 0 {
+            return Err(MemoryError::Empty);
+        }
+        let draft = Draft::create("handfast memory", len_bytes);
+        Ok(MemoryMut(draft.map_err(failed("memfd_create"))?))
+    }
+
+    /// Makes memory of a copy of `bytes`.
+    ///
+    /// # Errors
+    /// As [`Self::create`] and [`MemoryMut::seal`].
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, MemoryError> {
+        let mut memory = Self::create(bytes.len())?;
+        memory.copy_from_slice(bytes);
+        memory.seal()
+    }
+
+    /// Takes a memory file from elsewhere: sealed against writing, growing, shrinking and further
+    /// seals, and without holes. Three system calls.
+    ///
+    /// # Errors
+    /// [`MemoryError::NotSealed`] for any other descriptor.
+    pub fn from_descriptor(fd: OwnedFd) -> Result<Self, MemoryError> {
+        match Sealed::open(fd) {
+            Ok(Some(sealed)) => Ok(Self(sealed)),
+            Ok(None) | Err(Errno::INVAL) => Err(MemoryError::NotSealed),
+            Err(errno) => Err(failed("mmap")(errno)),
+        }
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub const fn bytes(&self) -> &[u8] {
+        self.0.bytes()
+    }
+}
+
+impl MemoryMut {
+    /// Makes it constant, for good. Five system calls, no copy.
+    ///
+    /// # Errors
+    /// [`MemoryError::Forked`], the bytes are lost then: when another thread forks while
+    /// [`Memory::create`] is at work, the child may have the memory mapped until it ends or starts
+    /// another program.
+    pub fn seal(self) -> Result<Memory, MemoryError> {
+        match self.0.seal() {
+            Ok(sealed) => Ok(Memory(sealed)),
+            Err(Errno::BUSY) => Err(MemoryError::Forked),
+            Err(errno) => Err(failed("fcntl(F_ADD_SEALS)")(errno)),
+        }
+    }
+}
+
+fn failed(call: &'static str) -> impl Fn(Errno) -> MemoryError {
+    move |errno| match Resource::of(call, errno) {
+        Resource::Exhausted(exhausted) => MemoryError::Exhausted(exhausted),
+        Resource::NoMemoryFiles(os) => MemoryError::NoMemoryFiles(os),
+        Resource::Os(os) => MemoryError::Os(os),
+    }
+}
+
+impl core::ops::Deref for Memory {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.bytes()
+    }
+}
+
+impl AsFd for Memory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.fd().as_fd()
+    }
+}
+
+/// # Panics
+/// In a child forked since it was created, which does not have it; as [`DerefMut`](core::ops::DerefMut).
+impl core::ops::Deref for MemoryMut {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.0.bytes()
+    }
+}
+
+impl core::ops::DerefMut for MemoryMut {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.0.bytes_mut()
+    }
+}
+
+impl From<Memory> for Right {
+    fn from(memory: Memory) -> Self {
+        Self::Memory(memory)
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory")
+            .field("len_bytes", &self.bytes().len())
+            .finish()
+    }
+}
+
+impl fmt::Debug for MemoryMut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryMut").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for MemoryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str(
+                "memory has one byte at least; send a message without it instead",
+            ),
+            Self::NotSealed => f.write_str(
+                "the descriptor is not of a memory file without holes that is sealed against \
+                 writing, growing, shrinking and further seals; copy its bytes",
+            ),
+            Self::Forked => f.write_str(
+                "a child forked meanwhile has the memory mapped, and it cannot be sealed; make it anew",
+            ),
+            Self::Exhausted(exhausted) => exhausted.fmt(f),
+            Self::NoMemoryFiles(os) => crate::error::no_memory_files(f, os),
+            Self::Os(os) => os.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for MemoryError {}

@@ -1,0 +1,153 @@
+//! Memory files that nobody can write any more, as plain bytes.
+//!
+//! The one exception to this crate's first rule: once the kernel has sealed a file against writing
+//! there is no other writer, and a slice may cover it.
+
+use core::slice;
+use handfast_sys::memory::{Access, Mapping, constant_len, create_whole, seal};
+use handfast_sys::{Errno, OwnedFd};
+
+/// A memory file that only its owner knows, to be written and then sealed.
+#[derive(Debug)]
+pub struct Draft {
+    fd: OwnedFd,
+    mapping: Mapping,
+}
+
+/// A memory file that nobody can change, and its bytes.
+#[derive(Debug)]
+pub struct Sealed {
+    fd: OwnedFd,
+    mapping: Mapping,
+}
+
+impl Draft {
+    /// One of `len_bytes` zero bytes, all of which are there.
+    ///
+    /// # Errors
+    /// `EINVAL` for none; otherwise what creating or mapping a memory file gives.
+    pub fn create(name: &str, len_bytes: usize) -> Result<Self, Errno> {
+        let fd = create_whole(name, len_bytes)?;
+        let mapping = Mapping::new(&fd, len_bytes, Access::ReadWrite)?;
+        Ok(Self { fd, mapping })
+    }
+
+    /// Its bytes.
+    ///
+    /// # Panics
+    /// In a forked child, which does not have them.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        self.check();
+        let base = self.mapping.base().as_ptr();
+        // SAFETY: mapped for as long as `self` lives (not forked, as just checked), all bytes are
+        // there and initialised by the kernel. Nobody else writes: the descriptor has never left
+        // this value, and writing through it takes `&mut self`. The kernel gives no mapping longer
+        // than a slice can be.
+        unsafe { slice::from_raw_parts(base, self.mapping.len_bytes()) }
+    }
+
+    /// Its bytes, to be written.
+    ///
+    /// # Panics
+    /// As [`Self::bytes`].
+    #[must_use]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        self.check();
+        let base = self.mapping.base().as_ptr();
+        // SAFETY: as in `bytes`; the mapping is writable, and the only one of its file.
+        unsafe { slice::from_raw_parts_mut(base, self.mapping.len_bytes()) }
+    }
+
+    fn check(&self) {
+        assert!(
+            !self.mapping.is_forked(),
+            "this memory was made before fork() and is not there in the child; make it anew"
+        );
+    }
+
+    /// Makes it constant. `munmap`, `fcntl`, and what [`Sealed::open`] does.
+    ///
+    /// # Errors
+    /// `EBUSY` when a child that was forked in the very moment of its creation has it mapped.
+    pub fn seal(self) -> Result<Sealed, Errno> {
+        let Self { fd, mapping } = self;
+        drop(mapping);
+        seal(&fd)?;
+        Sealed::open(fd)?.ok_or(Errno::PERM)
+    }
+}
+
+impl Sealed {
+    /// A memory file that somebody else has made and sealed. `None` when it can be changed still,
+    /// has holes, or is empty. `fcntl`, `fstat`, `mmap`.
+    ///
+    /// # Errors
+    /// `EINVAL` when it is no memory file; `ENOMEM` when it cannot be mapped.
+    pub fn open(fd: OwnedFd) -> Result<Option<Self>, Errno> {
+        let len_bytes = constant_len(&fd)?.filter(|len_bytes| *len_bytes > 0);
+        let Some(len_bytes) = len_bytes else {
+            return Ok(None);
+        };
+        let mapping = Mapping::constant(&fd, len_bytes)?;
+        Ok(Some(Self { fd, mapping }))
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub const fn bytes(&self) -> &[u8] {
+        let base = self.mapping.base().as_ptr();
+        // SAFETY: mapped for as long as `self` lives, in forked children, too. The file was found
+        // sealed against writing, growing, shrinking and other seals when it was opened, with all
+        // its pages: nobody can change a byte for as long as it exists, and each can be read. Its
+        // length fits a slice (`constant_len`).
+        unsafe { slice::from_raw_parts(base, self.mapping.len_bytes()) }
+    }
+
+    /// The file.
+    #[must_use]
+    pub const fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
+    /// The file, no longer mapped.
+    #[must_use]
+    pub fn into_fd(self) -> OwnedFd {
+        self.fd
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "miri has no memory files")]
+    fn what_was_written_is_there_once_sealed_and_for_whoever_opens_it() {
+        for len_bytes in [1, 4095, 4096, 4097, 3 << 20] {
+            let mut draft = Draft::create("draft", len_bytes).unwrap();
+            assert!(draft.bytes().iter().all(|byte| *byte == 0));
+            for (at, byte) in draft.bytes_mut().iter_mut().enumerate() {
+                *byte = at as u8 ^ 0x5a;
+            }
+            let written = draft.bytes().to_vec();
+            let sealed = draft.seal().unwrap();
+            assert_eq!(sealed.bytes(), written);
+            let copy = sealed.fd().try_clone().unwrap();
+            let other = Sealed::open(copy).unwrap().unwrap();
+            assert_eq!(other.bytes(), written);
+        }
+        assert!(Draft::create("empty", 0).is_err());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "miri has no memory files")]
+    fn what_can_still_be_written_is_not_opened() {
+        let draft = Draft::create("draft", 4096).unwrap();
+        let fd = draft.fd.try_clone().unwrap();
+        assert!(Sealed::open(fd).unwrap().is_none());
+        // Somebody who writes keeps it from being sealed.
+        let _writer = Mapping::new(&draft.fd, 4096, Access::ReadWrite).unwrap();
+        assert_eq!(draft.seal().unwrap_err(), Errno::BUSY);
+    }
+}
