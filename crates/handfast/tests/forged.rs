@@ -49,7 +49,7 @@ fn forger(name: &str, message: &str, at: &str, mask: &str) {
 const UNIT: usize = slot::BYTES;
 
 /// Of which message, and what is changed: a word of its slot, and its bits.
-const FORGERIES: [(&str, &str, usize, u32, Rule); 14] = [
+const FORGERIES: [(&str, &str, usize, u32, Rule); 15] = [
     ("index", RIGHT, slot::PORT, 1, Rule::RightHandle),
     ("generation", RIGHT, slot::PORT, 1 << 20, Rule::RightHandle),
     (
@@ -71,6 +71,14 @@ const FORGERIES: [(&str, &str, usize, u32, Rule); 14] = [
     ("other", "first", slot::PORT, 1, Rule::RightHandle),
     ("later-zero", LATER, slot::PORT, 1 << 31, Rule::RightHandle),
     ("later-other", LATER, slot::PORT, 1, Rule::RightHandle),
+    // A word that was never claimed: that may come yet, for a while.
+    (
+        "unclaimed",
+        RIGHT,
+        slot::PORT,
+        1 << 31 | 5,
+        Rule::RightHandle,
+    ),
     ("later-old", LATER, slot::PORT, 1 << 20, Rule::RightHandle),
 ];
 
@@ -95,7 +103,8 @@ fn forged_rights_are_refused_by_name_and_nobody_else_is_harmed() {
         let heard = faults.clone();
         let cuts = common::Cuts(move |fault: &str| heard.lock().unwrap().push_str(fault));
         let received = tracing::subscriber::with_default(cuts, || {
-            port.receive_until(Duration::from_millis(50))
+            let wait_ms = if what == "unclaimed" { 800 } else { 50 };
+            port.receive_until(Duration::from_millis(wait_ms))
         });
         assert!(
             matches!(received, Err(ReceiveError::TimedOut)),

@@ -79,7 +79,9 @@ pub(crate) fn adopt(
                         rights.push(Right::Dead);
                         continue;
                     }
-                    Named::NotYet | Named::Unknown => return Err(fault(Rule::RightHandle)),
+                    Named::NotYet | Named::Unclaimed | Named::Unknown => {
+                        return Err(fault(Rule::RightHandle));
+                    }
                 };
                 let port = process.port(receiver_of(target.port));
                 let vine = process

@@ -24,17 +24,21 @@ use handfast_sys::{clock, cpu};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-/// How long a message waits in its lane for what the right it names was claimed by. Who lets it wait
-/// longer has not been provided with it.
-pub(crate) const CLAIM_NS: u64 = 1_000_000_000;
+/// How long a claim waits for what it claims. Who lets it wait longer has not been provided with it.
+const CLAIM_NS: u64 = 1_000_000_000;
+/// How long a message waits for the claim of the right it names, which was posted before, to another
+/// lane of the same receiver.
+pub(crate) const UNCLAIMED_NS: u64 = 200_000_000;
 
 /// What a message's word for a right stands for.
 pub(crate) enum Named {
     To(Target),
     /// A port that is no more, or nothing that was provided.
     Dead,
-    /// It is not known yet.
+    /// It is not known yet: what was claimed has not been provided.
     NotYet,
+    /// Nobody has claimed it yet.
+    Unclaimed,
     /// Nothing an honest peer names.
     Unknown,
 }
@@ -116,6 +120,9 @@ impl Link {
                 .resolve(word)
                 .map_or(Named::Unknown, Named::To);
         }
+        if word == 0 {
+            return Named::Unknown;
+        }
         let claim = self.claims().get(word);
         let claim = match claim {
             Some(Claim::Waiting {
@@ -135,7 +142,8 @@ impl Link {
                 .resolve(handle)
                 .map_or(Named::Unknown, Named::To),
             Some(Claim::Dead) => Named::Dead,
-            Some(Claim::Waiting { .. }) | None => Named::NotYet,
+            Some(Claim::Waiting { .. }) => Named::NotYet,
+            None => Named::Unclaimed,
         }
     }
 
@@ -205,7 +213,7 @@ impl Link {
                 let target = match self.named(process, header.port) {
                     Named::To(target) => process.added(target).then_some(target),
                     Named::Dead => None,
-                    Named::NotYet | Named::Unknown => return Err(fault),
+                    Named::NotYet | Named::Unclaimed | Named::Unknown => return Err(fault),
                 };
                 let number = (self.incarnation, number);
                 let refused = process.provisions().provide(number, target, recipient);

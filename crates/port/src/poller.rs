@@ -11,7 +11,7 @@ mod upkeep;
 
 use crate::adopt::adopt;
 use crate::group::Group;
-use crate::introduce::{CLAIM_NS, Named};
+use crate::introduce::{Named, UNCLAIMED_NS};
 use crate::link::{Link, control};
 use crate::message::Message;
 use crate::notice::Notices;
@@ -378,14 +378,22 @@ impl Poller {
             // Told of when it is taken.
             Err(_) => return true,
         };
-        if is_handle(word) || !matches!(lane.link.named(&self.process, word), Named::NotYet) {
+        let limit_ns = match is_handle(word) {
+            true => None,
+            false => match lane.link.named(&self.process, word) {
+                // The claim itself ends that.
+                Named::NotYet => Some(u64::MAX),
+                Named::Unclaimed => Some(UNCLAIMED_NS),
+                _ => None,
+            },
+        };
+        let Some(limit_ns) = limit_ns else {
             lane.waits_since_ns = None;
             return true;
-        }
+        };
         let now_ns = clock::ticks_ns();
         let since_ns = *lane.waits_since_ns.get_or_insert(now_ns);
-        // A claim that was made answers before that.
-        self.parked = now_ns.saturating_sub(since_ns) <= 2 * CLAIM_NS;
+        self.parked = now_ns.saturating_sub(since_ns) <= limit_ns;
         !self.parked
     }
 
@@ -454,7 +462,9 @@ impl Poller {
         let target = match lane.link.named(&self.process, header.port) {
             Named::To(target) if target.port == self.port => target,
             Named::To(_) | Named::Dead => return Ok(None),
-            Named::NotYet | Named::Unknown => return Err(Fault { rule, offset }),
+            Named::NotYet | Named::Unclaimed | Named::Unknown => {
+                return Err(Fault { rule, offset });
+            }
         };
         (lane.word, lane.badge) = (header.port.into(), target.badge);
         Ok(Some(target.badge))
