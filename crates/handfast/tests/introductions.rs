@@ -2,7 +2,7 @@
 
 mod common;
 
-use handfast::{Identity, Notice, Right, SendRight};
+use handfast::{Counters, Identity, Notice, Right, SendRight};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -107,13 +107,18 @@ struct Trio {
 }
 
 impl Trio {
-    /// Whose recipient has a link with the exporter, or not.
-    fn new(what: &str, is_linked: bool) -> Self {
+    /// Whose recipient has a link with the exporter, or is let in by its door, or not.
+    fn new(what: &str, how: How) -> Self {
+        let what = format!("{what}-{how:?}");
         let names = [format!("{what}-exporter"), format!("{what}-recipient")];
         let [exporter, recipient] = names.map(|name| common::name(&name));
-        let first = common::start("exporter", &[&exporter]);
+        let first = common::start_with("exporter", &[&exporter], |command| {
+            if how == Vine {
+                command.env("HANDFAST_INTRODUCTIONS", "vine");
+            }
+        });
         first.expect("ready");
-        let second = match is_linked {
+        let second = match how == Linked {
             true => common::start("recipient", &[&recipient, &exporter]),
             false => common::start("recipient", &[&recipient]),
         };
@@ -135,6 +140,16 @@ impl Trio {
         let _ = self.to.with(rights).call(b"keep").unwrap();
     }
 
+    /// Waits until the recipient has a link with the exporter.
+    fn is_linked(&self) -> bool {
+        let pid = u64::from(self.exporter.pid());
+        common::within_patience(|| {
+            let counters = self.to.counters().unwrap();
+            let mut links = counters.links.iter();
+            links.any(|row| Counters::value(row, "peer_pid") == pid)
+        })
+    }
+
     fn ask(&self, text: &str) -> String {
         call(&self.to, text)
     }
@@ -151,12 +166,21 @@ fn send(right: Right) -> SendRight {
     }
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    Linked,
+    Door,
+    Vine,
+}
+use How::{Door, Linked, Vine};
+
+const ALL: [How; 3] = [Linked, Door, Vine];
 const BOTH: [bool; 2] = [false, true];
 
 #[test]
 fn a_right_to_a_third_process_works_with_its_badge_and_comes_home() {
-    for is_linked in BOTH {
-        let trio = Trio::new(&format!("third{is_linked}"), is_linked);
+    for how in ALL {
+        let trio = Trio::new("third", how);
         trio.keep((1..=4).map(|badge| trio.open(badge)));
         for round in 0..50 {
             for (place, badge) in (0..4).zip(1..) {
@@ -176,8 +200,8 @@ fn a_right_to_a_third_process_works_with_its_badge_and_comes_home() {
 
 #[test]
 fn what_the_introducer_sent_before_arrives_before() {
-    for is_linked in BOTH {
-        let trio = Trio::new(&format!("before{is_linked}"), is_linked);
+    for how in ALL {
+        let trio = Trio::new("before", how);
         let own = send(trio.open(1));
         let mut expected = Vec::new();
         for round in 0..100 {
@@ -201,10 +225,10 @@ fn what_the_introducer_sent_before_arrives_before() {
 
 #[test]
 fn the_exporter_is_told_when_the_last_right_is_gone_and_not_before() {
-    for is_linked in BOTH {
+    for how in ALL {
         for kill in BOTH {
-            let what = format!("gone{is_linked}{kill}");
-            let mut trio = Trio::new(&what, is_linked);
+            let what = format!("gone{kill}");
+            let mut trio = Trio::new(&what, how);
             trio.keep((1..=3).map(|badge| trio.open(badge)));
             assert_eq!(trio.ask("call 0 x"), "1: x 0");
             std::thread::sleep(Duration::from_millis(40));
@@ -216,15 +240,15 @@ fn the_exporter_is_told_when_the_last_right_is_gone_and_not_before() {
                 trio.ask("drop");
             }
             trio.exporter.expect("no senders");
-            println!("{what}: {:?}", start.elapsed());
+            println!("{what} {how:?}: {:?}", start.elapsed());
         }
     }
 }
 
 #[test]
 fn an_exporter_that_dies_is_an_error_at_the_recipient_and_nothing_more() {
-    for is_linked in BOTH {
-        let mut trio = Trio::new(&format!("dies{is_linked}"), is_linked);
+    for how in ALL {
+        let mut trio = Trio::new("dies", how);
         trio.keep([trio.open(1)]);
         assert_eq!(trio.ask("call 0 x"), "1: x 0");
         trio.exporter.kill();
@@ -251,19 +275,20 @@ fn introducer(exporter: &str, recipient: &str, badges: &[&str]) {
 
 #[test]
 fn an_introducer_that_dies_takes_the_vine_with_it_and_nothing_else() {
-    for is_linked in BOTH {
-        let what = format!("introducer{is_linked}");
-        let trio = Trio::new(&what, is_linked);
-        let names = ["exporter", "recipient"].map(|role| common::name(&format!("{what}-{role}")));
+    for how in ALL {
+        let trio = Trio::new("introducer", how);
+        let of = |role| common::name(&format!("introducer-{how:?}-{role}"));
+        let names = ["exporter", "recipient"].map(of);
         let arguments = [&names[0], &names[1], "1", "2"];
         let mut introducer = common::start("introducer", &arguments);
         introducer.expect("introduced");
         // The second is used for the first time when the introducer is gone.
         assert_eq!(trio.ask("call 0 x"), "1: x 0");
+        assert!(how == Vine || trio.is_linked());
         introducer.kill();
         for badge in 1..=2 {
             let answer = trio.ask(&format!("call {} y", badge - 1));
-            if is_linked {
+            if how != Vine {
                 assert_eq!(answer, format!("{badge}: y 0"));
             } else {
                 assert_eq!(answer, "Gone(Process)");
@@ -277,8 +302,8 @@ fn an_introducer_that_dies_takes_the_vine_with_it_and_nothing_else() {
 
 #[test]
 fn a_right_that_was_provided_and_never_claimed_ends() {
-    for is_linked in BOTH {
-        let trio = Trio::new(&format!("unclaimed{is_linked}"), is_linked);
+    for how in ALL {
+        let trio = Trio::new("unclaimed", how);
         // Stopped before it takes up what it is sent, and then killed.
         trio.recipient.stop();
         let sent = trio.to.with([trio.open(1)]).send(b"keep");
@@ -294,10 +319,13 @@ fn a_right_that_was_provided_and_never_claimed_ends() {
 #[test]
 fn a_right_by_two_routes_is_one_right() {
     let what = "routes";
-    let trio = Trio::new(what, true);
+    let trio = Trio::new(what, Linked);
     let mine = handfast::bind(&common::name("routes-mine")).unwrap();
-    let _link = handfast::connect(&common::name("routes-exporter")).unwrap();
-    let names = [common::name("routes-exporter"), common::name("routes-mine")];
+    let _link = handfast::connect(&common::name("routes-Linked-exporter")).unwrap();
+    let names = [
+        common::name("routes-Linked-exporter"),
+        common::name("routes-mine"),
+    ];
     // From the exporter itself, and from two introducers; and others.
     let direct = send(trio.open(5));
     let other = send(trio.open(6));

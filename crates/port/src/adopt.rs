@@ -2,6 +2,7 @@
 
 use crate::awaited::{Awaited, Outcome};
 use crate::descriptors::{take_up, take_up_memory};
+use crate::door::strange;
 use crate::introduce::{Named, Origin, claim};
 use crate::link::{Link, SlotState, control};
 use crate::message::Message;
@@ -57,20 +58,7 @@ pub(crate) fn adopt(
                 number,
             } => {
                 let vine = import(process, link, vine)?;
-                // Without a number the exporter was not told.
-                let with =
-                    (number != 0).then(|| process.find_link(|link| link.incarnation == exporter));
-                let with = with.flatten();
-                let number_of = (link.incarnation, number);
-                match with.and_then(|with| claim(process, &with, port, number_of)) {
-                    Some(right) => Right::Send(right),
-                    None => {
-                        if number != 0 {
-                            process.decline(link, exporter, number);
-                        }
-                        Right::Send(vine.with_origin(Origin::Vine))
-                    }
-                }
+                Right::Send(introduced(process, link, vine, (exporter, number, port)))
             }
             Part::OfReceiver { handle } => {
                 let target = match link.named(process, handle) {
@@ -108,6 +96,27 @@ pub(crate) fn adopt(
     }
     message.set_rights(rights);
     Ok(())
+}
+
+/// A right to a port of a third process: a direct one if there is a link, or will be.
+fn introduced(
+    process: &Arc<Process>,
+    link: &Arc<Link>,
+    vine: SendRight,
+    (exporter, number, port): ([u8; 16], u64, u32),
+) -> SendRight {
+    // Without a number the exporter was not told.
+    if number == 0 || exporter == process.incarnation {
+        return vine.with_origin(Origin::Vine(None));
+    }
+    let with = process.find_link(|link| link.incarnation == exporter);
+    let Some(with) = with else {
+        return strange(process, link, vine, (exporter, number, port));
+    };
+    claim(process, &with, port, (link.incarnation, number)).unwrap_or_else(|| {
+        process.decline(link, exporter, number);
+        vine.with_origin(Origin::Vine(None))
+    })
 }
 
 /// A right to a port of the peer.

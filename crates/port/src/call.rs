@@ -136,9 +136,15 @@ impl<'a> Call<'a> {
 
     #[inline(always)]
     pub(crate) fn message_by(self, deadline_ns: Option<u64>) -> Result<Message, SendError> {
-        let mut message = Message::new();
+        let (right, mut message) = (self.right, Message::new());
         self.wait_by(deadline_ns, &mut message)?;
+        right.arrived();
         Ok(message)
+    }
+
+    #[inline(always)]
+    pub(crate) const fn right(&self) -> &'a SendRight {
+        self.right
     }
 
     #[inline(always)]

@@ -15,6 +15,7 @@ use handfast_layout::{LAYOUT_VERSION, bell, name};
 use handfast_region::Region;
 use handfast_sys::memory::{Access, Mapping, is_sealed};
 use handfast_sys::{AsFd, Errno, OwnedFd, clock, socket};
+use std::path::Path;
 use std::sync::Arc;
 
 /// How long a server may take to answer a handshake, unless the caller says.
@@ -149,18 +150,62 @@ fn connect_by(
     Err(limit.passed(name))
 }
 
+/// A link with the process behind a door, if it is the one that was meant. Its use is counted as a
+/// right's; [`release`] must follow.
+pub(crate) fn by_door(
+    process: &Arc<Process>,
+    door: &OwnedFd,
+    meant: [u8; 16],
+    timeout: Duration,
+) -> Result<Arc<Link>, ConnectError> {
+    let limit = Limit::new(timeout);
+    let path = rendezvous::path_of_door(door);
+    let mut pause = RETRY_FIRST;
+    while !limit.left().is_zero() {
+        if let Attempt::Linked(link, _) = attempt_at(process, (DOOR_NAME, &path), limit)? {
+            link.rights.fetch_add(1, Ordering::AcqRel);
+            if link.incarnation == meant {
+                // The last other right to a shared link may have gone meanwhile, and the link with it.
+                if !link.is_down() {
+                    return Ok(link);
+                }
+                continue;
+            }
+            release(process, &link);
+            return Err(failed(DOOR_NAME, "another process than was meant"));
+        }
+        std::thread::sleep(pause.min(limit.left()));
+        pause = (pause * 2).min(RETRY_FIRST * (1 << RETRY_DOUBLINGS));
+    }
+    Err(limit.passed(DOOR_NAME))
+}
+
+/// What one that comes by a door says instead of a port's name.
+const DOOR_NAME: &str = "introduction";
+
 /// One handshake.
 fn attempt(process: &Arc<Process>, name: &str, limit: Limit) -> Result<Attempt, ConnectError> {
-    let path = rendezvous::path_of(name);
-    let socket = socket::connect(&path, limit.left()).map_err(|errno| match errno {
+    attempt_at(process, (name, &rendezvous::path_of(name)), limit)
+}
+
+fn attempt_at(
+    process: &Arc<Process>,
+    (name, path): (&str, &Path),
+    limit: Limit,
+) -> Result<Attempt, ConnectError> {
+    let socket = socket::connect(path, limit.left()).map_err(|errno| match errno {
         Errno::NOTDIR => ConnectError::Directory {
             path: rendezvous::directory(),
         },
         Errno::NOENT | Errno::CONNREFUSED | Errno::PROTOTYPE | Errno::LOOP => {
             nobody_at(name, errno)
         }
-        Errno::ACCESS | Errno::PERM => ConnectError::Permission { path: path.clone() },
-        Errno::NAMETOOLONG => ConnectError::PathTooLong { path: path.clone() },
+        Errno::ACCESS | Errno::PERM => ConnectError::Permission {
+            path: path.to_owned(),
+        },
+        Errno::NAMETOOLONG => ConnectError::PathTooLong {
+            path: path.to_owned(),
+        },
         Errno::AGAIN => limit.passed(name),
         _ => Resource::of("connect", errno).into(),
     })?;

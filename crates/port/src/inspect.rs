@@ -46,7 +46,7 @@ impl SendRight {
     /// [`SendError::Gone`] when the process is gone, [`SendError::TimedOut`] when it does not
     /// answer.
     pub fn counters(&self) -> Result<Counters, SendError> {
-        let link = self.link();
+        let link = self.best().link();
         let deadline_ns = clock::deadline_ns(TIMEOUT);
         let (lock, arrived) = &link.slot_freed;
         let mut asked = false;

@@ -2,6 +2,7 @@
 //! introducer, as recipient and as exporter.
 
 use crate::awaited::{Awaited, Outcome};
+use crate::door::Upgrade;
 use crate::error::RightError;
 use crate::link::{Link, control};
 use crate::message::Message;
@@ -291,8 +292,8 @@ pub(crate) enum Origin {
     Exporter,
     /// It was claimed from there.
     Claimed(Arc<Claimed>),
-    /// It goes through another process.
-    Vine,
+    /// It goes through another process, for now.
+    Vine(Option<Arc<Upgrade>>),
 }
 
 /// What the exporter says of a claim.
@@ -386,6 +387,11 @@ impl SendRight {
     /// have come. No system call; does not block.
     #[must_use]
     pub fn identity(&self, other: &Self) -> Identity {
+        let (this, other) = (self.best(), other.best());
+        this.compare(other)
+    }
+
+    fn compare(&self, other: &Self) -> Identity {
         let is_same_link = Arc::ptr_eq(self.link(), other.link());
         if is_same_link && self.handle() == other.handle() {
             return Identity::Same;
@@ -393,9 +399,9 @@ impl SendRight {
         let of = |right: &Self| match right.origin() {
             Origin::Exporter => Some(right.handle()),
             Origin::Claimed(claimed) => claimed.handle(),
-            Origin::Vine => None,
+            Origin::Vine(_) => None,
         };
-        let is_vine = |right: &Self| matches!(right.origin(), Origin::Vine);
+        let is_vine = |right: &Self| matches!(right.origin(), Origin::Vine(_));
         match (of(self), of(other)) {
             (Some(one), Some(other)) if is_same_link && one == other => Identity::Same,
             (Some(_), Some(_)) => Identity::Different,

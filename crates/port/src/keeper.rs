@@ -5,6 +5,7 @@
 //! comes through control sockets. The data path never needs it.
 
 use crate::descriptors::{CONTROL_BYTES_MAX, Unheard};
+use crate::door::DOOR;
 use crate::error::Resource;
 use crate::link::{Link, Parts, control};
 use crate::port::Port;
@@ -335,6 +336,14 @@ impl Keeper {
             ] => {
                 self.process.take_introduction_message(link, kind, rest)?;
             }
+            [
+                kind @ control::DOOR_WHERE..=control::DOOR_OF,
+                _,
+                ref rest @ ..,
+            ] => {
+                self.process
+                    .take_door_message(link, (kind, rest), fds.pop())?;
+            }
             // Unknown messages of a later release are passed over.
             _ => {}
         }
@@ -473,18 +482,17 @@ impl Keeper {
             Err(Malformed::Version { .. }) => return refuse(Status::Version, 0),
             Err(_) => return refuse(Status::Malformed, 0),
         };
-        let Some(port) = self
-            .process
-            .port(receiver)
-            .filter(|port| port.name == hello.name)
-        else {
+        let is_it = |port: &Arc<Port>| port.name == hello.name;
+        // By the door there is no port.
+        let port = self.process.port(receiver).filter(is_it);
+        if port.is_none() && receiver != DOOR {
             return refuse(Status::NoSuchPort, 0);
-        };
+        }
         let Ok(peer) = socket::peer(&socket) else {
             return;
         };
         let mut welcome = Welcome::refusal(self.process.incarnation, Status::Known, 0);
-        welcome.port = port.id;
+        welcome.port = port.as_ref().map_or(0, |port| port.id);
         // Held until there is a link, so that no thread that connects to this peer meanwhile
         // makes a second.
         let connecting = self.process.connecting.taken();
@@ -496,11 +504,12 @@ impl Keeper {
             && hello.known
         {
             link.granted.store(true, Ordering::Release);
-            match link.export(&port, 0) {
-                Ok(handle) => welcome.handle = handle,
+            match port.as_ref().map(|port| link.export(port, 0)) {
+                None => {}
+                Some(Ok(handle)) => welcome.handle = handle,
                 // The link is ending: it is another's turn to make one.
-                Err(Refused::Over) => return refuse(Status::Crossed, 0),
-                Err(_) => return refuse(Status::Exhausted, EXPORTS_MAX),
+                Some(Err(Refused::Over)) => return refuse(Status::Crossed, 0),
+                Some(Err(_)) => return refuse(Status::Exhausted, EXPORTS_MAX),
             }
             let _ = socket::send(&socket, &welcome.to_bytes(), &[]);
             return;
@@ -511,9 +520,10 @@ impl Keeper {
         let Some(their_bells) = fds.into_iter().next() else {
             return refuse(Status::Malformed, 0);
         };
-        let welcomed = self.welcome((socket, peer), &port, &hello, &their_bells, welcome);
+        let port = port.as_deref();
+        let welcomed = self.welcome((socket, peer), port, &hello, &their_bells, welcome);
         if let Ok(link) = &welcomed {
-            self.process.welcomed(link, &port);
+            self.process.welcomed(link, port);
         }
         if let Err(resource) = welcomed {
             let limit = match resource {
@@ -547,7 +557,7 @@ impl Keeper {
     fn welcome(
         &self,
         (socket, peer): (OwnedFd, socket::Peer),
-        port: &Port,
+        port: Option<&Port>,
         hello: &Hello,
         their_bells: &OwnedFd,
         mut welcome: Welcome,
@@ -583,7 +593,9 @@ impl Keeper {
         if crate::notify::is_active() {
             let _ = handfast_sys::signal::raise_on_arrival(&link.socket, true);
         }
-        welcome.handle = link.export(port, 0).unwrap_or_default();
+        welcome.handle = port
+            .and_then(|port| link.export(port, 0).ok())
+            .unwrap_or_default();
         let fds = [region_fd.as_fd(), group.fd.as_fd()];
         if socket::send(&link.socket, &welcome.to_bytes(), &fds).is_err() {
             self.process.end_link(&link);

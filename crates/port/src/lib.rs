@@ -12,6 +12,7 @@ mod future;
 mod adopt;
 mod awaited;
 mod descriptors;
+mod door;
 mod introduce;
 mod memory;
 mod notice;

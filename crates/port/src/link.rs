@@ -61,6 +61,14 @@ pub(crate) mod control {
     /// Introducer, what was provided will not be claimed: its number in 8 bytes, exporter's incarnation
     /// in 16.
     pub(crate) const DECLINED: u8 = 15;
+    /// Introducer, where is its door: exporter's incarnation.
+    pub(crate) const DOOR_WHERE: u8 = 17;
+    /// Exporter, show your door: token.
+    pub(crate) const DOOR_ASK: u8 = 18;
+    /// Introducer, here it is, with a descriptor, or there is none: token.
+    pub(crate) const DOOR: u8 = 19;
+    /// Recipient, likewise: exporter's incarnation.
+    pub(crate) const DOOR_OF: u8 = 20;
 }
 
 /// See the module text. Fields in the order in which a call meets them.

@@ -153,14 +153,15 @@ impl SendRight {
     /// [`Notice::Dead`] with `number`. At once if it is gone already. Good for as long as this process
     /// has a right to some port of that process: without one it does not hear of it.
     pub fn notify_death(&self, told: &ReceiveRight, number: u64) {
+        let this = self.best();
         let asked = DeathNotice {
-            of: self.port(),
+            of: this.port(),
             number,
             told: Arc::downgrade(told.port()),
         };
-        self.link().death_notices().push(asked);
+        this.link().death_notices().push(asked);
         // Before the look: who takes it down after that finds it.
-        self.link().tell_deaths();
+        this.link().tell_deaths();
     }
 }
 

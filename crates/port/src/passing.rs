@@ -214,6 +214,7 @@ impl Request {
         rights: Vec<Right>,
         waiting: Waiting,
     ) -> Result<(), NotForwarded> {
+        let to = to.best();
         if !self.is_call() {
             return Err(NotForwarded {
                 error: SendError::Misuse(Misuse::NotACall),

@@ -1,5 +1,6 @@
 //! What one process has: its identity, its trust groups, its links, its ports, its keeper.
 
+use crate::door::Doors;
 use crate::error::{Exhausted, Resource};
 use crate::group::Group;
 use crate::keeper;
@@ -65,6 +66,8 @@ pub(crate) struct Process {
     /// The number of the next introduction this process begins, and what others have provided of its rights.
     pub(crate) provided: AtomicU64,
     pub(crate) provisions: Mutex<Provisions<Target>>,
+    /// Letting strangers in, and being let in.
+    pub(crate) doors: Mutex<Doors>,
     /// Rights to others' ports that were passed on, and go through this process.
     pub(crate) vines: Vines,
     /// Reply rights passed on by hand.
@@ -241,6 +244,7 @@ impl Process {
             relays: Mutex::default(),
             provided: AtomicU64::new(1),
             provisions: Mutex::default(),
+            doors: Mutex::default(),
             vines: Vines::default(),
             sets: Mutex::default(),
         };
@@ -406,15 +410,17 @@ impl Process {
 
     /// The peer of a new link has been sent its welcome, with a right to `port`: from now on it can
     /// be told that ports are gone, and is, if this one has been dropped since.
-    pub(crate) fn welcomed(&self, link: &Link, port: &Port) {
+    pub(crate) fn welcomed(&self, link: &Link, port: Option<&Port>) {
         // The lock orders the two flags: who drops the port finds the link welcomed, or this finds
         // the port closing.
         let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         // Relaxed, both: under the lock.
         link.is_welcomed.store(true, Ordering::Relaxed);
-        let is_closing = port.is_closing.load(Ordering::Relaxed);
+        let closing = port.filter(|port| port.is_closing.load(Ordering::Relaxed));
         drop(links);
-        if is_closing && !link.tell_closed(port.id) {
+        if let Some(port) = closing
+            && !link.tell_closed(port.id)
+        {
             self.give_back_in(UNSAID_NS);
         }
     }

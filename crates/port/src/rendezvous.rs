@@ -2,7 +2,7 @@
 
 use crate::error::{BindError, Found, Os, Resource};
 use handfast_layout::name;
-use handfast_sys::{Errno, OwnedFd, process, socket};
+use handfast_sys::{AsRawFd, Errno, OwnedFd, process, socket};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -128,6 +128,30 @@ pub(crate) fn listen(name: &str) -> Result<OwnedFd, BindError> {
         return Err(failed("rename", &path, errno));
     }
     Ok(listener)
+}
+
+/// Makes a listening socket without a name, and what stands for it to those who may connect: whoever
+/// holds that descriptor. The socket is made in the rendezvous directory, open to all who reach it,
+/// and taken out at once.
+pub(crate) fn door() -> Result<(OwnedFd, OwnedFd), Errno> {
+    if std::env::var_os("HANDFAST_INTRODUCTIONS").is_some_and(|how| how == "vine") {
+        return Err(Errno::PERM);
+    }
+    handfast_sys::directory::create(&directory())?;
+    let _turn = handfast_sys::directory::lock(&directory())?;
+    // No port is called so. One that is there is of a process that was killed here.
+    let path = directory().join("~");
+    let _ = handfast_sys::directory::remove(&path);
+    let listener = socket::listen(&path, BACKLOG)?;
+    let opened = handfast_sys::directory::open_to_all(&path);
+    let door = opened.and_then(|()| handfast_sys::directory::path_of(&path));
+    handfast_sys::directory::remove(&path)?;
+    Ok((listener, door?))
+}
+
+/// Where a door that was got from another process is connected to.
+pub(crate) fn path_of_door(door: &OwnedFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", door.as_raw_fd()))
 }
 
 /// Where the socket of `name` is made. No port is called so, and the path is as long as the port's.

@@ -270,7 +270,7 @@ impl Described {
         for (right, undo) in load.rights.drain(..).zip(self.undo) {
             match (right, undo) {
                 (Right::Reply(reply), Undo::Passed(passed)) => passed.sent(process, link, reply),
-                (Right::Send(right), _) => lane.into_iter().for_each(|lane| right.uses(lane)),
+                (Right::Send(right), _) => right.used_at(link, lane),
                 _ => {}
             }
         }
@@ -327,11 +327,12 @@ fn part_of(
     right: &Right,
 ) -> Result<(Part, Undo), RightError> {
     let own = match right {
-        Right::Send(right) if Arc::ptr_eq(right.link(), link) => {
+        Right::Send(right) if Arc::ptr_eq(right.best().link(), link) => {
+            let right = right.best();
             let handle = right.origin().handle_at_home(right.handle())?;
             return Ok((Part::OfReceiver { handle }, Undo::Nothing));
         }
-        Right::Send(right) => return third(process, link, right),
+        Right::Send(right) => return third(process, link, right.best()),
         Right::Dead => return Err(RightError::Dead),
         Right::Reply(reply) => {
             let passed = Passed::of(process, reply, link)?;

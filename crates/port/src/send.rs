@@ -125,6 +125,9 @@ impl SendRight {
     /// Changes how callers of this right wait for replies, from the next wait on.
     pub fn set_options(&self, options: Options) {
         let (strategy, cap) = options.resolve();
+        if let Origin::Vine(Some(upgrade)) = &self.origin {
+            upgrade.set_options(options);
+        }
         *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = (strategy, cap);
         // Relaxed: a hint.
         self.eager
@@ -137,7 +140,7 @@ impl SendRight {
     /// The process that holds the receive right, as the kernel vouched for it.
     #[must_use]
     pub fn peer(&self) -> handfast_sys::socket::Peer {
-        self.link.peer
+        self.best().link.peer
     }
 
     /// Sends a one-way message; waits by the strategy while the queue is full. One copy; one
@@ -189,7 +192,9 @@ impl SendRight {
     pub fn call_into(&self, bytes: &[u8], reply: &mut [u8]) -> Result<usize, SendError> {
         let room = reply.len();
         let call = self.start(bytes, Waiting::Always)?;
+        let right = call.right();
         let len_bytes = call.wait_by(None, &mut Buffer(reply, Message::default()))?;
+        right.arrived();
         if len_bytes > room {
             return Err(SendError::ReplyTooLong {
                 len_bytes,
@@ -224,21 +229,38 @@ impl SendRight {
     /// Starts a call, waiting for room if there is none, and returns without its reply.
     #[inline(always)]
     fn start(&self, bytes: &[u8], waiting: Waiting) -> Result<Call<'_>, SendError> {
-        let (ticket, lane, trouble) = match self.post_now(bytes, Kind::Call) {
-            Some(posted) => posted,
+        let (right, (ticket, lane, trouble)) = match self.post_now(bytes, Kind::Call) {
+            Some(posted) => (self, posted),
             None => self.post(bytes, Kind::Call, waiting)?,
         };
-        let woke_peer = self.link.ring(lane, self.receiver);
-        Ok(Call::new(self, ticket, trouble, woke_peer))
+        let woke_peer = right.link.ring(lane, right.receiver);
+        Ok(Call::new(right, ticket, trouble, woke_peer))
     }
 
     pub(crate) fn send_by(&self, bytes: &[u8], waiting: Waiting) -> Result<(), SendError> {
-        let (_, lane, _) = match self.post_now(bytes, Kind::Message) {
-            Some(posted) => posted,
+        let (right, (_, lane, _)) = match self.post_now(bytes, Kind::Message) {
+            Some(posted) => (self, posted),
             None => self.post(bytes, Kind::Message, waiting)?,
         };
-        self.link.ring(lane, self.receiver);
+        right.link.ring(lane, right.receiver);
         Ok(())
+    }
+
+    /// This right, or what it has become since it came (see `door`).
+    #[inline]
+    pub(crate) fn best(&self) -> &Self {
+        match &self.origin {
+            Origin::Vine(Some(upgrade)) => upgrade.direct().unwrap_or(self),
+            _ => self,
+        }
+    }
+
+    /// A call through this right has been answered.
+    #[inline(always)]
+    pub(crate) fn arrived(&self) {
+        if let Origin::Vine(Some(upgrade)) = &self.origin {
+            upgrade.arrived();
+        }
     }
 
     /// Posts one message on this thread's lane if nothing at all stands in the way. Returns its
@@ -297,16 +319,18 @@ impl SendRight {
         Some((lane, outgoing, trouble))
     }
 
-    /// As [`Self::post_now`]; waits for room, and says what is wrong.
+    /// As [`Self::post_now`]; waits for room, and says what is wrong. Returns also the right that it
+    /// went through.
     #[cold]
-    pub(crate) fn post(
+    fn post(
         &self,
         bytes: &[u8],
         kind: Kind,
         waiting: Waiting,
-    ) -> Result<(Ticket, u32, u32), SendError> {
-        let (posted, _) = self.post_with((bytes, kind), &Load::default(), waiting)?;
-        Ok(posted)
+    ) -> Result<(&Self, (Ticket, u32, u32)), SendError> {
+        let right = self.best();
+        let (posted, _) = right.post_with((bytes, kind), &Load::default(), waiting)?;
+        Ok((right, posted))
     }
 
     /// As [`Self::post`], with rights beside the bytes. Rings. Empties `load`, unless there is an
@@ -352,8 +376,11 @@ impl SendRight {
             if let Some(failure) = self.link.failure(self.port) {
                 return Err(failure);
             }
-            // Relaxed: the count is all that is said.
-            self.calm.store(trouble, Ordering::Relaxed);
+            if !matches!(self.origin, Origin::Vine(Some(_))) {
+                // Relaxed: the count is all that is said. One that may become another is asked that
+                // each time.
+                self.calm.store(trouble, Ordering::Relaxed);
+            }
             let mut described = right::describe(&self.process, &self.link, load)?;
             let mut outgoing = self.lock(lane);
             let ahead = (&mut described, &load.rights[..]);
@@ -365,7 +392,12 @@ impl SendRight {
             drop(outgoing);
             let body_bytes = bytes.len() + units.len() * UNIT_BYTES;
             let blocked = match posted {
-                Ok(ticket) => return Ok(((ticket, lane, trouble), described)),
+                Ok(ticket) => {
+                    if let Origin::Vine(Some(upgrade)) = &self.origin {
+                        upgrade.goes();
+                    }
+                    return Ok(((ticket, lane, trouble), described));
+                }
                 Err(blocked) => blocked,
             };
             described.take_back(&self.link);
@@ -445,6 +477,19 @@ impl SendRight {
         // Relaxed, both: looked at when nobody uses the right any more.
         if self.used.load(Ordering::Relaxed) & 1 << lane == 0 {
             self.used.fetch_or(1 << lane, Ordering::Relaxed);
+        }
+    }
+
+    /// It has been named in a message through a lane of `link`, itself or what it has become.
+    pub(crate) fn used_at(&self, link: &Arc<Link>, lane: Option<u32>) {
+        let direct = match &self.origin {
+            Origin::Vine(Some(upgrade)) => upgrade.direct(),
+            _ => None,
+        };
+        for right in [Some(self), direct].into_iter().flatten() {
+            if let Some(lane) = lane.filter(|_| Arc::ptr_eq(&right.link, link)) {
+                right.uses(lane);
+            }
         }
     }
 

@@ -34,7 +34,7 @@ impl SendRight {
     pub fn with(&self, rights: impl IntoIterator<Item = Right>) -> Sending<'_> {
         let rights = rights.into_iter().collect();
         Sending {
-            right: self,
+            right: self.best(),
             rights,
         }
     }

@@ -51,3 +51,21 @@ pub fn remove(path: &Path) -> Result<(), Errno> {
 pub fn rename(from: &Path, to: &Path) -> Result<(), Errno> {
     rustix::fs::rename(from, to)
 }
+
+/// A descriptor that stands for the file and can do nothing but be connected to, if it is a socket
+/// (`/proc/self/fd`). `open` with `O_PATH`.
+///
+/// # Errors
+/// `ENOENT` when there is none, `EMFILE` without descriptors.
+pub fn path_of(path: &Path) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+    rustix::fs::open(path, flags, Mode::empty())
+}
+
+/// Lets everybody who can reach the socket connect to it. `chmod`.
+///
+/// # Errors
+/// `EPERM` when it is another's.
+pub fn open_to_all(path: &Path) -> Result<(), Errno> {
+    rustix::fs::chmod(path, Mode::from_raw_mode(0o666))
+}

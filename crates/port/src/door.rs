@@ -1,0 +1,322 @@
+//! Links between strangers: a process that is given a right to the port of another with which it has
+//! no link is let in by the *door* of that process, a listening socket without a name, whose descriptor
+//! only those get who are introduced (design D9).
+//!
+//! ```text
+//! recipient -> introducer  where is(exporter)      introducer -> exporter  let in(token)
+//! exporter -> introducer   door(token) + descriptor, or none
+//! introducer -> recipient  door of(exporter) + descriptor, or none
+//! ```
+//!
+//! The right works meanwhile, by the vine. Once there is a link, it goes on through that, as soon as
+//! nothing is under way that it could overtake.
+
+use crate::connect;
+use crate::introduce::{Origin, claim};
+use crate::link::{Link, control};
+use crate::options::Options;
+use crate::process::{Process, token};
+use crate::rendezvous;
+use crate::send::SendRight;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::time::Duration;
+use handfast_layout::bell::RECEIVERS;
+use handfast_ring::{Fault, Rule};
+use handfast_sys::poll::Trigger;
+use handfast_sys::{AsFd, OwnedFd, clock, socket};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+/// In the place of a receiver: the door, behind which there is no port yet.
+pub(crate) const DOOR: u32 = RECEIVERS;
+
+/// How long a handshake by a door may take.
+const KNOCK_TIMEOUT: Duration = Duration::from_secs(5);
+/// Questions for doors that one introducer passes on at once, and strangers one recipient asks for; the
+/// oldest give way, and stay on their vines.
+const ASKED_MAX: usize = 64;
+const STRANGERS_MAX: usize = 1024;
+
+/// How soon a door that was not shown is asked for again.
+const ASK_AGAIN_NS: u64 = 1_000_000_000;
+
+/// A process's part in letting strangers in.
+#[derive(Default)]
+pub(crate) struct Doors {
+    /// Exporter: by which others find this process's door.
+    own: Option<Arc<OwnedFd>>,
+    /// Introducer: who asked for whose door.
+    asked: Vec<Asked>,
+    last_token: u32,
+    /// Recipient: rights that wait for a link.
+    strangers: Vec<Stranger>,
+}
+
+struct Asked {
+    token: u32,
+    /// The exporter's link.
+    of: u32,
+    exporter: [u8; 16],
+    recipient: Weak<Link>,
+}
+
+/// A right of the vine that is to become a direct one.
+struct Stranger {
+    exporter: [u8; 16],
+    port: u32,
+    /// When its door was asked for.
+    asked_ns: u64,
+    upgrade: Weak<Upgrade>,
+}
+
+/// What a right of the vine, and its copies, become once there is a link.
+pub(crate) struct Upgrade {
+    process: Arc<Process>,
+    introducer: Arc<Link>,
+    exporter: [u8; 16],
+    /// The introducer's for what it has told the exporter.
+    number: u64,
+    direct: OnceLock<SendRight>,
+    options: Mutex<Option<Options>>,
+    is_declined: AtomicBool,
+    /// Messages that went by the vine and may not have arrived.
+    under_way: AtomicU32,
+}
+
+impl Upgrade {
+    /// A message has gone by the vine. Its arrival is known when it was a call that was answered.
+    pub(crate) fn goes(&self) {
+        // Relaxed: who asks whether it may overtake is the thread that has counted, or another, whose
+        // messages are in no order with its.
+        self.under_way.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A call that went by the vine has been answered.
+    pub(crate) fn arrived(&self) {
+        self.under_way.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// The direct right, if nothing is under way that it could overtake.
+    pub(crate) fn direct(&self) -> Option<&SendRight> {
+        let direct = self.direct.get()?;
+        // Relaxed: as in `goes`.
+        (self.under_way.load(Ordering::Relaxed) == 0).then_some(direct)
+    }
+
+    /// How callers wait, also through the direct right.
+    pub(crate) fn set_options(&self, options: Options) {
+        *self.options() = Some(options);
+        if let Some(direct) = self.direct.get() {
+            direct.set_options(options);
+        }
+    }
+
+    fn options(&self) -> MutexGuard<'_, Option<Options>> {
+        self.options.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It stays on the vine: what was provided is not claimed.
+    fn decline(&self) {
+        // Relaxed: once, whoever it is.
+        if !self.is_declined.swap(true, Ordering::Relaxed) {
+            self.process
+                .decline(&self.introducer, self.exporter, self.number);
+        }
+    }
+}
+
+impl Drop for Upgrade {
+    fn drop(&mut self) {
+        if self.direct.get().is_none() && self.process.epoch == handfast_sys::process::fork_epoch()
+        {
+            self.decline();
+        }
+    }
+}
+
+/// Recipient: a right by the vine to `port` of a process without a link, which becomes a direct one when
+/// the introducer behind `link` can show the way.
+pub(crate) fn strange(
+    process: &Arc<Process>,
+    link: &Arc<Link>,
+    vine: SendRight,
+    (exporter, number, port): ([u8; 16], u64, u32),
+) -> SendRight {
+    let upgrade = Arc::new(Upgrade {
+        process: process.clone(),
+        introducer: link.clone(),
+        exporter,
+        number,
+        direct: OnceLock::new(),
+        options: Mutex::default(),
+        is_declined: AtomicBool::new(false),
+        under_way: AtomicU32::new(0),
+    });
+    let mut doors = process.doors();
+    doors
+        .strangers
+        .retain(|stranger| stranger.upgrade.strong_count() > 0);
+    let now_ns = clock::ticks_ns();
+    let is_asked = doors.strangers.iter().any(|stranger| {
+        let is_recent = now_ns.saturating_sub(stranger.asked_ns) < ASK_AGAIN_NS;
+        stranger.exporter == exporter && is_recent
+    });
+    if doors.strangers.len() < STRANGERS_MAX {
+        doors.strangers.push(Stranger {
+            exporter,
+            port,
+            asked_ns: now_ns,
+            upgrade: Arc::downgrade(&upgrade),
+        });
+    }
+    drop(doors);
+    if !is_asked {
+        process.say(link, &[&[control::DOOR_WHERE, 0][..], &exporter].concat());
+    }
+    vine.with_origin(Origin::Vine(Some(upgrade)))
+}
+
+impl Process {
+    fn doors(&self) -> MutexGuard<'_, Doors> {
+        self.doors.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeper: a control message of this kind.
+    pub(crate) fn take_door_message(
+        self: &Arc<Self>,
+        link: &Arc<Link>,
+        (kind, bytes): (u8, &[u8]),
+        fd: Option<OwnedFd>,
+    ) -> Result<(), Fault> {
+        let (rule, offset) = (Rule::Introduction, 0);
+        let fault = Fault { rule, offset };
+        match kind {
+            control::DOOR_WHERE => {
+                let exporter = bytes.try_into().map_err(|_| fault)?;
+                self.ask_for_door(link, exporter);
+            }
+            control::DOOR_ASK => {
+                let token: [u8; 4] = bytes.try_into().map_err(|_| fault)?;
+                let door = self.own_door();
+                let message = [&[control::DOOR, 0][..], &token].concat();
+                show(link, &message, door.as_deref());
+            }
+            control::DOOR => {
+                let token = u32::from_le_bytes(bytes.try_into().map_err(|_| fault)?);
+                let asked = {
+                    let mut doors = self.doors();
+                    let is_it = |asked: &Asked| asked.token == token && asked.of == link.serial;
+                    let place = doors.asked.iter().position(is_it);
+                    place.map(|place| doors.asked.swap_remove(place))
+                };
+                if let Some(asked) = asked
+                    && let Some(recipient) = asked.recipient.upgrade()
+                {
+                    let message = [&[control::DOOR_OF, 0][..], &asked.exporter].concat();
+                    show(&recipient, &message, fd.as_ref());
+                }
+            }
+            _ => {
+                let exporter: [u8; 16] = bytes.try_into().map_err(|_| fault)?;
+                self.knock(exporter, fd);
+            }
+        }
+        Ok(())
+    }
+
+    /// Introducer: the peer of `link` has been given a right to a port of a stranger's.
+    fn ask_for_door(&self, link: &Arc<Link>, exporter: [u8; 16]) {
+        let Some(of) = self.find_link(|link| link.incarnation == exporter) else {
+            let message = [&[control::DOOR_OF, 0][..], &exporter].concat();
+            show(link, &message, None);
+            return;
+        };
+        let mut doors = self.doors();
+        doors.last_token = doors.last_token.wrapping_add(1);
+        let token = doors.last_token;
+        if doors.asked.len() == ASKED_MAX {
+            doors.asked.remove(0);
+        }
+        doors.asked.push(Asked {
+            token,
+            of: of.serial,
+            exporter,
+            recipient: Arc::downgrade(link),
+        });
+        drop(doors);
+        let message = [&[control::DOOR_ASK, 0][..], &token.to_le_bytes()].concat();
+        self.say(&of, &message);
+    }
+
+    /// Exporter: its door, made when it is first asked for.
+    fn own_door(&self) -> Option<Arc<OwnedFd>> {
+        let mut doors = self.doors();
+        if doors.own.is_none() {
+            let (listener, door) = rendezvous::door()
+                .inspect_err(|errno| tracing::debug!(%errno, "no door can be made here"))
+                .ok()?;
+            let listener = Arc::new(listener);
+            let listeners = self.listeners.lock();
+            let mut listeners = listeners.unwrap_or_else(PoisonError::into_inner);
+            let listening = token::LISTENER | u64::from(DOOR);
+            self.poll.add(&*listener, listening, Trigger::Level).ok()?;
+            listeners.push((DOOR, listener));
+            doors.own = Some(Arc::new(door));
+        }
+        doors.own.clone()
+    }
+
+    /// Recipient: has a thread make a link by the door of `exporter`, and rights that wait for it use it;
+    /// without a door they stay on their vines.
+    fn knock(self: &Arc<Self>, exporter: [u8; 16], door: Option<OwnedFd>) {
+        let process = self.clone();
+        let work = move || {
+            handfast_sys::signal::block_all();
+            let link = door.and_then(|door| {
+                connect::by_door(&process, &door, exporter, KNOCK_TIMEOUT)
+                    .inspect_err(|error| tracing::debug!(%error, "not let in by a door"))
+                    .ok()
+            });
+            process.meet(exporter, link.as_ref());
+            if let Some(link) = link {
+                connect::release(&process, &link);
+            }
+        };
+        let thread = std::thread::Builder::new().name("handfast-door".into());
+        if thread.stack_size(256 * 1024).spawn(work).is_err() {
+            self.meet(exporter, None);
+        }
+    }
+
+    fn meet(self: &Arc<Self>, exporter: [u8; 16], link: Option<&Arc<Link>>) {
+        let waiting: Vec<_> = {
+            let mut doors = self.doors();
+            let is_its = |stranger: &mut Stranger| stranger.exporter == exporter;
+            doors.strangers.extract_if(.., is_its).collect()
+        };
+        for Stranger { port, upgrade, .. } in waiting {
+            let Some(upgrade) = upgrade.upgrade() else {
+                continue;
+            };
+            let Some(link) = link else {
+                upgrade.decline();
+                continue;
+            };
+            let number = (upgrade.introducer.incarnation, upgrade.number);
+            let options = upgrade.options();
+            if let Some(right) = claim(self, link, port, number) {
+                if let Some(options) = *options {
+                    right.set_options(options);
+                }
+                let _ = upgrade.direct.set(right);
+            } else {
+                upgrade.decline();
+            }
+        }
+    }
+}
+
+/// Sends a descriptor, or that there is none; lost when the peer does not read.
+fn show(link: &Link, message: &[u8], door: Option<&OwnedFd>) {
+    let fds: Vec<_> = door.iter().map(|door| door.as_fd()).collect();
+    let _ = socket::send(&link.socket, message, &fds);
+}
