@@ -79,14 +79,25 @@ struct Chain {
 
 impl Chain {
     fn of(what: &str, length: usize) -> Self {
+        Self::with(what, length, |_| {})
+    }
+
+    /// No process of which makes links with strangers.
+    fn on_vines(what: &str, length: usize) -> Self {
+        Self::with(what, length, |command| {
+            command.env("HANDFAST_INTRODUCTIONS", "vine");
+        })
+    }
+
+    fn with(what: &str, length: usize, change: fn(&mut std::process::Command)) -> Self {
         let names: Vec<_> = (0..length)
             .map(|place| common::name(&format!("{what}{place}")))
             .collect();
         let mut children = Vec::new();
         for place in (0..length).rev() {
             let child = match names.get(place + 1) {
-                Some(next) => common::start("middle", &[&names[place], next]),
-                None => common::start("last", &[&names[place]]),
+                Some(next) => common::start_with("middle", &[&names[place], next], change),
+                None => common::start_with("last", &[&names[place]], change),
             };
             child.expect("ready");
             children.insert(0, child);
@@ -164,8 +175,28 @@ fn the_last_one_replies_straight_to_the_first() {
 }
 
 #[test]
+fn strangers_get_a_link_for_the_reply() {
+    let chain = Chain::of("strangers", 4);
+    let first = chain.connect(0);
+    let middles: Vec<_> = (0..3).map(|place| chain.connect(place)).collect();
+    // Only the last one is a stranger; and then all but the first.
+    warm(&first, &middles);
+    let other = Chain::of("stranger", 3);
+    let first = other.connect(0);
+    let from = format!(" from {}", other.last_pid());
+    assert!(common::within_patience(|| {
+        let before = count(&first, "vines");
+        for number in 0..50 {
+            let text = "z".repeat(number * 37);
+            assert_eq!(call(&first, &text), format!("{text}{from}"));
+        }
+        before == count(&first, "vines")
+    }));
+}
+
+#[test]
 fn without_a_path_the_reply_comes_by_the_vine() {
-    let chain = Chain::of("vine", 3);
+    let chain = Chain::on_vines("vine", 3);
     let first = chain.connect(0);
     let from = format!(" from {}", chain.last_pid());
     for number in 0..200 {

@@ -15,6 +15,7 @@ use crate::connect;
 use crate::introduce::{Origin, claim};
 use crate::link::{Link, control};
 use crate::options::Options;
+use crate::paths::Ask;
 use crate::process::{Process, token};
 use crate::rendezvous;
 use crate::send::SendRight;
@@ -49,6 +50,8 @@ pub(crate) struct Doors {
     last_token: u32,
     /// Recipient: rights that wait for a link.
     strangers: Vec<Stranger>,
+    /// Replier: forwarders that ask for a path to a caller without a link.
+    asks: Vec<([u8; 16], Ask)>,
 }
 
 struct Asked {
@@ -141,6 +144,10 @@ pub(crate) fn strange(
     vine: SendRight,
     (exporter, number, port): ([u8; 16], u64, u32),
 ) -> SendRight {
+    if !rendezvous::meets_strangers() {
+        process.decline(link, exporter, number);
+        return vine.with_origin(Origin::Vine(None));
+    }
     let upgrade = Arc::new(Upgrade {
         process: process.clone(),
         introducer: link.clone(),
@@ -223,6 +230,27 @@ impl Process {
         Ok(())
     }
 
+    /// Replier: a path is asked for to a caller with which there is no link: as its port's right were
+    /// given to us.
+    pub(crate) fn ask_by_door(&self, caller: [u8; 16], ask: Ask) {
+        let full = {
+            let mut doors = self.doors();
+            match doors.asks.len() {
+                ASKED_MAX => Some(ask),
+                _ if !rendezvous::meets_strangers() => Some(ask),
+                _ => {
+                    let message = [&[control::DOOR_WHERE, 0][..], &caller].concat();
+                    self.say(ask.forwarder(), &message);
+                    doors.asks.push((caller, ask));
+                    None
+                }
+            }
+        };
+        if let Some(ask) = full {
+            self.give_up(&ask);
+        }
+    }
+
     /// Introducer: the peer of `link` has been given a right to a port of a stranger's.
     fn ask_for_door(&self, link: &Arc<Link>, exporter: [u8; 16]) {
         let Some(of) = self.find_link(|link| link.incarnation == exporter) else {
@@ -288,11 +316,19 @@ impl Process {
     }
 
     fn meet(self: &Arc<Self>, exporter: [u8; 16], link: Option<&Arc<Link>>) {
-        let waiting: Vec<_> = {
+        let (waiting, asks): (Vec<_>, Vec<_>) = {
             let mut doors = self.doors();
             let is_its = |stranger: &mut Stranger| stranger.exporter == exporter;
-            doors.strangers.extract_if(.., is_its).collect()
+            let waiting = doors.strangers.extract_if(.., is_its).collect();
+            let is_for = |ask: &mut ([u8; 16], Ask)| ask.0 == exporter;
+            (waiting, doors.asks.extract_if(.., is_for).collect())
         };
+        for (_, ask) in asks {
+            match link {
+                Some(link) => self.want(link, ask),
+                None => self.give_up(&ask),
+            }
+        }
         for Stranger { port, upgrade, .. } in waiting {
             let Some(upgrade) = upgrade.upgrade() else {
                 continue;

@@ -168,10 +168,23 @@ pub(crate) struct Callers {
 struct Wanted {
     token: u32,
     /// The caller's link.
-    of: u32,
+    of: Held,
     /// The forwarder's link, and its number for the path.
     forwarder: Arc<Link>,
     number: u32,
+}
+
+/// Replier: what a forwarder asks for.
+pub(crate) struct Ask {
+    forwarder: Arc<Link>,
+    number: u32,
+    between: Between,
+}
+
+impl Ask {
+    pub(crate) const fn forwarder(&self) -> &Arc<Link> {
+        &self.forwarder
+    }
 }
 
 /// What a caller and a forwarder share, as the replier is told of it: the forwarder's incarnation, and
@@ -282,11 +295,8 @@ impl Process {
             (callers.find(&over), callers.unwanted(ended))
         };
         self.end_those(&over);
-        for Wanted {
-            forwarder, number, ..
-        } in unmet
-        {
-            self.refuse_path(&forwarder, number);
+        for wanted in unmet {
+            self.refuse_path(&wanted.forwarder, wanted.number);
         }
         let links: Vec<_> = {
             let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
@@ -382,30 +392,56 @@ impl Process {
     ) -> Result<(), Fault> {
         let asked = link.passing().parties.asked(number);
         let has_room = asked.map_err(|_| broken())?;
-        let of = self.find_link(|link| link.incarnation == caller);
-        let Some(of) = of.filter(|_| has_room) else {
+        if !has_room {
             self.refuse_path(link, number);
             return Ok(());
+        }
+        let ask = Ask {
+            forwarder: link.clone(),
+            number,
+            between: Between {
+                forwarder: link.incarnation,
+                index,
+                set,
+            },
         };
+        match self.find_link(|link| link.incarnation == caller) {
+            Some(of) => self.want(&of, ask),
+            None => self.ask_by_door(caller, ask),
+        }
+        Ok(())
+    }
+
+    /// Replier: asks the caller behind `of`.
+    pub(crate) fn want(self: &Arc<Self>, of: &Arc<Link>, ask: Ask) {
+        let Ask {
+            forwarder,
+            number,
+            between,
+        } = ask;
         let token = {
             let mut callers = self.callers();
             callers.last_token = callers.last_token.wrapping_add(1);
             let token = callers.last_token;
             callers.wanted.push(Wanted {
                 token,
-                of: of.serial,
-                forwarder: link.clone(),
+                of: Held::new(self, of),
+                forwarder,
                 number,
             });
             token
         };
         let mut bytes = vec![control::PATH_WANT, 0];
         bytes.extend(token.to_le_bytes());
-        bytes.extend(link.incarnation);
-        bytes.extend(index.to_le_bytes());
-        bytes.extend(set.to_le_bytes());
-        self.say(&of, &bytes);
-        Ok(())
+        bytes.extend(between.forwarder);
+        bytes.extend(between.index.to_le_bytes());
+        bytes.extend(between.set.to_le_bytes());
+        self.say(of, &bytes);
+    }
+
+    /// Replier: there is no way to the caller.
+    pub(crate) fn give_up(&self, ask: &Ask) {
+        self.refuse_path(&ask.forwarder, ask.number);
     }
 
     /// Caller: grants the peer of `link` a path, if `between` names reply slots of this process's.
@@ -469,9 +505,7 @@ impl Process {
             set,
             path,
         });
-        let Wanted {
-            forwarder, number, ..
-        } = wanted;
+        let (forwarder, number) = (wanted.forwarder.clone(), wanted.number);
         let refused = forwarder.passing().parties.granted(number, party);
         if refused.is_ok() {
             self.say(
@@ -542,7 +576,7 @@ impl Callers {
 
     /// Takes out what a token stands for, if it was the peer of `link` that was asked.
     fn wanted(&mut self, token: u32, link: &Link) -> Option<Wanted> {
-        let is_it = |wanted: &Wanted| wanted.token == token && wanted.of == link.serial;
+        let is_it = |wanted: &Wanted| wanted.token == token && wanted.of.serial == link.serial;
         let place = self.wanted.iter().position(is_it)?;
         Some(self.wanted.swap_remove(place))
     }
@@ -550,7 +584,7 @@ impl Callers {
     /// Takes out what an ended link was asked for, or had asked for.
     fn unwanted(&mut self, ended: &Arc<Link>) -> Vec<Wanted> {
         let is_its = |wanted: &mut Wanted| {
-            wanted.of == ended.serial || Arc::ptr_eq(&wanted.forwarder, ended)
+            wanted.of.serial == ended.serial || Arc::ptr_eq(&wanted.forwarder, ended)
         };
         self.wanted.extract_if(.., is_its).collect()
     }

@@ -130,11 +130,17 @@ pub(crate) fn listen(name: &str) -> Result<OwnedFd, BindError> {
     Ok(listener)
 }
 
+/// Whether this process makes links with those it is introduced to, or who are to it: unless
+/// `HANDFAST_INTRODUCTIONS` is `vine`.
+pub(crate) fn meets_strangers() -> bool {
+    std::env::var_os("HANDFAST_INTRODUCTIONS").is_none_or(|how| how != "vine")
+}
+
 /// Makes a listening socket without a name, and what stands for it to those who may connect: whoever
 /// holds that descriptor. The socket is made in the rendezvous directory, open to all who reach it,
 /// and taken out at once.
 pub(crate) fn door() -> Result<(OwnedFd, OwnedFd), Errno> {
-    if std::env::var_os("HANDFAST_INTRODUCTIONS").is_some_and(|how| how == "vine") {
+    if !meets_strangers() {
         return Err(Errno::PERM);
     }
     handfast_sys::directory::create(&directory())?;

@@ -43,7 +43,7 @@ struct Ask {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    Asked,
+    Asked { since_ns: u64 },
     Ready { path: u32 },
     Refused { until_ns: u64 },
 }
@@ -69,6 +69,9 @@ pub const PARTIES_MAX: usize = 64;
 /// How soon a path that was refused is asked for again.
 const ASK_AGAIN_NS: u64 = 1_000_000_000;
 
+/// How long a path that nobody has answered for is waited for before it is asked for again.
+const UNANSWERED_NS: u64 = 10_000_000_000;
+
 impl Asks {
     /// How the reply right of a slot of `source` goes on.
     pub fn way(&mut self, source: Source, now_ns: u64) -> Way {
@@ -82,7 +85,10 @@ impl Asks {
                 State::Refused { until_ns } if until_ns <= now_ns => {
                     self.asked.swap_remove(place);
                 }
-                State::Asked | State::Refused { .. } => return Way::Vine(None),
+                State::Asked { since_ns } if now_ns.saturating_sub(since_ns) > UNANSWERED_NS => {
+                    self.asked.swap_remove(place);
+                }
+                State::Asked { .. } | State::Refused { .. } => return Way::Vine(None),
             }
         }
         if self.last == NUMBERS_MAX || self.asked.len() == PARTIES_MAX {
@@ -92,7 +98,7 @@ impl Asks {
         self.asked.push(Ask {
             source,
             number: self.last,
-            state: State::Asked,
+            state: State::Asked { since_ns: now_ns },
         });
         Way::Vine(Some(self.last))
     }
@@ -100,7 +106,7 @@ impl Asks {
     /// The replier has a path. `false` when it was not asked for: then it is to be dropped.
     pub fn ready(&mut self, number: u32, path: u32) -> bool {
         let ask = self.asked.iter_mut().find(|ask| ask.number == number);
-        let is_new = |ask: &&mut Ask| ask.state == State::Asked;
+        let is_new = |ask: &&mut Ask| matches!(ask.state, State::Asked { .. });
         ask.filter(is_new)
             .map(|ask| ask.state = State::Ready { path })
             .is_some()
