@@ -175,6 +175,24 @@ impl Slot {
         is_moved.then(|| memory.load(self.inline_bytes(), Relaxed))
     }
 
+    /// Caller: about to announce a sleep that whoever answers at the end of `path` ends as well; zero for
+    /// none.
+    pub fn expect(self, memory: &impl Memory, path: u32) {
+        // Relaxed: published by the fence of the announcement that follows (E4).
+        memory.store(self.at + reply::EXPECTED, path, Relaxed);
+    }
+
+    /// Callee, after [`Self::move_on`] and a fence: whether the caller has to be woken.
+    #[must_use]
+    pub fn must_wake(self, memory: &impl Memory, path: u32) -> bool {
+        // Relaxed, both: ordered after the announcement, if that is seen, as it was made (E4). Who lies
+        // sleeps on.
+        let how = memory.load(self.wait(), Relaxed);
+        how != handfast_wait::word::AWAKE
+            && (how != handfast_wait::word::ASLEEP
+                || memory.load(self.at + reply::EXPECTED, Relaxed) != path)
+    }
+
     /// Callee: takes away what a former user of the slot has left, whose generations were others.
     pub fn clear(self, memory: &impl Memory) {
         // Relaxed: the caller looks here only once it has been told of the slot's new use.

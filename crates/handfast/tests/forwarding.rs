@@ -309,6 +309,32 @@ fn what_is_no_call_or_is_answered_is_not_forwarded() {
     assert_eq!(failed.request.reply(b"").unwrap_err(), ReplyError::NotACall);
 }
 
+/// Times this thread has gone to sleep.
+fn sleeps() -> u64 {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("voluntary"));
+    let count = line.unwrap().rsplit('\t').next().unwrap();
+    count.parse().unwrap()
+}
+
+#[test]
+fn a_caller_that_sleeps_is_woken_once_however_often_its_call_is_passed_on() {
+    let _alone = common::alone();
+    for length in [2, 3, 4] {
+        let chain = Chain::of("sleeper", length);
+        let rights: Vec<_> = (0..length).map(|place| chain.connect(place)).collect();
+        warm(&rights[0], &rights[..length - 1]);
+        rights[0].set_options(handfast::Options::new().strategy(handfast::Strategy::Block));
+        let (calls, before) = (300, sleeps());
+        for _ in 0..calls {
+            let _ = call(&rights[0], "asleep");
+        }
+        let each = (sleeps() - before) as f64 / f64::from(calls);
+        println!("{length} servers: {each:.2} sleeps a call");
+        assert!(each < 1.4, "{each}");
+    }
+}
+
 /// A generator: `count N` yields N numbers, each of which the caller answers; at last their sum.
 /// `keep`: keeps the reply right that comes with it; `use`: answers with it. `mute`: drops what it is
 /// answered with.

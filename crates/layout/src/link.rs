@@ -64,7 +64,7 @@ pub mod slot {
 }
 
 /// Word offsets inside a reply slot. The callee writes all but [`reply::WAIT`], which both write,
-/// and [`reply::CANCEL`].
+/// [`reply::CANCEL`] and [`reply::EXPECTED`].
 pub mod reply {
     /// Generation of the call this reply answers; the publishing word.
     pub const GENERATION: usize = 0;
@@ -77,6 +77,8 @@ pub mod reply {
     pub const WAIT: usize = crate::LINE;
     /// Generation of the call whose caller has given it up; a hint. The caller writes it.
     pub const CANCEL: usize = crate::LINE + 4;
+    /// Number of the path at whose end the caller sleeps as well; zero for none. The caller writes it.
+    pub const EXPECTED: usize = crate::LINE + 8;
     /// When the waker woke, in truncated nanoseconds; a hint for the adaptive strategy.
     pub const STAMP: usize = 12;
     /// Generation of a call the callee has put off (overload rotation, rule 1); a hint.

@@ -2,17 +2,18 @@
 //! its reply right has gone since.
 
 use crate::adopt::adopt;
+use crate::elsewhere::{Elsewhere, HOPES};
 use crate::error::{Gone, SendError};
 use crate::link::Link;
 use crate::message::ReplySink;
 use crate::paths::Path;
 use crate::process::Process;
+use core::cell::Cell;
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
 use handfast_channel::stamped_after;
 use handfast_layout::link::{Kind, REPLIES};
 use handfast_proto::paths::Source;
-use handfast_region::Memory;
 use handfast_ring::Fault;
 use handfast_wait::waiter::{Parked, Place, Sleep, Start};
 use handfast_wait::{Ended, FIRST_PAUSED_LOOKS, Waiter, word};
@@ -26,6 +27,8 @@ pub(crate) struct Awaited {
     pub(crate) generation: u32,
     /// The path that has led here, unless it is where the wait began.
     path: Option<Arc<Path>>,
+    /// How often it may yet find an answer elsewhere that has not been moved there.
+    hopes: Cell<u8>,
     trouble: u32,
 }
 
@@ -47,6 +50,7 @@ impl Awaited {
             index,
             generation,
             path: None,
+            hopes: Cell::new(HOPES),
             trouble: 0,
         }
     }
@@ -86,7 +90,9 @@ impl Awaited {
                 return false;
             };
             self.index = path.slot_of(self.index % REPLIES);
-            self.path = Some(path);
+            if let Some(before) = self.path.replace(path) {
+                before.remember();
+            }
         }
         true
     }
@@ -229,16 +235,24 @@ impl Place for Looking<'_> {
             // Without a handler no signal would end the sleep.
             Sleep::Notify | Sleep::Block => word::ASLEEP,
         };
+        let elsewhere = match how {
+            word::ASLEEP if self.0.hopes.get() > 0 => Elsewhere::of(link, self.0.index),
+            _ => Elsewhere::nowhere(),
+        };
+        elsewhere.announce((link, slot));
         // Who answers here fences before it looks at the word.
         word::announce(&link.region, slot.wait(), how);
         let start_ns = start.map(Start::now_ns);
         if self.look() {
+        } else if elsewhere.is_answered(self.0.generation) {
+            self.0.hopes.set(self.0.hopes.get() - 1);
         } else if how == word::ASLEEP {
-            link.region.park(slot.wait(), how, deadline_ns);
+            elsewhere.park((&link.region, slot.wait(), how), deadline_ns);
         } else {
             let _ = crate::notify::wait(notified, deadline_ns);
         }
         word::withdraw(&link.region, slot.wait());
+        elsewhere.withdraw();
         link.returns().wakes(slot.wait());
         link.parked.fetch_sub(1, Ordering::AcqRel);
         let stamp = |start_ns| stamped_after(&link.region, slot.stamp(), start_ns);

@@ -2,6 +2,7 @@
 
 use crate::adopt::adopt;
 use crate::awaited::{Awaited, Outcome};
+use crate::elsewhere::{Elsewhere, HOPES};
 use crate::error::{Gone, SendError};
 use crate::link::{Link, SlotState};
 use crate::message::{Message, ReplySink};
@@ -11,7 +12,6 @@ use core::time::Duration;
 use handfast_channel::reply::Slot;
 use handfast_channel::{bell, stamped_after};
 use handfast_layout::link::{Kind, Meta};
-use handfast_region::Memory;
 use handfast_ring::Fault;
 use handfast_sys::{clock, cpu};
 use handfast_wait::waiter::{Parked, Place, Sleep, Start};
@@ -27,6 +27,8 @@ pub struct Call<'a> {
     trouble: u32,
     woke_peer: bool,
     done: bool,
+    /// How often it may yet find an answer elsewhere that has not been moved there.
+    hopes: u8,
     /// Where the outcome comes instead, once it has been moved.
     moved: Option<Awaited>,
 }
@@ -52,6 +54,7 @@ impl<'a> Call<'a> {
             trouble,
             woke_peer,
             done: false,
+            hopes: HOPES,
             moved: None,
         }
     }
@@ -380,6 +383,11 @@ impl Place for Answer<'_, '_> {
             // Without a handler no signal would end the sleep.
             Sleep::Notify | Sleep::Block => word::ASLEEP,
         };
+        let elsewhere = match how {
+            word::ASLEEP if self.0.hopes > 0 => Elsewhere::of(link, self.0.ticket.index),
+            _ => Elsewhere::nowhere(),
+        };
+        elsewhere.announce((link, slot));
         word::announce(&link.region, slot.wait(), how);
         let deadline_ns = if bell::fence_for_sleep(&link.peer_bells, right.receiver()) {
             deadline_ns
@@ -389,12 +397,16 @@ impl Place for Answer<'_, '_> {
         };
         let start_ns = start.map(Start::now_ns);
         if self.look() {
+        } else if elsewhere.is_answered(self.0.ticket.generation) {
+            // By who may say so only when the call has been moved there: soon, or never.
+            self.0.hopes -= 1;
         } else if how == word::ASLEEP {
-            link.region.park(slot.wait(), how, deadline_ns);
+            elsewhere.park((&link.region, slot.wait(), how), deadline_ns);
         } else {
             let _ = crate::notify::wait(notified, deadline_ns);
         }
         word::withdraw(&link.region, slot.wait());
+        elsewhere.withdraw();
         link.parked.fetch_sub(1, Ordering::AcqRel);
         let hint = bell::load_hint(&link.peer_bells, right.receiver());
         if let Some((_, server_cpu)) = hint

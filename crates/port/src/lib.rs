@@ -13,6 +13,7 @@ mod adopt;
 mod awaited;
 mod descriptors;
 mod door;
+mod elsewhere;
 mod introduce;
 mod memory;
 mod notice;

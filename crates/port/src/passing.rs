@@ -375,7 +375,7 @@ impl Passed {
             Self::Path { path, .. } => {
                 if let Ok(slot) = reply.slot() {
                     slot.move_on(path);
-                    slot.wake();
+                    slot.wake(path);
                 }
                 reply.used();
                 FORWARDS

@@ -45,9 +45,28 @@ impl Drop for Held {
     }
 }
 
+/// Paths a thread remembers.
+const REMEMBERED: usize = 8;
+
 thread_local! {
-    /// The path that a call of this thread went last.
-    static LAST: Cell<Option<Arc<Path>>> = const { Cell::new(None) };
+    /// Paths by which outcomes of calls of this thread came.
+    static LAST: [Cell<Option<Arc<Path>>>; REMEMBERED] = const {
+        [const { Cell::new(None) }; REMEMBERED]
+    };
+}
+
+const fn place(source: Source) -> usize {
+    (source.link ^ source.set << 1) as usize % REMEMBERED
+}
+
+/// The path by which the last outcome from `source` came to this thread.
+pub(crate) fn expected(source: Source) -> Option<Arc<Path>> {
+    let taken = LAST.try_with(|last| last[place(source)].take());
+    let path = taken.ok().flatten()?;
+    let is_it = path.source == source && !path.is_over() && !path.link.is_down();
+    let found = is_it.then(|| path.clone());
+    path.remember();
+    found
 }
 
 /// Caller: a path it has granted, as long as somebody may wait in its set.
@@ -91,6 +110,10 @@ impl Root {
 }
 
 impl Path {
+    pub(crate) const fn number(&self) -> u32 {
+        self.number
+    }
+
     /// The slot for what slot `index` of the source's set awaits.
     pub(crate) const fn slot_of(&self, index: u32) -> u32 {
         slot_of(self.set, index)
@@ -107,7 +130,8 @@ impl Path {
     pub(crate) fn remember(self: Arc<Self>) {
         if !self.is_over() {
             // A thread that is ending remembers nothing.
-            let _ = LAST.try_with(|last| last.set(Some(self)));
+            let place = place(self.source);
+            let _ = LAST.try_with(|last| last[place].set(Some(self)));
         }
     }
 
@@ -231,7 +255,8 @@ impl Process {
     /// Caller: the path, if outcomes of `source` may come by it. It is found at once when this thread
     /// was led by it last, and has [remembered](Path::remember) that.
     pub(crate) fn path(&self, number: u32, source: Source) -> Option<Arc<Path>> {
-        let last = LAST.try_with(Cell::take).ok().flatten();
+        let last = LAST.try_with(|last| last[place(source)].take());
+        let last = last.ok().flatten();
         let is_it = |path: &Arc<Path>| path.number == number && path.source == source;
         if let Some(path) = last.filter(is_it) {
             return Some(path);

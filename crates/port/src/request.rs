@@ -544,9 +544,14 @@ impl ReplySlot {
         slot.move_on(region, self.generation, path);
     }
 
-    /// Wakes the caller, if it sleeps where it was told to go on.
-    pub(crate) fn wake(&self) {
-        wake_caller(&self.link, self.slot());
+    /// Wakes the caller, if it sleeps and not at the end of `path` as well.
+    pub(crate) fn wake(&self, path: u32) {
+        let (slot, region) = (self.slot(), &self.link.region);
+        // E4 wake. As in `fence_then_taken`.
+        region.fence();
+        if slot.must_wake(region, path) {
+            wake_caller(&self.link, slot);
+        }
     }
 
     /// As [`Self::answer`], leaving the time of the wake-up to the rota (its rule 4).

@@ -299,7 +299,7 @@ impl SendRight {
         // Before the fence that comes with the look whether to ring: the caller goes there meanwhile.
         reply.move_on(known.path);
         self.link.ring(lane, self.receiver);
-        reply.wake();
+        reply.wake(known.path);
         true
     }
 

@@ -268,7 +268,8 @@ impl Paths {
             None => return None,
         };
         // Never again the number of an earlier one, as good as.
-        self.next = self.next.wrapping_add(1);
+        // Zero is none.
+        self.next = self.next % (u32::MAX >> 12) + 1;
         let path = place as u32 | self.next << 12;
         let granted = Granted {
             path,

@@ -1,0 +1,101 @@
+//! Sleeping where an outcome is expected to come, too: a caller whose last call was passed on is woken
+//! once, by whoever answers, and not also by those who pass it on.
+//!
+//! The caller writes into each slot the number of the path that it expects the outcome to be moved to, and
+//! announces its sleep at the end of that path as well. Who moves the outcome there leaves it asleep.
+
+use crate::link::Link;
+use crate::paths::{self, Path};
+use core::sync::atomic::Ordering;
+use core::time::Duration;
+use handfast_channel::reply::Slot;
+use handfast_layout::link::REPLIES;
+use handfast_proto::paths::Source;
+use handfast_region::{Memory, Region, park_any};
+use handfast_sys::clock;
+use handfast_wait::word;
+use std::sync::Arc;
+
+/// Moves that are expected one after the other.
+const STEPS_MAX: usize = 4;
+
+/// Looks at an answer elsewhere for which the word that it has been moved there is missing: soon it comes,
+/// or the answer is not meant.
+pub(crate) const HOPES: u8 = 200;
+/// How long to sleep in one word where another may be the one that ends the sleep.
+const ALONE: Duration = Duration::from_millis(1);
+
+/// Where an outcome is expected to come instead, in turn.
+pub(crate) struct Elsewhere(Vec<(Arc<Path>, Slot)>);
+
+impl Elsewhere {
+    /// Of an outcome that is awaited in slot `index` of the calls made through `link`, by where those of
+    /// this thread came last.
+    pub(crate) fn of(link: &Link, index: u32) -> Self {
+        let mut steps: Vec<(Arc<Path>, Slot)> = Vec::new();
+        let mut source = Source {
+            link: link.serial,
+            set: index / REPLIES,
+        };
+        while steps.len() < STEPS_MAX
+            && let Some(path) = paths::expected(source)
+        {
+            let index = path.slot_of(index % REPLIES);
+            source = Source {
+                link: path.link.serial,
+                set: index / REPLIES,
+            };
+            let slot = Slot::of(path.link.calls, index);
+            steps.push((path, slot));
+        }
+        Self(steps)
+    }
+
+    pub(crate) const fn nowhere() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Announces the sleep there, and says at the slot `at`, where it is announced next, that it is.
+    pub(crate) fn announce(&self, (link, at): (&Link, Slot)) {
+        let mut before = (link, at);
+        for (path, slot) in &self.0 {
+            let link = &path.link;
+            // AcqRel: the keeper looks after this thread while it is not zero.
+            link.parked.fetch_add(1, Ordering::AcqRel);
+            link.returns().sleeps(slot.wait());
+            before.1.expect(&before.0.region, path.number());
+            word::announce(&link.region, slot.wait(), word::ASLEEP);
+            before = (link, *slot);
+        }
+        before.1.expect(&before.0.region, 0);
+    }
+
+    /// Whether the outcome is there, and only the word of that is missing.
+    pub(crate) fn is_answered(&self, generation: u32) -> bool {
+        let mut steps = self.0.iter();
+        steps.any(|(path, slot)| slot.is_answered(&path.link.region, generation))
+    }
+
+    /// Sleeps in `own` and there. One system call.
+    pub(crate) fn park(&self, own: (&Region, usize, u32), deadline_ns: Option<u64>) {
+        let there = self.0.iter();
+        let there = there.map(|(path, slot)| (&path.link.region, slot.wait(), word::ASLEEP));
+        let words = core::iter::once(own).chain(there);
+        if park_any(words, deadline_ns).is_err() {
+            // Before kernel 5.16 nobody sleeps in several words at once.
+            let soon_ns = clock::deadline_ns(ALONE);
+            let deadline_ns = deadline_ns.map_or(soon_ns, |deadline_ns| deadline_ns.min(soon_ns));
+            own.0.park(own.1, own.2, Some(deadline_ns));
+        }
+    }
+
+    /// Takes the announcements back.
+    pub(crate) fn withdraw(self) {
+        for (path, slot) in self.0 {
+            let link = &path.link;
+            word::withdraw(&link.region, slot.wait());
+            link.returns().wakes(slot.wait());
+            link.parked.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
