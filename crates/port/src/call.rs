@@ -30,7 +30,7 @@ pub struct Call<'a> {
     /// How often it may yet find an answer elsewhere that has not been moved there.
     hopes: u8,
     /// Where the outcome comes instead, once it has been moved.
-    moved: Option<Awaited>,
+    moved: Option<Box<Awaited>>,
 }
 
 /// The reply slot of a call, and its generation there.
@@ -251,7 +251,7 @@ impl<'a> Call<'a> {
             if !moved.follow(right.process()) {
                 return Some(self.ended(Err(SendError::Gone(Gone::Reply))));
             }
-            self.moved = Some(moved);
+            self.moved = Some(Box::new(moved));
             return None;
         }
         let taken = self.slot().take(&right.link().region, sink);

@@ -26,6 +26,21 @@ use std::sync::Arc;
 /// Dropping it unused, or the end of the process it has come to, ends the call at its caller as
 /// [`Gone::Reply`](crate::error::Gone::Reply) or
 /// [`Gone::Process`](crate::error::Gone::Process).
+///
+/// It cannot be used twice, nor copied:
+///
+/// ```compile_fail,E0382
+/// # fn twice(right: handfast_port::ReplyRight) {
+/// let _ = right.reply(b"once");
+/// let _ = right.reply(b"and again");
+/// # }
+/// ```
+///
+/// ```compile_fail,E0599
+/// # fn copied(right: handfast_port::ReplyRight) {
+/// let copy = right.clone();
+/// # }
+/// ```
 pub struct ReplyRight(Request);
 
 /// A request that was not forwarded, and why.

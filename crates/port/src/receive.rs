@@ -19,6 +19,14 @@ use std::sync::{Arc, PoisonError};
 ///
 /// Dropping it unbinds the name; calls in flight end with
 /// [`Gone::Port`](crate::error::Gone::Port) at their callers.
+///
+/// There is one for each port:
+///
+/// ```compile_fail,E0599
+/// # fn copied(right: handfast_port::ReceiveRight) {
+/// let other = right.clone();
+/// # }
+/// ```
 pub struct ReceiveRight {
     port: Arc<Port>,
     /// A name by which others connect to it.
