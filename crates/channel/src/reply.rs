@@ -205,6 +205,27 @@ impl Slot {
         memory.store(self.at + reply::CANCEL, generation, Relaxed);
     }
 
+    /// Caller: until when it waits for the outcome of call `generation`. Before the call is posted.
+    pub fn set_deadline(self, memory: &impl Memory, generation: u32, deadline_ns: u64) {
+        // Relaxed, all three: published with the call (E1).
+        memory.store(self.at + reply::DEADLINE_OF, generation, Relaxed);
+        memory.store(self.at + reply::DEADLINE, deadline_ns as u32, Relaxed);
+        memory.store(
+            self.at + reply::DEADLINE + 4,
+            (deadline_ns >> 32) as u32,
+            Relaxed,
+        );
+    }
+
+    /// Callee: until when the caller waits, if it has said so.
+    #[must_use]
+    pub fn deadline_ns(self, memory: &impl Memory, generation: u32) -> Option<u64> {
+        // Relaxed, all three: as in `set_deadline`.
+        let is_known = memory.load(self.at + reply::DEADLINE_OF, Relaxed) == generation;
+        let half = |at| u64::from(memory.load(self.at + reply::DEADLINE + at, Relaxed));
+        is_known.then(|| half(4) << 32 | half(0))
+    }
+
     /// Callee: whether the caller has said so of call `generation`.
     #[must_use]
     pub fn is_cancelled(self, memory: &impl Memory, generation: u32) -> bool {

@@ -297,6 +297,53 @@ fn call_text(right: &SendRight, text: &str) -> String {
 }
 
 #[test]
+fn a_deadline_goes_on_with_the_calls_made_for_it() {
+    let chain = Chain::of("deadline", 2);
+    let (middle, last) = (chain.connect(0), chain.connect(1));
+    let name = common::name("deadline-own");
+    let port = handfast::bind(&name).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let request = port.receive().unwrap();
+            assert_eq!(request.time_left(), None);
+            request.reply(b"").unwrap();
+            for rights in [false, true] {
+                let request = port.receive().unwrap();
+                let left = request.time_left().unwrap();
+                assert!(
+                    left > Duration::from_secs(5) && left <= Duration::from_secs(20),
+                    "{left:?}"
+                );
+                assert!(request.call_through(&last, b"nested").is_ok());
+                request.reply(b"").unwrap();
+                let request = port.receive().unwrap();
+                let start = std::time::Instant::now();
+                // Nobody answers: it ends with its caller's time.
+                let nested = request.call_through(&last, b"hold").unwrap_err();
+                assert_eq!(nested, SendError::TimedOut, "{rights}");
+                assert!(start.elapsed() < Duration::from_secs(5));
+                assert_eq!(request.time_left(), Some(Duration::ZERO));
+            }
+        });
+        // A link of its own, so that the server above is another process's as far as that goes.
+        let right = handfast::connect(&name).unwrap();
+        let _ = right.call(b"").unwrap();
+        for with_rights in [false, true] {
+            let rights = || with_rights.then(|| Right::from(port.mint(1)));
+            let long = Duration::from_secs(20);
+            let answer = right.with(rights()).call_until(b"", long).unwrap();
+            assert_eq!(answer.len(), 0);
+            let short = Duration::from_millis(50);
+            let error = right.with(rights()).call_until(b"", short).unwrap_err();
+            // Both ends hear of it at the same moment.
+            let dropped = SendError::Gone(Gone::Reply);
+            assert!(error.error == SendError::TimedOut || error.error == dropped);
+        }
+    });
+    let _ = middle;
+}
+
+#[test]
 fn what_is_no_call_or_is_answered_is_not_forwarded() {
     let name = common::name("no-call");
     let port = handfast::bind(&name).unwrap();

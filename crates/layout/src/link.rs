@@ -64,7 +64,7 @@ pub mod slot {
 }
 
 /// Word offsets inside a reply slot. The callee writes all but [`reply::WAIT`], which both write,
-/// [`reply::CANCEL`] and [`reply::EXPECTED`].
+/// and the words behind it, which the caller writes.
 pub mod reply {
     /// Generation of the call this reply answers; the publishing word.
     pub const GENERATION: usize = 0;
@@ -79,6 +79,11 @@ pub mod reply {
     pub const CANCEL: usize = crate::LINE + 4;
     /// Number of the path at whose end the caller sleeps as well; zero for none. The caller writes it.
     pub const EXPECTED: usize = crate::LINE + 8;
+    /// Generation of the call that the next two words are about. The caller writes it.
+    pub const DEADLINE_OF: usize = crate::LINE + 12;
+    /// Until when its caller waits: nanoseconds of the monotonic clock, low half, high half; a hint. The
+    /// caller writes it.
+    pub const DEADLINE: usize = crate::LINE + 16;
     /// When the waker woke, in truncated nanoseconds; a hint for the adaptive strategy.
     pub const STAMP: usize = 12;
     /// Generation of a call the callee has put off (overload rotation, rule 1); a hint.

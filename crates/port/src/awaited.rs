@@ -206,6 +206,13 @@ impl Awaited {
         }
     }
 
+    /// Tells who is to answer until when that is waited for.
+    pub(crate) fn say_deadline(&self, deadline_ns: u64) {
+        let region = &self.link().region;
+        self.slot()
+            .set_deadline(region, self.generation, deadline_ns);
+    }
+
     /// Nobody waits for it any more.
     pub(crate) fn cancel(&self) {
         self.slot().cancel(&self.link().region, self.generation);

@@ -225,6 +225,9 @@ impl<'a> Call<'a> {
             return Err(SendError::Gone(Gone::Reply));
         };
         let right = self.right;
+        if let Some(deadline_ns) = deadline_ns {
+            moved.say_deadline(deadline_ns);
+        }
         moved.look();
         let waited = match moved.take_now(sink) {
             Some(taken) => taken,

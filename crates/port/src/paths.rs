@@ -505,7 +505,10 @@ impl Process {
         }
         let set = granted.to.set;
         for index in 0..REPLIES {
-            Slot::of(link.calls, slot_of(set, index)).cancel(&link.region, 0);
+            let slot = Slot::of(link.calls, slot_of(set, index));
+            // What a former use has left.
+            slot.cancel(&link.region, 0);
+            slot.set_deadline(&link.region, 0, 0);
         }
         let words = [token, granted.path, set];
         self.say(link, &word_message(control::PATH_GRANTED, &words));

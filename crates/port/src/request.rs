@@ -1,6 +1,6 @@
 //! Requests: a received message and the right to reply to it once.
 
-use crate::error::ReplyError;
+use crate::error::{ReplyError, SendError};
 use crate::link::Link;
 use crate::message::Message;
 use crate::notice::Notice;
@@ -11,14 +11,15 @@ use crate::process;
 use crate::right::{self, Load, Returned, Right};
 use crate::send::SLOTS_PER_LANE;
 use core::sync::atomic::Ordering;
+use core::time::Duration;
 use handfast_channel::reply::Slot;
 use handfast_layout::link::{Kind, OWN_SET, PARTY_SENDER, REPLIES, slot_of, unpack_passed_word};
 use handfast_region::Memory;
 use handfast_ring::lane::Unit;
 use handfast_ring::{Fault, Rule};
-use handfast_sys::cpu;
 use handfast_sys::futex::fence_light;
 use handfast_sys::socket::Peer;
+use handfast_sys::{clock, cpu};
 use std::sync::Arc;
 
 /// A received message and, for a call, the right to reply to it once.
@@ -319,6 +320,35 @@ impl Request {
             let slot = reply.slot();
             reply.link.is_down() || slot.is_cancelled(&reply.link.region, reply.generation)
         })
+    }
+
+    /// How long its caller still waits; zero when the time has passed, nothing when it has not said so:
+    /// [`SendRight::call_until`](crate::SendRight::call_until) says. The caller's word, for what
+    /// is done on its behalf ([`Self::call_through`]). When the call was passed on, known some
+    /// microseconds after that. Costs a clock reading.
+    #[must_use]
+    pub fn time_left(&self) -> Option<Duration> {
+        let reply = self.reply_right()?;
+        let deadline_ns = reply
+            .slot()
+            .deadline_ns(&reply.link.region, reply.generation)?;
+        let left_ns = deadline_ns.saturating_sub(clock::now_ns());
+        Some(Duration::from_nanos(left_ns))
+    }
+
+    /// Calls through `right` on behalf of this request's caller: at the longest for as long as that waits.
+    ///
+    /// # Errors
+    /// As [`SendRight::call`](crate::SendRight::call); [`SendError::TimedOut`] when that time is over.
+    pub fn call_through(
+        &self,
+        right: &crate::SendRight,
+        bytes: &[u8],
+    ) -> Result<Message, SendError> {
+        match self.time_left() {
+            Some(left) => right.call_until(bytes, left),
+            None => right.call(bytes),
+        }
     }
 
     /// The process and user that sent it, as the kernel vouched when the link was made.

@@ -28,6 +28,15 @@ impl Waiting {
         }
     }
 
+    /// The deadline in two words; zeros for none.
+    #[inline(always)]
+    pub(crate) const fn words(self) -> (u32, u32) {
+        match self {
+            Self::Until(deadline_ns) => (deadline_ns as u32, (deadline_ns >> 32) as u32),
+            Self::Never | Self::Always => (0, 0),
+        }
+    }
+
     /// Whether a deadline has passed. Reads the clock only where there is one.
     pub(crate) fn is_over(self) -> bool {
         matches!(self, Self::Until(deadline_ns) if clock::now_ns() >= deadline_ns)

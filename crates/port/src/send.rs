@@ -229,7 +229,8 @@ impl SendRight {
     /// Starts a call, waiting for room if there is none, and returns without its reply.
     #[inline(always)]
     fn start(&self, bytes: &[u8], waiting: Waiting) -> Result<Call<'_>, SendError> {
-        let (right, (ticket, lane, trouble)) = match self.post_now(bytes, Kind::Call) {
+        let until = waiting.words();
+        let (right, (ticket, lane, trouble)) = match self.post_now(bytes, Kind::Call, until) {
             Some(posted) => (self, posted),
             None => self.post(bytes, Kind::Call, waiting)?,
         };
@@ -238,7 +239,7 @@ impl SendRight {
     }
 
     pub(crate) fn send_by(&self, bytes: &[u8], waiting: Waiting) -> Result<(), SendError> {
-        let (right, (_, lane, _)) = match self.post_now(bytes, Kind::Message) {
+        let (right, (_, lane, _)) = match self.post_now(bytes, Kind::Message, (0, 0)) {
             Some(posted) => (self, posted),
             None => self.post(bytes, Kind::Message, waiting)?,
         };
@@ -267,12 +268,13 @@ impl SendRight {
     /// ticket, its lane, and the link's count of troubles; [`Self::post`] finds out what it was
     /// otherwise.
     #[inline(always)]
-    fn post_now(&self, bytes: &[u8], kind: Kind) -> Option<(Ticket, u32, u32)> {
+    fn post_now(&self, bytes: &[u8], kind: Kind, words: (u32, u32)) -> Option<(Ticket, u32, u32)> {
         if bytes.len() > MESSAGE_BYTES_MAX {
             return None;
         }
         let (lane, mut outgoing, trouble) = self.lane_now()?;
-        let ticket = self.post_locked(&mut outgoing, lane, (bytes, kind)).ok()?;
+        let posted = self.post_described(&mut outgoing, lane, (bytes, kind, words), &[]);
+        let ticket = posted.ok()?;
         Some((ticket, lane, trouble))
     }
 
@@ -385,9 +387,13 @@ impl SendRight {
             let mut outgoing = self.lock(lane);
             let ahead = (&mut described, &load.rights[..]);
             let ahead = self.send_ahead((&mut outgoing, lane), (bytes, kind), ahead);
-            let (units, passed) = (described.units(), described.passed());
+            let words = match kind {
+                Kind::Call => waiting.words(),
+                _ => described.passed(),
+            };
+            let units = described.units();
             let posted = ahead.and_then(|()| {
-                self.post_described(&mut outgoing, lane, (bytes, kind, passed), units)
+                self.post_described(&mut outgoing, lane, (bytes, kind, words), units)
             });
             drop(outgoing);
             let body_bytes = bytes.len() + units.len() * UNIT_BYTES;
@@ -412,36 +418,30 @@ impl SendRight {
         }
     }
 
-    /// Reserves the reply slot of a call and publishes the message.
-    #[inline(always)]
-    fn post_locked(
-        &self,
-        outgoing: &mut Outgoing,
-        lane: u32,
-        (bytes, kind): (&[u8], Kind),
-    ) -> Result<Ticket, Blocked> {
-        self.post_described(outgoing, lane, (bytes, kind, (0, 0)), &[])
-    }
-
-    /// As [`Self::post_locked`], with units that describe the message's rights, and what names the
-    /// reply right it passes on.
+    /// Reserves the reply slot of a call and publishes the message, with units that describe its rights.
+    /// Two words: what names the reply right it passes on, or until when the caller of a call waits.
     #[inline(always)]
     fn post_described(
         &self,
         outgoing: &mut Outgoing,
         lane: u32,
-        (bytes, kind, passed): (&[u8], Kind, (u32, u32)),
+        (bytes, kind, words): (&[u8], Kind, (u32, u32)),
         units: &[Unit],
     ) -> Result<Ticket, Blocked> {
         let is_call = kind == Kind::Call;
         let (index, generation) = match outgoing.claimed {
-            _ if !is_call => passed,
+            _ if !is_call => words,
             Some(claimed) => claimed,
             None => self
                 .claim(lane, &mut outgoing.producer)
                 .ok_or(Blocked::Slots)?,
         };
         self.uses(lane);
+        if is_call && words != (0, 0) {
+            let deadline_ns = u64::from(words.1) << 32 | u64::from(words.0);
+            let slot = Slot::of(self.link.calls, index);
+            slot.set_deadline(&self.link.region, generation, deadline_ns);
+        }
         let producer = &mut outgoing.producer;
         let position = producer.position();
         let header = Header {
