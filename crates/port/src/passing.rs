@@ -239,8 +239,12 @@ impl Request {
         }
         if let Some(reply) = self.reply_right()
             && rights.is_empty()
-            && to.pass_now(bytes, reply)
+            && let Some(woke_peer) = to.pass_now(bytes, reply)
         {
+            if woke_peer && let Some(port) = to.process().port(reply.came_to()) {
+                // The next message comes later by that.
+                port.woke_caller();
+            }
             to.process()
                 .tally
                 .add(counters::link_word(to.link().index, FORWARDS), 1);

@@ -432,7 +432,8 @@ impl Poller {
         let message = core::mem::take(&mut self.spare);
         let (last, right) = (lane.passed.take(), (header.reply, header.generation));
         let received = (message, badge.unwrap_or_default());
-        match Request::passed((&lane.link, key), last, received, right) {
+        let to = (&lane.link, key, self.receiver);
+        match Request::passed(to, last, received, right) {
             Ok(Some(request)) if badge.is_some() => Some(request),
             Ok(Some(request)) => self.refuse(request),
             Ok(None) => {

@@ -59,6 +59,8 @@ pub(crate) struct ReplySlot {
     pub(crate) key: u32,
     /// How it was passed on to this process, unless it answers to who sent the message.
     party: Option<PartyUse>,
+    /// Of this process, where it was passed on to.
+    passed_to: u32,
 }
 
 /// A party a forwarder has named; the path lasts with it.
@@ -94,6 +96,7 @@ impl Received {
             generation: 0,
             key: key as u32,
             party: None,
+            passed_to: NO_KEY,
         });
         received
     }
@@ -201,7 +204,7 @@ impl Request {
     /// # Errors
     /// The rule the peer broke.
     pub(crate) fn passed(
-        (link, key): (&Arc<Link>, usize),
+        (link, key, receiver): (&Arc<Link>, usize, u32),
         last: Option<Box<Received>>,
         (message, badge): (Message, u64),
         (word, generation): (u32, u32),
@@ -215,7 +218,7 @@ impl Request {
             let Some(mut reply) = ReplySlot::passed(link, word, generation)? else {
                 return Ok(None);
             };
-            reply.key = key as u32;
+            (reply.key, reply.passed_to) = (key as u32, receiver);
             received.reply = Some(reply);
         }
         received.peer = link.peer;
@@ -516,6 +519,7 @@ impl ReplySlot {
                 version,
                 _party: party,
             }),
+            passed_to: NO_KEY,
         }))
     }
 
@@ -540,6 +544,14 @@ impl ReplySlot {
     #[inline]
     pub(crate) const fn is_passed(&self) -> bool {
         self.index >= REPLIES
+    }
+
+    /// The receiver that the message came to.
+    pub(crate) fn came_to(&self) -> u32 {
+        match self.is_passed() {
+            true => self.passed_to,
+            false => self.receiver(),
+        }
     }
 
     /// The receiver that the call came to: each lane addresses one for ever.

@@ -279,30 +279,24 @@ impl SendRight {
     }
 
     /// Passes a reply right on with a message, on this thread's lane, if nothing at all stands in the
-    /// way and one has gone this way before.
+    /// way and one has gone this way before. Returns whether this made a wake-up call.
     #[inline]
-    pub(crate) fn pass_now(&self, bytes: &[u8], reply: &ReplySlot) -> bool {
+    pub(crate) fn pass_now(&self, bytes: &[u8], reply: &ReplySlot) -> Option<bool> {
         if bytes.len() > MESSAGE_BYTES_MAX || reply.link.is_down() {
-            return false;
+            return None;
         }
-        let Some(known) = Known::of(reply, &self.link) else {
-            return false;
-        };
+        let known = Known::of(reply, &self.link)?;
         let word = passed_word(known.number, reply.index % REPLIES);
         let words = (word, reply.generation);
-        let Some((lane, mut outgoing, _)) = self.lane_now() else {
-            return false;
-        };
+        let (lane, mut outgoing, _) = self.lane_now()?;
         let posted = self.post_described(&mut outgoing, lane, (bytes, Kind::PASSED, words), &[]);
         drop(outgoing);
-        if posted.is_err() {
-            return false;
-        }
+        posted.ok()?;
         // Before the fence that comes with the look whether to ring: the caller goes there meanwhile.
         reply.move_on(known.path);
-        self.link.ring(lane, self.receiver);
+        let woke_peer = self.link.ring(lane, self.receiver);
         reply.wake(known.path);
-        true
+        Some(woke_peer)
     }
 
     /// This thread's lane, locked, if nothing is known to be wrong with the link; and the link's
