@@ -1,0 +1,263 @@
+//! Peers that forge introductions: provisions and claims of what they do not have, in others' names,
+//! in floods; and parts that tell of rights nobody provided.
+
+mod common;
+mod forger;
+
+use forger::{Hand, OWN_SLOT, RELEASE, expect_cut, serves, start_honest, units};
+use handfast::error::Rule;
+use handfast_layout::introduction::Said;
+use handfast_layout::link::Kind;
+use handfast_layout::part::Part;
+use std::time::{Duration, Instant};
+
+#[test]
+fn a_child_process_plays_its_role() {
+    common::play(|role, arguments| match role {
+        "honest" => forger::honest(arguments[0], arguments.get(1).copied()),
+        _ => unreachable!(),
+    });
+}
+
+const PROVISION_VOID: u8 = 14;
+const DECLINED: u8 = 15;
+
+const fn provide(number: u64, to: &Hand) -> Said {
+    let recipient = to.incarnation;
+    Said::Provide { number, recipient }
+}
+
+const fn claim(word: u32, number: u64, of: &Hand) -> Said {
+    let introducer = of.incarnation;
+    Said::Claim {
+        word,
+        number,
+        introducer,
+    }
+}
+
+/// An honest introduction goes through the process.
+fn introduces(name: &str, (introducer, recipient): (u8, u8), number: u64) {
+    let mut introducer = Hand::new(name, introducer);
+    let mut recipient = Hand::new(name, recipient);
+    introducer.tell(provide(number, &recipient));
+    claims(&mut recipient, 9, number, &introducer);
+}
+
+/// What was provided is there for the recipient.
+fn claims(recipient: &mut Hand, word: u32, number: u64, introducer: &Hand) {
+    recipient.tell(claim(word, number, introducer));
+    let answer = recipient.call(word, b"introduced");
+    assert_eq!(answer, (Kind::Message, b"introduced".to_vec()));
+    let (kind, handle) = recipient.outcome(OWN_SLOT, 1).unwrap();
+    assert_eq!((kind, handle.len()), (Kind::Message, 4));
+}
+
+/// What is said or posted, and for which rule the link is cut.
+type Forgery = (&'static str, fn(&mut Hand), Rule);
+
+fn raw(hand: &mut Hand, port: u32, bytes: &[u8]) {
+    hand.post(Kind::CONTROL, (port, 0, 0), (bytes, &[]));
+}
+
+const FORGERIES: [Forgery; 19] = [
+    (
+        "provide-by-no-handle",
+        |hand| raw(hand, hand.welcome.handle + 1, &provide(1, hand).to_bytes()),
+        Rule::Introduction,
+    ),
+    (
+        "provide-by-nothing",
+        |hand| raw(hand, 0, &provide(1, hand).to_bytes()),
+        Rule::Introduction,
+    ),
+    (
+        "provide-by-a-word-never-claimed",
+        |hand| raw(hand, 5, &provide(1, hand).to_bytes()),
+        Rule::Introduction,
+    ),
+    (
+        "provide-by-an-old-generation",
+        |hand| {
+            let old = hand.welcome.handle | 1 << 20;
+            raw(hand, old, &provide(1, hand).to_bytes());
+        },
+        Rule::Introduction,
+    ),
+    (
+        "unknown",
+        |hand| {
+            let mut bytes = provide(1, hand).to_bytes();
+            bytes[0] = 3;
+            raw(hand, hand.welcome.handle, &bytes);
+        },
+        Rule::Introduction,
+    ),
+    (
+        "short",
+        |hand| {
+            raw(
+                hand,
+                hand.welcome.handle,
+                &provide(1, hand).to_bytes()[..31],
+            )
+        },
+        Rule::Introduction,
+    ),
+    (
+        "long",
+        |hand| {
+            raw(
+                hand,
+                hand.welcome.handle,
+                &[&provide(1, hand).to_bytes()[..], b"x"].concat(),
+            )
+        },
+        Rule::Introduction,
+    ),
+    (
+        "empty",
+        |hand| raw(hand, hand.welcome.handle, b""),
+        Rule::Introduction,
+    ),
+    (
+        "claim-by-a-handle",
+        |hand| hand.tell(claim(1 << 31 | 1, 1, hand)),
+        Rule::Introduction,
+    ),
+    (
+        "claim-by-zero",
+        |hand| hand.tell(claim(0, 1, hand)),
+        Rule::Introduction,
+    ),
+    (
+        "a-word-twice",
+        |hand| {
+            hand.tell(claim(7, 1, hand));
+            hand.tell(claim(7, 2, hand));
+        },
+        Rule::Introduction,
+    ),
+    (
+        "call-by-a-word-never-claimed",
+        |hand| hand.post(Kind::Call, (5, 0, 1), (b"", &[])),
+        Rule::RightHandle,
+    ),
+    (
+        "home-by-a-word-never-claimed",
+        |hand| hand.send(b"", &[Part::OfReceiver { handle: 5 }]),
+        Rule::RightHandle,
+    ),
+    (
+        "release-of-no-claim",
+        |hand| assert!(hand.say_words(RELEASE, &[5, 1])),
+        Rule::RightHandle,
+    ),
+    (
+        "release-of-a-claim-twice",
+        |hand| {
+            hand.tell(claim(7, 1, hand));
+            hand.settle();
+            assert!(hand.say_words(RELEASE, &[7, 1, 7, 1]));
+        },
+        Rule::RightHandle,
+    ),
+    (
+        "release-of-a-claim-too-often",
+        |hand| {
+            hand.tell(provide(1, hand));
+            hand.tell(claim(7, 1, hand));
+            hand.settle();
+            // The word stands for the first right, which was given twice.
+            assert!(hand.say_words(RELEASE, &[7, 3]));
+        },
+        Rule::RightCount,
+    ),
+    (
+        "void-short",
+        |hand| assert!(hand.say(&[PROVISION_VOID, 0, 1, 0, 0, 0, 0, 0, 0])),
+        Rule::Introduction,
+    ),
+    (
+        "void-long",
+        |hand| assert!(hand.say_words(PROVISION_VOID, &[1, 0, 0])),
+        Rule::Introduction,
+    ),
+    (
+        "declined-short",
+        |hand| assert!(hand.say_words(DECLINED, &[1, 0, 0, 0, 0])),
+        Rule::Introduction,
+    ),
+];
+
+#[test]
+fn a_flood_of_claims_ends_at_the_limit_with_the_link() {
+    let _alone = common::alone();
+    let (mut server, name) = start_honest("flood-claims");
+    let before = forger::own_kib(server.pid());
+    let mut forger = Hand::new(&name, 10);
+    for word in 1..=1 << 20 {
+        forger.tell(claim(word, word.into(), &forger));
+    }
+    forger.settle();
+    let grown = forger::own_kib(server.pid()).saturating_sub(before);
+    println!("a million claims of nothing: {grown} KiB");
+    assert!(grown < 300_000, "{grown} KiB");
+    assert_eq!(server.said(), None);
+    introduces(&name, (1, 2), 1);
+    forger.tell(claim(1 << 30, 1, &forger));
+    expect_cut(&server, Rule::Introduction, "one more");
+    introduces(&name, (1, 2), 1);
+    serves(&name);
+    server.finish();
+}
+
+/// A right of a hand's own.
+const OWN: Part = Part::OfSender {
+    handle: 1 << 31 | 5,
+    port: 0x100,
+};
+
+/// As that, told of as if it were another's.
+fn third(exporter: [u8; 16]) -> Part {
+    Part::Third {
+        vine: (1 << 31 | 5, 0x100),
+        port: 0x100,
+        exporter,
+        number: 1,
+    }
+}
+
+#[test]
+fn claims_of_nothing_hold_up_their_own_lane_alone() {
+    let (mut server, name) = start_honest("held-up");
+    let honest = handfast::connect(&name).unwrap();
+    let mut forger = Hand::new(&name, 1);
+    let start = (Instant::now(), forger::used(server.pid()));
+    for word in 1..=2 {
+        forger.tell(claim(word, word.into(), &forger));
+        forger.post(Kind::Message, (word, 0, 0), (b"", &[]));
+    }
+    let (mut calls, mut longest) = (0, Duration::ZERO);
+    while start.0.elapsed() < Duration::from_millis(1500) {
+        let start = Instant::now();
+        assert_eq!(&*honest.call(b"others").unwrap(), b"others");
+        longest = longest.max(start.elapsed());
+        calls += 1;
+    }
+    println!("meanwhile {calls} calls, the longest {longest:?}");
+    assert!(longest < Duration::from_millis(500), "{longest:?}");
+    forger.settle();
+    let after = forger::used(server.pid());
+    println!(
+        "in {:?}: {:?} of a processor",
+        start.0.elapsed(),
+        after - start.1
+    );
+    // And then it is over.
+    let idle = forger::used(server.pid());
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(forger::used(server.pid()) - idle < Duration::from_millis(100));
+    assert_eq!(server.said(), None);
+    server.finish();
+}
