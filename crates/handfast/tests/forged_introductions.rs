@@ -229,6 +229,80 @@ fn third(exporter: [u8; 16]) -> Part {
 }
 
 #[test]
+fn forged_parts_of_introductions_are_refused_by_name_and_harm_nobody_else() {
+    let (mut server, name) = start_honest("forged-third");
+    type Change = fn(&mut Vec<[u8; 16]>);
+    let changes: [(&str, Change, Rule); 7] = [
+        ("no-handle", |units| units[0][7] = 0, Rule::RightHandle),
+        ("vine-receiver", |units| units[0][8] = 64, Rule::Part),
+        ("receiver", |units| units[0][12] = 64, Rule::Part),
+        ("two-units", |units| units.truncate(2), Rule::Part),
+        ("one-unit", |units| units.truncate(1), Rule::Part),
+        ("padding", |units| units[2][8] = 1, Rule::Part),
+        (
+            "another-port",
+            |units| {
+                let mut again = units.clone();
+                again[0][9] = 2;
+                units.extend(again);
+            },
+            Rule::RightHandle,
+        ),
+    ];
+    for (number, (what, change, rule)) in (100u8..).zip(changes) {
+        let mut hand = Hand::new(&name, number);
+        let mut units = units(&[third([9; 16])]);
+        change(&mut units);
+        let handle = hand.welcome.handle;
+        hand.post(Kind::Message, (handle, 0, 0), (b"", &units));
+        expect_cut(&server, rule, what);
+        hand.expect_end();
+        serves(&name);
+    }
+    // Harmless by design: there is no link with that exporter, or none that anything is claimed
+    // through; the right goes through who has sent it.
+    let mut hand = Hand::new(&name, 1);
+    for exporter in [hand.welcome.incarnation, hand.incarnation, [0; 16]] {
+        hand.send(b"", &[third(exporter)]);
+        hand.settle_after_decline(DECLINED, exporter);
+        server.tell("call");
+        let (index, generation, _) = hand.next();
+        hand.answer((index, generation), Kind::Message, (b"mine", &[]));
+        server.expect("Ok(\"mine\")");
+    }
+    assert_eq!(server.said(), None);
+    server.finish();
+}
+
+#[test]
+fn an_answer_nobody_waits_for_stops_nobody_whatever_it_tells_of() {
+    let (mut server, name) = start_honest("late-third");
+    let mut hand = Hand::new(&name, 1);
+    hand.send(b"", &[OWN]);
+    hand.settle();
+    server.tell("hurry");
+    let mut last = None;
+    let end = Instant::now() + common::PATIENCE;
+    loop {
+        if let Some(line) = server.said() {
+            assert_eq!(line, "hurried");
+            break;
+        }
+        assert!(Instant::now() < end, "a thread or the keeper hangs");
+        if let Some((index, generation, _)) = hand.try_next() {
+            // The one before has been given up.
+            if let Some(call) = last.replace((index, generation)) {
+                let parts = [third(hand.incarnation)];
+                hand.answer(call, Kind::Message, (b"", &parts));
+            }
+        }
+    }
+    assert_eq!(server.said(), None);
+    serves(&name);
+    server.finish();
+}
+
+#[test]
 fn claims_of_nothing_hold_up_their_own_lane_alone() {
     let (mut server, name) = start_honest("held-up");
     let honest = handfast::connect(&name).unwrap();
