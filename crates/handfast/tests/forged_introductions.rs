@@ -191,6 +191,74 @@ const FORGERIES: [Forgery; 19] = [
 ];
 
 #[test]
+fn forged_introductions_are_refused_by_name_and_harm_nobody_else() {
+    let (mut server, name) = start_honest("forged-intro");
+    let honest = handfast::connect(&name).unwrap();
+    for (number, (what, forge, rule)) in (0u8..).zip(FORGERIES) {
+        let mut hand = Hand::new(&name, 100 + number);
+        forge(&mut hand);
+        expect_cut(&server, rule, what);
+        hand.expect_end();
+        introduces(&name, (1, 2), number.into());
+        assert_eq!(&*honest.call(what.as_bytes()).unwrap(), what.as_bytes());
+    }
+    assert_eq!(server.said(), None);
+    server.finish();
+}
+
+/// Has an introducer give the recipient its right to the exporter's port. Returns how that is told.
+fn introduced(introducer: &mut common::Child, recipient: &mut Hand) -> Part {
+    recipient.send(b"", &[OWN]);
+    recipient.settle();
+    introducer.tell("pass on");
+    introducer.expect("passed on");
+    let units = recipient.next_units(3);
+    Part::parse(&units).unwrap().0
+}
+
+#[test]
+fn only_who_was_provided_with_a_right_declines_it() {
+    let (mut server, exporter) = start_honest("declined-exporter");
+    let name = common::name("declined-introducer");
+    let mut introducer = common::start("honest", &[&name, &exporter]);
+    introducer.expect("ready");
+    let mut forger = Hand::new(&name, 3);
+    let mut recipient = Hand::new(&name, 2);
+    let mut there = Hand::new(&exporter, 2);
+    for (word, is_its) in [(1, false), (2, true)] {
+        let part = introduced(&mut introducer, &mut recipient);
+        let Part::Third {
+            number,
+            exporter: of,
+            ..
+        } = part
+        else {
+            panic!("{part:?}");
+        };
+        assert_eq!(of, there.welcome.incarnation);
+        let decline = [&[DECLINED, 0][..], &number.to_le_bytes(), &of].concat();
+        let who = if is_its { &mut recipient } else { &mut forger };
+        assert!(who.say(&decline));
+        who.settle();
+        there.settle();
+        there.tell(Said::Claim {
+            word,
+            number,
+            introducer: who.welcome.incarnation,
+        });
+        let expected = if is_its {
+            Kind::DeadPort
+        } else {
+            Kind::Message
+        };
+        assert_eq!(there.call(word, b"").0, expected);
+    }
+    assert_eq!((server.said(), introducer.said()), (None, None));
+    server.finish();
+    introducer.finish();
+}
+
+#[test]
 fn a_flood_of_claims_ends_at_the_limit_with_the_link() {
     let _alone = common::alone();
     let (mut server, name) = start_honest("flood-claims");

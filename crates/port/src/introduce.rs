@@ -475,12 +475,24 @@ impl Process {
             .map(|number| u64::from_le_bytes(*number));
         let number = number.ok_or(Fault { rule, offset })?;
         if kind == control::PROVISION_VOID {
+            if bytes.len() != 8 {
+                return Err(Fault { rule, offset });
+            }
             self.take_back_provision((link.incarnation, number));
             return Ok(());
         }
+        if bytes.len() != 8 + link.incarnation.len() {
+            return Err(Fault { rule, offset });
+        }
+        // What was provided to others is not for this peer to decline.
+        let provided = {
+            let mut unheard = link.unheard();
+            let is_it = |provided: &(Weak<Link>, u64)| provided.1 == number;
+            let place = unheard.iter().position(is_it);
+            place.and_then(|place| unheard.remove(place))
+        };
         // The exporter may be gone.
-        let exporter = self.find_link(|link| bytes[8..] == link.incarnation);
-        if let Some(exporter) = exporter {
+        if let Some(exporter) = provided.and_then(|(exporter, _)| exporter.upgrade()) {
             self.void(&exporter, number);
         }
         Ok(())
