@@ -206,6 +206,48 @@ fn forged_introductions_are_refused_by_name_and_harm_nobody_else() {
     server.finish();
 }
 
+#[test]
+fn what_was_provided_to_another_is_neither_claimed_nor_ended() {
+    let (mut server, name) = start_honest("others-provision");
+    let mut introducer = Hand::new(&name, 1);
+    let mut recipient = Hand::new(&name, 2);
+    let mut forger = Hand::new(&name, 3);
+    introducer.tell(provide(1, &recipient));
+    introducer.settle();
+    // Harmless by design: the provision names its recipient.
+    forger.tell(claim(1, 1, &introducer));
+    let dead = (Kind::DeadPort, Vec::new());
+    assert_eq!(forger.call(1, b"stolen"), dead);
+    assert_eq!(forger.outcome(OWN_SLOT, 1).unwrap().0, Kind::Dropped);
+    // As is this: a number is its introducer's own.
+    assert!(forger.say_words(PROVISION_VOID, &[1, 0]));
+    forger.settle();
+    // It may give up what it has claimed, before and after it comes, but not what others claim.
+    assert!(forger.say_words(RELEASE, &[1, 1]));
+    for number in 2..100 {
+        forger.tell(claim(number, number.into(), &introducer));
+    }
+    forger.settle();
+    for number in 2..100 {
+        assert!(forger.say_words(RELEASE, &[number, 1]));
+    }
+    forger.settle();
+    claims(&mut recipient, 1, 1, &introducer);
+    for number in 2..100 {
+        introducer.tell(provide(number.into(), &recipient));
+        recipient.tell(claim(number, number.into(), &introducer));
+        let answer = recipient.call(number, b"mine");
+        assert_eq!(answer, (Kind::Message, b"mine".to_vec()), "{number}");
+    }
+    // A second claim of the same waits for a while, and then there is nothing.
+    let start = Instant::now();
+    recipient.tell(claim(1000, 1, &introducer));
+    assert_eq!(recipient.call(1000, b"again"), dead);
+    assert!(start.elapsed() < Duration::from_secs(3));
+    assert_eq!(server.said(), None);
+    server.finish();
+}
+
 /// Has an introducer give the recipient its right to the exporter's port. Returns how that is told.
 fn introduced(introducer: &mut common::Child, recipient: &mut Hand) -> Part {
     recipient.send(b"", &[OWN]);
@@ -256,6 +298,34 @@ fn only_who_was_provided_with_a_right_declines_it() {
     assert_eq!((server.said(), introducer.said()), (None, None));
     server.finish();
     introducer.finish();
+}
+
+#[test]
+fn floods_of_provisions_and_voids_leave_room_for_others_and_end() {
+    let _alone = common::alone();
+    let (mut server, name) = start_honest("flood-provisions");
+    let nobody = [99; 16];
+    let before = forger::own_kib(server.pid());
+    let mut floods = Vec::new();
+    for number in 10..13 {
+        let mut forger = Hand::new(&name, number);
+        for number in 0..66_000 {
+            let recipient = nobody;
+            forger.tell(Said::Provide { number, recipient });
+            assert!(forger.say_words(PROVISION_VOID, &[number as u32 | 1 << 31, 0]));
+        }
+        forger.settle();
+        floods.push(forger);
+        introduces(&name, (1, 2), number.into());
+        serves(&name);
+    }
+    let grown = forger::own_kib(server.pid()).saturating_sub(before);
+    println!("three floods of provisions: {grown} KiB");
+    assert!(grown < 40_000, "{grown} KiB");
+    drop(floods);
+    introduces(&name, (3, 4), 1);
+    assert_eq!(server.said(), None);
+    server.finish();
 }
 
 #[test]

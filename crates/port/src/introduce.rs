@@ -246,7 +246,7 @@ impl Link {
         Ok(match claim {
             Claim::Granted(handle) => Some(handle),
             Claim::Waiting { number, .. } => {
-                process.take_back_provision(number);
+                process.forgo_provision(number, self.incarnation);
                 None
             }
             Claim::Dead => None,
@@ -441,6 +441,16 @@ impl Process {
 
     fn take_back_provision(&self, number: Number) {
         let taken = self.provisions().take_back(number, clock::ticks_ns());
+        self.give_back_in(EXPIRE_NS);
+        if let Some(target) = taken {
+            self.ended(target);
+        }
+    }
+
+    /// A recipient has no use for what it has claimed and not got yet.
+    fn forgo_provision(&self, number: Number, recipient: [u8; 16]) {
+        let now_ns = clock::ticks_ns();
+        let taken = self.provisions().forgo(number, recipient, now_ns);
         self.give_back_in(EXPIRE_NS);
         if let Some(target) = taken {
             self.ended(target);
