@@ -379,3 +379,43 @@ const OWN: Part = Part::OfSender {
     handle: 1 << 31 | 5,
     port: 0x100,
 };
+
+#[test]
+fn an_outcome_that_is_moved_in_a_circle_ends_its_call() {
+    let mut chain = Chain::new("circle");
+    let mut hand = Hand::new(&chain.name, 1);
+    give_right(&mut hand);
+    let (first, a) = granted(&hand, 0);
+    let (second, b) = granted(&hand, a);
+    // Over, but known for as long as somebody waits who did so before.
+    let early = called(&mut chain.last, &mut hand);
+    say(&hand, OVER, &[first]);
+    hand.settle();
+    let late = called(&mut chain.last, &mut hand);
+    let (there, beyond) = (slot_of(a, late.0), slot_of(b, late.0));
+    hand.answer((there, late.1), Kind::MOVED, (&second.to_le_bytes(), &[]));
+    hand.answer(late, Kind::MOVED, (&first.to_le_bytes(), &[]));
+    hand.answer(early, Kind::Message, (b"early", &[]));
+    chain.last.expect("Ok(\"early\")");
+    // It waits in the second set then, and nobody in the first, which is granted again.
+    let [w, x, y, z] = words_of(hand.incarnation);
+    let mut third = None;
+    assert!(common::within_patience(|| {
+        // A slot that is claimed ahead counts as one of those who wait, until it is used.
+        let call = called(&mut chain.last, &mut hand);
+        hand.answer(call, Kind::Message, (b"another", &[]));
+        chain.last.expect("Ok(\"another\")");
+        say(&hand, WANT, &[1, w, x, y, z, INDEX, b]);
+        let said = hand.hear();
+        let word = |at: usize| u32::from_le_bytes(*said[2 + 4 * at..].first_chunk().unwrap());
+        third = (said[0] == GRANTED && word(2) == a).then(|| word(1));
+        third.is_some()
+    }));
+    let start = forger::used(chain.last.pid());
+    let third = third.unwrap().to_le_bytes();
+    hand.answer((beyond, late.1), Kind::MOVED, (&third, &[]));
+    chain.last.expect(LOST);
+    let used = forger::used(chain.last.pid()) - start;
+    assert!(used < Duration::from_secs(1), "{used:?}");
+    chain.finish();
+}
