@@ -279,6 +279,65 @@ fn a_token_is_used_once_and_by_whom_it_was_given() {
     chain.finish();
 }
 
+#[test]
+fn who_asks_and_does_not_read_is_cut() {
+    let _alone = common::alone();
+    let mut chain = Chain::new("unread");
+    let before = forger::own_kib(chain.last.pid());
+    for (number, kind, words) in [(1, WANT, vec![7; 7]), (2, READY, vec![1, 1])] {
+        let hand = Hand::new(&chain.name, number);
+        let flood = message(kind, &words);
+        let start = Instant::now();
+        let mut said = 0;
+        while hand.say(&flood) {
+            said += 1;
+            assert!(start.elapsed() < common::PATIENCE, "{said} and no end");
+        }
+        println!("cut after {said}");
+        expect_cut(&chain.last, Rule::Path, "unread");
+        chain.serves();
+    }
+    let grown = forger::own_kib(chain.last.pid()).saturating_sub(before);
+    assert!(grown < 8_000, "{grown} KiB");
+    chain.finish();
+}
+
+#[test]
+fn who_does_not_read_what_others_make_it_asked_costs_no_more_than_a_limit() {
+    let _alone = common::alone();
+    let mut chain = Chain::new("unread-wants");
+    let deaf = Hand::new(&chain.name, 1);
+    let before = forger::own_kib(chain.last.pid());
+    let mut refused = 0;
+    for number in 2..4 {
+        let hand = Hand::new(&chain.name, number);
+        std::thread::scope(|scope| {
+            let hand = &hand;
+            scope.spawn(move || {
+                for number in 1..=0xffff {
+                    say(hand, ASK, &ask(number, [1; 16]));
+                    say(hand, DROP, &[number]);
+                }
+                say(hand, READY, &[9, 9]);
+            });
+            loop {
+                let said = hand.hear();
+                match said[0] {
+                    REFUSED => refused += 1,
+                    _ => break assert_eq!(said, message(DROP, &[9])),
+                }
+            }
+        });
+        chain.serves();
+    }
+    let grown = forger::own_kib(chain.last.pid()).saturating_sub(before);
+    println!("{refused} refused, {grown} KiB");
+    assert!(refused > 120_000, "{refused}");
+    assert!(grown < 8_000, "{grown} KiB");
+    drop(deaf);
+    chain.finish();
+}
+
 /// A right to a port of the hand's, which the process keeps.
 fn give_right(hand: &mut Hand) {
     let handle = 1 << 31 | 5;

@@ -356,6 +356,10 @@ impl Process {
         kind: u8,
         bytes: &[u8],
     ) -> Result<(), Fault> {
+        if link.has_unsaid(UNSAID_MAX, is_answer) {
+            // Who asks reads what it is answered.
+            return Err(broken());
+        }
         let words: Vec<u32> = {
             let words = bytes.as_chunks::<4>().0;
             words.iter().map(|word| u32::from_le_bytes(*word)).collect()
@@ -439,6 +443,10 @@ impl Process {
 
     /// Replier: asks the caller behind `of`.
     pub(crate) fn want(self: &Arc<Self>, of: &Arc<Link>, ask: Ask) {
+        // What the caller does not read is kept here.
+        if of.has_unsaid_many(UNSAID_MAX) {
+            return self.give_up(&ask);
+        }
         let Ask {
             forwarder,
             number,
@@ -638,6 +646,17 @@ const fn broken() -> Fault {
         offset: 0,
     }
 }
+
+/// Whether a control message of this kind is an answer to one of the peer's about paths.
+const fn is_answer(kind: u8) -> bool {
+    matches!(
+        kind,
+        control::PATH_DENIED | control::PATH_REFUSED | control::PATH_DROP
+    )
+}
+
+/// Control messages about paths that a peer leaves unread, beyond what its socket holds.
+const UNSAID_MAX: usize = 4096;
 
 /// How soon what a peer did not read is said again.
 const UNSAID_NS: u64 = 2_000_000;
