@@ -280,6 +280,34 @@ fn a_token_is_used_once_and_by_whom_it_was_given() {
 }
 
 #[test]
+fn a_reply_right_is_passed_on_once() {
+    let mut chain = Chain::new("passed-twice");
+    for (number, last, is_part) in [(1, 5, false), (2, 4, false), (3, 0, false), (4, 5, true)] {
+        let caller = Hand::new(&chain.name, 50 + number);
+        let mut forwarder = Hand::new(&chain.name, 60 + number);
+        path(&forwarder, &caller, 1);
+        let (handle, word) = (forwarder.welcome.handle, passed_word(1, 9));
+        for generation in [1, 2, 5] {
+            forwarder.post(Kind::PASSED, (handle, word, generation), (b"once", &[]));
+            let answer = caller.outcome(slot_of(2, 9), generation).unwrap();
+            assert_eq!(answer, (Kind::Message, b"once".to_vec()));
+        }
+        let generation = last;
+        match is_part {
+            false => forwarder.post(Kind::PASSED, (handle, word, generation), (b"twice", &[])),
+            true => forwarder.send(b"", &[Part::Reply { word, generation }]),
+        }
+        expect_cut(&chain.last, Rule::Path, "twice");
+        forwarder.expect_end();
+        // What the caller may be reading has not been written.
+        let answer = caller.outcome(slot_of(2, 9), 5).unwrap();
+        assert_eq!(answer, (Kind::Message, b"once".to_vec()));
+        chain.serves();
+    }
+    chain.finish();
+}
+
+#[test]
 fn who_asks_and_does_not_read_is_cut() {
     let _alone = common::alone();
     let mut chain = Chain::new("unread");

@@ -6,7 +6,7 @@ use crate::error::{Gone, SendError};
 use crate::link::{Link, SlotState, control};
 use crate::process::Process;
 use core::cell::Cell;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use handfast_channel::reply::Slot;
 use handfast_layout::link::{OWN_SET, REPLIES, SETS, slot_of};
 use handfast_proto::paths::{Asks, Parties, Paths, Source, Way};
@@ -162,6 +162,22 @@ pub(crate) struct Party {
     pub(crate) link: Held,
     pub(crate) set: u32,
     path: u32,
+    /// The last generation of each slot that the forwarder has passed on; zero for none.
+    last: Box<[AtomicU32]>,
+}
+
+impl Party {
+    /// Whether the forwarder passes this reply right on for the first time. A second answer could be
+    /// written while the caller takes the first, and the caller would blame this process.
+    #[inline]
+    pub(crate) fn is_new(&self, place: u32, generation: u32) -> bool {
+        let Some(last) = self.last.get(place as usize) else {
+            return false;
+        };
+        // Relaxed: a number, exchanged, so that of two receivers one finds the other's.
+        let last = last.swap(generation, Ordering::Relaxed);
+        generation != 0 && (last == 0 || generation.wrapping_sub(last).cast_signed() > 0)
+    }
 }
 
 impl Drop for Party {
@@ -540,6 +556,7 @@ impl Process {
             link: Held::new(self, link),
             set,
             path,
+            last: (0..REPLIES).map(|_| AtomicU32::new(0)).collect(),
         });
         let (forwarder, number) = (wanted.forwarder.clone(), wanted.number);
         let refused = forwarder.passing().parties.granted(number, party);
