@@ -4,11 +4,12 @@
 mod common;
 mod forger;
 
-use forger::{Hand, OWN_SLOT, RELEASE, expect_cut, serves, start_honest, units};
+use forger::{COUNTERS, Hand, OWN_SLOT, RELEASE, STAT, expect_cut, serves, start_honest, units};
 use handfast::error::Rule;
 use handfast_layout::introduction::Said;
 use handfast_layout::link::Kind;
 use handfast_layout::part::Part;
+use rustix::fd::AsFd;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -21,6 +22,10 @@ fn a_child_process_plays_its_role() {
 
 const PROVISION_VOID: u8 = 14;
 const DECLINED: u8 = 15;
+const DOOR_WHERE: u8 = 17;
+const DOOR_ASK: u8 = 18;
+const DOOR: u8 = 19;
+const DOOR_OF: u8 = 20;
 
 const fn provide(number: u64, to: &Hand) -> Said {
     let recipient = to.incarnation;
@@ -397,12 +402,20 @@ fn forged_parts_of_introductions_are_refused_by_name_and_harm_nobody_else() {
         hand.expect_end();
         serves(&name);
     }
-    // Harmless by design: there is no link with that exporter, or none that anything is claimed
-    // through; the right goes through who has sent it.
+    // Harmless by design: of an exporter that is the process itself, one that is the sender, and one that
+    // nobody knows, whose door the sender does not show. The right goes through who has sent it.
     let mut hand = Hand::new(&name, 1);
-    for exporter in [hand.welcome.incarnation, hand.incarnation, [0; 16]] {
+    let unknown = [0; 16];
+    for exporter in [hand.welcome.incarnation, hand.incarnation, unknown] {
         hand.send(b"", &[third(exporter)]);
-        hand.settle_after_decline(DECLINED, exporter);
+        if exporter == unknown {
+            assert_eq!(hand.hear(), [&[DOOR_WHERE, 0][..], &unknown].concat());
+            assert!(hand.say(&[&[DOOR_OF, 0][..], &unknown].concat()));
+        }
+        if exporter != hand.welcome.incarnation {
+            hand.expect_declined(DECLINED, exporter);
+        }
+        hand.settle();
         server.tell("call");
         let (index, generation, _) = hand.next();
         hand.answer((index, generation), Kind::Message, (b"mine", &[]));
@@ -470,6 +483,58 @@ fn claims_of_nothing_hold_up_their_own_lane_alone() {
     let idle = forger::used(server.pid());
     std::thread::sleep(Duration::from_millis(300));
     assert!(forger::used(server.pid()) - idle < Duration::from_millis(100));
+    assert_eq!(server.said(), None);
+    server.finish();
+}
+
+/// Threads of a process.
+fn threads(pid: u32) -> usize {
+    std::fs::read_dir(format!("/proc/{pid}/task"))
+        .unwrap()
+        .count()
+}
+
+#[test]
+fn doors_that_nobody_asked_for_are_not_knocked_at() {
+    let (mut server, name) = start_honest("doors");
+    let hand = Hand::new(&name, 1);
+    // Somebody listens there who answers nobody: who knocks waits.
+    let path = common::directory().join("deaf");
+    let deaf = handfast_sys::socket::listen(&path, 100).unwrap();
+    let flags = rustix::fs::OFlags::PATH;
+    let door = rustix::fs::open(&path, flags, rustix::fs::Mode::empty()).unwrap();
+    let before = threads(server.pid());
+    let unasked = [&[DOOR_OF, 0][..], &[9; 16]].concat();
+    for _ in 0..50 {
+        handfast_sys::socket::send(&hand.socket, &unasked, &[door.as_fd()]).unwrap();
+        // One that was not shown, either.
+        assert!(hand.say(&[DOOR, 0, 1, 0, 0, 0]));
+    }
+    assert!(hand.say(&[STAT, 0]));
+    assert_eq!(hand.hear()[0], COUNTERS);
+    assert_eq!(threads(server.pid()), before);
+    // Where it was asked for one, it knocks once.
+    let mut hand = hand;
+    hand.send(b"", &[third([9; 16])]);
+    assert_eq!(hand.hear()[0], DOOR_WHERE);
+    for _ in 0..50 {
+        handfast_sys::socket::send(&hand.socket, &unasked, &[door.as_fd()]).unwrap();
+    }
+    hand.settle();
+    assert!(threads(server.pid()) <= before + 1);
+    // This process, which it knocks at, does not get in meanwhile.
+    drop(deaf);
+    assert!(common::within_patience(|| threads(server.pid()) == before));
+    serves(&name);
+    for (number, (kind, len)) in
+        (50..).zip([(DOOR_WHERE, 15), (DOOR_ASK, 5), (DOOR, 3), (DOOR_OF, 17)])
+    {
+        let hand = Hand::new(&name, number);
+        assert!(hand.say(&[&[kind, 0][..], &vec![0; len]].concat()));
+        expect_cut(&server, Rule::Introduction, "of a wrong length");
+        hand.expect_end();
+    }
+    serves(&name);
     assert_eq!(server.said(), None);
     server.finish();
 }

@@ -32,6 +32,8 @@ const READY: u8 = 10;
 const REFUSED: u8 = 11;
 const OVER: u8 = 12;
 const DROP: u8 = 13;
+const DOOR_WHERE: u8 = 17;
+const DOOR_OF: u8 = 20;
 
 /// Passes every call on.
 fn middle(name: &str, to: &str) {
@@ -233,8 +235,11 @@ fn messages_about_paths_that_nobody_knows_change_nothing() {
             assert_eq!(hand.hear_words(DENIED), [number]);
         }
     }
-    // As a caller that the replier has no link with.
+    // As a caller that the replier has no link with, and that the forwarder shows no door of.
     say(&hand, ASK, &[1, 9, 9, 9, 9, 0, 0]);
+    assert_eq!(hand.hear_words(DOOR_WHERE), [9; 4]);
+    say(&hand, DOOR_OF, &[8; 4]);
+    say(&hand, DOOR_OF, &[9; 4]);
     assert_eq!(hand.hear_words(REFUSED), [1]);
     // A reply right of a party nobody knows is nobody's: the message is dropped.
     let handle = hand.welcome.handle;

@@ -250,12 +250,11 @@ impl Hand {
         while self.hear()[0] != COUNTERS {}
     }
 
-    /// The process says that it will not claim what `exporter` was told of; then all has been heard.
-    pub(crate) fn settle_after_decline(&mut self, kind: u8, exporter: [u8; 16]) {
+    /// The process says that it will not claim what `exporter` was told of.
+    pub(crate) fn expect_declined(&self, kind: u8, exporter: [u8; 16]) {
         let said = self.hear();
         assert_eq!((said[0], said.len()), (kind, 26), "{said:?}");
         assert_eq!(said[10..], exporter);
-        self.settle();
     }
 
     /// What has come in a slot for that generation, within patience.
