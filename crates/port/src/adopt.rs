@@ -109,6 +109,11 @@ fn introduced(
     if number == 0 || exporter == process.incarnation {
         return vine.with_origin(Origin::Vine(None));
     }
+    if exporter == link.incarnation {
+        // A claim would take a lane of this link, and who takes a reply nobody waits for holds one.
+        process.decline(link, exporter, number);
+        return vine.with_origin(Origin::Vine(None));
+    }
     let with = process.find_link(|link| link.incarnation == exporter);
     let Some(with) = with else {
         return strange(process, link, vine, (exporter, number, port));

@@ -13,7 +13,7 @@ use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
 use handfast_channel::stamped_after;
 use handfast_layout::link::{Kind, REPLIES};
-use handfast_proto::paths::Source;
+use handfast_proto::paths::{PATHS_MAX, Source};
 use handfast_ring::Fault;
 use handfast_wait::waiter::{Parked, Place, Sleep, Start};
 use handfast_wait::{Ended, FIRST_PAUSED_LOOKS, Waiter, word};
@@ -30,7 +30,13 @@ pub(crate) struct Awaited {
     /// How often it may yet find an answer elsewhere that has not been moved there.
     hopes: Cell<u8>,
     trouble: u32,
+    /// How often it has been moved.
+    moves: u32,
 }
+
+/// More than that often an outcome is moved only by peers that let it go round in circles: paths lead
+/// from set to set, and a process grants no more of them.
+const MOVES_MAX: u32 = PATHS_MAX as u32;
 
 /// What an outcome that is there says.
 pub(crate) enum Outcome {
@@ -52,6 +58,7 @@ impl Awaited {
             path: None,
             hopes: Cell::new(HOPES),
             trouble: 0,
+            moves: 0,
         }
     }
 
@@ -80,7 +87,7 @@ impl Awaited {
     }
 
     /// Goes on to where the outcome comes instead, as often as it has been moved. `false` when the
-    /// path it was moved to is over, or not its own.
+    /// path it was moved to is over, or not its own, or it has been moved too often.
     pub(crate) fn follow(&mut self, process: &Process) -> bool {
         while self.is_answered()
             && let Some(number) = self.slot().moved(&self.link().region)
@@ -89,6 +96,10 @@ impl Awaited {
             let Some(path) = process.path(number, source) else {
                 return false;
             };
+            self.moves += 1;
+            if self.moves > MOVES_MAX {
+                return false;
+            }
             self.index = path.slot_of(self.index % REPLIES);
             if let Some(before) = self.path.replace(path) {
                 before.remember();

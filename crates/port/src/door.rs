@@ -37,6 +37,10 @@ const KNOCK_TIMEOUT: Duration = Duration::from_secs(5);
 const ASKED_MAX: usize = 64;
 const STRANGERS_MAX: usize = 1024;
 
+/// Doors that one process knocks at at once; who shows more stays on the vine. One takes at most
+/// [`KNOCK_TIMEOUT`].
+const KNOCKS_MAX: usize = 16;
+
 /// How soon a door that was not shown is asked for again.
 const ASK_AGAIN_NS: u64 = 1_000_000_000;
 
@@ -52,6 +56,31 @@ pub(crate) struct Doors {
     strangers: Vec<Stranger>,
     /// Replier: forwarders that ask for a path to a caller without a link.
     asks: Vec<([u8; 16], Ask)>,
+    /// Whose doors were asked for, and by which links; each answer is taken once.
+    awaited: Vec<([u8; 16], u32)>,
+    /// Threads that stand before doors.
+    knocks: usize,
+}
+
+impl Doors {
+    /// The peer of `link` is asked for the door of `exporter`.
+    fn awaits(&mut self, exporter: [u8; 16], link: &Link) {
+        let question = (exporter, link.serial);
+        if self.awaited.contains(&question) {
+            return;
+        }
+        if self.awaited.len() == STRANGERS_MAX {
+            self.awaited.remove(0);
+        }
+        self.awaited.push(question);
+    }
+
+    /// Whether it was; it has been answered then.
+    fn answered(&mut self, exporter: [u8; 16], link: &Link) -> bool {
+        let mut awaited = self.awaited.iter();
+        let place = awaited.position(|question| *question == (exporter, link.serial));
+        place.map(|place| self.awaited.remove(place)).is_some()
+    }
 }
 
 struct Asked {
@@ -175,6 +204,9 @@ pub(crate) fn strange(
             upgrade: Arc::downgrade(&upgrade),
         });
     }
+    if !is_asked {
+        doors.awaits(exporter, link);
+    }
     drop(doors);
     if !is_asked {
         process.say(link, &[&[control::DOOR_WHERE, 0][..], &exporter].concat());
@@ -224,7 +256,7 @@ impl Process {
             }
             _ => {
                 let exporter: [u8; 16] = bytes.try_into().map_err(|_| fault)?;
-                self.knock(exporter, fd);
+                self.knock(link, exporter, fd);
             }
         }
         Ok(())
@@ -240,6 +272,7 @@ impl Process {
                 _ if !rendezvous::meets_strangers() => Some(ask),
                 _ => {
                     let message = [&[control::DOOR_WHERE, 0][..], &caller].concat();
+                    doors.awaits(caller, ask.forwarder());
                     self.say(ask.forwarder(), &message);
                     doors.asks.push((caller, ask));
                     None
@@ -294,8 +327,20 @@ impl Process {
     }
 
     /// Recipient: has a thread make a link by the door of `exporter`, and rights that wait for it use it;
-    /// without a door they stay on their vines.
-    fn knock(self: &Arc<Self>, exporter: [u8; 16], door: Option<OwnedFd>) {
+    /// without a door they stay on their vines. Nothing comes of a door that was not asked for.
+    fn knock(self: &Arc<Self>, link: &Link, exporter: [u8; 16], door: Option<OwnedFd>) {
+        let has_place = {
+            let mut doors = self.doors();
+            if !doors.answered(exporter, link) {
+                return;
+            }
+            let has_place = doors.knocks < KNOCKS_MAX;
+            doors.knocks += usize::from(has_place);
+            has_place
+        };
+        if !has_place {
+            return self.meet(exporter, None);
+        }
         let process = self.clone();
         let work = move || {
             handfast_sys::signal::block_all();
@@ -308,9 +353,11 @@ impl Process {
             if let Some(link) = link {
                 connect::release(&process, &link);
             }
+            process.doors().knocks -= 1;
         };
         let thread = std::thread::Builder::new().name("handfast-door".into());
         if thread.stack_size(256 * 1024).spawn(work).is_err() {
+            self.doors().knocks -= 1;
             self.meet(exporter, None);
         }
     }

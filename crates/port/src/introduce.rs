@@ -246,7 +246,7 @@ impl Link {
         Ok(match claim {
             Claim::Granted(handle) => Some(handle),
             Claim::Waiting { number, .. } => {
-                process.take_back_provision(number);
+                process.forgo_provision(number, self.incarnation);
                 None
             }
             Claim::Dead => None,
@@ -447,6 +447,16 @@ impl Process {
         }
     }
 
+    /// A recipient has no use for what it has claimed and not got yet.
+    fn forgo_provision(&self, number: Number, recipient: [u8; 16]) {
+        let now_ns = clock::ticks_ns();
+        let taken = self.provisions().forgo(number, recipient, now_ns);
+        self.give_back_in(EXPIRE_NS);
+        if let Some(target) = taken {
+            self.ended(target);
+        }
+    }
+
     /// Introducer: tells an exporter that a provision is void.
     fn void(&self, exporter: &Link, number: u64) {
         let mut bytes = vec![control::PROVISION_VOID, 0];
@@ -475,12 +485,24 @@ impl Process {
             .map(|number| u64::from_le_bytes(*number));
         let number = number.ok_or(Fault { rule, offset })?;
         if kind == control::PROVISION_VOID {
+            if bytes.len() != 8 {
+                return Err(Fault { rule, offset });
+            }
             self.take_back_provision((link.incarnation, number));
             return Ok(());
         }
+        if bytes.len() != 8 + link.incarnation.len() {
+            return Err(Fault { rule, offset });
+        }
+        // What was provided to others is not for this peer to decline.
+        let provided = {
+            let mut unheard = link.unheard();
+            let is_it = |provided: &(Weak<Link>, u64)| provided.1 == number;
+            let place = unheard.iter().position(is_it);
+            place.and_then(|place| unheard.remove(place))
+        };
         // The exporter may be gone.
-        let exporter = self.find_link(|link| bytes[8..] == link.incarnation);
-        if let Some(exporter) = exporter {
+        if let Some(exporter) = provided.and_then(|(exporter, _)| exporter.upgrade()) {
             self.void(&exporter, number);
         }
         Ok(())

@@ -498,6 +498,19 @@ impl Link {
         self.say_all(&mut unsaid)
     }
 
+    /// Whether so many control messages, all of these kinds, wait for the peer to read.
+    pub(crate) fn has_unsaid(&self, count: usize, is_one: impl Fn(u8) -> bool) -> bool {
+        let unsaid = self.unsaid.lock().unwrap_or_else(PoisonError::into_inner);
+        let are_there = unsaid.len() >= count;
+        are_there && unsaid.iter().filter(|bytes| is_one(bytes[0])).count() >= count
+    }
+
+    /// Whether control messages wait for the peer to read, this many or more.
+    pub(crate) fn has_unsaid_many(&self, count: usize) -> bool {
+        let unsaid = self.unsaid.lock().unwrap_or_else(PoisonError::into_inner);
+        unsaid.len() >= count
+    }
+
     /// Keeper: sends what could not be sent. Returns whether all has been.
     pub(crate) fn say_again(&self) -> bool {
         self.say_all(&mut self.unsaid.lock().unwrap_or_else(PoisonError::into_inner))

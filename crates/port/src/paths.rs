@@ -6,7 +6,7 @@ use crate::error::{Gone, SendError};
 use crate::link::{Link, SlotState, control};
 use crate::process::Process;
 use core::cell::Cell;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use handfast_channel::reply::Slot;
 use handfast_layout::link::{OWN_SET, REPLIES, SETS, slot_of};
 use handfast_proto::paths::{Asks, Parties, Paths, Source, Way};
@@ -162,6 +162,22 @@ pub(crate) struct Party {
     pub(crate) link: Held,
     pub(crate) set: u32,
     path: u32,
+    /// The last generation of each slot that the forwarder has passed on; zero for none.
+    last: Box<[AtomicU32]>,
+}
+
+impl Party {
+    /// Whether the forwarder passes this reply right on for the first time. A second answer could be
+    /// written while the caller takes the first, and the caller would blame this process.
+    #[inline]
+    pub(crate) fn is_new(&self, place: u32, generation: u32) -> bool {
+        let Some(last) = self.last.get(place as usize) else {
+            return false;
+        };
+        // Relaxed: a number, exchanged, so that of two receivers one finds the other's.
+        let last = last.swap(generation, Ordering::Relaxed);
+        generation != 0 && (last == 0 || generation.wrapping_sub(last).cast_signed() > 0)
+    }
 }
 
 impl Drop for Party {
@@ -356,6 +372,10 @@ impl Process {
         kind: u8,
         bytes: &[u8],
     ) -> Result<(), Fault> {
+        if link.has_unsaid(UNSAID_MAX, is_answer) {
+            // Who asks reads what it is answered.
+            return Err(broken());
+        }
         let words: Vec<u32> = {
             let words = bytes.as_chunks::<4>().0;
             words.iter().map(|word| u32::from_le_bytes(*word)).collect()
@@ -439,6 +459,10 @@ impl Process {
 
     /// Replier: asks the caller behind `of`.
     pub(crate) fn want(self: &Arc<Self>, of: &Arc<Link>, ask: Ask) {
+        // What the caller does not read is kept here.
+        if of.has_unsaid_many(UNSAID_MAX) {
+            return self.give_up(&ask);
+        }
         let Ask {
             forwarder,
             number,
@@ -532,6 +556,7 @@ impl Process {
             link: Held::new(self, link),
             set,
             path,
+            last: (0..REPLIES).map(|_| AtomicU32::new(0)).collect(),
         });
         let (forwarder, number) = (wanted.forwarder.clone(), wanted.number);
         let refused = forwarder.passing().parties.granted(number, party);
@@ -638,6 +663,17 @@ const fn broken() -> Fault {
         offset: 0,
     }
 }
+
+/// Whether a control message of this kind is an answer to one of the peer's about paths.
+const fn is_answer(kind: u8) -> bool {
+    matches!(
+        kind,
+        control::PATH_DENIED | control::PATH_REFUSED | control::PATH_DROP
+    )
+}
+
+/// Control messages about paths that a peer leaves unread, beyond what its socket holds.
+const UNSAID_MAX: usize = 4096;
 
 /// How soon what a peer did not read is said again.
 const UNSAID_NS: u64 = 2_000_000;

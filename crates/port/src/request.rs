@@ -68,7 +68,7 @@ struct PartyUse {
     number: u32,
     /// The forwarder's parties, as they were when it was looked up.
     version: u32,
-    _party: Arc<Party>,
+    party: Arc<Party>,
 }
 
 /// In the place of a poller's key.
@@ -507,6 +507,12 @@ impl ReplySlot {
                 None => return Ok(None),
             },
         };
+        if let Some(party) = &party
+            && !party.is_new(place, generation)
+        {
+            let rule = Rule::Path;
+            return Err(Fault { rule, offset: 0 });
+        }
         let set = party.as_ref().map_or(OWN_SET, |party| party.set);
         let link = party.as_ref().map_or(link, |party| &party.link).clone();
         Ok(Some(Self {
@@ -517,7 +523,7 @@ impl ReplySlot {
             party: party.map(|party| PartyUse {
                 number,
                 version,
-                _party: party,
+                party,
             }),
             passed_to: NO_KEY,
         }))
@@ -530,8 +536,11 @@ impl ReplySlot {
         let (number, place) = unpack_passed_word(word);
         let is_same = self.party.as_ref().is_some_and(|party| {
             // Acquire: as in `passed`.
-            party.number == number && party.version == link.parties.load(Ordering::Acquire)
+            party.number == number
+                && party.version == link.parties.load(Ordering::Acquire)
+                && party.party.is_new(place, generation)
         });
+        // One that is not new is refused where it is looked up.
         if !is_same || place >= REPLIES {
             return false;
         }

@@ -22,6 +22,10 @@ pub type Number = (Incarnation, u64);
 #[derive(Debug)]
 pub struct Provisions<T> {
     provided: HashMap<Number, Provision<T>>,
+    /// Claims that were given up before what they claim had come, by whom, and until when that is known.
+    forgone: HashMap<(Number, Incarnation), u64>,
+    /// How many of both each process has made.
+    shares: HashMap<Incarnation, usize>,
 }
 
 #[derive(Debug)]
@@ -36,7 +40,8 @@ enum Provision<T> {
     Void { until_ns: u64 },
 }
 
-/// Provisions of one exporter at once.
+/// Provisions of one exporter at once. One process can make as many as are left free then: half of them
+/// when it is alone, and whoever comes later finds room, too.
 const PROVISIONS_MAX: usize = 65_536;
 /// How long a provision outlives its introducer.
 const GRACE_NS: u64 = 10_000_000_000;
@@ -56,76 +61,117 @@ impl<T> Default for Provisions<T> {
     fn default() -> Self {
         Self {
             provided: HashMap::new(),
+            forgone: HashMap::new(),
+            shares: HashMap::new(),
         }
     }
 }
 
 impl<T: Copy> Provisions<T> {
     /// An introducer provides a right to `target` to `recipient`. Returns `target` when it is not kept:
-    /// it was taken back, its number is in use, or there are too many.
+    /// it was taken back or given up, its number is in use, or there are too many.
     pub fn provide(
         &mut self,
         number: Number,
         target: Option<T>,
         recipient: Incarnation,
     ) -> Option<T> {
-        let has_room = self.provided.len() < PROVISIONS_MAX;
-        match self.provided.entry(number) {
-            Entry::Occupied(known) => {
-                if matches!(known.get(), Provision::Void { .. }) {
-                    known.remove();
-                }
+        if self.forgone.remove(&(number, recipient)).is_some() {
+            self.one_less(recipient);
+            return target;
+        }
+        match self.provided.get(&number) {
+            Some(Provision::Void { .. }) => {
+                self.take(number);
                 target
             }
-            Entry::Vacant(place) if has_room => {
-                place.insert(Provision::Waiting {
+            Some(Provision::Waiting { .. }) => target,
+            None => {
+                if !self.takes_place(number.0) {
+                    return target;
+                }
+                let provision = Provision::Waiting {
                     target,
                     recipient,
                     until_ns: None,
-                });
+                };
+                self.provided.insert(number, provision);
                 None
             }
-            Entry::Vacant(_) => target,
         }
     }
 
     /// `recipient` claims a provision.
     pub fn redeem(&mut self, number: Number, recipient: Incarnation) -> Redeemed<T> {
-        let Entry::Occupied(known) = self.provided.entry(number) else {
-            return Redeemed::NotYet;
-        };
-        match known.get() {
-            Provision::Waiting { recipient: of, .. } if *of != recipient => Redeemed::Dead,
-            Provision::Waiting { target: None, .. } | Provision::Void { .. } => {
-                known.remove();
-                Redeemed::Dead
+        match self.provided.get(&number) {
+            None => return Redeemed::NotYet,
+            Some(Provision::Waiting { recipient: of, .. }) if *of != recipient => {
+                return Redeemed::Dead;
             }
-            Provision::Waiting {
-                target: Some(target),
-                ..
-            } => {
-                let target = *target;
-                known.remove();
-                Redeemed::To(target)
-            }
+            Some(_) => {}
+        }
+        match self.take(number) {
+            Some(target) => Redeemed::To(target),
+            None => Redeemed::Dead,
         }
     }
 
     /// The introducer takes a provision back, which may not have come yet. Returns what it was to.
     pub fn take_back(&mut self, number: Number, now_ns: u64) -> Option<T> {
-        let has_room = self.provided.len() < PROVISIONS_MAX;
-        match self.provided.entry(number) {
-            Entry::Occupied(known) => match known.remove() {
-                Provision::Waiting { target, .. } => target,
-                Provision::Void { .. } => None,
-            },
-            Entry::Vacant(place) => {
-                if has_room {
-                    let until_ns = now_ns + GRACE_NS;
-                    place.insert(Provision::Void { until_ns });
-                }
-                None
+        if self.provided.contains_key(&number) {
+            return self.take(number);
+        }
+        if self.takes_place(number.0) {
+            let until_ns = now_ns + GRACE_NS;
+            self.provided.insert(number, Provision::Void { until_ns });
+        }
+        None
+    }
+
+    /// `recipient` will not claim a provision, which may not have come yet. Returns what it was to; what
+    /// was provided to others stays.
+    pub fn forgo(&mut self, number: Number, recipient: Incarnation, now_ns: u64) -> Option<T> {
+        match self.provided.get(&number) {
+            Some(Provision::Waiting { recipient: of, .. }) if *of == recipient => {
+                return self.take(number);
             }
+            Some(_) => return None,
+            None => {}
+        }
+        let of = (number, recipient);
+        if !self.forgone.contains_key(&of) && self.takes_place(recipient) {
+            self.forgone.insert(of, now_ns + GRACE_NS);
+        }
+        None
+    }
+
+    /// Counts one more of a process's, if it may have one.
+    fn takes_place(&mut self, of: Incarnation) -> bool {
+        let free = PROVISIONS_MAX.saturating_sub(self.provided.len() + self.forgone.len());
+        let share = self.shares.get(&of).copied().unwrap_or_default();
+        let has_room = share < free;
+        if has_room {
+            self.shares.insert(of, share + 1);
+        }
+        has_room
+    }
+
+    fn one_less(&mut self, of: Incarnation) {
+        if let Entry::Occupied(mut share) = self.shares.entry(of) {
+            *share.get_mut() -= 1;
+            if *share.get() == 0 {
+                share.remove();
+            }
+        }
+    }
+
+    /// Takes out what is known of a number. Returns what it was to.
+    fn take(&mut self, number: Number) -> Option<T> {
+        let provision = self.provided.remove(&number)?;
+        self.one_less(number.0);
+        match provision {
+            Provision::Waiting { target, .. } => target,
+            Provision::Void { .. } => None,
         }
     }
 
@@ -133,6 +179,7 @@ impl<T: Copy> Provisions<T> {
     /// while.
     pub fn ended(&mut self, of: Incarnation, now_ns: u64) -> Vec<T> {
         let until = now_ns + GRACE_NS;
+        self.take_forgone(|recipient, _| recipient == of);
         self.take_those(|(introducer, _), provision| match provision {
             Provision::Void { .. } => *introducer == of,
             Provision::Waiting { recipient, .. } if *recipient == of => true,
@@ -147,22 +194,28 @@ impl<T: Copy> Provisions<T> {
 
     /// Takes out what has outlived its introducer for too long.
     pub fn expire(&mut self, now_ns: u64) -> Vec<T> {
+        self.take_forgone(|_, until_ns| until_ns <= now_ns);
         self.take_those(|_, provision| match provision {
             Provision::Waiting { until_ns, .. } => until_ns.is_some_and(|until| until <= now_ns),
             Provision::Void { until_ns } => *until_ns <= now_ns,
         })
     }
 
-    fn take_those(&mut self, mut is_one: impl FnMut(&Number, &mut Provision<T>) -> bool) -> Vec<T> {
+    fn take_forgone(&mut self, is_one: impl Fn(Incarnation, u64) -> bool) {
         let taken = self
-            .provided
-            .extract_if(|number, known| is_one(number, known));
-        taken
-            .filter_map(|(_, provision)| match provision {
-                Provision::Waiting { target, .. } => target,
-                Provision::Void { .. } => None,
-            })
-            .collect()
+            .forgone
+            .extract_if(|(_, recipient), until_ns| is_one(*recipient, *until_ns));
+        let taken: Vec<_> = taken.map(|((_, recipient), _)| recipient).collect();
+        taken.into_iter().for_each(|of| self.one_less(of));
+    }
+
+    fn take_those(&mut self, mut is_one: impl FnMut(&Number, &mut Provision<T>) -> bool) -> Vec<T> {
+        let known = self.provided.iter_mut();
+        let those: Vec<_> = known
+            .filter_map(|(number, known)| is_one(number, known).then_some(*number))
+            .collect();
+        let taken = those.into_iter().filter_map(|number| self.take(number));
+        taken.collect()
     }
 
     /// Whether some will expire.
@@ -178,7 +231,7 @@ impl<T: Copy> Provisions<T> {
                     }
             )
         };
-        self.provided.values().any(is_mortal)
+        !self.forgone.is_empty() || self.provided.values().any(is_mortal)
     }
 }
 
@@ -293,5 +346,46 @@ mod tests {
         provisions.provide((A, 3), Some(9), C);
         let _ = provisions.ended(A, 5);
         assert_eq!(provisions.expire(GRACE_NS + 5), [9]);
+    }
+
+    #[test]
+    fn a_claim_that_is_given_up_ends_its_own_provision_and_no_other() {
+        let mut provisions = Provisions::default();
+        provisions.provide((A, 1), Some(7), B);
+        assert_eq!(provisions.forgo((A, 1), C, 0), None);
+        assert_eq!(provisions.forgo((A, 2), C, 0), None);
+        assert_eq!(provisions.provide((A, 2), Some(8), B), None);
+        assert_eq!(provisions.redeem((A, 1), B), Redeemed::To(7));
+        assert_eq!(provisions.redeem((A, 2), B), Redeemed::To(8));
+        // Before it comes, and after.
+        assert_eq!(provisions.forgo((A, 3), B, 0), None);
+        assert_eq!(provisions.provide((A, 3), Some(9), B), Some(9));
+        provisions.provide((A, 4), Some(10), B);
+        assert_eq!(provisions.forgo((A, 4), B, 0), Some(10));
+        // What C has said lasts a while, too.
+        assert!(provisions.has_mortal());
+        assert_eq!(provisions.expire(GRACE_NS), []);
+        assert!(!provisions.has_mortal() && provisions.shares.is_empty());
+    }
+
+    #[test]
+    fn who_makes_as_many_as_it_can_leaves_room_for_others() {
+        for by_voids in [false, true] {
+            let mut provisions = Provisions::default();
+            for number in 0..2 * PROVISIONS_MAX as u64 {
+                match by_voids {
+                    true => drop(provisions.take_back((A, number), 0)),
+                    false => drop(provisions.provide((A, number), Some(1), B)),
+                }
+                provisions.forgo((C, number), B, 0);
+            }
+            assert!(provisions.provided.len() + provisions.forgone.len() < PROVISIONS_MAX);
+            for number in 0..1000 {
+                assert_eq!(provisions.provide((C, number), Some(2), A), None);
+            }
+            let _ = (provisions.ended(A, 0), provisions.ended(B, 0));
+            let _ = (provisions.ended(C, 0), provisions.expire(GRACE_NS));
+            assert!(provisions.provided.is_empty() && provisions.shares.is_empty());
+        }
     }
 }

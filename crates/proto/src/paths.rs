@@ -238,7 +238,7 @@ pub struct Granted {
 }
 
 /// Paths one process grants.
-const PATHS_MAX: usize = 4096;
+pub const PATHS_MAX: usize = 4096;
 
 impl Paths {
     /// Grants a path from `source` to a free set of link `to`, of those `sets` there are. `None` when

@@ -1,0 +1,540 @@
+//! Peers that forge introductions: provisions and claims of what they do not have, in others' names,
+//! in floods; and parts that tell of rights nobody provided.
+
+mod common;
+mod forger;
+
+use forger::{COUNTERS, Hand, OWN_SLOT, RELEASE, STAT, expect_cut, serves, start_honest, units};
+use handfast::error::Rule;
+use handfast_layout::introduction::Said;
+use handfast_layout::link::Kind;
+use handfast_layout::part::Part;
+use rustix::fd::AsFd;
+use std::time::{Duration, Instant};
+
+#[test]
+fn a_child_process_plays_its_role() {
+    common::play(|role, arguments| match role {
+        "honest" => forger::honest(arguments[0], arguments.get(1).copied()),
+        _ => unreachable!(),
+    });
+}
+
+const PROVISION_VOID: u8 = 14;
+const DECLINED: u8 = 15;
+const DOOR_WHERE: u8 = 17;
+const DOOR_ASK: u8 = 18;
+const DOOR: u8 = 19;
+const DOOR_OF: u8 = 20;
+
+const fn provide(number: u64, to: &Hand) -> Said {
+    let recipient = to.incarnation;
+    Said::Provide { number, recipient }
+}
+
+const fn claim(word: u32, number: u64, of: &Hand) -> Said {
+    let introducer = of.incarnation;
+    Said::Claim {
+        word,
+        number,
+        introducer,
+    }
+}
+
+/// An honest introduction goes through the process.
+fn introduces(name: &str, (introducer, recipient): (u8, u8), number: u64) {
+    let mut introducer = Hand::new(name, introducer);
+    let mut recipient = Hand::new(name, recipient);
+    introducer.tell(provide(number, &recipient));
+    claims(&mut recipient, 9, number, &introducer);
+}
+
+/// What was provided is there for the recipient.
+fn claims(recipient: &mut Hand, word: u32, number: u64, introducer: &Hand) {
+    recipient.tell(claim(word, number, introducer));
+    let answer = recipient.call(word, b"introduced");
+    assert_eq!(answer, (Kind::Message, b"introduced".to_vec()));
+    let (kind, handle) = recipient.outcome(OWN_SLOT, 1).unwrap();
+    assert_eq!((kind, handle.len()), (Kind::Message, 4));
+}
+
+/// What is said or posted, and for which rule the link is cut.
+type Forgery = (&'static str, fn(&mut Hand), Rule);
+
+fn raw(hand: &mut Hand, port: u32, bytes: &[u8]) {
+    hand.post(Kind::CONTROL, (port, 0, 0), (bytes, &[]));
+}
+
+const FORGERIES: [Forgery; 19] = [
+    (
+        "provide-by-no-handle",
+        |hand| raw(hand, hand.welcome.handle + 1, &provide(1, hand).to_bytes()),
+        Rule::Introduction,
+    ),
+    (
+        "provide-by-nothing",
+        |hand| raw(hand, 0, &provide(1, hand).to_bytes()),
+        Rule::Introduction,
+    ),
+    (
+        "provide-by-a-word-never-claimed",
+        |hand| raw(hand, 5, &provide(1, hand).to_bytes()),
+        Rule::Introduction,
+    ),
+    (
+        "provide-by-an-old-generation",
+        |hand| {
+            let old = hand.welcome.handle | 1 << 20;
+            raw(hand, old, &provide(1, hand).to_bytes());
+        },
+        Rule::Introduction,
+    ),
+    (
+        "unknown",
+        |hand| {
+            let mut bytes = provide(1, hand).to_bytes();
+            bytes[0] = 3;
+            raw(hand, hand.welcome.handle, &bytes);
+        },
+        Rule::Introduction,
+    ),
+    (
+        "short",
+        |hand| {
+            raw(
+                hand,
+                hand.welcome.handle,
+                &provide(1, hand).to_bytes()[..31],
+            )
+        },
+        Rule::Introduction,
+    ),
+    (
+        "long",
+        |hand| {
+            raw(
+                hand,
+                hand.welcome.handle,
+                &[&provide(1, hand).to_bytes()[..], b"x"].concat(),
+            )
+        },
+        Rule::Introduction,
+    ),
+    (
+        "empty",
+        |hand| raw(hand, hand.welcome.handle, b""),
+        Rule::Introduction,
+    ),
+    (
+        "claim-by-a-handle",
+        |hand| hand.tell(claim(1 << 31 | 1, 1, hand)),
+        Rule::Introduction,
+    ),
+    (
+        "claim-by-zero",
+        |hand| hand.tell(claim(0, 1, hand)),
+        Rule::Introduction,
+    ),
+    (
+        "a-word-twice",
+        |hand| {
+            hand.tell(claim(7, 1, hand));
+            hand.tell(claim(7, 2, hand));
+        },
+        Rule::Introduction,
+    ),
+    (
+        "call-by-a-word-never-claimed",
+        |hand| hand.post(Kind::Call, (5, 0, 1), (b"", &[])),
+        Rule::RightHandle,
+    ),
+    (
+        "home-by-a-word-never-claimed",
+        |hand| hand.send(b"", &[Part::OfReceiver { handle: 5 }]),
+        Rule::RightHandle,
+    ),
+    (
+        "release-of-no-claim",
+        |hand| assert!(hand.say_words(RELEASE, &[5, 1])),
+        Rule::RightHandle,
+    ),
+    (
+        "release-of-a-claim-twice",
+        |hand| {
+            hand.tell(claim(7, 1, hand));
+            hand.settle();
+            assert!(hand.say_words(RELEASE, &[7, 1, 7, 1]));
+        },
+        Rule::RightHandle,
+    ),
+    (
+        "release-of-a-claim-too-often",
+        |hand| {
+            hand.tell(provide(1, hand));
+            hand.tell(claim(7, 1, hand));
+            hand.settle();
+            // The word stands for the first right, which was given twice.
+            assert!(hand.say_words(RELEASE, &[7, 3]));
+        },
+        Rule::RightCount,
+    ),
+    (
+        "void-short",
+        |hand| assert!(hand.say(&[PROVISION_VOID, 0, 1, 0, 0, 0, 0, 0, 0])),
+        Rule::Introduction,
+    ),
+    (
+        "void-long",
+        |hand| assert!(hand.say_words(PROVISION_VOID, &[1, 0, 0])),
+        Rule::Introduction,
+    ),
+    (
+        "declined-short",
+        |hand| assert!(hand.say_words(DECLINED, &[1, 0, 0, 0, 0])),
+        Rule::Introduction,
+    ),
+];
+
+#[test]
+fn forged_introductions_are_refused_by_name_and_harm_nobody_else() {
+    let (mut server, name) = start_honest("forged-intro");
+    let honest = handfast::connect(&name).unwrap();
+    for (number, (what, forge, rule)) in (0u8..).zip(FORGERIES) {
+        let mut hand = Hand::new(&name, 100 + number);
+        forge(&mut hand);
+        expect_cut(&server, rule, what);
+        hand.expect_end();
+        introduces(&name, (1, 2), number.into());
+        assert_eq!(&*honest.call(what.as_bytes()).unwrap(), what.as_bytes());
+    }
+    assert_eq!(server.said(), None);
+    server.finish();
+}
+
+#[test]
+fn what_was_provided_to_another_is_neither_claimed_nor_ended() {
+    let (mut server, name) = start_honest("others-provision");
+    let mut introducer = Hand::new(&name, 1);
+    let mut recipient = Hand::new(&name, 2);
+    let mut forger = Hand::new(&name, 3);
+    introducer.tell(provide(1, &recipient));
+    introducer.settle();
+    // Harmless by design: the provision names its recipient.
+    forger.tell(claim(1, 1, &introducer));
+    let dead = (Kind::DeadPort, Vec::new());
+    assert_eq!(forger.call(1, b"stolen"), dead);
+    assert_eq!(forger.outcome(OWN_SLOT, 1).unwrap().0, Kind::Dropped);
+    // As is this: a number is its introducer's own.
+    assert!(forger.say_words(PROVISION_VOID, &[1, 0]));
+    forger.settle();
+    // It may give up what it has claimed, before and after it comes, but not what others claim.
+    assert!(forger.say_words(RELEASE, &[1, 1]));
+    for number in 2..100 {
+        forger.tell(claim(number, number.into(), &introducer));
+    }
+    forger.settle();
+    for number in 2..100 {
+        assert!(forger.say_words(RELEASE, &[number, 1]));
+    }
+    forger.settle();
+    claims(&mut recipient, 1, 1, &introducer);
+    for number in 2..100 {
+        introducer.tell(provide(number.into(), &recipient));
+        recipient.tell(claim(number, number.into(), &introducer));
+        let answer = recipient.call(number, b"mine");
+        assert_eq!(answer, (Kind::Message, b"mine".to_vec()), "{number}");
+    }
+    // A second claim of the same waits for a while, and then there is nothing.
+    let start = Instant::now();
+    recipient.tell(claim(1000, 1, &introducer));
+    assert_eq!(recipient.call(1000, b"again"), dead);
+    assert!(start.elapsed() < Duration::from_secs(3));
+    assert_eq!(server.said(), None);
+    server.finish();
+}
+
+/// Has an introducer give the recipient its right to the exporter's port. Returns how that is told.
+fn introduced(introducer: &mut common::Child, recipient: &mut Hand) -> Part {
+    recipient.send(b"", &[OWN]);
+    recipient.settle();
+    introducer.tell("pass on");
+    introducer.expect("passed on");
+    let units = recipient.next_units(3);
+    Part::parse(&units).unwrap().0
+}
+
+#[test]
+fn only_who_was_provided_with_a_right_declines_it() {
+    let (mut server, exporter) = start_honest("declined-exporter");
+    let name = common::name("declined-introducer");
+    let mut introducer = common::start("honest", &[&name, &exporter]);
+    introducer.expect("ready");
+    let mut forger = Hand::new(&name, 3);
+    let mut recipient = Hand::new(&name, 2);
+    let mut there = Hand::new(&exporter, 2);
+    for (word, is_its) in [(1, false), (2, true)] {
+        let part = introduced(&mut introducer, &mut recipient);
+        let Part::Third {
+            number,
+            exporter: of,
+            ..
+        } = part
+        else {
+            panic!("{part:?}");
+        };
+        assert_eq!(of, there.welcome.incarnation);
+        let decline = [&[DECLINED, 0][..], &number.to_le_bytes(), &of].concat();
+        let who = if is_its { &mut recipient } else { &mut forger };
+        assert!(who.say(&decline));
+        who.settle();
+        there.settle();
+        there.tell(Said::Claim {
+            word,
+            number,
+            introducer: who.welcome.incarnation,
+        });
+        let expected = if is_its {
+            Kind::DeadPort
+        } else {
+            Kind::Message
+        };
+        assert_eq!(there.call(word, b"").0, expected);
+    }
+    assert_eq!((server.said(), introducer.said()), (None, None));
+    server.finish();
+    introducer.finish();
+}
+
+#[test]
+fn floods_of_provisions_and_voids_leave_room_for_others_and_end() {
+    let _alone = common::alone();
+    let (mut server, name) = start_honest("flood-provisions");
+    let nobody = [99; 16];
+    let before = forger::own_kib(server.pid());
+    let mut floods = Vec::new();
+    for number in 10..13 {
+        let mut forger = Hand::new(&name, number);
+        for number in 0..66_000 {
+            let recipient = nobody;
+            forger.tell(Said::Provide { number, recipient });
+            assert!(forger.say_words(PROVISION_VOID, &[number as u32 | 1 << 31, 0]));
+        }
+        forger.settle();
+        floods.push(forger);
+        introduces(&name, (1, 2), number.into());
+        serves(&name);
+    }
+    let grown = forger::own_kib(server.pid()).saturating_sub(before);
+    println!("three floods of provisions: {grown} KiB");
+    assert!(grown < 40_000, "{grown} KiB");
+    drop(floods);
+    introduces(&name, (3, 4), 1);
+    assert_eq!(server.said(), None);
+    server.finish();
+}
+
+#[test]
+fn a_flood_of_claims_ends_at_the_limit_with_the_link() {
+    let _alone = common::alone();
+    let (mut server, name) = start_honest("flood-claims");
+    let before = forger::own_kib(server.pid());
+    let mut forger = Hand::new(&name, 10);
+    for word in 1..=1 << 20 {
+        forger.tell(claim(word, word.into(), &forger));
+    }
+    forger.settle();
+    let grown = forger::own_kib(server.pid()).saturating_sub(before);
+    println!("a million claims of nothing: {grown} KiB");
+    assert!(grown < 300_000, "{grown} KiB");
+    assert_eq!(server.said(), None);
+    introduces(&name, (1, 2), 1);
+    forger.tell(claim(1 << 30, 1, &forger));
+    expect_cut(&server, Rule::Introduction, "one more");
+    introduces(&name, (1, 2), 1);
+    serves(&name);
+    server.finish();
+}
+
+/// A right of a hand's own.
+const OWN: Part = Part::OfSender {
+    handle: 1 << 31 | 5,
+    port: 0x100,
+};
+
+/// As that, told of as if it were another's.
+fn third(exporter: [u8; 16]) -> Part {
+    Part::Third {
+        vine: (1 << 31 | 5, 0x100),
+        port: 0x100,
+        exporter,
+        number: 1,
+    }
+}
+
+#[test]
+fn forged_parts_of_introductions_are_refused_by_name_and_harm_nobody_else() {
+    let (mut server, name) = start_honest("forged-third");
+    type Change = fn(&mut Vec<[u8; 16]>);
+    let changes: [(&str, Change, Rule); 7] = [
+        ("no-handle", |units| units[0][7] = 0, Rule::RightHandle),
+        ("vine-receiver", |units| units[0][8] = 64, Rule::Part),
+        ("receiver", |units| units[0][12] = 64, Rule::Part),
+        ("two-units", |units| units.truncate(2), Rule::Part),
+        ("one-unit", |units| units.truncate(1), Rule::Part),
+        ("padding", |units| units[2][8] = 1, Rule::Part),
+        (
+            "another-port",
+            |units| {
+                let mut again = units.clone();
+                again[0][9] = 2;
+                units.extend(again);
+            },
+            Rule::RightHandle,
+        ),
+    ];
+    for (number, (what, change, rule)) in (100u8..).zip(changes) {
+        let mut hand = Hand::new(&name, number);
+        let mut units = units(&[third([9; 16])]);
+        change(&mut units);
+        let handle = hand.welcome.handle;
+        hand.post(Kind::Message, (handle, 0, 0), (b"", &units));
+        expect_cut(&server, rule, what);
+        hand.expect_end();
+        serves(&name);
+    }
+    // Harmless by design: of an exporter that is the process itself, one that is the sender, and one that
+    // nobody knows, whose door the sender does not show. The right goes through who has sent it.
+    let mut hand = Hand::new(&name, 1);
+    let unknown = [0; 16];
+    for exporter in [hand.welcome.incarnation, hand.incarnation, unknown] {
+        hand.send(b"", &[third(exporter)]);
+        if exporter == unknown {
+            assert_eq!(hand.hear(), [&[DOOR_WHERE, 0][..], &unknown].concat());
+            assert!(hand.say(&[&[DOOR_OF, 0][..], &unknown].concat()));
+        }
+        if exporter != hand.welcome.incarnation {
+            hand.expect_declined(DECLINED, exporter);
+        }
+        hand.settle();
+        server.tell("call");
+        let (index, generation, _) = hand.next();
+        hand.answer((index, generation), Kind::Message, (b"mine", &[]));
+        server.expect("Ok(\"mine\")");
+    }
+    assert_eq!(server.said(), None);
+    server.finish();
+}
+
+#[test]
+fn an_answer_nobody_waits_for_stops_nobody_whatever_it_tells_of() {
+    let (mut server, name) = start_honest("late-third");
+    let mut hand = Hand::new(&name, 1);
+    hand.send(b"", &[OWN]);
+    hand.settle();
+    server.tell("hurry");
+    let mut last = None;
+    let end = Instant::now() + common::PATIENCE;
+    loop {
+        if let Some(line) = server.said() {
+            assert_eq!(line, "hurried");
+            break;
+        }
+        assert!(Instant::now() < end, "a thread or the keeper hangs");
+        if let Some((index, generation, _)) = hand.try_next() {
+            // The one before has been given up.
+            if let Some(call) = last.replace((index, generation)) {
+                let parts = [third(hand.incarnation)];
+                hand.answer(call, Kind::Message, (b"", &parts));
+            }
+        }
+    }
+    assert_eq!(server.said(), None);
+    serves(&name);
+    server.finish();
+}
+
+#[test]
+fn claims_of_nothing_hold_up_their_own_lane_alone() {
+    let (mut server, name) = start_honest("held-up");
+    let honest = handfast::connect(&name).unwrap();
+    let mut forger = Hand::new(&name, 1);
+    let start = (Instant::now(), forger::used(server.pid()));
+    for word in 1..=2 {
+        forger.tell(claim(word, word.into(), &forger));
+        forger.post(Kind::Message, (word, 0, 0), (b"", &[]));
+    }
+    let (mut calls, mut longest) = (0, Duration::ZERO);
+    while start.0.elapsed() < Duration::from_millis(1500) {
+        let start = Instant::now();
+        assert_eq!(&*honest.call(b"others").unwrap(), b"others");
+        longest = longest.max(start.elapsed());
+        calls += 1;
+    }
+    println!("meanwhile {calls} calls, the longest {longest:?}");
+    assert!(longest < Duration::from_millis(500), "{longest:?}");
+    forger.settle();
+    let after = forger::used(server.pid());
+    println!(
+        "in {:?}: {:?} of a processor",
+        start.0.elapsed(),
+        after - start.1
+    );
+    // And then it is over.
+    let idle = forger::used(server.pid());
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(forger::used(server.pid()) - idle < Duration::from_millis(100));
+    assert_eq!(server.said(), None);
+    server.finish();
+}
+
+/// Threads of a process.
+fn threads(pid: u32) -> usize {
+    std::fs::read_dir(format!("/proc/{pid}/task"))
+        .unwrap()
+        .count()
+}
+
+#[test]
+fn doors_that_nobody_asked_for_are_not_knocked_at() {
+    let (mut server, name) = start_honest("doors");
+    let hand = Hand::new(&name, 1);
+    // Somebody listens there who answers nobody: who knocks waits.
+    let path = common::directory().join("deaf");
+    let deaf = handfast_sys::socket::listen(&path, 100).unwrap();
+    let flags = rustix::fs::OFlags::PATH;
+    let door = rustix::fs::open(&path, flags, rustix::fs::Mode::empty()).unwrap();
+    let before = threads(server.pid());
+    let unasked = [&[DOOR_OF, 0][..], &[9; 16]].concat();
+    for _ in 0..50 {
+        handfast_sys::socket::send(&hand.socket, &unasked, &[door.as_fd()]).unwrap();
+        // One that was not shown, either.
+        assert!(hand.say(&[DOOR, 0, 1, 0, 0, 0]));
+    }
+    assert!(hand.say(&[STAT, 0]));
+    assert_eq!(hand.hear()[0], COUNTERS);
+    assert_eq!(threads(server.pid()), before);
+    // Where it was asked for one, it knocks once.
+    let mut hand = hand;
+    hand.send(b"", &[third([9; 16])]);
+    assert_eq!(hand.hear()[0], DOOR_WHERE);
+    for _ in 0..50 {
+        handfast_sys::socket::send(&hand.socket, &unasked, &[door.as_fd()]).unwrap();
+    }
+    hand.settle();
+    assert!(threads(server.pid()) <= before + 1);
+    // This process, which it knocks at, does not get in meanwhile.
+    drop(deaf);
+    assert!(common::within_patience(|| threads(server.pid()) == before));
+    serves(&name);
+    for (number, (kind, len)) in
+        (50..).zip([(DOOR_WHERE, 15), (DOOR_ASK, 5), (DOOR, 3), (DOOR_OF, 17)])
+    {
+        let hand = Hand::new(&name, number);
+        assert!(hand.say(&[&[kind, 0][..], &vec![0; len]].concat()));
+        expect_cut(&server, Rule::Introduction, "of a wrong length");
+        hand.expect_end();
+    }
+    serves(&name);
+    assert_eq!(server.said(), None);
+    server.finish();
+}

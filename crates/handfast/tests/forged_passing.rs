@@ -1,0 +1,507 @@
+//! Peers that forge what belongs to calls passed on: reply rights, outcomes that are said to come
+//! elsewhere, answers nobody asked for, and the messages about return paths.
+
+mod common;
+mod forger;
+
+use forger::{Hand, INDEX, OWN_SLOT, STAT, expect_cut, message, serves, start_honest, words_of};
+use handfast::error::Rule;
+use handfast_channel::reply::Slot;
+use handfast_layout::link::{
+    ANSWERS, Kind, Meta, OWN_SET, REPLIES, Side, passed_word, reply, slot_of,
+};
+use handfast_layout::part::Part;
+use handfast_region::Memory;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
+
+#[test]
+fn a_child_process_plays_its_role() {
+    common::play(|role, arguments| match role {
+        "honest" => forger::honest(arguments[0], None),
+        "middle" => middle(arguments[0], arguments[1]),
+        _ => unreachable!(),
+    });
+}
+
+const ASK: u8 = 6;
+const WANT: u8 = 7;
+const GRANTED: u8 = 8;
+const DENIED: u8 = 9;
+const READY: u8 = 10;
+const REFUSED: u8 = 11;
+const OVER: u8 = 12;
+const DROP: u8 = 13;
+const DOOR_WHERE: u8 = 17;
+const DOOR_OF: u8 = 20;
+
+/// Passes every call on.
+fn middle(name: &str, to: &str) {
+    let port = handfast::bind(name).unwrap();
+    let to = handfast::connect(to).unwrap();
+    common::say("ready");
+    loop {
+        let mut request = port.receive().unwrap();
+        let message = request.take_message();
+        request.forward(&to, &message).unwrap();
+    }
+}
+
+/// An honest process, and another that passes calls on to it; this process has links with both.
+struct Chain {
+    last: common::Child,
+    name: String,
+    first: handfast::SendRight,
+    _direct: handfast::SendRight,
+    _middle: common::Child,
+    calls: u32,
+}
+
+impl Chain {
+    fn new(what: &str) -> Self {
+        let (last, name) = start_honest(what);
+        let between = common::name(&format!("{what}-between"));
+        let middle = common::start("middle", &[&between, &name]);
+        middle.expect("ready");
+        Self {
+            last,
+            first: handfast::connect(&between).unwrap(),
+            _direct: handfast::connect(&name).unwrap(),
+            name,
+            _middle: middle,
+            calls: 0,
+        }
+    }
+
+    /// Calls that are passed on get their own answers.
+    fn serves(&mut self) {
+        for _ in 0..20 {
+            self.calls += 1;
+            let text = self.calls.to_string().repeat(self.calls as usize % 100);
+            let answer = self.first.call_until(text.as_bytes(), common::PATIENCE);
+            assert_eq!(&*answer.unwrap(), text.as_bytes());
+        }
+    }
+
+    fn finish(&mut self) {
+        self.serves();
+        serves(&self.name);
+        assert_eq!(self.last.said(), None);
+        self.last.finish();
+    }
+}
+
+/// How a forwarder asks for a path to a caller, as the replier is told of it.
+fn ask(number: u32, caller: [u8; 16]) -> [u32; 7] {
+    let [a, b, c, d] = words_of(caller);
+    [number, a, b, c, d, 0, 0]
+}
+
+/// What is said, and for which rule the link is cut.
+type Forgery = (&'static str, fn(&mut Hand), Rule);
+
+fn say(hand: &Hand, kind: u8, words: &[u32]) {
+    assert!(hand.say_words(kind, words));
+}
+
+const FORGERIES: [Forgery; 22] = [
+    ("ask-short", |hand| say(hand, ASK, &[1; 6]), Rule::Path),
+    ("ask-long", |hand| say(hand, ASK, &[1; 8]), Rule::Path),
+    ("ask-nothing", |hand| say(hand, ASK, &[]), Rule::Path),
+    (
+        "ask-for-the-sender",
+        |hand| say(hand, ASK, &[0; 7]),
+        Rule::Path,
+    ),
+    (
+        "ask-for-too-much",
+        |hand| say(hand, ASK, &[0x1_0000, 1, 1, 1, 1, 1, 1]),
+        Rule::Path,
+    ),
+    (
+        "ask-twice",
+        |hand| {
+            say(hand, ASK, &ask(4, hand.incarnation));
+            say(hand, ASK, &ask(4, hand.incarnation));
+        },
+        Rule::Path,
+    ),
+    (
+        "ask-backwards",
+        |hand| {
+            say(hand, ASK, &ask(4, hand.incarnation));
+            say(hand, ASK, &ask(3, hand.incarnation));
+        },
+        Rule::Path,
+    ),
+    ("want-short", |hand| say(hand, WANT, &[1; 6]), Rule::Path),
+    ("want-long", |hand| say(hand, WANT, &[1; 8]), Rule::Path),
+    (
+        "granted-short",
+        |hand| say(hand, GRANTED, &[1, 1]),
+        Rule::Path,
+    ),
+    (
+        "granted-long",
+        |hand| say(hand, GRANTED, &[1, 1, 1, 1]),
+        Rule::Path,
+    ),
+    (
+        "granted-unasked",
+        |hand| say(hand, GRANTED, &[1, 1, 2]),
+        Rule::Path,
+    ),
+    ("granted-reply-slots", |hand| grant_set(hand, 0), Rule::Path),
+    (
+        "granted-own-slots",
+        |hand| grant_set(hand, OWN_SET),
+        Rule::Path,
+    ),
+    ("granted-no-slots", |hand| grant_set(hand, 5), Rule::Path),
+    ("denied-long", |hand| say(hand, DENIED, &[1, 1]), Rule::Path),
+    ("ready-short", |hand| say(hand, READY, &[1]), Rule::Path),
+    (
+        "refused-nothing",
+        |hand| say(hand, REFUSED, &[]),
+        Rule::Path,
+    ),
+    ("over-long", |hand| say(hand, OVER, &[1, 1]), Rule::Path),
+    ("drop-nothing", |hand| say(hand, DROP, &[]), Rule::Path),
+    (
+        "passed-to-no-slot",
+        |hand| {
+            let word = passed_word(0, REPLIES);
+            hand.post(Kind::PASSED, (hand.welcome.handle, word, 1), (b"", &[]));
+        },
+        Rule::ReplySlot,
+    ),
+    (
+        "passed-in-a-part-to-no-slot",
+        |hand| {
+            let word = passed_word(0, 0xffff);
+            hand.send(
+                b"",
+                &[Part::Reply {
+                    word,
+                    generation: 1,
+                }],
+            );
+        },
+        Rule::ReplySlot,
+    ),
+];
+
+/// Asks for a path to itself, and grants it with a set that is none for that.
+fn grant_set(hand: &Hand, set: u32) {
+    say(hand, ASK, &ask(1, hand.incarnation));
+    let wanted = hand.hear_words(WANT);
+    say(hand, GRANTED, &[wanted[0], 1, set]);
+}
+
+#[test]
+fn forged_messages_about_paths_are_refused_by_name_and_harm_nobody_else() {
+    let mut chain = Chain::new("forged-paths");
+    for (number, (what, forge, rule)) in (100u8..).zip(FORGERIES) {
+        let mut hand = Hand::new(&chain.name, number);
+        forge(&mut hand);
+        expect_cut(&chain.last, rule, what);
+        hand.expect_end();
+        chain.serves();
+    }
+    chain.finish();
+}
+
+#[test]
+fn messages_about_paths_that_nobody_knows_change_nothing() {
+    let mut chain = Chain::new("unknown-paths");
+    let mut hand = Hand::new(&chain.name, 1);
+    // Harmless by design: each names something of the sender's own, or nothing.
+    for number in [0, 1, 0x1000, u32::MAX] {
+        say(&hand, DENIED, &[number]);
+        say(&hand, REFUSED, &[number]);
+        say(&hand, OVER, &[number]);
+        say(&hand, DROP, &[number]);
+        say(&hand, READY, &[number, number]);
+        assert_eq!(hand.hear_words(DROP), [number]);
+        // Of no link, of another index there, of no set, of one without a path to it.
+        let [a, b, c, d] = words_of(hand.incarnation);
+        for (forwarder, index, set) in [
+            (a ^ 1, INDEX, 0),
+            (a, INDEX + 1, 0),
+            (a, INDEX, 5),
+            (a, INDEX, 3),
+        ] {
+            say(&hand, WANT, &[number, forwarder, b, c, d, index, set]);
+            assert_eq!(hand.hear_words(DENIED), [number]);
+        }
+    }
+    // As a caller that the replier has no link with, and that the forwarder shows no door of.
+    say(&hand, ASK, &[1, 9, 9, 9, 9, 0, 0]);
+    assert_eq!(hand.hear_words(DOOR_WHERE), [9; 4]);
+    say(&hand, DOOR_OF, &[8; 4]);
+    say(&hand, DOOR_OF, &[9; 4]);
+    assert_eq!(hand.hear_words(REFUSED), [1]);
+    // A reply right of a party nobody knows is nobody's: the message is dropped.
+    let handle = hand.welcome.handle;
+    hand.post(Kind::PASSED, (handle, passed_word(7, 0), 1), (b"", &[]));
+    // One of the sender's own is answered there, as often as it likes.
+    for generation in [1, 2, 2, 1] {
+        let word = passed_word(0, 0);
+        hand.post(Kind::PASSED, (handle, word, generation), (b"own", &[]));
+        assert_eq!(hand.outcome(OWN_SLOT, generation).unwrap().1, b"own");
+    }
+    hand.settle();
+    chain.finish();
+}
+
+/// A path between two peers made by hand: the forwarder's number for it.
+fn path(forwarder: &Hand, caller: &Hand, number: u32) {
+    say(forwarder, ASK, &ask(number, caller.incarnation));
+    let wanted = caller.hear_words(WANT);
+    assert_eq!(wanted[1..5], words_of(forwarder.incarnation));
+    say(caller, GRANTED, &[wanted[0], 77, 2]);
+    assert_eq!(forwarder.hear_words(READY), [number, 77]);
+}
+
+#[test]
+fn a_token_is_used_once_and_by_whom_it_was_given() {
+    let mut chain = Chain::new("tokens");
+    let forwarder = Hand::new(&chain.name, 1);
+    let caller = Hand::new(&chain.name, 2);
+    let forger = Hand::new(&chain.name, 3);
+    say(&forwarder, ASK, &ask(1, caller.incarnation));
+    let token = caller.hear_words(WANT)[0];
+    // Harmless by design: a token is denied by whom it was given alone.
+    say(&forger, DENIED, &[token]);
+    say(&forger, GRANTED, &[token, 1, 2]);
+    expect_cut(&chain.last, Rule::Path, "another's token");
+    say(&caller, GRANTED, &[token, 1, 2]);
+    assert_eq!(forwarder.hear_words(READY), [1, 1]);
+    say(&caller, GRANTED, &[token, 1, 2]);
+    expect_cut(&chain.last, Rule::Path, "twice");
+    // Who passed calls on to that caller is told that there is no way any more.
+    assert_eq!(forwarder.hear_words(REFUSED), [1]);
+    chain.finish();
+}
+
+#[test]
+fn a_reply_right_is_passed_on_once() {
+    let mut chain = Chain::new("passed-twice");
+    for (number, last, is_part) in [(1, 5, false), (2, 4, false), (3, 0, false), (4, 5, true)] {
+        let caller = Hand::new(&chain.name, 50 + number);
+        let mut forwarder = Hand::new(&chain.name, 60 + number);
+        path(&forwarder, &caller, 1);
+        let (handle, word) = (forwarder.welcome.handle, passed_word(1, 9));
+        for generation in [1, 2, 5] {
+            forwarder.post(Kind::PASSED, (handle, word, generation), (b"once", &[]));
+            let answer = caller.outcome(slot_of(2, 9), generation).unwrap();
+            assert_eq!(answer, (Kind::Message, b"once".to_vec()));
+        }
+        let generation = last;
+        match is_part {
+            false => forwarder.post(Kind::PASSED, (handle, word, generation), (b"twice", &[])),
+            true => forwarder.send(b"", &[Part::Reply { word, generation }]),
+        }
+        expect_cut(&chain.last, Rule::Path, "twice");
+        forwarder.expect_end();
+        // What the caller may be reading has not been written.
+        let answer = caller.outcome(slot_of(2, 9), 5).unwrap();
+        assert_eq!(answer, (Kind::Message, b"once".to_vec()));
+        chain.serves();
+    }
+    chain.finish();
+}
+
+#[test]
+fn who_asks_and_does_not_read_is_cut() {
+    let _alone = common::alone();
+    let mut chain = Chain::new("unread");
+    let before = forger::own_kib(chain.last.pid());
+    for (number, kind, words) in [(1, WANT, vec![7; 7]), (2, READY, vec![1, 1])] {
+        let hand = Hand::new(&chain.name, number);
+        let flood = message(kind, &words);
+        let start = Instant::now();
+        let mut said = 0;
+        while hand.say(&flood) {
+            said += 1;
+            assert!(start.elapsed() < common::PATIENCE, "{said} and no end");
+        }
+        println!("cut after {said}");
+        expect_cut(&chain.last, Rule::Path, "unread");
+        chain.serves();
+    }
+    let grown = forger::own_kib(chain.last.pid()).saturating_sub(before);
+    assert!(grown < 8_000, "{grown} KiB");
+    chain.finish();
+}
+
+#[test]
+fn who_does_not_read_what_others_make_it_asked_costs_no_more_than_a_limit() {
+    let _alone = common::alone();
+    let mut chain = Chain::new("unread-wants");
+    let deaf = Hand::new(&chain.name, 1);
+    let before = forger::own_kib(chain.last.pid());
+    let mut refused = 0;
+    for number in 2..4 {
+        let hand = Hand::new(&chain.name, number);
+        for number in 1..=0xffff {
+            say(&hand, ASK, &ask(number, [1; 16]));
+            say(&hand, DROP, &[number]);
+            if number % 100 == 0 || number == 0xffff {
+                // It reads what it is answered.
+                assert!(hand.say(&[STAT, 0]));
+                while hand.hear()[0] == REFUSED {
+                    refused += 1;
+                }
+            }
+        }
+        chain.serves();
+    }
+    let grown = forger::own_kib(chain.last.pid()).saturating_sub(before);
+    println!("{refused} refused, {grown} KiB");
+    assert!(refused > 120_000, "{refused}");
+    assert!(grown < 8_000, "{grown} KiB");
+    drop(deaf);
+    chain.finish();
+}
+
+/// A right to a port of the hand's, which the process keeps.
+fn give_right(hand: &mut Hand) {
+    let handle = 1 << 31 | 5;
+    hand.send(
+        b"",
+        &[Part::OfSender {
+            handle,
+            port: 0x100,
+        }],
+    );
+    hand.settle();
+}
+
+/// Has the process call, and takes the call.
+fn called(last: &mut common::Child, hand: &mut Hand) -> (u32, u32) {
+    last.tell("call");
+    let (index, generation, _) = hand.next();
+    (index, generation)
+}
+
+/// Has the process grant a path from a set of its link with this hand to another such set: number, set.
+fn granted(hand: &Hand, set: u32) -> (u32, u32) {
+    let [a, b, c, d] = words_of(hand.incarnation);
+    say(hand, WANT, &[1, a, b, c, d, INDEX, set]);
+    let words = hand.hear_words(GRANTED);
+    (words[1], words[2])
+}
+
+const LOST: &str = "Err(Gone(Reply))";
+
+#[test]
+fn outcomes_that_are_moved_where_they_do_not_come_from_end_their_call_or_the_link() {
+    let mut chain = Chain::new("moved");
+    let mut other = Hand::new(&chain.name, 1);
+    give_right(&mut other);
+    let (others, _) = granted(&other, 0);
+    let mut hand = Hand::new(&chain.name, 2);
+    give_right(&mut hand);
+    let (own, set) = granted(&hand, 0);
+    assert_eq!(set, 2);
+    let (inner, _) = granted(&hand, 2);
+    // Harmless by design: a path has one source, and is the caller's to grant; the call is lost.
+    for number in [0, 1, 0xfff, u32::MAX, own ^ 1 << 12, others, inner] {
+        let call = called(&mut chain.last, &mut hand);
+        hand.answer(call, Kind::MOVED, (&number.to_le_bytes(), &[]));
+        chain.last.expect(LOST);
+    }
+    // Answers nobody asked for, in all return slots: nobody looks there.
+    for index in REPLIES..ANSWERS {
+        hand.answer((index, 1), Kind::Message, (b"unasked", &[OWN]));
+    }
+    let (index, generation) = called(&mut chain.last, &mut hand);
+    hand.answer((index, generation), Kind::MOVED, (&own.to_le_bytes(), &[]));
+    let there = (slot_of(2, index % REPLIES), generation);
+    hand.answer(there, Kind::Message, (b"there", &[]));
+    let is_taken = |line: &str| line == "Ok(\"there\")" || line == "Ok(\"unasked\")";
+    assert!(is_taken(&chain.last.line()));
+    // A path that is over is known for a while.
+    say(&hand, OVER, &[own]);
+    hand.settle();
+    let call = called(&mut chain.last, &mut hand);
+    hand.answer(call, Kind::MOVED, (&own.to_le_bytes(), &[]));
+    let line = chain.last.line();
+    assert!(line == LOST || is_taken(&line), "{line}");
+    // Not so where a rule is broken.
+    let outside = Meta {
+        len_bytes: 4,
+        outside: true,
+        kind: Kind::MOVED,
+        units: 0,
+        cpu: 0,
+    };
+    for (number, wrong) in (10..).zip([None, Some(&b""[..]), Some(b"123"), Some(b"12345")]) {
+        let mut hand = Hand::new(&chain.name, number);
+        give_right(&mut hand);
+        let (index, generation) = called(&mut chain.last, &mut hand);
+        if let Some(wrong) = wrong {
+            hand.answer((index, generation), Kind::MOVED, (wrong, &[]));
+        } else {
+            let at = Side::Acceptor.reply(index);
+            hand.region.store(at + reply::META, outside.pack(), SeqCst);
+            hand.region
+                .store(at + reply::GENERATION, generation, SeqCst);
+            let wait = Slot::of(Side::Acceptor, index).wait();
+            hand.region.swap(wait, 0, SeqCst);
+            hand.region.wake(wait, u32::MAX);
+        }
+        expect_cut(&chain.last, Rule::ReplyKind, "moved by what is no path");
+        let line = chain.last.line();
+        assert!(line.starts_with("Err(Fault("), "{line}");
+        chain.serves();
+    }
+    chain.finish();
+}
+
+/// A right of a hand's own.
+const OWN: Part = Part::OfSender {
+    handle: 1 << 31 | 5,
+    port: 0x100,
+};
+
+#[test]
+fn an_outcome_that_is_moved_in_a_circle_ends_its_call() {
+    let mut chain = Chain::new("circle");
+    let mut hand = Hand::new(&chain.name, 1);
+    give_right(&mut hand);
+    let (first, a) = granted(&hand, 0);
+    let (second, b) = granted(&hand, a);
+    // Over, but known for as long as somebody waits who did so before.
+    let early = called(&mut chain.last, &mut hand);
+    say(&hand, OVER, &[first]);
+    hand.settle();
+    let late = called(&mut chain.last, &mut hand);
+    let (there, beyond) = (slot_of(a, late.0), slot_of(b, late.0));
+    hand.answer((there, late.1), Kind::MOVED, (&second.to_le_bytes(), &[]));
+    hand.answer(late, Kind::MOVED, (&first.to_le_bytes(), &[]));
+    hand.answer(early, Kind::Message, (b"early", &[]));
+    chain.last.expect("Ok(\"early\")");
+    // It waits in the second set then, and nobody in the first, which is granted again.
+    let [w, x, y, z] = words_of(hand.incarnation);
+    let mut third = None;
+    assert!(common::within_patience(|| {
+        // A slot that is claimed ahead counts as one of those who wait, until it is used.
+        let call = called(&mut chain.last, &mut hand);
+        hand.answer(call, Kind::Message, (b"another", &[]));
+        chain.last.expect("Ok(\"another\")");
+        say(&hand, WANT, &[1, w, x, y, z, INDEX, b]);
+        let said = hand.hear();
+        let word = |at: usize| u32::from_le_bytes(*said[2 + 4 * at..].first_chunk().unwrap());
+        third = (said[0] == GRANTED && word(2) == a).then(|| word(1));
+        third.is_some()
+    }));
+    let start = forger::used(chain.last.pid());
+    let third = third.unwrap().to_le_bytes();
+    hand.answer((beyond, late.1), Kind::MOVED, (&third, &[]));
+    chain.last.expect(LOST);
+    let used = forger::used(chain.last.pid()) - start;
+    assert!(used < Duration::from_secs(1), "{used:?}");
+    chain.finish();
+}

@@ -1,0 +1,386 @@
+//! A link made by hand: a peer that says and writes what it likes; and the honest process it says
+//! that to.
+#![allow(dead_code, reason = "each test binary uses a part of this")]
+
+use crate::common;
+use handfast::Right;
+use handfast::error::Rule;
+use handfast_channel::bell;
+use handfast_channel::reply::Slot;
+use handfast_layout::hello::{Hello, WELCOME_BYTES, Welcome};
+use handfast_layout::introduction::Said;
+use handfast_layout::link::{
+    Kind, LANE_BYTES, LANES, Meta, OWN_SET, REGION_BYTES, Side, UNIT_BYTES, arena_offset,
+    passed_word, reply, slot, slot_of, slot_offset,
+};
+use handfast_layout::part::{Part, receiver_of};
+use handfast_region::{Memory, Region};
+use handfast_ring::lane::{Header, Place, Producer, Refused, Unit};
+use handfast_sys::memory::{Access, Mapping};
+use rustix::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// Messages of the control socket.
+pub(crate) const STAT: u8 = 2;
+pub(crate) const COUNTERS: u8 = 3;
+pub(crate) const RELEASE: u8 = 5;
+
+/// The index that a link made by hand says it has at its maker.
+pub(crate) const INDEX: u32 = 3;
+
+/// Said of a link that was cut.
+const CUT: &str = "cut: ";
+
+/// An honest process: answers calls with what they say, keeps the rights that come, and when it is told
+/// to `call`, says what a call through the last one of them brings.
+pub(crate) fn honest(name: &str, first: Option<&str>) {
+    let cuts = common::Cuts(|fault: &str| common::say(&format!("{CUT}{fault}")));
+    tracing::subscriber::set_global_default(cuts).unwrap();
+    let port = handfast::bind(name).unwrap();
+    let first = first.map(|name| Right::from(handfast::connect(name).unwrap()));
+    let kept = Mutex::new(Vec::from_iter(first));
+    let kept = || kept.lock().unwrap_or_else(PoisonError::into_inner);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            loop {
+                let mut request = port.receive().unwrap();
+                kept().extend(request.take_rights());
+                if request.is_call() {
+                    let bytes = request.bytes().to_vec();
+                    // Who asked may be gone by now.
+                    let _ = request.reply(&bytes);
+                }
+            }
+        });
+        common::say("ready");
+        while let Some(told) = common::told() {
+            let last = |of: &Vec<Right>| match of.last() {
+                Some(Right::Send(right)) => right.clone(),
+                other => panic!("{other:?}"),
+            };
+            match told.as_str() {
+                "call" => {
+                    let right = last(&kept());
+                    scope.spawn(move || {
+                        let answer = right.call_until(b"ask", Duration::from_secs(5));
+                        let answer =
+                            answer.map(|answer| String::from_utf8_lossy(&answer).into_owned());
+                        common::say(&format!("{answer:?}"));
+                    });
+                }
+                "hurry" => {
+                    let right = last(&kept());
+                    for _ in 0..300 {
+                        let _ = right.call_until(b"ask", Duration::from_millis(1));
+                    }
+                    common::say("hurried");
+                }
+                "pass on" => {
+                    let to = last(&kept());
+                    let first = kept().swap_remove(0);
+                    let Right::Send(right) = &first else {
+                        panic!("{first:?}");
+                    };
+                    to.with([right.clone().into()]).send(b"").unwrap();
+                    *kept() = vec![first];
+                    common::say("passed on");
+                }
+                _ => unreachable!("{told}"),
+            }
+        }
+        std::process::exit(0);
+    });
+}
+
+/// Starts an honest process.
+pub(crate) fn start_honest(what: &str) -> (common::Child, String) {
+    let name = common::name(what);
+    let child = common::start("honest", &[&name]);
+    child.expect("ready");
+    (child, name)
+}
+
+/// The process says that it has cut a link for this rule.
+pub(crate) fn expect_cut(child: &common::Child, rule: Rule, what: &str) {
+    let line = child.line();
+    let is_it = line.starts_with(CUT) && line.contains(rule.text());
+    assert!(is_it, "{what}: {line}");
+}
+
+/// A right to a port of a process, of somebody who breaks no rule, works.
+pub(crate) fn serves(name: &str) {
+    let right = handfast::connect(name).unwrap();
+    let answer = right.call_until(b"honest", common::PATIENCE).unwrap();
+    assert_eq!(&*answer, b"honest");
+}
+
+/// Memory of a process that is its own, in KiB.
+pub(crate) fn own_kib(pid: u32) -> usize {
+    status(pid, "RssAnon:").parse().unwrap()
+}
+
+fn status(pid: u32, of: &str) -> String {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with(of)).unwrap();
+    line.split_whitespace().nth(1).unwrap().to_owned()
+}
+
+/// Processor time that a process has used.
+pub(crate) fn used(pid: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<_> = stat
+        .rsplit_once(')')
+        .unwrap()
+        .1
+        .split_whitespace()
+        .collect();
+    let ticks = |at: usize| fields[at].parse::<u64>().unwrap();
+    let per_second = rustix::param::clock_ticks_per_second();
+    Duration::from_millis((ticks(11) + ticks(12)) * 1000 / per_second)
+}
+
+/// See the module text. It is the connector.
+pub(crate) struct Hand {
+    pub(crate) socket: OwnedFd,
+    pub(crate) region: Region,
+    bells: Region,
+    pub(crate) welcome: Welcome,
+    pub(crate) incarnation: [u8; 16],
+    lanes: Vec<Producer>,
+    /// Calls taken from each lane of the other side.
+    taken: [u32; LANES as usize],
+    calls: u32,
+}
+
+impl Hand {
+    pub(crate) fn new(name: &str, number: u8) -> Self {
+        let path = common::directory().join(name);
+        let socket = handfast_sys::socket::connect(&path, common::PATIENCE).unwrap();
+        let bells = handfast_layout::bell::REGION_BYTES;
+        let own = handfast_sys::memory::create_sealed("fake", bells).unwrap();
+        let incarnation = [number; 16];
+        let hello = Hello::new(incarnation, name, INDEX, false).to_bytes();
+        handfast_sys::socket::send(&socket, &hello, &[own.as_fd()]).unwrap();
+        let mut bytes = [0; WELCOME_BYTES];
+        let (len_bytes, fds) = handfast_sys::socket::receive(&socket, &mut bytes, 2).unwrap();
+        let map = |fd: &OwnedFd, len_bytes| {
+            Region::mapped(Mapping::new(fd, len_bytes, Access::ReadWrite).unwrap())
+        };
+        Self {
+            socket,
+            region: map(&fds[0], REGION_BYTES),
+            bells: map(&fds[1], bells),
+            welcome: Welcome::parse(&bytes[..len_bytes]).unwrap(),
+            incarnation,
+            lanes: (0..LANES)
+                .map(|lane| Producer::new(Place::of(Side::Connector, lane)))
+                .collect(),
+            taken: [0; LANES as usize],
+            calls: 0,
+        }
+    }
+
+    /// Posts to the first lane, waits for room, and rings.
+    pub(crate) fn post(
+        &mut self,
+        kind: Kind,
+        (port, reply, generation): (u32, u32, u32),
+        (bytes, units): (&[u8], &[Unit]),
+    ) {
+        let header = Header {
+            kind,
+            port,
+            reply,
+            generation,
+            units: units.len() as u32,
+            cpu: 0,
+        };
+        let (lane, region) = (&mut self.lanes[0], &self.region);
+        assert!(common::within_patience(|| loop {
+            match lane.post_described(region, header, (bytes, units)) {
+                Ok(()) => return true,
+                Err(Refused::Full) => std::thread::yield_now(),
+                Err(Refused::Fault(fault)) => panic!("{fault:?}"),
+            }
+            if handfast_sys::socket::is_closed(&self.socket) {
+                return true;
+            }
+        }));
+        self.ring();
+    }
+
+    fn ring(&self) {
+        let receiver = receiver_of(self.welcome.port);
+        let at = (Side::Connector, 0);
+        let asleep = bell::ring(&self.region, &self.bells, at, receiver, self.welcome.link);
+        if asleep.is_some() {
+            let sleep = handfast_layout::bell::bell(receiver) + handfast_layout::bell::SLEEP;
+            self.bells.wake(sleep, u32::MAX);
+        }
+    }
+
+    pub(crate) fn send(&mut self, bytes: &[u8], parts: &[Part]) {
+        let units = units(parts);
+        let port = self.welcome.handle;
+        self.post(Kind::Message, (port, 0, 0), (bytes, &units));
+    }
+
+    /// Says something about introductions through the first right.
+    pub(crate) fn tell(&mut self, said: Said) {
+        let port = self.welcome.handle;
+        let word = passed_word(0, 0);
+        self.post(Kind::CONTROL, (port, word, 1), (&said.to_bytes(), &[]));
+    }
+
+    /// Calls through a right of the process, and returns what kind of outcome comes with what bytes.
+    pub(crate) fn call(&mut self, port: u32, bytes: &[u8]) -> (Kind, Vec<u8>) {
+        self.calls += 1;
+        let generation = self.calls;
+        self.post(Kind::Call, (port, 0, generation), (bytes, &[]));
+        self.outcome(0, generation).expect("an answer")
+    }
+
+    /// All it has said and posted has been heard.
+    pub(crate) fn settle(&mut self) {
+        let handle = self.welcome.handle;
+        assert_eq!(self.call(handle, b"settled").1, b"settled");
+        self.say(&[STAT, 0]);
+        while self.hear()[0] != COUNTERS {}
+    }
+
+    /// The process says that it will not claim what `exporter` was told of.
+    pub(crate) fn expect_declined(&self, kind: u8, exporter: [u8; 16]) {
+        let said = self.hear();
+        assert_eq!((said[0], said.len()), (kind, 26), "{said:?}");
+        assert_eq!(said[10..], exporter);
+    }
+
+    /// What has come in a slot for that generation, within patience.
+    pub(crate) fn outcome(&self, index: u32, generation: u32) -> Option<(Kind, Vec<u8>)> {
+        let at = Side::Connector.reply(index);
+        let load = |word| self.region.load(at + word, SeqCst);
+        common::within_patience(|| load(reply::GENERATION) == generation).then(|| {
+            let meta = Meta::unpack(load(reply::META)).unwrap();
+            let from = match meta.outside {
+                true => Side::Connector.reply_buffer(index),
+                false => at + reply::BYTES,
+            };
+            let mut bytes = vec![0; meta.len_bytes as usize];
+            self.region.copy_out(from, &mut bytes);
+            (meta.kind, bytes)
+        })
+    }
+
+    /// The slot of the next call or message that the process makes: reply slot and generation.
+    pub(crate) fn next(&mut self) -> (u32, u32, usize) {
+        let mut found = None;
+        assert!(common::within_patience(|| {
+            found = self.try_next();
+            found.is_some()
+        }));
+        found.unwrap()
+    }
+
+    pub(crate) fn try_next(&mut self) -> Option<(u32, u32, usize)> {
+        for lane in 0..LANES {
+            let position = self.taken[lane as usize];
+            let at = Side::Acceptor.lane(lane) + slot_offset(position);
+            let load = |word| self.region.load(at + word, SeqCst);
+            if load(slot::SEQUENCE) == position + 1 {
+                self.taken[lane as usize] += 1;
+                let head = Side::Acceptor.lane(lane) + handfast_layout::link::lane::HEAD;
+                self.region.store(head, position + 1, SeqCst);
+                return Some((load(slot::REPLY) & 0xffff, load(slot::GENERATION), at));
+            }
+        }
+        None
+    }
+
+    /// What describes the parts of the next message, which has this many units and no bytes.
+    pub(crate) fn next_units(&mut self, count: usize) -> Vec<Unit> {
+        let (_, _, at) = self.next();
+        let lane = at - (at - Side::Acceptor.lane(0)) % LANE_BYTES;
+        let arena = self.region.load(at + slot::ARENA, SeqCst) as usize;
+        let mut units = vec![[0; UNIT_BYTES]; count];
+        let from = lane + arena_offset() + arena;
+        self.region.copy_out(from, units.as_flattened_mut());
+        units
+    }
+
+    /// Answers a call of the process's.
+    pub(crate) fn answer(
+        &self,
+        (index, generation): (u32, u32),
+        kind: Kind,
+        (bytes, parts): (&[u8], &[Part]),
+    ) {
+        let slot = Slot::of(Side::Acceptor, index);
+        let outcome = (generation, kind, 0);
+        slot.answer_described(&self.region, outcome, (bytes, &units(parts)));
+        self.region.swap(slot.wait(), 0, SeqCst);
+        self.region.wake(slot.wait(), u32::MAX);
+    }
+
+    /// Sends a control message. `false`: the link is over.
+    pub(crate) fn say(&self, bytes: &[u8]) -> bool {
+        handfast_sys::socket::send(&self.socket, bytes, &[]).is_ok()
+    }
+
+    /// As [`Self::say`], of a kind with words.
+    pub(crate) fn say_words(&self, kind: u8, words: &[u32]) -> bool {
+        self.say(&message(kind, words))
+    }
+
+    /// The next control message that is more than a ring; nothing when the link is over.
+    pub(crate) fn hear(&self) -> Vec<u8> {
+        loop {
+            let mut bytes = [0; 512];
+            match handfast_sys::socket::receive(&self.socket, &mut bytes, 4) {
+                Ok((len_bytes, _)) if len_bytes == 0 || bytes[0] != 1 => {
+                    return bytes[..len_bytes].to_vec();
+                }
+                Ok(_) => {}
+                Err(rustix::io::Errno::CONNRESET) => return Vec::new(),
+                Err(errno) => panic!("nothing was said: {errno}"),
+            }
+        }
+    }
+
+    /// As [`Self::hear`]: of this kind, in words.
+    pub(crate) fn hear_words(&self, kind: u8) -> Vec<u32> {
+        let bytes = self.hear();
+        assert_eq!(bytes.first(), Some(&kind), "{bytes:?}");
+        let words = bytes[2..].as_chunks::<4>().0.iter();
+        words.map(|word| u32::from_le_bytes(*word)).collect()
+    }
+
+    /// The process has ended the link.
+    pub(crate) fn expect_end(&self) {
+        while !self.hear().is_empty() {}
+    }
+}
+
+/// What describes these parts.
+pub(crate) fn units(parts: &[Part]) -> Vec<Unit> {
+    let described = parts.iter().map(|part| part.to_units());
+    described
+        .flat_map(|(units, count)| units[..count].to_vec())
+        .collect()
+}
+
+/// A control message.
+pub(crate) fn message(kind: u8, words: &[u32]) -> Vec<u8> {
+    let words = words.iter().flat_map(|word| word.to_le_bytes());
+    [kind, 0].into_iter().chain(words).collect()
+}
+
+/// An incarnation in words.
+pub(crate) fn words_of(incarnation: [u8; 16]) -> [u32; 4] {
+    let words = incarnation.as_chunks::<4>().0;
+    std::array::from_fn(|at| u32::from_le_bytes(words[at]))
+}
+
+/// The first return slot that its link's caller names.
+pub(crate) const OWN_SLOT: u32 = slot_of(OWN_SET, 0);
