@@ -1,0 +1,92 @@
+//! Reply rights and rights of third processes where several things meet: ports, links that end, forks,
+//! peers that say what is not theirs to say.
+
+mod common;
+
+use handfast::SendRight;
+
+#[test]
+fn a_child_process_plays_its_role() {
+    common::play(|role, arguments| match role {
+        "middle" => middle(arguments[0], arguments[1]),
+        "two ports" => two_ports(arguments[0], arguments[1]),
+        _ => unreachable!(),
+    });
+}
+
+/// Passes every call on, with its bytes and rights.
+fn middle(name: &str, to: &str) {
+    let port = handfast::bind(name).unwrap();
+    let to = handfast::connect(to).unwrap();
+    common::say("ready");
+    loop {
+        let mut request = port.receive().unwrap();
+        let rights = request.take_rights();
+        let message = request.take_message();
+        let _ = request.forward_with(&to, &message, rights);
+    }
+}
+
+/// Calls until replies come by a path.
+fn warm(right: &SendRight) {
+    let vines = || {
+        let counters = right.counters().unwrap();
+        let values = counters.links.iter();
+        values
+            .map(|row| handfast::Counters::value(row, "vines"))
+            .sum::<u64>()
+    };
+    assert!(common::within_patience(|| {
+        let before = vines();
+        for _ in 0..20 {
+            let _ = right.call(b"warm").unwrap();
+        }
+        before == vines()
+    }));
+}
+
+/// Serves two ports. A call `swap` at the first is answered while the second is received from.
+fn two_ports(first: &str, second: &str) {
+    let ports = [first, second].map(|name| handfast::bind(name).unwrap());
+    common::say("ready");
+    loop {
+        for port in &ports {
+            let Ok(request) = port.try_receive() else {
+                continue;
+            };
+            if request.bytes() == b"swap" {
+                let next = ports[1].reply_and_receive(request, b"swapped").unwrap();
+                let bytes = next.bytes().to_vec();
+                next.reply(&bytes).unwrap();
+            } else {
+                let bytes = request.bytes().to_vec();
+                request.reply(&bytes).unwrap();
+            }
+        }
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_reply_through_another_port_does_not_change_where_that_port_replies() {
+    let names = ["swap-one", "swap-two", "swap-a", "swap-b"].map(common::name);
+    let server = common::start("two ports", &[&names[0], &names[1]]);
+    server.expect("ready");
+    let _link = handfast::connect(&names[0]).unwrap();
+    let middles: Vec<_> = (0..2)
+        .map(|place| common::start("middle", &[&names[2 + place], &names[place]]))
+        .collect();
+    middles.iter().for_each(|middle| middle.expect("ready"));
+    let [one, two] = [&names[2], &names[3]].map(|name| handfast::connect(name).unwrap());
+    warm(&one);
+    warm(&two);
+    for round in 0..10 {
+        assert_eq!(
+            &*one.call_until(b"swap", common::PATIENCE).unwrap(),
+            b"swapped"
+        );
+        let text = format!("round {round}");
+        let answer = two.call_until(text.as_bytes(), common::PATIENCE).unwrap();
+        assert_eq!(&*answer, text.as_bytes());
+    }
+}
