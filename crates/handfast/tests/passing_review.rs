@@ -8,10 +8,23 @@ use handfast::SendRight;
 #[test]
 fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
+        "last" => last(arguments[0]),
         "middle" => middle(arguments[0], arguments[1]),
         "two ports" => two_ports(arguments[0], arguments[1]),
+        "one caller" => one_caller(arguments[0], arguments[1]),
         _ => unreachable!(),
     });
+}
+
+/// Answers calls with what they say.
+fn last(name: &str) {
+    let port = handfast::bind(name).unwrap();
+    common::say("ready");
+    let mut received = port.receive().unwrap();
+    loop {
+        let bytes = received.bytes().to_vec();
+        received = port.reply_and_receive(received, &bytes).unwrap();
+    }
 }
 
 /// Passes every call on, with its bytes and rights.
@@ -88,5 +101,31 @@ fn a_reply_through_another_port_does_not_change_where_that_port_replies() {
         let text = format!("round {round}");
         let answer = two.call_until(text.as_bytes(), common::PATIENCE).unwrap();
         assert_eq!(&*answer, text.as_bytes());
+    }
+}
+
+/// Calls once through the middle, with a link to the last.
+fn one_caller(middle: &str, last: &str) {
+    let _link = handfast::connect(last).unwrap();
+    let right = handfast::connect(middle).unwrap();
+    warm(&right);
+    common::say("called");
+    while common::told().is_some() {}
+}
+
+#[test]
+fn callers_that_are_killed_leave_nothing_at_the_last_one() {
+    let names = ["leave-last", "leave-middle"].map(common::name);
+    let last = common::start("last", &[&names[0]]);
+    last.expect("ready");
+    let middle = common::start("middle", &[&names[1], &names[0]]);
+    middle.expect("ready");
+    let before = (common::at_rest(last.pid()), common::at_rest(middle.pid()));
+    for _ in 0..3 {
+        let mut caller = common::start("one caller", &[&names[1], &names[0]]);
+        caller.expect("called");
+        caller.kill();
+        assert!(common::settles_at(last.pid(), before.0), "at the last one");
+        assert!(common::settles_at(middle.pid(), before.1), "in the middle");
     }
 }
