@@ -11,6 +11,7 @@ fn a_child_process_plays_its_role() {
         "last" => last(arguments[0]),
         "middle" => middle(arguments[0], arguments[1]),
         "two ports" => two_ports(arguments[0], arguments[1]),
+        "middle that lets go" => middle_that_lets_go(arguments[0], arguments[1]),
         "one caller" => one_caller(arguments[0], arguments[1]),
         _ => unreachable!(),
     });
@@ -101,6 +102,35 @@ fn a_reply_through_another_port_does_not_change_where_that_port_replies() {
         let text = format!("round {round}");
         let answer = two.call_until(text.as_bytes(), common::PATIENCE).unwrap();
         assert_eq!(&*answer, text.as_bytes());
+    }
+}
+
+/// Passes every call on through a right that it drops at once.
+fn middle_that_lets_go(name: &str, to: &str) {
+    let port = handfast::bind(name).unwrap();
+    common::say("ready");
+    loop {
+        let mut request = port.receive().unwrap();
+        let message = request.take_message();
+        let to = handfast::connect(to).unwrap();
+        request.forward(&to, &message).unwrap();
+    }
+}
+
+#[test]
+fn a_right_may_be_dropped_once_a_call_has_been_passed_on_through_it() {
+    let names = ["let-go-last", "let-go-middle"].map(common::name);
+    let last = common::start("last", &[&names[0]]);
+    last.expect("ready");
+    let middle = common::start("middle that lets go", &[&names[1], &names[0]]);
+    middle.expect("ready");
+    for is_linked in [false, true] {
+        let _link = is_linked.then(|| handfast::connect(&names[0]).unwrap());
+        let right = handfast::connect(&names[1]).unwrap();
+        for round in 0..50 {
+            let answer = right.call_until(b"x", common::PATIENCE);
+            assert_eq!(answer.as_deref(), Ok(&b"x"[..]), "{is_linked}, {round}");
+        }
     }
 }
 

@@ -21,7 +21,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    fn new(process: &Arc<Process>, link: &Arc<Link>) -> Self {
+    pub(crate) fn new(process: &Arc<Process>, link: &Arc<Link>) -> Self {
         // AcqRel: pairs with the last drop.
         link.rights.fetch_add(1, Ordering::AcqRel);
         Self {

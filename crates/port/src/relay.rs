@@ -4,6 +4,7 @@
 use crate::awaited::{Awaited, Outcome};
 use crate::message::Message;
 use crate::passing::{Own, ReplyRight};
+use crate::paths::Held;
 use crate::process::Process;
 use handfast_channel::reply::Slot;
 use handfast_wait::word;
@@ -15,6 +16,8 @@ pub(crate) struct Relay {
     own: Own,
     /// Whom it is for; nobody, when who waited for it has given up.
     right: Option<ReplyRight>,
+    /// The right that the call was passed on through may be dropped before the answer comes.
+    _held: Option<Held>,
 }
 
 /// What a look at a relay has shown.
@@ -26,11 +29,13 @@ enum Seen {
 }
 
 impl Relay {
-    pub(crate) const fn new(awaited: Awaited, own: Own, right: ReplyRight) -> Self {
+    pub(crate) fn new(process: &Arc<Process>, own: Own, right: ReplyRight) -> Self {
+        let held = Held::new(process, &own.link);
         Self {
-            awaited,
+            awaited: Awaited::new(own.link.clone(), own.index, own.generation),
             own,
             right: Some(right),
+            _held: Some(held),
         }
     }
 
@@ -41,6 +46,7 @@ impl Relay {
             awaited,
             own,
             right: None,
+            _held: None,
         }
     }
 
