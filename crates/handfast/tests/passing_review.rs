@@ -3,7 +3,8 @@
 
 mod common;
 
-use handfast::SendRight;
+use handfast::{Right, SendRight};
+use std::time::Duration;
 
 #[test]
 fn a_child_process_plays_its_role() {
@@ -12,6 +13,8 @@ fn a_child_process_plays_its_role() {
         "middle" => middle(arguments[0], arguments[1]),
         "two ports" => two_ports(arguments[0], arguments[1]),
         "middle that lets go" => middle_that_lets_go(arguments[0], arguments[1]),
+        "silent exporter" => silent_exporter(arguments[0], arguments[1]),
+        "recipient" => recipient(arguments[0], arguments[1], arguments.get(2).copied()),
         "one caller" => one_caller(arguments[0], arguments[1]),
         _ => unreachable!(),
     });
@@ -132,6 +135,81 @@ fn a_right_may_be_dropped_once_a_call_has_been_passed_on_through_it() {
             assert_eq!(answer.as_deref(), Ok(&b"x"[..]), "{is_linked}, {round}");
         }
     }
+}
+
+/// Has a right of its own to a port of the exporter, and keeps those it is sent: `own TEXT`, `call
+/// TEXT`, and `pass` them on.
+fn recipient(name: &str, exporter: &str, further: Option<&str>) {
+    let port = handfast::bind(name).unwrap();
+    let own = handfast::connect(exporter).unwrap();
+    common::say("ready");
+    let mut kept: Vec<Right> = Vec::new();
+    loop {
+        let mut request = port.receive().unwrap();
+        kept.extend(request.take_rights());
+        let text = String::from_utf8_lossy(request.bytes()).into_owned();
+        let through = |right: &SendRight, text: &str| match right
+            .call_until(text.as_bytes(), common::PATIENCE)
+        {
+            Ok(answer) => String::from_utf8_lossy(&answer).into_owned(),
+            Err(error) => format!("{error:?}"),
+        };
+        let answer = match text.split_once(' ') {
+            Some(("own", text)) => through(&own, text),
+            Some(("call", text)) => match kept.last().unwrap() {
+                Right::Send(right) => through(right, text),
+                other => format!("{other:?}"),
+            },
+            _ if text == "pass" => {
+                let to = handfast::connect(further.unwrap()).unwrap();
+                to.with([kept.pop().unwrap()]).send(b"on").unwrap();
+                String::new()
+            }
+            _ => String::new(),
+        };
+        request.reply(answer.as_bytes()).unwrap();
+    }
+}
+
+/// Does not receive from the first of its ports, and drops it when the second is told.
+fn silent_exporter(name: &str, other: &str) {
+    let mut silent = Some(handfast::bind(name).unwrap());
+    let port = handfast::bind(other).unwrap();
+    common::say("ready");
+    loop {
+        let request = port.receive().unwrap();
+        if request.bytes() == b"drop" {
+            drop(silent.take());
+        }
+        request.reply(b"here").unwrap();
+    }
+}
+
+#[test]
+fn a_port_that_is_dropped_with_introductions_in_its_lanes_cuts_nobody() {
+    let names = [
+        "silent",
+        "silent-other",
+        "silent-recipient",
+        "silent-further",
+    ];
+    let names = names.map(common::name);
+    let exporter = common::start("silent exporter", &[&names[0], &names[1]]);
+    exporter.expect("ready");
+    let further = handfast::bind(&names[3]).unwrap();
+    let recipient = common::start("recipient", &[&names[2], &names[1], &names[3]]);
+    recipient.expect("ready");
+    let to = handfast::connect(&names[2]).unwrap();
+    assert_eq!(&*to.call(b"own x").unwrap(), b"here");
+    let right = handfast::connect(&names[0]).unwrap();
+    let other = handfast::connect(&names[1]).unwrap();
+    let _ = to.with([right.into()]).call(b"keep").unwrap();
+    let _ = to.call(b"pass").unwrap();
+    let _passed = further.receive().unwrap();
+    assert_eq!(&*other.call(b"drop").unwrap(), b"here");
+    // The keeper refuses within milliseconds what is left; a link that is cut stays so.
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(&*to.call(b"own x").unwrap(), b"here");
 }
 
 /// Calls once through the middle, with a link to the last.

@@ -214,7 +214,9 @@ impl Link {
                 let target = match self.named(process, header.port) {
                     Named::To(target) => process.added(target).then_some(target),
                     Named::Dead => None,
-                    Named::NotYet | Named::Unclaimed | Named::Unknown => return Err(fault),
+                    // A receiver waits for these; of a port that is no more nobody does.
+                    Named::NotYet | Named::Unclaimed => None,
+                    Named::Unknown => return Err(fault),
                 };
                 let number = (self.incarnation, number);
                 let refused = process.provisions().provide(number, target, recipient);
