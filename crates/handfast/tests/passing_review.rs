@@ -13,6 +13,7 @@ fn a_child_process_plays_its_role() {
         "middle" => middle(arguments[0], arguments[1]),
         "two ports" => two_ports(arguments[0], arguments[1]),
         "middle that lets go" => middle_that_lets_go(arguments[0], arguments[1]),
+        "slow exporter" => slow_exporter(arguments[0]),
         "silent exporter" => silent_exporter(arguments[0], arguments[1]),
         "recipient" => recipient(arguments[0], arguments[1], arguments.get(2).copied()),
         "one caller" => one_caller(arguments[0], arguments[1]),
@@ -137,6 +138,21 @@ fn a_right_may_be_dropped_once_a_call_has_been_passed_on_through_it() {
     }
 }
 
+/// Takes long over what is `slow`.
+fn slow_exporter(name: &str) {
+    let port = handfast::bind(name).unwrap();
+    common::say("ready");
+    loop {
+        let request = port.receive().unwrap();
+        if request.is_call() {
+            let bytes = request.bytes().to_vec();
+            request.reply(&bytes).unwrap();
+        } else {
+            std::thread::sleep(Duration::from_millis(40));
+        }
+    }
+}
+
 /// Has a right of its own to a port of the exporter, and keeps those it is sent: `own TEXT`, `call
 /// TEXT`, and `pass` them on.
 fn recipient(name: &str, exporter: &str, further: Option<&str>) {
@@ -169,6 +185,22 @@ fn recipient(name: &str, exporter: &str, further: Option<&str>) {
         };
         request.reply(answer.as_bytes()).unwrap();
     }
+}
+
+#[test]
+fn a_right_waits_for_an_exporter_that_is_busy_with_what_came_before() {
+    let names = ["busy-exporter", "busy-recipient"].map(common::name);
+    let exporter = common::start("slow exporter", &[&names[0]]);
+    exporter.expect("ready");
+    let recipient = common::start("recipient", &[&names[1], &names[0]]);
+    recipient.expect("ready");
+    let [right, to] = [&names[0], &names[1]].map(|name| handfast::connect(name).unwrap());
+    for _ in 0..40 {
+        right.send(b"slow").unwrap();
+    }
+    let _ = to.with([right.clone().into()]).call(b"keep").unwrap();
+    assert_eq!(&*to.call(b"call x").unwrap(), b"x");
+    assert_eq!(&*to.call(b"own y").unwrap(), b"y");
 }
 
 /// Does not receive from the first of its ports, and drops it when the second is told.

@@ -31,6 +31,16 @@ const CLAIM_NS: u64 = 1_000_000_000;
 /// lane of the same receiver.
 pub(crate) const UNCLAIMED_NS: u64 = 200_000_000;
 
+/// Looks, too, that such a wait takes at least. Between two of them a receiver takes a message from
+/// each lane that has one, and what is waited for may lie behind a lane full of messages, each of which
+/// keeps a server busy for long.
+const LOOKS_MIN: u32 = 4 * SLOTS;
+
+/// Whether what has been looked for since then, and so often, has had its time.
+pub(crate) fn is_overdue((since_ns, looks): (u64, u32), limit_ns: u64) -> bool {
+    looks >= LOOKS_MIN && clock::ticks_ns().saturating_sub(since_ns) >= limit_ns
+}
+
 /// What a message's word for a right stands for.
 pub(crate) enum Named {
     To(Target),
@@ -129,9 +139,11 @@ impl Link {
             Some(Claim::Waiting {
                 number,
                 since_ns,
+                looks,
                 reply,
             }) => {
-                let claim = self.redeem(process, number, (since_ns, reply));
+                let since = (since_ns, looks.saturating_add(1));
+                let claim = self.redeem(process, number, (since, reply));
                 self.claims().settle(word, claim);
                 Some(claim)
             }
@@ -153,9 +165,9 @@ impl Link {
         self: &Arc<Self>,
         process: &Process,
         number: Number,
-        (since_ns, reply): (u64, (u32, u32)),
+        (since, reply): ((u64, u32), (u32, u32)),
     ) -> Claim {
-        let claim = self.try_redeem(process, number, (since_ns, reply));
+        let claim = self.try_redeem(process, number, (since, reply));
         if let Ok(Some(slot)) = ReplySlot::passed(self, reply.0, reply.1) {
             match claim {
                 Claim::Granted(handle) => {
@@ -174,17 +186,16 @@ impl Link {
         &self,
         process: &Process,
         number: Number,
-        (since_ns, reply): (u64, (u32, u32)),
+        (since, reply): ((u64, u32), (u32, u32)),
     ) -> Claim {
         let redeemed = process.provisions().redeem(number, self.incarnation);
         match redeemed {
-            Redeemed::NotYet if clock::ticks_ns().saturating_sub(since_ns) < CLAIM_NS => {
-                Claim::Waiting {
-                    number,
-                    since_ns,
-                    reply,
-                }
-            }
+            Redeemed::NotYet if !is_overdue(since, CLAIM_NS) => Claim::Waiting {
+                number,
+                since_ns: since.0,
+                looks: since.1,
+                reply,
+            },
             Redeemed::NotYet | Redeemed::Dead => Claim::Dead,
             Redeemed::To(target) => {
                 let port = process.port(receiver_of(target.port));
@@ -230,7 +241,7 @@ impl Link {
                 introducer,
             } => {
                 let reply = (header.reply, header.generation);
-                let since = (clock::ticks_ns(), reply);
+                let since = ((clock::ticks_ns(), 0), reply);
                 let claim = self.redeem(process, (introducer, number), since);
                 if !self.claims().claim(word, claim) {
                     return Err(fault);

@@ -199,6 +199,8 @@ pub enum Claim {
         number: Number,
         /// When it was claimed.
         since_ns: u64,
+        /// How often it has been asked for since.
+        looks: u32,
         /// Where the handle is to be told: slot and generation.
         reply: (u32, u32),
     },
