@@ -140,6 +140,7 @@ impl Keeper {
                 self.process.attention.lower();
                 self.collect_dead();
                 self.listen_to_unheard();
+                self.process.relay();
             }
             token::WATCH => self.watch(),
             token::RELEASES => self.give_back(),

@@ -8,7 +8,7 @@ use crate::link::{Link, Parts};
 use crate::options::Options;
 use crate::paths::CallersTable;
 use crate::port::Port;
-use crate::relay::Relay;
+use crate::relay::Relays;
 use crate::vine::Vines;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
@@ -71,7 +71,7 @@ pub(crate) struct Process {
     /// Rights to others' ports that were passed on, and go through this process.
     pub(crate) vines: Vines,
     /// Reply rights passed on by hand.
-    pub(crate) relays: Mutex<Vec<Relay>>,
+    pub(crate) relays: Mutex<Relays>,
     /// Raised by the keeper when a peer rings through a socket.
     pub(crate) sets: Mutex<Vec<Weak<Flag>>>,
 }
