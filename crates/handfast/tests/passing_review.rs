@@ -16,6 +16,7 @@ fn a_child_process_plays_its_role() {
         "slow exporter" => slow_exporter(arguments[0]),
         "silent exporter" => silent_exporter(arguments[0], arguments[1]),
         "recipient" => recipient(arguments[0], arguments[1], arguments.get(2).copied()),
+        "caller that forks" => caller_that_forks(arguments[0], arguments[1]),
         "one caller" => one_caller(arguments[0], arguments[1]),
         _ => unreachable!(),
     });
@@ -183,7 +184,8 @@ fn recipient(name: &str, exporter: &str, further: Option<&str>) {
             }
             _ => String::new(),
         };
-        request.reply(answer.as_bytes()).unwrap();
+        // Nobody waits for that where it was sent.
+        let _ = request.reply(answer.as_bytes());
     }
 }
 
@@ -244,6 +246,48 @@ fn a_port_that_is_dropped_with_introductions_in_its_lanes_cuts_nobody() {
     assert_eq!(&*to.call(b"own x").unwrap(), b"here");
 }
 
+/// Calls through the middle, and so does a child of it.
+fn caller_that_forks(middle: &str, last: &str) {
+    let _link = handfast::connect(last).unwrap();
+    let right = handfast::connect(middle).unwrap();
+    warm(&right);
+    // SAFETY: the child runs ordinary code after a fork of a process with threads.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        // SAFETY: takes no pointers. A child that hangs is ended by it.
+        unsafe { libc::alarm(common::PATIENCE.as_secs() as u32) };
+        let work = || {
+            let _link = handfast::connect(last).unwrap();
+            let right = handfast::connect(middle).unwrap();
+            warm(&right);
+            for number in 0..200 {
+                let text = format!("child {number}");
+                let answer = right.call(text.as_bytes()).unwrap();
+                assert_eq!(&*answer, text.as_bytes());
+            }
+        };
+        let failed = std::panic::catch_unwind(work).is_err();
+        // SAFETY: ends the process without its parent's exit handlers.
+        unsafe { libc::_exit(i32::from(failed)) };
+    }
+    let mut status = 0;
+    // SAFETY: `status` is valid for a write.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    common::say(&format!("status {status}"));
+    let _ = right.call(b"parent").unwrap();
+}
+
+#[test]
+fn a_forked_child_of_a_caller_knows_nothing_of_its_parents_paths() {
+    let names = ["fork-last", "fork-middle"].map(common::name);
+    let last = common::start("last", &[&names[0]]);
+    last.expect("ready");
+    let middle = common::start("middle", &[&names[1], &names[0]]);
+    middle.expect("ready");
+    let caller = common::start("caller that forks", &[&names[1], &names[0]]);
+    caller.expect("status 0");
+}
+
 /// Calls once through the middle, with a link to the last.
 fn one_caller(middle: &str, last: &str) {
     let _link = handfast::connect(last).unwrap();
@@ -268,4 +312,65 @@ fn callers_that_are_killed_leave_nothing_at_the_last_one() {
         assert!(common::settles_at(last.pid(), before.0), "at the last one");
         assert!(common::settles_at(middle.pid(), before.1), "in the middle");
     }
+}
+
+/// A link made by hand as the process of an incarnation: its socket, and the incarnation of the peer.
+fn link_by_hand(name: &str, incarnation: [u8; 16]) -> (std::os::fd::OwnedFd, [u8; 16]) {
+    use handfast_layout::hello::{Hello, WELCOME_BYTES, Welcome};
+    let path = common::directory().join(name);
+    let socket = handfast_sys::socket::connect(&path, common::PATIENCE).unwrap();
+    let bells = handfast_layout::bell::REGION_BYTES;
+    let bells = handfast_sys::memory::create_sealed("fake", bells).unwrap();
+    let hello = Hello::new(incarnation, name, 3, false).to_bytes();
+    let fds = [rustix::fd::AsFd::as_fd(&bells)];
+    handfast_sys::socket::send(&socket, &hello, &fds).unwrap();
+    let mut bytes = [0; WELCOME_BYTES];
+    let (len_bytes, _) = handfast_sys::socket::receive(&socket, &mut bytes, 2).unwrap();
+    let welcome = Welcome::parse(&bytes[..len_bytes]).unwrap();
+    (socket, welcome.incarnation)
+}
+
+#[test]
+fn who_was_not_provided_with_a_right_cannot_decline_it() {
+    const DECLINED: u8 = 15;
+    let names = ["decline-exporter", "decline-recipient", "decline-own"].map(common::name);
+    let exporter = common::start("last", &[&names[0]]);
+    exporter.expect("ready");
+    let recipient = common::start("recipient", &[&names[1], &names[0]]);
+    recipient.expect("ready");
+    let _own = handfast::bind(&names[2]).unwrap();
+    let [right, to] = [&names[0], &names[1]].map(|name| handfast::connect(name).unwrap());
+    let (_at_exporter, incarnation) = link_by_hand(&names[0], [7; 16]);
+    let (socket, _) = link_by_hand(&names[2], [7; 16]);
+    recipient.stop();
+    to.with([right.into()]).send(b"keep").unwrap();
+    for number in 0..64u64 {
+        let message = [&[DECLINED, 0][..], &number.to_le_bytes(), &incarnation].concat();
+        handfast_sys::socket::send(&socket, &message, &[]).unwrap();
+    }
+    // Heard, and passed on if it is to be.
+    std::thread::sleep(Duration::from_millis(50));
+    recipient.resume();
+    assert_eq!(&*to.call(b"call x").unwrap(), b"x");
+}
+
+#[test]
+fn who_asks_and_does_not_read_is_cut() {
+    const PATH_WANT: u8 = 7;
+    const SENT_MAX: u32 = 100_000;
+    let name = common::name("unread");
+    let _port = handfast::bind(&name).unwrap();
+    let (socket, _) = link_by_hand(&name, [9; 16]);
+    let message = [&[PATH_WANT, 0][..], &[5; 28]].concat();
+    let mut sent = 0;
+    assert!(common::within_patience(|| {
+        loop {
+            match handfast_sys::socket::send(&socket, &message, &[]) {
+                Ok(()) if sent < SENT_MAX => sent += 1,
+                Err(handfast_sys::Errno::AGAIN) => return false,
+                _ => return true,
+            }
+        }
+    }));
+    assert!(sent < SENT_MAX, "{sent} answers are kept");
 }

@@ -119,6 +119,18 @@ impl Link {
         self.unheard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Introducer: the link with the exporter behind which `number` was provided to the peer; once.
+    fn take_unheard(&self, exporter: &[u8], number: u64) -> Option<Arc<Self>> {
+        let mut unheard = self.unheard();
+        let is_it = |(link, of): &(Weak<Self>, u64)| {
+            let link = (*of == number).then(|| link.upgrade()).flatten();
+            link.is_some_and(|link| exporter == link.incarnation)
+        };
+        let place = unheard.iter().position(is_it)?;
+        let (link, _) = unheard.remove(place)?;
+        link.upgrade()
+    }
+
     pub(crate) fn claims(&self) -> MutexGuard<'_, Claims> {
         self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -469,6 +481,10 @@ impl Process {
 
     /// Recipient: tells the introducer that what it has provided will not be claimed.
     pub(crate) fn decline(&self, introducer: &Link, exporter: [u8; 16], number: u64) {
+        if introducer.is_behind() {
+            // What it has provided stays until it ends.
+            return;
+        }
         let mut bytes = vec![control::DECLINED, 0];
         bytes.extend(number.to_le_bytes());
         bytes.extend(exporter);
@@ -491,8 +507,8 @@ impl Process {
             self.take_back_provision((link.incarnation, number));
             return Ok(());
         }
-        // The exporter may be gone.
-        let exporter = self.find_link(|link| bytes[8..] == link.incarnation);
+        // The exporter may be gone; or this may never have been provided to this peer.
+        let exporter = link.take_unheard(&bytes[8..], number);
         if let Some(exporter) = exporter {
             self.void(&exporter, number);
         }

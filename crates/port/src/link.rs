@@ -498,6 +498,12 @@ impl Link {
         self.say_all(&mut unsaid)
     }
 
+    /// Whether the peer has left so much unread that nothing more is done that it will be told of.
+    pub(crate) fn is_behind(&self) -> bool {
+        let unsaid = self.unsaid.lock().unwrap_or_else(PoisonError::into_inner);
+        unsaid.len() >= UNSAID_MAX
+    }
+
     /// Keeper: sends what could not be sent. Returns whether all has been.
     pub(crate) fn say_again(&self) -> bool {
         self.say_all(&mut self.unsaid.lock().unwrap_or_else(PoisonError::into_inner))
@@ -521,6 +527,9 @@ impl Link {
         let _ = socket::send(&self.socket, &[what, argument], &[]);
     }
 }
+
+/// Control messages that wait for a peer to read, beyond which it may ask for nothing.
+const UNSAID_MAX: usize = 4096;
 
 /// Whether `port` was bound after `other`, at the same receiver: the generation is in the 23 bits above
 /// the receiver and wraps around.

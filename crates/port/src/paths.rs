@@ -356,6 +356,10 @@ impl Process {
         kind: u8,
         bytes: &[u8],
     ) -> Result<(), Fault> {
+        // Its answers would be kept for ever.
+        if link.is_behind() {
+            return Err(broken());
+        }
         let words: Vec<u32> = {
             let words = bytes.as_chunks::<4>().0;
             words.iter().map(|word| u32::from_le_bytes(*word)).collect()
@@ -444,6 +448,10 @@ impl Process {
             number,
             between,
         } = ask;
+        if of.is_behind() {
+            self.refuse_path(&forwarder, number);
+            return;
+        }
         let token = {
             let mut callers = self.callers();
             callers.last_token = callers.last_token.wrapping_add(1);
