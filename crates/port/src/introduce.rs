@@ -31,14 +31,34 @@ const CLAIM_NS: u64 = 1_000_000_000;
 /// lane of the same receiver.
 pub(crate) const UNCLAIMED_NS: u64 = 200_000_000;
 
-/// Looks, too, that such a wait takes at least. Between two of them a receiver takes a message from
-/// each lane that has one, and what is waited for may lie behind a lane full of messages, each of which
-/// keeps a server busy for long.
-const LOOKS_MIN: u32 = 4 * SLOTS;
+/// What counts of the time between two looks. Meanwhile a receiver takes a message from each lane that
+/// has one, and works on it for however long; what is waited for may lie behind all that its lanes hold.
+const LOOK_NS_MAX: u64 = 1_000_000;
 
-/// Whether what has been looked for since then, and so often, has had its time.
-pub(crate) fn is_overdue((since_ns, looks): (u64, u32), limit_ns: u64) -> bool {
-    looks >= LOOKS_MIN && clock::ticks_ns().saturating_sub(since_ns) >= limit_ns
+/// A wait for what has not come yet: when it was looked for last, and how long that has been.
+#[derive(Clone, Copy)]
+pub(crate) struct Wait {
+    pub(crate) seen_ns: u64,
+    pub(crate) waited_ns: u64,
+}
+
+impl Wait {
+    pub(crate) fn new() -> Self {
+        Self {
+            seen_ns: clock::ticks_ns(),
+            waited_ns: 0,
+        }
+    }
+
+    /// Looked for once more.
+    pub(crate) fn look(self) -> Self {
+        let now_ns = clock::ticks_ns();
+        let since_ns = now_ns.saturating_sub(self.seen_ns).min(LOOK_NS_MAX);
+        Self {
+            seen_ns: now_ns,
+            waited_ns: self.waited_ns + since_ns,
+        }
+    }
 }
 
 /// What a message's word for a right stands for.
@@ -150,12 +170,12 @@ impl Link {
         let claim = match claim {
             Some(Claim::Waiting {
                 number,
-                since_ns,
-                looks,
+                seen_ns,
+                waited_ns,
                 reply,
             }) => {
-                let since = (since_ns, looks.saturating_add(1));
-                let claim = self.redeem(process, number, (since, reply));
+                let wait = Wait { seen_ns, waited_ns };
+                let claim = self.redeem(process, number, (wait.look(), reply));
                 self.claims().settle(word, claim);
                 Some(claim)
             }
@@ -177,9 +197,9 @@ impl Link {
         self: &Arc<Self>,
         process: &Process,
         number: Number,
-        (since, reply): ((u64, u32), (u32, u32)),
+        (wait, reply): (Wait, (u32, u32)),
     ) -> Claim {
-        let claim = self.try_redeem(process, number, (since, reply));
+        let claim = self.try_redeem(process, number, (wait, reply));
         if let Ok(Some(slot)) = ReplySlot::passed(self, reply.0, reply.1) {
             match claim {
                 Claim::Granted(handle) => {
@@ -198,14 +218,14 @@ impl Link {
         &self,
         process: &Process,
         number: Number,
-        (since, reply): ((u64, u32), (u32, u32)),
+        (wait, reply): (Wait, (u32, u32)),
     ) -> Claim {
         let redeemed = process.provisions().redeem(number, self.incarnation);
         match redeemed {
-            Redeemed::NotYet if !is_overdue(since, CLAIM_NS) => Claim::Waiting {
+            Redeemed::NotYet if wait.waited_ns < CLAIM_NS => Claim::Waiting {
                 number,
-                since_ns: since.0,
-                looks: since.1,
+                seen_ns: wait.seen_ns,
+                waited_ns: wait.waited_ns,
                 reply,
             },
             Redeemed::NotYet | Redeemed::Dead => Claim::Dead,
@@ -253,8 +273,7 @@ impl Link {
                 introducer,
             } => {
                 let reply = (header.reply, header.generation);
-                let since = ((clock::ticks_ns(), 0), reply);
-                let claim = self.redeem(process, (introducer, number), since);
+                let claim = self.redeem(process, (introducer, number), (Wait::new(), reply));
                 if !self.claims().claim(word, claim) {
                     return Err(fault);
                 }

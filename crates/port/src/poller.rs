@@ -11,7 +11,7 @@ mod upkeep;
 
 use crate::adopt::adopt;
 use crate::group::Group;
-use crate::introduce::{Named, UNCLAIMED_NS, is_overdue};
+use crate::introduce::{Named, UNCLAIMED_NS, Wait};
 use crate::link::{Link, control};
 use crate::message::Message;
 use crate::notice::Notices;
@@ -53,8 +53,8 @@ struct Lane {
     checked: u32,
     /// Posts to it are not fenced at present (E12).
     streaming: bool,
-    /// Since when its first message waits for what it names, and how often it was looked at.
-    waits_since: Option<(u64, u32)>,
+    /// Its first message waits for what it names.
+    wait: Option<Wait>,
     /// A call came since the last quiet check.
     called: bool,
     /// When its client was last woken; it may take a while to run.
@@ -388,14 +388,12 @@ impl Poller {
             },
         };
         let Some(limit_ns) = limit_ns else {
-            lane.waits_since = None;
+            lane.wait = None;
             return true;
         };
-        let since = lane
-            .waits_since
-            .get_or_insert_with(|| (clock::ticks_ns(), 0));
-        since.1 = since.1.saturating_add(1);
-        self.parked = !is_overdue(*since, limit_ns);
+        let wait = lane.wait.map_or_else(Wait::new, Wait::look);
+        lane.wait = Some(wait);
+        self.parked = wait.waited_ns <= limit_ns;
         !self.parked
     }
 
