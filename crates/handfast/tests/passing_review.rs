@@ -4,6 +4,7 @@
 mod common;
 
 use handfast::{Right, SendRight};
+use handfast_layout::hello::{Hello, WELCOME_BYTES, Welcome};
 use std::time::Duration;
 
 #[test]
@@ -17,6 +18,7 @@ fn a_child_process_plays_its_role() {
         "silent exporter" => silent_exporter(arguments[0], arguments[1]),
         "recipient" => recipient(arguments[0], arguments[1], arguments.get(2).copied()),
         "caller that forks" => caller_that_forks(arguments[0], arguments[1]),
+        "borrower" => borrower(arguments[0], arguments[1]),
         "one caller" => one_caller(arguments[0], arguments[1]),
         _ => unreachable!(),
     });
@@ -314,9 +316,8 @@ fn callers_that_are_killed_leave_nothing_at_the_last_one() {
     }
 }
 
-/// A link made by hand as the process of an incarnation: its socket, and the incarnation of the peer.
-fn link_by_hand(name: &str, incarnation: [u8; 16]) -> (std::os::fd::OwnedFd, [u8; 16]) {
-    use handfast_layout::hello::{Hello, WELCOME_BYTES, Welcome};
+/// A link made by hand as the process of an incarnation: its socket, and its welcome.
+fn link_by_hand(name: &str, incarnation: [u8; 16]) -> (std::os::fd::OwnedFd, Welcome) {
     let path = common::directory().join(name);
     let socket = handfast_sys::socket::connect(&path, common::PATIENCE).unwrap();
     let bells = handfast_layout::bell::REGION_BYTES;
@@ -327,7 +328,7 @@ fn link_by_hand(name: &str, incarnation: [u8; 16]) -> (std::os::fd::OwnedFd, [u8
     let mut bytes = [0; WELCOME_BYTES];
     let (len_bytes, _) = handfast_sys::socket::receive(&socket, &mut bytes, 2).unwrap();
     let welcome = Welcome::parse(&bytes[..len_bytes]).unwrap();
-    (socket, welcome.incarnation)
+    (socket, welcome)
 }
 
 #[test]
@@ -340,12 +341,17 @@ fn who_was_not_provided_with_a_right_cannot_decline_it() {
     recipient.expect("ready");
     let _own = handfast::bind(&names[2]).unwrap();
     let [right, to] = [&names[0], &names[1]].map(|name| handfast::connect(name).unwrap());
-    let (_at_exporter, incarnation) = link_by_hand(&names[0], [7; 16]);
+    let (_at_exporter, welcome) = link_by_hand(&names[0], [7; 16]);
     let (socket, _) = link_by_hand(&names[2], [7; 16]);
     recipient.stop();
     to.with([right.into()]).send(b"keep").unwrap();
     for number in 0..64u64 {
-        let message = [&[DECLINED, 0][..], &number.to_le_bytes(), &incarnation].concat();
+        let message = [
+            &[DECLINED, 0][..],
+            &number.to_le_bytes(),
+            &welcome.incarnation,
+        ]
+        .concat();
         handfast_sys::socket::send(&socket, &message, &[]).unwrap();
     }
     // Heard, and passed on if it is to be.
@@ -373,4 +379,25 @@ fn who_asks_and_does_not_read_is_cut() {
         }
     }));
     assert!(sent < SENT_MAX, "{sent} answers are kept");
+}
+
+/// Connects under the incarnation of whoever has bound `whose`, which anybody is told who connects there.
+fn borrower(name: &str, whose: &str) {
+    let (_socket, welcome) = link_by_hand(whose, [8; 16]);
+    let (_socket, welcome) = link_by_hand(name, welcome.incarnation);
+    common::say(&format!("{:?}", welcome.status));
+    while common::told().is_some() {}
+}
+
+#[test]
+fn nobody_gets_a_link_as_another_process_that_has_one() {
+    let names = ["borrow-server", "borrow-whose"].map(common::name);
+    let _port = handfast::bind(&names[0]).unwrap();
+    let recipient = common::start("recipient", &[&names[1], &names[0]]);
+    recipient.expect("ready");
+    for name in [&names[0], &names[1]] {
+        // Of a third process, and of the server itself.
+        let borrower = common::start("borrower", &[&names[0], name]);
+        borrower.expect("Malformed");
+    }
 }

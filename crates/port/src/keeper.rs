@@ -492,6 +492,9 @@ impl Keeper {
         let Ok(peer) = socket::peer(&socket) else {
             return;
         };
+        if self.process.is_borrowed(hello.incarnation, peer) {
+            return refuse(Status::Malformed, 0);
+        }
         let mut welcome = Welcome::refusal(self.process.incarnation, Status::Known, 0);
         welcome.port = port.as_ref().map_or(0, |port| port.id);
         // Held until there is a link, so that no thread that connects to this peer meanwhile

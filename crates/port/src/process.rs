@@ -520,6 +520,15 @@ impl Process {
         peer.pid != process::pid() && peer.pid != 0
     }
 
+    /// Whether `incarnation` is known to be another process's than `peer`: only the kernel's word for who
+    /// that is counts, and rights and replies go where an incarnation says.
+    pub(crate) fn is_borrowed(&self, incarnation: [u8; 16], peer: Peer) -> bool {
+        incarnation == self.incarnation && self.is_another(peer)
+            || self
+                .find_link(|link| link.incarnation == incarnation && link.peer.pid != peer.pid)
+                .is_some()
+    }
+
     pub(crate) fn find_link(&self, check: impl Fn(&Link) -> bool) -> Option<Arc<Link>> {
         let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         links
