@@ -521,7 +521,8 @@ fn a_reply_right_is_kept_by_another_process_and_used_there_once() {
     }));
     let line = said.unwrap();
     assert!(line == "Gone(Process)" || line == "Gone(Reply)", "{line}");
-    // What cannot be sent comes back and is good.
+    // What cannot be sent comes back and is good, once it is known here that it cannot.
+    assert!(common::within_patience(|| to.try_send(b"").is_err()));
     let right = port.receive().unwrap().split().1.unwrap();
     let back = to.with([right.into()]).call(b"keep").unwrap_err();
     assert_eq!(back.error, SendError::Gone(Gone::Process));

@@ -185,7 +185,11 @@ impl Link {
 
     /// Keeper: the peer gives rights back. They end once the replies have been read that were sent
     /// before: those may have a right in them that comes home.
-    pub(crate) fn take_back(&self, process: &Process, releases: &[u8]) -> Result<(), Fault> {
+    pub(crate) fn take_back(
+        self: &Arc<Self>,
+        process: &Process,
+        releases: &[u8],
+    ) -> Result<(), Fault> {
         let mut ending = Vec::new();
         let words = releases.as_chunks::<4>().0;
         let words: Vec<_> = words.iter().map(|word| u32::from_le_bytes(*word)).collect();
@@ -301,9 +305,30 @@ impl Link {
         }
     }
 
-    /// Takes the outcome of a call that was given up, since nobody else will, and drops what came with
-    /// it; the lock of its lane is held. `false`: it is still to come, elsewhere.
-    pub(crate) fn refuse_outcome(
+    /// Whether the outcome of a call that was given up has come, and brings nothing that is to be
+    /// taken. Takes nothing: the lock of its lane is held, and rights that come or go may want it.
+    pub(crate) fn is_refused(
+        self: &Arc<Self>,
+        process: &Process,
+        index: u32,
+        generation: u32,
+    ) -> bool {
+        let mut awaited = Awaited::new(self.clone(), index, generation);
+        if !awaited.follow(process) {
+            return true;
+        }
+        let failure = awaited.failure();
+        if !awaited.is_answered() {
+            // It may have been moved after it was given up.
+            awaited.cancel();
+            return failure.is_some();
+        }
+        awaited.slot().is_plain(&awaited.link().region)
+    }
+
+    /// Keeper: takes the outcome of a call that was given up, since nobody else will, and drops what
+    /// came with it. `false`: it is still to come, elsewhere.
+    fn refuse_outcome(
         self: &Arc<Self>,
         process: &Arc<Process>,
         index: u32,
@@ -350,13 +375,22 @@ impl Link {
             let claims = self.lanes[(index / SLOTS_PER_LANE) as usize].lock();
             let is_still = slot.state.load(Ordering::Acquire) == SlotState::ABANDONED
                 && slot.generation.load(Ordering::Acquire) == generation;
-            if is_still && self.refuse_outcome(process, index, generation) {
-                // Release: as in `SendRight::free`.
-                slot.state.store(SlotState::FREE, Ordering::Release);
-            } else {
-                is_open |= is_still;
+            if is_still {
+                // Relaxed: under the lock. Nobody claims it meanwhile.
+                slot.state.store(SlotState::CLAIMED, Ordering::Relaxed);
             }
             drop(claims);
+            if !is_still {
+                continue;
+            }
+            let is_over = self.refuse_outcome(process, index, generation);
+            is_open |= !is_over;
+            let state = match is_over {
+                true => SlotState::FREE,
+                false => SlotState::ABANDONED,
+            };
+            // Release: as in `SendRight::free`.
+            slot.state.store(state, Ordering::Release);
         }
         is_open
     }

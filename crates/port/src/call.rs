@@ -4,6 +4,7 @@ use crate::adopt::adopt;
 use crate::awaited::{Awaited, Outcome};
 use crate::elsewhere::{Elsewhere, HOPES};
 use crate::error::{Gone, SendError};
+use crate::introduce::Origin;
 use crate::link::{Link, SlotState};
 use crate::message::{Message, ReplySink};
 use crate::send::SendRight;
@@ -311,8 +312,11 @@ impl<'a> Call<'a> {
         match meta.kind {
             Kind::Dropped => Err(SendError::Gone(Gone::Reply)),
             Kind::DeadPort => {
-                // Known from now on, also if the peer's own word of it is still on its way.
-                right.link().close_port(right.port());
+                // Known from now on, also if the peer's own word of it is still on its way. Not of a
+                // right that was claimed: which port that is to, its introducer has said.
+                if !matches!(right.origin(), Origin::Claimed(_)) {
+                    right.link().close_port(right.port());
+                }
                 Err(SendError::Gone(Gone::Port))
             }
             Kind::Message | Kind::Call => {

@@ -244,6 +244,10 @@ fn attempt_at(
             return Err(error);
         }
     };
+    if process.is_borrowed(welcome.incarnation, peer) {
+        group.set(index, None);
+        return Err(failed(name, "the server says that it is another process"));
+    }
     let made = (|| {
         let [region_fd, bells_fd] = fds.as_slice() else {
             return Err(failed(name, "the server sent no memory"));

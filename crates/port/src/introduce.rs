@@ -31,6 +31,36 @@ const CLAIM_NS: u64 = 1_000_000_000;
 /// lane of the same receiver.
 pub(crate) const UNCLAIMED_NS: u64 = 200_000_000;
 
+/// What counts of the time between two looks. Meanwhile a receiver takes a message from each lane that
+/// has one, and works on it for however long; what is waited for may lie behind all that its lanes hold.
+const LOOK_NS_MAX: u64 = 1_000_000;
+
+/// A wait for what has not come yet: when it was looked for last, and how long that has been.
+#[derive(Clone, Copy)]
+pub(crate) struct Wait {
+    pub(crate) seen_ns: u64,
+    pub(crate) waited_ns: u64,
+}
+
+impl Wait {
+    pub(crate) fn new() -> Self {
+        Self {
+            seen_ns: clock::ticks_ns(),
+            waited_ns: 0,
+        }
+    }
+
+    /// Looked for once more.
+    pub(crate) fn look(self) -> Self {
+        let now_ns = clock::ticks_ns();
+        let since_ns = now_ns.saturating_sub(self.seen_ns).min(LOOK_NS_MAX);
+        Self {
+            seen_ns: now_ns,
+            waited_ns: self.waited_ns + since_ns,
+        }
+    }
+}
+
 /// What a message's word for a right stands for.
 pub(crate) enum Named {
     To(Target),
@@ -109,6 +139,18 @@ impl Link {
         self.unheard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Introducer: the link with the exporter behind which `number` was provided to the peer; once.
+    fn take_unheard(&self, exporter: &[u8], number: u64) -> Option<Arc<Self>> {
+        let mut unheard = self.unheard();
+        let is_it = |(link, of): &(Weak<Self>, u64)| {
+            let link = (*of == number).then(|| link.upgrade()).flatten();
+            link.is_some_and(|link| exporter == link.incarnation)
+        };
+        let place = unheard.iter().position(is_it)?;
+        let (link, _) = unheard.remove(place)?;
+        link.upgrade()
+    }
+
     pub(crate) fn claims(&self) -> MutexGuard<'_, Claims> {
         self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -128,10 +170,12 @@ impl Link {
         let claim = match claim {
             Some(Claim::Waiting {
                 number,
-                since_ns,
+                seen_ns,
+                waited_ns,
                 reply,
             }) => {
-                let claim = self.redeem(process, number, (since_ns, reply));
+                let wait = Wait { seen_ns, waited_ns };
+                let claim = self.redeem(process, number, (wait.look(), reply));
                 self.claims().settle(word, claim);
                 Some(claim)
             }
@@ -153,9 +197,9 @@ impl Link {
         self: &Arc<Self>,
         process: &Process,
         number: Number,
-        (since_ns, reply): (u64, (u32, u32)),
+        (wait, reply): (Wait, (u32, u32)),
     ) -> Claim {
-        let claim = self.try_redeem(process, number, (since_ns, reply));
+        let claim = self.try_redeem(process, number, (wait, reply));
         if let Ok(Some(slot)) = ReplySlot::passed(self, reply.0, reply.1) {
             match claim {
                 Claim::Granted(handle) => {
@@ -174,17 +218,16 @@ impl Link {
         &self,
         process: &Process,
         number: Number,
-        (since_ns, reply): (u64, (u32, u32)),
+        (wait, reply): (Wait, (u32, u32)),
     ) -> Claim {
         let redeemed = process.provisions().redeem(number, self.incarnation);
         match redeemed {
-            Redeemed::NotYet if clock::ticks_ns().saturating_sub(since_ns) < CLAIM_NS => {
-                Claim::Waiting {
-                    number,
-                    since_ns,
-                    reply,
-                }
-            }
+            Redeemed::NotYet if wait.waited_ns < CLAIM_NS => Claim::Waiting {
+                number,
+                seen_ns: wait.seen_ns,
+                waited_ns: wait.waited_ns,
+                reply,
+            },
             Redeemed::NotYet | Redeemed::Dead => Claim::Dead,
             Redeemed::To(target) => {
                 let port = process.port(receiver_of(target.port));
@@ -200,12 +243,12 @@ impl Link {
         }
     }
 
-    /// Exporter: what was said in a lane of the peer's.
+    /// Exporter: what was said in a lane of the peer's, to a port or to where one has been.
     pub(crate) fn hear_said(
         self: &Arc<Self>,
         process: &Process,
-        header: Header,
-        bytes: &[u8],
+        (header, bytes): (Header, &[u8]),
+        is_bound: bool,
     ) -> Result<(), Fault> {
         let (rule, offset) = (Rule::Introduction, 0);
         let fault = Fault { rule, offset };
@@ -214,7 +257,9 @@ impl Link {
                 let target = match self.named(process, header.port) {
                     Named::To(target) => process.added(target).then_some(target),
                     Named::Dead => None,
-                    Named::NotYet | Named::Unclaimed | Named::Unknown => return Err(fault),
+                    // A receiver has waited for these; where there is no port any more nobody does.
+                    Named::NotYet | Named::Unclaimed if !is_bound => None,
+                    _ => return Err(fault),
                 };
                 let number = (self.incarnation, number);
                 let refused = process.provisions().provide(number, target, recipient);
@@ -228,8 +273,7 @@ impl Link {
                 introducer,
             } => {
                 let reply = (header.reply, header.generation);
-                let since = (clock::ticks_ns(), reply);
-                let claim = self.redeem(process, (introducer, number), since);
+                let claim = self.redeem(process, (introducer, number), (Wait::new(), reply));
                 if !self.claims().claim(word, claim) {
                     return Err(fault);
                 }
@@ -239,14 +283,21 @@ impl Link {
     }
 
     /// Exporter: the peer has no use for a claim any more. Returns the handle it stood for.
-    pub(crate) fn unclaimed(&self, process: &Process, word: u32) -> Result<Option<u32>, Refused> {
+    pub(crate) fn unclaimed(
+        self: &Arc<Self>,
+        process: &Process,
+        word: u32,
+    ) -> Result<Option<u32>, Refused> {
         let claim = self.claims().release(word).ok_or(Refused::Unknown)?;
         // Release: pairs with the Acquire of receivers that know what it stood for.
         self.ended.fetch_add(1, Ordering::Release);
         Ok(match claim {
             Claim::Granted(handle) => Some(handle),
-            Claim::Waiting { number, .. } => {
+            Claim::Waiting { number, reply, .. } => {
                 process.forgo_provision(number, self.incarnation);
+                if let Ok(Some(slot)) = ReplySlot::passed(self, reply.0, reply.1) {
+                    slot.answer(Kind::Dropped, &[]);
+                }
                 None
             }
             Claim::Dead => None,
@@ -466,6 +517,10 @@ impl Process {
 
     /// Recipient: tells the introducer that what it has provided will not be claimed.
     pub(crate) fn decline(&self, introducer: &Link, exporter: [u8; 16], number: u64) {
+        if introducer.is_behind() {
+            // What it has provided stays until it ends.
+            return;
+        }
         let mut bytes = vec![control::DECLINED, 0];
         bytes.extend(number.to_le_bytes());
         bytes.extend(exporter);
@@ -494,15 +549,9 @@ impl Process {
         if bytes.len() != 8 + link.incarnation.len() {
             return Err(Fault { rule, offset });
         }
-        // What was provided to others is not for this peer to decline.
-        let provided = {
-            let mut unheard = link.unheard();
-            let is_it = |provided: &(Weak<Link>, u64)| provided.1 == number;
-            let place = unheard.iter().position(is_it);
-            place.and_then(|place| unheard.remove(place))
-        };
-        // The exporter may be gone.
-        if let Some(exporter) = provided.and_then(|(exporter, _)| exporter.upgrade()) {
+        // The exporter may be gone; or this may never have been provided to this peer.
+        let exporter = link.take_unheard(&bytes[8..], number);
+        if let Some(exporter) = exporter {
             self.void(&exporter, number);
         }
         Ok(())

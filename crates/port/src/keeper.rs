@@ -140,6 +140,7 @@ impl Keeper {
                 self.process.attention.lower();
                 self.collect_dead();
                 self.listen_to_unheard();
+                self.process.relay();
             }
             token::WATCH => self.watch(),
             token::RELEASES => self.give_back(),
@@ -491,6 +492,9 @@ impl Keeper {
         let Ok(peer) = socket::peer(&socket) else {
             return;
         };
+        if self.process.is_borrowed(hello.incarnation, peer) {
+            return refuse(Status::Malformed, 0);
+        }
         let mut welcome = Welcome::refusal(self.process.incarnation, Status::Known, 0);
         welcome.port = port.as_ref().map_or(0, |port| port.id);
         // Held until there is a link, so that no thread that connects to this peer meanwhile

@@ -189,7 +189,7 @@ pub(crate) struct SlotState {
 impl SlotState {
     pub(crate) const FREE: u8 = 0;
     pub(crate) const BUSY: u8 = 1;
-    /// Claimed ahead for the lane's next call.
+    /// Claimed ahead for the lane's next call, or by the keeper, which takes an outcome nobody wants.
     pub(crate) const CLAIMED: u8 = 3;
     /// Its caller gave up; free again once the reply has come.
     pub(crate) const ABANDONED: u8 = 2;
@@ -505,10 +505,10 @@ impl Link {
         are_there && unsaid.iter().filter(|bytes| is_one(bytes[0])).count() >= count
     }
 
-    /// Whether control messages wait for the peer to read, this many or more.
-    pub(crate) fn has_unsaid_many(&self, count: usize) -> bool {
+    /// Whether the peer has left so much unread that nothing more is done that it will be told of.
+    pub(crate) fn is_behind(&self) -> bool {
         let unsaid = self.unsaid.lock().unwrap_or_else(PoisonError::into_inner);
-        unsaid.len() >= count
+        unsaid.len() >= UNSAID_MAX
     }
 
     /// Keeper: sends what could not be sent. Returns whether all has been.
@@ -534,6 +534,9 @@ impl Link {
         let _ = socket::send(&self.socket, &[what, argument], &[]);
     }
 }
+
+/// Control messages that wait for a peer to read, beyond which it may ask for nothing.
+pub(crate) const UNSAID_MAX: usize = 4096;
 
 /// Whether `port` was bound after `other`, at the same receiver: the generation is in the 23 bits above
 /// the receiver and wraps around.

@@ -400,8 +400,7 @@ impl Passed {
                 FORWARDS
             }
             Self::Vine(own) => {
-                let awaited = Awaited::new(own.link.clone(), own.index, own.generation);
-                process.add_relay(Relay::new(awaited, own, reply));
+                process.add_relay(Relay::new(process, own, reply));
                 VINES
             }
         };

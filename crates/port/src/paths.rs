@@ -3,7 +3,7 @@
 
 use crate::connect;
 use crate::error::{Gone, SendError};
-use crate::link::{Link, SlotState, control};
+use crate::link::{Link, SlotState, UNSAID_MAX, control};
 use crate::process::Process;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -21,7 +21,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    fn new(process: &Arc<Process>, link: &Arc<Link>) -> Self {
+    pub(crate) fn new(process: &Arc<Process>, link: &Arc<Link>) -> Self {
         // AcqRel: pairs with the last drop.
         link.rights.fetch_add(1, Ordering::AcqRel);
         Self {
@@ -459,8 +459,7 @@ impl Process {
 
     /// Replier: asks the caller behind `of`.
     pub(crate) fn want(self: &Arc<Self>, of: &Arc<Link>, ask: Ask) {
-        // What the caller does not read is kept here.
-        if of.has_unsaid_many(UNSAID_MAX) {
+        if of.is_behind() {
             return self.give_up(&ask);
         }
         let Ask {
@@ -671,9 +670,6 @@ const fn is_answer(kind: u8) -> bool {
         control::PATH_DENIED | control::PATH_REFUSED | control::PATH_DROP
     )
 }
-
-/// Control messages about paths that a peer leaves unread, beyond what its socket holds.
-const UNSAID_MAX: usize = 4096;
 
 /// How soon what a peer did not read is said again.
 const UNSAID_NS: u64 = 2_000_000;

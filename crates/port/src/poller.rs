@@ -11,7 +11,7 @@ mod upkeep;
 
 use crate::adopt::adopt;
 use crate::group::Group;
-use crate::introduce::{Named, UNCLAIMED_NS};
+use crate::introduce::{Named, UNCLAIMED_NS, Wait};
 use crate::link::{Link, control};
 use crate::message::Message;
 use crate::notice::Notices;
@@ -53,8 +53,8 @@ struct Lane {
     checked: u32,
     /// Posts to it are not fenced at present (E12).
     streaming: bool,
-    /// Since when its first message waits for what it names.
-    waits_since_ns: Option<u64>,
+    /// Its first message waits for what it names.
+    wait: Option<Wait>,
     /// A call came since the last quiet check.
     called: bool,
     /// When its client was last woken; it may take a while to run.
@@ -194,8 +194,9 @@ impl Poller {
         }
         let is_calm = self.rota.is_calm();
         let count = self.active.len();
+        let first = self.cursor;
         for step in 0..count {
-            let place = self.cursor + step;
+            let place = first + step;
             let place = if place >= count { place - count } else { place };
             let key = self.active[place];
             let Some(lane) = self.lanes[key].as_mut() else {
@@ -388,12 +389,12 @@ impl Poller {
             },
         };
         let Some(limit_ns) = limit_ns else {
-            lane.waits_since_ns = None;
+            lane.wait = None;
             return true;
         };
-        let now_ns = clock::ticks_ns();
-        let since_ns = *lane.waits_since_ns.get_or_insert(now_ns);
-        self.parked = now_ns.saturating_sub(since_ns) <= limit_ns;
+        let wait = lane.wait.map_or_else(Wait::new, Wait::look);
+        lane.wait = Some(wait);
+        self.parked = wait.waited_ns <= limit_ns;
         !self.parked
     }
 
@@ -402,7 +403,7 @@ impl Poller {
         let lane = self.lanes[key].as_mut()?;
         let heard = lane
             .link
-            .hear_said(&self.process, header, self.spare.bytes());
+            .hear_said(&self.process, (header, self.spare.bytes()), true);
         if lane.consumer.publish_due(&lane.link.region) {
             wake_for_room(&lane.link.region, lane.consumer.place());
         }

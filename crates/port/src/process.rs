@@ -8,7 +8,7 @@ use crate::link::{Link, Parts};
 use crate::options::Options;
 use crate::paths::CallersTable;
 use crate::port::Port;
-use crate::relay::Relay;
+use crate::relay::Relays;
 use crate::vine::Vines;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
@@ -71,7 +71,7 @@ pub(crate) struct Process {
     /// Rights to others' ports that were passed on, and go through this process.
     pub(crate) vines: Vines,
     /// Reply rights passed on by hand.
-    pub(crate) relays: Mutex<Vec<Relay>>,
+    pub(crate) relays: Mutex<Relays>,
     /// Raised by the keeper when a peer rings through a socket.
     pub(crate) sets: Mutex<Vec<Weak<Flag>>>,
 }
@@ -518,6 +518,15 @@ impl Process {
     /// Whether a peer is known to be another process: it has a number here, and not ours.
     pub(crate) fn is_another(&self, peer: Peer) -> bool {
         peer.pid != process::pid() && peer.pid != 0
+    }
+
+    /// Whether `incarnation` is known to be another process's than `peer`: only the kernel's word for who
+    /// that is counts, and rights and replies go where an incarnation says.
+    pub(crate) fn is_borrowed(&self, incarnation: [u8; 16], peer: Peer) -> bool {
+        incarnation == self.incarnation && self.is_another(peer)
+            || self
+                .find_link(|link| link.incarnation == incarnation && link.peer.pid != peer.pid)
+                .is_some()
     }
 
     pub(crate) fn find_link(&self, check: impl Fn(&Link) -> bool) -> Option<Arc<Link>> {

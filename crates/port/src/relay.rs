@@ -4,6 +4,7 @@
 use crate::awaited::{Awaited, Outcome};
 use crate::message::Message;
 use crate::passing::{Own, ReplyRight};
+use crate::paths::Held;
 use crate::process::Process;
 use handfast_channel::reply::Slot;
 use handfast_wait::word;
@@ -15,6 +16,8 @@ pub(crate) struct Relay {
     own: Own,
     /// Whom it is for; nobody, when who waited for it has given up.
     right: Option<ReplyRight>,
+    /// The right that the call was passed on through may be dropped before the answer comes.
+    _held: Option<Held>,
 }
 
 /// What a look at a relay has shown.
@@ -26,11 +29,13 @@ enum Seen {
 }
 
 impl Relay {
-    pub(crate) const fn new(awaited: Awaited, own: Own, right: ReplyRight) -> Self {
+    pub(crate) fn new(process: &Arc<Process>, own: Own, right: ReplyRight) -> Self {
+        let held = Held::new(process, &own.link);
         Self {
-            awaited,
+            awaited: Awaited::new(own.link.clone(), own.index, own.generation),
             own,
             right: Some(right),
+            _held: Some(held),
         }
     }
 
@@ -41,6 +46,7 @@ impl Relay {
             awaited,
             own,
             right: None,
+            _held: None,
         }
     }
 
@@ -90,35 +96,62 @@ impl Relay {
     }
 }
 
+/// The relays of a process.
+#[derive(Default)]
+pub(crate) struct Relays {
+    waiting: Vec<Relay>,
+    /// A thread looks at them, without the lock: taking an answer may drop rights, and that may end a
+    /// link or add a relay.
+    is_looking: bool,
+    /// It has to look once more.
+    again: bool,
+}
+
 impl Process {
-    fn relays(&self) -> MutexGuard<'_, Vec<Relay>> {
+    fn relays(&self) -> MutexGuard<'_, Relays> {
         self.relays.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for an answer from here on.
     pub(crate) fn add_relay(self: &Arc<Self>, relay: Relay) {
-        self.relays().push(relay);
+        self.relays().waiting.push(relay);
         // It may have come before the keeper knew of it.
         self.relay();
     }
 
-    /// Passes on the answers that have come.
+    /// Passes on the answers that have come, unless another thread is at it: then that does, or the
+    /// keeper.
     pub(crate) fn relay(self: &Arc<Self>) {
-        let mut ended = Vec::new();
-        {
+        let mut waiting = {
             let mut relays = self.relays();
-            let mut place = 0;
-            while let Some(relay) = relays.get_mut(place) {
-                let answer = match relay.look(self) {
-                    Seen::Nothing => {
-                        place += 1;
-                        continue;
-                    }
-                    Seen::Answer(message) => Some(message),
-                    Seen::Lost => None,
-                };
-                ended.push((relays.swap_remove(place), answer));
+            if relays.is_looking {
+                relays.again = true;
+                return;
             }
+            relays.is_looking = true;
+            core::mem::take(&mut relays.waiting)
+        };
+        let mut ended = Vec::new();
+        let mut place = 0;
+        while let Some(relay) = waiting.get_mut(place) {
+            let answer = match relay.look(self) {
+                Seen::Nothing => {
+                    place += 1;
+                    continue;
+                }
+                Seen::Answer(message) => Some(message),
+                Seen::Lost => None,
+            };
+            ended.push((waiting.swap_remove(place), answer));
+        }
+        let again = {
+            let mut relays = self.relays();
+            relays.waiting.append(&mut waiting);
+            relays.is_looking = false;
+            core::mem::take(&mut relays.again)
+        };
+        if again {
+            self.attention.raise();
         }
         for (relay, answer) in ended {
             relay.end(answer);

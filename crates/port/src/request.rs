@@ -65,6 +65,8 @@ pub(crate) struct ReplySlot {
 
 /// A party a forwarder has named; the path lasts with it.
 struct PartyUse {
+    /// Serial of the forwarder's link: each forwarder has numbers of its own.
+    of: u32,
     number: u32,
     /// The forwarder's parties, as they were when it was looked up.
     version: u32,
@@ -513,6 +515,7 @@ impl ReplySlot {
             let rule = Rule::Path;
             return Err(Fault { rule, offset: 0 });
         }
+        let of = link.serial;
         let set = party.as_ref().map_or(OWN_SET, |party| party.set);
         let link = party.as_ref().map_or(link, |party| &party.link).clone();
         Ok(Some(Self {
@@ -521,6 +524,7 @@ impl ReplySlot {
             generation,
             key: NO_KEY,
             party: party.map(|party| PartyUse {
+                of,
                 number,
                 version,
                 party,
@@ -536,7 +540,7 @@ impl ReplySlot {
         let (number, place) = unpack_passed_word(word);
         let is_same = self.party.as_ref().is_some_and(|party| {
             // Acquire: as in `passed`.
-            party.number == number
+            (party.of, party.number) == (link.serial, number)
                 && party.version == link.parties.load(Ordering::Acquire)
                 && party.party.is_new(place, generation)
         });

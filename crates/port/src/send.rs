@@ -514,7 +514,7 @@ impl SendRight {
                         continue;
                     }
                     if !slot.is_plain(&self.link.region)
-                        && !self.link.refuse_outcome(&self.process, index, generation)
+                        && !self.link.is_refused(&self.process, index, generation)
                     {
                         continue;
                     }

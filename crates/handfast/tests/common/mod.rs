@@ -120,6 +120,8 @@ pub(crate) fn directory() -> &'static PathBuf {
             return std::env::var_os("HANDFAST_DIR").unwrap().into();
         }
         let directory = std::env::temp_dir().join(format!("handfast-t{}", std::process::id()));
+        // Of a process with this number that was killed.
+        let _ = std::fs::remove_dir_all(&directory);
         std::fs::create_dir(&directory).unwrap();
         // SAFETY: only the environment functions of Rust's library are used in this process, and
         // they exclude one another.

@@ -200,7 +200,7 @@ impl Poller {
             link,
             spare: None,
             passed: None,
-            waits_since_ns: None,
+            wait: None,
             end: None,
             index,
             consumer,

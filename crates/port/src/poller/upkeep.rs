@@ -1,7 +1,7 @@
 //! What a receiver does now and then: quiet lanes, load, waiters, the dead, the end.
 
 use super::{Lane, Poller, wake_caller};
-use crate::request::Request;
+use crate::request::{Received, Request};
 use crate::unbound::refuse_waiting;
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
@@ -230,6 +230,12 @@ impl Poller {
             let Some(lane) = &mut self.lanes[key] else {
                 continue;
             };
+            // What is kept for the next message would keep a dead caller's link.
+            let is_down = |passed: &mut Box<Received>| {
+                let reply = passed.reply_slot();
+                reply.is_some_and(|reply| reply.link.is_down())
+            };
+            drop(lane.passed.take_if(is_down));
             if !lane.link.is_down() {
                 continue;
             }
