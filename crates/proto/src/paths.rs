@@ -250,14 +250,14 @@ impl Paths {
         mut sets: core::ops::Range<u32>,
     ) -> Option<Granted> {
         let live = || self.granted.iter().flatten();
+        // Nor one from which a path still leads on: outcomes of those who waited here would be found
+        // there under the same generations.
         let set = sets.find(|set| {
-            !live().any(|path| {
-                path.to
-                    == Source {
-                        link: to,
-                        set: *set,
-                    }
-            })
+            let set = Source {
+                link: to,
+                set: *set,
+            };
+            !live().any(|path| path.to == set || path.source == set)
         })?;
         let place = match self.granted.iter().position(Option::is_none) {
             Some(place) => place,
