@@ -8,6 +8,9 @@
 //!
 //! A provision can be redeemed once, by the process it names, so its number is no secret.
 
+#[cfg(test)]
+mod simulation;
+
 use super::rights::Handle;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

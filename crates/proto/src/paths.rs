@@ -17,6 +17,9 @@
 //! A number is used once, so that a message under way never means a later path. A set is granted again
 //! only when its replier has said that it is over, and the last who waited in it has left.
 
+#[cfg(test)]
+mod simulation;
+
 /// Reply slots of one set of a link, as the holder of their reply rights or their owner calls them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source {
