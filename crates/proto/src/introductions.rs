@@ -8,6 +8,9 @@
 //!
 //! A provision can be redeemed once, by the process it names, so its number is no secret.
 
+#[cfg(test)]
+mod simulation;
+
 use super::rights::Handle;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -108,6 +111,8 @@ impl<T: Copy> Provisions<T> {
             Some(Provision::Waiting { recipient: of, .. }) if *of != recipient => {
                 return Redeemed::Dead;
             }
+            // It stays: the provision itself may be still to come, after the claim of one that is gone.
+            Some(Provision::Void { .. }) => return Redeemed::Dead,
             Some(_) => {}
         }
         match self.take(number) {
@@ -118,8 +123,12 @@ impl<T: Copy> Provisions<T> {
 
     /// The introducer takes a provision back, which may not have come yet. Returns what it was to.
     pub fn take_back(&mut self, number: Number, now_ns: u64) -> Option<T> {
-        if self.provided.contains_key(&number) {
-            return self.take(number);
+        match self.provided.get(&number) {
+            // It may be taken back twice before it comes: when its message was not sent, and when its
+            // recipient has ended.
+            Some(Provision::Void { .. }) => return None,
+            Some(Provision::Waiting { .. }) => return self.take(number),
+            None => {}
         }
         if self.takes_place(number.0) {
             let until_ns = now_ns + GRACE_NS;
@@ -332,6 +341,10 @@ mod tests {
         assert_eq!(provisions.provide((A, 2), Some(9), B), None);
         assert_eq!(provisions.provide((A, 2), Some(10), B), Some(10));
         assert_eq!(provisions.redeem((A, 2), B), Redeemed::To(9));
+        assert_eq!(provisions.take_back((A, 3), 0), None);
+        assert_eq!(provisions.take_back((A, 3), 0), None, "twice");
+        assert_eq!(provisions.redeem((A, 3), B), Redeemed::Dead);
+        assert_eq!(provisions.provide((A, 3), Some(11), B), Some(11));
     }
 
     #[test]

@@ -15,3 +15,6 @@ pub mod paths;
 pub mod rights;
 pub mod rota;
 pub mod spin;
+
+#[cfg(test)]
+mod schedule;

@@ -17,6 +17,9 @@
 //! A number is used once, so that a message under way never means a later path. A set is granted again
 //! only when its replier has said that it is over, and the last who waited in it has left.
 
+#[cfg(test)]
+mod simulation;
+
 /// Reply slots of one set of a link, as the holder of their reply rights or their owner calls them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source {
@@ -250,14 +253,14 @@ impl Paths {
         mut sets: core::ops::Range<u32>,
     ) -> Option<Granted> {
         let live = || self.granted.iter().flatten();
+        // Nor one from which a path still leads on: outcomes of those who waited here would be found
+        // there under the same generations.
         let set = sets.find(|set| {
-            !live().any(|path| {
-                path.to
-                    == Source {
-                        link: to,
-                        set: *set,
-                    }
-            })
+            let set = Source {
+                link: to,
+                set: *set,
+            };
+            !live().any(|path| path.to == set || path.source == set)
         })?;
         let place = match self.granted.iter().position(Option::is_none) {
             Some(place) => place,

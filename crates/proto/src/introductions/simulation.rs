@@ -1,0 +1,318 @@
+//! Some processes that have rights to the ports of one, and give them to each other, against the
+//! tables of the exporter. What is said in lanes and over sockets comes in the order of each, and in
+//! any order between them; processes end at any step.
+//!
+//! What the processes do is what `handfast-port` does.
+
+mod exporter;
+mod holders;
+
+use super::*;
+use crate::rights::{Exports, Imports, Target, Use};
+use crate::schedule::{Dice, all_pass, one_fails};
+use exporter::Side;
+use holders::Holder;
+use std::collections::VecDeque;
+
+/// Processes that have rights; the exporter is another one.
+const HOLDERS: usize = 3;
+const LANES: usize = 2;
+const PORTS: usize = 2;
+const BADGES: usize = 2;
+/// How long a claim waits, in `handfast-port`.
+const CLAIM_NS: u64 = 1_000_000_000;
+
+/// A rule that is left out.
+#[derive(Clone, Copy, PartialEq)]
+enum Without {
+    Nothing,
+    /// A right is provided in the lane in which its introducer has sent before.
+    Order,
+    /// It is provided before its recipient hears of it.
+    ProvidedFirst,
+    /// A message that names what has not been provided waits.
+    Waiting,
+    /// What is provided counts as a right.
+    Count,
+    /// It does so until the right that follows it has begun.
+    NextFirst,
+    /// What was provided is gone when it has been redeemed.
+    Once,
+    /// What a process that ended was to hear of is taken back.
+    Unheard,
+    /// What was declined is taken back.
+    Declined,
+    /// What is taken back may not have come yet.
+    VoidFirst,
+    /// What is released may not have been provided yet.
+    ReleasedFirst,
+    /// What a process has provided last outlives it for a while only.
+    LastWill,
+}
+
+/// A right as its holder has it, with what must be so.
+#[derive(Clone)]
+struct Right {
+    word: u32,
+    target: Target,
+    uses: Vec<Use>,
+    /// Messages that its messages must not overtake: whose, in which lane, how many.
+    after: Vec<(usize, usize, u32)>,
+    /// How it has come, if not from the exporter.
+    introduction: Option<usize>,
+}
+
+/// In a lane to the exporter.
+#[derive(Clone)]
+enum Said {
+    /// A message by a right, or with it in it.
+    Use(Right),
+    Provide {
+        right: Right,
+        recipient: usize,
+        introduction: usize,
+    },
+    Claim {
+        word: u32,
+        introduction: usize,
+    },
+}
+
+/// To the exporter, over a socket.
+enum Control {
+    Release { word: u32, count: u32 },
+    Void { number: u64 },
+}
+
+/// What must become of one.
+struct Introduction {
+    by: usize,
+    to: usize,
+    number: u64,
+    target: Target,
+    /// As its recipient has to keep it.
+    after: Vec<(usize, usize, u32)>,
+    /// Of what its introducer has got by another one, which may come to nothing.
+    from: Option<usize>,
+    /// It may come to nothing.
+    is_excused: bool,
+    is_redeemed: bool,
+}
+
+struct World {
+    without: Without,
+    dice: Dice,
+    now_ns: u64,
+    holders: Vec<Holder>,
+    sides: Vec<Side>,
+    provisions: Provisions<(Target, usize)>,
+    /// Rights to each port, as the exporter counts them.
+    rights: [i64; PORTS],
+    introductions: Vec<Introduction>,
+}
+
+const fn incarnation(of: usize) -> Incarnation {
+    [of as u8 + 1; 16]
+}
+
+impl World {
+    fn new(seed: u64, without: Without) -> Self {
+        Self {
+            without,
+            dice: Dice::new(seed),
+            now_ns: 1,
+            holders: (0..HOLDERS).map(|_| Holder::default()).collect(),
+            sides: (0..HOLDERS).map(|_| Side::default()).collect(),
+            provisions: Provisions::default(),
+            rights: [0; PORTS],
+            introductions: Vec::new(),
+        }
+    }
+
+    fn step(&mut self) -> Result<(), String> {
+        let of = self.dice.roll(HOLDERS);
+        match self.dice.roll(32) {
+            0 if self.dice.roll(16) == 0 => self.kill(of),
+            1 => self.grant(of)?,
+            2..4 => self.copy_or_drop(of, true),
+            4..7 => self.copy_or_drop(of, false),
+            7..10 => self.use_one(of),
+            10..14 => self.introduce(of),
+            _ => self.work(of)?,
+        }
+        self.check()
+    }
+
+    fn may_fail(&self, at: usize) -> bool {
+        let Introduction {
+            from, is_excused, ..
+        } = self.introductions[at];
+        is_excused || from.is_some_and(|from| self.may_fail(from))
+    }
+
+    /// One step of what there is to do.
+    fn work(&mut self, of: usize) -> Result<(), String> {
+        match self.dice.roll(12) {
+            0 => self.arrive(of)?,
+            1..3 => self.hear_of(of)?,
+            3 => self.post_late(of),
+            4 => self.hear_declined(of),
+            5 => self.give_back(of),
+            6 => self.notice_ends(of),
+            7..10 => self.consume(of)?,
+            10 => self.hear(of)?,
+            _ => self.pass_time()?,
+        }
+        Ok(())
+    }
+
+    /// No sender is left only when that is so: whoever has a right has one that counts.
+    fn check(&self) -> Result<(), String> {
+        // The receiver is told only after it has received what the dead have left.
+        let is_left =
+            |side: &Side| side.has_ended && side.lanes.iter().any(|lane| !lane.is_empty());
+        if self.sides.iter().any(is_left) {
+            return Ok(());
+        }
+        for port in 0..PORTS {
+            if self.rights[port] < 0 {
+                return Err(format!(
+                    "more rights to port {port} have ended than there were"
+                ));
+            }
+            let is_it = |target: Target| target.port as usize == port;
+            let is_real = |at: usize| !self.may_fail(at);
+            let living = || self.holders.iter().filter(|holder| !holder.is_dead);
+            let is_held = living()
+                .flat_map(|holder| &holder.rights)
+                .any(|right| is_it(right.target) && right.introduction.is_none_or(is_real));
+            let mut heard = living().flat_map(|holder| holder.inbox.iter().flatten());
+            let is_under_way =
+                heard.any(|at| is_it(self.introductions[*at].target) && is_real(*at));
+            if (is_held || is_under_way) && self.rights[port] == 0 {
+                return Err(format!("port {port} has senders, and none is counted"));
+            }
+        }
+        Ok(())
+    }
+
+    fn is_over(&self) -> bool {
+        let is_idle = |holder: &Holder| {
+            let is_heard = holder.inbox.iter().all(VecDeque::is_empty) && holder.given.is_empty();
+            is_heard && holder.is_settled() && holder.rights.is_empty() && holder.imports.is_empty()
+        };
+        let is_done = |side: &Side| {
+            let is_heard = side.socket.is_empty() && side.has_ended == side.peer_ended;
+            is_heard && side.lanes.iter().all(VecDeque::is_empty)
+        };
+        self.holders.iter().all(is_idle)
+            && self.sides.iter().all(is_done)
+            && self.provisions.provided.is_empty()
+    }
+
+    /// Everything arrives, is dropped, and ends: nothing may be left.
+    fn end(&mut self) -> Result<(), String> {
+        for _ in 0..400 {
+            if self.is_over() {
+                break;
+            }
+            for of in 0..HOLDERS {
+                for _ in 0..8 {
+                    self.work(of)?;
+                }
+                self.copy_or_drop(of, false);
+            }
+        }
+        for (of, side) in self.sides.iter().enumerate() {
+            let holder = &self.holders[of];
+            if side.lanes.iter().any(|lane| !lane.is_empty()) {
+                return Err(format!("a message of {of} waits for ever"));
+            }
+            if !(holder.is_dead || holder.imports.is_empty() && side.exports.is_empty()) {
+                return Err(format!("rights of {of} are left"));
+            }
+            if !holder.is_dead && !side.claims.claims.is_empty() {
+                return Err(format!("claims of {of} are left"));
+            }
+        }
+        if !self.provisions.provided.is_empty() {
+            return Err("provisions are left".into());
+        }
+        match self.rights {
+            [0, 0] => Ok(()),
+            rights => Err(format!("{rights:?} are counted, and nobody has one")),
+        }
+    }
+}
+
+fn run(seed: u64, without: Without) -> Result<(), String> {
+    let mut world = World::new(seed, without);
+    for _ in 0..20 + world.dice.roll(200) {
+        world.step()?;
+    }
+    world.end()
+}
+
+#[test]
+fn rights_that_are_introduced_are_had_once_in_order_in_every_schedule() {
+    all_pass(100_000, &[], |seed| run(seed, Without::Nothing));
+}
+
+fn fails_without(rule: Without, words: &str) {
+    assert!(one_fails(400_000, words, |seed| run(seed, rule)));
+}
+
+#[test]
+fn a_provision_outside_of_its_lane_is_overtaken_by_the_recipient() {
+    fails_without(Without::Order, "too soon");
+}
+
+#[test]
+fn a_recipient_that_hears_first_may_find_nothing() {
+    fails_without(Without::ProvidedFirst, "something else");
+}
+
+#[test]
+fn a_message_that_does_not_wait_for_its_provision_is_lost() {
+    fails_without(Without::Waiting, "something else");
+}
+
+#[test]
+fn what_is_under_way_counts() {
+    fails_without(Without::Count, "none is counted");
+}
+
+#[test]
+fn a_provision_that_ends_too_soon_is_found() {
+    fails_without(Without::NextFirst, "none is counted");
+}
+
+#[test]
+fn a_provision_is_redeemed_once() {
+    fails_without(Without::Once, "nobody has one");
+}
+
+#[test]
+fn what_the_dead_were_to_hear_of_is_taken_back() {
+    fails_without(Without::Unheard, "provisions are left");
+}
+
+#[test]
+fn what_was_declined_is_taken_back() {
+    fails_without(Without::Declined, "provisions are left");
+}
+
+#[test]
+fn what_is_void_before_it_comes_does_not_come() {
+    fails_without(Without::VoidFirst, "provisions are left");
+}
+
+#[test]
+fn what_is_released_before_it_comes_does_not_come() {
+    fails_without(Without::ReleasedFirst, "provisions are left");
+}
+
+#[test]
+fn what_the_dead_have_provided_last_ends() {
+    fails_without(Without::LastWill, "provisions are left");
+}

@@ -1,0 +1,303 @@
+//! The exporter: its tables for each of the others, and what it does with what they say.
+
+use super::*;
+
+#[derive(Default)]
+pub(super) struct Side {
+    pub(super) exports: Exports,
+    pub(super) claims: Claims,
+    pub(super) lanes: [VecDeque<Said>; LANES],
+    pub(super) consumed: [u32; LANES],
+    pub(super) socket: VecDeque<Control>,
+    pub(super) peer_ended: bool,
+    pub(super) has_ended: bool,
+    /// Which introduction a number of the recipient's stands for.
+    introductions: HashMap<u32, usize>,
+}
+
+/// What a number stands for, or why it is not known.
+enum Named {
+    To(Target),
+    Dead,
+    /// It will be known.
+    NotYet,
+    Unknown,
+}
+
+impl Side {
+    /// The exporter's own handle of a right, if it has told it.
+    pub(super) fn at_home(&self, word: u32) -> Option<Handle> {
+        match self.claims.get(word) {
+            Some(Claim::Granted(handle)) => Some(handle),
+            Some(_) => None,
+            None => self.exports.resolve(word).map(|_| word),
+        }
+    }
+}
+
+impl World {
+    /// Gives a right to one of the others.
+    pub(super) fn grant(&mut self, to: usize) -> Result<(), String> {
+        if self.sides[to].has_ended || self.sides[to].peer_ended {
+            return Ok(());
+        }
+        let port = self.dice.roll(PORTS) as u32;
+        let badge = self.dice.roll(BADGES) as u64;
+        let target = Target { port, badge };
+        let handle = self.export(to, target);
+        let handle = handle.ok_or("the table is full")?;
+        self.holders[to].given.push_back((handle, target));
+        Ok(())
+    }
+
+    fn export(&mut self, to: usize, target: Target) -> Option<Handle> {
+        let before = self.sides[to].exports.len();
+        let handle = self.sides[to].exports.export(target).ok()?;
+        if self.sides[to].exports.len() > before {
+            self.rights[target.port as usize] += 1;
+        }
+        Some(handle)
+    }
+
+    fn ended(&mut self, target: Target) {
+        if self.without != Without::Count {
+            self.rights[target.port as usize] -= 1;
+        }
+    }
+
+    fn named(&mut self, of: usize, word: u32) -> Result<Named, String> {
+        if let Some(target) = self.sides[of].exports.resolve(word) {
+            return Ok(Named::To(target));
+        }
+        let claim = match self.sides[of].claims.get(word) {
+            Some(Claim::Waiting { since_ns, .. }) => {
+                let introduction = self.sides[of].introductions[&word];
+                let claim = self.redeem(of, introduction, since_ns)?;
+                self.sides[of].claims.settle(word, claim);
+                Some(claim)
+            }
+            claim => claim,
+        };
+        Ok(match claim {
+            Some(Claim::Granted(handle)) => match self.sides[of].exports.resolve(handle) {
+                Some(target) => Named::To(target),
+                None => Named::Unknown,
+            },
+            Some(Claim::Dead) => Named::Dead,
+            Some(Claim::Waiting { .. }) => Named::NotYet,
+            None if word >> 31 == 0 => Named::NotYet,
+            None => Named::Unknown,
+        })
+    }
+
+    fn redeem(&mut self, of: usize, at: usize, since_ns: u64) -> Result<Claim, String> {
+        let introduction = &self.introductions[at];
+        let number = (incarnation(introduction.by), introduction.number);
+        let redeemed = self.provisions.redeem(number, incarnation(of));
+        let is_late = self.now_ns.saturating_sub(since_ns) >= CLAIM_NS;
+        match redeemed {
+            Redeemed::NotYet if !is_late => {
+                let reply = (0, 0);
+                return Ok(Claim::Waiting {
+                    number,
+                    since_ns,
+                    reply,
+                });
+            }
+            Redeemed::To((target, which)) => {
+                if which != at || target != introduction.target || introduction.is_redeemed {
+                    return Err(format!("introduction {at} was redeemed with {which}"));
+                }
+                self.introductions[at].is_redeemed = true;
+                if self.without == Without::Once {
+                    let _ = self
+                        .provisions
+                        .provide(number, Some((target, at)), incarnation(of));
+                    self.introductions[at].is_redeemed = false;
+                }
+                if self.without == Without::NextFirst {
+                    self.ended(target);
+                    self.check()?;
+                    self.rights[target.port as usize] += 1;
+                }
+                let granted = self.export(of, target);
+                self.ended(target);
+                if let Some(handle) = granted {
+                    return Ok(Claim::Granted(handle));
+                }
+            }
+            Redeemed::NotYet | Redeemed::Dead => {}
+        }
+        if self.may_fail(at) || self.sides[of].peer_ended {
+            return Ok(Claim::Dead);
+        }
+        Err(format!("introduction {at} has come to nothing"))
+    }
+
+    /// Takes the next message from a lane, unless it has to wait.
+    pub(super) fn consume(&mut self, of: usize) -> Result<(), String> {
+        let lane = self.dice.roll(LANES);
+        self.take(of, lane).map(|_| ())
+    }
+
+    /// Returns whether there was one to take.
+    fn take(&mut self, of: usize, lane: usize) -> Result<bool, String> {
+        let Some(said) = self.sides[of].lanes[lane].front().cloned() else {
+            return Ok(false);
+        };
+        let named = match &said {
+            Said::Claim { .. } => None,
+            Said::Use(right) | Said::Provide { right, .. } => {
+                Some((right, self.named(of, right.word)?))
+            }
+        };
+        let target = match named {
+            None => None,
+            Some((_, Named::NotYet)) if self.without != Without::Waiting => return Ok(false),
+            Some((right, Named::To(target))) if target == right.target => {
+                self.is_in_order(right)?;
+                Some(target)
+            }
+            Some((_, Named::Dead)) => None,
+            Some((right, _)) => return Err(format!("{:#x} means something else", right.word)),
+        };
+        self.sides[of].lanes[lane].pop_front();
+        match said {
+            Said::Use(_) => {}
+            Said::Provide {
+                recipient,
+                introduction,
+                ..
+            } => self.provide(of, introduction, (target, recipient)),
+            Said::Claim { word, introduction } => {
+                self.sides[of].introductions.insert(word, introduction);
+                let claim = self.redeem(of, introduction, self.now_ns)?;
+                if !self.sides[of].claims.claim(word, claim) {
+                    return Err(format!("{word} is claimed twice"));
+                }
+            }
+        }
+        self.sides[of].consumed[lane] += 1;
+        Ok(true)
+    }
+
+    fn is_in_order(&self, right: &Right) -> Result<(), String> {
+        let is_before =
+            |(of, lane, count): &(usize, usize, u32)| self.sides[*of].consumed[*lane] >= *count;
+        match right.after.iter().all(is_before) {
+            true => Ok(()),
+            false => Err(format!("a message by {:#x} came too soon", right.word)),
+        }
+    }
+
+    fn provide(&mut self, by: usize, at: usize, (target, to): (Option<Target>, usize)) {
+        let number = (incarnation(by), self.introductions[at].number);
+        if let Some(target) = target
+            && self.without != Without::Count
+        {
+            self.rights[target.port as usize] += 1;
+        }
+        if target.is_none() {
+            self.introductions[at].is_excused = true;
+        }
+        let what = target.map(|target| (target, at));
+        if let Some((target, _)) = self.provisions.provide(number, what, incarnation(to)) {
+            self.ended(target);
+        }
+        // What was found in the lane of one that has ended.
+        if self.sides[by].has_ended && self.without != Without::LastWill {
+            self.end_provisions(by);
+        }
+    }
+
+    fn end_provisions(&mut self, of: usize) {
+        let ended = self.provisions.ended(incarnation(of), self.now_ns);
+        for (target, at) in ended {
+            self.introductions[at].is_excused = true;
+            self.ended(target);
+        }
+    }
+
+    /// Hears something over a socket, or of the end of one.
+    pub(super) fn hear(&mut self, of: usize) -> Result<(), String> {
+        let side = &mut self.sides[of];
+        let is_lost = side.peer_ended && self.dice.roll(4) == 0;
+        let control = side
+            .socket
+            .pop_front()
+            .filter(|_| !is_lost && !side.has_ended);
+        let Some(control) = control else {
+            if side.peer_ended && !core::mem::replace(&mut side.has_ended, true) {
+                side.socket.clear();
+                for (port, count) in side.exports.end() {
+                    self.rights[port as usize] -= count.cast_signed();
+                }
+                self.end_provisions(of);
+            }
+            return Ok(());
+        };
+        match control {
+            Control::Void { number } => self.take_back((incarnation(of), number)),
+            Control::Release { word, count } => self.released(of, word, count)?,
+        }
+        Ok(())
+    }
+
+    fn released(&mut self, of: usize, word: u32, count: u32) -> Result<(), String> {
+        let handle = match word >> 31 {
+            1 => word,
+            _ => match self.sides[of].claims.release(word) {
+                Some(Claim::Granted(handle)) => handle,
+                Some(Claim::Waiting { number, .. }) => {
+                    let at = self.sides[of].introductions[&word];
+                    self.introductions[at].is_excused = true;
+                    if self.without != Without::ReleasedFirst {
+                        let recipient = incarnation(of);
+                        let given_up = self.provisions.forgo(number, recipient, self.now_ns);
+                        if let Some((target, _)) = given_up {
+                            self.ended(target);
+                        }
+                    }
+                    return Ok(());
+                }
+                Some(Claim::Dead) => return Ok(()),
+                None => return Err(format!("{word} was never claimed")),
+            },
+        };
+        let exports = &mut self.sides[of].exports;
+        let released = exports.release(handle, count);
+        if released.map_err(|refused| format!("release: {refused:?}"))?
+            && let Some(target) = exports.finish(handle)
+        {
+            self.rights[target.port as usize] -= 1;
+        }
+        Ok(())
+    }
+
+    fn take_back(&mut self, number: Number) {
+        if self.without == Without::VoidFirst && !self.provisions.provided.contains_key(&number) {
+            return;
+        }
+        if let Some((target, _)) = self.provisions.take_back(number, self.now_ns) {
+            self.ended(target);
+        }
+    }
+
+    /// Time passes when there is nothing else to do: the exporter does not let lanes wait.
+    pub(super) fn pass_time(&mut self) -> Result<(), String> {
+        let mut at = 0;
+        while at < HOLDERS * LANES {
+            let is_taken = self.take(at / LANES, at % LANES)?;
+            at = if is_taken { 0 } else { at + 1 };
+        }
+        let mut heard = self.holders.iter().flat_map(|holder| &holder.inbox);
+        if heard.all(VecDeque::is_empty) {
+            self.now_ns += GRACE_NS / 4;
+        }
+        for (target, at) in self.provisions.expire(self.now_ns) {
+            self.introductions[at].is_excused = true;
+            self.ended(target);
+        }
+        Ok(())
+    }
+}
