@@ -47,12 +47,17 @@ pub(super) fn serve(
         let Some(Right::Send(right)) = taken(&mut message, 1)?.pop() else {
             return Err(io::Error::other("not a right to call through"));
         };
+        // Without room to ask the exporter for it, it comes by the vine: how many do is told.
         let is_direct = linked.as_ref().is_some_and(|to| right.peer() == to.peer());
         direct += u64::from(is_direct);
         seat.set_served(direct, 0);
+        let introducer = request.peer().pid;
+        if matches!(passed, Passed::Third { vine: true, .. }) && right.peer().pid != introducer {
+            return Err(io::Error::other("the right does not go by the vine"));
+        }
         let mut len = handler(&mut message);
         if passed == Passed::Strangers {
-            meet(&right, request.peer().pid)?;
+            meet(&right, introducer)?;
         }
         if is_called {
             let answered = right.call_into(&message[..len], &mut answer);
