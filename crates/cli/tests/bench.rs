@@ -240,6 +240,22 @@ fn rights_prints_what_each_adds_to_a_plain_call() {
         has(row, &["payload_bytes", "p50_ns", "ops_per_s"]);
         has(row, &["ratio_to_limit", "ns_per_right"]);
     }
+    for case in [
+        "known-link, third",
+        "known-link, third, called",
+        "vine",
+        "vine, called",
+        "new-link",
+    ] {
+        let row = find(&rows, case, "handfast-default");
+        has(row, &["payload_bytes", "p50_ns", "p99_ns", "cpu_ns_per_op"]);
+        has(row, &["ratio_to_limit", "ns_per_right"]);
+        assert_eq!(row.get("ops_per_s").is_none(), case == "new-link");
+    }
+    // A call through a right takes longer than none.
+    let p50_ns = |case| find(&rows, case, "handfast-default")["p50_ns"].as_f64();
+    assert!(p50_ns("vine, called") > p50_ns("vine"));
+    assert!(p50_ns("new-link") > p50_ns("known-link, third"));
 }
 
 #[test]

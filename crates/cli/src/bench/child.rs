@@ -110,7 +110,12 @@ fn seat(spec: ChildSpec, index: usize) -> io::Result<Seat> {
             Role::Server(number) => left(number - 1).unwrap_or(server),
             Role::Client(_) | Role::Hog(_) => client,
         };
-        cpu::pin(&[own])?;
+        let mut cpus = vec![own];
+        if matches!(spec.role, Role::Client(_)) && !spec.plan.meets_strangers() {
+            // The client's second thread is at work, too: it passes on what goes by the vine.
+            cpus.extend(left(spec.plan.servers - 1));
+        }
+        cpu::pin(&cpus)?;
     }
     clock::calibrate();
     let mut fds = spec.fds.iter().map(|fd| adopt(*fd));
@@ -239,9 +244,18 @@ fn drive(seat: &Seat, mut call: impl FnMut(u64) -> io::Result<u64>) -> io::Resul
     let mut latencies = histogram()?;
     seat.take_part();
     let slot = seat.slot();
+    let calls_max = seat.plan.calls_max();
     let mut calls = 0;
     loop {
         match seat.control.phase() {
+            asleep @ Phase::Warm if calls_max.is_some() => {
+                seat.control.sleep_while(asleep);
+                continue;
+            }
+            asleep @ Phase::Measure if calls_max == Some(calls) => {
+                seat.control.sleep_while(asleep);
+                continue;
+            }
             Phase::Warm | Phase::Measure => {}
             asleep @ (Phase::Hold | Phase::Idle) => {
                 seat.control.sleep_while(asleep);

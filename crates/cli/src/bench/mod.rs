@@ -87,7 +87,8 @@ What `ratio` (ratio_to_limit) compares, always within one round:
            leave the payload in their own memory; nested and tail: of nested calls of the same
            system; table1: throughput with the best of the kernel's ways: more is better. `to copy`:
            p50 with the p50 of `copy`, which moves the same bytes by memcpy within one process.
-  rights   p50 with the p50 of `plain`; `per right` is their difference, per right passed.";
+  rights   p50 with the p50 of `plain`; `per right` is their difference, per right passed, with the
+           call through it where there is one.";
 
 /// The benchmarks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

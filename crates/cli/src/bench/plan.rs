@@ -13,7 +13,8 @@ pub(crate) struct Plan {
     pub(crate) payload_bytes: usize,
     /// Client processes.
     pub(crate) clients: usize,
-    /// Server processes: in a chain each calls the next, elsewhere there is one.
+    /// Server processes: in a chain each calls the next, with rights to third processes the second
+    /// half is those, elsewhere there is one.
     pub(crate) servers: usize,
     pub(crate) placement: Placement,
     /// Whether hand-written spin loops execute the processor's pause hint.
@@ -56,7 +57,19 @@ pub(crate) enum Passed {
     Home,
     /// One to a port of the server's, in the reply; the client has it already.
     InReply,
+    /// One to a port of a third process's, the same each time. The server has a link with that
+    /// process, or with `vine` none, and makes none; with `called` it calls once through the right.
+    Third {
+        vine: bool,
+        called: bool,
+    },
+    /// As `Third`, each time with another server and third process, which had no link before: the
+    /// server waits for the link and calls once through it.
+    Strangers,
 }
+
+/// Strangers introduced in one measurement, and one pair to warm up with.
+pub(crate) const STRANGERS: usize = 8;
 
 impl Passed {
     /// How many rights a call and its reply have together.
@@ -64,7 +77,16 @@ impl Passed {
         match self {
             Self::Nothing => 0,
             Self::Known(count) => count,
-            Self::New | Self::Home | Self::InReply => 1,
+            _ => 1,
+        }
+    }
+
+    /// How many server processes that takes.
+    pub(crate) const fn servers(self) -> usize {
+        match self {
+            Self::Third { .. } => 2,
+            Self::Strangers => 2 * (STRANGERS + 1),
+            _ => 1,
         }
     }
 }
@@ -90,6 +112,19 @@ impl Plan {
             placement: Placement::Free,
             pause: true,
             spin_ns: 0,
+        }
+    }
+
+    /// Whether processes without a link may make one when they are introduced.
+    pub(crate) const fn meets_strangers(&self) -> bool {
+        !matches!(self.task, Task::Pass(Passed::Third { vine: true, .. }))
+    }
+
+    /// How many calls the client makes in all, none of them to warm up.
+    pub(crate) const fn calls_max(&self) -> Option<u64> {
+        match self.task {
+            Task::Pass(Passed::Strangers) => Some(STRANGERS as u64),
+            _ => None,
         }
     }
 

@@ -27,8 +27,12 @@ impl Child {
             .env("XDG_RUNTIME_DIR", &spec.dir)
             // It would come first, and the socket files of killed servers stay there.
             .env_remove("HANDFAST_DIR")
+            .env_remove("HANDFAST_INTRODUCTIONS")
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
+        if !spec.plan.meets_strangers() {
+            command.env("HANDFAST_INTRODUCTIONS", "vine");
+        }
         let prepare = move || {
             rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
             for fd in &numbers {

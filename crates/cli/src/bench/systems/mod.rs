@@ -19,6 +19,7 @@ pub(crate) mod passing;
 pub(crate) mod queues;
 pub(crate) mod ring;
 pub(crate) mod shared;
+mod third;
 pub(crate) mod waiters;
 
 use super::child::{self, Seat};

@@ -1,10 +1,11 @@
 //! handfast's calls with rights beside their bytes.
 
 use super::handfast::{self, Handfast};
-use super::{Caller, Named, System, Waits};
+use super::{Caller, Named, System, Waits, third};
 use crate::bench::child::Seat;
 use crate::bench::plan::{Passed, Plan, Task};
 use ::handfast::{Message, OwnRight, ReceiveRight, Right, SendRight};
+use handfast_sys::cpu;
 use std::io;
 
 pub(crate) const SPIN: Passing = Passing(handfast::SPIN, "passing-spin");
@@ -27,10 +28,20 @@ impl Named for Passing {
     }
 
     fn supports(&self, plan: &Plan) -> Result<(), String> {
-        match plan.task {
-            Task::Pass(_) if plan.clients == 1 => Ok(()),
-            _ => Err("one client passes rights".to_owned()),
+        let spinning = match plan.task {
+            Task::Pass(Passed::Strangers) if self.waits() == Waits::Spins => {
+                return Err("servers that wait for their turn do not spin".to_owned());
+            }
+            // The client's second thread with them.
+            Task::Pass(_) if plan.clients == 1 => {
+                plan.servers + 1 + usize::from(!plan.meets_strangers())
+            }
+            _ => return Err("one client passes rights".to_owned()),
+        };
+        if self.waits() == Waits::Spins && (cpu::available() as usize) < spinning {
+            return Err(format!("{spinning} that spin need as many CPUs"));
         }
+        Ok(())
     }
 }
 
@@ -46,6 +57,9 @@ impl System for Passing {
 
     fn serve(&self, seat: &Seat, mut handler: impl FnMut(&mut [u8]) -> usize) -> io::Result<()> {
         let passed = passed(seat);
+        if passed.servers() > 1 {
+            return third::serve(&self.0, seat, passed, handler);
+        }
         let coming = if passed == Passed::InReply {
             0
         } else {
@@ -79,25 +93,40 @@ impl System for Passing {
 
     fn connect(&self, seat: &Seat) -> io::Result<PassingCaller> {
         let passed = passed(seat);
+        let pairs = match passed.servers() {
+            1 => Vec::new(),
+            _ => third::pairs(&self.0, seat)?,
+        };
         let server = self.0.port(seat)?;
         let port = ::handfast::bind(&format!("{}-own", seat.address)).map_err(io::Error::other)?;
         let known = match passed {
             Passed::Known(count) => (0..count as u64).map(|badge| port.mint(badge)).collect(),
             _ => Vec::new(),
         };
-        Ok(PassingCaller {
+        let mut caller = PassingCaller {
             passed,
             server,
             port,
             known,
             kept: Vec::new(),
             badge: 0,
-        })
+            pairs,
+            met: Vec::new(),
+        };
+        if passed == Passed::Strangers {
+            // Starts what this process needs once.
+            let (request, mut reply) = (
+                vec![0; seat.plan.payload_bytes],
+                vec![0; seat.plan.reply_bytes()],
+            );
+            caller.call(&request, &mut reply)?;
+        }
+        Ok(caller)
     }
 }
 
 /// The rights of a message, which are as many as they should be.
-fn taken(message: &mut Message, count: usize) -> io::Result<Vec<Right>> {
+pub(super) fn taken(message: &mut Message, count: usize) -> io::Result<Vec<Right>> {
     let rights = message.take_rights();
     if rights.len() == count {
         return Ok(rights);
@@ -117,6 +146,10 @@ pub(crate) struct PassingCaller {
     /// So that what comes again is known.
     kept: Vec<Right>,
     badge: u64,
+    /// Recipients and exporters.
+    pairs: Vec<(SendRight, SendRight)>,
+    /// Those that have been introduced: their links end later.
+    met: Vec<(SendRight, SendRight)>,
 }
 
 impl Caller for PassingCaller {
@@ -128,6 +161,17 @@ impl Caller for PassingCaller {
             Passed::Known(_) => {
                 let rights = self.known.iter().cloned().map(Right::from);
                 server.with(rights).call(request).map_err(io::Error::other)
+            }
+            Passed::Third { .. } => {
+                let rights = self.pairs.iter().map(|(_, to)| to.clone().into());
+                server.with(rights).call(request).map_err(io::Error::other)
+            }
+            Passed::Strangers => {
+                let pair = self.pairs.pop();
+                let (server, right) = pair.ok_or_else(|| io::Error::other("no strangers left"))?;
+                let called = server.with([right.clone().into()]).call(request);
+                self.met.push((server, right));
+                called.map_err(io::Error::other)
             }
             Passed::New => {
                 self.badge += 1;
