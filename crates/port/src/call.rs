@@ -98,16 +98,23 @@ impl<'a> Call<'a> {
     /// Takes the reply if it is there.
     pub(crate) fn try_take(&mut self) -> Option<Result<Message, SendError>> {
         let mut message = Message::new();
-        if self.is_answered()
-            && let Some(taken) = self.take(&mut message)
-        {
-            return Some(taken.map(|_| message));
-        }
-        let taken = self.try_moved(&mut message);
+        let taken = match self.is_answered() {
+            true => self.take(&mut message),
+            false => None,
+        };
+        let taken = taken.or_else(|| self.try_moved(&mut message));
         if taken.is_some() || self.moved.is_some() {
+            if taken.is_some() {
+                self.right.arrived();
+            }
             return taken.map(|taken| taken.map(|_| message));
         }
-        self.right.link().failure(self.right.port()).map(Err)
+        let failure = self.right.link().failure(self.right.port())?;
+        // The last thing a peer does may be to answer, or to pass the call on.
+        match self.is_answered() {
+            true => self.try_take(),
+            false => Some(Err(failure)),
+        }
     }
 
     /// Whether [`Self::try_take`] may find something.
@@ -206,6 +213,10 @@ impl<'a> Call<'a> {
             // Acquire: pairs with the addition in `disturb`.
             self.trouble = right.link().trouble.load(Ordering::Acquire);
             if let Some(failure) = right.link().failure(right.port()) {
+                // The last thing a peer does may be to pass the call on.
+                if self.is_answered() {
+                    continue;
+                }
                 return Err(failure);
             }
             if ended == Ended::TimedOut {

@@ -266,6 +266,10 @@ impl Link {
                 if let Some(target) = refused {
                     process.ended(target);
                 }
+                if self.is_down() {
+                    // Left behind: its end has been told of.
+                    process.end_introductions(self);
+                }
             }
             Said::Claim {
                 word,

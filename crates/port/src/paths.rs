@@ -485,6 +485,13 @@ impl Process {
         bytes.extend(between.index.to_le_bytes());
         bytes.extend(between.set.to_le_bytes());
         self.say(of, &bytes);
+        if of.is_down() {
+            // It may have ended before this was in the table.
+            let wanted = self.callers().wanted(token, of);
+            if let Some(wanted) = wanted {
+                self.refuse_path(&wanted.forwarder, wanted.number);
+            }
+        }
     }
 
     /// Replier: there is no way to the caller.
@@ -567,7 +574,7 @@ impl Process {
         }
         if forwarder.is_down() || link.is_down() {
             // It may have ended before this was in its table.
-            forwarder.forget_party(number);
+            self.refuse_path(&forwarder, number);
         }
         Ok(())
     }
@@ -633,11 +640,10 @@ impl Callers {
         Some(self.wanted.swap_remove(place))
     }
 
-    /// Takes out what an ended link was asked for, or had asked for.
+    /// Takes out what the caller behind an ended link was asked for. What was asked by one that has ended
+    /// stays: its caller may grant it still.
     fn unwanted(&mut self, ended: &Arc<Link>) -> Vec<Wanted> {
-        let is_its = |wanted: &mut Wanted| {
-            wanted.of.serial == ended.serial || Arc::ptr_eq(&wanted.forwarder, ended)
-        };
+        let is_its = |wanted: &mut Wanted| wanted.of.serial == ended.serial;
         self.wanted.extract_if(.., is_its).collect()
     }
 }

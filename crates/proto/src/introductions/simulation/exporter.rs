@@ -70,9 +70,9 @@ impl World {
             return Ok(Named::To(target));
         }
         let claim = match self.sides[of].claims.get(word) {
-            Some(Claim::Waiting { since_ns, .. }) => {
+            Some(Claim::Waiting { seen_ns, .. }) => {
                 let introduction = self.sides[of].introductions[&word];
-                let claim = self.redeem(of, introduction, since_ns)?;
+                let claim = self.redeem(of, introduction, seen_ns)?;
                 self.sides[of].claims.settle(word, claim);
                 Some(claim)
             }
@@ -90,17 +90,18 @@ impl World {
         })
     }
 
-    fn redeem(&mut self, of: usize, at: usize, since_ns: u64) -> Result<Claim, String> {
+    fn redeem(&mut self, of: usize, at: usize, seen_ns: u64) -> Result<Claim, String> {
         let introduction = &self.introductions[at];
         let number = (incarnation(introduction.by), introduction.number);
         let redeemed = self.provisions.redeem(number, incarnation(of));
-        let is_late = self.now_ns.saturating_sub(since_ns) >= CLAIM_NS;
+        let is_late = self.now_ns.saturating_sub(seen_ns) >= CLAIM_NS;
         match redeemed {
             Redeemed::NotYet if !is_late => {
                 let reply = (0, 0);
                 return Ok(Claim::Waiting {
                     number,
-                    since_ns,
+                    seen_ns,
+                    waited_ns: 0,
                     reply,
                 });
             }
