@@ -70,7 +70,7 @@ impl<'a> Sending<'a> {
     /// # Errors
     /// As there, and [`SendError::Right`]. No rights come back from a call that was sent.
     pub fn call(self, bytes: &[u8]) -> Result<Message, Returned<SendError>> {
-        ended(self.start(bytes, Waiting::Always)?.message_by(None))
+        bare(self.start(bytes, Waiting::Always)?.message_by(None))
     }
 
     /// As [`SendRight::call_until`].
@@ -84,7 +84,7 @@ impl<'a> Sending<'a> {
     ) -> Result<Message, Returned<SendError>> {
         let deadline_ns = clock::deadline_ns(timeout);
         let call = self.start(bytes, Waiting::Until(deadline_ns))?;
-        ended(call.message_by(Some(deadline_ns)))
+        bare(call.message_by(Some(deadline_ns)))
     }
 
     /// As [`SendRight::try_call`].
@@ -96,6 +96,9 @@ impl<'a> Sending<'a> {
     }
 
     fn send_by(self, bytes: &[u8], waiting: Waiting) -> Result<(), Returned<SendError>> {
+        if self.rights.is_empty() {
+            return bare(self.right.send_by(bytes, waiting));
+        }
         let (right, mut load) = self.load();
         match right.post_loaded((bytes, Kind::Message), &mut load, waiting) {
             Ok(_) => Ok(()),
@@ -107,6 +110,9 @@ impl<'a> Sending<'a> {
     }
 
     fn start(self, bytes: &[u8], waiting: Waiting) -> Result<Call<'a>, Returned<SendError>> {
+        if self.rights.is_empty() {
+            return bare(self.right.start(bytes, waiting));
+        }
         let (right, mut load) = self.load();
         match right.post_loaded((bytes, Kind::Call), &mut load, waiting) {
             Ok((ticket, trouble, woke_peer)) => Ok(Call::new(right, ticket, trouble, woke_peer)),
@@ -124,7 +130,8 @@ impl<'a> Sending<'a> {
     }
 }
 
-fn ended(outcome: Result<Message, SendError>) -> Result<Message, Returned<SendError>> {
+/// Of what no rights went with, or from where none come back.
+fn bare<T>(outcome: Result<T, SendError>) -> Result<T, Returned<SendError>> {
     outcome.map_err(|error| Returned {
         error,
         rights: Vec::new(),
