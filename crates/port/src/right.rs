@@ -196,7 +196,7 @@ impl From<OwnedFd> for Right {
 }
 
 /// What goes with the bytes of one message. Emptied when the message has been sent.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Load {
     pub(crate) rights: Vec<Right>,
     /// The reply right of the message itself.

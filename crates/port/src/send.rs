@@ -82,6 +82,7 @@ impl SendRight {
     }
 
     /// One that has been counted in the link's imports.
+    #[inline]
     pub(crate) fn of_handle(
         process: Arc<Process>,
         link: Arc<Link>,
@@ -346,7 +347,8 @@ impl SendRight {
         Ok((ticket, trouble, woke_peer))
     }
 
-    #[cold]
+    /// Twice there, so that what it returns need not be taken apart and put together again.
+    #[inline(always)]
     fn post_with(
         &self,
         (bytes, kind): (&[u8], Kind),
