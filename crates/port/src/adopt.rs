@@ -65,9 +65,7 @@ fn adopt_all(
     let fault = |rule| Fault { rule, offset: 0 };
     rights.clear();
     while !units.is_empty() {
-        let (part, count) = Part::parse(units)
-            .filter(|_| rights.len() < PARTS_MAX)
-            .ok_or(fault(Rule::Part))?;
+        let (part, count) = next_part(units, rights.len()).ok_or(fault(Rule::Part))?;
         units = &units[count..];
         // At its place at once, here and below: it is large.
         if let Part::OfSender { handle, port } = part {
@@ -80,7 +78,13 @@ fn adopt_all(
     Ok(())
 }
 
-/// What is no right to a port of the peer.
+/// The next part after `taken` others, and its units; `None` for what this layout does not know, or when
+/// there are too many.
+fn next_part(units: &[Unit], taken: usize) -> Option<(Part, usize)> {
+    Part::parse(units).filter(|_| taken < PARTS_MAX)
+}
+
+/// Any part, out of line.
 fn other(process: &Arc<Process>, link: &Arc<Link>, part: Part) -> Result<Right, Fault> {
     Ok(match part {
         Part::OfSender { handle, port } => Right::Send(import(process, link, (handle, port))?),
@@ -396,5 +400,18 @@ impl Link {
             drop(claims);
         }
         is_open
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fifth_part_is_refused() {
+        let part = Part::OfReceiver { handle: 9 };
+        let units = &part.to_units().0[..1];
+        assert_eq!(next_part(units, PARTS_MAX - 1), Some((part, 1)));
+        assert_eq!(next_part(units, PARTS_MAX), None);
     }
 }

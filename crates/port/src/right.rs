@@ -44,7 +44,7 @@ pub enum Right {
 }
 
 /// A right to send to a port of this very process, as [`ReceiveRight::mint`] makes it, to be sent
-/// to others; and what becomes of such a right when it comes back. One atomic step to copy.
+/// to others; and what becomes of such a right when it comes back. Two atomic steps to copy.
 pub struct OwnRight {
     port: Arc<Port>,
     badge: u64,
