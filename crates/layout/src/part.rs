@@ -147,18 +147,6 @@ impl Part {
         };
         Some((part, 1))
     }
-
-    /// All that a peer described; `None` when something there is not known, or there are too many.
-    #[must_use]
-    pub fn parse_all(mut units: &[[u8; UNIT_BYTES]]) -> Option<Vec<Self>> {
-        let mut parts = Vec::with_capacity(PARTS_MAX);
-        while !units.is_empty() {
-            let (part, count) = Self::parse(units)?;
-            parts.push(part);
-            units = &units[count..];
-        }
-        (parts.len() <= PARTS_MAX).then_some(parts)
-    }
 }
 
 /// Descriptors a process may have sent through a link without their having been claimed.
@@ -255,12 +243,9 @@ mod tests {
             exporter: [9; 16],
             number: 0x1_0000_0002,
         };
-        let (units, count) = third.to_units();
+        let (units, _) = third.to_units();
         assert_eq!(Part::parse(&units), Some((third, 3)));
         assert_eq!(Part::parse(&units[..2]), None);
-        let all = [&units[..count], &reply.to_units().0[..1]].concat();
-        assert_eq!(Part::parse_all(&all), Some(vec![third, reply]));
-        assert_eq!(Part::parse_all(&[reply.to_units().0[0]; 5]), None);
     }
 
     #[test]

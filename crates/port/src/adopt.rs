@@ -14,11 +14,12 @@ use crate::right::{OwnRight, Right};
 use crate::send::{SLOTS_PER_LANE, SendRight};
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
+use handfast_layout::PARTS_MAX;
 use handfast_layout::link::{REPLIES, slot_of};
 use handfast_layout::part::{Part, is_handle, receiver_of};
 use handfast_proto::rights::{Handle, Refused, Use};
 use handfast_region::Memory;
-use handfast_ring::lane::Place;
+use handfast_ring::lane::{Place, Unit};
 use handfast_ring::{Fault, Rule};
 use handfast_sys::socket;
 use std::collections::VecDeque;
@@ -38,64 +39,95 @@ pub(crate) struct GivenBack {
 }
 
 /// Makes rights of what describes them, in the order in which they were sent: all, or none and
-/// the rule the peer broke.
+/// the rule the peer broke. One allocation, for as long as nobody takes the rights out.
 #[cold]
 pub(crate) fn adopt(
     process: &Arc<Process>,
     link: &Arc<Link>,
     message: &mut Message,
 ) -> Result<(), Fault> {
-    let fault = |rule| Fault { rule, offset: 0 };
-    let parts = Part::parse_all(message.units()).ok_or(fault(Rule::Part))?;
-    let mut rights = Vec::with_capacity(parts.len());
-    for part in parts {
-        let right = match part {
-            Part::OfSender { handle, port } => Right::Send(import(process, link, (handle, port))?),
-            Part::Third {
-                vine,
-                port,
-                exporter,
-                number,
-            } => {
-                let vine = import(process, link, vine)?;
-                Right::Send(introduced(process, link, vine, (exporter, number, port)))
-            }
-            Part::OfReceiver { handle } => {
-                let target = match link.named(process, handle) {
-                    Named::To(target) => target,
-                    Named::Dead => {
-                        rights.push(Right::Dead);
-                        continue;
-                    }
-                    Named::NotYet | Named::Unclaimed | Named::Unknown => {
-                        return Err(fault(Rule::RightHandle));
-                    }
-                };
-                let port = process.port(receiver_of(target.port));
-                let vine = process
-                    .vines
-                    .get()
-                    .filter(|vine| vine.port.id == target.port);
-                match port.filter(|port| port.id == target.port) {
-                    // What stands behind it comes home.
-                    Some(_) if vine.is_some() => vine
-                        .and_then(|vine| vine.target(target.badge))
-                        .map_or(Right::Dead, |right| Right::Send((*right).clone())),
-                    Some(port) => Right::Own(OwnRight::new(port, target.badge)),
-                    None => Right::Dead,
-                }
-            }
-            Part::Reply { word, generation } => ReplySlot::passed(link, word, generation)?
-                .map_or(Right::Dead, |slot| Right::Reply(ReplyRight::new(slot))),
-            Part::Descriptor { number } => take_up(process, link, number)?,
-            Part::Memory { number, len_bytes } => {
-                take_up_memory(process, link, (number, len_bytes))?
-            }
-        };
-        rights.push(right);
+    let Some((units, rights)) = message.units_and_rights() else {
+        return Ok(());
+    };
+    let adopted = adopt_all(process, link, units, rights);
+    if adopted.is_err() {
+        rights.clear();
     }
-    message.set_rights(rights);
+    adopted
+}
+
+fn adopt_all(
+    process: &Arc<Process>,
+    link: &Arc<Link>,
+    mut units: &[Unit],
+    rights: &mut Vec<Right>,
+) -> Result<(), Fault> {
+    let fault = |rule| Fault { rule, offset: 0 };
+    rights.clear();
+    while !units.is_empty() {
+        let (part, count) = next_part(units, rights.len()).ok_or(fault(Rule::Part))?;
+        units = &units[count..];
+        // At its place at once, here and below: it is large.
+        if let Part::OfSender { handle, port } = part {
+            arrive(link, (handle, port))?;
+            rights.push(Right::Send(imported(process, link, (handle, port))));
+            continue;
+        }
+        rights.push(other(process, link, part)?);
+    }
     Ok(())
+}
+
+/// The next part after `taken` others, and its units; `None` for what this layout does not know, or when
+/// there are too many.
+fn next_part(units: &[Unit], taken: usize) -> Option<(Part, usize)> {
+    Part::parse(units).filter(|_| taken < PARTS_MAX)
+}
+
+/// Any part, out of line.
+fn other(process: &Arc<Process>, link: &Arc<Link>, part: Part) -> Result<Right, Fault> {
+    Ok(match part {
+        Part::OfSender { handle, port } => Right::Send(import(process, link, (handle, port))?),
+        Part::Third {
+            vine,
+            port,
+            exporter,
+            number,
+        } => {
+            let vine = import(process, link, vine)?;
+            Right::Send(introduced(process, link, vine, (exporter, number, port)))
+        }
+        Part::OfReceiver { handle } => own(process, link, handle)?,
+        Part::Reply { word, generation } => ReplySlot::passed(link, word, generation)?
+            .map_or(Right::Dead, |slot| Right::Reply(ReplyRight::new(slot))),
+        Part::Descriptor { number } => take_up(process, link, number)?,
+        Part::Memory { number, len_bytes } => take_up_memory(process, link, (number, len_bytes))?,
+    })
+}
+
+/// A right to a port of this process, which the peer has.
+fn own(process: &Process, link: &Arc<Link>, handle: Handle) -> Result<Right, Fault> {
+    let target = match link.named(process, handle) {
+        Named::To(target) => target,
+        Named::Dead => return Ok(Right::Dead),
+        Named::NotYet | Named::Unclaimed | Named::Unknown => {
+            let (rule, offset) = (Rule::RightHandle, 0);
+            return Err(Fault { rule, offset });
+        }
+    };
+    let port = process.port(receiver_of(target.port));
+    let vine = process
+        .vines
+        .get()
+        .filter(|vine| vine.port.id == target.port);
+    Ok(match port.filter(|port| port.id == target.port) {
+        // What stands behind it comes home.
+        Some(_) if vine.is_some() => vine
+            .and_then(|vine| vine.target(target.badge))
+            .map_or(Right::Dead, |right| Right::Send((*right).clone())),
+        Some(port) => Right::Own(OwnRight::new(port, target.badge)),
+        None => Right::Dead,
+    })
 }
 
 /// A right to a port of a third process: a direct one if there is a link, or will be.
@@ -130,13 +162,22 @@ fn import(
     link: &Arc<Link>,
     (handle, port): (Handle, u32),
 ) -> Result<SendRight, Fault> {
+    arrive(link, (handle, port))?;
+    Ok(imported(process, link, (handle, port)))
+}
+
+fn arrive(link: &Link, (handle, port): (Handle, u32)) -> Result<(), Fault> {
     let arrived = link.imports().arrive(handle, port);
     arrived.map_err(|_| Fault {
         rule: Rule::RightHandle,
         offset: 0,
-    })?;
+    })
+}
+
+#[inline(always)]
+fn imported(process: &Arc<Process>, link: &Arc<Link>, (handle, port): (Handle, u32)) -> SendRight {
     let (process, link, waiting) = (process.clone(), link.clone(), process.waiting);
-    Ok(SendRight::of_handle(process, link, port, handle, waiting))
+    SendRight::of_handle(process, link, port, handle, waiting)
 }
 
 impl Link {
@@ -393,5 +434,18 @@ impl Link {
             slot.state.store(state, Ordering::Release);
         }
         is_open
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fifth_part_is_refused() {
+        let part = Part::OfReceiver { handle: 9 };
+        let units = &part.to_units().0[..1];
+        assert_eq!(next_part(units, PARTS_MAX - 1), Some((part, 1)));
+        assert_eq!(next_part(units, PARTS_MAX), None);
     }
 }

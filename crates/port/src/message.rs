@@ -68,10 +68,10 @@ impl Message {
             .is_some_and(|body| !body.rights.is_empty())
     }
 
-    /// What describes its parts.
-    pub(crate) fn units(&self) -> &[Unit] {
-        let body = self.body.as_ref();
-        body.map_or(&[], |body| body.units.as_chunks().0)
+    /// What describes its parts, and the place of the rights that are made of that.
+    pub(crate) fn units_and_rights(&mut self) -> Option<(&[Unit], &mut Vec<Right>)> {
+        let body = self.body.as_deref_mut()?;
+        Some((body.units.as_chunks().0, &mut body.rights))
     }
 
     fn units_mut(&mut self) -> Option<&mut Vec<u8>> {
@@ -80,12 +80,6 @@ impl Message {
 
     pub(crate) fn rights_mut(&mut self) -> Option<&mut Vec<Right>> {
         self.body.as_mut().map(|body| &mut body.rights)
-    }
-
-    pub(crate) fn set_rights(&mut self, rights: Vec<Right>) {
-        if let Some(body) = &mut self.body {
-            body.rights = rights;
-        }
     }
 
     /// Drops what came with it, so that its buffer may hold another message.

@@ -8,7 +8,7 @@ use crate::link::Link;
 use crate::port::Port;
 use crate::receive::ReceiveRight;
 use crate::send::SendRight;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use handfast_layout::part::receiver_of;
 use handfast_proto::rights::{Handle, Refused, Target};
 use std::collections::VecDeque;
@@ -30,29 +30,22 @@ pub enum Notice {
 #[derive(Default)]
 pub(crate) struct Notices {
     is_due: AtomicBool,
+    /// Rights to send: of this process, and entries of links' export tables. Counted from [`ONE`] up,
+    /// above [`HAD`]. The lock is taken only when there is none left.
+    rights: AtomicU64,
     state: Mutex<State>,
 }
+
+/// There has been a right; alone: and there is none now. Set by the first one, for ever.
+const HAD: u64 = 1;
+/// One right.
+const ONE: u64 = 2;
 
 #[derive(Default)]
 struct State {
     due: VecDeque<Notice>,
-    /// Rights to send: of this process, and entries of links' export tables.
-    rights: u64,
-    /// There has been one.
-    had_rights: bool,
     /// Its receiver wants to be told when there is none.
     asks: bool,
-}
-
-impl State {
-    fn look(&mut self) -> bool {
-        let is_due = self.asks && self.had_rights && self.rights == 0;
-        if is_due {
-            self.asks = false;
-            self.due.push_back(Notice::NoSenders);
-        }
-        is_due
-    }
 }
 
 impl Notices {
@@ -69,9 +62,28 @@ impl Notices {
 
     /// A right has come to be. Before anybody can drop it.
     pub(crate) fn added(&self) {
-        let mut state = self.state();
-        state.rights += 1;
-        state.had_rights = true;
+        // Relaxed, both: as in `Arc::clone`, whoever adds one has one, or the lock of a table.
+        if self.rights.fetch_add(ONE, Ordering::Relaxed) == 0 {
+            self.rights.fetch_or(HAD, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether there was a right and there is none, at this moment.
+    fn has_lost_all(&self) -> bool {
+        // E13 senders, load half. Acquire: what all of them have sent is there. Store half:
+        // `Port::rights_ended`.
+        self.rights.load(Ordering::Acquire) == HAD
+    }
+
+    /// Under the lock: whoever takes the count to zero looks here after that, so of a question and
+    /// the end of the last right the later one finds the other.
+    fn look(&self, state: &mut State) -> bool {
+        let is_due = state.asks && self.has_lost_all();
+        if is_due {
+            state.asks = false;
+            state.due.push_back(Notice::NoSenders);
+        }
+        is_due
     }
 
     /// One that some port is gone, if there is one.
@@ -91,7 +103,7 @@ impl Notices {
                 self.is_due.store(false, Ordering::Release);
                 return None;
             };
-            if notice == Notice::NoSenders && state.rights > 0 {
+            if notice == Notice::NoSenders && !self.has_lost_all() {
                 // Made since: not this time.
                 state.asks = true;
                 continue;
@@ -104,9 +116,15 @@ impl Notices {
 impl Port {
     /// So many rights to this port are no more.
     pub(crate) fn rights_ended(&self, count: u64) {
+        let ended = count * ONE;
+        // E13 senders, store half. Release: what was sent with these is there for whoever finds that
+        // there are none. Load half: `Notices::has_lost_all`.
+        let before = self.notices.rights.fetch_sub(ended, Ordering::Release);
+        if before != ended + HAD {
+            return;
+        }
         let mut state = self.notices.state();
-        state.rights = state.rights.saturating_sub(count);
-        let is_due = state.look();
+        let is_due = self.notices.look(&mut state);
         drop(state);
         if is_due {
             self.tell();
@@ -131,7 +149,7 @@ impl ReceiveRight {
         let port = self.port();
         let mut state = port.notices.state();
         state.asks = true;
-        let is_due = state.look();
+        let is_due = port.notices.look(&mut state);
         drop(state);
         if is_due {
             port.tell();

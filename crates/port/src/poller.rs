@@ -457,6 +457,9 @@ impl Poller {
         let rule = Rule::RightHandle;
         if header.units > 0 {
             adopt(&self.process, &lane.link, &mut self.spare)?;
+            if u64::from(header.port) == lane.usual() {
+                return Ok(Some(lane.badge));
+            }
         }
         // Together with what it vouches for, or not at all.
         lane.word = NO_RIGHT;

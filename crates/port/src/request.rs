@@ -8,7 +8,7 @@ use crate::paths::Party;
 use crate::poller::{Poller, wake_caller};
 use crate::pool::{Pool, Pooled};
 use crate::process;
-use crate::right::{self, Load, Returned, Right};
+use crate::right::{Described, Load, Returned, Right};
 use crate::send::SLOTS_PER_LANE;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -425,9 +425,10 @@ impl Request {
             return Err(ReplyError::Gone);
         }
         let process = process::current().map_err(|_| ReplyError::Gone)?;
-        let mut described = right::describe(&process, &reply.link, load)?;
+        let mut described = Described::new();
+        described.describe(&process, &reply.link, load)?;
         if let Err(unsent) = described.send_descriptors(&reply.link, &load.rights) {
-            described.take_back(&reply.link);
+            described.take_back(&process, &reply.link);
             return Err(unsent.of_reply(&reply.link));
         }
         reply.answer_described(bytes, described.units());

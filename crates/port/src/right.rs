@@ -12,7 +12,7 @@ use crate::receive::ReceiveRight;
 use crate::send::SendRight;
 use core::sync::atomic::Ordering;
 use handfast_layout::PARTS_MAX;
-use handfast_layout::link::UNITS_MAX;
+use handfast_layout::link::{UNIT_BYTES, UNITS_MAX};
 use handfast_layout::part::Part;
 use handfast_proto::rights::{EXPORTS_MAX, Handle, Refused};
 use handfast_ring::lane::Unit;
@@ -44,7 +44,7 @@ pub enum Right {
 }
 
 /// A right to send to a port of this very process, as [`ReceiveRight::mint`] makes it, to be sent
-/// to others; and what becomes of such a right when it comes back. One atomic step to copy.
+/// to others; and what becomes of such a right when it comes back. Two atomic steps to copy.
 pub struct OwnRight {
     port: Arc<Port>,
     badge: u64,
@@ -196,17 +196,19 @@ impl From<OwnedFd> for Right {
 }
 
 /// What goes with the bytes of one message. Emptied when the message has been sent.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Load {
     pub(crate) rights: Vec<Right>,
     /// The reply right of the message itself.
     pub(crate) reply: Option<ReplyRight>,
 }
 
-/// The units that describe the rights of one message.
+/// The units that describe the rights of one message, and what describing them has done. Filled and
+/// used in place: it is large.
 pub(crate) struct Described {
     units: [Unit; UNITS_MAX],
     count: usize,
+    /// In the order of the rights.
     undo: [Undo; PARTS_MAX],
     /// How the message's own reply right goes.
     passed: Option<Passed>,
@@ -215,14 +217,23 @@ pub(crate) struct Described {
 /// What describing a right has done, to be undone if it is not sent, or finished if it is.
 enum Undo {
     Nothing,
-    /// A handle counted as sent, and the port it is for.
-    Exported(Handle, Arc<Port>),
+    /// A handle counted as sent.
+    Exported(Handle),
     Passed(Passed),
     /// An export of the vine, and what the exporter was told, if it was.
-    Introduced(Handle, Arc<Port>, Option<Provided>),
+    Introduced(Handle, Option<Provided>),
 }
 
 impl Described {
+    pub(crate) const fn new() -> Self {
+        Self {
+            units: [[0; UNIT_BYTES]; UNITS_MAX],
+            count: 0,
+            undo: [const { Undo::Nothing }; PARTS_MAX],
+            passed: None,
+        }
+    }
+
     pub(crate) fn units(&self) -> &[Unit] {
         &self.units[..self.count]
     }
@@ -236,22 +247,63 @@ impl Described {
         &mut self.units[..self.count]
     }
 
-    /// The message was not sent after all.
-    pub(crate) fn take_back(self, link: &Link) {
-        for undo in self.undo {
-            match undo {
+    /// Describes rights to the peer of `link`, and counts them as sent. The message must follow, and
+    /// [`Self::sent`], or [`Self::take_back`]. With an error nothing is left to be undone.
+    pub(crate) fn describe(
+        &mut self,
+        process: &Process,
+        link: &Arc<Link>,
+        load: &Load,
+    ) -> Result<(), RightError> {
+        if load.rights.len() > PARTS_MAX {
+            return Err(RightError::TooMany {
+                count: load.rights.len(),
+            });
+        }
+        let described = self.try_describe((process, link), load);
+        if described.is_err() {
+            self.take_back(process, link);
+        }
+        described
+    }
+
+    #[inline]
+    fn try_describe(
+        &mut self,
+        (process, link): (&Process, &Arc<Link>),
+        load: &Load,
+    ) -> Result<(), RightError> {
+        for (right, place) in load.rights.iter().zip(&mut self.undo) {
+            let (part, undo) = part_of((process, link), right)?;
+            *place = undo;
+            let (units, count) = part.to_units();
+            let free = &mut self.units[self.count..][..count];
+            free.copy_from_slice(&units[..count]);
+            self.count += count;
+        }
+        if let Some(reply) = &load.reply {
+            self.passed = Some(Passed::of(process, reply, link)?);
+        }
+        Ok(())
+    }
+
+    /// The message was not sent after all. Nothing is described any more.
+    pub(crate) fn take_back(&mut self, process: &Process, link: &Link) {
+        self.count = 0;
+        for undo in &mut self.undo {
+            match core::mem::replace(undo, Undo::Nothing) {
                 Undo::Nothing => {}
-                Undo::Exported(handle, port) => link.retract(&port.process, handle),
+                Undo::Exported(handle) => link.retract(process, handle),
                 Undo::Passed(passed) => passed.take_back(link),
-                Undo::Introduced(handle, port, provided) => {
-                    link.retract(&port.process, handle);
+                Undo::Introduced(handle, provided) => {
+                    link.retract(process, handle);
                     if let Some(provided) = provided {
-                        provided.take_back(&port.process);
+                        provided.take_back(process);
                     }
                 }
             }
         }
-        if let Some(passed) = self.passed {
+        if let Some(passed) = self.passed.take() {
             passed.take_back(link);
         }
     }
@@ -259,67 +311,29 @@ impl Described {
     /// The message has been sent: its rights are no longer here. Those of the peer's have been used
     /// in `lane`, if it went through one.
     pub(crate) fn sent(
-        self,
+        &mut self,
         (process, link): (&Arc<Process>, &Arc<Link>),
         load: &mut Load,
         lane: Option<u32>,
     ) {
-        if let (Some(passed), Some(reply)) = (self.passed, load.reply.take()) {
+        if let (Some(passed), Some(reply)) = (self.passed.take(), load.reply.take()) {
             passed.sent(process, link, reply);
         }
-        for (right, undo) in load.rights.drain(..).zip(self.undo) {
-            match (right, undo) {
-                (Right::Reply(reply), Undo::Passed(passed)) => passed.sent(process, link, reply),
-                (Right::Send(right), _) => right.used_at(link, lane),
+        for (right, undo) in load.rights.iter_mut().zip(&mut self.undo) {
+            match right {
+                Right::Send(right) => right.used_at(link, lane),
+                Right::Reply(_) => {
+                    let undo = core::mem::replace(undo, Undo::Nothing);
+                    let right = core::mem::replace(right, Right::Dead);
+                    if let (Right::Reply(reply), Undo::Passed(passed)) = (right, undo) {
+                        passed.sent(process, link, reply);
+                    }
+                }
                 _ => {}
             }
         }
+        load.rights.clear();
     }
-}
-
-/// Describes rights to the peer of `link`, and counts them as sent. The message must follow, and
-/// [`Described::sent`], or [`Described::take_back`].
-pub(crate) fn describe(
-    process: &Process,
-    link: &Arc<Link>,
-    load: &Load,
-) -> Result<Described, RightError> {
-    let mut described = Described {
-        units: [Unit::default(); UNITS_MAX],
-        count: 0,
-        undo: [const { Undo::Nothing }; PARTS_MAX],
-        passed: None,
-    };
-    if load.rights.len() > PARTS_MAX {
-        return Err(RightError::TooMany {
-            count: load.rights.len(),
-        });
-    }
-    for (right, place) in load.rights.iter().zip(&mut described.undo) {
-        match part_of((process, link), right) {
-            Ok((part, undo)) => {
-                *place = undo;
-                let (units, count) = part.to_units();
-                let free = &mut described.units[described.count..][..count];
-                free.copy_from_slice(&units[..count]);
-                described.count += count;
-            }
-            Err(error) => {
-                described.take_back(link);
-                return Err(error);
-            }
-        }
-    }
-    if let Some(reply) = &load.reply {
-        match Passed::of(process, reply, link) {
-            Ok(passed) => described.passed = Some(passed),
-            Err(error) => {
-                described.take_back(link);
-                return Err(error);
-            }
-        }
-    }
-    Ok(described)
 }
 
 fn part_of(
@@ -354,8 +368,7 @@ fn part_of(
     };
     let handle = export(link, &own.port, own.badge)?;
     let port = own.port.id;
-    let exported = Undo::Exported(handle, own.port.clone());
-    Ok((Part::OfSender { handle, port }, exported))
+    Ok((Part::OfSender { handle, port }, Undo::Exported(handle)))
 }
 
 fn export(link: &Link, port: &Port, badge: u64) -> Result<Handle, RightError> {
@@ -386,8 +399,7 @@ fn third(process: &Process, link: &Link, right: &SendRight) -> Result<(Part, Und
         exporter: right.link().incarnation,
         number: provided.as_ref().map_or(0, |provided| provided.number),
     };
-    let introduced = Undo::Introduced(handle, vine.port.clone(), provided);
-    Ok((part, introduced))
+    Ok((part, Undo::Introduced(handle, provided)))
 }
 
 impl From<RightError> for SendError {

@@ -13,7 +13,7 @@ use crate::options::Options;
 use crate::passing::Known;
 use crate::process::Process;
 use crate::request::ReplySlot;
-use crate::right::{self, Described, Load};
+use crate::right::{Described, Load};
 use crate::room::Waiting;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
@@ -82,6 +82,7 @@ impl SendRight {
     }
 
     /// One that has been counted in the link's imports.
+    #[inline]
     pub(crate) fn of_handle(
         process: Arc<Process>,
         link: Arc<Link>,
@@ -228,7 +229,7 @@ impl SendRight {
 
     /// Starts a call, waiting for room if there is none, and returns without its reply.
     #[inline(always)]
-    fn start(&self, bytes: &[u8], waiting: Waiting) -> Result<Call<'_>, SendError> {
+    pub(crate) fn start(&self, bytes: &[u8], waiting: Waiting) -> Result<Call<'_>, SendError> {
         let until = waiting.words();
         let (right, (ticket, lane, trouble)) = match self.post_now(bytes, Kind::Call, until) {
             Some(posted) => (self, posted),
@@ -324,9 +325,9 @@ impl SendRight {
         kind: Kind,
         waiting: Waiting,
     ) -> Result<(&Self, (Ticket, u32, u32)), SendError> {
-        let right = self.best();
-        let (posted, _) = right.post_with((bytes, kind), &Load::default(), waiting)?;
-        Ok((right, posted))
+        let (right, load) = (self.best(), Load::default());
+        let with = (&load, &mut Described::new());
+        Ok((right, right.post_with((bytes, kind), with, waiting)?))
     }
 
     /// As [`Self::post`], with rights beside the bytes. Rings. Empties `load`, unless there is an
@@ -338,19 +339,22 @@ impl SendRight {
         load: &mut Load,
         waiting: Waiting,
     ) -> Result<(Ticket, u32, bool), SendError> {
-        let ((ticket, lane, trouble), described) = self.post_with(bytes_and_kind, load, waiting)?;
+        let mut described = Described::new();
+        let (ticket, lane, trouble) =
+            self.post_with(bytes_and_kind, (load, &mut described), waiting)?;
         let woke_peer = self.link.ring(lane, self.receiver);
         described.sent((&self.process, &self.link), load, Some(lane));
         Ok((ticket, trouble, woke_peer))
     }
 
-    #[cold]
+    /// Twice there, so that what it returns need not be taken apart and put together again.
+    #[inline(always)]
     fn post_with(
         &self,
         (bytes, kind): (&[u8], Kind),
-        load: &Load,
+        (load, described): (&Load, &mut Described),
         waiting: Waiting,
-    ) -> Result<((Ticket, u32, u32), Described), SendError> {
+    ) -> Result<(Ticket, u32, u32), SendError> {
         if bytes.len() > MESSAGE_BYTES_MAX {
             return Err(SendError::TooLong {
                 len_bytes: bytes.len(),
@@ -377,9 +381,9 @@ impl SendRight {
                 // each time.
                 self.calm.store(trouble, Ordering::Relaxed);
             }
-            let mut described = right::describe(&self.process, &self.link, load)?;
+            described.describe(&self.process, &self.link, load)?;
             let mut outgoing = self.lock(lane);
-            let ahead = (&mut described, &load.rights[..]);
+            let ahead = (&mut *described, &load.rights[..]);
             let ahead = self.send_ahead((&mut outgoing, lane), (bytes, kind), ahead);
             let words = match kind {
                 Kind::Call => waiting.words(),
@@ -396,11 +400,11 @@ impl SendRight {
                     if let Origin::Vine(Some(upgrade)) = &self.origin {
                         upgrade.goes();
                     }
-                    return Ok(((ticket, lane, trouble), described));
+                    return Ok((ticket, lane, trouble));
                 }
                 Err(blocked) => blocked,
             };
-            described.take_back(&self.link);
+            described.take_back(&self.process, &self.link);
             match blocked {
                 Blocked::Right(error) => return Err(error.into()),
                 Blocked::Slots => self.wait_for_slot(waiting)?,

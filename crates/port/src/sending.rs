@@ -1,6 +1,6 @@
 //! Sending rights beside the bytes of a message.
 
-use crate::call::Call;
+use crate::call::{Call, Ticket};
 use crate::error::SendError;
 use crate::message::Message;
 use crate::right::{Load, Returned, Right};
@@ -18,7 +18,7 @@ use handfast_sys::clock;
 #[must_use = "nothing is sent yet"]
 pub struct Sending<'a> {
     pub(crate) right: &'a SendRight,
-    rights: Vec<Right>,
+    load: Load,
 }
 
 impl SendRight {
@@ -32,10 +32,10 @@ impl SendRight {
     /// # Ok(()) }
     /// ```
     pub fn with(&self, rights: impl IntoIterator<Item = Right>) -> Sending<'_> {
-        let rights = rights.into_iter().collect();
+        let (rights, reply) = (rights.into_iter().collect(), None);
         Sending {
             right: self.best(),
-            rights,
+            load: Load { rights, reply },
         }
     }
 }
@@ -70,7 +70,7 @@ impl<'a> Sending<'a> {
     /// # Errors
     /// As there, and [`SendError::Right`]. No rights come back from a call that was sent.
     pub fn call(self, bytes: &[u8]) -> Result<Message, Returned<SendError>> {
-        ended(self.start(bytes, Waiting::Always)?.message_by(None))
+        bare(self.start(bytes, Waiting::Always)?.message_by(None))
     }
 
     /// As [`SendRight::call_until`].
@@ -84,7 +84,7 @@ impl<'a> Sending<'a> {
     ) -> Result<Message, Returned<SendError>> {
         let deadline_ns = clock::deadline_ns(timeout);
         let call = self.start(bytes, Waiting::Until(deadline_ns))?;
-        ended(call.message_by(Some(deadline_ns)))
+        bare(call.message_by(Some(deadline_ns)))
     }
 
     /// As [`SendRight::try_call`].
@@ -96,35 +96,39 @@ impl<'a> Sending<'a> {
     }
 
     fn send_by(self, bytes: &[u8], waiting: Waiting) -> Result<(), Returned<SendError>> {
-        let (right, mut load) = self.load();
-        match right.post_loaded((bytes, Kind::Message), &mut load, waiting) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(Returned {
-                error,
-                rights: load.rights,
-            }),
+        if self.load.rights.is_empty() {
+            return bare(self.right.send_by(bytes, waiting));
         }
+        self.post((bytes, Kind::Message), waiting).map(drop)
     }
 
+    #[inline(always)]
     fn start(self, bytes: &[u8], waiting: Waiting) -> Result<Call<'a>, Returned<SendError>> {
-        let (right, mut load) = self.load();
-        match right.post_loaded((bytes, Kind::Call), &mut load, waiting) {
-            Ok((ticket, trouble, woke_peer)) => Ok(Call::new(right, ticket, trouble, woke_peer)),
-            Err(error) => Err(Returned {
-                error,
-                rights: load.rights,
-            }),
+        let right = self.right;
+        if self.load.rights.is_empty() {
+            return bare(right.start(bytes, waiting));
         }
+        let (ticket, trouble, woke_peer) = self.post((bytes, Kind::Call), waiting)?;
+        Ok(Call::new(right, ticket, trouble, woke_peer))
     }
 
-    fn load(self) -> (&'a SendRight, Load) {
-        let Self { right, rights } = self;
-        let reply = None;
-        (right, Load { rights, reply })
+    fn post(
+        mut self,
+        bytes_and_kind: (&[u8], Kind),
+        waiting: Waiting,
+    ) -> Result<(Ticket, u32, bool), Returned<SendError>> {
+        let posted = self
+            .right
+            .post_loaded(bytes_and_kind, &mut self.load, waiting);
+        posted.map_err(|error| Returned {
+            error,
+            rights: self.load.rights,
+        })
     }
 }
 
-fn ended(outcome: Result<Message, SendError>) -> Result<Message, Returned<SendError>> {
+/// Of what no rights went with, or from where none come back.
+fn bare<T>(outcome: Result<T, SendError>) -> Result<T, Returned<SendError>> {
     outcome.map_err(|error| Returned {
         error,
         rights: Vec::new(),
