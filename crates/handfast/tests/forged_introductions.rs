@@ -6,7 +6,7 @@ mod forger;
 
 use forger::{COUNTERS, Hand, OWN_SLOT, RELEASE, STAT, expect_cut, serves, start_honest, units};
 use handfast::error::Rule;
-use handfast_layout::introduction::Said;
+use handfast_layout::introduction::{Said, process};
 use handfast_layout::link::Kind;
 use handfast_layout::part::Part;
 use rustix::fd::AsFd;
@@ -28,12 +28,12 @@ const DOOR: u8 = 19;
 const DOOR_OF: u8 = 20;
 
 const fn provide(number: u64, to: &Hand) -> Said {
-    let recipient = to.incarnation;
+    let recipient = to.process;
     Said::Provide { number, recipient }
 }
 
 const fn claim(word: u32, number: u64, of: &Hand) -> Said {
-    let introducer = of.incarnation;
+    let introducer = of.process;
     Said::Claim {
         word,
         number,
@@ -190,7 +190,7 @@ const FORGERIES: [Forgery; 19] = [
     ),
     (
         "declined-short",
-        |hand| assert!(hand.say_words(DECLINED, &[1, 0, 0, 0, 0])),
+        |hand| assert!(hand.say_words(DECLINED, &[1, 0, 0, 0, 0, 0])),
         Rule::Introduction,
     ),
 ];
@@ -277,12 +277,14 @@ fn only_who_was_provided_with_a_right_declines_it() {
         let Part::Third {
             number,
             exporter: of,
+            pid,
             ..
         } = part
         else {
             panic!("{part:?}");
         };
-        assert_eq!(of, there.welcome.incarnation);
+        let of = process(of, pid);
+        assert_eq!(of, there.peer);
         let decline = [&[DECLINED, 0][..], &number.to_le_bytes(), &of].concat();
         let who = if is_its { &mut recipient } else { &mut forger };
         assert!(who.say(&decline));
@@ -291,7 +293,7 @@ fn only_who_was_provided_with_a_right_declines_it() {
         there.tell(Said::Claim {
             word,
             number,
-            introducer: who.welcome.incarnation,
+            introducer: who.peer,
         });
         let expected = if is_its {
             Kind::DeadPort
@@ -309,7 +311,7 @@ fn only_who_was_provided_with_a_right_declines_it() {
 fn floods_of_provisions_and_voids_leave_room_for_others_and_end() {
     let _alone = common::alone();
     let (mut server, name) = start_honest("flood-provisions");
-    let nobody = [99; 16];
+    let nobody = [99; 20];
     let before = forger::own_kib(server.pid());
     let mut floods = Vec::new();
     for number in 10..13 {
@@ -362,12 +364,14 @@ const OWN: Part = Part::OfSender {
 };
 
 /// As that, told of as if it were another's.
-fn third(exporter: [u8; 16]) -> Part {
+fn third(exporter: [u8; 20]) -> Part {
+    let (exporter, pid) = exporter.split_first_chunk().unwrap();
     Part::Third {
         vine: (1 << 31 | 5, 0x100),
         port: 0x100,
-        exporter,
+        exporter: *exporter,
         number: 1,
+        pid: u32::from_le_bytes(pid.try_into().unwrap()),
     }
 }
 
@@ -381,7 +385,7 @@ fn forged_parts_of_introductions_are_refused_by_name_and_harm_nobody_else() {
         ("receiver", |units| units[0][12] = 64, Rule::Part),
         ("two-units", |units| units.truncate(2), Rule::Part),
         ("one-unit", |units| units.truncate(1), Rule::Part),
-        ("padding", |units| units[2][8] = 1, Rule::Part),
+        ("padding", |units| units[2][12] = 1, Rule::Part),
         (
             "another-port",
             |units| {
@@ -394,7 +398,7 @@ fn forged_parts_of_introductions_are_refused_by_name_and_harm_nobody_else() {
     ];
     for (number, (what, change, rule)) in (100u8..).zip(changes) {
         let mut hand = Hand::new(&name, number);
-        let mut units = units(&[third([9; 16])]);
+        let mut units = units(&[third([9; 20])]);
         change(&mut units);
         let handle = hand.welcome.handle;
         hand.post(Kind::Message, (handle, 0, 0), (b"", &units));
@@ -405,14 +409,14 @@ fn forged_parts_of_introductions_are_refused_by_name_and_harm_nobody_else() {
     // Harmless by design: of an exporter that is the process itself, one that is the sender, and one that
     // nobody knows, whose door the sender does not show. The right goes through who has sent it.
     let mut hand = Hand::new(&name, 1);
-    let unknown = [0; 16];
-    for exporter in [hand.welcome.incarnation, hand.incarnation, unknown] {
+    let unknown = [0; 20];
+    for exporter in [hand.peer, hand.process, unknown] {
         hand.send(b"", &[third(exporter)]);
         if exporter == unknown {
             assert_eq!(hand.hear(), [&[DOOR_WHERE, 0][..], &unknown].concat());
             assert!(hand.say(&[&[DOOR_OF, 0][..], &unknown].concat()));
         }
-        if exporter != hand.welcome.incarnation {
+        if exporter != hand.peer {
             hand.expect_declined(DECLINED, exporter);
         }
         hand.settle();
@@ -443,7 +447,7 @@ fn an_answer_nobody_waits_for_stops_nobody_whatever_it_tells_of() {
         if let Some((index, generation, _)) = hand.try_next() {
             // The one before has been given up.
             if let Some(call) = last.replace((index, generation)) {
-                let parts = [third(hand.incarnation)];
+                let parts = [third(hand.process)];
                 hand.answer(call, Kind::Message, (b"", &parts));
             }
         }
@@ -504,7 +508,7 @@ fn doors_that_nobody_asked_for_are_not_knocked_at() {
     let flags = rustix::fs::OFlags::PATH;
     let door = rustix::fs::open(&path, flags, rustix::fs::Mode::empty()).unwrap();
     let before = threads(server.pid());
-    let unasked = [&[DOOR_OF, 0][..], &[9; 16]].concat();
+    let unasked = [&[DOOR_OF, 0][..], &[9; 20]].concat();
     for _ in 0..50 {
         handfast_sys::socket::send(&hand.socket, &unasked, &[door.as_fd()]).unwrap();
         // One that was not shown, either.
@@ -515,7 +519,7 @@ fn doors_that_nobody_asked_for_are_not_knocked_at() {
     assert_eq!(threads(server.pid()), before);
     // Where it was asked for one, it knocks once.
     let mut hand = hand;
-    hand.send(b"", &[third([9; 16])]);
+    hand.send(b"", &[third([9; 20])]);
     assert_eq!(hand.hear()[0], DOOR_WHERE);
     for _ in 0..50 {
         handfast_sys::socket::send(&hand.socket, &unasked, &[door.as_fd()]).unwrap();
@@ -527,7 +531,7 @@ fn doors_that_nobody_asked_for_are_not_knocked_at() {
     assert!(common::within_patience(|| threads(server.pid()) == before));
     serves(&name);
     for (number, (kind, len)) in
-        (50..).zip([(DOOR_WHERE, 15), (DOOR_ASK, 5), (DOOR, 3), (DOOR_OF, 17)])
+        (50..).zip([(DOOR_WHERE, 15), (DOOR_ASK, 5), (DOOR, 3), (DOOR_OF, 21)])
     {
         let hand = Hand::new(&name, number);
         assert!(hand.say(&[&[kind, 0][..], &vec![0; len]].concat()));

@@ -92,9 +92,9 @@ impl Chain {
 }
 
 /// How a forwarder asks for a path to a caller, as the replier is told of it.
-fn ask(number: u32, caller: [u8; 16]) -> [u32; 7] {
-    let [a, b, c, d] = words_of(caller);
-    [number, a, b, c, d, 0, 0]
+fn ask(number: u32, caller: [u8; 20]) -> [u32; 8] {
+    let [a, b, c, d, pid] = words_of(caller);
+    [number, a, b, c, d, pid, 0, 0]
 }
 
 /// What is said, and for which rule the link is cut.
@@ -105,37 +105,37 @@ fn say(hand: &Hand, kind: u8, words: &[u32]) {
 }
 
 const FORGERIES: [Forgery; 22] = [
-    ("ask-short", |hand| say(hand, ASK, &[1; 6]), Rule::Path),
-    ("ask-long", |hand| say(hand, ASK, &[1; 8]), Rule::Path),
+    ("ask-short", |hand| say(hand, ASK, &[1; 7]), Rule::Path),
+    ("ask-long", |hand| say(hand, ASK, &[1; 9]), Rule::Path),
     ("ask-nothing", |hand| say(hand, ASK, &[]), Rule::Path),
     (
         "ask-for-the-sender",
-        |hand| say(hand, ASK, &[0; 7]),
+        |hand| say(hand, ASK, &[0; 8]),
         Rule::Path,
     ),
     (
         "ask-for-too-much",
-        |hand| say(hand, ASK, &[0x1_0000, 1, 1, 1, 1, 1, 1]),
+        |hand| say(hand, ASK, &[0x1_0000, 1, 1, 1, 1, 1, 1, 1]),
         Rule::Path,
     ),
     (
         "ask-twice",
         |hand| {
-            say(hand, ASK, &ask(4, hand.incarnation));
-            say(hand, ASK, &ask(4, hand.incarnation));
+            say(hand, ASK, &ask(4, hand.process));
+            say(hand, ASK, &ask(4, hand.process));
         },
         Rule::Path,
     ),
     (
         "ask-backwards",
         |hand| {
-            say(hand, ASK, &ask(4, hand.incarnation));
-            say(hand, ASK, &ask(3, hand.incarnation));
+            say(hand, ASK, &ask(4, hand.process));
+            say(hand, ASK, &ask(3, hand.process));
         },
         Rule::Path,
     ),
-    ("want-short", |hand| say(hand, WANT, &[1; 6]), Rule::Path),
-    ("want-long", |hand| say(hand, WANT, &[1; 8]), Rule::Path),
+    ("want-short", |hand| say(hand, WANT, &[1; 7]), Rule::Path),
+    ("want-long", |hand| say(hand, WANT, &[1; 9]), Rule::Path),
     (
         "granted-short",
         |hand| say(hand, GRANTED, &[1, 1]),
@@ -193,7 +193,7 @@ const FORGERIES: [Forgery; 22] = [
 
 /// Asks for a path to itself, and grants it with a set that is none for that.
 fn grant_set(hand: &Hand, set: u32) {
-    say(hand, ASK, &ask(1, hand.incarnation));
+    say(hand, ASK, &ask(1, hand.process));
     let wanted = hand.hear_words(WANT);
     say(hand, GRANTED, &[wanted[0], 1, set]);
 }
@@ -224,22 +224,22 @@ fn messages_about_paths_that_nobody_knows_change_nothing() {
         say(&hand, READY, &[number, number]);
         assert_eq!(hand.hear_words(DROP), [number]);
         // Of no link, of another index there, of no set, of one without a path to it.
-        let [a, b, c, d] = words_of(hand.incarnation);
+        let [a, b, c, d, pid] = words_of(hand.process);
         for (forwarder, index, set) in [
             (a ^ 1, INDEX, 0),
             (a, INDEX + 1, 0),
             (a, INDEX, 5),
             (a, INDEX, 3),
         ] {
-            say(&hand, WANT, &[number, forwarder, b, c, d, index, set]);
+            say(&hand, WANT, &[number, forwarder, b, c, d, pid, index, set]);
             assert_eq!(hand.hear_words(DENIED), [number]);
         }
     }
     // As a caller that the replier has no link with, and that the forwarder shows no door of.
-    say(&hand, ASK, &[1, 9, 9, 9, 9, 0, 0]);
-    assert_eq!(hand.hear_words(DOOR_WHERE), [9; 4]);
-    say(&hand, DOOR_OF, &[8; 4]);
-    say(&hand, DOOR_OF, &[9; 4]);
+    say(&hand, ASK, &[1, 9, 9, 9, 9, 9, 0, 0]);
+    assert_eq!(hand.hear_words(DOOR_WHERE), [9; 5]);
+    say(&hand, DOOR_OF, &[8; 5]);
+    say(&hand, DOOR_OF, &[9; 5]);
     assert_eq!(hand.hear_words(REFUSED), [1]);
     // A reply right of a party nobody knows is nobody's: the message is dropped.
     let handle = hand.welcome.handle;
@@ -256,9 +256,9 @@ fn messages_about_paths_that_nobody_knows_change_nothing() {
 
 /// A path between two peers made by hand: the forwarder's number for it.
 fn path(forwarder: &Hand, caller: &Hand, number: u32) {
-    say(forwarder, ASK, &ask(number, caller.incarnation));
+    say(forwarder, ASK, &ask(number, caller.process));
     let wanted = caller.hear_words(WANT);
-    assert_eq!(wanted[1..5], words_of(forwarder.incarnation));
+    assert_eq!(wanted[1..6], words_of(forwarder.process));
     say(caller, GRANTED, &[wanted[0], 77, 2]);
     assert_eq!(forwarder.hear_words(READY), [number, 77]);
 }
@@ -269,7 +269,7 @@ fn a_token_is_used_once_and_by_whom_it_was_given() {
     let forwarder = Hand::new(&chain.name, 1);
     let caller = Hand::new(&chain.name, 2);
     let forger = Hand::new(&chain.name, 3);
-    say(&forwarder, ASK, &ask(1, caller.incarnation));
+    say(&forwarder, ASK, &ask(1, caller.process));
     let token = caller.hear_words(WANT)[0];
     // Harmless by design: a token is denied by whom it was given alone.
     say(&forger, DENIED, &[token]);
@@ -317,7 +317,7 @@ fn who_asks_and_does_not_read_is_cut() {
     let _alone = common::alone();
     let mut chain = Chain::new("unread");
     let before = forger::own_kib(chain.last.pid());
-    for (number, kind, words) in [(1, WANT, vec![7; 7]), (2, READY, vec![1, 1])] {
+    for (number, kind, words) in [(1, WANT, vec![7; 8]), (2, READY, vec![1, 1])] {
         let hand = Hand::new(&chain.name, number);
         let flood = message(kind, &words);
         let start = Instant::now();
@@ -345,7 +345,7 @@ fn who_does_not_read_what_others_make_it_asked_costs_no_more_than_a_limit() {
     for number in 2..4 {
         let hand = Hand::new(&chain.name, number);
         for number in 1..=0xffff {
-            say(&hand, ASK, &ask(number, [1; 16]));
+            say(&hand, ASK, &ask(number, deaf.process));
             say(&hand, DROP, &[number]);
             if number % 100 == 0 || number == 0xffff {
                 // It reads what it is answered.
@@ -387,8 +387,8 @@ fn called(last: &mut common::Child, hand: &mut Hand) -> (u32, u32) {
 
 /// Has the process grant a path from a set of its link with this hand to another such set: number, set.
 fn granted(hand: &Hand, set: u32) -> (u32, u32) {
-    let [a, b, c, d] = words_of(hand.incarnation);
-    say(hand, WANT, &[1, a, b, c, d, INDEX, set]);
+    let [a, b, c, d, pid] = words_of(hand.process);
+    say(hand, WANT, &[1, a, b, c, d, pid, INDEX, set]);
     let words = hand.hear_words(GRANTED);
     (words[1], words[2])
 }
@@ -485,13 +485,13 @@ fn outcomes_are_not_moved_in_a_circle() {
     chain.last.expect("Ok(\"early\")");
     // It waits in the second set then, and nobody in the first; that is not granted again as long as a
     // path leads on from there.
-    let [w, x, y, z] = words_of(hand.incarnation);
+    let [w, x, y, z, pid] = words_of(hand.process);
     let start = forger::used(chain.last.pid());
     for _ in 0..20 {
         let call = called(&mut chain.last, &mut hand);
         hand.answer(call, Kind::Message, (b"another", &[]));
         chain.last.expect("Ok(\"another\")");
-        say(&hand, WANT, &[1, w, x, y, z, INDEX, b]);
+        say(&hand, WANT, &[1, w, x, y, z, pid, INDEX, b]);
         let said = hand.hear();
         let word = |at: usize| u32::from_le_bytes(*said[2 + 4 * at..].first_chunk().unwrap());
         assert!(said[0] != GRANTED || word(2) != a);

@@ -1,9 +1,12 @@
 //! What is said about introductions in the lanes, in order with the messages (design D9).
 //!
 //! ```text
-//! provide: 1, 4 | zero, 4  | number, 8 | incarnation of the recipient, 16    to the exporter, by a right to what is provided
-//! claim:   2, 4 | word, 4  | number, 8 | incarnation of the introducer, 16   to the exporter
+//! provide: 1, 4 | zero, 4  | number, 8 | incarnation of the recipient, 16  | its process number, 4
+//! claim:   2, 4 | word, 4  | number, 8 | incarnation of the introducer, 16 | its process number, 4
 //! ```
+//!
+//! Both go to the exporter, the first by a right to what is provided. Process numbers are as the sender sees
+//! them: the kernel has told it, while an incarnation is what a process says of itself.
 //!
 //! A claim comes with a reply right ([`passed_word`](crate::link::passed_word)), and is answered with
 //! the handle of what was claimed, 4 bytes.
@@ -16,7 +19,7 @@ pub enum Said {
         /// The sender's number for it.
         number: u64,
         /// Whom it is for.
-        recipient: [u8; 16],
+        recipient: Process,
     },
     /// The sender claims what was provided to it, and names it by this word from now on.
     Claim {
@@ -25,12 +28,24 @@ pub enum Said {
         /// The introducer's number.
         number: u64,
         /// Who has provided it.
-        introducer: [u8; 16],
+        introducer: Process,
     },
 }
 
+/// A process: its incarnation, and its process number as who names it sees it.
+pub type Process = [u8; 20];
+
+/// The process with this incarnation and process number.
+#[must_use]
+pub fn process(incarnation: [u8; 16], pid: u32) -> Process {
+    let mut process = [0; 20];
+    process[..16].copy_from_slice(&incarnation);
+    process[16..].copy_from_slice(&pid.to_le_bytes());
+    process
+}
+
 /// Bytes of each.
-pub const SAID_BYTES: usize = 32;
+pub const SAID_BYTES: usize = 36;
 
 const PROVIDE: u32 = 1;
 const CLAIM: u32 = 2;
@@ -89,18 +104,18 @@ mod tests {
         let all = [
             Said::Provide {
                 number: 1 << 40,
-                recipient: [7; 16],
+                recipient: process([7; 16], 3),
             },
             Said::Claim {
                 word: 5,
                 number: 9,
-                introducer: [8; 16],
+                introducer: process([8; 16], 4),
             },
         ];
         for said in all {
             let bytes = said.to_bytes();
             assert_eq!(Said::parse(&bytes), Some(said));
-            assert_eq!(Said::parse(&bytes[..31]), None);
+            assert_eq!(Said::parse(&bytes[..35]), None);
             for at in [0, 1, 3] {
                 let mut bytes = bytes;
                 bytes[at] ^= 0x40;
@@ -110,7 +125,7 @@ mod tests {
         let handle = Said::Claim {
             word: 1 << 31,
             number: 9,
-            introducer: [8; 16],
+            introducer: process([8; 16], 4),
         };
         assert_eq!(Said::parse(&handle.to_bytes()), None);
     }

@@ -5,7 +5,7 @@
 //! kind 3    | party and slot, 4          | generation, 4                         | zero, 4
 //! kind 4    | handle of the vine, 4      | port number of the vine, 4            | port number, 4
 //!           | incarnation of the exporter, 16
-//!           | number of the provision, 8 | zero, 8
+//!           | number of the provision, 8 | process number of the exporter, 4 | zero, 4
 //! kind 8, 9 | number of a descriptor, 4 | length of memory in bytes, 8
 //! ```
 
@@ -48,6 +48,8 @@ pub enum Part {
         exporter: [u8; 16],
         /// The sender's number for what it has told the exporter.
         number: u64,
+        /// The exporter's process number, as the sender sees it.
+        pid: u32,
     },
     /// A descriptor, which was sent before the message ([`Descriptors`]).
     Descriptor {
@@ -102,11 +104,14 @@ impl Part {
             }
         });
         if let Self::Third {
-            exporter, number, ..
+            exporter,
+            number,
+            pid,
+            ..
         } = self
         {
             units[1] = exporter;
-            units[2] = unit([number as u32, (number >> 32) as u32, 0, 0]);
+            units[2] = unit([number as u32, (number >> 32) as u32, pid, 0]);
             return (units, 3);
         }
         (units, 1)
@@ -126,7 +131,7 @@ impl Part {
                 if receiver_of(vine) < RECEIVERS && receiver_of(port) < RECEIVERS =>
             {
                 let [exporter, number] = *units.get(1..3)?.as_array()?;
-                let [low, high, 0, 0] = words(&number) else {
+                let [low, high, pid, 0] = words(&number) else {
                     return None;
                 };
                 let number = u64::from(high) << 32 | u64::from(low);
@@ -135,6 +140,7 @@ impl Part {
                     port,
                     exporter,
                     number,
+                    pid,
                 };
                 return Some((part, 3));
             }
@@ -242,6 +248,7 @@ mod tests {
             port: 0x105,
             exporter: [9; 16],
             number: 0x1_0000_0002,
+            pid: 77,
         };
         let (units, _) = third.to_units();
         assert_eq!(Part::parse(&units), Some((third, 3)));

@@ -15,6 +15,7 @@ use crate::send::{SLOTS_PER_LANE, SendRight};
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
 use handfast_layout::PARTS_MAX;
+use handfast_layout::introduction;
 use handfast_layout::link::{REPLIES, slot_of};
 use handfast_layout::part::{Part, is_handle, receiver_of};
 use handfast_proto::rights::{Handle, Refused, Use};
@@ -93,8 +94,10 @@ fn other(process: &Arc<Process>, link: &Arc<Link>, part: Part) -> Result<Right, 
             port,
             exporter,
             number,
+            pid,
         } => {
             let vine = import(process, link, vine)?;
+            let exporter = introduction::process(exporter, pid);
             Right::Send(introduced(process, link, vine, (exporter, number, port)))
         }
         Part::OfReceiver { handle } => own(process, link, handle)?,
@@ -135,22 +138,22 @@ fn introduced(
     process: &Arc<Process>,
     link: &Arc<Link>,
     vine: SendRight,
-    (exporter, number, port): ([u8; 16], u64, u32),
+    (exporter, number, port): ([u8; 20], u64, u32),
 ) -> SendRight {
     // Without a number the exporter was not told.
-    if number == 0 || exporter == process.incarnation {
+    if number == 0 || exporter[..16] == process.incarnation {
         return vine.with_origin(Origin::Vine(None));
     }
-    if exporter == link.incarnation {
+    if link.is_with(exporter) {
         // A claim would take a lane of this link, and who takes a reply nobody waits for holds one.
         process.decline(link, exporter, number);
         return vine.with_origin(Origin::Vine(None));
     }
-    let with = process.find_link(|link| link.incarnation == exporter);
+    let with = process.find_link(|link| link.is_with(exporter));
     let Some(with) = with else {
         return strange(process, link, vine, (exporter, number, port));
     };
-    claim(process, &with, port, (link.incarnation, number)).unwrap_or_else(|| {
+    claim(process, &with, port, (link.identity(), number)).unwrap_or_else(|| {
         process.decline(link, exporter, number);
         vine.with_origin(Origin::Vine(None))
     })

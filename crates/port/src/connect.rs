@@ -155,7 +155,7 @@ fn connect_by(
 pub(crate) fn by_door(
     process: &Arc<Process>,
     door: &OwnedFd,
-    meant: [u8; 16],
+    meant: [u8; 20],
     timeout: Duration,
 ) -> Result<Arc<Link>, ConnectError> {
     let limit = Limit::new(timeout);
@@ -164,7 +164,7 @@ pub(crate) fn by_door(
     while !limit.left().is_zero() {
         if let Attempt::Linked(link, _) = attempt_at(process, (DOOR_NAME, &path), limit)? {
             link.rights.fetch_add(1, Ordering::AcqRel);
-            if link.incarnation == meant {
+            if link.is_with(meant) {
                 // The last other right to a shared link may have gone meanwhile, and the link with it.
                 if !link.is_down() {
                     return Ok(link);

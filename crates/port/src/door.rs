@@ -55,16 +55,16 @@ pub(crate) struct Doors {
     /// Recipient: rights that wait for a link.
     strangers: Vec<Stranger>,
     /// Replier: forwarders that ask for a path to a caller without a link.
-    asks: Vec<([u8; 16], Ask)>,
+    asks: Vec<([u8; 20], Ask)>,
     /// Whose doors were asked for, and by which links; each answer is taken once.
-    awaited: Vec<([u8; 16], u32)>,
+    awaited: Vec<([u8; 20], u32)>,
     /// Threads that stand before doors.
     knocks: usize,
 }
 
 impl Doors {
     /// The peer of `link` is asked for the door of `exporter`.
-    fn awaits(&mut self, exporter: [u8; 16], link: &Link) {
+    fn awaits(&mut self, exporter: [u8; 20], link: &Link) {
         let question = (exporter, link.serial);
         if self.awaited.contains(&question) {
             return;
@@ -76,7 +76,7 @@ impl Doors {
     }
 
     /// Whether it was; it has been answered then.
-    fn answered(&mut self, exporter: [u8; 16], link: &Link) -> bool {
+    fn answered(&mut self, exporter: [u8; 20], link: &Link) -> bool {
         let mut awaited = self.awaited.iter();
         let place = awaited.position(|question| *question == (exporter, link.serial));
         place.map(|place| self.awaited.remove(place)).is_some()
@@ -87,13 +87,13 @@ struct Asked {
     token: u32,
     /// The exporter's link.
     of: u32,
-    exporter: [u8; 16],
+    exporter: [u8; 20],
     recipient: Weak<Link>,
 }
 
 /// A right of the vine that is to become a direct one.
 struct Stranger {
-    exporter: [u8; 16],
+    exporter: [u8; 20],
     port: u32,
     /// When its door was asked for.
     asked_ns: u64,
@@ -104,7 +104,7 @@ struct Stranger {
 pub(crate) struct Upgrade {
     process: Arc<Process>,
     introducer: Arc<Link>,
-    exporter: [u8; 16],
+    exporter: [u8; 20],
     /// The introducer's for what it has told the exporter.
     number: u64,
     direct: OnceLock<SendRight>,
@@ -171,7 +171,7 @@ pub(crate) fn strange(
     process: &Arc<Process>,
     link: &Arc<Link>,
     vine: SendRight,
-    (exporter, number, port): ([u8; 16], u64, u32),
+    (exporter, number, port): ([u8; 20], u64, u32),
 ) -> SendRight {
     if !rendezvous::meets_strangers() {
         process.decline(link, exporter, number);
@@ -255,7 +255,7 @@ impl Process {
                 }
             }
             _ => {
-                let exporter: [u8; 16] = bytes.try_into().map_err(|_| fault)?;
+                let exporter: [u8; 20] = bytes.try_into().map_err(|_| fault)?;
                 self.knock(link, exporter, fd);
             }
         }
@@ -264,7 +264,7 @@ impl Process {
 
     /// Replier: a path is asked for to a caller with which there is no link: as its port's right were
     /// given to us.
-    pub(crate) fn ask_by_door(&self, caller: [u8; 16], ask: Ask) {
+    pub(crate) fn ask_by_door(&self, caller: [u8; 20], ask: Ask) {
         let full = {
             let mut doors = self.doors();
             match doors.asks.len() {
@@ -285,8 +285,8 @@ impl Process {
     }
 
     /// Introducer: the peer of `link` has been given a right to a port of a stranger's.
-    fn ask_for_door(&self, link: &Arc<Link>, exporter: [u8; 16]) {
-        let Some(of) = self.find_link(|link| link.incarnation == exporter) else {
+    fn ask_for_door(&self, link: &Arc<Link>, exporter: [u8; 20]) {
+        let Some(of) = self.find_link(|link| link.is_with(exporter)) else {
             let message = [&[control::DOOR_OF, 0][..], &exporter].concat();
             show(link, &message, None);
             return;
@@ -328,7 +328,7 @@ impl Process {
 
     /// Recipient: has a thread make a link by the door of `exporter`, and rights that wait for it use it;
     /// without a door they stay on their vines. Nothing comes of a door that was not asked for.
-    fn knock(self: &Arc<Self>, link: &Link, exporter: [u8; 16], door: Option<OwnedFd>) {
+    fn knock(self: &Arc<Self>, link: &Link, exporter: [u8; 20], door: Option<OwnedFd>) {
         let has_place = {
             let mut doors = self.doors();
             if !doors.answered(exporter, link) {
@@ -362,12 +362,12 @@ impl Process {
         }
     }
 
-    fn meet(self: &Arc<Self>, exporter: [u8; 16], link: Option<&Arc<Link>>) {
+    fn meet(self: &Arc<Self>, exporter: [u8; 20], link: Option<&Arc<Link>>) {
         let (waiting, asks): (Vec<_>, Vec<_>) = {
             let mut doors = self.doors();
             let is_its = |stranger: &mut Stranger| stranger.exporter == exporter;
             let waiting = doors.strangers.extract_if(.., is_its).collect();
-            let is_for = |ask: &mut ([u8; 16], Ask)| ask.0 == exporter;
+            let is_for = |ask: &mut ([u8; 20], Ask)| ask.0 == exporter;
             (waiting, doors.asks.extract_if(.., is_for).collect())
         };
         for (_, ask) in asks {
@@ -384,7 +384,7 @@ impl Process {
                 upgrade.decline();
                 continue;
             };
-            let number = (upgrade.introducer.incarnation, upgrade.number);
+            let number = (upgrade.introducer.identity(), upgrade.number);
             let options = upgrade.options();
             if let Some(right) = claim(self, link, port, number) {
                 if let Some(options) = *options {

@@ -86,7 +86,7 @@ impl Provided {
     pub(crate) fn say(process: &Process, right: &SendRight, to: &Link) -> Option<Self> {
         // Relaxed: a number.
         let number = process.provided.fetch_add(1, Ordering::Relaxed);
-        let recipient = to.incarnation;
+        let recipient = to.identity();
         let said = Said::Provide { number, recipient };
         let exporter = right.link();
         let lane = exporter.say_in_lane(right.receiver(), (right.handle(), 0, 0), said)?;
@@ -144,7 +144,7 @@ impl Link {
         let mut unheard = self.unheard();
         let is_it = |(link, of): &(Weak<Self>, u64)| {
             let link = (*of == number).then(|| link.upgrade()).flatten();
-            link.is_some_and(|link| exporter == link.incarnation)
+            link.is_some_and(|link| exporter == link.identity())
         };
         let place = unheard.iter().position(is_it)?;
         let (link, _) = unheard.remove(place)?;
@@ -220,7 +220,7 @@ impl Link {
         number: Number,
         (wait, reply): (Wait, (u32, u32)),
     ) -> Claim {
-        let redeemed = process.provisions().redeem(number, self.incarnation);
+        let redeemed = process.provisions().redeem(number, self.identity());
         match redeemed {
             Redeemed::NotYet if wait.waited_ns < CLAIM_NS => Claim::Waiting {
                 number,
@@ -261,7 +261,7 @@ impl Link {
                     Named::NotYet | Named::Unclaimed if !is_bound => None,
                     _ => return Err(fault),
                 };
-                let number = (self.incarnation, number);
+                let number = (self.identity(), number);
                 let refused = process.provisions().provide(number, target, recipient);
                 if let Some(target) = refused {
                     process.ended(target);
@@ -298,7 +298,7 @@ impl Link {
         Ok(match claim {
             Claim::Granted(handle) => Some(handle),
             Claim::Waiting { number, reply, .. } => {
-                process.forgo_provision(number, self.incarnation);
+                process.forgo_provision(number, self.identity());
                 if let Ok(Some(slot)) = ReplySlot::passed(self, reply.0, reply.1) {
                     slot.answer(Kind::Dropped, &[]);
                 }
@@ -503,7 +503,7 @@ impl Process {
     }
 
     /// A recipient has no use for what it has claimed and not got yet.
-    fn forgo_provision(&self, number: Number, recipient: [u8; 16]) {
+    fn forgo_provision(&self, number: Number, recipient: [u8; 20]) {
         let now_ns = clock::ticks_ns();
         let taken = self.provisions().forgo(number, recipient, now_ns);
         self.give_back_in(EXPIRE_NS);
@@ -520,7 +520,7 @@ impl Process {
     }
 
     /// Recipient: tells the introducer that what it has provided will not be claimed.
-    pub(crate) fn decline(&self, introducer: &Link, exporter: [u8; 16], number: u64) {
+    pub(crate) fn decline(&self, introducer: &Link, exporter: [u8; 20], number: u64) {
         if introducer.is_behind() {
             // What it has provided stays until it ends.
             return;
@@ -547,10 +547,10 @@ impl Process {
             if bytes.len() != 8 {
                 return Err(Fault { rule, offset });
             }
-            self.take_back_provision((link.incarnation, number));
+            self.take_back_provision((link.identity(), number));
             return Ok(());
         }
-        if bytes.len() != 8 + link.incarnation.len() {
+        if bytes.len() != 8 + link.identity().len() {
             return Err(Fault { rule, offset });
         }
         // The exporter may be gone; or this may never have been provided to this peer.
@@ -569,8 +569,8 @@ impl Process {
                 self.void(&exporter, number);
             }
         }
-        let of = link.incarnation;
-        if self.find_link(|other| other.incarnation == of).is_some() {
+        let of = link.identity();
+        if self.find_link(|other| other.identity() == of).is_some() {
             return;
         }
         let ended = self.provisions().ended(of, clock::ticks_ns());

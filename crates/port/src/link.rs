@@ -13,8 +13,8 @@ use crate::send::SLOTS_PER_LANE;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use handfast_channel::reply::Slot;
 use handfast_channel::{arm, bell, stamp};
-use handfast_layout::bell as bell_layout;
 use handfast_layout::link::{LANES, REPLIES, Side};
+use handfast_layout::{bell as bell_layout, introduction};
 use handfast_proto::introductions::Claims;
 use handfast_proto::rights::{Exports, Handle, Imports};
 use handfast_region::{Memory, Region};
@@ -39,10 +39,11 @@ pub(crate) mod control {
     pub(crate) const CLOSED: u8 = 4;
     /// Rights are given back: handles and how often each was received, four bytes each.
     pub(crate) const RELEASE: u8 = 5;
-    /// About return paths; four bytes each of what `handfast_proto::paths` says, an incarnation in 16.
-    /// Replier, a path is asked for: number, caller's incarnation, index of the link there, set.
+    /// About return paths; four bytes each of what `handfast_proto::paths` says, a process (incarnation and process
+    /// number) in 20.
+    /// Replier, a path is asked for: number, caller, index of the link there, set.
     pub(crate) const PATH_ASK: u8 = 6;
-    /// Caller, a path is wanted: token, forwarder's incarnation, index of the link there, set.
+    /// Caller, a path is wanted: token, forwarder, index of the link there, set.
     pub(crate) const PATH_WANT: u8 = 7;
     /// Replier, it is granted: token, path, set.
     pub(crate) const PATH_GRANTED: u8 = 8;
@@ -58,16 +59,15 @@ pub(crate) mod control {
     pub(crate) const PATH_DROP: u8 = 13;
     /// About introductions. Exporter, what was provided is void: the introducer's number in 8 bytes.
     pub(crate) const PROVISION_VOID: u8 = 14;
-    /// Introducer, what was provided will not be claimed: its number in 8 bytes, exporter's incarnation
-    /// in 16.
+    /// Introducer, what was provided will not be claimed: its number in 8 bytes, exporter in 20.
     pub(crate) const DECLINED: u8 = 15;
-    /// Introducer, where is its door: exporter's incarnation.
+    /// Introducer, where is its door: exporter.
     pub(crate) const DOOR_WHERE: u8 = 17;
     /// Exporter, show your door: token.
     pub(crate) const DOOR_ASK: u8 = 18;
     /// Introducer, here it is, with a descriptor, or there is none: token.
     pub(crate) const DOOR: u8 = 19;
-    /// Recipient, likewise: exporter's incarnation.
+    /// Recipient, likewise: exporter.
     pub(crate) const DOOR_OF: u8 = 20;
 }
 
@@ -254,6 +254,16 @@ impl Link {
             fault: OnceLock::new(),
             closed: core::array::from_fn(|_| AtomicU32::new(0)),
         }
+    }
+
+    /// The peer, as others are told of it: what it says, and what the kernel says.
+    pub(crate) fn identity(&self) -> [u8; 20] {
+        introduction::process(self.incarnation, self.peer.pid)
+    }
+
+    /// Whether the peer is that process, and the kernel says so: one that cannot be seen from here is nobody.
+    pub(crate) fn is_with(&self, process: [u8; 20]) -> bool {
+        self.peer.pid != 0 && self.identity() == process
     }
 
     /// The rights to our ports that the peer has.

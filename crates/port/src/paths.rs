@@ -230,7 +230,7 @@ impl Ask {
 /// What a caller and a forwarder share, as the replier is told of it: the forwarder's incarnation, and
 /// the index it has given the link.
 struct Between {
-    forwarder: [u8; 16],
+    forwarder: [u8; 20],
     index: u32,
     set: u32,
 }
@@ -320,7 +320,7 @@ impl Process {
         if let Way::Vine(Some(number)) = way {
             let mut bytes = vec![control::PATH_ASK, 0];
             bytes.extend(number.to_le_bytes());
-            bytes.extend(from.incarnation);
+            bytes.extend(from.identity());
             bytes.extend(from.index.to_le_bytes());
             bytes.extend(set.to_le_bytes());
             self.say(to, &bytes);
@@ -381,11 +381,11 @@ impl Process {
             words.iter().map(|word| u32::from_le_bytes(*word)).collect()
         };
         match (kind, words.as_slice()) {
-            (control::PATH_ASK, [number, rest @ ..]) if rest.len() == 6 => {
-                self.asked(link, *number, incarnation(rest), (rest[4], rest[5]))
+            (control::PATH_ASK, [number, rest @ ..]) if rest.len() == 7 => {
+                self.asked(link, *number, process_of(rest), (rest[5], rest[6]))
             }
-            (control::PATH_WANT, [token, rest @ ..]) if rest.len() == 6 => {
-                let (forwarder, index, set) = (incarnation(rest), rest[4], rest[5]);
+            (control::PATH_WANT, [token, rest @ ..]) if rest.len() == 7 => {
+                let (forwarder, index, set) = (process_of(rest), rest[5], rest[6]);
                 let between = Between {
                     forwarder,
                     index,
@@ -432,7 +432,7 @@ impl Process {
         self: &Arc<Self>,
         link: &Arc<Link>,
         number: u32,
-        caller: [u8; 16],
+        caller: [u8; 20],
         (index, set): (u32, u32),
     ) -> Result<(), Fault> {
         let asked = link.passing().parties.asked(number);
@@ -445,12 +445,12 @@ impl Process {
             forwarder: link.clone(),
             number,
             between: Between {
-                forwarder: link.incarnation,
+                forwarder: link.identity(),
                 index,
                 set,
             },
         };
-        match self.find_link(|link| link.incarnation == caller) {
+        match self.find_link(|link| link.is_with(caller)) {
             Some(of) => self.want(&of, ask),
             None => self.ask_by_door(caller, ask),
         }
@@ -502,7 +502,7 @@ impl Process {
     /// Caller: grants the peer of `link` a path, if `between` names reply slots of this process's.
     fn grant(self: &Arc<Self>, link: &Arc<Link>, token: u32, between: &Between) {
         let source = self.find_link(|source| {
-            source.incarnation == between.forwarder && source.peer_index == between.index
+            source.is_with(between.forwarder) && source.peer_index == between.index
         });
         let granted = source.filter(|_| between.set < SETS).and_then(|with| {
             let source = Source {
@@ -654,12 +654,12 @@ fn word_message(kind: u8, words: &[u32]) -> Vec<u8> {
     bytes
 }
 
-fn incarnation(words: &[u32]) -> [u8; 16] {
-    let mut incarnation = [0; 16];
-    for (to, word) in incarnation.as_chunks_mut::<4>().0.iter_mut().zip(words) {
+fn process_of(words: &[u32]) -> [u8; 20] {
+    let mut process = [0; 20];
+    for (to, word) in process.as_chunks_mut::<4>().0.iter_mut().zip(words) {
         *to = word.to_le_bytes();
     }
-    incarnation
+    process
 }
 
 const fn broken() -> Fault {

@@ -398,6 +398,7 @@ fn third(process: &Process, link: &Link, right: &SendRight) -> Result<(Part, Und
         port: right.port(),
         exporter: right.link().incarnation,
         number: provided.as_ref().map_or(0, |provided| provided.number),
+        pid: right.link().peer.pid,
     };
     Ok((part, Undo::Introduced(handle, provided)))
 }

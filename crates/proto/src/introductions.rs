@@ -15,8 +15,8 @@ use super::rights::Handle;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-/// A process, by the identity it has drawn at its start.
-pub type Incarnation = [u8; 16];
+/// A process, by the identity it has drawn at its start, and by its process number.
+pub type Incarnation = handfast_layout::introduction::Process;
 
 /// What a provision is found by: who has made it, and its number there.
 pub type Number = (Incarnation, u64);
@@ -314,9 +314,9 @@ impl Claims {
 mod tests {
     use super::*;
 
-    const A: Incarnation = [1; 16];
-    const B: Incarnation = [2; 16];
-    const C: Incarnation = [3; 16];
+    const A: Incarnation = [1; 20];
+    const B: Incarnation = [2; 20];
+    const C: Incarnation = [3; 20];
 
     #[test]
     fn a_provision_is_redeemed_once_by_whom_it_names() {

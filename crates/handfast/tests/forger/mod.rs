@@ -8,7 +8,7 @@ use handfast::error::Rule;
 use handfast_channel::bell;
 use handfast_channel::reply::Slot;
 use handfast_layout::hello::{Hello, WELCOME_BYTES, Welcome};
-use handfast_layout::introduction::Said;
+use handfast_layout::introduction::{Process, Said, process};
 use handfast_layout::link::{
     Kind, LANE_BYTES, LANES, Meta, OWN_SET, REGION_BYTES, Side, UNIT_BYTES, arena_offset,
     passed_word, reply, slot, slot_of, slot_offset,
@@ -147,7 +147,10 @@ pub(crate) struct Hand {
     pub(crate) region: Region,
     bells: Region,
     pub(crate) welcome: Welcome,
-    pub(crate) incarnation: [u8; 16],
+    /// What it says it is, with the number of this process.
+    pub(crate) process: Process,
+    /// The other process.
+    pub(crate) peer: Process,
     lanes: Vec<Producer>,
     /// Calls taken from each lane of the other side.
     taken: [u32; LANES as usize],
@@ -165,6 +168,8 @@ impl Hand {
         handfast_sys::socket::send(&socket, &hello, &[own.as_fd()]).unwrap();
         let mut bytes = [0; WELCOME_BYTES];
         let (len_bytes, fds) = handfast_sys::socket::receive(&socket, &mut bytes, 2).unwrap();
+        let welcome = Welcome::parse(&bytes[..len_bytes]).unwrap();
+        let peer = handfast_sys::socket::peer(&socket).unwrap();
         let map = |fd: &OwnedFd, len_bytes| {
             Region::mapped(Mapping::new(fd, len_bytes, Access::ReadWrite).unwrap())
         };
@@ -172,8 +177,9 @@ impl Hand {
             socket,
             region: map(&fds[0], REGION_BYTES),
             bells: map(&fds[1], bells),
-            welcome: Welcome::parse(&bytes[..len_bytes]).unwrap(),
-            incarnation,
+            welcome,
+            process: process(incarnation, std::process::id()),
+            peer: process(welcome.incarnation, peer.pid),
             lanes: (0..LANES)
                 .map(|lane| Producer::new(Place::of(Side::Connector, lane)))
                 .collect(),
@@ -251,9 +257,9 @@ impl Hand {
     }
 
     /// The process says that it will not claim what `exporter` was told of.
-    pub(crate) fn expect_declined(&self, kind: u8, exporter: [u8; 16]) {
+    pub(crate) fn expect_declined(&self, kind: u8, exporter: Process) {
         let said = self.hear();
-        assert_eq!((said[0], said.len()), (kind, 26), "{said:?}");
+        assert_eq!((said[0], said.len()), (kind, 30), "{said:?}");
         assert_eq!(said[10..], exporter);
     }
 
@@ -376,9 +382,9 @@ pub(crate) fn message(kind: u8, words: &[u32]) -> Vec<u8> {
     [kind, 0].into_iter().chain(words).collect()
 }
 
-/// An incarnation in words.
-pub(crate) fn words_of(incarnation: [u8; 16]) -> [u32; 4] {
-    let words = incarnation.as_chunks::<4>().0;
+/// A process in words.
+pub(crate) fn words_of(process: Process) -> [u32; 5] {
+    let words = process.as_chunks::<4>().0;
     std::array::from_fn(|at| u32::from_le_bytes(words[at]))
 }
 

@@ -112,7 +112,7 @@ struct World {
 }
 
 const fn incarnation(of: usize) -> Incarnation {
-    [of as u8 + 1; 16]
+    [of as u8 + 1; 20]
 }
 
 impl World {
