@@ -350,6 +350,7 @@ fn who_was_not_provided_with_a_right_cannot_decline_it() {
             &[DECLINED, 0][..],
             &number.to_le_bytes(),
             &welcome.incarnation,
+            &exporter.pid().to_le_bytes(),
         ]
         .concat();
         handfast_sys::socket::send(&socket, &message, &[]).unwrap();
@@ -367,7 +368,7 @@ fn who_asks_and_does_not_read_is_cut() {
     let name = common::name("unread");
     let _port = handfast::bind(&name).unwrap();
     let (socket, _) = link_by_hand(&name, [9; 16]);
-    let message = [&[PATH_WANT, 0][..], &[5; 28]].concat();
+    let message = [&[PATH_WANT, 0][..], &[5; 32]].concat();
     let mut sent = 0;
     assert!(common::within_patience(|| {
         loop {
