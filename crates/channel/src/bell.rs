@@ -35,6 +35,13 @@ pub fn ring(
     word::fence_then_taken(bell, base + layout::SLEEP)
 }
 
+/// Callee: notes for itself that `lane` of `side` has a message for `receiver`, as [`ring`] does at the
+/// lowest level: found by the next scan before a sleep.
+pub fn note(link: &impl Memory, (side, lane): (Side, u32), receiver: u32) {
+    // E3 ready, set half. AcqRel: as in `ring`.
+    link.fetch_or(side.ready(receiver), 1 << lane, AcqRel);
+}
+
 /// Whether anything rang since the last [`take`]. One load of a line that is cached until then.
 #[inline]
 pub fn rang(bell: &impl Memory, receiver: u32) -> bool {

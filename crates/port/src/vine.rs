@@ -5,14 +5,18 @@
 //! thread, started when the first such right is sent, receives there.
 
 use crate::error::RightError;
+use crate::link::Link;
 use crate::port::Port;
 use crate::process::Process;
 use crate::receive::{ReceiveRight, anonymous};
 use crate::right::Right;
 use crate::room::Waiting;
 use crate::send::SendRight;
+use core::sync::atomic::Ordering;
 use core::time::Duration;
-use handfast_proto::rights::Handle;
+use handfast_proto::rights::{Handle, Use};
+use handfast_region::Memory;
+use handfast_ring::lane::Place;
 use handfast_sys::clock;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -39,6 +43,8 @@ struct Target {
     right: Arc<SendRight>,
     /// Entries of export tables with this badge, and those about to be made.
     uses: u64,
+    /// Up to where the port's process has to have taken what the introducer sent there itself.
+    after: Option<Use>,
 }
 
 /// This process's vine, made when it is first needed.
@@ -78,18 +84,29 @@ impl Vine {
 
     /// A badge that stands for `right`, in use until [`Self::ended`].
     pub(crate) fn add(&self, right: &SendRight) -> u64 {
+        let link = right.link();
+        let after = link.map.lane(right.receiver()).map(|lane| Use {
+            lane,
+            tail: link.lanes[lane as usize].lock().producer.position(),
+        });
         let mut targets = self.targets();
         let of = Self::of(right);
         if let Some(badge) = targets.by_right.get(&of).copied()
             && let Some(target) = targets.by_badge.get_mut(&badge)
         {
             target.uses += 1;
+            target.after = after;
             return badge;
         }
         targets.last += 1;
         let (badge, right) = (targets.last, Arc::new(right.clone()));
         targets.by_right.insert(of, badge);
-        targets.by_badge.insert(badge, Target { right, uses: 1 });
+        let target = Target {
+            right,
+            uses: 1,
+            after,
+        };
+        targets.by_badge.insert(badge, target);
         badge
     }
 
@@ -134,6 +151,29 @@ impl Vine {
             .map(|target| target.right.clone())
     }
 
+    /// What the introducer sent before arrives before: it went through another lane.
+    fn wait_for_introducer(&self, badge: u64, link: &Link) {
+        let after = {
+            let mut targets = self.targets();
+            let target = targets.by_badge.get_mut(&badge);
+            target.and_then(|target| target.after.take())
+        };
+        let Some(Use { lane, tail }) = after else {
+            return;
+        };
+        let until_ns = clock::deadline_ns(PASS_TIMEOUT);
+        let head = Place::of(link.calls, lane).head();
+        loop {
+            // Acquire: pairs with the Release of the consumer, who has taken what came before.
+            let taken = link.region.load(head, Ordering::Acquire);
+            let is_taken = taken.wrapping_sub(tail).cast_signed() >= 0;
+            if is_taken || link.is_down() || clock::now_ns() >= until_ns {
+                return;
+            }
+            clock::nap();
+        }
+    }
+
     /// Passes on what comes, one after the other: their order is kept. What cannot be passed on is
     /// dropped, which ends a call at its caller.
     fn serve(&self, receive: &ReceiveRight) {
@@ -142,6 +182,7 @@ impl Vine {
             let Some(target) = self.target(request.badge()) else {
                 continue;
             };
+            self.wait_for_introducer(request.badge(), target.link());
             let rights: Vec<Right> = request.take_rights();
             let message = request.take_message();
             let waiting = Waiting::Until(clock::deadline_ns(PASS_TIMEOUT));

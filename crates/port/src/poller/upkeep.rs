@@ -313,8 +313,14 @@ impl Poller {
                 wake_caller(&lane.link, slot);
             }
             if !lane.arm() {
-                // What came meanwhile is for this port still; what is for the next one rings.
+                // What came meanwhile is for this port still. It is refused by the keeper, or by the
+                // next port here, which hears of it.
                 arm::leave_armed(&lane.link.region, lane.consumer.place());
+                bell::note(
+                    &lane.link.region,
+                    (lane.link.calls.other(), lane.index),
+                    self.receiver,
+                );
             }
             lane.link.return_consumer(lane.index, lane.consumer);
         }
