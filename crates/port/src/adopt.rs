@@ -9,7 +9,7 @@ use crate::message::Message;
 use crate::notice::end_rights;
 use crate::passing::ReplyRight;
 use crate::process::Process;
-use crate::request::ReplySlot;
+use crate::reply_slot::ReplySlot;
 use crate::right::{OwnRight, Right};
 use crate::send::{SLOTS_PER_LANE, SendRight};
 use core::sync::atomic::Ordering;

@@ -10,7 +10,7 @@ use crate::notice::end_rights;
 use crate::passing::Own;
 use crate::process::Process;
 use crate::relay::Relay;
-use crate::request::ReplySlot;
+use crate::reply_slot::ReplySlot;
 use crate::send::SendRight;
 use core::sync::atomic::Ordering;
 use handfast_layout::PARTS_MAX;

@@ -29,6 +29,7 @@ mod batch;
 
 mod port;
 mod receive;
+mod reply_slot;
 mod request;
 mod set;
 
@@ -41,6 +42,7 @@ pub mod error;
 mod group;
 mod inspect;
 mod keeper;
+mod lanes;
 mod link;
 mod message;
 pub mod notify;

@@ -5,6 +5,7 @@ use crate::descriptors::UnderWay;
 use crate::error::{Gone, PeerFault, SendError};
 use crate::future::Tasks;
 use crate::group::Group;
+use crate::lanes::LaneMap;
 use crate::notice::DeathNotice;
 use crate::paths::Passing;
 use crate::returns::Returns;
@@ -20,7 +21,7 @@ use handfast_proto::rights::{Exports, Handle, Imports};
 use handfast_region::{Memory, Region};
 use handfast_ring::Fault;
 use handfast_ring::lane::{Consumer, Place, Producer};
-use handfast_sys::lock::{OwnedLock, thread_number};
+use handfast_sys::lock::OwnedLock;
 use handfast_sys::socket::Peer;
 use handfast_sys::{Errno, OwnedFd, socket};
 use handfast_wait::word;
@@ -555,71 +556,4 @@ const fn is_later(port: u32, other: u32) -> bool {
         .wrapping_sub((other & !0xff) << 1)
         .cast_signed()
         > 0
-}
-
-/// Which lane each calling thread uses for each receiver of the peer. A thread keeps its lane for
-/// ever, so its messages to one port stay in order.
-pub(crate) struct LaneMap {
-    /// Lane plus one, by receiver and thread.
-    lanes: Box<[AtomicU8]>,
-    free: Mutex<u32>,
-}
-
-/// Threads told apart; more share lanes.
-const THREADS: usize = LANES as usize;
-
-impl Default for LaneMap {
-    fn default() -> Self {
-        let entries = bell_layout::RECEIVERS as usize * THREADS;
-        Self {
-            lanes: (0..entries).map(|_| AtomicU8::new(0)).collect(),
-            free: Mutex::new(0),
-        }
-    }
-}
-
-impl LaneMap {
-    /// The lane of this thread for `receiver`; `None` when other receivers have used all up.
-    #[inline]
-    pub(crate) fn lane(&self, receiver: u32) -> Option<u32> {
-        let thread = thread_number() as usize % THREADS;
-        let entry = &self.lanes[receiver as usize * THREADS + thread];
-        // Relaxed: a number; the lane itself is behind a lock.
-        match entry.load(Ordering::Relaxed) {
-            0 => self.assign(receiver, thread),
-            lane => Some(u32::from(lane) - 1),
-        }
-    }
-
-    /// The receiver that `lane` was given to.
-    fn receiver_of(&self, lane: u32) -> Option<u32> {
-        let is_lane = |entry: &AtomicU8| u32::from(entry.load(Ordering::Relaxed)) == lane + 1;
-        let place = self.lanes.iter().position(is_lane)?;
-        Some((place / THREADS) as u32)
-    }
-
-    #[cold]
-    fn assign(&self, receiver: u32, thread: usize) -> Option<u32> {
-        let row = &self.lanes[receiver as usize * THREADS..][..THREADS];
-        let mut used = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        // Relaxed throughout: entries change only under the lock.
-        let own = row[thread].load(Ordering::Relaxed);
-        if own != 0 {
-            return Some(u32::from(own) - 1);
-        }
-        // The last quarter is for receivers that have no lane at all.
-        let first = row
-            .iter()
-            .map(|entry| entry.load(Ordering::Relaxed))
-            .find(|lane| *lane != 0);
-        let reserve = if first.is_some() { LANES / 4 } else { 0 };
-        let lane = if *used + reserve < LANES {
-            *used += 1;
-            *used as u8
-        } else {
-            first?
-        };
-        row[thread].store(lane, Ordering::Relaxed);
-        Some(u32::from(lane) - 1)
-    }
 }

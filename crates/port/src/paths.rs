@@ -3,16 +3,20 @@
 
 use crate::connect;
 use crate::error::{Gone, SendError};
-use crate::link::{Link, SlotState, UNSAID_MAX, control};
+use crate::link::{Link, UNSAID_MAX, control};
 use crate::process::Process;
-use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use handfast_channel::reply::Slot;
 use handfast_layout::link::{OWN_SET, REPLIES, SETS, slot_of};
 use handfast_proto::paths::{Asks, Parties, Paths, Source, Way};
 use handfast_ring::{Fault, Rule};
 use handfast_sys::clock;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+mod caller;
+
+pub(crate) use caller::{Path, expected};
+use caller::{Root, take_remembered};
 
 /// A use of a link, as a right to a port of the peer is one: the link stays for it.
 pub(crate) struct Held {
@@ -42,117 +46,6 @@ impl core::ops::Deref for Held {
 impl Drop for Held {
     fn drop(&mut self) {
         connect::release(&self.process, &self.link);
-    }
-}
-
-/// Paths a thread remembers.
-const REMEMBERED: usize = 8;
-
-thread_local! {
-    /// Paths by which outcomes of calls of this thread came.
-    static LAST: [Cell<Option<Arc<Path>>>; REMEMBERED] = const {
-        [const { Cell::new(None) }; REMEMBERED]
-    };
-}
-
-const fn place(source: Source) -> usize {
-    (source.link ^ source.set << 1) as usize % REMEMBERED
-}
-
-/// The path by which the last outcome from `source` came to this thread.
-pub(crate) fn expected(source: Source) -> Option<Arc<Path>> {
-    let taken = LAST.try_with(|last| last[place(source)].take());
-    let path = taken.ok().flatten()?;
-    let is_it = path.source == source && !path.is_over() && !path.link.is_down();
-    let found = is_it.then(|| path.clone());
-    path.remember();
-    found
-}
-
-/// Caller: a path it has granted, as long as somebody may wait in its set.
-pub(crate) struct Path {
-    /// With the replier.
-    pub(crate) link: Held,
-    number: u32,
-    source: Source,
-    set: u32,
-    /// Where its outcomes were awaited first: the link and whether in a slot of the link's own set.
-    root: Root,
-    is_over: AtomicBool,
-    /// Those that were awaited when it was over: slot and generation. Some may not have been told yet
-    /// that they come by it.
-    last: OnceLock<Vec<(u32, u32)>>,
-}
-
-/// Reply slots or own return slots of a link of the caller's.
-#[derive(Clone)]
-struct Root {
-    link: Weak<Link>,
-    is_own: bool,
-}
-
-impl Root {
-    /// What is awaited there: slot and generation.
-    fn awaited(&self) -> Vec<(u32, u32)> {
-        let Some(link) = self.link.upgrade() else {
-            return Vec::new();
-        };
-        if self.is_own {
-            return link.returns().in_use();
-        }
-        let calls = link.slots.iter().zip(0..);
-        calls
-            // Acquire, both: the claim of a call that is seen has been seen whole.
-            .filter(|(slot, _)| slot.state.load(Ordering::Acquire) != SlotState::FREE)
-            .map(|(slot, index)| (index, slot.generation.load(Ordering::Acquire)))
-            .collect()
-    }
-}
-
-impl Path {
-    pub(crate) const fn number(&self) -> u32 {
-        self.number
-    }
-
-    /// The slot for what slot `index` of the source's set awaits.
-    pub(crate) const fn slot_of(&self, index: u32) -> u32 {
-        slot_of(self.set, index)
-    }
-
-    /// The replier has said that nothing more comes, or is gone.
-    fn end(&self) {
-        let _ = self.last.set(self.root.awaited());
-        // Release: pairs with the Acquire in `is_over`.
-        self.is_over.store(true, Ordering::Release);
-    }
-
-    /// For this thread's next call: it takes no lock, and counts no reference.
-    pub(crate) fn remember(self: Arc<Self>) {
-        if !self.is_over() {
-            // A thread that is ending remembers nothing.
-            let place = place(self.source);
-            let _ = LAST.try_with(|last| last[place].set(Some(self)));
-        }
-    }
-
-    /// Whether nobody waits for what has come by it.
-    fn is_left(&self) -> bool {
-        self.last.get().is_some_and(|last| {
-            let awaited = self.root.awaited();
-            !last.iter().any(|call| awaited.contains(call))
-        })
-    }
-
-    /// Whether the replier has said that nothing more comes.
-    pub(crate) fn is_over(&self) -> bool {
-        // Acquire: what it has answered before is seen.
-        self.is_over.load(Ordering::Acquire)
-    }
-}
-
-impl Drop for Path {
-    fn drop(&mut self) {
-        self.link.process.callers().core.left(self.number);
     }
 }
 
@@ -271,8 +164,7 @@ impl Process {
     /// Caller: the path, if outcomes of `source` may come by it. It is found at once when this thread
     /// was led by it last, and has [remembered](Path::remember) that.
     pub(crate) fn path(&self, number: u32, source: Source) -> Option<Arc<Path>> {
-        let last = LAST.try_with(|last| last[place(source)].take());
-        let last = last.ok().flatten();
+        let last = take_remembered(source);
         let is_it = |path: &Arc<Path>| path.number == number && path.source == source;
         if let Some(path) = last.filter(is_it) {
             return Some(path);

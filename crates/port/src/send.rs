@@ -12,7 +12,7 @@ use crate::message::{Buffer, Message};
 use crate::options::Options;
 use crate::passing::Known;
 use crate::process::Process;
-use crate::request::ReplySlot;
+use crate::reply_slot::ReplySlot;
 use crate::right::{Described, Load};
 use crate::room::Waiting;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

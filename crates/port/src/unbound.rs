@@ -6,7 +6,7 @@ use crate::link::Link;
 use crate::message::Message;
 use crate::poller::wake_caller;
 use crate::process::Process;
-use crate::request::ReplySlot;
+use crate::reply_slot::ReplySlot;
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
 use handfast_channel::{arm, bell};

@@ -1,0 +1,125 @@
+//! A path, as its caller sees it.
+
+use super::Held;
+use crate::link::{Link, SlotState};
+use core::cell::Cell;
+use core::sync::atomic::{AtomicBool, Ordering};
+use handfast_layout::link::slot_of;
+use handfast_proto::paths::Source;
+use std::sync::{Arc, OnceLock, Weak};
+
+/// Paths a thread remembers.
+const REMEMBERED: usize = 8;
+
+thread_local! {
+    /// Paths by which outcomes of calls of this thread came.
+    static LAST: [Cell<Option<Arc<Path>>>; REMEMBERED] = const {
+        [const { Cell::new(None) }; REMEMBERED]
+    };
+}
+
+const fn place(source: Source) -> usize {
+    (source.link ^ source.set << 1) as usize % REMEMBERED
+}
+
+/// The one that this thread remembers at the place of `source`; it forgets it.
+pub(super) fn take_remembered(source: Source) -> Option<Arc<Path>> {
+    let taken = LAST.try_with(|last| last[place(source)].take());
+    taken.ok().flatten()
+}
+
+/// The path by which the last outcome from `source` came to this thread.
+pub(crate) fn expected(source: Source) -> Option<Arc<Path>> {
+    let path = take_remembered(source)?;
+    let is_it = path.source == source && !path.is_over() && !path.link.is_down();
+    let found = is_it.then(|| path.clone());
+    path.remember();
+    found
+}
+
+/// Caller: a path it has granted, as long as somebody may wait in its set.
+pub(crate) struct Path {
+    /// With the replier.
+    pub(crate) link: Held,
+    pub(super) number: u32,
+    pub(super) source: Source,
+    pub(super) set: u32,
+    /// Where its outcomes were awaited first: the link and whether in a slot of the link's own set.
+    pub(super) root: Root,
+    pub(super) is_over: AtomicBool,
+    /// Those that were awaited when it was over: slot and generation. Some may not have been told yet
+    /// that they come by it.
+    pub(super) last: OnceLock<Vec<(u32, u32)>>,
+}
+
+/// Reply slots or own return slots of a link of the caller's.
+#[derive(Clone)]
+pub(super) struct Root {
+    pub(super) link: Weak<Link>,
+    pub(super) is_own: bool,
+}
+
+impl Root {
+    /// What is awaited there: slot and generation.
+    fn awaited(&self) -> Vec<(u32, u32)> {
+        let Some(link) = self.link.upgrade() else {
+            return Vec::new();
+        };
+        if self.is_own {
+            return link.returns().in_use();
+        }
+        let calls = link.slots.iter().zip(0..);
+        calls
+            // Acquire, both: the claim of a call that is seen has been seen whole.
+            .filter(|(slot, _)| slot.state.load(Ordering::Acquire) != SlotState::FREE)
+            .map(|(slot, index)| (index, slot.generation.load(Ordering::Acquire)))
+            .collect()
+    }
+}
+
+impl Path {
+    pub(crate) const fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// The slot for what slot `index` of the source's set awaits.
+    pub(crate) const fn slot_of(&self, index: u32) -> u32 {
+        slot_of(self.set, index)
+    }
+
+    /// The replier has said that nothing more comes, or is gone.
+    pub(super) fn end(&self) {
+        let _ = self.last.set(self.root.awaited());
+        // Release: pairs with the Acquire in `is_over`.
+        self.is_over.store(true, Ordering::Release);
+    }
+
+    /// For this thread's next call: it takes no lock, and counts no reference.
+    pub(crate) fn remember(self: Arc<Self>) {
+        if !self.is_over() {
+            // A thread that is ending remembers nothing.
+            let place = place(self.source);
+            let _ = LAST.try_with(|last| last[place].set(Some(self)));
+        }
+    }
+
+    /// Whether nobody waits for what has come by it.
+    pub(super) fn is_left(&self) -> bool {
+        self.last.get().is_some_and(|last| {
+            let awaited = self.root.awaited();
+            !last.iter().any(|call| awaited.contains(call))
+        })
+    }
+
+    /// Whether the replier has said that nothing more comes.
+    pub(crate) fn is_over(&self) -> bool {
+        // Acquire: what it has answered before is seen.
+        self.is_over.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Path {
+    fn drop(&mut self) {
+        self.link.process.callers().core.left(self.number);
+    }
+}

@@ -1,0 +1,199 @@
+//! Where the outcome of a call goes, as its holder sees it.
+
+use crate::link::Link;
+use crate::paths::Party;
+use crate::poller::{Poller, wake_caller};
+use crate::send::SLOTS_PER_LANE;
+use core::sync::atomic::Ordering;
+use handfast_channel::reply::Slot;
+use handfast_layout::link::{Kind, OWN_SET, PARTY_SENDER, REPLIES, slot_of, unpack_passed_word};
+use handfast_region::Memory;
+use handfast_ring::lane::Unit;
+use handfast_ring::{Fault, Rule};
+use handfast_sys::cpu;
+use handfast_sys::futex::fence_light;
+use std::sync::Arc;
+
+/// Where a call's one outcome goes.
+pub(crate) struct ReplySlot {
+    pub(crate) link: Arc<Link>,
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+    /// The poller's key of the lane; no key where it was passed on.
+    pub(crate) key: u32,
+    /// How it was passed on to this process, unless it answers to who sent the message.
+    pub(crate) party: Option<PartyUse>,
+    /// Of this process, where it was passed on to.
+    pub(crate) passed_to: u32,
+}
+
+/// A party a forwarder has named; the path lasts with it.
+pub(crate) struct PartyUse {
+    /// Serial of the forwarder's link: each forwarder has numbers of its own.
+    of: u32,
+    number: u32,
+    /// The forwarder's parties, as they were when it was looked up.
+    version: u32,
+    pub(crate) party: Arc<Party>,
+}
+
+/// In the place of a poller's key.
+pub(crate) const NO_KEY: u32 = u32::MAX;
+
+impl ReplySlot {
+    #[inline(always)]
+    pub(crate) fn slot(&self) -> Slot {
+        Slot::of(self.link.calls.other(), self.index)
+    }
+
+    /// One that came with a message through `link`, as `word` names it. `None` when who passes it on
+    /// has dropped what `word` names, or its caller is gone.
+    ///
+    /// # Errors
+    /// The rule the peer broke.
+    #[cold]
+    pub(crate) fn passed(
+        link: &Arc<Link>,
+        word: u32,
+        generation: u32,
+    ) -> Result<Option<Self>, Fault> {
+        let (number, place) = unpack_passed_word(word);
+        if place >= REPLIES {
+            let rule = Rule::ReplySlot;
+            return Err(Fault { rule, offset: 0 });
+        }
+        // Acquire: pairs with the addition in `Link::forget_parties`. Before the look.
+        let version = link.parties.load(Ordering::Acquire);
+        let party = match number {
+            PARTY_SENDER => None,
+            number => match link.passing().parties.get(number) {
+                Some(party) => Some(party.clone()),
+                None => return Ok(None),
+            },
+        };
+        if let Some(party) = &party
+            && !party.is_new(place, generation)
+        {
+            let rule = Rule::Path;
+            return Err(Fault { rule, offset: 0 });
+        }
+        let of = link.serial;
+        let set = party.as_ref().map_or(OWN_SET, |party| party.set);
+        let link = party.as_ref().map_or(link, |party| &party.link).clone();
+        Ok(Some(Self {
+            link,
+            index: slot_of(set, place),
+            generation,
+            key: NO_KEY,
+            party: party.map(|party| PartyUse {
+                of,
+                number,
+                version,
+                party,
+            }),
+            passed_to: NO_KEY,
+        }))
+    }
+
+    /// Makes this one, of a message through `link`, the one that `word` names there: if it is of the
+    /// same party.
+    #[inline]
+    pub(crate) fn pass_again(&mut self, link: &Link, word: u32, generation: u32) -> bool {
+        let (number, place) = unpack_passed_word(word);
+        let is_same = self.party.as_ref().is_some_and(|party| {
+            // Acquire: as in `passed`.
+            (party.of, party.number) == (link.serial, number)
+                && party.version == link.parties.load(Ordering::Acquire)
+                && party.party.is_new(place, generation)
+        });
+        // One that is not new is refused where it is looked up.
+        if !is_same || place >= REPLIES {
+            return false;
+        }
+        self.index = self.index / REPLIES * REPLIES + place;
+        self.generation = generation;
+        true
+    }
+
+    /// Whether it is not the one that the call has made.
+    #[inline]
+    pub(crate) const fn is_passed(&self) -> bool {
+        self.index >= REPLIES
+    }
+
+    /// The receiver that the message came to.
+    pub(crate) fn came_to(&self) -> u32 {
+        match self.is_passed() {
+            true => self.passed_to,
+            false => self.receiver(),
+        }
+    }
+
+    /// The receiver that the call came to: each lane addresses one for ever.
+    pub(crate) fn receiver(&self) -> u32 {
+        if self.is_passed() {
+            // No poller knows its caller.
+            return u32::MAX;
+        }
+        let lane = (self.index / SLOTS_PER_LANE) as usize;
+        // Relaxed: a number, stored before the first message was taken from the lane.
+        u32::from(self.link.owners[lane].load(Ordering::Relaxed)).wrapping_sub(1)
+    }
+
+    /// Publishes the outcome and wakes the caller if it sleeps. Returns whether it did.
+    pub(crate) fn answer(&self, kind: Kind, bytes: &[u8]) -> bool {
+        let (slot, region) = (self.slot(), &self.link.region);
+        slot.answer(region, self.generation, kind, cpu::current(), bytes);
+        wake_caller(&self.link, slot)
+    }
+
+    /// As [`Self::answer`] with a reply, and units that describe its parts.
+    pub(crate) fn answer_described(&self, bytes: &[u8], units: &[Unit]) {
+        let (slot, region) = (self.slot(), &self.link.region);
+        let outcome = (self.generation, Kind::Message, cpu::current());
+        slot.answer_described(region, outcome, (bytes, units));
+        wake_caller(&self.link, slot);
+    }
+
+    /// Tells the caller that its outcome comes by `path`; [`Self::wake`] must follow.
+    pub(crate) fn move_on(&self, path: u32) {
+        let (slot, region) = (self.slot(), &self.link.region);
+        slot.move_on(region, self.generation, path);
+    }
+
+    /// Wakes the caller, if it sleeps and not at the end of `path` as well.
+    pub(crate) fn wake(&self, path: u32) {
+        let (slot, region) = (self.slot(), &self.link.region);
+        // E4 wake. As in `fence_then_taken`.
+        region.fence();
+        if slot.must_wake(region, path) {
+            wake_caller(&self.link, slot);
+        }
+    }
+
+    /// As [`Self::answer`], leaving the time of the wake-up to the rota (its rule 4).
+    #[inline(always)]
+    pub(crate) fn answer_polling(&self, bytes: &[u8], poller: &mut Poller) -> bool {
+        let (slot, region) = (self.slot(), &self.link.region.view());
+        slot.answer(region, self.generation, Kind::Message, cpu::recent(), bytes);
+        if poller.is_fenceless() {
+            // E11 fenceless, reply. The compiler keeps the reply before the look; the fence of the
+            // sleeper in `fence_for_sleep` makes the processor do so.
+            fence_light();
+        } else {
+            // E4 wake: the fence of `fence_then_taken`, before the look at the wait word.
+            region.fence();
+        }
+        let key = self.key as usize;
+        if !slot.is_asleep(region) {
+            poller.awake_at_reply(key);
+            return false;
+        }
+        poller.asleep_at_reply(key, &self.link, slot) && wake_caller(&self.link, slot)
+    }
+
+    #[cold]
+    pub(crate) fn dropped(&self) {
+        self.answer(Kind::Dropped, &[]);
+    }
+}
