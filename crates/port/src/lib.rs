@@ -24,6 +24,8 @@ mod returns;
 mod right;
 mod room;
 mod sending;
+mod slots;
+mod waiters;
 
 mod batch;
 

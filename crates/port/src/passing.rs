@@ -10,7 +10,8 @@ use crate::reply_slot::ReplySlot;
 use crate::request::Request;
 use crate::right::{Load, Returned, Right, RightError};
 use crate::room::Waiting;
-use crate::send::{self, SendRight};
+use crate::send::SendRight;
+use crate::waiters::{OF_PROCESS, with_waiter};
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -144,7 +145,7 @@ impl ReplyRight {
         let mut message = Message::new();
         let mut awaited = Awaited::new(link, own.index, own.generation);
         let waiting = || process.waiting;
-        let waited = send::with_waiter(send::OF_PROCESS, waiting, |waiter| {
+        let waited = with_waiter(OF_PROCESS, waiting, |waiter| {
             awaited.wait(&process, deadline_ns, &mut message, waiter)
         });
         match waited {

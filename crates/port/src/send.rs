@@ -15,6 +15,7 @@ use crate::process::Process;
 use crate::reply_slot::ReplySlot;
 use crate::right::{Described, Load};
 use crate::room::Waiting;
+use crate::waiters::with_waiter;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 use handfast_channel::reply::Slot;
@@ -23,11 +24,10 @@ use handfast_layout::hello::Welcome;
 use handfast_layout::link::{Kind, LANES, REPLIES, UNIT_BYTES, passed_word};
 use handfast_layout::part::receiver_of;
 use handfast_proto::rights::Handle;
-use handfast_ring::lane::{Header, Producer, Refused, Unit};
+use handfast_ring::lane::{Header, Refused, Unit};
 use handfast_sys::lock::OwnedGuard as Guard;
 use handfast_sys::{clock, cpu};
 use handfast_wait::{Strategy, Waiter};
-use std::cell::RefCell;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The right to send to a port. Any number of threads may use it at once, and messages of one thread
@@ -61,14 +61,6 @@ pub struct SendRight {
 pub(crate) const SLOTS_PER_LANE: u32 = REPLIES / LANES;
 
 static VERSIONS: AtomicU64 = AtomicU64::new(1);
-
-thread_local! {
-    /// What this thread has learned of waiting, per right and version.
-    static WAITERS: RefCell<Vec<(u64, Waiter)>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Waiters a thread remembers.
-const WAITERS_MAX: usize = 64;
 
 impl SendRight {
     pub(crate) fn new(
@@ -500,55 +492,6 @@ impl SendRight {
         self.link.lanes[lane as usize].lock()
     }
 
-    /// Takes a reply slot of the lane; the caller holds the lane's lock.
-    #[inline(always)]
-    pub(crate) fn claim(&self, lane: u32, producer: &mut Producer) -> Option<(u32, u32)> {
-        let first = lane * SLOTS_PER_LANE;
-        for index in first..first + SLOTS_PER_LANE {
-            let state = &self.link.slots[index as usize];
-            // Relaxed: this slot's last user has stored it before it freed the slot.
-            let generation = state.generation.load(Ordering::Relaxed);
-            // E8 slot, load half. Acquire: the last user is done with the slot. Store half:
-            // `free`.
-            match state.state.load(Ordering::Acquire) {
-                SlotState::FREE => {}
-                SlotState::ABANDONED => {
-                    let slot = Slot::of(self.link.calls, index);
-                    if !slot.is_answered(&self.link.region, generation) {
-                        continue;
-                    }
-                    if !slot.is_plain(&self.link.region)
-                        && !self.link.is_refused(&self.process, index, generation)
-                    {
-                        continue;
-                    }
-                }
-                _ => continue,
-            }
-            if generation != 0 {
-                // The reply to its last message frees that message's place.
-                producer.taken_through(state.position.load(Ordering::Relaxed));
-            }
-            // Zero is what an unused slot's generation word holds.
-            let generation = generation.wrapping_add(1).max(1);
-            // Relaxed, both: claims happen under the lane's lock.
-            state.generation.store(generation, Ordering::Relaxed);
-            state.state.store(SlotState::CLAIMED, Ordering::Relaxed);
-            return Some((index, generation));
-        }
-        None
-    }
-
-    /// Gives a reply slot back.
-    #[inline(always)]
-    pub(crate) fn free(&self, index: u32) {
-        // E8 slot, store half. Release: the copy out of the slot is done before its next use.
-        // Load half: `claim`.
-        self.link.slots[index as usize]
-            .state
-            .store(SlotState::FREE, Ordering::Release);
-    }
-
     #[cold]
     pub(crate) fn poison(&self, fault: handfast_ring::Fault) -> crate::error::PeerFault {
         let fault = self.link.poison(fault);
@@ -601,32 +544,6 @@ impl SendRight {
         self.link.is_down()
     }
 }
-
-/// Runs `wait` with this thread's waiter for `version`, made with its options if there is none.
-#[inline]
-pub(crate) fn with_waiter<T>(
-    version: u64,
-    options: impl FnOnce() -> (Strategy, Option<Duration>),
-    wait: impl FnOnce(&mut Waiter) -> T,
-) -> T {
-    // Taken out meanwhile. A thread that is ending has none any more, and learns nothing.
-    let mut waiters = WAITERS.try_with(RefCell::take).unwrap_or_default();
-    let known = waiters.iter().position(|(of, _)| *of == version);
-    let place = known.unwrap_or_else(|| {
-        let (strategy, cap) = options();
-        if waiters.len() == WAITERS_MAX {
-            waiters.remove(0);
-        }
-        waiters.push((version, Waiter::new(strategy, cap)));
-        waiters.len() - 1
-    });
-    let waited = wait(&mut waiters[place].1);
-    let _ = WAITERS.try_with(|known| known.replace(waiters));
-    waited
-}
-
-/// The version of the options that waits have which belong to no right.
-pub(crate) const OF_PROCESS: u64 = 0;
 
 impl Drop for SendRight {
     fn drop(&mut self) {
