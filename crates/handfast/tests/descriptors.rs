@@ -18,7 +18,7 @@ fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
         "server" => server(arguments[0]),
         "sender" => sender(arguments[0]),
-        "middle" => middle(arguments[0], arguments[1]),
+        "middle" => common::middle(arguments[0], arguments[1]),
         _ => unreachable!(),
     });
 }
@@ -275,19 +275,6 @@ fn a_full_control_socket_is_waited_for_and_loses_nothing() {
     sender.expect("done");
     sender.finish();
     server.kill();
-}
-
-/// Passes every call on, with what came with it.
-fn middle(name: &str, to: &str) {
-    let port = handfast::bind(name).unwrap();
-    let to = handfast::connect(to).unwrap();
-    common::say("ready");
-    loop {
-        let mut request = port.receive().unwrap();
-        let rights = request.take_rights();
-        let message = request.take_message();
-        request.forward_with(&to, &message, rights).unwrap();
-    }
 }
 
 #[test]

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
         "honest" => forger::honest(arguments[0], None),
-        "middle" => middle(arguments[0], arguments[1]),
+        "middle" => common::middle(arguments[0], arguments[1]),
         _ => unreachable!(),
     });
 }
@@ -34,18 +34,6 @@ const OVER: u8 = 12;
 const DROP: u8 = 13;
 const DOOR_WHERE: u8 = 17;
 const DOOR_OF: u8 = 20;
-
-/// Passes every call on.
-fn middle(name: &str, to: &str) {
-    let port = handfast::bind(name).unwrap();
-    let to = handfast::connect(to).unwrap();
-    common::say("ready");
-    loop {
-        let mut request = port.receive().unwrap();
-        let message = request.take_message();
-        request.forward(&to, &message).unwrap();
-    }
-}
 
 /// An honest process, and another that passes calls on to it; this process has links with both.
 struct Chain {

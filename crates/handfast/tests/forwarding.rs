@@ -20,8 +20,8 @@ fn a_child_process_plays_its_role() {
     });
 }
 
-/// Answers calls with what they say and who sent them; `drop` drops, `die` dies, `hold` holds for
-/// ever, `port` drops the port.
+/// Answers calls with what they say and who it is; `drop` drops, `hold` holds for ever, `late` answers
+/// once the caller has given up.
 fn last(name: &str) {
     let port = handfast::bind(name).unwrap();
     common::say("ready");
@@ -31,7 +31,6 @@ fn last(name: &str) {
         let text = String::from_utf8_lossy(request.bytes()).into_owned();
         match text.as_str() {
             "drop" => drop(request),
-            "die" => std::process::abort(),
             "hold" => {
                 held.push(request);
                 common::say("held");
@@ -281,19 +280,15 @@ fn who_gives_up_is_seen_by_the_last_one_and_a_late_reply_goes_nowhere() {
     let rights: Vec<_> = (0..2).map(|place| chain.connect(place)).collect();
     warm(&rights[0], &rights[..1]);
     for _ in 0..40 {
-        let call = rights[0].try_call(b"late").unwrap();
+        let late = rights[0].try_call(b"late").unwrap();
         chain.children[1].expect("late");
         assert_eq!(
-            call.wait_until(Duration::from_millis(1)).unwrap_err(),
+            late.wait_until(Duration::from_millis(1)).unwrap_err(),
             SendError::TimedOut
         );
         chain.children[1].expect("replied");
-        assert!(call_text(&rights[0], "next").starts_with("next"));
+        assert!(call(&rights[0], "next").starts_with("next"));
     }
-}
-
-fn call_text(right: &SendRight, text: &str) -> String {
-    call(right, text)
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use crate::connect;
 use crate::error::{Gone, SendError};
 use crate::link::{Link, UNSAID_MAX, control};
-use crate::process::Process;
+use crate::process::{Process, UNSAID_NS};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use handfast_channel::reply::Slot;
 use handfast_layout::link::{OWN_SET, REPLIES, SETS, slot_of};
@@ -568,8 +568,5 @@ const fn is_answer(kind: u8) -> bool {
         control::PATH_DENIED | control::PATH_REFUSED | control::PATH_DROP
     )
 }
-
-/// How soon what a peer did not read is said again.
-const UNSAID_NS: u64 = 2_000_000;
 
 pub(crate) type CallersTable = Mutex<Callers>;

@@ -545,7 +545,7 @@ impl Process {
 pub(crate) const WATCH_NS: u64 = 50_000_000;
 
 /// How soon a peer that does not read is told again.
-const UNSAID_NS: u64 = 2_000_000;
+pub(crate) const UNSAID_NS: u64 = 2_000_000;
 
 /// Users whose processes may connect to one process at once: a receiver sleeps in one word per
 /// group, and `futex_waitv` takes 128.

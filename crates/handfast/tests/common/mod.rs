@@ -62,6 +62,19 @@ fn serve(port: &handfast::ReceiveRight) {
     }
 }
 
+/// The role of a server that passes every call on to the port `to`, with what came with it.
+pub(crate) fn middle(name: &str, to: &str) {
+    let port = handfast::bind(name).unwrap();
+    let to = handfast::connect(to).unwrap();
+    say("ready");
+    loop {
+        let mut request = port.receive().unwrap();
+        let rights = request.take_rights();
+        let message = request.take_message();
+        request.forward_with(&to, &message, rights).unwrap();
+    }
+}
+
 /// Open descriptors and lines of the memory map of a process.
 pub(crate) fn holdings(pid: u32) -> (usize, usize) {
     let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd"))
