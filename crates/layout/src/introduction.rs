@@ -3,12 +3,17 @@
 //! ```text
 //! provide: 1, 4 | zero, 4  | number, 8 | incarnation of the recipient, 16  | its process number, 4
 //! claim:   2, 4 | word, 4  | number, 8 | incarnation of the introducer, 16 | its process number, 4
+//! mint:    3, 4 | word, 4  | badge, 8  | zero, 20
+//! mark:    4, 4 | lanes, 4 | number, 8 | zero, 20
+//! told:    5, 4 | zero, 4  | number, 8 | zero, 20
 //! ```
 //!
-//! Both go to the exporter, the first by a right to what is provided. Process numbers are as the sender sees
+//! The first two go to the exporter, the first of them by a right to what is provided. The others are about
+//! a port that has moved: `mint` and `told` go from its old home to its new one, `mark` from a sender to
+//! the old home, by the right that it will not use there any more. Process numbers are as the sender sees
 //! them: the kernel has told it, while an incarnation is what a process says of itself.
 //!
-//! A claim comes with a reply right ([`passed_word`](crate::link::passed_word)), and is answered with
+//! A claim and a mint come with a reply right ([`passed_word`](crate::link::passed_word)), and are answered with
 //! the handle of what was claimed, 4 bytes.
 
 /// One of them.
@@ -30,6 +35,25 @@ pub enum Said {
         /// Who has provided it.
         introducer: Process,
     },
+    /// The sender, who has given the port away, names a right to it by this word from now on.
+    Mint {
+        /// The sender's; no handle.
+        word: u32,
+        /// Of the right.
+        badge: u64,
+    },
+    /// The sender sends nothing more in this lane by the right that this message comes through.
+    Mark {
+        /// In how many lanes it says so.
+        lanes: u32,
+        /// The old home's number for the right that it gets instead.
+        number: u64,
+    },
+    /// A port of a third process is gone whose end the port was to be told of.
+    Told {
+        /// Chosen by who asked.
+        number: u64,
+    },
 }
 
 /// A process: its incarnation, and its process number as who names it sees it.
@@ -49,6 +73,10 @@ pub const SAID_BYTES: usize = 36;
 
 const PROVIDE: u32 = 1;
 const CLAIM: u32 = 2;
+const MINT: u32 = 3;
+const MARK: u32 = 4;
+const TOLD: u32 = 5;
+const NOBODY: Process = [0; 20];
 
 impl Said {
     /// The bytes of the message.
@@ -61,6 +89,9 @@ impl Said {
                 number,
                 introducer,
             } => (CLAIM, word, number, introducer),
+            Self::Mint { word, badge } => (MINT, word, badge, NOBODY),
+            Self::Mark { lanes, number } => (MARK, lanes, number, NOBODY),
+            Self::Told { number } => (TOLD, 0, number, NOBODY),
         };
         let mut bytes = [0; SAID_BYTES];
         bytes[..4].copy_from_slice(&kind.to_le_bytes());
@@ -90,6 +121,16 @@ impl Said {
                 number,
                 introducer: process,
             }),
+            _ if process != NOBODY => None,
+            MINT if word != 0 && !crate::part::is_handle(word) => Some(Self::Mint {
+                word,
+                badge: number,
+            }),
+            MARK if word != 0 && word <= crate::link::LANES => Some(Self::Mark {
+                lanes: word,
+                number,
+            }),
+            TOLD if word == 0 => Some(Self::Told { number }),
             _ => None,
         }
     }
@@ -111,6 +152,15 @@ mod tests {
                 number: 9,
                 introducer: process([8; 16], 4),
             },
+            Said::Mint {
+                word: 5,
+                badge: u64::MAX,
+            },
+            Said::Mark {
+                lanes: 16,
+                number: 9,
+            },
+            Said::Told { number: 1 << 63 },
         ];
         for said in all {
             let bytes = said.to_bytes();

@@ -229,6 +229,7 @@ impl Keeper {
             link.wake_for_room();
             again |= link.has_unsettled();
         }
+        is_unheard |= self.process.switch_again();
         is_unheard |= self.process.leave_paths() | self.process.expire_provisions();
         // Not for ever so often at a peer that is stopped.
         self.again_ns = match (again, is_unheard) {
@@ -342,6 +343,9 @@ impl Keeper {
             ] => {
                 self.process
                     .take_door_message(link, (kind, rest), fds.pop())?;
+            }
+            [kind @ control::ARRIVED..=control::MOVED, _, ref rest @ ..] => {
+                self.process.take_moving_message(link, (kind, rest))?;
             }
             // Unknown messages of a later release are passed over.
             _ => {}

@@ -8,6 +8,7 @@ use crate::group::Group;
 use crate::lanes::LaneMap;
 use crate::notice::DeathNotice;
 use crate::paths::Passing;
+use crate::redirect::Redirects;
 use crate::returns::Returns;
 use crate::send::SLOTS_PER_LANE;
 
@@ -70,6 +71,12 @@ pub(crate) mod control {
     pub(crate) const DOOR: u8 = 19;
     /// Recipient, likewise: exporter.
     pub(crate) const DOOR_OF: u8 = 20;
+    /// About ports that move. Old home, yours has arrived: token, port, handle.
+    pub(crate) const ARRIVED: u8 = 40;
+    /// Old home, there is no room for it: token.
+    pub(crate) const NOT_ARRIVED: u8 = 41;
+    /// Sender, the port of a right has moved: its name, port there, number in 8 bytes, new home in 20.
+    pub(crate) const MOVED: u8 = 42;
 }
 
 /// See the module text. Fields in the order in which a call meets them.
@@ -126,6 +133,10 @@ pub(crate) struct Link {
     /// How many of the former have ended.
     pub(crate) ended: AtomicU32,
     imports: Mutex<Imports>,
+    /// Those of ours whose ports have moved; whether there are any, and any that are others now.
+    pub(crate) redirects: Mutex<Redirects>,
+    pub(crate) has_redirects: AtomicBool,
+    pub(crate) has_moved: AtomicBool,
     /// Control messages that must not be lost, to a peer that does not read.
     unsaid: Mutex<VecDeque<Vec<u8>>>,
     /// Reply rights passed on, by us to the peer and by the peer to us.
@@ -135,6 +146,7 @@ pub(crate) struct Link {
     pub(crate) parties: AtomicU32,
     /// What the peer names what it was provided with by others by.
     pub(crate) claims: Mutex<Claims>,
+    pub(crate) redeeming: Mutex<()>,
     /// What we have provided to the peer: links with exporters, and our numbers.
     pub(crate) unheard: Mutex<VecDeque<(Weak<Self>, u64)>>,
     /// Return slots of ours.
@@ -240,11 +252,15 @@ impl Link {
             exports: Mutex::default(),
             ended: AtomicU32::new(0),
             imports: Mutex::default(),
+            redirects: Mutex::default(),
+            has_redirects: AtomicBool::new(false),
+            has_moved: AtomicBool::new(false),
             unsaid: Mutex::default(),
             passing: Mutex::default(),
             ways: AtomicU32::new(0),
             parties: AtomicU32::new(0),
             claims: Mutex::default(),
+            redeeming: Mutex::default(),
             unheard: Mutex::default(),
             returns: Mutex::default(),
             death_notices: Mutex::default(),

@@ -75,6 +75,12 @@ impl Notices {
         self.rights.load(Ordering::Acquire) == HAD
     }
 
+    /// Whether its receiver wants to be told when there are no senders.
+    pub(crate) fn asks(&self) -> bool {
+        let state = self.state();
+        state.asks || state.due.contains(&Notice::NoSenders)
+    }
+
     /// Under the lock: whoever takes the count to zero looks here after that, so of a question and
     /// the end of the last right the later one finds the other.
     fn look(&self, state: &mut State) -> bool {
@@ -129,6 +135,12 @@ impl Port {
         if is_due {
             self.tell();
         }
+    }
+
+    /// A port is gone whose end this one was to be told of.
+    pub(crate) fn tell_death(&self, number: u64) {
+        self.notices.state().due.push_back(Notice::Dead(number));
+        self.tell();
     }
 
     fn tell(&self) {
@@ -192,13 +204,25 @@ impl Link {
             .collect();
         for asked in gone {
             if let Some(port) = asked.told.upgrade() {
-                port.notices
-                    .state()
-                    .due
-                    .push_back(Notice::Dead(asked.number));
-                port.tell();
+                port.tell_death(asked.number);
             }
         }
+    }
+
+    /// A port of the peer has moved to where the peer of `to` is: its death is heard of there.
+    pub(crate) fn move_deaths(&self, port: u32, (to, new_port): (&Self, u32)) {
+        let is_its = |asked: &mut DeathNotice| asked.of == port;
+        let moved: Vec<_> = self.death_notices().extract_if(.., is_its).collect();
+        if moved.is_empty() {
+            return;
+        }
+        let moved = moved.into_iter().map(|asked| DeathNotice {
+            of: new_port,
+            ..asked
+        });
+        to.death_notices().extend(moved);
+        // Before the look, as in `notify_death`.
+        to.tell_deaths();
     }
 
     /// Gives the peer a right to `port`, or counts one it has as sent once more.
@@ -210,6 +234,8 @@ impl Link {
         let mut exports = self.exports();
         let before = exports.len();
         let handle = exports.export(target)?;
+        // From now on the link stays while the peer wants it. Release: pairs with the Acquire in `release`.
+        self.granted.store(true, Ordering::Release);
         if exports.len() > before {
             // Under the lock: the peer cannot have given it back before it was counted.
             port.notices.added();
@@ -217,6 +243,9 @@ impl Link {
                 && vine.port.id == port.id
             {
                 vine.exported(badge);
+            }
+            if let Some(home) = port.home.get() {
+                home.exported();
             }
         }
         Ok(handle)

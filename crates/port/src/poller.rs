@@ -21,6 +21,7 @@ use core::sync::atomic::Ordering;
 use handfast_channel::arm;
 use handfast_channel::reply::Slot;
 use handfast_layout::bell as bell_layout;
+use handfast_layout::introduction::Said;
 use handfast_layout::link::{Kind, LANES, REPLIES};
 use handfast_layout::part::is_handle;
 use handfast_proto::rota::{Key, Rota, Verdict, Wake};
@@ -401,6 +402,16 @@ impl Poller {
     /// What was said in a lane about introductions.
     fn said(&mut self, key: Key, header: Header) -> Option<Request> {
         let lane = self.lanes[key].as_mut()?;
+        if let Some(Said::Mark { lanes, number }) = Said::parse(self.spare.bytes()) {
+            let mark = (lane.link).marked(&self.process, (header, self.port), (lanes, number));
+            if lane.consumer.publish_due(&lane.link.region) {
+                wake_for_room(&lane.link.region, lane.consumer.place());
+            }
+            return match mark {
+                Ok(mark) => Some(Request::mark(mark)),
+                Err(fault) => self.poison(key, fault),
+            };
+        }
         let heard = lane
             .link
             .hear_said(&self.process, (header, self.spare.bytes()), true);

@@ -3,6 +3,7 @@
 use crate::error::ReceiveError;
 use crate::group::Group;
 use crate::link::Link;
+use crate::moving::HomeOf;
 use crate::notice::Notices;
 use crate::poller::Poller;
 use crate::process::Process;
@@ -16,7 +17,7 @@ use handfast_sys::lock::{OwnedGuard as Guard, OwnedLock};
 use handfast_sys::{clock, cpu, futex};
 use handfast_wait::waiter::{Parked, Place, Sleep, Start};
 use handfast_wait::{Ended, Strategy, Waiter, word};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// A bound port: what its receive right and the keeper share.
 pub(crate) struct Port {
@@ -39,6 +40,11 @@ pub(crate) struct Port {
     woke: AtomicBool,
     /// What its receiver is told besides messages. The poller has them too.
     pub(crate) notices: Arc<Notices>,
+    /// Where it has moved to; and by which link it has come.
+    pub(crate) home: HomeOf,
+    /// It is on its way there.
+    pub(crate) is_leaving: AtomicBool,
+    pub(crate) came_from: OnceLock<u32>,
     /// Its receive right is being dropped.
     pub(crate) is_closing: AtomicBool,
     /// Links that ended after they rang and before the poller looked.
@@ -83,6 +89,9 @@ impl Port {
             newer: Mutex::new(None),
             is_newer: AtomicBool::new(false),
             woke: AtomicBool::new(false),
+            home: HomeOf::new(),
+            is_leaving: AtomicBool::new(false),
+            came_from: OnceLock::new(),
             is_closing: AtomicBool::new(false),
             left: Mutex::default(),
         }

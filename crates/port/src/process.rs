@@ -5,13 +5,16 @@ use crate::error::{Exhausted, Resource};
 use crate::group::Group;
 use crate::keeper;
 use crate::link::{Link, Parts};
+use crate::moving::Moves;
 use crate::options::Options;
 use crate::paths::CallersTable;
 use crate::port::Port;
+use crate::redirect::Later;
 use crate::relay::Relays;
 use crate::vine::Vines;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
+use handfast_layout::part::receiver_of;
 use handfast_layout::{bell, counters};
 use handfast_proto::introductions::Provisions;
 use handfast_proto::rights::Target;
@@ -70,6 +73,11 @@ pub(crate) struct Process {
     pub(crate) doors: Mutex<Doors>,
     /// Rights to others' ports that were passed on, and go through this process.
     pub(crate) vines: Vines,
+    /// Ports that this process gives away; switches of rights to ports that have moved, one at a time, and those
+    /// to be tried again.
+    pub(crate) moves: Moves,
+    pub(crate) switching: Mutex<()>,
+    pub(crate) switches: Mutex<Vec<Later>>,
     /// Reply rights passed on by hand.
     pub(crate) relays: Mutex<Relays>,
     /// Raised by the keeper when a peer rings through a socket.
@@ -246,6 +254,9 @@ impl Process {
             provisions: Mutex::default(),
             doors: Mutex::default(),
             vines: Vines::default(),
+            moves: Moves::default(),
+            switching: Mutex::default(),
+            switches: Mutex::default(),
             sets: Mutex::default(),
         };
         process
@@ -396,11 +407,22 @@ impl Process {
         ports.get(receiver as usize).cloned().flatten()
     }
 
+    /// All ports.
+    pub(crate) fn all_ports(&self) -> Vec<Arc<Port>> {
+        let ports = self.ports.read().unwrap_or_else(PoisonError::into_inner);
+        ports.iter().flatten().cloned().collect()
+    }
+
     /// The receivers that had a port and have none.
     pub(crate) fn unbound(&self) -> Vec<u32> {
         let ports = self.ports.read().unwrap_or_else(PoisonError::into_inner);
         let receivers = ports.iter().zip(0..).filter(|(port, _)| port.is_none());
         receivers.map(|(_, receiver)| receiver).collect()
+    }
+
+    /// The port of this process with this number.
+    pub(crate) fn port_by_id(&self, id: u32) -> Option<Arc<Port>> {
+        self.port(receiver_of(id)).filter(|port| port.id == id)
     }
 
     pub(crate) fn remove_port(&self, receiver: u32) {
@@ -510,6 +532,7 @@ impl Process {
             self.vine_ended(vine.unwrap_or_default(), badge);
         }
         self.end_introductions(link);
+        self.end_moves(link);
         self.end_paths(link);
         self.relay();
         self.rouse_all();

@@ -3,6 +3,7 @@
 use crate::error::{ReplyError, SendError};
 use crate::link::Link;
 use crate::message::Message;
+use crate::moving::Mark;
 use crate::notice::Notice;
 use crate::pool::{Pool, Pooled};
 use crate::process;
@@ -39,6 +40,8 @@ pub(crate) struct Received {
     badge: u64,
     /// It is no message.
     notice: Option<Notice>,
+    /// Nor this, which only the tail of a port that has moved gets, and takes.
+    mark: Option<Box<Mark>>,
     /// While it lies in its thread's pool: the next one there.
     next: Option<Box<Self>>,
 }
@@ -81,6 +84,7 @@ impl Received {
                 peer: Peer { pid: 0, uid: 0 },
                 badge: 0,
                 notice: None,
+                mark: None,
                 next: None,
             })
         })
@@ -223,6 +227,21 @@ impl Request {
         Self {
             received: Some(received),
         }
+    }
+
+    /// One that tells the tail of a port that a sender has followed it.
+    #[cold]
+    pub(crate) fn mark(mark: Mark) -> Self {
+        let mut received = Received::new();
+        received.badge = 0;
+        received.mark = Some(Box::new(mark));
+        Self {
+            received: Some(received),
+        }
+    }
+
+    pub(crate) fn take_mark(&mut self) -> Option<Box<Mark>> {
+        self.received.as_mut()?.mark.take()
     }
 
     /// What it tells, when it is no message but a notice that was asked for:

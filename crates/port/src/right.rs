@@ -5,6 +5,7 @@ use crate::error::{Exhausted, Gone, ReplyError, SendError};
 use crate::introduce::Provided;
 use crate::link::Link;
 use crate::memory::Memory;
+use crate::moving::depart;
 use crate::passing::{Passed, ReplyRight};
 use crate::port::Port;
 use crate::process::Process;
@@ -39,6 +40,18 @@ pub enum Right {
     Descriptor(OwnedFd),
     /// To memory that nobody can change any more.
     Memory(Memory),
+    /// To receive from a port, which moves with it: what waits there, in order, and all who send to it.
+    /// Calls that have been received stay where they are. A bound name comes along; the notice of
+    /// no senders, if it was asked for, too; options do not.
+    ///
+    /// Senders may notice that messages take longer, while the port is under way and until they have a direct way
+    /// to the process it has come to; each gets that by itself, if the two can have a link
+    /// ([`wait_moved`](crate::wait_moved)). The port is dropped when nobody takes the right up, or either process dies before
+    /// it has arrived; and those senders lose it that go through this process still when that ends.
+    ///
+    /// Costs two control messages, and some for each sender; a thread of this process until all have gone. No copy of
+    /// what waits but as it is passed on.
+    Receive(ReceiveRight),
     /// What came instead of a descriptor, or of memory, that this process had no room for.
     Lost(Exhausted),
 }
@@ -97,6 +110,8 @@ pub enum RightError {
     },
     /// It has been lost on its way here, and is not there to be sent on.
     Lost,
+    /// The receive right is in that process already.
+    Home,
 }
 
 /// What could not be sent, and why.
@@ -183,6 +198,12 @@ impl From<ReplyRight> for Right {
     }
 }
 
+impl From<ReceiveRight> for Right {
+    fn from(right: ReceiveRight) -> Self {
+        Self::Receive(right)
+    }
+}
+
 impl From<OwnRight> for Right {
     fn from(right: OwnRight) -> Self {
         Self::Own(right)
@@ -220,6 +241,8 @@ enum Undo {
     /// A handle counted as sent.
     Exported(Handle),
     Passed(Passed),
+    /// A receive right with this number.
+    Leaving(u32),
     /// An export of the vine, and what the exporter was told, if it was.
     Introduced(Handle, Option<Provided>),
 }
@@ -277,9 +300,19 @@ impl Described {
             let (part, undo) = part_of((process, link), right)?;
             *place = undo;
             let (units, count) = part.to_units();
-            let free = &mut self.units[self.count..][..count];
-            free.copy_from_slice(&units[..count]);
-            self.count += count;
+            let named = match right {
+                Right::Receive(receive) => receive.moving_name().map(|name| name.to_units()),
+                _ => None,
+            };
+            let named = named.unwrap_or_default();
+            let free = self.units[self.count..].get_mut(..count + named.len());
+            let count_of = RightError::TooMany {
+                count: load.rights.len(),
+            };
+            let (first, rest) = free.ok_or(count_of)?.split_at_mut(count);
+            first.copy_from_slice(&units[..count]);
+            rest.copy_from_slice(&named);
+            self.count += count + named.len();
         }
         if let Some(reply) = &load.reply {
             self.passed = Some(Passed::of(process, reply, link)?);
@@ -295,6 +328,7 @@ impl Described {
                 Undo::Nothing => {}
                 Undo::Exported(handle) => link.retract(process, handle),
                 Undo::Passed(passed) => passed.take_back(link),
+                Undo::Leaving(token) => process.stays(token),
                 Undo::Introduced(handle, provided) => {
                     link.retract(process, handle);
                     if let Some(provided) = provided {
@@ -322,6 +356,12 @@ impl Described {
         for (right, undo) in load.rights.iter_mut().zip(&mut self.undo) {
             match right {
                 Right::Send(right) => right.used_at(link, lane),
+                Right::Receive(_) => {
+                    let right = core::mem::replace(right, Right::Dead);
+                    if let (Right::Receive(receive), Undo::Leaving(token)) = (right, undo) {
+                        process.departed(*token, receive);
+                    }
+                }
                 Right::Reply(_) => {
                     let undo = core::mem::replace(undo, Undo::Nothing);
                     let right = core::mem::replace(right, Right::Dead);
@@ -353,6 +393,10 @@ fn part_of(
             let (word, generation) = passed.words();
             return Ok((Part::Reply { word, generation }, Undo::Passed(passed)));
         }
+        Right::Receive(receive) => {
+            let (part, token) = depart(process, link, receive)?;
+            return Ok((part, Undo::Leaving(token)));
+        }
         // Numbered when it is sent.
         Right::Descriptor(_) | Right::Memory(_) => {
             let part = right.numbered(0).ok_or(RightError::Lost)?;
@@ -366,19 +410,20 @@ fn part_of(
         }
         Right::Own(own) => own,
     };
+    if let Some(home) = own.port.home.get() {
+        let right = home.right(own.badge).ok_or(RightError::Dead)?;
+        return part_of((process, link), &Right::Send((*right).clone()));
+    }
     let handle = export(link, &own.port, own.badge)?;
     let port = own.port.id;
     Ok((Part::OfSender { handle, port }, Undo::Exported(handle)))
 }
 
 fn export(link: &Link, port: &Port, badge: u64) -> Result<Handle, RightError> {
-    let handle = link.export(port, badge).map_err(|refused| match refused {
+    link.export(port, badge).map_err(|refused| match refused {
         Refused::Over => RightError::Gone,
         _ => RightError::Exhausted { limit: EXPORTS_MAX },
-    })?;
-    // From now on the link stays while the peer wants it. Release: as where it is accepted.
-    link.granted.store(true, Ordering::Release);
-    Ok(handle)
+    })
 }
 
 /// A right to a port of a third process.
@@ -466,6 +511,9 @@ impl core::fmt::Display for RightError {
                 f,
                 "the kernel does not send the descriptor ({errno}); it may be of a kind that stays \
                  with its process"
+            ),
+            Self::Home => f.write_str(
+                "the receive right is in that process already; there is nothing to send",
             ),
             Self::Lost => f.write_str(
                 "what came with the message was lost for want of room in this process; drop it",
