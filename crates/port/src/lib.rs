@@ -31,6 +31,7 @@ mod batch;
 
 mod port;
 mod receive;
+mod receiving;
 mod reply_slot;
 mod request;
 mod set;
@@ -38,6 +39,7 @@ mod set;
 mod poller;
 mod unbound;
 mod vine;
+mod waits;
 
 mod connect;
 pub mod error;
@@ -71,6 +73,7 @@ pub use options::Options;
 pub use passing::{NotForwarded, ReplyRight};
 pub use queue::{PopError, PushError, QUEUE_MESSAGE_BYTES, QueueKind, SharedQueue};
 pub use receive::{ReceiveRight, anonymous, anonymous_with, bind, bind_with};
+pub use receiving::Receive;
 pub use request::Request;
 pub use right::{OwnRight, Returned, Right};
 pub use send::SendRight;

@@ -408,6 +408,7 @@ impl Link {
                 true
             }
             Some(_) => {
+                stamp(&self.peer_bells, sleep + bell_layout::STAMP);
                 self.tell(control::RING, receiver as u8);
                 true
             }

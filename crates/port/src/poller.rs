@@ -119,6 +119,8 @@ pub(crate) struct Poller {
     client_cpu: u32,
     cap: usize,
     pub(crate) waiter: Option<Box<Waiter>>,
+    /// When the wait of a task or a loop began that has gone on elsewhere, by [`clock::now_ns`].
+    pub(crate) waits_since_ns: Option<u64>,
     eager: bool,
     counts: Counts,
     pub(crate) defers: u64,
@@ -170,6 +172,7 @@ impl Poller {
             cap,
             eager: waiter.is_eager(),
             waiter: Some(Box::new(waiter)),
+            waits_since_ns: None,
             counts: Counts::default(),
             defers: 0,
         }
