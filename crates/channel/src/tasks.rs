@@ -5,6 +5,7 @@
 //! takers are the real ones. The thread that rings is the keeper as well: a socket lies between the two, which
 //! orders them.
 
+mod giving_up;
 mod receiving;
 
 use handfast_region::model::{Hook, Hooked, ModelMemory, Operation};

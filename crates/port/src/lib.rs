@@ -7,7 +7,9 @@
 mod send;
 
 mod call;
+mod cancel;
 mod future;
+mod tasks;
 
 mod adopt;
 mod awaited;
@@ -58,6 +60,7 @@ pub mod rendezvous;
 
 pub use batch::{BATCH_MESSAGES_MAX, Batch};
 pub use call::Call;
+pub use cancel::Cancelled;
 pub use connect::{connect, connect_until, connect_with};
 pub use future::Reply;
 pub use handfast_layout::MESSAGE_BYTES_MAX;

@@ -593,7 +593,7 @@ pub(crate) fn wake_caller(link: &Link, slot: Slot) -> bool {
     };
     handfast_channel::stamp(&link.region, slot.stamp());
     if how == word::DESCRIPTOR {
-        link.tell(control::RING, 0);
+        link.tell(control::RING, control::NOBODY);
     } else {
         link.region.wake(slot.wait(), u32::MAX);
     }
