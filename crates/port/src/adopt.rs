@@ -414,7 +414,7 @@ impl Link {
         let failure = awaited.failure();
         if !awaited.is_answered() {
             // It may have been moved after it was given up.
-            awaited.cancel();
+            awaited.cancel(process);
             return failure.is_some();
         }
         awaited.slot().is_plain(&awaited.link().region)
@@ -433,7 +433,7 @@ impl Link {
             let failure = awaited.failure();
             if !awaited.is_answered() {
                 // It may have been moved after it was given up.
-                awaited.cancel();
+                awaited.cancel(process);
                 return failure.is_some();
             }
             match awaited.take(process, &mut Message::new()) {

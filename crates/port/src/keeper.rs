@@ -304,9 +304,10 @@ impl Keeper {
 
     fn control(&self, link: &Arc<Link>, bytes: &[u8], mut fds: Vec<OwnedFd>) -> Result<(), Fault> {
         match *bytes {
-            [control::RING, _] => {
+            [control::RING, receiver] => {
                 link.wake_answered();
                 self.process.raise_sets();
+                self.process.rung(receiver.into());
                 self.process.relay();
             }
             [control::STAT, _] => {

@@ -7,7 +7,9 @@
 mod send;
 
 mod call;
+mod cancel;
 mod future;
+mod tasks;
 
 mod adopt;
 mod awaited;
@@ -33,6 +35,7 @@ mod batch;
 
 mod port;
 mod receive;
+mod receiving;
 mod reply_slot;
 mod request;
 mod set;
@@ -40,6 +43,7 @@ mod set;
 mod poller;
 mod unbound;
 mod vine;
+mod waits;
 
 mod connect;
 pub mod error;
@@ -58,6 +62,7 @@ pub mod rendezvous;
 
 pub use batch::{BATCH_MESSAGES_MAX, Batch};
 pub use call::Call;
+pub use cancel::Cancelled;
 pub use connect::{connect, connect_until, connect_with};
 pub use future::Reply;
 pub use handfast_layout::MESSAGE_BYTES_MAX;
@@ -74,6 +79,7 @@ pub use options::Options;
 pub use passing::{NotForwarded, ReplyRight};
 pub use queue::{PopError, PushError, QUEUE_MESSAGE_BYTES, QueueKind, SharedQueue};
 pub use receive::{ReceiveRight, anonymous, anonymous_with, bind, bind_with};
+pub use receiving::Receive;
 pub use request::Request;
 pub use right::{OwnRight, Returned, Right};
 pub use send::SendRight;

@@ -3,7 +3,6 @@
 use crate::adopt::GivenBack;
 use crate::descriptors::UnderWay;
 use crate::error::{Gone, PeerFault, SendError};
-use crate::future::Tasks;
 use crate::group::Group;
 use crate::lanes::LaneMap;
 use crate::notice::DeathNotice;
@@ -11,6 +10,7 @@ use crate::paths::Passing;
 use crate::redirect::Redirects;
 use crate::returns::Returns;
 use crate::send::SLOTS_PER_LANE;
+use crate::tasks::Tasks;
 
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use handfast_channel::reply::Slot;
@@ -31,8 +31,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 /// Messages of the control socket; one byte, then an argument byte.
 pub(crate) mod control {
-    /// Wake the receiver that sleeps in a descriptor.
+    /// Wake this receiver, which sleeps in a descriptor; or [`NOBODY`], and who waits for an outcome.
     pub(crate) const RING: u8 = 1;
+    /// In the place of a receiver.
+    pub(crate) const NOBODY: u8 = u8::MAX;
     /// Send your counters.
     pub(crate) const STAT: u8 = 2;
     /// Here are my counters (one descriptor).
@@ -369,6 +371,7 @@ impl Link {
         // AcqRel: what the waiter shall find was stored before.
         self.trouble.fetch_add(1, Ordering::AcqRel);
         self.slot_freed.1.notify_all();
+        self.wake_tasks();
         // E4 wake: orders the count above before this look at who sleeps. Pairs with the fence in
         // `announce`: a thread that is not counted yet sees the trouble before it sleeps.
         self.region.fence();
@@ -384,7 +387,6 @@ impl Link {
         for sleeper in self.returns().sleepers() {
             self.rouse(sleeper);
         }
-        self.wake_tasks();
         crate::notify::rouse();
     }
 
@@ -424,6 +426,7 @@ impl Link {
                 true
             }
             Some(_) => {
+                stamp(&self.peer_bells, sleep + bell_layout::STAMP);
                 self.tell(control::RING, receiver as u8);
                 true
             }

@@ -120,6 +120,8 @@ pub(crate) struct Poller {
     client_cpu: u32,
     cap: usize,
     pub(crate) waiter: Option<Box<Waiter>>,
+    /// When the wait of a task or a loop began that has gone on elsewhere, by [`clock::now_ns`].
+    pub(crate) waits_since_ns: Option<u64>,
     eager: bool,
     counts: Counts,
     pub(crate) defers: u64,
@@ -171,6 +173,7 @@ impl Poller {
             cap,
             eager: waiter.is_eager(),
             waiter: Some(Box::new(waiter)),
+            waits_since_ns: None,
             counts: Counts::default(),
             defers: 0,
         }
@@ -601,7 +604,7 @@ pub(crate) fn wake_caller(link: &Link, slot: Slot) -> bool {
     };
     handfast_channel::stamp(&link.region, slot.stamp());
     if how == word::DESCRIPTOR {
-        link.tell(control::RING, 0);
+        link.tell(control::RING, control::NOBODY);
     } else {
         link.region.wake(slot.wait(), u32::MAX);
     }

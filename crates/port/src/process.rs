@@ -340,14 +340,14 @@ impl Process {
 
     /// Wakes every sleeping receiver of this process.
     pub(crate) fn rouse_all(&self) {
-        let ports: Vec<_> = {
-            let ports = self.ports.read().unwrap_or_else(PoisonError::into_inner);
-            ports.iter().flatten().map(|port| port.receiver).collect()
-        };
+        let ports = self.ports(|_| true);
         for group in &*self.groups() {
-            ports.iter().for_each(|receiver| group.rouse(*receiver));
+            ports.iter().for_each(|port| group.rouse(port.receiver));
         }
         self.raise_sets();
+        for port in ports {
+            port.call_takers();
+        }
     }
 
     /// Wakes whoever receives at `receiver`.
@@ -356,6 +356,9 @@ impl Process {
             group.rouse(receiver);
         }
         self.raise_sets();
+        if let Some(port) = self.port(receiver) {
+            port.call_takers();
+        }
     }
 
     /// Enters a set; its flag is forgotten when the set is dropped.
@@ -400,6 +403,13 @@ impl Process {
         let port = make(receiver as u32, generation & 0x7f_ffff);
         ports[receiver] = Some(port.clone());
         Ok(port)
+    }
+
+    /// Those of its ports for which `check` holds. Without the lock: what is done with them may run wakers.
+    pub(crate) fn ports(&self, check: impl Fn(&Port) -> bool) -> Vec<Arc<Port>> {
+        let ports = self.ports.read().unwrap_or_else(PoisonError::into_inner);
+        let those = ports.iter().flatten().filter(|port| check(port));
+        those.cloned().collect()
     }
 
     pub(crate) fn port(&self, receiver: u32) -> Option<Arc<Port>> {

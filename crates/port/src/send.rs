@@ -4,6 +4,7 @@
 //! [`Link::ring`] and [`Answer`]'s looks on this side; `ARCHITECTURE.md` follows one.
 
 use crate::call::{Call, Ticket};
+use crate::cancel::Watch;
 use crate::connect;
 use crate::error::{Exhausted, Misuse, RightError, SendError};
 use crate::introduce::Origin;
@@ -200,7 +201,7 @@ impl SendRight {
         let room = reply.len();
         let call = self.start(bytes, Waiting::Always)?;
         let right = call.right();
-        let len_bytes = call.wait_by(None, &mut Buffer(reply, Message::default()))?;
+        let len_bytes = call.wait_by(None, &mut Buffer(reply, Message::default()), None)?;
         right.arrived();
         if len_bytes > room {
             return Err(SendError::ReplyTooLong {
@@ -219,6 +220,17 @@ impl SendRight {
         let deadline_ns = clock::deadline_ns(timeout);
         self.start(bytes, Waiting::Until(deadline_ns))?
             .message_by(Some(deadline_ns))
+    }
+
+    /// Calls on behalf of another's caller, while `outer` does not say that this one has given up.
+    pub(crate) fn call_for(
+        &self,
+        bytes: &[u8],
+        deadline_ns: Option<u64>,
+        outer: &mut Watch<'_>,
+    ) -> Result<Message, SendError> {
+        let waiting = deadline_ns.map_or(Waiting::Always, Waiting::Until);
+        self.start(bytes, waiting)?.message_for(deadline_ns, outer)
     }
 
     /// Starts a call without waiting for anything: neither for room nor for the reply.

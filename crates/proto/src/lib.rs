@@ -9,6 +9,7 @@
 //! * [`rights`]: which rights the two parties of a link have given to each other (paper 004, 2.5).
 //! * [`rota`]: which clients an overloaded server serves, and whom it wakes (paper 000,
 //!   section 5, future work).
+//! * [`takers`]: which of the tasks that wait at one port looks next.
 #![forbid(unsafe_code)]
 
 pub mod introductions;
@@ -17,6 +18,7 @@ pub mod paths;
 pub mod rights;
 pub mod rota;
 pub mod spin;
+pub mod takers;
 
 #[cfg(test)]
 mod schedule;
