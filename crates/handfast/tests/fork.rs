@@ -10,6 +10,9 @@ fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
         "echo" => common::echo(arguments[0], 1, handfast::Options::new()),
         "server with a child" => server_with_a_child(arguments[0]),
+        "forwarder that forks" => {
+            forwarder_that_forks(arguments[0], arguments[1], arguments[2]);
+        }
         "forks while calling" => forks_while_calling(arguments[0], arguments[1]),
         _ => unreachable!(),
     });
@@ -154,4 +157,56 @@ fn a_fork_while_threads_call_leaves_the_child_errors_and_the_parent_whole() {
     let outcomes = caller.line();
     caller.finish();
     assert_eq!(outcomes, "{0: 60}", "status of children: how many");
+}
+
+/// Passes calls on. At `fork` a child of it does so too, at `other`, on the same thread.
+fn forwarder_that_forks(last: &str, name: &str, other: &str) {
+    let serve = |name: &str, mut count: u32| {
+        let to = handfast::connect(last).unwrap();
+        let port = handfast::bind(name).unwrap();
+        common::say("ready");
+        while count > 0 {
+            let mut request = port.receive().unwrap();
+            if request.bytes() == b"fork" {
+                return request.reply(b"").unwrap();
+            }
+            let message = request.take_message();
+            request.forward(&to, &message).unwrap();
+            count -= 1;
+        }
+    };
+    serve(name, u32::MAX);
+    let child = fork(|| {
+        serve(other, FORKED_CALLS);
+        // The last answer may come by this process.
+        common::told();
+        0
+    });
+    while common::told().is_some() {}
+    assert_eq!(wait_for(child), 0);
+}
+
+/// Calls that the child of a forwarder passes on.
+const FORKED_CALLS: u32 = 50;
+
+#[test]
+fn a_forked_child_of_a_forwarder_knows_nothing_of_its_parents_ways() {
+    let names = ["way-last", "way-parent", "way-child"].map(common::name);
+    let last = common::start("echo", &[&names[0]]);
+    last.expect("ready");
+    let arguments = [&*names[0], &names[1], &names[2]];
+    let mut forwarder = common::start("forwarder that forks", &arguments);
+    forwarder.expect("ready");
+    let _direct = handfast::connect(&names[0]).unwrap();
+    let right = handfast::connect(&names[1]).unwrap();
+    common::warm(&right);
+    let _ = right.call(b"fork").unwrap();
+    forwarder.expect("ready");
+    let right = handfast::connect(&names[2]).unwrap();
+    for number in 0..FORKED_CALLS {
+        let text = format!("child {number}");
+        let answer = right.call_until(text.as_bytes(), common::PATIENCE);
+        assert_eq!(&*answer.unwrap(), text.as_bytes());
+    }
+    forwarder.finish();
 }

@@ -48,24 +48,6 @@ fn middle(name: &str, to: &str) {
     }
 }
 
-/// Calls until replies come by a path.
-fn warm(right: &SendRight) {
-    let vines = || {
-        let counters = right.counters().unwrap();
-        let values = counters.links.iter();
-        values
-            .map(|row| handfast::Counters::value(row, "vines"))
-            .sum::<u64>()
-    };
-    assert!(common::within_patience(|| {
-        let before = vines();
-        for _ in 0..20 {
-            let _ = right.call(b"warm").unwrap();
-        }
-        before == vines()
-    }));
-}
-
 /// Serves two ports. A call `swap` at the first is answered while the second is received from.
 fn two_ports(first: &str, second: &str) {
     let ports = [first, second].map(|name| handfast::bind(name).unwrap());
@@ -99,8 +81,8 @@ fn a_reply_through_another_port_does_not_change_where_that_port_replies() {
         .collect();
     middles.iter().for_each(|middle| middle.expect("ready"));
     let [one, two] = [&names[2], &names[3]].map(|name| handfast::connect(name).unwrap());
-    warm(&one);
-    warm(&two);
+    common::warm(&one);
+    common::warm(&two);
     for round in 0..10 {
         assert_eq!(
             &*one.call_until(b"swap", common::PATIENCE).unwrap(),
@@ -252,7 +234,7 @@ fn a_port_that_is_dropped_with_introductions_in_its_lanes_cuts_nobody() {
 fn caller_that_forks(middle: &str, last: &str) {
     let _link = handfast::connect(last).unwrap();
     let right = handfast::connect(middle).unwrap();
-    warm(&right);
+    common::warm(&right);
     // SAFETY: the child runs ordinary code after a fork of a process with threads.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
@@ -261,7 +243,7 @@ fn caller_that_forks(middle: &str, last: &str) {
         let work = || {
             let _link = handfast::connect(last).unwrap();
             let right = handfast::connect(middle).unwrap();
-            warm(&right);
+            common::warm(&right);
             for number in 0..200 {
                 let text = format!("child {number}");
                 let answer = right.call(text.as_bytes()).unwrap();
@@ -294,7 +276,7 @@ fn a_forked_child_of_a_caller_knows_nothing_of_its_parents_paths() {
 fn one_caller(middle: &str, last: &str) {
     let _link = handfast::connect(last).unwrap();
     let right = handfast::connect(middle).unwrap();
-    warm(&right);
+    common::warm(&right);
     common::say("called");
     while common::told().is_some() {}
 }

@@ -109,8 +109,8 @@ pub(crate) struct Link {
     pub(crate) pidfd: Option<OwnedFd>,
     pub(crate) peer: Peer,
     pub(crate) incarnation: [u8; 16],
-    /// Number of this link in its process, never used again: what the keeper's events name. An
-    /// index could have passed to another link between an event and its handling.
+    /// Number of this link in its process, never used again, not in a forked child either: what the keeper's
+    /// events and threads' memories name. An index could have passed to another link meanwhile.
     pub(crate) serial: u32,
     /// Send rights of this process that use the link.
     pub(crate) rights: AtomicU32,

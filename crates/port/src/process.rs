@@ -46,7 +46,6 @@ pub(crate) struct Process {
     /// Until when the keeper looks for messages for ports that are no more, by [`clock::ticks_ns`].
     pub(crate) unbound_until_ns: AtomicU64,
     next_generation: AtomicU32,
-    next_serial: AtomicU32,
     pub(crate) poll: Poll,
     /// When the keeper looks at sleeping callers next, by [`clock::ticks_ns`].
     pub(crate) watch_due_ns: AtomicU64,
@@ -229,7 +228,6 @@ impl Process {
             binding: Mutex::default(),
             unbound_until_ns: AtomicU64::new(0),
             next_generation: AtomicU32::new(1),
-            next_serial: AtomicU32::new(0),
             poll: Poll::new().map_err(os("epoll_create1"))?,
             watch_due_ns: AtomicU64::new(0),
             watch: Timer::new().map_err(os("timerfd_create"))?,
@@ -441,7 +439,7 @@ impl Process {
     /// Enters a new link everywhere: table, group, keeper, counters.
     pub(crate) fn add_link(&self, parts: Parts) -> Result<Arc<Link>, Resource> {
         // Relaxed: a number.
-        let serial = self.next_serial.fetch_add(1, Ordering::Relaxed);
+        let serial = NEXT_SERIAL.fetch_add(1, Ordering::Relaxed);
         let link = Arc::new(Link::new(parts, serial));
         let os = |errno| Resource::of("epoll_ctl", errno);
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
@@ -546,6 +544,10 @@ pub(crate) const WATCH_NS: u64 = 50_000_000;
 
 /// How soon a peer that does not read is told again.
 pub(crate) const UNSAID_NS: u64 = 2_000_000;
+
+/// The serial number of the next link. A forked child goes on where its parent was: its threads remember
+/// the parent's links by number.
+static NEXT_SERIAL: AtomicU32 = AtomicU32::new(0);
 
 /// Users whose processes may connect to one process at once: a receiver sleeps in one word per
 /// group, and `futex_waitv` takes 128.

@@ -75,6 +75,24 @@ pub(crate) fn middle(name: &str, to: &str) {
     }
 }
 
+/// Calls through a process that passes calls on until replies come by a path.
+pub(crate) fn warm(right: &handfast::SendRight) {
+    let vines = || {
+        let counters = right.counters().unwrap();
+        let values = counters.links.iter();
+        values
+            .map(|row| handfast::Counters::value(row, "vines"))
+            .sum::<u64>()
+    };
+    assert!(within_patience(|| {
+        let before = vines();
+        for _ in 0..20 {
+            let _ = right.call(b"warm").unwrap();
+        }
+        before == vines()
+    }));
+}
+
 /// Open descriptors and lines of the memory map of a process.
 pub(crate) fn holdings(pid: u32) -> (usize, usize) {
     let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd"))
