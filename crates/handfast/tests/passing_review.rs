@@ -19,6 +19,7 @@ fn a_child_process_plays_its_role() {
         "recipient" => recipient(arguments[0], arguments[1], arguments.get(2).copied()),
         "caller that forks" => caller_that_forks(arguments[0], arguments[1]),
         "borrower" => borrower(arguments[0], arguments[1]),
+        "caller that rests" => caller_that_rests(arguments[0], arguments[1]),
         "one caller" => one_caller(arguments[0], arguments[1]),
         _ => unreachable!(),
     });
@@ -296,6 +297,37 @@ fn callers_that_are_killed_leave_nothing_at_the_last_one() {
         assert!(common::settles_at(last.pid(), before.0), "at the last one");
         assert!(common::settles_at(middle.pid(), before.1), "in the middle");
     }
+}
+
+/// Calls through the middle, without a right to the last one, and then nobody any more.
+fn caller_that_rests(middle: &str, last: &str) {
+    let right = handfast::connect(middle).unwrap();
+    let _ = right.counters().unwrap();
+    common::say("connected");
+    common::told();
+    let link = handfast::connect(last).unwrap();
+    common::warm(&right);
+    drop(link);
+    let _ = right.call(b"by the path").unwrap();
+    common::say("called");
+    while common::told().is_some() {}
+}
+
+#[test]
+fn a_replier_that_is_killed_leaves_nothing_at_a_caller_that_rests() {
+    let names = ["rest-last", "rest-middle"].map(common::name);
+    let mut last = common::start("last", &[&names[0]]);
+    last.expect("ready");
+    let middle = common::start("middle", &[&names[1], &names[0]]);
+    middle.expect("ready");
+    let mut caller = common::start("caller that rests", &[&names[1], &names[0]]);
+    caller.expect("connected");
+    let before = common::at_rest(caller.pid());
+    caller.tell("call");
+    caller.expect("called");
+    assert!(common::at_rest(caller.pid()) > before, "no path, no link");
+    last.kill();
+    assert!(common::settles_at(caller.pid(), before));
 }
 
 /// A link made by hand as the process of an incarnation: its socket, and its welcome.

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 mod caller;
 
 pub(crate) use caller::{Path, expected};
-use caller::{Root, take_remembered};
+use caller::{Root, remembered};
 
 /// A use of a link, as a right to a port of the peer is one: the link stays for it.
 pub(crate) struct Held {
@@ -164,7 +164,7 @@ impl Process {
     /// Caller: the path, if outcomes of `source` may come by it. It is found at once when this thread
     /// was led by it last, and has [remembered](Path::remember) that.
     pub(crate) fn path(&self, number: u32, source: Source) -> Option<Arc<Path>> {
-        let last = take_remembered(source);
+        let last = remembered(source);
         let is_it = |path: &Arc<Path>| path.number == number && path.source == source;
         if let Some(path) = last.filter(is_it) {
             return Some(path);
