@@ -460,6 +460,22 @@ fn coroutines_take_turns_until_one_ends() {
 }
 
 #[test]
+fn a_turn_keeps_the_link_when_the_last_right_is_dropped() {
+    let name = common::name("turn-alone");
+    let child = common::start("generator", &[&name]);
+    child.expect("ready");
+    let right = handfast::connect(&name).unwrap();
+    let mut answer = right.call(b"count 3").unwrap();
+    drop(right);
+    for number in ["0", "1", "2"] {
+        assert_eq!(&*answer, number.as_bytes());
+        let turn = answer.take_reply_right().unwrap();
+        answer = turn.call(b"1").unwrap();
+    }
+    assert_eq!(&*answer, b"sum 3");
+}
+
+#[test]
 fn a_turn_that_takes_too_long_is_given_up_and_its_place_is_used_again() {
     let name = common::name("slow");
     let port = handfast::bind(&name).unwrap();

@@ -8,6 +8,7 @@ use crate::link::{Link, SlotState, control};
 use crate::message::Message;
 use crate::notice::end_rights;
 use crate::passing::ReplyRight;
+use crate::paths::Held;
 use crate::process::Process;
 use crate::reply_slot::ReplySlot;
 use crate::right::{OwnRight, Right};
@@ -101,8 +102,14 @@ fn other(process: &Arc<Process>, link: &Arc<Link>, part: Part) -> Result<Right, 
             Right::Send(introduced(process, link, vine, (exporter, number, port)))
         }
         Part::OfReceiver { handle } => own(process, link, handle)?,
-        Part::Reply { word, generation } => ReplySlot::passed(link, word, generation)?
-            .map_or(Right::Dead, |slot| Right::Reply(ReplyRight::new(slot))),
+        Part::Reply { word, generation } => match ReplySlot::passed(link, word, generation)? {
+            Some(mut slot) => {
+                // The last right to a port there may be dropped first.
+                slot.held = Some(Held::new(process, &slot.link));
+                Right::Reply(ReplyRight::new(slot))
+            }
+            None => Right::Dead,
+        },
         Part::Descriptor { number } => take_up(process, link, number)?,
         Part::Memory { number, len_bytes } => take_up_memory(process, link, (number, len_bytes))?,
     })

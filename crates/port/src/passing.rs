@@ -4,6 +4,7 @@ use crate::awaited::Awaited;
 use crate::error::{Exhausted, Misuse, ReplyError, SendError};
 use crate::link::Link;
 use crate::message::Message;
+use crate::paths::Held;
 use crate::process::{self, Process};
 use crate::relay::Relay;
 use crate::reply_slot::ReplySlot;
@@ -128,6 +129,8 @@ impl ReplyRight {
             .slot()
             .map_err(|_| SendError::Misuse(Misuse::NotACall))?;
         let link = slot.link.clone();
+        // For as long as the answer is awaited.
+        let _held = Held::new(&process, &link);
         if let Some(end) = link.end() {
             return Err(end);
         }

@@ -1,7 +1,7 @@
 //! Where the outcome of a call goes, as its holder sees it.
 
 use crate::link::Link;
-use crate::paths::Party;
+use crate::paths::{Held, Party};
 use crate::poller::{Poller, wake_caller};
 use crate::send::SLOTS_PER_LANE;
 use core::sync::atomic::Ordering;
@@ -25,6 +25,8 @@ pub(crate) struct ReplySlot {
     pub(crate) party: Option<PartyUse>,
     /// Of this process, where it was passed on to.
     pub(crate) passed_to: u32,
+    /// A right that came beside a message keeps the link, as one to a port of the peer does.
+    pub(crate) held: Option<Held>,
 }
 
 /// A party a forwarder has named; the path lasts with it.
@@ -92,6 +94,7 @@ impl ReplySlot {
                 party,
             }),
             passed_to: NO_KEY,
+            held: None,
         }))
     }
 

@@ -66,6 +66,7 @@ impl Received {
             key: key as u32,
             party: None,
             passed_to: NO_KEY,
+            held: None,
         });
         received
     }
