@@ -252,6 +252,21 @@ fn path(forwarder: &Hand, caller: &Hand, number: u32) {
 }
 
 #[test]
+fn the_paths_of_a_forwarder_that_is_cut_end_though_a_right_of_it_is_kept() {
+    let mut chain = Chain::new("cut-paths");
+    let caller = Hand::new(&chain.name, 1);
+    let mut forwarder = Hand::new(&chain.name, 2);
+    let (handle, port) = (1 << 31, 7);
+    forwarder.send(b"", &[Part::OfSender { handle, port }]);
+    forwarder.settle();
+    path(&forwarder, &caller, 1);
+    say(&forwarder, ASK, &[]);
+    expect_cut(&chain.last, Rule::Path, "a forwarder");
+    assert_eq!(caller.hear_words(OVER), [77]);
+    chain.finish();
+}
+
+#[test]
 fn a_token_is_used_once_and_by_whom_it_was_given() {
     let mut chain = Chain::new("tokens");
     let forwarder = Hand::new(&chain.name, 1);

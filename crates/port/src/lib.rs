@@ -46,6 +46,7 @@ mod inspect;
 mod keeper;
 mod lanes;
 mod link;
+mod listening;
 mod message;
 pub mod notify;
 mod options;

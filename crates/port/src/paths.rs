@@ -147,6 +147,14 @@ impl Link {
         drop(dropped);
     }
 
+    /// Nobody takes messages of the peer's any more: its parties end.
+    pub(crate) fn end_parties(&self) {
+        let dropped = self.passing().parties.drop_those(|_| true);
+        // Release: as above.
+        self.parties.fetch_add(1, Ordering::Release);
+        drop(dropped);
+    }
+
     /// Why nothing comes through the link any more, if so.
     pub(crate) fn end(&self) -> Option<SendError> {
         self.is_down().then(|| {

@@ -13,6 +13,7 @@ use crate::adopt::adopt;
 use crate::group::Group;
 use crate::introduce::{Named, UNCLAIMED_NS, Wait};
 use crate::link::{Link, control};
+use crate::listening::Listening;
 use crate::message::Message;
 use crate::notice::Notices;
 use crate::process::Process;
@@ -33,7 +34,7 @@ use std::sync::Arc;
 
 /// A lane this receiver has seen.
 struct Lane {
-    link: Arc<Link>,
+    link: Listening,
     /// For the next request: only what differs from the last one is written.
     spare: Option<Box<Received>>,
     /// As that, for messages with reply rights that were passed on.
@@ -359,7 +360,7 @@ impl Poller {
         Some(if is_call {
             let received = match lane.spare.take() {
                 Some(received) => received,
-                None => Received::of_lane(lane.link.clone(), key),
+                None => Received::of_lane(Arc::clone(&lane.link), key),
             };
             Request::call(received, (message, badge.unwrap_or(lane.badge)), right)
         } else {
@@ -433,7 +434,7 @@ impl Poller {
         let message = core::mem::take(&mut self.spare);
         let (last, right) = (lane.passed.take(), (header.reply, header.generation));
         let received = (message, badge.unwrap_or_default());
-        let to = (&lane.link, key, self.receiver);
+        let to = (&*lane.link, key, self.receiver);
         match Request::passed(to, last, received, right) {
             Ok(Some(request)) if badge.is_some() => Some(request),
             Ok(Some(request)) => self.refuse(request),

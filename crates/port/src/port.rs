@@ -3,6 +3,7 @@
 use crate::error::ReceiveError;
 use crate::group::Group;
 use crate::link::Link;
+use crate::listening::Listening;
 use crate::notice::Notices;
 use crate::poller::Poller;
 use crate::process::Process;
@@ -42,7 +43,7 @@ pub(crate) struct Port {
     /// Its receive right is being dropped.
     pub(crate) is_closing: AtomicBool,
     /// Links that ended after they rang and before the poller looked.
-    left: Mutex<Vec<Arc<Link>>>,
+    left: Mutex<Vec<Listening>>,
 }
 
 /// Ended links whose messages wait for a port that nobody receives from; the oldest give way.
@@ -94,19 +95,20 @@ impl Port {
             return;
         }
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
-        if left.len() == LEFT_MAX {
-            let oldest = left.remove(0);
+        let oldest = (left.len() == LEFT_MAX).then(|| left.remove(0));
+        left.push(Listening::new(link));
+        drop(left);
+        if let Some(oldest) = oldest {
             tracing::warn!(
                 name = self.name,
                 pid = oldest.peer.pid,
                 "messages that nobody received are lost with their link"
             );
         }
-        left.push(link.clone());
     }
 
     /// The links kept since the last time.
-    pub(crate) fn take_rung(&self) -> Vec<Arc<Link>> {
+    pub(crate) fn take_rung(&self) -> Vec<Listening> {
         core::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner))
     }
 

@@ -452,7 +452,7 @@ impl Process {
         }
         links[slot] = Some(link.clone());
         drop(links);
-        link.group.set(link.index, Some(link.clone()));
+        link.group.set(link.index, Some(&link));
         let row = |column| counters::link_word(link.index, column);
         self.tally.store(row(1), link.peer.pid.into());
         self.tally.store(row(2), link.peer.uid.into());
