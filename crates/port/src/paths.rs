@@ -465,13 +465,17 @@ impl Process {
             last: (0..REPLIES).map(|_| AtomicU32::new(0)).collect(),
         });
         let (forwarder, number) = (wanted.forwarder.clone(), wanted.number);
-        let refused = forwarder.passing().parties.granted(number, party);
-        if refused.is_ok() {
-            self.say(
-                &forwarder,
-                &word_message(control::PATH_READY, &[number, path]),
-            );
-        }
+        let refused = {
+            let mut passing = forwarder.passing();
+            let refused = passing.parties.granted(number, party);
+            if refused.is_ok() {
+                // Under the lock: no refusal of this number is said before.
+                let ready = word_message(control::PATH_READY, &[number, path]);
+                self.say(&forwarder, &ready);
+            }
+            refused
+        };
+        drop(refused);
         if forwarder.is_down() || link.is_down() {
             // It may have ended before this was in its table.
             self.refuse_path(&forwarder, number);

@@ -60,10 +60,6 @@ impl ReplySlot {
         generation: u32,
     ) -> Result<Option<Self>, Fault> {
         let (number, place) = unpack_passed_word(word);
-        if place >= REPLIES {
-            let rule = Rule::ReplySlot;
-            return Err(Fault { rule, offset: 0 });
-        }
         // Acquire: pairs with the addition in `Link::forget_parties`. Before the look.
         let version = link.parties.load(Ordering::Acquire);
         let party = match number {
@@ -110,7 +106,7 @@ impl ReplySlot {
                 && party.party.is_new(place, generation)
         });
         // One that is not new is refused where it is looked up.
-        if !is_same || place >= REPLIES {
+        if !is_same {
             return false;
         }
         self.index = self.index / REPLIES * REPLIES + place;
