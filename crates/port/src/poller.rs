@@ -252,12 +252,19 @@ impl Poller {
     /// A notice, after the messages: also those that the dead have left behind.
     #[cold]
     fn next_notice(&mut self) -> Option<Request> {
-        self.refresh();
-        let request = self.next_again();
-        if request.is_some() || self.has_left_behind() {
-            return request;
+        loop {
+            self.refresh();
+            let request = self.next_again();
+            if request.is_some() || self.has_left_behind() {
+                return request;
+            }
+            // A link that has ended since may have left messages, and its rights have ended after that. Each turn
+            // takes the end of a link.
+            let has_looked = || self.process.deaths.load(Ordering::Acquire) == self.deaths;
+            if let Ok(notice) = self.notices.take(has_looked) {
+                return notice.map(Request::notify);
+            }
         }
-        self.notices.take().map(Request::notify)
     }
 
     /// Whether lanes of links that are no more hold messages still.
