@@ -62,7 +62,8 @@ fn serve(port: &handfast::ReceiveRight) {
     }
 }
 
-/// The role of a server that passes every call on to the port `to`, with what came with it.
+/// The role of a server that passes every call on to the port `to`, with what came with it; what it cannot pass
+/// on it answers with why.
 pub(crate) fn middle(name: &str, to: &str) {
     let port = handfast::bind(name).unwrap();
     let to = handfast::connect(to).unwrap();
@@ -71,8 +72,57 @@ pub(crate) fn middle(name: &str, to: &str) {
         let mut request = port.receive().unwrap();
         let rights = request.take_rights();
         let message = request.take_message();
-        request.forward_with(&to, &message, rights).unwrap();
+        if let Err(failed) = request.forward_with(&to, &message, rights) {
+            let _ = failed
+                .request
+                .reply(format!("{:?}", failed.error).as_bytes());
+        }
     }
+}
+
+/// Binds `own`, and at the moment it is told connects to `other` and calls it.
+pub(crate) fn crosser(own: &str, other: &str) {
+    let port: &'static handfast::ReceiveRight = Box::leak(Box::new(handfast::bind(own).unwrap()));
+    std::thread::spawn(|| {
+        loop {
+            let request = port.receive().unwrap();
+            let bytes = request.bytes().to_vec();
+            request.reply(&bytes).unwrap();
+        }
+    });
+    say("bound");
+    let start_ns: u64 = told().unwrap().parse().unwrap();
+    while handfast_sys::clock::now_ns() < start_ns {
+        std::hint::spin_loop();
+    }
+    let right = handfast::connect_until(other, PATIENCE).unwrap();
+    assert_eq!(&*right.call_until(b"x", PATIENCE).unwrap(), b"x");
+    say("connected");
+    // Both are now.
+    let _ = told();
+    assert_eq!(&*right.call_until(b"y", PATIENCE).unwrap(), b"y");
+    let links = right.counters().unwrap().links;
+    let own_pid = u64::from(std::process::id());
+    let shared = links
+        .iter()
+        .filter(|row| handfast::Counters::value(row, "peer_pid") == own_pid);
+    say(&format!("{} links", shared.count()));
+    while told().is_some() {}
+}
+
+/// Takes the announcement of the sleeping server away, as if to wake it, and is killed there.
+pub(crate) fn waker_that_dies(name: &str) {
+    let _right = handfast::connect(name).unwrap();
+    // Of the two bells mapped here one is ours, where nobody sleeps.
+    let mut bells = shared_words("handfast bells");
+    let taken = within_patience(|| {
+        bells.iter_mut().any(|bell| {
+            let word = bell.word(handfast_layout::bell::bell(0) + handfast_layout::bell::SLEEP);
+            word.swap(0, std::sync::atomic::Ordering::SeqCst) != 0
+        })
+    });
+    say(if taken { "taken" } else { "nobody sleeps" });
+    while told().is_some() {}
 }
 
 /// Calls through a process that passes calls on until replies come by a path.
