@@ -80,6 +80,59 @@ pub(crate) fn middle(name: &str, to: &str) {
     }
 }
 
+/// The role of a process that keeps the rights that come with `keep`, and does with them what it is told;
+/// `pass NAME` gives a copy of the last one to another keeper.
+pub(crate) fn keeper(name: &str) {
+    let port = handfast::bind(name).unwrap();
+    say("ready");
+    let mut kept = Vec::new();
+    loop {
+        let mut request = port.receive().unwrap();
+        let order = request.bytes().to_vec();
+        match &*order {
+            b"keep" => kept.extend(send_rights(request.take_rights())),
+            b"use" => {
+                for right in kept.drain(..) {
+                    // One that came by a vine may be dead by now.
+                    let _ = right.send(b"used");
+                }
+            }
+            b"drop" => kept.clear(),
+            b"call" => kept.iter().for_each(|right| right.send(b"used").unwrap()),
+            b"copy" => kept = kept.to_vec(),
+            b"home" => {
+                let last = kept.pop().map(Right::from);
+                request.reply_with(b"", last).unwrap();
+                continue;
+            }
+            b"echo" => {
+                let rights = request.take_rights();
+                request.reply_with(b"", rights).unwrap();
+                continue;
+            }
+            pass => {
+                let name = str::from_utf8(pass.strip_prefix(b"pass ").unwrap()).unwrap();
+                // Who is to get it may be gone.
+                if let (Ok(to), Some(last)) = (handfast::connect(name), kept.last()) {
+                    let _ = to.with([last.clone().into()]).send(b"keep");
+                }
+            }
+        }
+        if request.is_call() {
+            request.reply(b"").unwrap();
+        }
+    }
+}
+
+/// Rights to ports, and nothing else.
+pub(crate) fn send_rights(rights: Vec<Right>) -> Vec<handfast::SendRight> {
+    let rights = rights.into_iter().map(|right| match right {
+        Right::Send(right) => right,
+        other => panic!("{other:?}"),
+    });
+    rights.collect()
+}
+
 /// Binds `own`, and at the moment it is told connects to `other` and calls it.
 pub(crate) fn crosser(own: &str, other: &str) {
     let port: &'static handfast::ReceiveRight = Box::leak(Box::new(handfast::bind(own).unwrap()));

@@ -1,0 +1,301 @@
+//! Notices that no sender is left, and of death, in random schedules with kills: each comes once, and soon.
+//!
+//! `HANDFAST_SCHEDULES` says how many; `HANDFAST_SEED` which.
+
+mod common;
+
+use common::Random;
+use handfast::{Notice, ReceiveRight, Right, SendRight};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+#[test]
+fn a_child_process_plays_its_role() {
+    common::play(|role, arguments| match role {
+        "keeper" => common::keeper(arguments[0]),
+        _ => unreachable!(),
+    });
+}
+
+const SCHEDULES: u32 = 300;
+const KEEPERS: usize = 3;
+/// Ports of earlier schedules that are looked at for notices that come twice.
+const OLD: usize = 6;
+/// How soon a notice comes.
+const SOON: Duration = Duration::from_millis(10);
+/// What was provided by a process that has ended, and was not claimed, ends after that.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// A process that holds rights.
+struct Keeper {
+    process: common::Child,
+    name: String,
+    order: SendRight,
+    number: u64,
+    /// Rights that it has for sure, and whether it may have more: those that came by others.
+    rights: usize,
+    may_have: bool,
+}
+
+/// Tells of deaths: which, and when.
+struct Deaths {
+    port: ReceiveRight,
+    told: Mutex<BTreeMap<u64, Vec<Instant>>>,
+}
+
+impl Deaths {
+    /// Receives until the port's own last notice.
+    fn watch(&self) {
+        loop {
+            match self.port.receive().unwrap().notice() {
+                Some(Notice::Dead(u64::MAX)) => return,
+                Some(Notice::Dead(number)) => {
+                    let mut told = self.told.lock().unwrap();
+                    told.entry(number).or_default().push(Instant::now());
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+struct World<'a> {
+    random: Random,
+    deaths: &'a Deaths,
+    keepers: Vec<Keeper>,
+    started: u64,
+    killed: Vec<(u64, Instant)>,
+    old: VecDeque<ReceiveRight>,
+    late: Delays,
+}
+
+/// Delays of one kind of end.
+type Delays = BTreeMap<&'static str, Vec<Duration>>;
+
+/// How a keeper comes to have no right any more.
+const ENDS: [&str; 3] = ["drop", "use", "kill"];
+
+impl World<'_> {
+    fn start(&mut self) -> Keeper {
+        self.started += 1;
+        let (number, name) = (
+            self.started,
+            common::name(&format!("keeper-{}", self.started)),
+        );
+        let process = common::start("keeper", &[&name]);
+        process.expect("ready");
+        let order = handfast::connect(&name).unwrap();
+        order.notify_death(&self.deaths.port, number);
+        Keeper {
+            process,
+            name,
+            order,
+            number,
+            rights: 0,
+            may_have: false,
+        }
+    }
+
+    fn any(&mut self) -> usize {
+        self.random.below(KEEPERS as u64) as usize
+    }
+
+    fn give(&mut self, port: &ReceiveRight, to: usize) {
+        let count = 1 + self.random.below(3);
+        let rights = (0..count).map(|_| Right::from(port.mint(self.random.below(3))));
+        let rights: Vec<_> = rights.collect();
+        let keeper = &mut self.keepers[to];
+        keeper.rights += rights.len();
+        let given = keeper.order.with(rights);
+        // Without an answer the next step may come before it has got them.
+        match self.random.below(2) {
+            0 => given.send(b"keep").unwrap(),
+            _ => drop(given.call_until(b"keep", common::PATIENCE).unwrap()),
+        }
+    }
+
+    /// A keeper's rights go, as `end` says. Killed, it has to be started again.
+    fn end(&mut self, of: usize, end: &str) {
+        let keeper = &mut self.keepers[of];
+        (keeper.rights, keeper.may_have) = (0, false);
+        if end == "kill" {
+            self.killed.push((keeper.number, Instant::now()));
+            keeper.process.kill();
+        } else {
+            keeper.order.send(end.as_bytes()).unwrap();
+        }
+    }
+
+    /// Returns whether rights went from one keeper to another.
+    fn step(&mut self, port: &ReceiveRight) -> bool {
+        let of = self.any();
+        match self.random.below(10) {
+            0..3 => self.give(port, of),
+            3 => self.end(of, "drop"),
+            4 => self.end(of, "use"),
+            5 => self.keepers[of].order.send(b"copy").unwrap(),
+            6 => {
+                self.end(of, "kill");
+                self.keepers[of] = self.start();
+            }
+            _ if self.keepers[of].rights > 0 => {
+                let to = (of + 1 + self.random.below(KEEPERS as u64 - 1) as usize) % KEEPERS;
+                let pass = format!("pass {}", self.keepers[to].name);
+                let order = &self.keepers[of].order;
+                order.call_until(pass.as_bytes(), common::PATIENCE).unwrap();
+                // It may go by a vine, and end with who has passed it on.
+                self.keepers[to].may_have = true;
+                return true;
+            }
+            _ => {}
+        }
+        false
+    }
+
+    /// What there is at the port by now. Returns whether it has told that there is no sender.
+    fn is_told(&self, port: &ReceiveRight) -> bool {
+        let sure: usize = self.keepers.iter().map(|keeper| keeper.rights).sum();
+        let mut is_told = false;
+        while let Ok(request) = port.try_receive() {
+            match request.notice() {
+                None => assert_eq!(request.bytes(), b"used"),
+                Some(notice) => {
+                    assert_eq!((notice, sure), (Notice::NoSenders, 0), "too early");
+                    assert!(!is_told, "twice");
+                    is_told = true;
+                }
+            }
+        }
+        is_told
+    }
+
+    /// Some steps with the rights to a port of their own, until the last of them is gone and told of.
+    fn schedule(&mut self) {
+        let port = handfast::anonymous().unwrap();
+        let (mut asks, mut is_passed) = (false, false);
+        for _ in 0..self.random.below(7) {
+            is_passed |= self.step(&port);
+            if !asks && self.random.below(3) == 0 {
+                port.notify_no_senders();
+                asks = true;
+            }
+            let is_told = self.is_told(&port);
+            assert!(asks || !is_told, "not asked for, or twice");
+            asks &= !is_told;
+        }
+        let of = self.any();
+        self.give(&port, of);
+        port.notify_no_senders();
+        // The others' first, then those of the one that has some for sure.
+        let mut last = ("", Instant::now());
+        let mut dead = Vec::new();
+        for of in (of + 1..=of + KEEPERS).map(|of| of % KEEPERS) {
+            if self.keepers[of].rights == 0 && !self.keepers[of].may_have {
+                continue;
+            }
+            let end = ENDS[self.random.below(3) as usize];
+            assert!(!self.is_told(&port), "too early");
+            last = (end, Instant::now());
+            self.end(of, end);
+            if end == "kill" {
+                dead.push(of);
+            }
+        }
+        let (end, since) = last;
+        loop {
+            let told = port.receive_until(GRACE + common::PATIENCE);
+            let told = told.expect("nothing is told");
+            if told.notice() == Some(Notice::NoSenders) {
+                break;
+            }
+            assert_eq!(told.bytes(), b"used");
+        }
+        let kind = match (end, is_passed) {
+            ("drop", false) => "dropped",
+            ("use", false) => "used and dropped",
+            ("kill", false) => "killed",
+            _ => "passed on before",
+        };
+        self.late.entry(kind).or_default().push(since.elapsed());
+        for of in dead {
+            self.keepers[of] = self.start();
+        }
+        self.old.push_back(port);
+        if self.old.len() > OLD {
+            self.old
+                .pop_front()
+                .iter()
+                .for_each(|old| self.nothing_more(old));
+        }
+    }
+
+    fn nothing_more(&self, port: &ReceiveRight) {
+        assert!(!self.is_told(port), "twice");
+    }
+}
+
+fn print(kind: &str, delays: &mut [Duration]) {
+    let (median, most, worst) = common::spread(delays);
+    let late = delays.iter().filter(|delay| **delay > SOON).count();
+    let count = delays.len();
+    println!("{kind}: {count}, median {median:?}, 99 % {most:?}, worst {worst:?}, {late} late");
+}
+
+#[test]
+fn every_notice_comes_once_and_soon_in_random_schedules_with_kills() {
+    let asked = std::env::var("HANDFAST_SCHEDULES").ok();
+    let schedules = asked.map_or(SCHEDULES, |count| count.parse().unwrap());
+    let deaths = Deaths {
+        port: handfast::anonymous().unwrap(),
+        told: Mutex::default(),
+    };
+    let (mut late, killed) = std::thread::scope(|scope| {
+        scope.spawn(|| deaths.watch());
+        let mut world = World {
+            random: Random::seeded("notices"),
+            deaths: &deaths,
+            keepers: Vec::new(),
+            started: 0,
+            killed: Vec::new(),
+            old: VecDeque::new(),
+            late: Delays::new(),
+        };
+        for _ in 0..KEEPERS {
+            let keeper = world.start();
+            world.keepers.push(keeper);
+        }
+        for _ in 0..schedules {
+            world.schedule();
+        }
+        for of in 0..KEEPERS {
+            world.end(of, "kill");
+        }
+        let old = core::mem::take(&mut world.old);
+        old.iter().for_each(|port| world.nothing_more(port));
+        assert!(common::within_patience(|| {
+            let told = deaths.told.lock().unwrap();
+            world
+                .killed
+                .iter()
+                .all(|(number, _)| told.contains_key(number))
+        }));
+        world.keepers[0].order.notify_death(&deaths.port, u64::MAX);
+        (world.late, world.killed)
+    });
+    let told = deaths.told.into_inner().unwrap();
+    assert_eq!(told.len(), killed.len(), "deaths of the living");
+    assert!(told.values().all(|times| times.len() == 1), "twice");
+    let died = killed
+        .iter()
+        .map(|(number, since)| told[number][0] - *since);
+    late.insert("deaths", died.collect());
+    let (mut count, mut soon) = (0, 0);
+    for (kind, delays) in &mut late {
+        print(kind, delays);
+        count += delays.len();
+        soon += delays.iter().filter(|delay| **delay <= SOON).count();
+    }
+    // Other tests may have the processors meanwhile.
+    assert!(soon * 10 >= count * 9, "{soon} of {count} within {SOON:?}");
+}
