@@ -2,6 +2,7 @@
 
 mod common;
 
+use common::call;
 use handfast::error::{BindError, Misuse, ReceiveError, SendError};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -13,6 +14,8 @@ fn a_child_process_plays_its_role() {
         "forwarder that forks" => {
             forwarder_that_forks(arguments[0], arguments[1], arguments[2]);
         }
+        "forker" => forker(arguments[0]),
+        "receiving forker" => receiving_forker(arguments[0]),
         "forks while calling" => forks_while_calling(arguments[0], arguments[1]),
         _ => unreachable!(),
     });
@@ -209,4 +212,89 @@ fn a_forked_child_of_a_forwarder_knows_nothing_of_its_parents_ways() {
         assert_eq!(&*answer.unwrap(), text.as_bytes());
     }
     forwarder.finish();
+}
+
+/// Runs `child` in a forked child and checks that it says so.
+fn in_fork(child: impl FnOnce() -> bool) {
+    assert_eq!(wait_for(fork(|| i32::from(!child()))), 0);
+}
+
+fn forker(name: &str) {
+    let right = handfast::connect(name).unwrap();
+    let pending = right.try_call(b"pending").unwrap();
+    call(&right, b"before");
+    in_fork(|| {
+        let forked = Err(SendError::Misuse(Misuse::Forked));
+        let called = right.call(b"in the child").map(|_| ());
+        called == forked && right.send(b"x") == forked && right.try_send(b"x") == forked
+    });
+    call(&right, b"after");
+    assert_eq!(&*pending.wait().unwrap(), b"pending");
+    // A forked child that drops what it inherited takes nothing from its parent.
+    let mut inherited = Some(right);
+    in_fork(|| {
+        drop(inherited.take());
+        true
+    });
+    let right = inherited.unwrap();
+    call(&right, b"after the drop");
+    // And connects for itself.
+    in_fork(|| {
+        let own = handfast::connect(name).unwrap();
+        &*own.call(b"own").unwrap() == b"own"
+    });
+    call(&right, b"at last");
+    common::say("forked");
+}
+
+#[test]
+fn a_forked_childs_use_of_a_send_right_is_an_error_and_the_parent_goes_on() {
+    let name = common::name("fork");
+    let server = common::start("echo", &[&name]);
+    server.expect("ready");
+    let mut client = common::start("forker", &[&name]);
+    client.expect("forked");
+    client.finish();
+}
+
+fn receiving_forker(name: &str) {
+    let port = handfast::bind(name).unwrap();
+    common::say("ready");
+    let request = port.receive().unwrap();
+    in_fork(|| {
+        let forked = ReceiveError::Misuse(Misuse::Forked);
+        port.receive().unwrap_err() == forked && port.try_receive().unwrap_err() == forked
+    });
+    let bytes = request.bytes().to_vec();
+    let request = port.reply_and_receive(request, &bytes).unwrap();
+    let mut inherited = Some(port);
+    in_fork(|| {
+        drop(inherited.take());
+        true
+    });
+    request.reply(b"still there").unwrap();
+    let port = inherited.unwrap();
+    let request = port.receive().unwrap();
+    request.reply(b"and bound").unwrap();
+    while common::told().is_some() {}
+}
+
+#[test]
+fn a_forked_childs_use_of_a_receive_right_is_an_error_and_the_parent_goes_on() {
+    let name = common::name("receiving-fork");
+    let mut server = common::start("receiving forker", &[&name]);
+    server.expect("ready");
+    let right = handfast::connect(&name).unwrap();
+    call(&right, b"one");
+    assert_eq!(
+        &*right.call_until(b"two", common::PATIENCE).unwrap(),
+        b"still there"
+    );
+    drop(right);
+    let right = handfast::connect(&name).unwrap();
+    assert_eq!(
+        &*right.call_until(b"three", common::PATIENCE).unwrap(),
+        b"and bound"
+    );
+    server.finish();
 }

@@ -45,11 +45,9 @@ struct Deaths {
 }
 
 impl Deaths {
-    /// Receives until the port's own last notice.
-    fn watch(&self) {
+    fn watch(&self) -> ! {
         loop {
             match self.port.receive().unwrap().notice() {
-                Some(Notice::Dead(u64::MAX)) => return,
                 Some(Notice::Dead(number)) => {
                     let mut told = self.told.lock().unwrap();
                     told.entry(number).or_default().push(Instant::now());
@@ -60,14 +58,16 @@ impl Deaths {
     }
 }
 
-struct World<'a> {
+struct World {
     random: Random,
-    deaths: &'a Deaths,
+    deaths: &'static Deaths,
     keepers: Vec<Keeper>,
     started: u64,
     killed: Vec<(u64, Instant)>,
     old: VecDeque<ReceiveRight>,
     late: Delays,
+    /// What has been done in this schedule.
+    steps: Vec<String>,
 }
 
 /// Delays of one kind of end.
@@ -76,7 +76,7 @@ type Delays = BTreeMap<&'static str, Vec<Duration>>;
 /// How a keeper comes to have no right any more.
 const ENDS: [&str; 3] = ["drop", "use", "kill"];
 
-impl World<'_> {
+impl World {
     fn start(&mut self) -> Keeper {
         self.started += 1;
         let (number, name) = (
@@ -107,6 +107,8 @@ impl World<'_> {
         let rights: Vec<_> = rights.collect();
         let keeper = &mut self.keepers[to];
         keeper.rights += rights.len();
+        self.steps
+            .push(format!("give {} to {}", rights.len(), keeper.number));
         let given = keeper.order.with(rights);
         // Without an answer the next step may come before it has got them.
         match self.random.below(2) {
@@ -119,6 +121,7 @@ impl World<'_> {
     fn end(&mut self, of: usize, end: &str) {
         let keeper = &mut self.keepers[of];
         (keeper.rights, keeper.may_have) = (0, false);
+        self.steps.push(format!("{end} {}", keeper.number));
         if end == "kill" {
             self.killed.push((keeper.number, Instant::now()));
             keeper.process.kill();
@@ -141,11 +144,23 @@ impl World<'_> {
             }
             _ if self.keepers[of].rights > 0 => {
                 let to = (of + 1 + self.random.below(KEEPERS as u64 - 1) as usize) % KEEPERS;
-                let pass = format!("pass {}", self.keepers[to].name);
+                let (how, dies) = match self.random.below(4) {
+                    0 => ("pass", Some(of)),
+                    // What comes there is in no order with what this process says to it.
+                    1 => ("throw", Some(to)),
+                    _ => ("pass", None),
+                };
+                let pass = format!("{how} {}", self.keepers[to].name);
+                self.steps
+                    .push(format!("{}: {pass}", self.keepers[of].number));
                 let order = &self.keepers[of].order;
                 order.call_until(pass.as_bytes(), common::PATIENCE).unwrap();
                 // It may go by a vine, and end with who has passed it on.
                 self.keepers[to].may_have = true;
+                if let Some(dies) = dies {
+                    self.end(dies, "kill");
+                    self.keepers[dies] = self.start();
+                }
                 return true;
             }
             _ => {}
@@ -172,6 +187,7 @@ impl World<'_> {
 
     /// Some steps with the rights to a port of their own, until the last of them is gone and told of.
     fn schedule(&mut self) {
+        self.steps.clear();
         let port = handfast::anonymous().unwrap();
         let (mut asks, mut is_passed) = (false, false);
         for _ in 0..self.random.below(7) {
@@ -205,7 +221,7 @@ impl World<'_> {
         let (end, since) = last;
         loop {
             let told = port.receive_until(GRACE + common::PATIENCE);
-            let told = told.expect("nothing is told");
+            let told = told.unwrap_or_else(|_| panic!("nothing is told: {:?}", self.steps));
             if told.notice() == Some(Notice::NoSenders) {
                 break;
             }
@@ -246,44 +262,40 @@ fn print(kind: &str, delays: &mut [Duration]) {
 fn every_notice_comes_once_and_soon_in_random_schedules_with_kills() {
     let asked = std::env::var("HANDFAST_SCHEDULES").ok();
     let schedules = asked.map_or(SCHEDULES, |count| count.parse().unwrap());
-    let deaths = Deaths {
+    let deaths: &'static Deaths = Box::leak(Box::new(Deaths {
         port: handfast::anonymous().unwrap(),
         told: Mutex::default(),
+    }));
+    std::thread::spawn(|| deaths.watch());
+    let mut world = World {
+        random: Random::seeded("notices"),
+        deaths,
+        keepers: Vec::new(),
+        started: 0,
+        killed: Vec::new(),
+        old: VecDeque::new(),
+        late: Delays::new(),
+        steps: Vec::new(),
     };
-    let (mut late, killed) = std::thread::scope(|scope| {
-        scope.spawn(|| deaths.watch());
-        let mut world = World {
-            random: Random::seeded("notices"),
-            deaths: &deaths,
-            keepers: Vec::new(),
-            started: 0,
-            killed: Vec::new(),
-            old: VecDeque::new(),
-            late: Delays::new(),
-        };
-        for _ in 0..KEEPERS {
-            let keeper = world.start();
-            world.keepers.push(keeper);
-        }
-        for _ in 0..schedules {
-            world.schedule();
-        }
-        for of in 0..KEEPERS {
-            world.end(of, "kill");
-        }
-        let old = core::mem::take(&mut world.old);
-        old.iter().for_each(|port| world.nothing_more(port));
-        assert!(common::within_patience(|| {
-            let told = deaths.told.lock().unwrap();
-            world
-                .killed
-                .iter()
-                .all(|(number, _)| told.contains_key(number))
-        }));
-        world.keepers[0].order.notify_death(&deaths.port, u64::MAX);
-        (world.late, world.killed)
-    });
-    let told = deaths.told.into_inner().unwrap();
+    for _ in 0..KEEPERS {
+        let keeper = world.start();
+        world.keepers.push(keeper);
+    }
+    for _ in 0..schedules {
+        world.schedule();
+    }
+    for of in 0..KEEPERS {
+        world.end(of, "kill");
+    }
+    let World {
+        old, killed, late, ..
+    } = &mut world;
+    assert!(old.iter().all(|port| port.try_receive().is_err()), "twice");
+    assert!(common::within_patience(|| {
+        let told = deaths.told.lock().unwrap();
+        killed.iter().all(|(number, _)| told.contains_key(number))
+    }));
+    let told = deaths.told.lock().unwrap();
     assert_eq!(told.len(), killed.len(), "deaths of the living");
     assert!(told.values().all(|times| times.len() == 1), "twice");
     let died = killed
@@ -291,7 +303,7 @@ fn every_notice_comes_once_and_soon_in_random_schedules_with_kills() {
         .map(|(number, since)| told[number][0] - *since);
     late.insert("deaths", died.collect());
     let (mut count, mut soon) = (0, 0);
-    for (kind, delays) in &mut late {
+    for (kind, delays) in late {
         print(kind, delays);
         count += delays.len();
         soon += delays.iter().filter(|delay| **delay <= SOON).count();

@@ -81,7 +81,8 @@ pub(crate) fn middle(name: &str, to: &str) {
 }
 
 /// The role of a process that keeps the rights that come with `keep`, and does with them what it is told;
-/// `pass NAME` gives a copy of the last one to another keeper.
+/// `pass NAME` gives a copy of the last one to another keeper, and
+/// `throw NAME` does not wait until that has it.
 pub(crate) fn keeper(name: &str) {
     let port = handfast::bind(name).unwrap();
     say("ready");
@@ -111,10 +112,14 @@ pub(crate) fn keeper(name: &str) {
                 continue;
             }
             pass => {
-                let name = str::from_utf8(pass.strip_prefix(b"pass ").unwrap()).unwrap();
+                let (how, name) = str::from_utf8(pass).unwrap().split_once(' ').unwrap();
                 // Who is to get it may be gone.
                 if let (Ok(to), Some(last)) = (handfast::connect(name), kept.last()) {
-                    let _ = to.with([last.clone().into()]).send(b"keep");
+                    let to = to.with([last.clone().into()]);
+                    let _ = match how {
+                        "pass" => to.call(b"keep").map(|_| ()),
+                        _ => to.send(b"keep"),
+                    };
                 }
             }
         }
@@ -325,6 +330,17 @@ impl Shared {
         // only accessed as shared memory is: by atomics and copies without references.
         unsafe { std::sync::atomic::AtomicU32::from_ptr(word) }
     }
+}
+
+/// Calls, and gets back what it has sent.
+pub(crate) fn call(right: &handfast::SendRight, bytes: &[u8]) {
+    let reply = right.call_until(bytes, PATIENCE).unwrap();
+    assert!(
+        *reply == *bytes,
+        "{} bytes came back as {} others",
+        bytes.len(),
+        reply.len()
+    );
 }
 
 /// Connects to `name`, calls it once, and lets go of it.
