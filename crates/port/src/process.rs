@@ -10,7 +10,7 @@ use crate::paths::CallersTable;
 use crate::port::Port;
 use crate::relay::Relays;
 use crate::vine::Vines;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 use handfast_layout::{bell, counters};
 use handfast_proto::introductions::Provisions;
@@ -57,9 +57,9 @@ pub(crate) struct Process {
     pub(crate) tally_fd: OwnedFd,
     /// How callers of rights that came in messages wait, unless told.
     pub(crate) waiting: (Strategy, Option<Duration>),
-    /// When rights that nobody holds any more are given back, and whether that is set.
+    /// When rights that nobody holds any more are given back, by [`clock::ticks_ns`].
     pub(crate) releases: Timer,
-    releases_due: AtomicBool,
+    releases_due_ns: AtomicU64,
     /// Return paths granted, and wanted.
     pub(crate) callers: CallersTable,
     /// The number of the next introduction this process begins, and what others have provided of its rights.
@@ -237,7 +237,7 @@ impl Process {
             tally_fd,
             waiting: Options::new().resolve(),
             releases: Timer::new().map_err(os("timerfd_create"))?,
-            releases_due: AtomicBool::new(false),
+            releases_due_ns: AtomicU64::new(u64::MAX),
             callers: Mutex::default(),
             relays: Mutex::default(),
             provided: AtomicU64::new(1),
@@ -282,18 +282,29 @@ impl Process {
         self.watch.set(from_now_ns);
     }
 
-    /// Rights are to be given back, or to end, soon. A system call at most that often.
+    /// Rights are to be given back, or to end, soon. No system call when they are by then.
     pub(crate) fn give_back_in(&self, from_now_ns: u64) {
+        let (mut from_now_ns, mut due_ns) = (from_now_ns, clock::ticks_ns() + from_now_ns);
         // AcqRel: the keeper takes the mark away before it looks.
-        if !self.releases_due.swap(true, Ordering::AcqRel) {
+        if self.releases_due_ns.fetch_min(due_ns, Ordering::AcqRel) <= due_ns {
+            return;
+        }
+        loop {
             self.releases.set(from_now_ns);
+            // Who has to be earlier may have set it before this has. At most once for each such thread.
+            let earlier_ns = self.releases_due_ns.load(Ordering::Acquire);
+            if earlier_ns >= due_ns {
+                return;
+            }
+            from_now_ns = earlier_ns.saturating_sub(clock::ticks_ns());
+            due_ns = earlier_ns;
         }
     }
 
     /// Keeper: takes the mark away.
     pub(crate) fn gives_back(&self) {
         self.releases.clear();
-        self.releases_due.store(false, Ordering::Release);
+        self.releases_due_ns.store(u64::MAX, Ordering::Release);
     }
 
     /// The trust group of `uid`, made if there is none.
