@@ -64,6 +64,8 @@ struct World {
     keepers: Vec<Keeper>,
     started: u64,
     killed: Vec<(u64, Instant)>,
+    /// Of the last ones that were killed: who has no right to a process is not told of its death.
+    dead: VecDeque<Keeper>,
     old: VecDeque<ReceiveRight>,
     late: Delays,
     /// What has been done in this schedule.
@@ -94,6 +96,16 @@ impl World {
             number,
             rights: 0,
             may_have: false,
+        }
+    }
+
+    /// Another in the place of one that was killed.
+    fn replace(&mut self, of: usize) {
+        let next = self.start();
+        let dead = core::mem::replace(&mut self.keepers[of], next);
+        self.dead.push_back(dead);
+        if self.dead.len() > OLD {
+            self.dead.pop_front();
         }
     }
 
@@ -140,7 +152,7 @@ impl World {
             5 => self.keepers[of].order.send(b"copy").unwrap(),
             6 => {
                 self.end(of, "kill");
-                self.keepers[of] = self.start();
+                self.replace(of);
             }
             _ if self.keepers[of].rights > 0 => {
                 let to = (of + 1 + self.random.below(KEEPERS as u64 - 1) as usize) % KEEPERS;
@@ -159,7 +171,7 @@ impl World {
                 self.keepers[to].may_have = true;
                 if let Some(dies) = dies {
                     self.end(dies, "kill");
-                    self.keepers[dies] = self.start();
+                    self.replace(dies);
                 }
                 return true;
             }
@@ -235,7 +247,7 @@ impl World {
         };
         self.late.entry(kind).or_default().push(since.elapsed());
         for of in dead {
-            self.keepers[of] = self.start();
+            self.replace(of);
         }
         self.old.push_back(port);
         if self.old.len() > OLD {
@@ -273,6 +285,7 @@ fn every_notice_comes_once_and_soon_in_random_schedules_with_kills() {
         keepers: Vec::new(),
         started: 0,
         killed: Vec::new(),
+        dead: VecDeque::new(),
         old: VecDeque::new(),
         late: Delays::new(),
         steps: Vec::new(),
