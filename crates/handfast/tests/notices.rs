@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
         "keeper" => common::keeper(arguments[0]),
+        "busy keeper" => busy_keeper(arguments[0]),
         _ => unreachable!(),
     });
 }
@@ -323,4 +324,38 @@ fn every_notice_comes_once_and_soon_in_random_schedules_with_kills() {
     }
     // Other tests may have the processors meanwhile.
     assert!(soon * 10 >= count * 9, "{soon} of {count} within {SOON:?}");
+}
+
+/// A keeper whose library's own keeper looks for something less and less often: the answer of a call that
+/// was given up.
+fn busy_keeper(name: &str) {
+    let own = format!("{name}-silent");
+    let _silent = handfast::bind(&own).unwrap();
+    let unanswered = handfast::connect(&own).unwrap();
+    let short = Duration::from_millis(1);
+    assert!(unanswered.call_until(b"", short).is_err());
+    std::thread::sleep(Duration::from_millis(300));
+    common::keeper(name);
+}
+
+#[test]
+fn a_right_is_given_back_soon_though_there_is_something_to_look_at_later() {
+    let name = common::name("busy");
+    let keeper = common::start("busy keeper", &[&name]);
+    keeper.expect("ready");
+    let order = handfast::connect(&name).unwrap();
+    let port = handfast::anonymous().unwrap();
+    let delays = (0..15).map(|badge| {
+        order.with([port.mint(badge).into()]).send(b"keep").unwrap();
+        port.notify_no_senders();
+        let since = Instant::now();
+        order.send(b"drop").unwrap();
+        let told = port.receive_until(common::PATIENCE).unwrap();
+        assert_eq!(told.notice(), Some(Notice::NoSenders));
+        since.elapsed()
+    });
+    let mut delays: Vec<_> = delays.collect();
+    let (median, ..) = common::spread(&mut delays);
+    println!("{delays:?}");
+    assert!(median < 2 * SOON, "{median:?}");
 }
