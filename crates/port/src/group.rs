@@ -1,8 +1,8 @@
 //! Trust groups: the peers of one user, who share one bell region of ours (design D5).
 
 use crate::error::{Exhausted, Resource};
+use crate::hearing::Hearing;
 use crate::link::Link;
-use crate::listening::Listening;
 use core::sync::atomic::Ordering;
 use handfast_layout::bell;
 use handfast_region::{Memory, Region};
@@ -23,7 +23,7 @@ enum Entry {
     Free,
     /// Taken by a handshake under way.
     Reserved,
-    Link(Listening),
+    Link(Hearing),
 }
 
 impl Group {
@@ -65,14 +65,14 @@ impl Group {
         let Some(entry) = links.get_mut(index as usize) else {
             return;
         };
-        let new = link.map_or(Entry::Free, |link| Entry::Link(Listening::new(link)));
+        let new = link.map_or(Entry::Free, |link| Entry::Link(Hearing::new(link)));
         let old = core::mem::replace(entry, new);
         drop(links);
         // Without the lock: its end may be the end of another link.
         drop(old);
     }
 
-    pub(crate) fn link(&self, index: u32) -> Option<Listening> {
+    pub(crate) fn link(&self, index: u32) -> Option<Hearing> {
         let links = self.links.read().unwrap_or_else(PoisonError::into_inner);
         match links.get(index as usize) {
             Some(Entry::Link(link)) => Some(link.clone()),

@@ -14,6 +14,7 @@ mod awaited;
 mod descriptors;
 mod door;
 mod elsewhere;
+mod hearing;
 mod introduce;
 mod memory;
 mod notice;
@@ -46,7 +47,7 @@ mod inspect;
 mod keeper;
 mod lanes;
 mod link;
-mod listening;
+
 mod message;
 pub mod notify;
 mod options;

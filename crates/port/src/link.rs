@@ -133,8 +133,8 @@ pub(crate) struct Link {
     /// How often a way to the peer, or a party of the peer's, was forgotten.
     pub(crate) ways: AtomicU32,
     pub(crate) parties: AtomicU32,
-    /// Those who may still take messages from it: see [`crate::listening`].
-    pub(crate) listeners: AtomicU32,
+    /// Those who may still take messages from it: see [`crate::hearing`].
+    pub(crate) hearers: AtomicU32,
     /// What the peer names what it was provided with by others by.
     pub(crate) claims: Mutex<Claims>,
     /// What we have provided to the peer: links with exporters, and our numbers.
@@ -246,7 +246,7 @@ impl Link {
             passing: Mutex::default(),
             ways: AtomicU32::new(0),
             parties: AtomicU32::new(0),
-            listeners: AtomicU32::new(0),
+            hearers: AtomicU32::new(0),
             claims: Mutex::default(),
             unheard: Mutex::default(),
             returns: Mutex::default(),

@@ -11,9 +11,9 @@ mod upkeep;
 
 use crate::adopt::adopt;
 use crate::group::Group;
+use crate::hearing::Hearing;
 use crate::introduce::{Named, UNCLAIMED_NS, Wait};
 use crate::link::{Link, control};
-use crate::listening::Listening;
 use crate::message::Message;
 use crate::notice::Notices;
 use crate::process::Process;
@@ -34,7 +34,7 @@ use std::sync::Arc;
 
 /// A lane this receiver has seen.
 struct Lane {
-    link: Listening,
+    link: Hearing,
     /// For the next request: only what differs from the last one is written.
     spare: Option<Box<Received>>,
     /// As that, for messages with reply rights that were passed on.

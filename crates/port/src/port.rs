@@ -2,8 +2,8 @@
 
 use crate::error::ReceiveError;
 use crate::group::Group;
+use crate::hearing::Hearing;
 use crate::link::Link;
-use crate::listening::Listening;
 use crate::notice::Notices;
 use crate::poller::Poller;
 use crate::process::Process;
@@ -43,7 +43,7 @@ pub(crate) struct Port {
     /// Its receive right is being dropped.
     pub(crate) is_closing: AtomicBool,
     /// Links that ended after they rang and before the poller looked.
-    left: Mutex<Vec<Listening>>,
+    left: Mutex<Vec<Hearing>>,
 }
 
 /// Ended links whose messages wait for a port that nobody receives from; the oldest give way.
@@ -96,7 +96,7 @@ impl Port {
         }
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         let oldest = (left.len() == LEFT_MAX).then(|| left.remove(0));
-        left.push(Listening::new(link));
+        left.push(Hearing::new(link));
         drop(left);
         if let Some(oldest) = oldest {
             tracing::warn!(
@@ -108,7 +108,7 @@ impl Port {
     }
 
     /// The links kept since the last time.
-    pub(crate) fn take_rung(&self) -> Vec<Listening> {
+    pub(crate) fn take_rung(&self) -> Vec<Hearing> {
         core::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner))
     }
 

@@ -8,26 +8,26 @@ use core::ops::Deref;
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
-/// A link that is listened to: an entry of its trust group, a lane of a poller's, a link that is kept for a
+/// A link that is heard: an entry of its trust group, a lane of a poller's, a link that is kept for a
 /// port until its receiver looks.
-pub(crate) struct Listening(Arc<Link>);
+pub(crate) struct Hearing(Arc<Link>);
 
-impl Listening {
+impl Hearing {
     /// Only while there is one of this link already, or nobody has seen it yet.
     pub(crate) fn new(link: &Arc<Link>) -> Self {
         // Relaxed: as in `Arc::clone`.
-        link.listeners.fetch_add(1, Ordering::Relaxed);
+        link.hearers.fetch_add(1, Ordering::Relaxed);
         Self(link.clone())
     }
 }
 
-impl Clone for Listening {
+impl Clone for Hearing {
     fn clone(&self) -> Self {
         Self::new(&self.0)
     }
 }
 
-impl Deref for Listening {
+impl Deref for Hearing {
     type Target = Arc<Link>;
 
     #[inline(always)]
@@ -36,10 +36,10 @@ impl Deref for Listening {
     }
 }
 
-impl Drop for Listening {
+impl Drop for Hearing {
     fn drop(&mut self) {
         // AcqRel: the last one comes after what the others have taken.
-        if self.0.listeners.fetch_sub(1, Ordering::AcqRel) == 1 {
+        if self.0.hearers.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.0.end_parties();
         }
     }
