@@ -69,8 +69,9 @@ struct World {
     dead: VecDeque<Keeper>,
     old: VecDeque<ReceiveRight>,
     late: Delays,
-    /// What has been done in this schedule.
+    /// What has been done in this schedule, and in the one with the latest notice.
     steps: Vec<String>,
+    slowest: (Duration, Vec<String>),
 }
 
 /// Delays of one kind of end.
@@ -246,7 +247,11 @@ impl World {
             ("kill", false) => "killed",
             _ => "passed on before",
         };
-        self.late.entry(kind).or_default().push(since.elapsed());
+        let delay = since.elapsed();
+        self.late.entry(kind).or_default().push(delay);
+        if delay > self.slowest.0 {
+            self.slowest = (delay, self.steps.clone());
+        }
         for of in dead {
             self.replace(of);
         }
@@ -290,6 +295,7 @@ fn every_notice_comes_once_and_soon_in_random_schedules_with_kills() {
         old: VecDeque::new(),
         late: Delays::new(),
         steps: Vec::new(),
+        slowest: Default::default(),
     };
     for _ in 0..KEEPERS {
         let keeper = world.start();
@@ -301,6 +307,7 @@ fn every_notice_comes_once_and_soon_in_random_schedules_with_kills() {
     for of in 0..KEEPERS {
         world.end(of, "kill");
     }
+    println!("the slowest: {:?}", world.slowest);
     let World {
         old, killed, late, ..
     } = &mut world;

@@ -47,7 +47,6 @@ mod inspect;
 mod keeper;
 mod lanes;
 mod link;
-
 mod message;
 pub mod notify;
 mod options;
