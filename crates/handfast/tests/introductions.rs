@@ -188,3 +188,33 @@ fn a_right_by_two_routes_is_one_right() {
     let mut answer = trio.to.with([direct.clone().into()]).call(b"keep").unwrap();
     let _ = answer.take_rights();
 }
+
+#[test]
+fn what_a_recipient_that_died_has_passed_on_is_known_at_once() {
+    for round in 0..8 {
+        let what = format!("passed-{round}");
+        let mut trio = Trio::new(&what, Linked);
+        let further = common::name(&format!("{what}-further"));
+        let last = common::start("recipient", &[&further, &trio.names[0]]);
+        last.expect("ready");
+        let to_last = handfast::connect(&further).unwrap();
+        let right = trio.open(1);
+        // It hears of all that at once, and that the one in the middle is dead.
+        trio.exporter.stop();
+        trio.keep([right]);
+        trio.ask(&format!("pass 0 {further}"));
+        trio.recipient.kill();
+        trio.exporter.resume();
+        let start = Instant::now();
+        let answer = call(&to_last, "call 0 x");
+        assert!(
+            answer == "1: x 0" || answer.starts_with("Gone("),
+            "{answer}"
+        );
+        let _ = call(&to_last, "drop");
+        trio.exporter.expect("no senders");
+        let told = start.elapsed();
+        println!("{answer}, told after {told:?}");
+        assert!(told < Duration::from_millis(500), "{told:?}");
+    }
+}

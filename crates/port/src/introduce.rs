@@ -226,7 +226,8 @@ impl Link {
     ) -> Claim {
         let redeemed = process.provisions().redeem(number, self.identity());
         match redeemed {
-            Redeemed::NotYet if wait.waited_ns < CLAIM_NS => Claim::Waiting {
+            // Who is gone gets nothing any more, so what it has left does not wait for it.
+            Redeemed::NotYet if wait.waited_ns < CLAIM_NS && !self.is_down() => Claim::Waiting {
                 number,
                 seen_ns: wait.seen_ns,
                 waited_ns: wait.waited_ns,
