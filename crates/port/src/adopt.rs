@@ -428,7 +428,7 @@ impl Link {
                 && slot.generation.load(Ordering::Acquire) == generation;
             if is_still {
                 // Relaxed: under the lock. Nobody claims it meanwhile.
-                slot.state.store(SlotState::CLAIMED, Ordering::Relaxed);
+                slot.state.store(SlotState::REFUSED, Ordering::Relaxed);
             }
             drop(claims);
             if !is_still {

@@ -192,8 +192,10 @@ pub(crate) struct SlotState {
 impl SlotState {
     pub(crate) const FREE: u8 = 0;
     pub(crate) const BUSY: u8 = 1;
-    /// Claimed ahead for the lane's next call, or by the keeper, which takes an outcome nobody wants.
+    /// Claimed for the lane's next call, which has not been posted.
     pub(crate) const CLAIMED: u8 = 3;
+    /// The keeper takes its outcome, which nobody wants.
+    pub(crate) const REFUSED: u8 = 4;
     /// Its caller gave up; free again once the reply has come.
     pub(crate) const ABANDONED: u8 = 2;
 }

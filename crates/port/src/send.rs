@@ -443,18 +443,23 @@ impl SendRight {
             cpu: cpu::recent(),
         };
         let region = self.link.region.view();
+        if is_call {
+            // Relaxed, both: read by the next claim, under the lane's lock; and before the post, so that a call
+            // whose outcome somebody has seen is seen to have been made (`Root::awaited`).
+            let slot = &self.link.slots[index as usize];
+            slot.position.store(position, Ordering::Relaxed);
+            slot.state.store(SlotState::BUSY, Ordering::Relaxed);
+        }
         if let Err(refused) = producer.post_described(&region, header, (bytes, units)) {
             if is_call {
-                // For the next attempt.
+                // For the next attempt. Relaxed: as above.
+                let slot = &self.link.slots[index as usize];
+                slot.state.store(SlotState::CLAIMED, Ordering::Relaxed);
                 outgoing.claimed = Some((index, generation));
             }
             return Err(Blocked::Lane(refused));
         }
         if is_call {
-            // Relaxed, both: read by the next claim, under the lane's lock.
-            let slot = &self.link.slots[index as usize];
-            slot.position.store(position, Ordering::Relaxed);
-            slot.state.store(SlotState::BUSY, Ordering::Relaxed);
             // The peer is at work now; this is done meanwhile.
             outgoing.claimed = self.claim(lane, &mut outgoing.producer);
         }

@@ -74,26 +74,17 @@ impl Root {
             return link.returns().in_use();
         }
         let calls = link.slots.iter().zip(0..);
-        calls
+        // One that is only claimed has not been made: its outcome will not come by a path that is over, and its
+        // thread may keep it for ever.
+        let is_made = |slot: &SlotState| {
             // Acquire, both: the claim of a call that is seen has been seen whole.
-            .filter(|(slot, _)| slot.state.load(Ordering::Acquire) != SlotState::FREE)
+            let state = slot.state.load(Ordering::Acquire);
+            state != SlotState::FREE && state != SlotState::CLAIMED
+        };
+        calls
+            .filter(|(slot, _)| is_made(slot))
             .map(|(slot, index)| (index, slot.generation.load(Ordering::Acquire)))
             .collect()
-    }
-
-    /// As [`Self::awaited`], but for what has been claimed ahead, for calls that have not been made: their
-    /// outcomes do not come by a path that is over, and a thread may keep such a claim for ever.
-    fn begun(&self) -> Vec<(u32, u32)> {
-        let mut begun = self.awaited();
-        let link = self.link.upgrade().filter(|_| !self.is_own);
-        for lane in link.iter().flat_map(|link| &link.lanes) {
-            if begun.is_empty() {
-                break;
-            }
-            let ahead = lane.lock().claimed;
-            begun.retain(|call| Some(*call) != ahead);
-        }
-        begun
     }
 }
 
@@ -109,7 +100,7 @@ impl Path {
 
     /// The replier has said that nothing more comes, or is gone.
     pub(super) fn end(&self) {
-        let _ = self.last.set(self.root.begun());
+        let _ = self.last.set(self.root.awaited());
         // Release: pairs with the Acquire in `is_over`.
         self.is_over.store(true, Ordering::Release);
     }
