@@ -3,7 +3,7 @@
 mod common;
 
 use common::call;
-use handfast::error::{BindError, Misuse, ReceiveError, SendError};
+use handfast::error::{BindError, Misuse, ReceiveError, ReplyError, SendError};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 #[test]
@@ -265,6 +265,17 @@ fn receiving_forker(name: &str) {
         let forked = ReceiveError::Misuse(Misuse::Forked);
         port.receive().unwrap_err() == forked && port.try_receive().unwrap_err() == forked
     });
+    // Nor does it end a call by dropping its request.
+    let mut inherited = Some(request);
+    in_fork(|| {
+        let is_cancelled = inherited.as_ref().unwrap().is_cancelled();
+        is_cancelled && inherited.take().unwrap().reply(b"from the child") == Err(ReplyError::Gone)
+    });
+    in_fork(|| {
+        drop(inherited.take());
+        true
+    });
+    let request = inherited.unwrap();
     let bytes = request.bytes().to_vec();
     let request = port.reply_and_receive(request, &bytes).unwrap();
     let mut inherited = Some(port);

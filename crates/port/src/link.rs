@@ -112,6 +112,8 @@ pub(crate) struct Link {
     /// Number of this link in its process, never used again, not in a forked child either: what the keeper's
     /// events and threads' memories name. An index could have passed to another link meanwhile.
     pub(crate) serial: u32,
+    /// The fork epoch of its process; in a forked child its region is not mapped.
+    epoch: u32,
     /// Send rights of this process that use the link.
     pub(crate) rights: AtomicU32,
     /// The peer has got a port of ours through this link.
@@ -235,6 +237,7 @@ impl Link {
             peer: parts.peer,
             incarnation: parts.incarnation,
             serial,
+            epoch: handfast_sys::process::fork_epoch(),
             rights: AtomicU32::new(0),
             // Who connected has a right.
             crossed: AtomicBool::new(false),
@@ -286,6 +289,16 @@ impl Link {
         self.death_notices
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether nothing can be answered through it: it has ended, or is the link of this process's parent.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_down() || self.is_forked()
+    }
+
+    /// Whether it is the link of this process's parent.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.epoch != handfast_sys::process::fork_epoch()
     }
 
     /// Whether the link has ended. One load of private memory.

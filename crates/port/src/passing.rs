@@ -129,6 +129,9 @@ impl ReplyRight {
             .slot()
             .map_err(|_| SendError::Misuse(Misuse::NotACall))?;
         let link = slot.link.clone();
+        if link.is_forked() {
+            return Err(SendError::Misuse(Misuse::Forked));
+        }
         // For as long as the answer is awaited.
         let _held = Held::new(&process, &link);
         if let Some(end) = link.end() {
@@ -339,7 +342,7 @@ impl Passed {
         to: &Arc<Link>,
     ) -> Result<Self, RightError> {
         let slot = reply.slot().map_err(|_| RightError::Answered)?;
-        if slot.link.is_down() {
+        if slot.link.is_over() {
             return Err(RightError::Answered);
         }
         if to.is_down() {

@@ -45,7 +45,10 @@ impl core::ops::Deref for Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        connect::release(&self.process, &self.link);
+        // A forked child has nothing to do with its parent's links.
+        if self.process.epoch == handfast_sys::process::fork_epoch() {
+            connect::release(&self.process, &self.link);
+        }
     }
 }
 

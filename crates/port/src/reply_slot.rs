@@ -193,6 +193,8 @@ impl ReplySlot {
 
     #[cold]
     pub(crate) fn dropped(&self) {
-        self.answer(Kind::Dropped, &[]);
+        if !self.link.is_forked() {
+            self.answer(Kind::Dropped, &[]);
+        }
     }
 }

@@ -291,7 +291,7 @@ impl Request {
     pub fn is_cancelled(&self) -> bool {
         self.reply_right().is_some_and(|reply| {
             let slot = reply.slot();
-            reply.link.is_down() || slot.is_cancelled(&reply.link.region, reply.generation)
+            reply.link.is_over() || slot.is_cancelled(&reply.link.region, reply.generation)
         })
     }
 
@@ -301,7 +301,7 @@ impl Request {
     /// microseconds after that. Costs a clock reading.
     #[must_use]
     pub fn time_left(&self) -> Option<Duration> {
-        let reply = self.reply_right()?;
+        let reply = self.reply_right().filter(|reply| !reply.link.is_forked())?;
         let deadline_ns = reply
             .slot()
             .deadline_ns(&reply.link.region, reply.generation)?;
@@ -346,14 +346,14 @@ impl Request {
         let Some(reply) = self.reply_right() else {
             return Err(ReplyError::NotACall);
         };
-        let is_down = reply.link.is_down();
-        if !is_down {
+        let is_over = reply.link.is_over();
+        if !is_over {
             reply.answer(Kind::Message, bytes);
         }
         if let Some(received) = self.answered() {
             received.pool();
         }
-        if is_down {
+        if is_over {
             return Err(ReplyError::Gone);
         }
         Ok(())
@@ -389,7 +389,7 @@ impl Request {
             return Err(ReplyError::TooLong { len_bytes });
         }
         let reply = self.reply_right().ok_or(ReplyError::NotACall)?;
-        if reply.link.is_down() {
+        if reply.link.is_over() {
             return Err(ReplyError::Gone);
         }
         let process = process::current().map_err(|_| ReplyError::Gone)?;

@@ -275,7 +275,7 @@ impl SendRight {
     /// way and one has gone this way before. Returns whether this made a wake-up call.
     #[inline]
     pub(crate) fn pass_now(&self, bytes: &[u8], reply: &ReplySlot) -> Option<bool> {
-        if bytes.len() > MESSAGE_BYTES_MAX || reply.link.is_down() {
+        if bytes.len() > MESSAGE_BYTES_MAX || reply.link.is_over() {
             return None;
         }
         let known = Known::of(reply, &self.link)?;
