@@ -70,7 +70,7 @@ impl Slot {
 
     /// Offsets of all words, for models.
     #[must_use]
-    pub const fn words(self) -> [usize; 6] {
+    pub const fn words(self) -> [usize; 7] {
         [
             self.at + reply::GENERATION,
             self.at + reply::META,
@@ -78,6 +78,7 @@ impl Slot {
             self.at + reply::WAIT,
             self.at + reply::STAMP,
             self.at + reply::DEFER,
+            self.at + reply::EXPECTED,
         ]
     }
 
@@ -317,3 +318,6 @@ impl Slot {
         Ok(self.copy(memory, meta, sink))
     }
 }
+
+#[cfg(test)]
+mod model;

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
         "twin" => twin(arguments[0], arguments[1]),
-        "crosser" => crosser(arguments[0], arguments[1]),
+        "crosser" => common::crosser(arguments[0], arguments[1]),
         "many" => many(arguments[0]),
         "caller back" => caller_back(arguments[0]),
         "sender" => sender(arguments[0], arguments[1].parse().unwrap()),
@@ -114,36 +114,6 @@ fn twins_that_serve_and_call_each_other_survive_the_death_of_either() {
     for twin in &mut twins {
         twin.finish();
     }
-}
-
-/// Binds `own`, and at the moment it is told connects to `other` and calls it.
-fn crosser(own: &str, other: &str) {
-    let port: &'static ReceiveRight = Box::leak(Box::new(handfast::bind(own).unwrap()));
-    std::thread::spawn(|| {
-        loop {
-            let request = port.receive().unwrap();
-            let bytes = request.bytes().to_vec();
-            request.reply(&bytes).unwrap();
-        }
-    });
-    common::say("bound");
-    let start_ns: u64 = common::told().unwrap().parse().unwrap();
-    while handfast_sys::clock::now_ns() < start_ns {
-        std::hint::spin_loop();
-    }
-    let right = handfast::connect_until(other, common::PATIENCE).unwrap();
-    assert_eq!(&*right.call_until(b"x", common::PATIENCE).unwrap(), b"x");
-    common::say("connected");
-    // Both are now.
-    let _ = common::told();
-    assert_eq!(&*right.call_until(b"y", common::PATIENCE).unwrap(), b"y");
-    let links = right.counters().unwrap().links;
-    let own_pid = u64::from(std::process::id());
-    let shared = links
-        .iter()
-        .filter(|row| Counters::value(row, "peer_pid") == own_pid);
-    common::say(&format!("{} links", shared.count()));
-    while common::told().is_some() {}
 }
 
 #[test]

@@ -19,7 +19,7 @@ fn a_child_process_plays_its_role() {
         }
         "passer-by" => passer_by(arguments[0], arguments[1]),
         "mortal client" => mortal_client(arguments[0]),
-        "waker that dies" => waker_that_dies(arguments[0]),
+        "waker that dies" => common::waker_that_dies(arguments[0]),
         "server that dies waking" => server_that_dies_waking(arguments[0]),
         _ => unreachable!(),
     });
@@ -262,21 +262,6 @@ fn messages_of_a_sender_that_has_gone_before_the_first_look_are_received() {
         }
     }
     assert!(port.try_receive().is_err() && other.try_receive().is_err());
-}
-
-/// Takes the announcement of the sleeping server away, as if to wake it, and is killed there.
-fn waker_that_dies(name: &str) {
-    let _right = handfast::connect(name).unwrap();
-    // Of the two bells mapped here one is ours, where nobody sleeps.
-    let mut bells = common::shared_words("handfast bells");
-    let taken = common::within_patience(|| {
-        bells.iter_mut().any(|bell| {
-            let word = bell.word(handfast_layout::bell::bell(0) + handfast_layout::bell::SLEEP);
-            word.swap(0, Ordering::SeqCst) != 0
-        })
-    });
-    common::say(if taken { "taken" } else { "nobody sleeps" });
-    while common::told().is_some() {}
 }
 
 #[test]

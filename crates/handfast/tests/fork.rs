@@ -2,7 +2,8 @@
 
 mod common;
 
-use handfast::error::{BindError, Misuse, ReceiveError, SendError};
+use common::call;
+use handfast::error::{BindError, Misuse, ReceiveError, ReplyError, SendError};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 #[test]
@@ -10,6 +11,11 @@ fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
         "echo" => common::echo(arguments[0], 1, handfast::Options::new()),
         "server with a child" => server_with_a_child(arguments[0]),
+        "forwarder that forks" => {
+            forwarder_that_forks(arguments[0], arguments[1], arguments[2]);
+        }
+        "forker" => forker(arguments[0]),
+        "receiving forker" => receiving_forker(arguments[0]),
         "forks while calling" => forks_while_calling(arguments[0], arguments[1]),
         _ => unreachable!(),
     });
@@ -154,4 +160,152 @@ fn a_fork_while_threads_call_leaves_the_child_errors_and_the_parent_whole() {
     let outcomes = caller.line();
     caller.finish();
     assert_eq!(outcomes, "{0: 60}", "status of children: how many");
+}
+
+/// Passes calls on. At `fork` a child of it does so too, at `other`, on the same thread.
+fn forwarder_that_forks(last: &str, name: &str, other: &str) {
+    let serve = |name: &str, mut count: u32| {
+        let to = handfast::connect(last).unwrap();
+        let port = handfast::bind(name).unwrap();
+        common::say("ready");
+        while count > 0 {
+            let mut request = port.receive().unwrap();
+            if request.bytes() == b"fork" {
+                return request.reply(b"").unwrap();
+            }
+            let message = request.take_message();
+            request.forward(&to, &message).unwrap();
+            count -= 1;
+        }
+    };
+    serve(name, u32::MAX);
+    let child = fork(|| {
+        serve(other, FORKED_CALLS);
+        // The last answer may come by this process.
+        common::told();
+        0
+    });
+    while common::told().is_some() {}
+    assert_eq!(wait_for(child), 0);
+}
+
+/// Calls that the child of a forwarder passes on.
+const FORKED_CALLS: u32 = 50;
+
+#[test]
+fn a_forked_child_of_a_forwarder_knows_nothing_of_its_parents_ways() {
+    let names = ["way-last", "way-parent", "way-child"].map(common::name);
+    let last = common::start("echo", &[&names[0]]);
+    last.expect("ready");
+    let arguments = [&*names[0], &names[1], &names[2]];
+    let mut forwarder = common::start("forwarder that forks", &arguments);
+    forwarder.expect("ready");
+    let _direct = handfast::connect(&names[0]).unwrap();
+    let right = handfast::connect(&names[1]).unwrap();
+    common::warm(&right);
+    let _ = right.call(b"fork").unwrap();
+    forwarder.expect("ready");
+    let right = handfast::connect(&names[2]).unwrap();
+    for number in 0..FORKED_CALLS {
+        let text = format!("child {number}");
+        let answer = right.call_until(text.as_bytes(), common::PATIENCE);
+        assert_eq!(&*answer.unwrap(), text.as_bytes());
+    }
+    forwarder.finish();
+}
+
+/// Runs `child` in a forked child and checks that it says so.
+fn in_fork(child: impl FnOnce() -> bool) {
+    assert_eq!(wait_for(fork(|| i32::from(!child()))), 0);
+}
+
+fn forker(name: &str) {
+    let right = handfast::connect(name).unwrap();
+    let pending = right.try_call(b"pending").unwrap();
+    call(&right, b"before");
+    in_fork(|| {
+        let forked = Err(SendError::Misuse(Misuse::Forked));
+        let called = right.call(b"in the child").map(|_| ());
+        called == forked && right.send(b"x") == forked && right.try_send(b"x") == forked
+    });
+    call(&right, b"after");
+    assert_eq!(&*pending.wait().unwrap(), b"pending");
+    // A forked child that drops what it inherited takes nothing from its parent.
+    let mut inherited = Some(right);
+    in_fork(|| {
+        drop(inherited.take());
+        true
+    });
+    let right = inherited.unwrap();
+    call(&right, b"after the drop");
+    // And connects for itself.
+    in_fork(|| {
+        let own = handfast::connect(name).unwrap();
+        &*own.call(b"own").unwrap() == b"own"
+    });
+    call(&right, b"at last");
+    common::say("forked");
+}
+
+#[test]
+fn a_forked_childs_use_of_a_send_right_is_an_error_and_the_parent_goes_on() {
+    let name = common::name("fork");
+    let server = common::start("echo", &[&name]);
+    server.expect("ready");
+    let mut client = common::start("forker", &[&name]);
+    client.expect("forked");
+    client.finish();
+}
+
+fn receiving_forker(name: &str) {
+    let port = handfast::bind(name).unwrap();
+    common::say("ready");
+    let request = port.receive().unwrap();
+    in_fork(|| {
+        let forked = ReceiveError::Misuse(Misuse::Forked);
+        port.receive().unwrap_err() == forked && port.try_receive().unwrap_err() == forked
+    });
+    // Nor does it end a call by dropping its request.
+    let mut inherited = Some(request);
+    in_fork(|| {
+        let is_cancelled = inherited.as_ref().unwrap().is_cancelled();
+        is_cancelled && inherited.take().unwrap().reply(b"from the child") == Err(ReplyError::Gone)
+    });
+    in_fork(|| {
+        drop(inherited.take());
+        true
+    });
+    let request = inherited.unwrap();
+    let bytes = request.bytes().to_vec();
+    let request = port.reply_and_receive(request, &bytes).unwrap();
+    let mut inherited = Some(port);
+    in_fork(|| {
+        drop(inherited.take());
+        true
+    });
+    request.reply(b"still there").unwrap();
+    let port = inherited.unwrap();
+    let request = port.receive().unwrap();
+    request.reply(b"and bound").unwrap();
+    while common::told().is_some() {}
+}
+
+#[test]
+fn a_forked_childs_use_of_a_receive_right_is_an_error_and_the_parent_goes_on() {
+    let name = common::name("receiving-fork");
+    let mut server = common::start("receiving forker", &[&name]);
+    server.expect("ready");
+    let right = handfast::connect(&name).unwrap();
+    call(&right, b"one");
+    assert_eq!(
+        &*right.call_until(b"two", common::PATIENCE).unwrap(),
+        b"still there"
+    );
+    drop(right);
+    let right = handfast::connect(&name).unwrap();
+    assert_eq!(
+        &*right.call_until(b"three", common::PATIENCE).unwrap(),
+        b"and bound"
+    );
+    server.finish();
 }

@@ -1,6 +1,7 @@
 //! Peers that write whatever they can reach.
 
 mod common;
+mod scribble;
 
 use common::{Random, content};
 use handfast::SendRight;
@@ -18,7 +19,7 @@ fn a_child_process_plays_its_role() {
             tracing::subscriber::set_global_default(cuts).unwrap();
             common::echo(arguments[0], 2, handfast::Options::new());
         }
-        "scribbler" => scribbler(arguments[0], arguments[1].parse().unwrap()),
+        "scribbler" => scribble::scribbler(arguments[0], arguments[1].parse().unwrap()),
         "scribbling server" => scribbling_server(arguments[0], arguments[1].parse().unwrap()),
         _ => unreachable!(),
     });
@@ -40,86 +41,6 @@ const RULES: [Rule; 12] = [
     Rule::DescriptorCount,
     Rule::Memory,
 ];
-
-/// Values that mean something somewhere, and ones that mean nothing.
-fn value(random: &mut Random) -> u32 {
-    match random.below(4) {
-        0 => random.below(4) as u32,
-        1 => random.below(256) as u32,
-        2 => u32::MAX - random.below(4) as u32,
-        _ => random.next() as u32,
-    }
-}
-
-const STRETCH_BYTES: usize = 16 << 20;
-
-/// Writes random values over every word this process shares, control words more often, for as
-/// long as it lives.
-fn scribble(seed: u64) -> ! {
-    let mut random = Random::of(seed);
-    let shared = [
-        common::shared_words("handfast link"),
-        common::shared_words("handfast bells"),
-    ]
-    .concat();
-    assert!(shared.len() >= 2);
-    for round in 0u64.. {
-        for region in &shared {
-            if round.is_multiple_of(64) {
-                // A stretch, since all of it would take longer than a scribbler lives.
-                let start = random.below(region.len_bytes as u64 / 4) as usize * 4;
-                let end = region.len_bytes.min(start + STRETCH_BYTES);
-                for at in (start..end).step_by(4 * (1 + random.below(7) as usize)) {
-                    region.word(at).store(value(&mut random), Ordering::Relaxed);
-                }
-            }
-            // Where the control words of lanes, slots, bells and replies are.
-            for _ in 0..4096 {
-                let side = handfast_layout::link::Side::Connector;
-                let other = handfast_layout::link::Side::Acceptor;
-                let side = if random.below(2) == 0 { side } else { other };
-                let lane = random.below(16) as u32;
-                let answers = match random.below(2) {
-                    0 => 16,
-                    _ => handfast_layout::link::ANSWERS.into(),
-                };
-                let answer = random.below(answers) as u32;
-                let base = match random.below(4) {
-                    0 => side.ready(0),
-                    1 => side.lane(lane),
-                    2 => side.reply(answer),
-                    _ => 0,
-                };
-                let at = base + random.below(1024) as usize * 4;
-                if at < region.len_bytes {
-                    region.word(at).store(value(&mut random), Ordering::Relaxed);
-                }
-            }
-        }
-    }
-    unreachable!()
-}
-
-fn scribbler(name: &str, seed: u64) {
-    let right: &'static SendRight = Box::leak(Box::new(handfast::connect(name).unwrap()));
-    right.call(b"looks honest").unwrap();
-    std::thread::spawn(move || scribble(seed));
-    // Real messages between the scribbles, so that the server looks.
-    std::thread::spawn(move || {
-        let mut random = Random::of(!seed);
-        loop {
-            let bytes = content(random.below(5000) as usize, seed);
-            let short = Duration::from_micros(200);
-            match right.call_until(&bytes, short) {
-                Ok(_) | Err(SendError::TimedOut | SendError::Full) => {}
-                // Cut: the memory is still mapped, and scribbled on.
-                Err(_) => break,
-            }
-        }
-    });
-    common::say("scribbling");
-    while common::told().is_some() {}
-}
 
 /// Calls whose content is checked, until told to stop; how many, and the longest.
 fn honest(right: &SendRight, key: u64, stop: &AtomicBool) -> (u64, Duration) {
@@ -203,7 +124,7 @@ fn scribbling_server(name: &str, seed: u64) {
     let port = handfast::bind(name).unwrap();
     common::say("ready");
     let first = port.receive().unwrap();
-    std::thread::spawn(move || scribble(seed));
+    std::thread::spawn(move || scribble::scribble(seed));
     let mut last = first;
     loop {
         let bytes = content((last.bytes().len() * 7) % 3000, seed);

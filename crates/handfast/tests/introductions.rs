@@ -1,178 +1,17 @@
 //! Rights to a third process's port: an introducer gives a recipient a right to an exporter's port.
 
 mod common;
+mod trio;
 
-use handfast::{Counters, Identity, Notice, Right, SendRight};
+use handfast::Identity;
 use std::time::{Duration, Instant};
+use trio::How::{self, Door, Linked, Vine};
+use trio::{Trio, call, send};
 
 #[test]
 fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "exporter" => exporter(arguments[0]),
-        "introducer" => introducer(arguments[0], arguments[1], &arguments[2..]),
-        "recipient" => recipient(arguments[0], arguments.get(1).copied()),
-        _ => unreachable!(),
-    });
+    common::play(trio::play);
 }
-
-/// Gives out a right with a badge for each call `open BADGE`. Its other port answers calls with badge,
-/// text and how many rights came with it, keeps one-way messages until it is asked what it was `told`,
-/// and says it when the last right to it is gone.
-fn exporter(name: &str) {
-    let door = handfast::bind(name).unwrap();
-    let objects = handfast::anonymous().unwrap();
-    common::say("ready");
-    std::thread::scope(|scope| {
-        scope.spawn(|| serve_objects(&objects));
-        loop {
-            let request = door.receive().unwrap();
-            let text = String::from_utf8_lossy(request.bytes()).into_owned();
-            let badge = text.strip_prefix("open ").unwrap();
-            objects.notify_no_senders();
-            let right = objects.mint(badge.parse().unwrap());
-            request.reply_with(b"", [right.into()]).unwrap();
-        }
-    });
-}
-
-fn serve_objects(objects: &handfast::ReceiveRight) {
-    let mut told = Vec::new();
-    loop {
-        let mut request = objects.receive().unwrap();
-        if request.notice() == Some(Notice::NoSenders) {
-            common::say("no senders");
-            continue;
-        }
-        let text = String::from_utf8_lossy(request.bytes()).into_owned();
-        let badge = request.badge();
-        let rights = request.take_rights();
-        match text.as_str() {
-            "told" => request.reply(told.join(" ").as_bytes()).unwrap(),
-            _ if !request.is_call() => told.push(format!("{badge}:{text}")),
-            _ => {
-                let answer = format!("{badge}: {text} {}", rights.len());
-                request.reply(answer.as_bytes()).unwrap();
-            }
-        }
-    }
-}
-
-/// Keeps the rights it is sent: `call N TEXT` and `send N TEXT` through the N-th, `give N` back, `drop`
-/// all. With a link to `exporter`, if that is named.
-fn recipient(name: &str, exporter: Option<&str>) {
-    let port = handfast::bind(name).unwrap();
-    let _link = exporter.map(|name| handfast::connect(name).unwrap());
-    common::say("ready");
-    let mut kept: Vec<Right> = Vec::new();
-    loop {
-        let mut request = port.receive().unwrap();
-        kept.extend(request.take_rights());
-        let text = String::from_utf8_lossy(request.bytes()).into_owned();
-        let words: Vec<_> = text.splitn(3, ' ').collect();
-        let right = |place: &str| match &kept[place.parse::<usize>().unwrap()] {
-            Right::Send(right) => right.clone(),
-            other => panic!("{other:?}"),
-        };
-        let answer = match words[..] {
-            ["keep"] => kept.len().to_string(),
-            ["drop"] => {
-                kept.clear();
-                String::new()
-            }
-            ["call", place, text] => match right(place).call(text.as_bytes()) {
-                Ok(answer) => String::from_utf8_lossy(&answer).into_owned(),
-                Err(error) => format!("{error:?}"),
-            },
-            ["send", place, text] => {
-                right(place).send(text.as_bytes()).unwrap();
-                String::new()
-            }
-            ["give", place] => {
-                let right = right(place);
-                request.reply_with(b"", [right.into()]).unwrap();
-                continue;
-            }
-            _ => unreachable!("{text}"),
-        };
-        request.reply(answer.as_bytes()).unwrap();
-    }
-}
-
-/// A trio: this process introduces.
-struct Trio {
-    exporter: common::Child,
-    recipient: common::Child,
-    door: SendRight,
-    to: SendRight,
-}
-
-impl Trio {
-    /// Whose recipient has a link with the exporter, or is let in by its door, or not.
-    fn new(what: &str, how: How) -> Self {
-        let what = format!("{what}-{how:?}");
-        let names = [format!("{what}-exporter"), format!("{what}-recipient")];
-        let [exporter, recipient] = names.map(|name| common::name(&name));
-        let first = common::start_with("exporter", &[&exporter], |command| {
-            if how == Vine {
-                command.env("HANDFAST_INTRODUCTIONS", "vine");
-            }
-        });
-        first.expect("ready");
-        let second = match how == Linked {
-            true => common::start("recipient", &[&recipient, &exporter]),
-            false => common::start("recipient", &[&recipient]),
-        };
-        second.expect("ready");
-        Self {
-            exporter: first,
-            recipient: second,
-            door: handfast::connect(&exporter).unwrap(),
-            to: handfast::connect(&recipient).unwrap(),
-        }
-    }
-
-    fn open(&self, badge: u64) -> Right {
-        let mut answer = self.door.call(format!("open {badge}").as_bytes()).unwrap();
-        answer.take_rights().pop().unwrap()
-    }
-
-    fn keep(&self, rights: impl IntoIterator<Item = Right>) {
-        let _ = self.to.with(rights).call(b"keep").unwrap();
-    }
-
-    /// Waits until the recipient has a link with the exporter.
-    fn is_linked(&self) -> bool {
-        let pid = u64::from(self.exporter.pid());
-        common::within_patience(|| {
-            let counters = self.to.counters().unwrap();
-            let mut links = counters.links.iter();
-            links.any(|row| Counters::value(row, "peer_pid") == pid)
-        })
-    }
-
-    fn ask(&self, text: &str) -> String {
-        call(&self.to, text)
-    }
-}
-
-fn call(right: &SendRight, text: &str) -> String {
-    String::from_utf8(right.call(text.as_bytes()).unwrap().to_vec()).unwrap()
-}
-
-fn send(right: Right) -> SendRight {
-    match right {
-        Right::Send(right) => right,
-        other => panic!("{other:?}"),
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum How {
-    Linked,
-    Door,
-    Vine,
-}
-use How::{Door, Linked, Vine};
 
 const ALL: [How; 3] = [Linked, Door, Vine];
 const BOTH: [bool; 2] = [false, true];
@@ -256,21 +95,6 @@ fn an_exporter_that_dies_is_an_error_at_the_recipient_and_nothing_more() {
         assert!(answer.starts_with("Gone("), "{answer}");
         assert_eq!(trio.ask("keep"), "1");
     }
-}
-
-/// Passes rights with these badges on from the exporter to the recipient, and stays.
-fn introducer(exporter: &str, recipient: &str, badges: &[&str]) {
-    let door = handfast::connect(exporter).unwrap();
-    let to = handfast::connect(recipient).unwrap();
-    for badge in badges {
-        let rights = door
-            .call(format!("open {badge}").as_bytes())
-            .unwrap()
-            .take_rights();
-        let _ = to.with(rights).call(b"keep").unwrap();
-    }
-    common::say("introduced");
-    while common::told().is_some() {}
 }
 
 #[test]
@@ -363,4 +187,34 @@ fn a_right_by_two_routes_is_one_right() {
     // Through another process nobody knows.
     let mut answer = trio.to.with([direct.clone().into()]).call(b"keep").unwrap();
     let _ = answer.take_rights();
+}
+
+#[test]
+fn what_a_recipient_that_died_has_passed_on_is_known_at_once() {
+    for round in 0..8 {
+        let what = format!("passed-{round}");
+        let mut trio = Trio::new(&what, Linked);
+        let further = common::name(&format!("{what}-further"));
+        let last = common::start("recipient", &[&further, &trio.names[0]]);
+        last.expect("ready");
+        let to_last = handfast::connect(&further).unwrap();
+        let right = trio.open(1);
+        // It hears of all that at once, and that the one in the middle is dead.
+        trio.exporter.stop();
+        trio.keep([right]);
+        trio.ask(&format!("pass 0 {further}"));
+        trio.recipient.kill();
+        trio.exporter.resume();
+        let start = Instant::now();
+        let answer = call(&to_last, "call 0 x");
+        assert!(
+            answer == "1: x 0" || answer.starts_with("Gone("),
+            "{answer}"
+        );
+        let _ = call(&to_last, "drop");
+        trio.exporter.expect("no senders");
+        let told = start.elapsed();
+        println!("{answer}, told after {told:?}");
+        assert!(told < Duration::from_millis(500), "{told:?}");
+    }
 }

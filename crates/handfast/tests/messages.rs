@@ -1,11 +1,11 @@
-//! Messages between processes: every size, order, full queues, deadlines, strategies, forks and
+//! Messages between processes: every size, order, full queues, deadlines, strategies and
 //! signals.
 
 mod common;
 
-use common::content;
-use handfast::error::{Misuse, ReceiveError, SendError};
-use handfast::{MESSAGE_BYTES_MAX, Options, SendRight, Strategy};
+use common::{call, content};
+use handfast::error::{ReceiveError, SendError};
+use handfast::{MESSAGE_BYTES_MAX, Options, Strategy};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -24,8 +24,6 @@ fn a_child_process_plays_its_role() {
         "notified caller" => notified_caller(arguments[0]),
         "collector" => collector(arguments[0]),
         "stalling collector" => stalling_collector(arguments[0]),
-        "forker" => forker(arguments[0]),
-        "receiving forker" => receiving_forker(arguments[0]),
         "alarmed client" => alarmed_client(arguments[0], arguments[1].parse().unwrap()),
         "alarmed server" => {
             alarm();
@@ -37,16 +35,6 @@ fn a_child_process_plays_its_role() {
         }
         _ => unreachable!(),
     });
-}
-
-fn call(right: &SendRight, bytes: &[u8]) {
-    let reply = right.call_until(bytes, common::PATIENCE).unwrap();
-    assert!(
-        *reply == *bytes,
-        "{} bytes came back as {} others",
-        bytes.len(),
-        reply.len()
-    );
 }
 
 #[test]
@@ -436,102 +424,6 @@ fn a_caller_that_sleeps_by_notify_has_its_handler_run_when_its_reply_comes() {
     drop(port);
     drop(request);
     assert!(caller.line().starts_with("Gone("));
-}
-
-/// Runs `child` in a forked child and checks that it says so.
-fn in_fork(child: impl FnOnce() -> bool) {
-    // SAFETY: the child runs `child`, which only uses what is checked to work after a fork, and
-    // leaves by _exit.
-    let pid = unsafe { libc::fork() };
-    if pid == 0 {
-        let status = if child() { 0 } else { 1 };
-        // SAFETY: ends the forked child at once.
-        unsafe { libc::_exit(status) };
-    }
-    let mut status = -1;
-    // SAFETY: `status` is valid for a write.
-    let waited = unsafe { libc::waitpid(pid, &raw mut status, 0) };
-    assert_eq!((waited, status), (pid, 0), "the forked child");
-}
-
-fn forker(name: &str) {
-    let right = handfast::connect(name).unwrap();
-    let pending = right.try_call(b"pending").unwrap();
-    call(&right, b"before");
-    in_fork(|| {
-        let forked = Err(SendError::Misuse(Misuse::Forked));
-        let called = right.call(b"in the child").map(|_| ());
-        called == forked && right.send(b"x") == forked && right.try_send(b"x") == forked
-    });
-    call(&right, b"after");
-    assert_eq!(&*pending.wait().unwrap(), b"pending");
-    // A forked child that drops what it inherited takes nothing from its parent.
-    let mut inherited = Some(right);
-    in_fork(|| {
-        drop(inherited.take());
-        true
-    });
-    let right = inherited.unwrap();
-    call(&right, b"after the drop");
-    // And connects for itself.
-    in_fork(|| {
-        let own = handfast::connect(name).unwrap();
-        &*own.call(b"own").unwrap() == b"own"
-    });
-    call(&right, b"at last");
-    common::say("forked");
-}
-
-#[test]
-fn a_forked_childs_use_of_a_send_right_is_an_error_and_the_parent_goes_on() {
-    let name = common::name("fork");
-    let server = common::start("echo", &[&name, "1", "adaptive"]);
-    server.expect("ready");
-    let mut client = common::start("forker", &[&name]);
-    client.expect("forked");
-    client.finish();
-}
-
-fn receiving_forker(name: &str) {
-    let port = handfast::bind(name).unwrap();
-    common::say("ready");
-    let request = port.receive().unwrap();
-    in_fork(|| {
-        let forked = ReceiveError::Misuse(Misuse::Forked);
-        port.receive().unwrap_err() == forked && port.try_receive().unwrap_err() == forked
-    });
-    let bytes = request.bytes().to_vec();
-    let request = port.reply_and_receive(request, &bytes).unwrap();
-    let mut inherited = Some(port);
-    in_fork(|| {
-        drop(inherited.take());
-        true
-    });
-    request.reply(b"still there").unwrap();
-    let port = inherited.unwrap();
-    let request = port.receive().unwrap();
-    request.reply(b"and bound").unwrap();
-    while common::told().is_some() {}
-}
-
-#[test]
-fn a_forked_childs_use_of_a_receive_right_is_an_error_and_the_parent_goes_on() {
-    let name = common::name("receiving-fork");
-    let mut server = common::start("receiving forker", &[&name]);
-    server.expect("ready");
-    let right = handfast::connect(&name).unwrap();
-    call(&right, b"one");
-    assert_eq!(
-        &*right.call_until(b"two", common::PATIENCE).unwrap(),
-        b"still there"
-    );
-    drop(right);
-    let right = handfast::connect(&name).unwrap();
-    assert_eq!(
-        &*right.call_until(b"three", common::PATIENCE).unwrap(),
-        b"and bound"
-    );
-    server.finish();
 }
 
 extern "C" fn on_alarm(_: libc::c_int) {

@@ -19,6 +19,7 @@ fn a_child_process_plays_its_role() {
         "recipient" => recipient(arguments[0], arguments[1], arguments.get(2).copied()),
         "caller that forks" => caller_that_forks(arguments[0], arguments[1]),
         "borrower" => borrower(arguments[0], arguments[1]),
+        "caller that rests" => caller_that_rests(arguments[0], arguments[1]),
         "one caller" => one_caller(arguments[0], arguments[1]),
         _ => unreachable!(),
     });
@@ -46,24 +47,6 @@ fn middle(name: &str, to: &str) {
         let message = request.take_message();
         let _ = request.forward_with(&to, &message, rights);
     }
-}
-
-/// Calls until replies come by a path.
-fn warm(right: &SendRight) {
-    let vines = || {
-        let counters = right.counters().unwrap();
-        let values = counters.links.iter();
-        values
-            .map(|row| handfast::Counters::value(row, "vines"))
-            .sum::<u64>()
-    };
-    assert!(common::within_patience(|| {
-        let before = vines();
-        for _ in 0..20 {
-            let _ = right.call(b"warm").unwrap();
-        }
-        before == vines()
-    }));
 }
 
 /// Serves two ports. A call `swap` at the first is answered while the second is received from.
@@ -99,8 +82,8 @@ fn a_reply_through_another_port_does_not_change_where_that_port_replies() {
         .collect();
     middles.iter().for_each(|middle| middle.expect("ready"));
     let [one, two] = [&names[2], &names[3]].map(|name| handfast::connect(name).unwrap());
-    warm(&one);
-    warm(&two);
+    common::warm(&one);
+    common::warm(&two);
     for round in 0..10 {
         assert_eq!(
             &*one.call_until(b"swap", common::PATIENCE).unwrap(),
@@ -252,7 +235,7 @@ fn a_port_that_is_dropped_with_introductions_in_its_lanes_cuts_nobody() {
 fn caller_that_forks(middle: &str, last: &str) {
     let _link = handfast::connect(last).unwrap();
     let right = handfast::connect(middle).unwrap();
-    warm(&right);
+    common::warm(&right);
     // SAFETY: the child runs ordinary code after a fork of a process with threads.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
@@ -261,7 +244,7 @@ fn caller_that_forks(middle: &str, last: &str) {
         let work = || {
             let _link = handfast::connect(last).unwrap();
             let right = handfast::connect(middle).unwrap();
-            warm(&right);
+            common::warm(&right);
             for number in 0..200 {
                 let text = format!("child {number}");
                 let answer = right.call(text.as_bytes()).unwrap();
@@ -294,7 +277,7 @@ fn a_forked_child_of_a_caller_knows_nothing_of_its_parents_paths() {
 fn one_caller(middle: &str, last: &str) {
     let _link = handfast::connect(last).unwrap();
     let right = handfast::connect(middle).unwrap();
-    warm(&right);
+    common::warm(&right);
     common::say("called");
     while common::told().is_some() {}
 }
@@ -314,6 +297,37 @@ fn callers_that_are_killed_leave_nothing_at_the_last_one() {
         assert!(common::settles_at(last.pid(), before.0), "at the last one");
         assert!(common::settles_at(middle.pid(), before.1), "in the middle");
     }
+}
+
+/// Calls through the middle, without a right to the last one, and then nobody any more.
+fn caller_that_rests(middle: &str, last: &str) {
+    let right = handfast::connect(middle).unwrap();
+    let _ = right.counters().unwrap();
+    common::say("connected");
+    common::told();
+    let link = handfast::connect(last).unwrap();
+    common::warm(&right);
+    drop(link);
+    let _ = right.call(b"by the path").unwrap();
+    common::say("called");
+    while common::told().is_some() {}
+}
+
+#[test]
+fn a_replier_that_is_killed_leaves_nothing_at_a_caller_that_rests() {
+    let names = ["rest-last", "rest-middle"].map(common::name);
+    let mut last = common::start("last", &[&names[0]]);
+    last.expect("ready");
+    let middle = common::start("middle", &[&names[1], &names[0]]);
+    middle.expect("ready");
+    let mut caller = common::start("caller that rests", &[&names[1], &names[0]]);
+    caller.expect("connected");
+    let before = common::at_rest(caller.pid());
+    caller.tell("call");
+    caller.expect("called");
+    assert!(common::at_rest(caller.pid()) > before, "no path, no link");
+    last.kill();
+    assert!(common::settles_at(caller.pid(), before));
 }
 
 /// A link made by hand as the process of an incarnation: its socket, and its welcome.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
         "directory" => directory(arguments[0]),
-        "keeper" => keeper(arguments[0]),
+        "keeper" => common::keeper(arguments[0]),
         _ => unreachable!(),
     });
 }
@@ -50,14 +50,6 @@ fn directory(name: &str) {
     }
 }
 
-fn send_rights(rights: Vec<Right>) -> Vec<SendRight> {
-    let rights = rights.into_iter().map(|right| match right {
-        Right::Send(right) => right,
-        other => panic!("{other:?}"),
-    });
-    rights.collect()
-}
-
 fn call(right: &SendRight, bytes: &[u8]) -> String {
     String::from_utf8(right.call(bytes).unwrap().to_vec()).unwrap()
 }
@@ -72,7 +64,7 @@ fn rights_come_in_replies_are_called_and_go_home() {
 
     let mut reply = root.call(b"open 7 8 9 10").unwrap();
     assert_eq!(&*reply, b"here");
-    let objects = send_rights(reply.take_rights());
+    let objects = common::send_rights(reply.take_rights());
     assert_eq!(objects.len(), 4);
     for (object, badge) in objects.iter().zip(7..) {
         assert_eq!(call(object, b"hello"), format!("{badge}: hello"));
@@ -108,7 +100,7 @@ fn the_same_right_again_and_again_stays_good_however_often_it_is_dropped() {
     while Instant::now() < end {
         let badge = rounds % 3;
         let mut reply = root.call(format!("open {badge}").as_bytes()).unwrap();
-        let rights = send_rights(reply.take_rights());
+        let rights = common::send_rights(reply.take_rights());
         assert_eq!(call(&rights[0], b"x"), format!("{badge}: x"));
         // Some go home, some are just dropped, with pauses in which they are given back.
         if rounds.is_multiple_of(5) {
@@ -254,38 +246,6 @@ fn the_rights_of_the_dead_are_gone_at_once_and_their_ports_too() {
         "told after {:?} to {:?}, the kill included",
         delays[0], delays[19]
     );
-}
-
-/// Keeps a right that comes with `keep`, and does with it what it is told.
-fn keeper(name: &str) {
-    let port = handfast::bind(name).unwrap();
-    common::say("ready");
-    let mut kept = Vec::new();
-    loop {
-        let mut request = port.receive().unwrap();
-        let order = request.bytes().to_vec();
-        match &*order {
-            b"keep" => kept.extend(send_rights(request.take_rights())),
-            b"use" => kept
-                .drain(..)
-                .for_each(|right| right.send(b"used").unwrap()),
-            b"drop" => kept.clear(),
-            b"call" => kept.iter().for_each(|right| right.send(b"used").unwrap()),
-            b"copy" => kept = kept.to_vec(),
-            b"home" => {
-                let last = kept.pop().map(Right::from);
-                request.reply_with(b"", last).unwrap();
-                continue;
-            }
-            b"echo" => {
-                let rights = request.take_rights();
-                request.reply_with(b"", rights).unwrap();
-                continue;
-            }
-            _ => unreachable!(),
-        }
-        request.reply(b"").unwrap();
-    }
 }
 
 #[test]

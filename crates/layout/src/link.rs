@@ -318,17 +318,19 @@ pub const fn unpack_reply_word(word: u32, low: u32) -> (u32, u32) {
 /// The party of a reply right that answers to whoever passes it on, in its [`OWN_SET`].
 pub const PARTY_SENDER: u32 = 0;
 
-/// Packs what names a reply right that is passed on: the party it answers to, below 65,536, and the
+/// Packs what names a reply right that is passed on: the party it answers to, below 2^24, and the
 /// slot, below [`REPLIES`], in the set that is meant by that.
 #[must_use]
 pub const fn passed_word(party: u32, index: u32) -> u32 {
-    party << 16 | index
+    party << 8 | index
 }
+
+const _: () = assert!(REPLIES == 1 << 8);
 
 /// Party and reply slot of a reply right that is passed on.
 #[must_use]
 pub const fn unpack_passed_word(word: u32) -> (u32, u32) {
-    (word >> 16, word & 0xffff)
+    (word >> 8, word & 0xff)
 }
 
 impl Meta {

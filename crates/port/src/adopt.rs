@@ -9,6 +9,7 @@ use crate::message::Message;
 use crate::moving::{refuse, settle_in};
 use crate::notice::end_rights;
 use crate::passing::ReplyRight;
+use crate::paths::Held;
 use crate::process::Process;
 use crate::receive::Moving;
 use crate::reply_slot::ReplySlot;
@@ -117,8 +118,14 @@ fn other(process: &Arc<Process>, link: &Arc<Link>, part: Part) -> Result<Right, 
         Part::OfReceiver { handle } => own(process, link, handle)?,
         // With its name, by itself.
         Part::Receive { .. } => return Err(fault_of(Rule::Part)),
-        Part::Reply { word, generation } => ReplySlot::passed(link, word, generation)?
-            .map_or(Right::Dead, |slot| Right::Reply(ReplyRight::new(slot))),
+        Part::Reply { word, generation } => match ReplySlot::passed(link, word, generation)? {
+            Some(mut slot) => {
+                // The last right to a port there may be dropped first.
+                slot.held = Some(Held::new(process, &slot.link));
+                Right::Reply(ReplyRight::new(slot))
+            }
+            None => Right::Dead,
+        },
         Part::Descriptor { number } => take_up(process, link, number)?,
         Part::Memory { number, len_bytes } => take_up_memory(process, link, (number, len_bytes))?,
     })
@@ -471,7 +478,7 @@ impl Link {
                 && slot.generation.load(Ordering::Acquire) == generation;
             if is_still {
                 // Relaxed: under the lock. Nobody claims it meanwhile.
-                slot.state.store(SlotState::CLAIMED, Ordering::Relaxed);
+                slot.state.store(SlotState::REFUSED, Ordering::Relaxed);
             }
             drop(claims);
             if !is_still {

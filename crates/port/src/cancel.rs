@@ -219,7 +219,9 @@ impl ReplySlot {
 
     /// Until when its caller waits, if it has said so.
     pub(crate) fn deadline_ns(&self) -> Option<u64> {
-        self.slot().deadline_ns(&self.link.region, self.generation)
+        let is_own = !self.link.is_forked();
+        let said = is_own.then(|| self.slot().deadline_ns(&self.link.region, self.generation));
+        said.flatten()
     }
 
     /// Has this process's keeper rung when the caller gives up. Whether it has is looked at next.

@@ -1,6 +1,7 @@
 //! Trust groups: the peers of one user, who share one bell region of ours (design D5).
 
 use crate::error::{Exhausted, Resource};
+use crate::hearing::Hearing;
 use crate::link::Link;
 use core::sync::atomic::Ordering;
 use handfast_layout::bell;
@@ -22,7 +23,7 @@ enum Entry {
     Free,
     /// Taken by a handshake under way.
     Reserved,
-    Link(Arc<Link>),
+    Link(Hearing),
 }
 
 impl Group {
@@ -59,14 +60,19 @@ impl Group {
         Ok(index as u32)
     }
 
-    pub(crate) fn set(&self, index: u32, link: Option<Arc<Link>>) {
+    pub(crate) fn set(&self, index: u32, link: Option<&Arc<Link>>) {
         let mut links = self.links.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(entry) = links.get_mut(index as usize) {
-            *entry = link.map_or(Entry::Free, Entry::Link);
-        }
+        let Some(entry) = links.get_mut(index as usize) else {
+            return;
+        };
+        let new = link.map_or(Entry::Free, |link| Entry::Link(Hearing::new(link)));
+        let old = core::mem::replace(entry, new);
+        drop(links);
+        // Without the lock: its end may be the end of another link.
+        drop(old);
     }
 
-    pub(crate) fn link(&self, index: u32) -> Option<Arc<Link>> {
+    pub(crate) fn link(&self, index: u32) -> Option<Hearing> {
         let links = self.links.read().unwrap_or_else(PoisonError::into_inner);
         match links.get(index as usize) {
             Some(Entry::Link(link)) => Some(link.clone()),

@@ -25,6 +25,10 @@ use handfast_sys::{clock, cpu};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
+mod ends;
+
+use ends::EXPIRE_NS;
+
 /// How long a claim waits for what it claims. Who lets it wait longer has not been provided with it.
 const CLAIM_NS: u64 = 1_000_000_000;
 /// As that, of a port that has moved: all that was on its way through the old home comes first.
@@ -248,7 +252,8 @@ impl Link {
             _ => CLAIM_MOVED_NS,
         };
         match redeemed {
-            Redeemed::NotYet if wait.waited_ns < limit_ns => Claim::Waiting {
+            // Who is gone gets nothing any more, so what it has left does not wait for it.
+            Redeemed::NotYet if wait.waited_ns < limit_ns && !self.is_down() => Claim::Waiting {
                 number,
                 seen_ns: wait.seen_ns,
                 waited_ns: wait.waited_ns,
@@ -647,39 +652,6 @@ impl Process {
         }
         Ok(())
     }
-
-    /// Keeper: a link has ended: what was provided to its peer, and by it.
-    pub(crate) fn end_introductions(&self, link: &Link) {
-        let unheard = core::mem::take(&mut *link.unheard());
-        for (exporter, number) in unheard {
-            if let Some(exporter) = exporter.upgrade() {
-                self.void(&exporter, number);
-            }
-        }
-        let of = link.identity();
-        if self.find_link(|other| other.identity() == of).is_some() {
-            return;
-        }
-        // Its link may have ended for want of use: what it has been provided with it may still claim.
-        let is_dead = link
-            .pidfd
-            .as_ref()
-            .is_none_or(handfast_sys::process::has_ended);
-        let ended = self.provisions().ended(of, is_dead, clock::ticks_ns());
-        for target in ended {
-            self.ended(target);
-        }
-        self.give_back_in(EXPIRE_NS);
-    }
-
-    /// Keeper: ends what nobody has claimed. Returns whether there will be more.
-    pub(crate) fn expire_provisions(&self) -> bool {
-        let expired = self.provisions().expire(clock::ticks_ns());
-        for target in expired {
-            self.ended(target);
-        }
-        self.provisions().has_mortal()
-    }
 }
 
 /// Provisions that can be on their way to one recipient: as many as its lanes and reply slots hold.
@@ -687,6 +659,3 @@ const UNHEARD_MAX: usize = (LANES * SLOTS + REPLIES) as usize * PARTS_MAX;
 
 /// How long a right that goes home waits for its exporter to say which it is.
 const SETTLE_NS: u64 = 100_000_000;
-
-/// How soon provisions are looked at whose introducer has ended.
-const EXPIRE_NS: u64 = 2_000_000;

@@ -16,6 +16,7 @@ mod awaited;
 mod descriptors;
 mod door;
 mod elsewhere;
+mod hearing;
 mod introduce;
 mod memory;
 mod moving;

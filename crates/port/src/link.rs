@@ -118,9 +118,11 @@ pub(crate) struct Link {
     pub(crate) pidfd: Option<OwnedFd>,
     pub(crate) peer: Peer,
     pub(crate) incarnation: [u8; 16],
-    /// Number of this link in its process, never used again: what the keeper's events name. An
-    /// index could have passed to another link between an event and its handling.
+    /// Number of this link in its process, never used again, not in a forked child either: what the keeper's
+    /// events and threads' memories name. An index could have passed to another link meanwhile.
     pub(crate) serial: u32,
+    /// The fork epoch of its process; in a forked child its region is not mapped.
+    epoch: u32,
     /// Send rights of this process that use the link.
     pub(crate) rights: AtomicU32,
     /// The peer has got a port of ours through this link.
@@ -146,6 +148,8 @@ pub(crate) struct Link {
     /// How often a way to the peer, or a party of the peer's, was forgotten.
     pub(crate) ways: AtomicU32,
     pub(crate) parties: AtomicU32,
+    /// Those who may still take messages from it: see [`crate::hearing`].
+    pub(crate) hearers: AtomicU32,
     /// What the peer names what it was provided with by others by.
     pub(crate) claims: Mutex<Claims>,
     pub(crate) redeeming: Mutex<()>,
@@ -204,8 +208,10 @@ pub(crate) struct SlotState {
 impl SlotState {
     pub(crate) const FREE: u8 = 0;
     pub(crate) const BUSY: u8 = 1;
-    /// Claimed ahead for the lane's next call, or by the keeper, which takes an outcome nobody wants.
+    /// Claimed for the lane's next call, which has not been posted.
     pub(crate) const CLAIMED: u8 = 3;
+    /// The keeper takes its outcome, which nobody wants.
+    pub(crate) const REFUSED: u8 = 4;
     /// Its caller gave up; free again once the reply has come.
     pub(crate) const ABANDONED: u8 = 2;
 }
@@ -245,6 +251,7 @@ impl Link {
             peer: parts.peer,
             incarnation: parts.incarnation,
             serial,
+            epoch: handfast_sys::process::fork_epoch(),
             rights: AtomicU32::new(0),
             // Who connected has a right.
             crossed: AtomicBool::new(false),
@@ -261,6 +268,7 @@ impl Link {
             passing: Mutex::default(),
             ways: AtomicU32::new(0),
             parties: AtomicU32::new(0),
+            hearers: AtomicU32::new(0),
             claims: Mutex::default(),
             redeeming: Mutex::default(),
             unheard: Mutex::default(),
@@ -299,6 +307,16 @@ impl Link {
         self.death_notices
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether nothing can be answered through it: it has ended, or is the link of this process's parent.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_down() || self.is_forked()
+    }
+
+    /// Whether it is the link of this process's parent.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.epoch != handfast_sys::process::fork_epoch()
     }
 
     /// Whether the link has ended. One load of private memory.

@@ -36,6 +36,9 @@ pub(crate) struct Notices {
     state: Mutex<State>,
 }
 
+/// What the last senders have left is to be received first.
+pub(crate) struct Unheard;
+
 /// There has been a right; alone: and there is none now. Set by the first one, for ever.
 const HAD: u64 = 1;
 /// One right.
@@ -101,20 +104,31 @@ impl Notices {
         state.due.remove(place)
     }
 
+    /// The next one.
+    ///
+    /// # Errors
+    /// That there is no sender is told once `has_looked`, asked after that is known, says that what the last one
+    /// may have left has been received.
     #[cold]
-    pub(crate) fn take(&self) -> Option<Notice> {
+    pub(crate) fn take(&self, has_looked: impl Fn() -> bool) -> Result<Option<Notice>, Unheard> {
         let mut state = self.state();
         loop {
             let Some(notice) = state.due.pop_front() else {
                 self.is_due.store(false, Ordering::Release);
-                return None;
+                return Ok(None);
             };
-            if notice == Notice::NoSenders && !self.has_lost_all() {
-                // Made since: not this time.
-                state.asks = true;
-                continue;
+            if notice == Notice::NoSenders {
+                if !self.has_lost_all() {
+                    // Made since: not this time.
+                    state.asks = true;
+                    continue;
+                }
+                if !has_looked() {
+                    state.due.push_front(notice);
+                    return Err(Unheard);
+                }
             }
-            return Some(notice);
+            return Ok(Some(notice));
         }
     }
 }
@@ -266,3 +280,6 @@ pub(crate) fn end_rights(id: u32, count: u64, port_of: impl Fn(u32) -> Option<Ar
         port.rights_ended(count);
     }
 }
+
+#[cfg(test)]
+mod model;

@@ -4,6 +4,7 @@ use crate::awaited::Awaited;
 use crate::error::{Exhausted, Misuse, ReplyError, SendError};
 use crate::link::Link;
 use crate::message::Message;
+use crate::paths::Held;
 use crate::process::{self, Process};
 use crate::relay::Relay;
 use crate::reply_slot::ReplySlot;
@@ -132,6 +133,11 @@ impl ReplyRight {
             .slot()
             .map_err(|_| SendError::Misuse(Misuse::NotACall))?;
         let link = slot.link.clone();
+        if link.is_forked() {
+            return Err(SendError::Misuse(Misuse::Forked));
+        }
+        // For as long as the answer is awaited.
+        let _held = Held::new(&process, &link);
         if let Some(end) = link.end() {
             return Err(end);
         }
@@ -340,7 +346,7 @@ impl Passed {
         to: &Arc<Link>,
     ) -> Result<Self, RightError> {
         let slot = reply.slot().map_err(|_| RightError::Answered)?;
-        if slot.link.is_down() {
+        if slot.link.is_over() {
             return Err(RightError::Answered);
         }
         if to.is_down() {

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 mod caller;
 
 pub(crate) use caller::{Path, expected};
-use caller::{Root, take_remembered};
+use caller::{Root, remembered};
 
 /// A use of a link, as a right to a port of the peer is one: the link stays for it.
 pub(crate) struct Held {
@@ -45,7 +45,10 @@ impl core::ops::Deref for Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        connect::release(&self.process, &self.link);
+        // A forked child has nothing to do with its parent's links.
+        if self.process.epoch == handfast_sys::process::fork_epoch() {
+            connect::release(&self.process, &self.link);
+        }
     }
 }
 
@@ -147,6 +150,14 @@ impl Link {
         drop(dropped);
     }
 
+    /// Nobody takes messages of the peer's any more: its parties end.
+    pub(crate) fn end_parties(&self) {
+        let dropped = self.passing().parties.drop_those(|_| true);
+        // Release: as above.
+        self.parties.fetch_add(1, Ordering::Release);
+        drop(dropped);
+    }
+
     /// Why nothing comes through the link any more, if so.
     pub(crate) fn end(&self) -> Option<SendError> {
         self.is_down().then(|| {
@@ -164,7 +175,7 @@ impl Process {
     /// Caller: the path, if outcomes of `source` may come by it. It is found at once when this thread
     /// was led by it last, and has [remembered](Path::remember) that.
     pub(crate) fn path(&self, number: u32, source: Source) -> Option<Arc<Path>> {
-        let last = take_remembered(source);
+        let last = remembered(source);
         let is_it = |path: &Arc<Path>| path.number == number && path.source == source;
         if let Some(path) = last.filter(is_it) {
             return Some(path);
@@ -456,13 +467,17 @@ impl Process {
             last: (0..REPLIES).map(|_| AtomicU32::new(0)).collect(),
         });
         let (forwarder, number) = (wanted.forwarder.clone(), wanted.number);
-        let refused = forwarder.passing().parties.granted(number, party);
-        if refused.is_ok() {
-            self.say(
-                &forwarder,
-                &word_message(control::PATH_READY, &[number, path]),
-            );
-        }
+        let refused = {
+            let mut passing = forwarder.passing();
+            let refused = passing.parties.granted(number, party);
+            if refused.is_ok() {
+                // Under the lock: no refusal of this number is said before.
+                let ready = word_message(control::PATH_READY, &[number, path]);
+                self.say(&forwarder, &ready);
+            }
+            refused
+        };
+        drop(refused);
         if forwarder.is_down() || link.is_down() {
             // It may have ended before this was in its table.
             self.refuse_path(&forwarder, number);

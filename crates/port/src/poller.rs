@@ -11,6 +11,7 @@ mod upkeep;
 
 use crate::adopt::adopt;
 use crate::group::Group;
+use crate::hearing::Hearing;
 use crate::introduce::{Named, UNCLAIMED_NS, Wait};
 use crate::link::{Link, control};
 use crate::message::Message;
@@ -34,7 +35,7 @@ use std::sync::Arc;
 
 /// A lane this receiver has seen.
 struct Lane {
-    link: Arc<Link>,
+    link: Hearing,
     /// For the next request: only what differs from the last one is written.
     spare: Option<Box<Received>>,
     /// As that, for messages with reply rights that were passed on.
@@ -255,12 +256,19 @@ impl Poller {
     /// A notice, after the messages: also those that the dead have left behind.
     #[cold]
     fn next_notice(&mut self) -> Option<Request> {
-        self.refresh();
-        let request = self.next_again();
-        if request.is_some() || self.has_left_behind() {
-            return request;
+        loop {
+            self.refresh();
+            let request = self.next_again();
+            if request.is_some() || self.has_left_behind() {
+                return request;
+            }
+            // A link that has ended since may have left messages, and its rights have ended after that. Each turn
+            // takes the end of a link.
+            let has_looked = || self.process.deaths.load(Ordering::Acquire) == self.deaths;
+            if let Ok(notice) = self.notices.take(has_looked) {
+                return notice.map(Request::notify);
+            }
         }
-        self.notices.take().map(Request::notify)
     }
 
     /// Whether lanes of links that are no more hold messages still.
@@ -363,7 +371,7 @@ impl Poller {
         Some(if is_call {
             let received = match lane.spare.take() {
                 Some(received) => received,
-                None => Received::of_lane(lane.link.clone(), key),
+                None => Received::of_lane(Arc::clone(&lane.link), key),
             };
             Request::call(received, (message, badge.unwrap_or(lane.badge)), right)
         } else {
@@ -447,7 +455,7 @@ impl Poller {
         let message = core::mem::take(&mut self.spare);
         let (last, right) = (lane.passed.take(), (header.reply, header.generation));
         let received = (message, badge.unwrap_or_default());
-        let to = (&lane.link, key, self.receiver);
+        let to = (&*lane.link, key, self.receiver);
         match Request::passed(to, last, received, right) {
             Ok(Some(request)) if badge.is_some() => Some(request),
             Ok(Some(request)) => self.refuse(request),

@@ -2,6 +2,7 @@
 
 use crate::error::ReceiveError;
 use crate::group::Group;
+use crate::hearing::Hearing;
 use crate::link::Link;
 use crate::moving::HomeOf;
 use crate::notice::Notices;
@@ -52,7 +53,7 @@ pub(crate) struct Port {
     /// Its receive right is being dropped.
     pub(crate) is_closing: AtomicBool,
     /// Links that ended after they rang and before the poller looked.
-    left: Mutex<Vec<Arc<Link>>>,
+    left: Mutex<Vec<Hearing>>,
 }
 
 /// Ended links whose messages wait for a port that nobody receives from; the oldest give way.
@@ -108,19 +109,20 @@ impl Port {
             return;
         }
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
-        if left.len() == LEFT_MAX {
-            let oldest = left.remove(0);
+        let oldest = (left.len() == LEFT_MAX).then(|| left.remove(0));
+        left.push(Hearing::new(link));
+        drop(left);
+        if let Some(oldest) = oldest {
             tracing::warn!(
                 name = self.name,
                 pid = oldest.peer.pid,
                 "messages that nobody received are lost with their link"
             );
         }
-        left.push(link.clone());
     }
 
     /// The links kept since the last time.
-    pub(crate) fn take_rung(&self) -> Vec<Arc<Link>> {
+    pub(crate) fn take_rung(&self) -> Vec<Hearing> {
         core::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner))
     }
 

@@ -12,7 +12,7 @@ use crate::port::Port;
 use crate::redirect::Later;
 use crate::relay::Relays;
 use crate::vine::Vines;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 use handfast_layout::part::receiver_of;
 use handfast_layout::{bell, counters};
@@ -49,7 +49,6 @@ pub(crate) struct Process {
     /// Until when the keeper looks for messages for ports that are no more, by [`clock::ticks_ns`].
     pub(crate) unbound_until_ns: AtomicU64,
     next_generation: AtomicU32,
-    next_serial: AtomicU32,
     pub(crate) poll: Poll,
     /// When the keeper looks at sleeping callers next, by [`clock::ticks_ns`].
     pub(crate) watch_due_ns: AtomicU64,
@@ -61,9 +60,9 @@ pub(crate) struct Process {
     pub(crate) tally_fd: OwnedFd,
     /// How callers of rights that came in messages wait, unless told.
     pub(crate) waiting: (Strategy, Option<Duration>),
-    /// When rights that nobody holds any more are given back, and whether that is set.
+    /// When rights that nobody holds any more are given back, by [`clock::ticks_ns`].
     pub(crate) releases: Timer,
-    releases_due: AtomicBool,
+    releases_due_ns: AtomicU64,
     /// Return paths granted, and wanted.
     pub(crate) callers: CallersTable,
     /// The number of the next introduction this process begins, and what others have provided of its rights.
@@ -237,7 +236,6 @@ impl Process {
             binding: Mutex::default(),
             unbound_until_ns: AtomicU64::new(0),
             next_generation: AtomicU32::new(1),
-            next_serial: AtomicU32::new(0),
             poll: Poll::new().map_err(os("epoll_create1"))?,
             watch_due_ns: AtomicU64::new(0),
             watch: Timer::new().map_err(os("timerfd_create"))?,
@@ -247,7 +245,7 @@ impl Process {
             tally_fd,
             waiting: Options::new().resolve(),
             releases: Timer::new().map_err(os("timerfd_create"))?,
-            releases_due: AtomicBool::new(false),
+            releases_due_ns: AtomicU64::new(u64::MAX),
             callers: Mutex::default(),
             relays: Mutex::default(),
             provided: AtomicU64::new(1),
@@ -295,18 +293,29 @@ impl Process {
         self.watch.set(from_now_ns);
     }
 
-    /// Rights are to be given back, or to end, soon. A system call at most that often.
+    /// Rights are to be given back, or to end, soon. No system call when they are by then.
     pub(crate) fn give_back_in(&self, from_now_ns: u64) {
+        let (mut from_now_ns, mut due_ns) = (from_now_ns, clock::ticks_ns() + from_now_ns);
         // AcqRel: the keeper takes the mark away before it looks.
-        if !self.releases_due.swap(true, Ordering::AcqRel) {
+        if self.releases_due_ns.fetch_min(due_ns, Ordering::AcqRel) <= due_ns {
+            return;
+        }
+        loop {
             self.releases.set(from_now_ns);
+            // Who has to be earlier may have set it before this has. At most once for each such thread.
+            let earlier_ns = self.releases_due_ns.load(Ordering::Acquire);
+            if earlier_ns >= due_ns {
+                return;
+            }
+            from_now_ns = earlier_ns.saturating_sub(clock::ticks_ns());
+            due_ns = earlier_ns;
         }
     }
 
     /// Keeper: takes the mark away.
     pub(crate) fn gives_back(&self) {
         self.releases.clear();
-        self.releases_due.store(false, Ordering::Release);
+        self.releases_due_ns.store(u64::MAX, Ordering::Release);
     }
 
     /// The trust group of `uid`, made if there is none.
@@ -473,7 +482,7 @@ impl Process {
     /// Enters a new link everywhere: table, group, keeper, counters.
     pub(crate) fn add_link(&self, parts: Parts) -> Result<Arc<Link>, Resource> {
         // Relaxed: a number.
-        let serial = self.next_serial.fetch_add(1, Ordering::Relaxed);
+        let serial = NEXT_SERIAL.fetch_add(1, Ordering::Relaxed);
         let link = Arc::new(Link::new(parts, serial));
         let os = |errno| Resource::of("epoll_ctl", errno);
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
@@ -486,7 +495,7 @@ impl Process {
         }
         links[slot] = Some(link.clone());
         drop(links);
-        link.group.set(link.index, Some(link.clone()));
+        link.group.set(link.index, Some(&link));
         let row = |column| counters::link_word(link.index, column);
         self.tally.store(row(1), link.peer.pid.into());
         self.tally.store(row(2), link.peer.uid.into());
@@ -579,6 +588,10 @@ pub(crate) const WATCH_NS: u64 = 50_000_000;
 
 /// How soon a peer that does not read is told again.
 pub(crate) const UNSAID_NS: u64 = 2_000_000;
+
+/// The serial number of the next link. A forked child goes on where its parent was: its threads remember
+/// the parent's links by number.
+static NEXT_SERIAL: AtomicU32 = AtomicU32::new(0);
 
 /// Users whose processes may connect to one process at once: a receiver sleeps in one word per
 /// group, and `futex_waitv` takes 128.

@@ -1,7 +1,7 @@
 //! Where the outcome of a call goes, as its holder sees it.
 
 use crate::link::Link;
-use crate::paths::Party;
+use crate::paths::{Held, Party};
 use crate::poller::{Poller, wake_caller};
 use crate::send::SLOTS_PER_LANE;
 use core::sync::atomic::Ordering;
@@ -25,6 +25,8 @@ pub(crate) struct ReplySlot {
     pub(crate) party: Option<PartyUse>,
     /// Of this process, where it was passed on to.
     pub(crate) passed_to: u32,
+    /// A right that came beside a message keeps the link, as one to a port of the peer does.
+    pub(crate) held: Option<Held>,
 }
 
 /// A party a forwarder has named; the path lasts with it.
@@ -58,10 +60,6 @@ impl ReplySlot {
         generation: u32,
     ) -> Result<Option<Self>, Fault> {
         let (number, place) = unpack_passed_word(word);
-        if place >= REPLIES {
-            let rule = Rule::ReplySlot;
-            return Err(Fault { rule, offset: 0 });
-        }
         // Acquire: pairs with the addition in `Link::forget_parties`. Before the look.
         let version = link.parties.load(Ordering::Acquire);
         let party = match number {
@@ -92,6 +90,7 @@ impl ReplySlot {
                 party,
             }),
             passed_to: NO_KEY,
+            held: None,
         }))
     }
 
@@ -107,7 +106,7 @@ impl ReplySlot {
                 && party.party.is_new(place, generation)
         });
         // One that is not new is refused where it is looked up.
-        if !is_same || place >= REPLIES {
+        if !is_same {
             return false;
         }
         self.index = self.index / REPLIES * REPLIES + place;
@@ -194,6 +193,8 @@ impl ReplySlot {
 
     #[cold]
     pub(crate) fn dropped(&self) {
-        self.answer(Kind::Dropped, &[]);
+        if !self.link.is_forked() {
+            self.answer(Kind::Dropped, &[]);
+        }
     }
 }

@@ -69,6 +69,7 @@ impl Received {
             key: key as u32,
             party: None,
             passed_to: NO_KEY,
+            held: None,
         });
         received
     }
@@ -335,14 +336,14 @@ impl Request {
         let Some(reply) = self.reply_right() else {
             return Err(ReplyError::NotACall);
         };
-        let is_down = reply.link.is_down();
-        if !is_down {
+        let is_over = reply.link.is_over();
+        if !is_over {
             reply.answer(Kind::Message, bytes);
         }
         if let Some(received) = self.answered() {
             received.pool();
         }
-        if is_down {
+        if is_over {
             return Err(ReplyError::Gone);
         }
         Ok(())
@@ -378,7 +379,7 @@ impl Request {
             return Err(ReplyError::TooLong { len_bytes });
         }
         let reply = self.reply_right().ok_or(ReplyError::NotACall)?;
-        if reply.link.is_down() {
+        if reply.link.is_over() {
             return Err(ReplyError::Gone);
         }
         let process = process::current().map_err(|_| ReplyError::Gone)?;

@@ -347,7 +347,7 @@ impl SendRight {
     /// way and one has gone this way before. Returns whether this made a wake-up call.
     #[inline]
     pub(crate) fn pass_now(&self, bytes: &[u8], reply: &ReplySlot) -> Option<bool> {
-        if bytes.len() > MESSAGE_BYTES_MAX || reply.link.is_down() {
+        if bytes.len() > MESSAGE_BYTES_MAX || reply.link.is_over() {
             return None;
         }
         let known = Known::of(reply, &self.link)?;
@@ -534,18 +534,23 @@ impl SendRight {
             cpu: cpu::recent(),
         };
         let region = self.link.region.view();
+        if is_call {
+            // Relaxed, both: read by the next claim, under the lane's lock; and before the post, so that a call
+            // whose outcome somebody has seen is seen to have been made (`Root::awaited`).
+            let slot = &self.link.slots[index as usize];
+            slot.position.store(position, Ordering::Relaxed);
+            slot.state.store(SlotState::BUSY, Ordering::Relaxed);
+        }
         if let Err(refused) = producer.post_described(&region, header, (bytes, units)) {
             if is_call {
-                // For the next attempt.
+                // For the next attempt. Relaxed: as above.
+                let slot = &self.link.slots[index as usize];
+                slot.state.store(SlotState::CLAIMED, Ordering::Relaxed);
                 outgoing.claimed = Some((index, generation));
             }
             return Err(Blocked::Lane(refused));
         }
         if is_call {
-            // Relaxed, both: read by the next claim, under the lane's lock.
-            let slot = &self.link.slots[index as usize];
-            slot.position.store(position, Ordering::Relaxed);
-            slot.state.store(SlotState::BUSY, Ordering::Relaxed);
             // The peer is at work now; this is done meanwhile.
             outgoing.claimed = self.claim(lane, &mut outgoing.producer);
         }

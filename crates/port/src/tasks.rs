@@ -111,7 +111,7 @@ impl Link {
 
     /// Whether who waits in `slot`, on the peer's side, is known not to wait any more.
     pub(crate) fn is_given_up(&self, slot: Slot, generation: u32) -> bool {
-        self.is_down() || slot.is_cancelled(&self.region, generation)
+        self.is_over() || slot.is_cancelled(&self.region, generation)
     }
 }
 

@@ -207,11 +207,17 @@ impl<T: Copy> Provisions<T> {
         })
     }
 
-    /// Takes out what has outlived its introducer for too long.
-    pub fn expire(&mut self, now_ns: u64) -> Vec<T> {
+    /// Takes out what has outlived its introducer for too long, or its recipient, too: who lives takes back
+    /// what it has provided to the dead. `is_gone` says who has ended for sure.
+    pub fn expire(&mut self, now_ns: u64, mut is_gone: impl FnMut(Incarnation) -> bool) -> Vec<T> {
         self.take_forgone(|_, until_ns| until_ns <= now_ns);
         self.take_those(|_, provision| match provision {
-            Provision::Waiting { until_ns, .. } => until_ns.is_some_and(|until| until <= now_ns),
+            Provision::Waiting {
+                recipient,
+                until_ns: Some(until_ns),
+                ..
+            } => *until_ns <= now_ns || is_gone(*recipient),
+            Provision::Waiting { until_ns: None, .. } => false,
             Provision::Void { until_ns } => *until_ns <= now_ns,
         })
     }
@@ -391,18 +397,22 @@ mod tests {
         assert!(!provisions.has_mortal());
         assert_eq!(provisions.ended(A, true, 5), []);
         assert!(provisions.has_mortal());
-        assert_eq!(provisions.expire(GRACE_NS), []);
+        assert_eq!(provisions.expire(GRACE_NS, |of| of != C), []);
         assert_eq!(provisions.redeem((A, 2), C), Redeemed::To(8));
         provisions.provide((A, 3), Some(9), C);
         let _ = provisions.ended(A, true, 5);
-        assert_eq!(provisions.expire(GRACE_NS + 5), [9]);
+        assert_eq!(provisions.expire(GRACE_NS + 5, |_| false), [9]);
         // Its link has ended, and it lives.
         provisions.provide((A, 4), Some(10), B);
         assert_eq!(provisions.ended(B, false, 5), []);
         assert_eq!(provisions.redeem((A, 4), B), Redeemed::To(10));
         provisions.provide((A, 5), Some(11), B);
         assert_eq!(provisions.ended(B, false, 5), []);
-        assert_eq!(provisions.expire(GRACE_NS + 5), [11]);
+        assert_eq!(provisions.expire(GRACE_NS + 5, |_| false), [11]);
+        provisions.provide((A, 6), Some(10), C);
+        provisions.provide((B, 4), Some(11), C);
+        let _ = provisions.ended(A, true, 5);
+        assert_eq!(provisions.expire(6, |of| of == C), [10]);
     }
 
     #[test]
@@ -421,7 +431,7 @@ mod tests {
         assert_eq!(provisions.forgo((A, 4), B, 0), Some(10));
         // What C has said lasts a while, too.
         assert!(provisions.has_mortal());
-        assert_eq!(provisions.expire(GRACE_NS), []);
+        assert_eq!(provisions.expire(GRACE_NS, |_| false), []);
         assert!(!provisions.has_mortal() && provisions.shares.is_empty());
     }
 
@@ -445,7 +455,10 @@ mod tests {
                 assert_eq!(provisions.provide((C, number), Some(2), A), None);
             }
             let _ = (provisions.ended(A, true, 0), provisions.ended(B, true, 0));
-            let _ = (provisions.ended(C, true, 0), provisions.expire(GRACE_NS));
+            let _ = (
+                provisions.ended(C, true, 0),
+                provisions.expire(GRACE_NS, |_| false),
+            );
             assert!(provisions.provided.is_empty() && provisions.shares.is_empty());
         }
     }

@@ -14,8 +14,9 @@
 //! forwarder -> replier  drop(number)             replier -> caller  over(path): no more answers
 //! ```
 //!
-//! A number is used once, so that a message under way never means a later path. A set is granted again
-//! only when its replier has said that it is over, and the last who waited in it has left.
+//! A number leads to one path, so that a message under way never means a later one; only one that has led
+//! to none is asked for again, so that refusals use up no numbers. A set is granted again only when its
+//! replier has said that it is over, and the last who waited in it has left.
 
 #[cfg(test)]
 mod simulation;
@@ -33,7 +34,7 @@ pub struct Source {
 #[derive(Debug, Default)]
 pub struct Asks {
     asked: Vec<Ask>,
-    /// The last number used.
+    /// The last number taken.
     last: u32,
 }
 
@@ -46,9 +47,17 @@ struct Ask {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    Asked { since_ns: u64 },
-    Ready { path: u32 },
-    Refused { until_ns: u64 },
+    Asked {
+        since_ns: u64,
+    },
+    Ready {
+        path: u32,
+    },
+    /// The number may be asked for again, if it has never led anywhere.
+    Refused {
+        until_ns: u64,
+        is_unused: bool,
+    },
 }
 
 /// How a reply right goes on.
@@ -66,7 +75,7 @@ pub enum Way {
 }
 
 /// Numbers that fit the word of a message.
-const NUMBERS_MAX: u32 = 0xffff;
+const NUMBERS_MAX: u32 = 0xff_ffff;
 /// Paths a replier keeps for one forwarder.
 pub const PARTIES_MAX: usize = 64;
 /// How soon a path that was refused is asked for again.
@@ -85,7 +94,15 @@ impl Asks {
                     let number = self.asked[place].number;
                     return Way::Path { number, path };
                 }
-                State::Refused { until_ns } if until_ns <= now_ns => {
+                State::Refused {
+                    until_ns,
+                    is_unused,
+                } if until_ns <= now_ns => {
+                    if is_unused {
+                        let ask = &mut self.asked[place];
+                        ask.state = State::Asked { since_ns: now_ns };
+                        return Way::Vine(Some(ask.number));
+                    }
                     self.asked.swap_remove(place);
                 }
                 State::Asked { since_ns } if now_ns.saturating_sub(since_ns) > UNANSWERED_NS => {
@@ -118,8 +135,15 @@ impl Asks {
     /// The replier has none, or none any more.
     pub fn refused(&mut self, number: u32, now_ns: u64) {
         if let Some(ask) = self.asked.iter_mut().find(|ask| ask.number == number) {
-            let until_ns = now_ns + ASK_AGAIN_NS;
-            ask.state = State::Refused { until_ns };
+            let is_unused = match ask.state {
+                State::Asked { .. } => true,
+                State::Ready { .. } => false,
+                State::Refused { is_unused, .. } => is_unused,
+            };
+            ask.state = State::Refused {
+                until_ns: now_ns + ASK_AGAIN_NS,
+                is_unused,
+            };
         }
     }
 
@@ -141,16 +165,11 @@ impl Asks {
 #[derive(Debug)]
 pub struct Parties<R> {
     known: Vec<(u32, Option<R>)>,
-    /// The last number it has used.
-    last: u32,
 }
 
 impl<R> Default for Parties<R> {
     fn default() -> Self {
-        Self {
-            known: Vec::new(),
-            last: 0,
-        }
+        Self { known: Vec::new() }
     }
 }
 
@@ -158,12 +177,13 @@ impl<R> Parties<R> {
     /// The forwarder asks for a path. `false` when it has too many.
     ///
     /// # Errors
-    /// The number is not a new one: no honest forwarder does that.
+    /// The number is in use, or cannot be: no honest forwarder does that. Which of those that are not in use
+    /// it takes is for its own callers' good, and nobody else's.
     pub fn asked(&mut self, number: u32) -> Result<bool, Reused> {
-        if number <= self.last || number > NUMBERS_MAX {
+        let is_known = self.known.iter().any(|known| known.0 == number);
+        if is_known || number == 0 || number > NUMBERS_MAX {
             return Err(Reused);
         }
-        self.last = number;
         if self.known.len() >= PARTIES_MAX {
             return Ok(false);
         }
@@ -216,7 +236,7 @@ impl<R> Parties<R> {
     }
 }
 
-/// A forwarder has used a number again, or one that cannot be.
+/// A forwarder has asked for a number that it has, or one that cannot be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reused;
 
@@ -330,5 +350,50 @@ impl Paths {
         if place.is_some_and(|granted| granted.path == path && granted.is_over) {
             *place = None;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOURCE: Source = Source { link: 7, set: 0 };
+
+    #[test]
+    fn refusals_use_up_no_numbers() {
+        let (mut asks, mut parties) = (Asks::default(), Parties::<u32>::default());
+        for round in 0..100_000 {
+            let now_ns = round * ASK_AGAIN_NS;
+            assert_eq!(asks.way(SOURCE, now_ns), Way::Vine(Some(1)));
+            assert_eq!(asks.way(SOURCE, now_ns), Way::Vine(None));
+            assert_eq!(parties.asked(1), Ok(true));
+            assert_eq!(parties.dropped(1), None);
+            asks.refused(1, now_ns);
+            assert_eq!(asks.way(SOURCE, now_ns), Way::Vine(None));
+        }
+    }
+
+    #[test]
+    fn a_number_that_has_led_somewhere_is_not_asked_for_again() {
+        let mut asks = Asks::default();
+        for number in 1..1000 {
+            let now_ns = u64::from(number) * ASK_AGAIN_NS;
+            assert_eq!(asks.way(SOURCE, now_ns), Way::Vine(Some(number)));
+            assert!(asks.ready(number, 9));
+            assert_eq!(asks.way(SOURCE, now_ns), Way::Path { number, path: 9 });
+            asks.refused(number, now_ns);
+            // The same, said twice.
+            asks.refused(number, now_ns);
+        }
+    }
+
+    #[test]
+    fn a_number_in_use_or_out_of_bounds_is_refused() {
+        let mut parties = Parties::<u32>::default();
+        assert_eq!(parties.asked(5), Ok(true));
+        for number in [5, 0, NUMBERS_MAX + 1] {
+            assert_eq!(parties.asked(number), Err(Reused));
+        }
+        assert_eq!(parties.asked(4), Ok(true));
     }
 }

@@ -26,7 +26,9 @@ use std::collections::BTreeMap;
 pub struct ModelMemory {
     words: BTreeMap<usize, (AtomicU32, Condvar)>,
     areas: BTreeMap<usize, UnsafeCell<Vec<u8>>>,
-    sleepers: Mutex<()>,
+    /// The words that a thread sleeps in which sleeps in several.
+    sleepers: Mutex<Vec<usize>>,
+    several: Condvar,
     /// Leaves out every fence: for models that must fail.
     pub without_fence: bool,
     /// Which exchanges, by offset, expected and new value, order nothing: for models that must
@@ -54,7 +56,8 @@ impl ModelMemory {
                 .iter()
                 .map(|at| (*at, UnsafeCell::new(Vec::new())))
                 .collect(),
-            sleepers: Mutex::new(()),
+            sleepers: Mutex::new(Vec::new()),
+            several: Condvar::new(),
             without_fence: false,
             relaxed_exchange: |_, _, _| false,
             membarrier: None,
@@ -97,9 +100,9 @@ impl ModelMemory {
 }
 
 impl ModelMemory {
-    /// As [`crate::park_any`], for a sleeper whose wakers all wake it at the first word.
+    /// As [`crate::park_any`], for one sleeper in several words at a time, and nobody else in those.
     pub fn park_any(&self, words: &[(usize, u32)]) -> Wait {
-        let guard = self.sleepers.lock().unwrap();
+        let mut guard = self.sleepers.lock().unwrap();
         // SeqCst: the kernel counts the sleeper, passes a full barrier, and only then compares
         // (kernel/futex/waitwake.c, the comment on barriers (A) and (B)).
         fence(Ordering::SeqCst);
@@ -110,7 +113,14 @@ impl ModelMemory {
         }
         let idle = |on| self.membarrier.iter().for_each(|calls| calls.idle(on));
         idle(true);
-        drop(self.entry(words[0].0).1.wait(guard).unwrap());
+        if let [(at, _)] = words {
+            drop(self.entry(*at).1.wait(guard).unwrap());
+        } else {
+            guard.extend(words.iter().map(|(at, _)| *at));
+            while !guard.is_empty() {
+                guard = self.several.wait(guard).unwrap();
+            }
+        }
         idle(false);
         Wait::Woken
     }
@@ -182,8 +192,11 @@ impl Memory for ModelMemory {
     }
 
     fn wake(&self, at: usize, count: u32) -> u32 {
-        let _guard = self.sleepers.lock().unwrap();
-        if count == 1 {
+        let mut sleepers = self.sleepers.lock().unwrap();
+        if sleepers.contains(&at) {
+            sleepers.clear();
+            self.several.notify_one();
+        } else if count == 1 {
             self.entry(at).1.notify_one();
         } else {
             self.entry(at).1.notify_all();

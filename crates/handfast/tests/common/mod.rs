@@ -62,7 +62,8 @@ fn serve(port: &handfast::ReceiveRight) {
     }
 }
 
-/// The role of a server that passes every call on to the port `to`, with what came with it.
+/// The role of a server that passes every call on to the port `to`, with what came with it; what it cannot pass
+/// on it answers with why.
 pub(crate) fn middle(name: &str, to: &str) {
     let port = handfast::bind(name).unwrap();
     let to = handfast::connect(to).unwrap();
@@ -71,8 +72,133 @@ pub(crate) fn middle(name: &str, to: &str) {
         let mut request = port.receive().unwrap();
         let rights = request.take_rights();
         let message = request.take_message();
-        request.forward_with(&to, &message, rights).unwrap();
+        if let Err(failed) = request.forward_with(&to, &message, rights) {
+            let _ = failed
+                .request
+                .reply(format!("{:?}", failed.error).as_bytes());
+        }
     }
+}
+
+/// The role of a process that keeps the rights that come with `keep`, and does with them what it is told;
+/// `pass NAME` gives a copy of the last one to another keeper, and
+/// `throw NAME` does not wait until that has it.
+pub(crate) fn keeper(name: &str) {
+    let port = handfast::bind(name).unwrap();
+    say("ready");
+    let mut kept = Vec::new();
+    loop {
+        let mut request = port.receive().unwrap();
+        let order = request.bytes().to_vec();
+        match &*order {
+            b"keep" => kept.extend(send_rights(request.take_rights())),
+            b"use" => {
+                for right in kept.drain(..) {
+                    // One that came by a vine may be dead by now.
+                    let _ = right.send(b"used");
+                }
+            }
+            b"drop" => kept.clear(),
+            b"call" => kept.iter().for_each(|right| right.send(b"used").unwrap()),
+            b"copy" => kept = kept.to_vec(),
+            b"home" => {
+                let last = kept.pop().map(Right::from);
+                request.reply_with(b"", last).unwrap();
+                continue;
+            }
+            b"echo" => {
+                let rights = request.take_rights();
+                request.reply_with(b"", rights).unwrap();
+                continue;
+            }
+            pass => {
+                let (how, name) = str::from_utf8(pass).unwrap().split_once(' ').unwrap();
+                // Who is to get it may be gone.
+                if let (Ok(to), Some(last)) = (handfast::connect(name), kept.last()) {
+                    let to = to.with([last.clone().into()]);
+                    let _ = match how {
+                        "pass" => to.call(b"keep").map(|_| ()),
+                        _ => to.send(b"keep"),
+                    };
+                }
+            }
+        }
+        if request.is_call() {
+            request.reply(b"").unwrap();
+        }
+    }
+}
+
+/// Rights to ports, and nothing else.
+pub(crate) fn send_rights(rights: Vec<Right>) -> Vec<handfast::SendRight> {
+    let rights = rights.into_iter().map(|right| match right {
+        Right::Send(right) => right,
+        other => panic!("{other:?}"),
+    });
+    rights.collect()
+}
+
+/// Binds `own`, and at the moment it is told connects to `other` and calls it.
+pub(crate) fn crosser(own: &str, other: &str) {
+    let port: &'static handfast::ReceiveRight = Box::leak(Box::new(handfast::bind(own).unwrap()));
+    std::thread::spawn(|| {
+        loop {
+            let request = port.receive().unwrap();
+            let bytes = request.bytes().to_vec();
+            request.reply(&bytes).unwrap();
+        }
+    });
+    say("bound");
+    let start_ns: u64 = told().unwrap().parse().unwrap();
+    while handfast_sys::clock::now_ns() < start_ns {
+        std::hint::spin_loop();
+    }
+    let right = handfast::connect_until(other, PATIENCE).unwrap();
+    assert_eq!(&*right.call_until(b"x", PATIENCE).unwrap(), b"x");
+    say("connected");
+    // Both are now.
+    let _ = told();
+    assert_eq!(&*right.call_until(b"y", PATIENCE).unwrap(), b"y");
+    let links = right.counters().unwrap().links;
+    let own_pid = u64::from(std::process::id());
+    let shared = links
+        .iter()
+        .filter(|row| handfast::Counters::value(row, "peer_pid") == own_pid);
+    say(&format!("{} links", shared.count()));
+    while told().is_some() {}
+}
+
+/// Takes the announcement of the sleeping server away, as if to wake it, and is killed there.
+pub(crate) fn waker_that_dies(name: &str) {
+    let _right = handfast::connect(name).unwrap();
+    // Of the two bells mapped here one is ours, where nobody sleeps.
+    let mut bells = shared_words("handfast bells");
+    let taken = within_patience(|| {
+        bells.iter_mut().any(|bell| {
+            let word = bell.word(handfast_layout::bell::bell(0) + handfast_layout::bell::SLEEP);
+            word.swap(0, std::sync::atomic::Ordering::SeqCst) != 0
+        })
+    });
+    say(if taken { "taken" } else { "nobody sleeps" });
+    while told().is_some() {}
+}
+
+/// Calls through a process that passes calls on until replies come by a path.
+pub(crate) fn warm(right: &handfast::SendRight) {
+    let vines = || {
+        let counters = right.counters().unwrap();
+        let values = counters.links.iter();
+        values
+            .map(|row| handfast::Counters::value(row, "vines"))
+            .sum::<u64>()
+    };
+    assert!(within_patience(|| {
+        let before = vines();
+        for _ in 0..20 {
+            let _ = right.call(b"warm").unwrap();
+        }
+        before == vines()
+    }));
 }
 
 /// Open descriptors and lines of the memory map of a process.
@@ -204,6 +330,17 @@ impl Shared {
         // only accessed as shared memory is: by atomics and copies without references.
         unsafe { std::sync::atomic::AtomicU32::from_ptr(word) }
     }
+}
+
+/// Calls, and gets back what it has sent.
+pub(crate) fn call(right: &handfast::SendRight, bytes: &[u8]) {
+    let reply = right.call_until(bytes, PATIENCE).unwrap();
+    assert!(
+        *reply == *bytes,
+        "{} bytes came back as {} others",
+        bytes.len(),
+        reply.len()
+    );
 }
 
 /// Connects to `name`, calls it once, and lets go of it.

@@ -12,8 +12,9 @@ use std::sync::{Arc, OnceLock, Weak};
 const REMEMBERED: usize = 8;
 
 thread_local! {
-    /// Paths by which outcomes of calls of this thread came.
-    static LAST: [Cell<Option<Arc<Path>>>; REMEMBERED] = const {
+    /// Paths by which outcomes of calls of this thread came. They keep none: a thread may call nobody any
+    /// more, and in a forked child they are the parent's.
+    static LAST: [Cell<Option<Weak<Path>>>; REMEMBERED] = const {
         [const { Cell::new(None) }; REMEMBERED]
     };
 }
@@ -22,19 +23,23 @@ const fn place(source: Source) -> usize {
     (source.link ^ source.set << 1) as usize % REMEMBERED
 }
 
-/// The one that this thread remembers at the place of `source`; it forgets it.
-pub(super) fn take_remembered(source: Source) -> Option<Arc<Path>> {
-    let taken = LAST.try_with(|last| last[place(source)].take());
-    taken.ok().flatten()
+/// The one that this thread remembers at the place of `source`, if it is there still.
+pub(super) fn remembered(source: Source) -> Option<Arc<Path>> {
+    let found = LAST.try_with(|last| {
+        let last = &last[place(source)];
+        let weak = last.take()?;
+        let path = weak.upgrade()?;
+        last.set(Some(weak));
+        Some(path)
+    });
+    found.ok().flatten()
 }
 
 /// The path by which the last outcome from `source` came to this thread.
 pub(crate) fn expected(source: Source) -> Option<Arc<Path>> {
-    let path = take_remembered(source)?;
+    let path = remembered(source)?;
     let is_it = path.source == source && !path.is_over() && !path.link.is_down();
-    let found = is_it.then(|| path.clone());
-    path.remember();
-    found
+    is_it.then_some(path)
 }
 
 /// Caller: a path it has granted, as long as somebody may wait in its set.
@@ -69,9 +74,15 @@ impl Root {
             return link.returns().in_use();
         }
         let calls = link.slots.iter().zip(0..);
-        calls
+        // One that is only claimed has not been made: its outcome will not come by a path that is over, and its
+        // thread may keep it for ever.
+        let is_made = |slot: &SlotState| {
             // Acquire, both: the claim of a call that is seen has been seen whole.
-            .filter(|(slot, _)| slot.state.load(Ordering::Acquire) != SlotState::FREE)
+            let state = slot.state.load(Ordering::Acquire);
+            state != SlotState::FREE && state != SlotState::CLAIMED
+        };
+        calls
+            .filter(|(slot, _)| is_made(slot))
             .map(|(slot, index)| (index, slot.generation.load(Ordering::Acquire)))
             .collect()
     }
@@ -94,13 +105,18 @@ impl Path {
         self.is_over.store(true, Ordering::Release);
     }
 
-    /// For this thread's next call: it takes no lock, and counts no reference.
-    pub(crate) fn remember(self: Arc<Self>) {
-        if !self.is_over() {
-            // A thread that is ending remembers nothing.
-            let place = place(self.source);
-            let _ = LAST.try_with(|last| last[place].set(Some(self)));
+    /// For this thread's next call: it takes no lock.
+    pub(crate) fn remember(self: &Arc<Self>) {
+        if self.is_over() {
+            return;
         }
+        // A thread that is ending remembers nothing.
+        let _ = LAST.try_with(|last| {
+            let last = &last[place(self.source)];
+            let is_same = |weak: &Weak<Self>| core::ptr::eq(weak.as_ptr(), Arc::as_ptr(self));
+            let known = last.take().filter(is_same);
+            last.set(Some(known.unwrap_or_else(|| Arc::downgrade(self))));
+        });
     }
 
     /// Whether nobody waits for what has come by it.

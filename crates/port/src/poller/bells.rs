@@ -2,7 +2,7 @@
 
 use super::{Lane, NO_RIGHT, Poller};
 use crate::group::Group;
-use crate::link::Link;
+use crate::hearing::Hearing;
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
 use handfast_channel::{arm, bell};
@@ -131,7 +131,7 @@ impl Poller {
     }
 
     /// Takes up the lanes of a link that rang.
-    pub(super) fn hear_link(&mut self, link: &Arc<Link>) {
+    pub(super) fn hear_link(&mut self, link: &Hearing) {
         if link.is_cut() {
             // Its lanes have been forgotten, and where they were.
             return;
@@ -143,7 +143,7 @@ impl Poller {
     }
 
     /// Rule 3 of the rota, for a lane that rang.
-    fn answer_lane(&mut self, link: &Arc<Link>, index: u32) {
+    fn answer_lane(&mut self, link: &Hearing, index: u32) {
         let Some(key) = self.key_of(link, index) else {
             return;
         };
@@ -167,7 +167,7 @@ impl Poller {
 
     /// The key of a lane, made known if it is new. `None`: it belongs to another receiver, which
     /// is a fault of the peer.
-    fn key_of(&mut self, link: &Arc<Link>, index: u32) -> Option<Key> {
+    fn key_of(&mut self, link: &Hearing, index: u32) -> Option<Key> {
         // Relaxed: this receiver's own note, which is checked.
         let noted = link.keys[index as usize].load(Ordering::Relaxed) as Key;
         let lane = self.lanes.get(noted).and_then(Option::as_ref);

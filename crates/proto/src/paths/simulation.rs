@@ -35,7 +35,7 @@ enum Without {
     Waiters,
     /// Return slots are cleared when they are granted.
     Clearing,
-    /// A number is used once.
+    /// A number leads to one path.
     NewNumbers,
     /// The replier says that a path is over after the last right to answer by it is gone.
     LastRight,

@@ -295,7 +295,9 @@ impl World {
         if heard.all(VecDeque::is_empty) {
             self.now_ns += GRACE_NS / 4;
         }
-        for (target, at) in self.provisions.expire(self.now_ns) {
+        let holders = &self.holders;
+        let is_gone = |of: Incarnation| holders[usize::from(of[0]) - 1].is_dead;
+        for (target, at) in self.provisions.expire(self.now_ns, is_gone) {
             self.introductions[at].is_excused = true;
             self.ended(target);
         }

@@ -80,7 +80,7 @@ impl World {
                 set,
             } => {
                 if self.without == Without::NewNumbers {
-                    self.ends[end].parties.last = 0;
+                    self.forget_party(end, number);
                 }
                 let asked = self.ends[end].parties.asked(number);
                 let has_room = asked.map_err(|_| format!("number {number} was used again"))?;

@@ -1,0 +1,424 @@
+//! Names: whose they are, what lies in their way, and what becomes of them when their binders die.
+
+mod common;
+
+use common::answers;
+use handfast::error::{BindError, ConnectError, Found, SendError};
+use handfast_sys::socket;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+#[test]
+fn a_child_process_plays_its_role() {
+    common::play(|role, arguments| match role {
+        "echo" => common::echo(arguments[0], 1, handfast::Options::new()),
+        "binder" => binder(arguments[0]),
+        "unconnected" => unconnected(arguments[0]),
+        "homeless" => homeless(),
+        "rebinder" => rebinder(arguments[0]),
+        "flicker" => flicker(arguments[0]),
+        _ => unreachable!(),
+    });
+}
+
+#[test]
+fn a_name_nobody_has_bound_is_no_such_name() {
+    let name = common::name("nobody");
+    let error = handfast::connect(&name).unwrap_err();
+    assert!(
+        matches!(&error, ConnectError::NoSuchName { path, .. } if path.ends_with(&name)),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn the_name_of_a_killed_server_says_so() {
+    let name = common::name("killed");
+    let mut server = common::start("echo", &[&name]);
+    server.expect("ready");
+    server.kill();
+    let error = handfast::connect(&name).unwrap_err();
+    assert!(
+        matches!(error, ConnectError::ServerDead { .. }),
+        "{error:?}"
+    );
+    // And is free.
+    drop(handfast::bind(&name).unwrap());
+}
+
+#[test]
+fn a_name_of_a_live_server_is_taken_and_its_process_named() {
+    let name = common::name("taken");
+    let server = common::start("echo", &[&name]);
+    server.expect("ready");
+    let error = handfast::bind(&name).map(|_| ()).unwrap_err();
+    assert!(
+        matches!(error, BindError::NameTaken { pid, .. } if pid == server.pid()),
+        "{error:?}"
+    );
+    answers(&name);
+}
+
+#[test]
+fn names_that_are_no_names_are_refused_by_both_sides() {
+    let long = "x".repeat(65);
+    for bad in ["", "../up", ".", "a/b", "-h", "a b", &long] {
+        assert!(matches!(
+            handfast::bind(bad).map(|_| ()),
+            Err(BindError::BadName(_))
+        ));
+        assert!(matches!(
+            handfast::connect(bad).map(|_| ()),
+            Err(ConnectError::BadName(_))
+        ));
+    }
+}
+
+#[test]
+fn a_character_that_no_name_has_is_shown_as_it_was_written() {
+    let error = handfast::bind("caf\u{e9}").map(|_| ()).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("'\u{e9}' at position 3"), "{text}");
+    assert!(text.contains("ASCII"), "{text}");
+}
+
+/// Binds and connects to a name where `found` lies, which must be said and left there.
+fn in_the_way(name: &str, found: Found) {
+    let path = common::directory().join(name);
+    let before = std::fs::symlink_metadata(&path).unwrap();
+    let bound = handfast::bind(name).map(|_| ()).unwrap_err();
+    let connected = handfast::connect(name).unwrap_err();
+    for text in [bound.to_string(), connected.to_string()] {
+        assert!(text.contains(path.to_str().unwrap()), "{text}");
+        assert!(text.contains("move it away"), "{text}");
+    }
+    assert!(
+        matches!(bound, BindError::Foreign { path: of, found: what } if of == path && what == found),
+        "{found:?}"
+    );
+    assert!(
+        matches!(connected, ConnectError::Foreign { path: of, found: what }
+            if of == path && what == found),
+        "{found:?}"
+    );
+    let after = std::fs::symlink_metadata(&path).unwrap();
+    assert_eq!(before.file_type(), after.file_type());
+}
+
+#[test]
+fn what_lies_where_the_socket_would_be_is_named_and_left_alone() {
+    let name = common::name("in-the-way");
+    let path = |what| common::directory().join(format!("{name}-{what}"));
+    let way = |what, found| in_the_way(&format!("{name}-{what}"), found);
+    std::fs::create_dir(path("directory")).unwrap();
+    way("directory", Found::Directory);
+    std::fs::write(path("file"), b"dear").unwrap();
+    way("file", Found::File);
+    assert_eq!(std::fs::read(path("file")).unwrap(), b"dear");
+    std::os::unix::fs::symlink("nowhere", path("link")).unwrap();
+    way("link", Found::Link);
+    let own = path("loop");
+    std::os::unix::fs::symlink(&own, &own).unwrap();
+    way("loop", Found::Link);
+    drop(socket::listen(&path("dead"), 1).unwrap());
+    std::os::unix::fs::symlink(path("dead"), path("link-to-dead")).unwrap();
+    way("link-to-dead", Found::Link);
+    let _stream = std::os::unix::net::UnixListener::bind(path("stream")).unwrap();
+    way("stream", Found::Socket);
+    let _datagram = std::os::unix::net::UnixDatagram::bind(path("datagram")).unwrap();
+    way("datagram", Found::Socket);
+    // Another program's listener of the same kind is a server as far as one can see.
+    let _packets = socket::listen(&path("packets"), 1).unwrap();
+    let taken = handfast::bind(&format!("{name}-packets"))
+        .map(|_| ())
+        .unwrap_err();
+    assert!(
+        matches!(taken, BindError::NameTaken { pid, .. } if pid == std::process::id()),
+        "{taken:?}"
+    );
+}
+
+/// Says how its `bind` went.
+fn binder(name: &str) {
+    match handfast::bind(name) {
+        Ok(_) => common::say("bound"),
+        Err(error) => {
+            common::say(&format!("{error:?}"));
+            common::say(&error.to_string());
+        }
+    }
+    while common::told().is_some() {}
+}
+
+/// Says why its connection was not made.
+fn unconnected(name: &str) {
+    let error = handfast::connect(name).map(|_| ()).unwrap_err();
+    common::say(&format!("{error:?}"));
+    common::say(&error.to_string());
+    while common::told().is_some() {}
+}
+
+/// What a process with `directory` for its names says when it binds one.
+fn bind_in(directory: &Path, kind: &str, parts: &[&str]) {
+    role_in("binder", directory, kind, parts);
+}
+
+/// What one says that connects there.
+fn connect_in(directory: &Path, kind: &str, parts: &[&str]) {
+    role_in("unconnected", directory, kind, parts);
+}
+
+fn role_in(role: &'static str, directory: &Path, kind: &str, parts: &[&str]) {
+    let mut binder = common::start_with(role, &["name"], |command| {
+        command.env("HANDFAST_DIR", directory);
+    });
+    let outcome = binder.line();
+    assert!(outcome.starts_with(kind), "{outcome}");
+    if !parts.is_empty() {
+        let text = binder.line();
+        for part in [&[directory.to_str().unwrap()], parts].concat() {
+            assert!(text.contains(part), "no {part:?} in {text}");
+        }
+    }
+    binder.finish();
+}
+
+#[test]
+fn a_directory_that_cannot_hold_names_is_named_with_the_reason() {
+    let name = common::name("directories");
+    let base = common::directory().join(&name);
+    std::fs::create_dir(&base).unwrap();
+    bind_in(&base.join("fresh"), "bound", &[]);
+    let parts = ["set XDG_RUNTIME_DIR or HANDFAST_DIR", "No such file"];
+    bind_in(&base.join("not/there"), "Directory", &parts);
+    std::fs::write(base.join("file"), b"").unwrap();
+    let parts = ["set XDG_RUNTIME_DIR or HANDFAST_DIR", "is a file"];
+    for file in ["file", "file/in"] {
+        bind_in(&base.join(file), "Directory", &parts);
+        connect_in(&base.join(file), "Directory", &parts);
+    }
+    connect_in(&base.join("not/there"), "NoSuchName", &["does not exist"]);
+    let locked = base.join("locked");
+    std::fs::create_dir(&locked).unwrap();
+    let lock = handfast_sys::directory::lock(&locked).unwrap();
+    bind_in(&locked, "Directory", &["another program", "HANDFAST_DIR"]);
+    drop(lock);
+    bind_in(&locked, "bound", &[]);
+    // The whole path, with "/name", has 108 bytes, then 109.
+    let room = 108 - "/name".len() - base.as_os_str().len() - 1;
+    bind_in(&base.join("x".repeat(room)), "bound", &[]);
+    let parts = ["109 bytes", "the limit is 108", "shorter HANDFAST_DIR"];
+    bind_in(&base.join("x".repeat(room + 1)), "PathTooLong", &parts);
+}
+
+/// Says which directory its names are in.
+fn homeless() {
+    common::say(handfast::rendezvous::directory().to_str().unwrap());
+    while common::told().is_some() {}
+}
+
+#[test]
+fn a_variable_that_is_empty_counts_as_not_set() {
+    let said = |runtime| {
+        let mut child = common::start_with("homeless", &[], |command| {
+            command.env("HANDFAST_DIR", "");
+            command.env("XDG_RUNTIME_DIR", runtime);
+        });
+        let directory = child.line();
+        child.finish();
+        directory
+    };
+    assert_eq!(said("/somewhere"), "/somewhere/handfast");
+    assert_eq!(said(""), "/run/handfast");
+}
+
+#[test]
+fn an_error_without_a_number_shows_none() {
+    let exhausted = |limit| {
+        let what = "memory";
+        handfast::error::Exhausted { what, limit }.to_string()
+    };
+    assert_eq!(exhausted(0), "out of memory");
+    assert_eq!(exhausted(7), "out of memory (limit 7)");
+    let taken = |pid| {
+        let name = "name".to_owned();
+        BindError::NameTaken { name, pid }.to_string()
+    };
+    assert!(taken(7).contains("process 7"));
+    let unseen = taken(0);
+    assert!(unseen.contains("cannot be seen from here"), "{unseen}");
+    assert!(!unseen.contains('0'), "{unseen}");
+}
+
+const REBINDS: usize = 500;
+
+/// Binds and drops a name that others bind and drop.
+fn rebinder(name: &str) {
+    let mut bound = 0;
+    for _ in 0..REBINDS {
+        match handfast::bind(name) {
+            Ok(_) => bound += 1,
+            Err(BindError::NameTaken { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    common::say(if bound > 0 { "had it" } else { "never had it" });
+    while common::told().is_some() {}
+}
+
+#[test]
+fn processes_that_bind_and_drop_one_name_find_it_taken_or_free_and_nothing_else() {
+    let name = common::name("rebound");
+    let mut binders: Vec<_> = (0..3)
+        .map(|_| common::start("rebinder", &[&name]))
+        .collect();
+    for binder in &mut binders {
+        binder.expect("had it");
+        binder.finish();
+    }
+    drop(handfast::bind(&name).unwrap());
+}
+
+/// Binds and drops a name for as long as it is not told to end.
+fn flicker(name: &str) {
+    std::thread::spawn(|| {
+        while common::told().is_some() {}
+        std::process::exit(0);
+    });
+    for round in 0u64.. {
+        let port = handfast::bind(name).unwrap();
+        if round.is_multiple_of(8) {
+            let _ = port.receive_until(Duration::from_micros(300));
+        }
+    }
+}
+
+#[test]
+fn a_server_that_comes_and_goes_is_there_or_not_but_never_dead() {
+    let _alone = common::alone();
+    let name = common::name("flickers");
+    let mut server = common::start("flicker", &[&name]);
+    let end = Instant::now() + common::campaign(2);
+    let (mut there, mut gone) = (0, 0);
+    while Instant::now() < end {
+        match handfast::connect_until(&name, common::PATIENCE) {
+            Ok(_) => there += 1,
+            Err(ConnectError::NoSuchName { .. }) => gone += 1,
+            Err(error) => panic!("after {there} and {gone}: {error:?}"),
+        }
+    }
+    println!("{there} times there, {gone} times not");
+    assert!(there > 0 && gone > 0);
+    server.finish();
+}
+
+/// What in the rendezvous directory has to do with `name`.
+fn files_of(name: &str) -> Vec<String> {
+    let entries = std::fs::read_dir(common::directory()).unwrap();
+    let files = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let of_it = |file: &String| file.len() == name.len() && file.ends_with(&name[1..]);
+    files.filter(of_it).collect()
+}
+
+#[test]
+fn a_binder_killed_at_any_instant_leaves_nothing_that_the_next_does_not_take_over() {
+    let mut random = common::Random::seeded("killed binders");
+    let name = common::name("killed-binder");
+    let end = Instant::now() + common::campaign(2);
+    let mut left = std::collections::BTreeMap::new();
+    while Instant::now() < end {
+        let mut binder = common::start("flicker", &[&name]);
+        assert!(common::within_patience(|| !files_of(&name).is_empty()));
+        // A random instant is what is wanted here.
+        std::thread::sleep(Duration::from_micros(random.below(2000)));
+        binder.kill();
+        let files = files_of(&name);
+        assert!(files.len() <= 2, "{files:?}");
+        *left.entry(files).or_insert(0) += 1;
+        let port = handfast::bind(&name).unwrap();
+        assert_eq!(files_of(&name), [&*name]);
+        answered_by(&port);
+        drop(port);
+        assert_eq!(files_of(&name), [""; 0]);
+    }
+    println!("left by the killed: {left:?}");
+}
+
+/// Calls a port of this process.
+fn answered_by(port: &handfast::ReceiveRight) {
+    std::thread::scope(|scope| {
+        scope.spawn(|| answers(port.name()));
+        let request = port.receive_until(common::PATIENCE).unwrap();
+        request.reply(b"there?").unwrap();
+    });
+}
+
+#[test]
+fn what_a_binder_killed_midway_left_is_removed_by_the_next_and_nothing_else_is() {
+    for name in [common::name("midway"), "m".to_owned()] {
+        let unfinished = common::directory().join(format!("~{}", &name[1..]));
+        drop(socket::listen(&unfinished, 1).unwrap());
+        let port = handfast::bind(&name).unwrap();
+        assert_eq!(files_of(&name), [&*name]);
+        // Nor does one that is refused leave anything.
+        assert!(handfast::bind(&name).is_err());
+        assert_eq!(files_of(&name), [&*name]);
+        drop(port);
+        std::fs::write(&unfinished, b"mine").unwrap();
+        let error = handfast::bind(&name).map(|_| ()).unwrap_err();
+        assert!(
+            matches!(&error, BindError::Foreign { path, found: Found::File } if *path == unfinished),
+            "{error:?}"
+        );
+        assert_eq!(std::fs::read(&unfinished).unwrap(), b"mine");
+        std::fs::remove_file(&unfinished).unwrap();
+    }
+}
+
+#[test]
+fn another_user_without_permission_is_told_so() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: needs root");
+        return;
+    }
+    let name = common::name("private");
+    let server = common::start("echo", &[&name]);
+    server.expect("ready");
+    // The directory belongs to root alone.
+    std::fs::set_permissions(
+        common::directory(),
+        std::os::unix::fs::PermissionsExt::from_mode(0o700),
+    )
+    .unwrap();
+    // SAFETY: changes the effective user of this thread only (the bare system call).
+    let set = |uid: libc::c_long| unsafe { libc::syscall(libc::SYS_setresuid, -1, uid, -1) };
+    std::thread::spawn(move || {
+        assert_eq!(set(65_534), 0);
+        let connected = handfast::connect(&name).unwrap_err();
+        let bound = handfast::bind(&format!("{name}-other"))
+            .map(|_| ())
+            .unwrap_err();
+        assert!(
+            matches!(connected, ConnectError::Permission { .. }),
+            "{connected:?}"
+        );
+        assert!(matches!(bound, BindError::Permission { .. }), "{bound:?}");
+    })
+    .join()
+    .unwrap();
+}
+
+#[test]
+fn a_dropped_port_is_gone_and_its_name_free() {
+    let name = common::name("dropped");
+    let port = handfast::bind(&name).unwrap();
+    let right = handfast::connect(&name).unwrap();
+    drop(port);
+    let gone = right.call_until(b"x", common::PATIENCE).unwrap_err();
+    assert!(matches!(gone, SendError::Gone(_)), "{gone:?}");
+    assert!(matches!(
+        handfast::connect(&name).unwrap_err(),
+        ConnectError::NoSuchName { .. }
+    ));
+    drop(handfast::bind(&name).unwrap());
+}

@@ -1,0 +1,46 @@
+//! Who may still take messages from the lanes of a link. What its peer passes on has a meaning for as long as
+//! somebody does, also when the peer has died: the dead's messages are received like others. After that its
+//! parties end, whoever still holds requests of it: a caller whose call was lost on the way here hears of
+//! that when its path is over.
+
+use crate::link::Link;
+use core::ops::Deref;
+use core::sync::atomic::Ordering;
+use std::sync::Arc;
+
+/// A link that is heard: an entry of its trust group, a lane of a poller's, a link that is kept for a
+/// port until its receiver looks.
+pub(crate) struct Hearing(Arc<Link>);
+
+impl Hearing {
+    /// Only while there is one of this link already, or nobody has seen it yet.
+    pub(crate) fn new(link: &Arc<Link>) -> Self {
+        // Relaxed: as in `Arc::clone`.
+        link.hearers.fetch_add(1, Ordering::Relaxed);
+        Self(link.clone())
+    }
+}
+
+impl Clone for Hearing {
+    fn clone(&self) -> Self {
+        Self::new(&self.0)
+    }
+}
+
+impl Deref for Hearing {
+    type Target = Arc<Link>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Arc<Link> {
+        &self.0
+    }
+}
+
+impl Drop for Hearing {
+    fn drop(&mut self) {
+        // AcqRel: the last one comes after what the others have taken.
+        if self.0.hearers.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.end_parties();
+        }
+    }
+}

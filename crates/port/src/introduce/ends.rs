@@ -1,0 +1,54 @@
+//! The ends of introducers and recipients, as their exporter hears of them.
+
+use crate::link::Link;
+use crate::process::Process;
+use handfast_sys::{Errno, clock, process};
+use std::collections::HashMap;
+
+impl Process {
+    /// Keeper: a link has ended: what was provided to its peer, and by it.
+    pub(crate) fn end_introductions(&self, link: &Link) {
+        let unheard = core::mem::take(&mut *link.unheard());
+        for (exporter, number) in unheard {
+            if let Some(exporter) = exporter.upgrade() {
+                self.void(&exporter, number);
+            }
+        }
+        let of = link.identity();
+        if self.find_link(|other| other.identity() == of).is_some() {
+            return;
+        }
+        // Its link may have ended for want of use: what it has been provided with it may still claim.
+        let is_dead = link.pidfd.as_ref().is_none_or(process::has_ended);
+        let ended = self.provisions().ended(of, is_dead, clock::ticks_ns());
+        for target in ended {
+            self.ended(target);
+        }
+        self.give_back_in(EXPIRE_NS);
+    }
+
+    /// Keeper: ends what nobody has claimed. Returns whether there will be more.
+    pub(crate) fn expire_provisions(&self) -> bool {
+        // Asked of the kernel once for each: who has ended, or was never to be seen from here. Another process
+        // may have its number by now: then it is waited for.
+        let mut known = HashMap::new();
+        let is_gone = |of: [u8; 20]| {
+            *known.entry(of).or_insert_with(|| {
+                let [.., a, b, c, d] = of;
+                let pidfd = process::pidfd(u32::from_le_bytes([a, b, c, d]));
+                pidfd.map_or_else(
+                    |errno| errno == Errno::SRCH,
+                    |pidfd| process::has_ended(&pidfd),
+                )
+            })
+        };
+        let expired = self.provisions().expire(clock::ticks_ns(), is_gone);
+        for target in expired {
+            self.ended(target);
+        }
+        self.provisions().has_mortal()
+    }
+}
+
+/// How soon provisions are looked at whose introducer has ended.
+pub(super) const EXPIRE_NS: u64 = 2_000_000;
