@@ -14,6 +14,7 @@ use std::time::Duration;
 fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
         "home" => home(arguments[0]),
+        "friend" => friend(arguments[0]),
         _ => unreachable!(),
     });
 }
@@ -64,6 +65,20 @@ fn home(name: &str) {
             }
             _ => unreachable!("{text}"),
         }
+    }
+}
+
+/// Calls with the text through the right it is given, and answers with what it was answered.
+fn friend(name: &str) {
+    let port = handfast::bind(name).unwrap();
+    common::say("ready");
+    loop {
+        let mut request = port.receive().unwrap();
+        let answer = match request.take_rights().pop() {
+            Some(Right::Send(right)) => right.call(request.bytes()).unwrap(),
+            other => panic!("{other:?}"),
+        };
+        request.reply(&answer).unwrap();
     }
 }
 
@@ -508,6 +523,40 @@ fn without_a_direct_link_messages_go_through_the_old_home() {
     assert_eq!(seen(&port).1, 0);
     assert_eq!(port.peer().pid, homes.children[0].pid());
     assert!(!homes.rests(0));
+}
+
+#[test]
+fn trap_08_a_port_moves_while_rights_to_it_are_given_to_others() {
+    let homes = Homes::new("given", 3);
+    let port = homes.make(0);
+    let names = [0, 1].map(|place| common::name(&format!("given-friend{place}")));
+    let friends = names
+        .each_ref()
+        .map(|name| common::start("friend", &[name]));
+    friends.iter().for_each(|friend| friend.expect("ready"));
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for (name, sender) in names.iter().zip(1..) {
+            let (port, done) = (&port, &done);
+            scope.spawn(move || {
+                let friend = handfast::connect(name).unwrap();
+                let mut number = 0;
+                while !done.load(Ordering::Relaxed) {
+                    number += 1;
+                    let text = format!("{sender}:{number}");
+                    let right = port.clone().into();
+                    let answer = friend.with([right]).call(text.as_bytes()).unwrap();
+                    let answer = String::from_utf8_lossy(&answer).into_owned();
+                    assert!(answer.starts_with(&format!("{text} 7 ")), "{answer}");
+                }
+            });
+        }
+        for turn in 1..=15 {
+            homes.move_to(&port, turn % 3);
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(seen(&port).1, 0);
 }
 
 #[test]

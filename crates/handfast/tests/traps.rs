@@ -1,7 +1,7 @@
 //! Traps in which systems like this one have been caught, one test each: what goes wrong when processes, rights
 //! and messages meet at the wrong moment. Between real processes, most of them with real kills.
 //!
-//! The eighth, a receive right that moves while it is introduced, is not here: receive rights do not travel.
+//! The eighth, a port that moves while rights to it are given to others, is in `moves.rs`.
 //! Of the fourteenth, leases of nodes, one machine has the end and the successor of a process.
 
 mod common;
