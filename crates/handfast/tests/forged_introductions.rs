@@ -65,7 +65,7 @@ fn raw(hand: &mut Hand, port: u32, bytes: &[u8]) {
     hand.post(Kind::CONTROL, (port, 0, 0), (bytes, &[]));
 }
 
-const FORGERIES: [Forgery; 19] = [
+const FORGERIES: [Forgery; 20] = [
     (
         "provide-by-no-handle",
         |hand| raw(hand, hand.welcome.handle + 1, &provide(1, hand).to_bytes()),
@@ -154,6 +154,11 @@ const FORGERIES: [Forgery; 19] = [
         Rule::RightHandle,
     ),
     (
+        "home-in-a-message",
+        |hand| hand.send(b"", &[home(hand, 1)]),
+        Rule::Part,
+    ),
+    (
         "release-of-no-claim",
         |hand| assert!(hand.say_words(RELEASE, &[5, 1])),
         Rule::RightHandle,
@@ -207,6 +212,42 @@ fn forged_introductions_are_refused_by_name_and_harm_nobody_else() {
         introduces(&name, (1, 2), number.into());
         assert_eq!(&*honest.call(what.as_bytes()).unwrap(), what.as_bytes());
     }
+    assert_eq!(server.said(), None);
+    server.finish();
+}
+
+/// What `introducer` has provided under a number goes home.
+fn home(introducer: &Hand, number: u64) -> Part {
+    let (introducer, pid) = introducer.process.split_first_chunk().unwrap();
+    Part::Home {
+        port: 0,
+        introducer: *introducer,
+        pid: u32::from_le_bytes(pid.try_into().unwrap()),
+        number,
+    }
+}
+
+#[test]
+fn what_was_provided_to_another_does_not_come_home_from_who_answers_with_it() {
+    let (mut server, name) = start_honest("stolen-home");
+    let mut introducer = Hand::new(&name, 1);
+    let mut recipient = Hand::new(&name, 2);
+    let mut forger = Hand::new(&name, 3);
+    introducer.tell(provide(1, &recipient));
+    introducer.settle();
+    forger.send(b"", &[OWN]);
+    forger.settle();
+    let mut own = home(&introducer, 1);
+    if let Part::Home { port, .. } = &mut own {
+        *port = forger.welcome.port;
+    }
+    for part in [home(&introducer, 1), own, home(&forger, 9)] {
+        server.tell("call");
+        let (index, generation, _) = forger.next();
+        forger.answer((index, generation), Kind::Message, (b"mine", &[part, part]));
+        server.expect("Ok(\"mine\")");
+    }
+    claims(&mut recipient, 1, 1, &introducer);
     assert_eq!(server.said(), None);
     server.finish();
 }

@@ -6,6 +6,9 @@
 //! kind 4    | handle of the vine, 4      | port number of the vine, 4            | port number, 4
 //!           | incarnation of the exporter, 16
 //!           | number of the provision, 8 | process number of the exporter, 4 | zero, 4
+//! kind 5    | port number, 4 | process number of the introducer, 4 | zero, 4
+//!           | incarnation of the introducer, 16
+//!           | number of the provision, 8 | zero, 8
 //! kind 8, 9 | number of a descriptor, 4 | length of memory in bytes, 8
 //! ```
 
@@ -51,6 +54,18 @@ pub enum Part {
         /// The exporter's process number, as the sender sees it.
         pid: u32,
     },
+    /// A right to a port of the receiver, which a third process, the introducer, has told it of: the sender
+    /// passes on what was provided to it. In answers only.
+    Home {
+        /// At the receiver.
+        port: u32,
+        /// Who has provided it.
+        introducer: [u8; 16],
+        /// Its process number, as the sender sees it.
+        pid: u32,
+        /// Its number for what it has told the receiver.
+        number: u64,
+    },
     /// A descriptor, which was sent before the message ([`Descriptors`]).
     Descriptor {
         /// The sender's number for it.
@@ -69,6 +84,7 @@ const OF_SENDER: u32 = 1;
 const OF_RECEIVER: u32 = 2;
 const REPLY: u32 = 3;
 const THIRD: u32 = 4;
+const HOME: u32 = 5;
 
 fn words(unit: &[u8; UNIT_BYTES]) -> [u32; 4] {
     let mut words = [0; 4];
@@ -98,6 +114,7 @@ impl Part {
             Self::OfReceiver { handle } => [OF_RECEIVER, handle, 0, 0],
             Self::Reply { word, generation } => [REPLY, word, generation, 0],
             Self::Third { vine, port, .. } => [THIRD, vine.0, vine.1, port],
+            Self::Home { port, pid, .. } => [HOME, port, pid, 0],
             Self::Descriptor { number } => [DESCRIPTOR, number, 0, 0],
             Self::Memory { number, len_bytes } => {
                 [MEMORY, number, len_bytes as u32, (len_bytes >> 32) as u32]
@@ -112,6 +129,14 @@ impl Part {
         {
             units[1] = exporter;
             units[2] = unit([number as u32, (number >> 32) as u32, pid, 0]);
+            return (units, 3);
+        }
+        if let Self::Home {
+            introducer, number, ..
+        } = self
+        {
+            units[1] = introducer;
+            units[2] = unit([number as u32, (number >> 32) as u32, 0, 0]);
             return (units, 3);
         }
         (units, 1)
@@ -141,6 +166,19 @@ impl Part {
                     exporter,
                     number,
                     pid,
+                };
+                return Some((part, 3));
+            }
+            [HOME, port, pid, 0] if receiver_of(port) < RECEIVERS => {
+                let [introducer, number] = *units.get(1..3)?.as_array()?;
+                let [low, high, 0, 0] = words(&number) else {
+                    return None;
+                };
+                let part = Self::Home {
+                    port,
+                    introducer,
+                    pid,
+                    number: u64::from(high) << 32 | u64::from(low),
                 };
                 return Some((part, 3));
             }
@@ -253,6 +291,20 @@ mod tests {
         let (units, _) = third.to_units();
         assert_eq!(Part::parse(&units), Some((third, 3)));
         assert_eq!(Part::parse(&units[..2]), None);
+        let home = Part::Home {
+            port: 0x105,
+            introducer: [9; 16],
+            pid: 77,
+            number: 0x1_0000_0002,
+        };
+        let (units, _) = home.to_units();
+        assert_eq!(Part::parse(&units), Some((home, 3)));
+        assert_eq!(Part::parse(&units[..2]), None);
+        for (unit, at) in [(0, 1), (0, 4), (0, 12), (2, 8), (2, 12)] {
+            let mut units = units;
+            units[unit][at] ^= 0x40;
+            assert_eq!(Part::parse(&units), None, "byte {at} of unit {unit}");
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use crate::awaited::{Awaited, Outcome};
 use crate::descriptors::{take_up, take_up_memory};
 use crate::door::strange;
+use crate::home;
 use crate::introduce::{Named, Origin, claim};
 use crate::link::{Link, SlotState, control};
 use crate::message::Message;
@@ -18,7 +19,7 @@ use handfast_layout::PARTS_MAX;
 use handfast_layout::introduction;
 use handfast_layout::link::{REPLIES, slot_of};
 use handfast_layout::part::{Part, is_handle, receiver_of};
-use handfast_proto::rights::{Handle, Refused, Use};
+use handfast_proto::rights::{Handle, Refused, Target, Use};
 use handfast_region::Memory;
 use handfast_ring::lane::{Place, Unit};
 use handfast_ring::{Fault, Rule};
@@ -39,18 +40,45 @@ pub(crate) struct GivenBack {
     ending: Vec<Handle>,
 }
 
+/// For whom rights are taken up.
+#[derive(Clone, Copy)]
+pub(crate) enum Whom<'a> {
+    /// A receiver, from a lane.
+    Receiver,
+    /// A caller, whose thread this is, from an answer.
+    Caller,
+    /// The process behind this link, to which an answer goes on.
+    Relay(&'a Link),
+    /// Nobody: they are dropped.
+    Nobody,
+}
+
 /// Makes rights of what describes them, in the order in which they were sent: all, or none and
-/// the rule the peer broke. One allocation, for as long as nobody takes the rights out.
+/// the rule the peer broke. One allocation, for as long as nobody takes the rights out. `false`, of an answer that
+/// goes on: not all are known yet, and [`adopt_rest`] must follow.
 #[cold]
 pub(crate) fn adopt(
     process: &Arc<Process>,
     link: &Arc<Link>,
     message: &mut Message,
-) -> Result<(), Fault> {
+    whom: Whom<'_>,
+) -> Result<bool, Fault> {
+    message.clear();
+    adopt_rest(process, link, message, whom)
+}
+
+/// As [`adopt`], behind the rights that were made already.
+#[cold]
+pub(crate) fn adopt_rest(
+    process: &Arc<Process>,
+    link: &Arc<Link>,
+    message: &mut Message,
+    whom: Whom<'_>,
+) -> Result<bool, Fault> {
     let Some((units, rights)) = message.units_and_rights() else {
-        return Ok(());
+        return Ok(true);
     };
-    let adopted = adopt_all(process, link, units, rights);
+    let adopted = adopt_all(process, link, units, (rights, whom));
     if adopted.is_err() {
         rights.clear();
     }
@@ -61,22 +89,29 @@ fn adopt_all(
     process: &Arc<Process>,
     link: &Arc<Link>,
     mut units: &[Unit],
-    rights: &mut Vec<Right>,
-) -> Result<(), Fault> {
+    (rights, whom): (&mut Vec<Right>, Whom<'_>),
+) -> Result<bool, Fault> {
     let fault = |rule| Fault { rule, offset: 0 };
-    rights.clear();
+    let (mut taken, known) = (0, rights.len());
     while !units.is_empty() {
-        let (part, count) = next_part(units, rights.len()).ok_or(fault(Rule::Part))?;
+        let (part, count) = next_part(units, taken).ok_or(fault(Rule::Part))?;
         units = &units[count..];
+        taken += 1;
+        if taken <= known {
+            continue;
+        }
         // At its place at once, here and below: it is large.
         if let Part::OfSender { handle, port } = part {
             arrive(link, (handle, port))?;
             rights.push(Right::Send(imported(process, link, (handle, port))));
             continue;
         }
-        rights.push(other(process, link, part)?);
+        match other(process, link, part, whom)? {
+            Some(right) => rights.push(right),
+            None => return Ok(false),
+        }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// The next part after `taken` others, and its units; `None` for what this layout does not know, or when
@@ -85,9 +120,14 @@ fn next_part(units: &[Unit], taken: usize) -> Option<(Part, usize)> {
     Part::parse(units).filter(|_| taken < PARTS_MAX)
 }
 
-/// Any part, out of line.
-fn other(process: &Arc<Process>, link: &Arc<Link>, part: Part) -> Result<Right, Fault> {
-    Ok(match part {
+/// Any part, out of line. `None`: it is known later.
+fn other(
+    process: &Arc<Process>,
+    link: &Arc<Link>,
+    part: Part,
+    whom: Whom<'_>,
+) -> Result<Option<Right>, Fault> {
+    Ok(Some(match part {
         Part::OfSender { handle, port } => Right::Send(import(process, link, (handle, port))?),
         Part::Third {
             vine,
@@ -98,39 +138,57 @@ fn other(process: &Arc<Process>, link: &Arc<Link>, part: Part) -> Result<Right, 
         } => {
             let vine = import(process, link, vine)?;
             let exporter = introduction::process(exporter, pid);
-            Right::Send(introduced(process, link, vine, (exporter, number, port)))
+            let what = (exporter, number, port);
+            Right::Send(introduced(process, link, vine, (what, whom)))
+        }
+        Part::Home {
+            port,
+            introducer,
+            pid,
+            number,
+        } => {
+            if matches!(whom, Whom::Receiver) {
+                let (rule, offset) = (Rule::Part, 0);
+                return Err(Fault { rule, offset });
+            }
+            let number = (introduction::process(introducer, pid), number);
+            return Ok(process.come_home(link, (number, port), whom));
         }
         Part::OfReceiver { handle } => own(process, link, handle)?,
         Part::Reply { word, generation } => ReplySlot::passed(link, word, generation)?
             .map_or(Right::Dead, |slot| Right::Reply(ReplyRight::new(slot))),
         Part::Descriptor { number } => take_up(process, link, number)?,
         Part::Memory { number, len_bytes } => take_up_memory(process, link, (number, len_bytes))?,
-    })
+    }))
 }
 
 /// A right to a port of this process, which the peer has.
 fn own(process: &Process, link: &Arc<Link>, handle: Handle) -> Result<Right, Fault> {
-    let target = match link.named(process, handle) {
-        Named::To(target) => target,
-        Named::Dead => return Ok(Right::Dead),
+    match link.named(process, handle) {
+        Named::To(target) => Ok(to_target(process, target)),
+        Named::Dead => Ok(Right::Dead),
         Named::NotYet | Named::Unclaimed | Named::Unknown => {
             let (rule, offset) = (Rule::RightHandle, 0);
-            return Err(Fault { rule, offset });
+            Err(Fault { rule, offset })
         }
-    };
+    }
+}
+
+/// A right of this process to what is its own.
+pub(crate) fn to_target(process: &Process, target: Target) -> Right {
     let port = process.port(receiver_of(target.port));
     let vine = process
         .vines
         .get()
         .filter(|vine| vine.port.id == target.port);
-    Ok(match port.filter(|port| port.id == target.port) {
+    match port.filter(|port| port.id == target.port) {
         // What stands behind it comes home.
         Some(_) if vine.is_some() => vine
             .and_then(|vine| vine.target(target.badge))
             .map_or(Right::Dead, |right| Right::Send((*right).clone())),
         Some(port) => Right::Own(OwnRight::new(port, target.badge)),
         None => Right::Dead,
-    })
+    }
 }
 
 /// A right to a port of a third process: a direct one if there is a link, or will be.
@@ -138,7 +196,7 @@ fn introduced(
     process: &Arc<Process>,
     link: &Arc<Link>,
     vine: SendRight,
-    (exporter, number, port): ([u8; 20], u64, u32),
+    ((exporter, number, port), whom): (([u8; 20], u64, u32), Whom<'_>),
 ) -> SendRight {
     // Without a number the exporter was not told.
     if number == 0 || exporter[..16] == process.incarnation {
@@ -148,6 +206,11 @@ fn introduced(
         // A claim would take a lane of this link, and who takes a reply nobody waits for holds one.
         process.decline(link, exporter, number);
         return vine.with_origin(Origin::Vine(None));
+    }
+    if let Whom::Relay(to) = whom
+        && to.is_with(exporter)
+    {
+        return home::going(process, link, vine, (exporter, number, port));
     }
     let with = process.find_link(|link| link.is_with(exporter));
     let Some(with) = with else {
@@ -386,9 +449,9 @@ impl Link {
                 awaited.cancel();
                 return failure.is_some();
             }
-            match awaited.take(process, &mut Message::new()) {
+            match awaited.take(process, &mut Message::new(), Whom::Nobody) {
                 Ok(Outcome::Moved) => {}
-                Ok(Outcome::Reply(_) | Outcome::Error(_)) => return true,
+                Ok(Outcome::Reply(_) | Outcome::Piece | Outcome::Error(_)) => return true,
                 Err(fault) => {
                     awaited.link().poison(fault);
                     process.attention.raise();

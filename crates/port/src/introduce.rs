@@ -1,9 +1,11 @@
 //! Introductions (design D9; `handfast_proto::introductions` says what they are): this process as
 //! introducer, as recipient and as exporter.
 
+use crate::adopt::Whom;
 use crate::awaited::{Awaited, Outcome};
 use crate::door::Upgrade;
 use crate::error::RightError;
+use crate::home::GoingHome;
 use crate::link::{Link, control};
 use crate::message::Message;
 use crate::notice::end_rights;
@@ -349,6 +351,8 @@ pub(crate) enum Origin {
     Claimed(Arc<Claimed>),
     /// It goes through another process, for now.
     Vine(Option<Arc<Upgrade>>),
+    /// It goes on to the process of its port, in an answer, and comes from another.
+    Home(Arc<GoingHome>),
 }
 
 /// What the exporter says of a claim.
@@ -378,7 +382,7 @@ impl Claimed {
             .as_mut()
             .filter(|(awaited, _)| awaited.is_answered())?;
         let mut message = Message::new();
-        let taken = awaited.take(&self.process, &mut message);
+        let taken = awaited.take(&self.process, &mut message, Whom::Nobody);
         if let Some((_, own)) = place.take() {
             own.free();
         }
@@ -454,7 +458,7 @@ impl SendRight {
         let of = |right: &Self| match right.origin() {
             Origin::Exporter => Some(right.handle()),
             Origin::Claimed(claimed) => claimed.handle(),
-            Origin::Vine(_) => None,
+            Origin::Vine(_) | Origin::Home(_) => None,
         };
         let is_vine = |right: &Self| matches!(right.origin(), Origin::Vine(_));
         match (of(self), of(other)) {
@@ -489,7 +493,7 @@ impl Process {
     }
 
     /// One right less.
-    fn ended(&self, target: Target) {
+    pub(crate) fn ended(&self, target: Target) {
         end_rights(target.port, 1, |receiver| self.port(receiver));
         self.vine_ended(target.port, target.badge);
     }
@@ -503,7 +507,7 @@ impl Process {
     }
 
     /// A recipient has no use for what it has claimed and not got yet.
-    fn forgo_provision(&self, number: Number, recipient: [u8; 20]) {
+    pub(crate) fn forgo_provision(&self, number: Number, recipient: [u8; 20]) {
         let now_ns = clock::ticks_ns();
         let taken = self.provisions().forgo(number, recipient, now_ns);
         self.give_back_in(EXPIRE_NS);

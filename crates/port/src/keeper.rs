@@ -230,6 +230,9 @@ impl Keeper {
             again |= link.has_unsettled();
         }
         is_unheard |= self.process.leave_paths() | self.process.expire_provisions();
+        if self.process.relays().has_pieces() {
+            self.process.relay();
+        }
         // Not for ever so often at a peer that is stopped.
         self.again_ns = match (again, is_unheard) {
             (true, _) => (self.again_ns * 2).min(UNSETTLED_NS_MAX),

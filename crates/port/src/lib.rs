@@ -14,6 +14,7 @@ mod awaited;
 mod descriptors;
 mod door;
 mod elsewhere;
+mod home;
 mod introduce;
 mod memory;
 mod notice;

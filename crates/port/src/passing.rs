@@ -65,6 +65,11 @@ impl ReplyRight {
         self.0.reply_right().ok_or(ReplyError::NotACall)
     }
 
+    /// The link through which its outcome goes.
+    pub(crate) fn link(&self) -> Option<&Arc<Link>> {
+        self.0.reply_right().map(|slot| &slot.link)
+    }
+
     /// The call has been answered, or moved: nothing is left to do here.
     pub(crate) fn used(self) {
         if let Some(received) = self.0.answered() {

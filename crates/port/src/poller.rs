@@ -9,7 +9,7 @@ mod bells;
 mod gather;
 mod upkeep;
 
-use crate::adopt::adopt;
+use crate::adopt::{Whom, adopt};
 use crate::group::Group;
 use crate::introduce::{Named, UNCLAIMED_NS, Wait};
 use crate::link::{Link, control};
@@ -23,6 +23,7 @@ use handfast_channel::reply::Slot;
 use handfast_layout::bell as bell_layout;
 use handfast_layout::link::{Kind, LANES, REPLIES};
 use handfast_layout::part::is_handle;
+use handfast_proto::rights::Target;
 use handfast_proto::rota::{Key, Rota, Verdict, Wake};
 use handfast_region::Memory;
 use handfast_ring::lane::{Consumer, Header, Place, Unusual};
@@ -398,6 +399,29 @@ impl Poller {
         !self.parked
     }
 
+    /// Links whose lanes may hold messages for this port, and where they lie.
+    pub(crate) fn open_lanes(&self) -> impl Iterator<Item = (&Arc<Link>, &Consumer)> {
+        let lanes = self.lanes.iter().flatten();
+        let open = lanes.filter(|lane| !lane.link.is_cut());
+        open.map(|lane| (&lane.link, &lane.consumer))
+    }
+
+    pub(crate) const fn process(&self) -> &Arc<Process> {
+        &self.process
+    }
+
+    pub(crate) const fn port(&self) -> u32 {
+        self.port
+    }
+
+    /// What `word` stands for there, if that is a right to this port.
+    pub(crate) fn target_of(&self, link: &Arc<Link>, word: u32) -> Option<Target> {
+        match link.named(&self.process, word) {
+            Named::To(target) if target.port == self.port => Some(target),
+            _ => None,
+        }
+    }
+
     /// What was said in a lane about introductions.
     fn said(&mut self, key: Key, header: Header) -> Option<Request> {
         let lane = self.lanes[key].as_mut()?;
@@ -456,7 +480,7 @@ impl Poller {
         let offset = lane.consumer.place().head();
         let rule = Rule::RightHandle;
         if header.units > 0 {
-            adopt(&self.process, &lane.link, &mut self.spare)?;
+            adopt(&self.process, &lane.link, &mut self.spare, Whom::Receiver)?;
             if u64::from(header.port) == lane.usual() {
                 return Ok(Some(lane.badge));
             }

@@ -341,6 +341,9 @@ fn part_of(
     right: &Right,
 ) -> Result<(Part, Undo), RightError> {
     let own = match right {
+        Right::Send(right) if let Some(part) = right.home(link) => {
+            return Ok((part, Undo::Nothing));
+        }
         Right::Send(right) if Arc::ptr_eq(right.best().link(), link) => {
             let right = right.best();
             let handle = right.origin().handle_at_home(right.handle())?;

@@ -22,7 +22,7 @@ use handfast_channel::reply::Slot;
 use handfast_layout::MESSAGE_BYTES_MAX;
 use handfast_layout::hello::Welcome;
 use handfast_layout::link::{Kind, LANES, REPLIES, UNIT_BYTES, passed_word};
-use handfast_layout::part::receiver_of;
+use handfast_layout::part::{Part, receiver_of};
 use handfast_proto::rights::Handle;
 use handfast_ring::lane::{Header, Refused, Unit};
 use handfast_sys::lock::OwnedGuard as Guard;
@@ -472,6 +472,9 @@ impl SendRight {
 
     /// It has been named in a message through a lane of `link`, itself or what it has become.
     pub(crate) fn used_at(&self, link: &Arc<Link>, lane: Option<u32>) {
+        if let Origin::Home(going) = &self.origin {
+            return going.told();
+        }
         let direct = match &self.origin {
             Origin::Vine(Some(upgrade)) => upgrade.direct(),
             _ => None,
@@ -480,6 +483,14 @@ impl SendRight {
             if let Some(lane) = lane.filter(|_| Arc::ptr_eq(&right.link, link)) {
                 right.uses(lane);
             }
+        }
+    }
+
+    /// What tells the peer of `to` of it, if it is on its way home there.
+    pub(crate) fn home(&self, to: &Link) -> Option<Part> {
+        match &self.origin {
+            Origin::Home(going) => going.part(to),
+            _ => None,
         }
     }
 

@@ -121,6 +121,19 @@ impl<T: Copy> Provisions<T> {
         }
     }
 
+    /// What `recipient` would get if it claimed a provision now.
+    #[must_use]
+    pub fn provided(&self, number: Number, recipient: Incarnation) -> Option<T> {
+        match self.provided.get(&number)? {
+            Provision::Waiting {
+                target,
+                recipient: of,
+                ..
+            } if *of == recipient => *target,
+            _ => None,
+        }
+    }
+
     /// The introducer takes a provision back, which may not have come yet. Returns what it was to.
     pub fn take_back(&mut self, number: Number, now_ns: u64) -> Option<T> {
         match self.provided.get(&number) {

@@ -111,6 +111,22 @@ impl Poller {
             || self.process.deaths.load(Ordering::Acquire) != self.deaths
     }
 
+    /// Takes up the lanes of all links that rang, whatever the bells say.
+    pub(crate) fn hear_all(&mut self) {
+        let mut rang = Vec::new();
+        for (place, group) in self.groups.iter().enumerate() {
+            let _ = group.any_link(|index, link| {
+                if bell::link_rang(&link.region, link.calls.other(), self.receiver) {
+                    rang.push((place, index));
+                }
+                false
+            });
+        }
+        for (group, index) in rang {
+            self.answer_link(group, index);
+        }
+    }
+
     /// The groups whose bells this receiver sleeps in.
     pub(crate) fn groups(&self) -> Arc<[Arc<Group>]> {
         self.groups.clone()

@@ -48,6 +48,10 @@ enum Without {
     ReleasedFirst,
     /// What a process has provided last outlives it for a while only.
     LastWill,
+    /// What goes home is looked for in lanes, too.
+    Foresight,
+    /// What was found there comes to nothing when it is taken.
+    HomeOnce,
 }
 
 /// A right as its holder has it, with what must be so.
@@ -310,6 +314,16 @@ fn what_is_void_before_it_comes_does_not_come() {
 #[test]
 fn what_is_released_before_it_comes_does_not_come() {
     fails_without(Without::ReleasedFirst, "provisions are left");
+}
+
+#[test]
+fn what_goes_home_may_lie_in_a_lane_still() {
+    fails_without(Without::Foresight, "did not come home");
+}
+
+#[test]
+fn what_has_gone_home_is_not_provided_any_more() {
+    fails_without(Without::HomeOnce, "provisions are left");
 }
 
 #[test]

@@ -174,6 +174,9 @@ impl World {
             }
             return Ok(());
         }
+        if self.dice.roll(8) == 0 {
+            return self.come_home(of, introduction);
+        }
         let claimed = self.holders[of].imports.claim(target.port);
         let word = claimed.map_err(|refused| format!("claim: {refused:?}"))?;
         let lane = self.dice.roll(LANES);
