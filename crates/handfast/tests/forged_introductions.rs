@@ -26,6 +26,9 @@ const DOOR_WHERE: u8 = 17;
 const DOOR_ASK: u8 = 18;
 const DOOR: u8 = 19;
 const DOOR_OF: u8 = 20;
+const KEPT: u8 = 21;
+const LEAVE: u8 = 22;
+const LEFT: u8 = 23;
 
 const fn provide(number: u64, to: &Hand) -> Said {
     let recipient = to.process;
@@ -65,7 +68,7 @@ fn raw(hand: &mut Hand, port: u32, bytes: &[u8]) {
     hand.post(Kind::CONTROL, (port, 0, 0), (bytes, &[]));
 }
 
-const FORGERIES: [Forgery; 20] = [
+const FORGERIES: [Forgery; 25] = [
     (
         "provide-by-no-handle",
         |hand| raw(hand, hand.welcome.handle + 1, &provide(1, hand).to_bytes()),
@@ -157,6 +160,31 @@ const FORGERIES: [Forgery; 20] = [
         "home-in-a-message",
         |hand| hand.send(b"", &[home(hand, 1)]),
         Rule::Part,
+    ),
+    (
+        "again-of-nothing",
+        |hand| hand.send(b"", &[Part::Again { number: 7 }]),
+        Rule::Introduction,
+    ),
+    (
+        "kept-short",
+        |hand| assert!(hand.say_words(KEPT, &[1])),
+        Rule::Introduction,
+    ),
+    (
+        "kept-long",
+        |hand| assert!(hand.say_words(KEPT, &[1, 0, 0])),
+        Rule::Introduction,
+    ),
+    (
+        "leave-short",
+        |hand| assert!(hand.say_words(LEAVE, &[1, 0])),
+        Rule::Introduction,
+    ),
+    (
+        "left-long",
+        |hand| assert!(hand.say_words(LEFT, &[1, 0, 0])),
+        Rule::Introduction,
     ),
     (
         "release-of-no-claim",
@@ -413,6 +441,7 @@ fn third(exporter: [u8; 20]) -> Part {
         exporter: *exporter,
         number: 1,
         pid: u32::from_le_bytes(pid.try_into().unwrap()),
+        keep: true,
     }
 }
 
@@ -426,7 +455,7 @@ fn forged_parts_of_introductions_are_refused_by_name_and_harm_nobody_else() {
         ("receiver", |units| units[0][12] = 64, Rule::Part),
         ("two-units", |units| units.truncate(2), Rule::Part),
         ("one-unit", |units| units.truncate(1), Rule::Part),
-        ("padding", |units| units[2][12] = 1, Rule::Part),
+        ("padding", |units| units[2][12] = 2, Rule::Part),
         (
             "another-port",
             |units| {
@@ -529,6 +558,29 @@ fn claims_of_nothing_hold_up_their_own_lane_alone() {
     std::thread::sleep(Duration::from_millis(300));
     assert!(forger::used(server.pid()) - idle < Duration::from_millis(100));
     assert_eq!(server.said(), None);
+    server.finish();
+}
+
+#[test]
+fn what_is_said_of_rights_that_nobody_gave_is_answered_and_harms_nobody() {
+    let (mut server, name) = start_honest("said-of-none");
+    let hand = Hand::new(&name, 1);
+    assert!(hand.say_words(LEFT, &[5, 0]));
+    for (kind, words) in [(KEPT, &[5, 0][..]), (LEAVE, &[5, 0, 3])] {
+        assert!(hand.say_words(kind, words));
+        assert_eq!(hand.hear_words(LEFT), [5, 0]);
+    }
+    // Who does not read the answers is cut.
+    let mut said = 0;
+    assert!(common::within_patience(|| {
+        while said < 100_000 && hand.say_words(LEAVE, &[said, 0, 0]) {
+            said += 1;
+        }
+        handfast_sys::socket::is_closed(&hand.socket)
+    }));
+    assert!(said < 100_000, "{said} answers are kept");
+    expect_cut(&server, Rule::Introduction, "unread");
+    serves(&name);
     server.finish();
 }
 

@@ -5,10 +5,11 @@
 //! kind 3    | party and slot, 4          | generation, 4                         | zero, 4
 //! kind 4    | handle of the vine, 4      | port number of the vine, 4            | port number, 4
 //!           | incarnation of the exporter, 16
-//!           | number of the provision, 8 | process number of the exporter, 4 | zero, 4
+//!           | number of the provision, 8 | process number of the exporter, 4 | whether to keep it, 4
 //! kind 5    | port number, 4 | process number of the introducer, 4 | zero, 4
 //!           | incarnation of the introducer, 16
 //!           | number of the provision, 8 | zero, 8
+//! kind 6    | number of the provision, 8 | zero, 4
 //! kind 8, 9 | number of a descriptor, 4 | length of memory in bytes, 8
 //! ```
 
@@ -53,6 +54,13 @@ pub enum Part {
         number: u64,
         /// The exporter's process number, as the sender sees it.
         pid: u32,
+        /// The receiver is asked to keep it, so that it can be named again.
+        keep: bool,
+    },
+    /// A right that the sender has provided before and the receiver keeps, by the sender's number for it.
+    Again {
+        /// Of the provision.
+        number: u64,
     },
     /// A right to a port of the receiver, which a third process, the introducer, has told it of: the sender
     /// passes on what was provided to it. In answers only.
@@ -85,6 +93,7 @@ const OF_RECEIVER: u32 = 2;
 const REPLY: u32 = 3;
 const THIRD: u32 = 4;
 const HOME: u32 = 5;
+const AGAIN: u32 = 6;
 
 fn words(unit: &[u8; UNIT_BYTES]) -> [u32; 4] {
     let mut words = [0; 4];
@@ -115,6 +124,7 @@ impl Part {
             Self::Reply { word, generation } => [REPLY, word, generation, 0],
             Self::Third { vine, port, .. } => [THIRD, vine.0, vine.1, port],
             Self::Home { port, pid, .. } => [HOME, port, pid, 0],
+            Self::Again { number } => [AGAIN, number as u32, (number >> 32) as u32, 0],
             Self::Descriptor { number } => [DESCRIPTOR, number, 0, 0],
             Self::Memory { number, len_bytes } => {
                 [MEMORY, number, len_bytes as u32, (len_bytes >> 32) as u32]
@@ -124,11 +134,12 @@ impl Part {
             exporter,
             number,
             pid,
+            keep,
             ..
         } = self
         {
             units[1] = exporter;
-            units[2] = unit([number as u32, (number >> 32) as u32, pid, 0]);
+            units[2] = unit([number as u32, (number >> 32) as u32, pid, keep.into()]);
             return (units, 3);
         }
         if let Self::Home {
@@ -156,7 +167,7 @@ impl Part {
                 if receiver_of(vine) < RECEIVERS && receiver_of(port) < RECEIVERS =>
             {
                 let [exporter, number] = *units.get(1..3)?.as_array()?;
-                let [low, high, pid, 0] = words(&number) else {
+                let [low, high, pid, keep @ 0..=1] = words(&number) else {
                     return None;
                 };
                 let number = u64::from(high) << 32 | u64::from(low);
@@ -166,9 +177,13 @@ impl Part {
                     exporter,
                     number,
                     pid,
+                    keep: keep == 1,
                 };
                 return Some((part, 3));
             }
+            [AGAIN, low, high, 0] => Self::Again {
+                number: u64::from(high) << 32 | u64::from(low),
+            },
             [HOME, port, pid, 0] if receiver_of(port) < RECEIVERS => {
                 let [introducer, number] = *units.get(1..3)?.as_array()?;
                 let [low, high, 0, 0] = words(&number) else {
@@ -287,10 +302,19 @@ mod tests {
             exporter: [9; 16],
             number: 0x1_0000_0002,
             pid: 77,
+            keep: true,
         };
         let (units, _) = third.to_units();
         assert_eq!(Part::parse(&units), Some((third, 3)));
         assert_eq!(Part::parse(&units[..2]), None);
+        let mut other = units;
+        other[2][12] = 2;
+        assert_eq!(Part::parse(&other), None);
+        let again = Part::Again {
+            number: 0x1_0000_0002,
+        };
+        let (units, count) = again.to_units();
+        assert_eq!(Part::parse(&units[..count]), Some((again, 1)));
         let home = Part::Home {
             port: 0x105,
             introducer: [9; 16],

@@ -1,5 +1,6 @@
 //! Taking up the rights that came with a message, and giving back those nobody holds any more.
 
+use crate::again::keep;
 use crate::awaited::{Awaited, Outcome};
 use crate::descriptors::{take_up, take_up_memory};
 use crate::door::strange;
@@ -106,6 +107,10 @@ fn adopt_all(
             rights.push(Right::Send(imported(process, link, (handle, port))));
             continue;
         }
+        if let Part::Again { number } = part {
+            rights.push(link.take_again(process, number)?);
+            continue;
+        }
         match other(process, link, part, whom)? {
             Some(right) => rights.push(right),
             None => return Ok(false),
@@ -135,12 +140,14 @@ fn other(
             exporter,
             number,
             pid,
+            keep,
         } => {
             let vine = import(process, link, vine)?;
             let exporter = introduction::process(exporter, pid);
             let what = (exporter, number, port);
-            Right::Send(introduced(process, link, vine, (what, whom)))
+            Right::Send(introduced(process, link, vine, (what, keep, whom)))
         }
+        Part::Again { number } => link.take_again(process, number)?,
         Part::Home {
             port,
             introducer,
@@ -196,7 +203,7 @@ fn introduced(
     process: &Arc<Process>,
     link: &Arc<Link>,
     vine: SendRight,
-    ((exporter, number, port), whom): (([u8; 20], u64, u32), Whom<'_>),
+    ((exporter, number, port), is_to_stay, whom): (([u8; 20], u64, u32), bool, Whom<'_>),
 ) -> SendRight {
     // Without a number the exporter was not told.
     if number == 0 || exporter[..16] == process.incarnation {
@@ -216,10 +223,14 @@ fn introduced(
     let Some(with) = with else {
         return strange(process, link, vine, (exporter, number, port));
     };
-    claim(process, &with, port, (link.identity(), number)).unwrap_or_else(|| {
+    let Some(right) = claim(process, &with, port, (link.identity(), number)) else {
         process.decline(link, exporter, number);
-        vine.with_origin(Origin::Vine(None))
-    })
+        return vine.with_origin(Origin::Vine(None));
+    };
+    if is_to_stay {
+        keep(process, link, number, &right);
+    }
+    right
 }
 
 /// A right to a port of the peer.
@@ -264,16 +275,19 @@ impl Link {
     }
 
     /// Keeper: gives back the rights nobody here holds. `false`: the peer does not read.
-    pub(crate) fn give_back(&self) -> bool {
+    pub(crate) fn give_back(&self, process: &Process) -> bool {
         let mut owed = self.owed.lock().unwrap_or_else(PoisonError::into_inner);
         // What a peer that does not read is owed stays in the table, where it is counted.
         if owed.len() < OWED_MAX {
-            owed.extend(self.imports().give_back(|used| {
+            let given = self.imports().give_back(|used| {
                 // The peer's own word: who lies about what it has consumed loses its own messages.
                 let head = Place::of(self.calls, used.lane).head();
                 let head = self.region.load(head, Ordering::Acquire);
                 head.wrapping_sub(used.tail).cast_signed() >= 0
-            }));
+            });
+            // Before the peer hears that: a handle may mean something else then.
+            process.forget_told(self, &given);
+            owed.extend(given);
         }
         while !owed.is_empty() {
             let count = owed.len().min(RELEASES_MAX);

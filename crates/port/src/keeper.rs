@@ -222,7 +222,8 @@ impl Keeper {
         let mut again = self.process.refuse_unbound();
         let mut is_unheard = false;
         for link in links {
-            is_unheard |= !link.say_again() || !link.give_back();
+            again |= self.process.leave_unused(&link);
+            is_unheard |= !link.say_again() || !link.give_back(&self.process);
             is_unheard |= link.refuse_replies(&self.process);
             link.settle(&self.process);
             // Replies to calls that were given up have made room.
@@ -345,6 +346,9 @@ impl Keeper {
             ] => {
                 self.process
                     .take_door_message(link, (kind, rest), fds.pop())?;
+            }
+            [kind @ control::KEPT..=control::LEFT, _, ref rest @ ..] => {
+                self.process.take_again_message(link, kind, rest)?;
             }
             // Unknown messages of a later release are passed over.
             _ => {}

@@ -10,6 +10,7 @@ mod call;
 mod future;
 
 mod adopt;
+mod again;
 mod awaited;
 mod descriptors;
 mod door;

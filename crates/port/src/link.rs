@@ -1,6 +1,7 @@
 //! A link: everything one pair of processes shares, seen from one of the two.
 
 use crate::adopt::GivenBack;
+use crate::again::Key;
 use crate::descriptors::UnderWay;
 use crate::error::{Gone, PeerFault, SendError};
 use crate::future::Tasks;
@@ -9,14 +10,14 @@ use crate::lanes::LaneMap;
 use crate::notice::DeathNotice;
 use crate::paths::Passing;
 use crate::returns::Returns;
-use crate::send::SLOTS_PER_LANE;
+use crate::send::{SLOTS_PER_LANE, SendRight};
 
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use handfast_channel::reply::Slot;
 use handfast_channel::{arm, bell, stamp};
 use handfast_layout::link::{LANES, REPLIES, Side};
 use handfast_layout::{bell as bell_layout, introduction};
-use handfast_proto::introductions::Claims;
+use handfast_proto::introductions::{Claims, Keeping, Remembered};
 use handfast_proto::rights::{Exports, Handle, Imports};
 use handfast_region::{Memory, Region};
 use handfast_ring::Fault;
@@ -70,6 +71,12 @@ pub(crate) mod control {
     pub(crate) const DOOR: u8 = 19;
     /// Recipient, likewise: exporter.
     pub(crate) const DOOR_OF: u8 = 20;
+    /// About rights that come again, by the introducer's number in 8 bytes. Introducer, what was provided is kept.
+    pub(crate) const KEPT: u8 = 21;
+    /// Introducer, there is no use for it any more: how often it has come again, in 4 bytes.
+    pub(crate) const LEAVE: u8 = 22;
+    /// Recipient, it does not come again any more.
+    pub(crate) const LEFT: u8 = 23;
 }
 
 /// See the module text. Fields in the order in which a call meets them.
@@ -137,6 +144,11 @@ pub(crate) struct Link {
     pub(crate) claims: Mutex<Claims>,
     /// What we have provided to the peer: links with exporters, and our numbers.
     pub(crate) unheard: Mutex<VecDeque<(Weak<Self>, u64)>>,
+    /// What of others' the peer has been given, and what is kept for it of what it has given.
+    pub(crate) told: Mutex<Remembered<Key>>,
+    pub(crate) keeping: Mutex<Keeping<SendRight>>,
+    /// A right to a port of the peer was given to others.
+    pub(crate) is_introduced: AtomicBool,
     /// Return slots of ours.
     pub(crate) returns: Mutex<Returns>,
     /// Who wants to be told when a port of the peer is gone.
@@ -246,6 +258,9 @@ impl Link {
             parties: AtomicU32::new(0),
             claims: Mutex::default(),
             unheard: Mutex::default(),
+            told: Mutex::default(),
+            keeping: Mutex::default(),
+            is_introduced: AtomicBool::new(false),
             returns: Mutex::default(),
             death_notices: Mutex::default(),
             owed: Mutex::default(),

@@ -510,6 +510,7 @@ impl Process {
             self.vine_ended(vine.unwrap_or_default(), badge);
         }
         self.end_introductions(link);
+        self.end_kept(link);
         self.end_paths(link);
         self.relay();
         self.rouse_all();

@@ -8,8 +8,12 @@
 //!
 //! A provision can be redeemed once, by the process it names, so its number is no secret.
 
+mod again;
+
 #[cfg(test)]
 mod simulation;
+
+pub use again::{How, Keeping, Remembered};
 
 use super::rights::Handle;
 use std::collections::HashMap;
