@@ -11,7 +11,6 @@ use crate::message::Message;
 use crate::notice::end_rights;
 use crate::passing::Own;
 use crate::process::Process;
-use crate::relay::Relay;
 use crate::reply_slot::ReplySlot;
 use crate::send::SendRight;
 use core::sync::atomic::Ordering;
@@ -422,8 +421,8 @@ impl Origin {
 impl Drop for Claimed {
     fn drop(&mut self) {
         let place = self.awaited.get_mut();
-        if let Some((awaited, own)) = place.unwrap_or_else(PoisonError::into_inner).take() {
-            self.process.add_relay(Relay::forsaken(awaited, own));
+        if let Some((_, own)) = place.unwrap_or_else(PoisonError::into_inner).take() {
+            own.forsake();
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::waiters::{OF_PROCESS, with_waiter};
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
+use handfast_channel::reply::Slot;
 use handfast_layout::counters;
 use handfast_layout::link::{Kind, PARTY_SENDER, REPLIES, passed_word};
 use handfast_layout::part::Part;
@@ -301,7 +302,9 @@ pub(crate) struct Own {
 
 impl Own {
     pub(crate) fn take(link: &Arc<Link>) -> Option<Self> {
-        let (index, generation) = link.returns().take()?;
+        let is_answered =
+            |index, generation| Slot::of(link.calls, index).is_answered(&link.region, generation);
+        let (index, generation) = link.returns().take(is_answered)?;
         Some(Self {
             link: link.clone(),
             index,
@@ -312,6 +315,11 @@ impl Own {
     /// What names it to the peer.
     pub(crate) const fn word(&self) -> u32 {
         passed_word(PARTY_SENDER, self.index % REPLIES)
+    }
+
+    /// What comes there is not looked at: only bytes.
+    pub(crate) fn forsake(self) {
+        self.link.returns().forsake(self.index);
     }
 
     /// Nothing comes there any more.

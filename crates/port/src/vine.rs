@@ -14,11 +14,10 @@ use crate::room::Waiting;
 use crate::send::SendRight;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
-use handfast_proto::rights::{Handle, Use};
+use handfast_proto::rights::{Handle, Map, Use};
 use handfast_region::Memory;
 use handfast_ring::lane::Place;
 use handfast_sys::clock;
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// How long a message waits for room at the port it goes on to before it is dropped: others wait
@@ -33,9 +32,9 @@ pub(crate) struct Vine {
 
 #[derive(Default)]
 struct Targets {
-    by_badge: HashMap<u64, Target>,
+    by_badge: Map<u64, Target>,
     /// By link and handle: the same right goes on under the same badge.
-    by_right: HashMap<(u32, Handle), u64>,
+    by_right: Map<(u32, Handle), u64>,
     last: u64,
 }
 
