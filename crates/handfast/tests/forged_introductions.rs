@@ -584,6 +584,52 @@ fn what_is_said_of_rights_that_nobody_gave_is_answered_and_harms_nobody() {
     server.finish();
 }
 
+#[test]
+fn a_receiver_sleeps_while_messages_wait_for_what_nobody_has_provided() {
+    let _alone = common::alone();
+    let (mut server, name) = start_honest("asleep");
+    let mut introducer = Hand::new(&name, 1);
+    let mut recipient = Hand::new(&name, 2);
+    let (start, used) = (Instant::now(), forger::used(server.pid()));
+    let mut word = 0;
+    // As soon as one is over, the next; and from new ones who name what they never claim.
+    for round in 10..14 {
+        word += 1;
+        recipient.tell(claim(word, word.into(), &introducer));
+        let handle = recipient.welcome.handle;
+        let mut hand = Hand::new(&name, round);
+        hand.post(Kind::Message, (5, 0, 0), (b"", &[]));
+        expect_cut(&server, Rule::RightHandle, "never claimed");
+        // Another message to the lane that waits wakes nobody for long.
+        recipient.post(Kind::Message, (word, 0, 0), (b"", &[]));
+        recipient.post(Kind::Message, (handle, 0, 0), (b"", &[]));
+        recipient.settle();
+        assert_eq!(recipient.outcome(OWN_SLOT, 1).unwrap().0, Kind::Dropped);
+    }
+    let used = forger::used(server.pid()) - used;
+    let took = start.elapsed();
+    println!("{used:?} of a processor in {took:?}");
+    assert!(
+        took > Duration::from_secs(4) && took < Duration::from_secs(12),
+        "{took:?}"
+    );
+    assert!(used < took / 8, "{used:?} of a processor in {took:?}");
+    // What is provided after all wakes it.
+    let start = Instant::now();
+    recipient.tell(claim(100, 100, &introducer));
+    recipient.post(Kind::Call, (100, 0, 1000), (b"waits", &[]));
+    std::thread::sleep(Duration::from_millis(100));
+    introducer.tell(provide(100, &recipient));
+    assert_eq!(recipient.outcome(0, 1000).unwrap().1, b"waits");
+    assert!(
+        start.elapsed() < Duration::from_millis(800),
+        "{:?}",
+        start.elapsed()
+    );
+    assert_eq!(server.said(), None);
+    server.finish();
+}
+
 /// Threads of a process.
 fn threads(pid: u32) -> usize {
     std::fs::read_dir(format!("/proc/{pid}/task"))

@@ -171,10 +171,11 @@ fn other(
 
 /// A right to a port of this process, which the peer has.
 fn own(process: &Process, link: &Arc<Link>, handle: Handle) -> Result<Right, Fault> {
-    match link.named(process, handle) {
+    // Whoever names it knows it: nothing is waited for.
+    match link.named(process, handle, 0) {
         Named::To(target) => Ok(to_target(process, target)),
         Named::Dead => Ok(Right::Dead),
-        Named::NotYet | Named::Unclaimed | Named::Unknown => {
+        Named::NotYet(_) | Named::Unclaimed | Named::Unknown => {
             let (rule, offset) = (Rule::RightHandle, 0);
             Err(Fault { rule, offset })
         }

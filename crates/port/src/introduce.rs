@@ -36,29 +36,42 @@ pub(crate) const UNCLAIMED_NS: u64 = 200_000_000;
 /// has one, and works on it for however long; what is waited for may lie behind all that its lanes hold.
 const LOOK_NS_MAX: u64 = 1_000_000;
 
-/// A wait for what has not come yet: when it was looked for last, and how long that has been.
-#[derive(Clone, Copy)]
-pub(crate) struct Wait {
-    pub(crate) seen_ns: u64,
-    pub(crate) waited_ns: u64,
+/// A receiver's own clock, for what it waits for: it goes while lanes are looked at, and while the receiver sleeps.
+pub(crate) struct Patience {
+    now_ns: u64,
+    seen_ns: u64,
 }
 
-impl Wait {
+impl Patience {
     pub(crate) fn new() -> Self {
+        // As late as others began to wait for, at a port that was here before.
+        let now_ns = clock::ticks_ns();
         Self {
-            seen_ns: clock::ticks_ns(),
-            waited_ns: 0,
+            now_ns,
+            seen_ns: now_ns,
         }
     }
 
-    /// Looked for once more.
-    pub(crate) fn look(self) -> Self {
+    /// Lanes are looked at.
+    pub(crate) fn look(&mut self) -> u64 {
+        self.pass(LOOK_NS_MAX)
+    }
+
+    /// The receiver has slept: all its lanes were empty meanwhile, but for those that wait.
+    pub(crate) fn slept(&mut self) {
+        self.pass(u64::MAX);
+    }
+
+    fn pass(&mut self, ns_max: u64) -> u64 {
         let now_ns = clock::ticks_ns();
-        let since_ns = now_ns.saturating_sub(self.seen_ns).min(LOOK_NS_MAX);
-        Self {
-            seen_ns: now_ns,
-            waited_ns: self.waited_ns + since_ns,
-        }
+        self.now_ns += now_ns.saturating_sub(self.seen_ns).min(ns_max);
+        self.seen_ns = now_ns;
+        self.now_ns
+    }
+
+    /// How long until that time, if the receiver sleeps from now on.
+    pub(crate) const fn left_ns(&self, until_ns: u64) -> u64 {
+        until_ns.saturating_sub(self.now_ns)
     }
 }
 
@@ -67,8 +80,8 @@ pub(crate) enum Named {
     To(Target),
     /// A port that is no more, or nothing that was provided.
     Dead,
-    /// It is not known yet: what was claimed has not been provided.
-    NotYet,
+    /// It is not known yet: what was claimed has not been provided. Until then it is waited for.
+    NotYet(u64),
     /// Nobody has claimed it yet.
     Unclaimed,
     /// Nothing an honest peer names.
@@ -156,8 +169,8 @@ impl Link {
         self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Exporter: what the peer names by `word`.
-    pub(crate) fn named(self: &Arc<Self>, process: &Process, word: u32) -> Named {
+    /// Exporter: what the peer names by `word`, at a receiver where it is this late.
+    pub(crate) fn named(self: &Arc<Self>, process: &Process, word: u32, now_ns: u64) -> Named {
         if is_handle(word) {
             return self
                 .exports()
@@ -171,12 +184,10 @@ impl Link {
         let claim = match claim {
             Some(Claim::Waiting {
                 number,
-                seen_ns,
-                waited_ns,
+                until_ns,
                 reply,
             }) => {
-                let wait = Wait { seen_ns, waited_ns };
-                let claim = self.redeem(process, number, (wait.look(), reply));
+                let claim = self.redeem(process, number, (now_ns, until_ns, reply));
                 self.claims().settle(word, claim);
                 Some(claim)
             }
@@ -188,7 +199,7 @@ impl Link {
                 .resolve(handle)
                 .map_or(Named::Unknown, Named::To),
             Some(Claim::Dead) => Named::Dead,
-            Some(Claim::Waiting { .. }) => Named::NotYet,
+            Some(Claim::Waiting { until_ns, .. }) => Named::NotYet(until_ns),
             None => Named::Unclaimed,
         }
     }
@@ -198,9 +209,9 @@ impl Link {
         self: &Arc<Self>,
         process: &Process,
         number: Number,
-        (wait, reply): (Wait, (u32, u32)),
+        (now_ns, until_ns, reply): (u64, u64, (u32, u32)),
     ) -> Claim {
-        let claim = self.try_redeem(process, number, (wait, reply));
+        let claim = self.try_redeem(process, number, (now_ns, until_ns, reply));
         if let Ok(Some(slot)) = ReplySlot::passed(self, reply.0, reply.1) {
             match claim {
                 Claim::Granted(handle) => {
@@ -219,14 +230,13 @@ impl Link {
         &self,
         process: &Process,
         number: Number,
-        (wait, reply): (Wait, (u32, u32)),
+        (now_ns, until_ns, reply): (u64, u64, (u32, u32)),
     ) -> Claim {
         let redeemed = process.provisions().redeem(number, self.identity());
         match redeemed {
-            Redeemed::NotYet if wait.waited_ns < CLAIM_NS => Claim::Waiting {
+            Redeemed::NotYet if now_ns < until_ns => Claim::Waiting {
                 number,
-                seen_ns: wait.seen_ns,
-                waited_ns: wait.waited_ns,
+                until_ns,
                 reply,
             },
             Redeemed::NotYet | Redeemed::Dead => Claim::Dead,
@@ -244,22 +254,24 @@ impl Link {
         }
     }
 
-    /// Exporter: what was said in a lane of the peer's, to a port or to where one has been.
+    /// Exporter: what was said in a lane of the peer's, to a port at which it is this late, or to where one has been.
     pub(crate) fn hear_said(
         self: &Arc<Self>,
         process: &Process,
         (header, bytes): (Header, &[u8]),
-        is_bound: bool,
+        bound_now_ns: Option<u64>,
     ) -> Result<(), Fault> {
+        let is_bound = bound_now_ns.is_some();
+        let now_ns = bound_now_ns.unwrap_or_else(clock::ticks_ns);
         let (rule, offset) = (Rule::Introduction, 0);
         let fault = Fault { rule, offset };
         match Said::parse(bytes).ok_or(fault)? {
             Said::Provide { number, recipient } => {
-                let target = match self.named(process, header.port) {
+                let target = match self.named(process, header.port, now_ns) {
                     Named::To(target) => process.added(target).then_some(target),
                     Named::Dead => None,
                     // A receiver has waited for these; where there is no port any more nobody does.
-                    Named::NotYet | Named::Unclaimed if !is_bound => None,
+                    Named::NotYet(_) | Named::Unclaimed if !is_bound => None,
                     _ => return Err(fault),
                 };
                 let number = (self.identity(), number);
@@ -278,7 +290,8 @@ impl Link {
                 introducer,
             } => {
                 let reply = (header.reply, header.generation);
-                let claim = self.redeem(process, (introducer, number), (Wait::new(), reply));
+                let until_ns = now_ns + CLAIM_NS;
+                let claim = self.redeem(process, (introducer, number), (now_ns, until_ns, reply));
                 if !self.claims().claim(word, claim) {
                     return Err(fault);
                 }

@@ -11,7 +11,7 @@ mod upkeep;
 
 use crate::adopt::{Whom, adopt};
 use crate::group::Group;
-use crate::introduce::{Named, UNCLAIMED_NS, Wait};
+use crate::introduce::{Named, Patience, UNCLAIMED_NS};
 use crate::link::{Link, control};
 use crate::message::Message;
 use crate::notice::Notices;
@@ -54,8 +54,8 @@ struct Lane {
     checked: u32,
     /// Posts to it are not fenced at present (E12).
     streaming: bool,
-    /// Its first message waits for what it names.
-    wait: Option<Wait>,
+    /// Its first message waits for what it names until then, by [`Poller::patience`].
+    until_ns: Option<u64>,
     /// A call came since the last quiet check.
     called: bool,
     /// When its client was last woken; it may take a while to run.
@@ -111,6 +111,9 @@ pub(crate) struct Poller {
     again: bool,
     /// A message was found that waits for what it names.
     parked: bool,
+    /// Lanes with such a message that are not looked at: the receiver sleeps, until one of them is due.
+    asleep: Vec<Key>,
+    patience: Patience,
     looks: u32,
     checked_ns: u64,
     overloaded: bool,
@@ -163,6 +166,8 @@ impl Poller {
             spare: Message::default(),
             again: false,
             parked: false,
+            asleep: Vec::new(),
+            patience: Patience::new(),
             looks: 0,
             checked_ns: 0,
             overloaded: false,
@@ -380,22 +385,18 @@ impl Poller {
             // Told of when it is taken.
             Err(_) => return true,
         };
-        let limit_ns = match is_handle(word) {
+        let now_ns = self.patience.look();
+        let until_ns = match is_handle(word) {
             true => None,
-            false => match lane.link.named(&self.process, word) {
+            false => match lane.link.named(&self.process, word, now_ns) {
                 // The claim itself ends that.
-                Named::NotYet => Some(u64::MAX),
-                Named::Unclaimed => Some(UNCLAIMED_NS),
+                Named::NotYet(until_ns) => Some(until_ns),
+                Named::Unclaimed => Some(lane.until_ns.unwrap_or(now_ns + UNCLAIMED_NS)),
                 _ => None,
             },
         };
-        let Some(limit_ns) = limit_ns else {
-            lane.wait = None;
-            return true;
-        };
-        let wait = lane.wait.map_or_else(Wait::new, Wait::look);
-        lane.wait = Some(wait);
-        self.parked = wait.waited_ns <= limit_ns;
+        lane.until_ns = until_ns.filter(|until_ns| now_ns <= *until_ns);
+        self.parked = lane.until_ns.is_some();
         !self.parked
     }
 
@@ -416,7 +417,7 @@ impl Poller {
 
     /// What `word` stands for there, if that is a right to this port.
     pub(crate) fn target_of(&self, link: &Arc<Link>, word: u32) -> Option<Target> {
-        match link.named(&self.process, word) {
+        match link.named(&self.process, word, 0) {
             Named::To(target) if target.port == self.port => Some(target),
             _ => None,
         }
@@ -424,10 +425,11 @@ impl Poller {
 
     /// What was said in a lane about introductions.
     fn said(&mut self, key: Key, header: Header) -> Option<Request> {
+        let now_ns = self.patience.look();
         let lane = self.lanes[key].as_mut()?;
         let heard = lane
             .link
-            .hear_said(&self.process, (header, self.spare.bytes()), true);
+            .hear_said(&self.process, (header, self.spare.bytes()), Some(now_ns));
         if lane.consumer.publish_due(&lane.link.region) {
             wake_for_room(&lane.link.region, lane.consumer.place());
         }
@@ -488,10 +490,10 @@ impl Poller {
         // Together with what it vouches for, or not at all.
         lane.word = NO_RIGHT;
         lane.ended = lane.link.ended.load(Ordering::Acquire);
-        let target = match lane.link.named(&self.process, header.port) {
+        let target = match lane.link.named(&self.process, header.port, 0) {
             Named::To(target) if target.port == self.port => target,
             Named::To(_) | Named::Dead => return Ok(None),
-            Named::NotYet | Named::Unclaimed | Named::Unknown => {
+            Named::NotYet(_) | Named::Unclaimed | Named::Unknown => {
                 return Err(Fault { rule, offset });
             }
         };

@@ -288,7 +288,8 @@ impl Port {
         // Without the lock, as with it: who has it may be a follower that will not keep it.
         let quiet = self
             .try_lock()
-            .is_some_and(|mut poller| poller.prepare_sleep(how));
+            // With a message that waits, whoever sleeps has to know until when.
+            .is_some_and(|mut poller| poller.prepare_sleep(how) && poller.sleep_ns_max().is_none());
         // After the lock is free: a follower that has this count finds it so.
         self.count_hand_over();
         // E7 hand-over, count. Store-load fence; pairs with the kernel's own between queueing a
@@ -420,7 +421,11 @@ impl Place for Receiving<'_> {
             };
         }
         let groups = poller.groups();
+        let due_ns = poller
+            .sleep_ns_max()
+            .map(|sleep_ns| clock::now_ns() + sleep_ns);
         drop(poller);
+        let until_ns = due_ns.into_iter().chain(deadline_ns).min();
         let start_ns = start.map(Start::now_ns);
         let bell = bell_layout::bell(self.port.receiver);
         let by_notify = u32::from(how == word::DESCRIPTOR);
@@ -435,11 +440,11 @@ impl Place for Receiving<'_> {
                 groups
                     .iter()
                     .map(|group| (&group.bells, bell + bell_layout::SLEEP, how)),
-                deadline_ns,
+                until_ns,
             )
             .ok()
         } else if self.port.is_announced(&groups, how) {
-            Some(crate::notify::wait(notified, deadline_ns))
+            Some(crate::notify::wait(notified, until_ns))
         } else {
             None
         };

@@ -42,7 +42,7 @@ pub(crate) fn refuse_waiting(process: &Arc<Process>, link: &Arc<Link>, consumer:
                 wake_caller(link, slot);
             }
             Kind::CONTROL => {
-                if let Err(fault) = link.hear_said(process, (header, message.bytes()), false) {
+                if let Err(fault) = link.hear_said(process, (header, message.bytes()), None) {
                     link.poison(fault);
                     process.attention.raise();
                     break;

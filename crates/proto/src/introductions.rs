@@ -297,10 +297,8 @@ pub enum Claim {
     Waiting {
         /// Which one.
         number: Number,
-        /// When it was looked for last.
-        seen_ns: u64,
-        /// How long it has been looked for.
-        waited_ns: u64,
+        /// Until when it is waited for.
+        until_ns: u64,
         /// Where the handle is to be told: slot and generation.
         reply: (u32, u32),
     },

@@ -56,8 +56,14 @@ impl Poller {
                 continue;
             };
             if !lane.arm() {
-                self.active.push(key);
-                return false;
+                // What it waits for may have been taken since it was looked at last.
+                if lane.until_ns.is_none() || self.is_due(key) {
+                    self.active.push(key);
+                    self.unpark();
+                    return false;
+                }
+                // For what comes through another lane, which rings, or until its time.
+                self.leave_waiting(key);
             }
             self.rota.quiet(key, now_ns);
         }
@@ -79,8 +85,44 @@ impl Poller {
         true
     }
 
+    /// How long the receiver may sleep, once it is prepared to: a message that waits is due then.
+    pub(crate) fn sleep_ns_max(&self) -> Option<u64> {
+        let lanes = self
+            .asleep
+            .iter()
+            .filter_map(|key| self.lanes[*key].as_ref());
+        let times = lanes.filter_map(|lane| lane.until_ns);
+        times.min().map(|until_ns| self.patience.left_ns(until_ns))
+    }
+
+    /// Arms a lane whose first message waits: for what comes after that it rings.
+    fn leave_waiting(&mut self, key: Key) {
+        self.parked = false;
+        if let Some(lane) = &self.lanes[key] {
+            arm::leave_armed(&lane.link.region, lane.consumer.place());
+            self.asleep.push(key);
+        }
+    }
+
+    /// Looks at lanes again whose messages wait, after a sleep.
+    fn unpark(&mut self) {
+        if self.asleep.is_empty() {
+            return;
+        }
+        for key in core::mem::take(&mut self.asleep) {
+            if let Some(lane) = &self.lanes[key] {
+                let (link, index) = (lane.link.clone(), lane.index);
+                self.answer_lane(&link, index);
+            }
+        }
+    }
+
     /// Takes the announcements back.
     pub(crate) fn withdraw(&mut self) {
+        if !self.asleep.is_empty() {
+            self.patience.slept();
+            self.unpark();
+        }
         for group in &*self.groups {
             word::withdraw(
                 &group.bells,
@@ -216,7 +258,7 @@ impl Poller {
             link,
             spare: None,
             passed: None,
-            wait: None,
+            until_ns: None,
             end: None,
             index,
             consumer,

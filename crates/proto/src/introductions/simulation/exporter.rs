@@ -70,9 +70,9 @@ impl World {
             return Ok(Named::To(target));
         }
         let claim = match self.sides[of].claims.get(word) {
-            Some(Claim::Waiting { seen_ns, .. }) => {
+            Some(Claim::Waiting { until_ns, .. }) => {
                 let introduction = self.sides[of].introductions[&word];
-                let claim = self.redeem(of, introduction, seen_ns)?;
+                let claim = self.redeem(of, introduction, until_ns - CLAIM_NS)?;
                 self.sides[of].claims.settle(word, claim);
                 Some(claim)
             }
@@ -100,8 +100,7 @@ impl World {
                 let reply = (0, 0);
                 return Ok(Claim::Waiting {
                     number,
-                    seen_ns,
-                    waited_ns: 0,
+                    until_ns: seen_ns + CLAIM_NS,
                     reply,
                 });
             }
