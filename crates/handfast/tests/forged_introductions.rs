@@ -16,8 +16,53 @@ use std::time::{Duration, Instant};
 fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
         "honest" => forger::honest(arguments[0], arguments.get(1).copied()),
+        "many" => many(arguments[0]),
+        "caller" => caller(arguments[0], arguments[1]),
         _ => unreachable!(),
     });
+}
+
+/// Ports that `many` has.
+const PORTS: usize = 10;
+
+/// Answers calls at so many ports.
+fn many(name: &str) {
+    let ports = (0..PORTS).map(|number| handfast::bind(&format!("{name}-{number}")).unwrap());
+    let ports: Vec<_> = ports.collect();
+    common::say("ready");
+    std::thread::scope(|scope| {
+        for port in &ports {
+            scope.spawn(move || {
+                loop {
+                    port.receive().unwrap().reply(b"here").unwrap();
+                }
+            });
+        }
+    });
+}
+
+/// Has a link with `many`; takes what it is sent, and when it is told to, calls each of those ports.
+fn caller(name: &str, many: &str) {
+    let port = handfast::bind(name).unwrap();
+    let _link = handfast::connect(&format!("{many}-0")).unwrap();
+    common::say("ready");
+    let mut kept = Vec::new();
+    loop {
+        let mut request = port.receive().unwrap();
+        kept.extend(request.take_rights());
+        if !request.is_call() {
+            continue;
+        }
+        if request.bytes() == b"call all" {
+            for number in 0..PORTS {
+                let right = handfast::connect(&format!("{many}-{number}")).unwrap();
+                let answer = right.call(b"");
+                common::say(&format!("{:?}", answer.map(|answer| answer.to_vec())));
+            }
+        }
+        let bytes = request.bytes().to_vec();
+        request.reply(&bytes).unwrap();
+    }
 }
 
 const PROVISION_VOID: u8 = 14;
@@ -582,6 +627,34 @@ fn what_is_said_of_rights_that_nobody_gave_is_answered_and_harms_nobody() {
     expect_cut(&server, Rule::Introduction, "unread");
     serves(&name);
     server.finish();
+}
+
+#[test]
+fn who_introduces_rights_to_any_port_leaves_lanes_to_others() {
+    let names = ["lanes-many", "lanes-caller"].map(common::name);
+    let exporter = common::start("many", &[&names[0]]);
+    exporter.expect("ready");
+    let caller = common::start("caller", &[&names[1], &names[0]]);
+    caller.expect("ready");
+    let of = Hand::new(&format!("{}-0", names[0]), 3).peer;
+    for introducer in [1, 2] {
+        let mut hand = Hand::new(&names[1], introducer);
+        for receiver in 20..60 {
+            let mut part = third(of);
+            if let Part::Third { port, number, .. } = &mut part {
+                (*port, *number) = (0x100 | receiver, receiver.into());
+            }
+            hand.send(b"", &[part]);
+        }
+        hand.settle();
+    }
+    let mut hand = Hand::new(&names[1], 4);
+    hand.send(b"", &[]);
+    let handle = hand.welcome.handle;
+    hand.post(Kind::Call, (handle, 0, 1), (b"call all", &[]));
+    for _ in 0..PORTS {
+        caller.expect(&format!("Ok({:?})", b"here"));
+    }
 }
 
 #[test]

@@ -224,7 +224,7 @@ fn introduced(
     let Some(with) = with else {
         return strange(process, link, vine, (exporter, number, port));
     };
-    let Some(right) = claim(process, &with, port, (link.identity(), number)) else {
+    let Some(right) = claim(process, &with, port, (link, number)) else {
         process.decline(link, exporter, number);
         return vine.with_origin(Origin::Vine(None));
     };

@@ -384,8 +384,8 @@ impl Process {
                 upgrade.decline();
                 continue;
             };
-            let number = (upgrade.introducer.identity(), upgrade.number);
             let options = upgrade.options();
+            let number = (&*upgrade.introducer, upgrade.number);
             if let Some(right) = claim(self, link, port, number) {
                 if let Some(options) = *options {
                     right.set_options(options);

@@ -103,7 +103,9 @@ impl Provided {
         let recipient = to.identity();
         let said = Said::Provide { number, recipient };
         let exporter = right.link();
-        let lane = exporter.say_in_lane(right.receiver(), (right.handle(), 0, 0), said)?;
+        let receiver = right.receiver();
+        let lane = exporter.map.lane(receiver)?;
+        exporter.say_in_lane((lane, receiver), (right.handle(), 0, 0), said)?;
         right.uses(lane);
         let exporter = exporter.clone();
         let mut unheard = to.unheard();
@@ -122,15 +124,13 @@ impl Provided {
 }
 
 impl Link {
-    /// Posts to the lane of this thread for `receiver`, by a right and with a reply right, if there is
-    /// room at once. Returns the lane.
+    /// Posts to a lane for `receiver`, by a right and with a reply right, if there is room at once.
     fn say_in_lane(
         &self,
-        receiver: u32,
+        (lane, receiver): (u32, u32),
         (word, reply, generation): (u32, u32, u32),
         said: Said,
-    ) -> Option<u32> {
-        let lane = self.map.lane(receiver)?;
+    ) -> Option<()> {
         let header = Header {
             kind: Kind::CONTROL,
             port: word,
@@ -145,7 +145,7 @@ impl Link {
         drop(outgoing);
         posted.ok()?;
         self.ring(lane, receiver);
-        Some(lane)
+        Some(())
     }
 
     /// Introducer: what was provided to the peer last. It may have ended before it heard of that.
@@ -329,8 +329,11 @@ pub(crate) fn claim(
     process: &Arc<Process>,
     link: &Arc<Link>,
     port: u32,
-    (introducer, number): Number,
+    (by, number): (&Link, u64),
 ) -> Option<SendRight> {
+    let receiver = receiver_of(port);
+    let lane = link.map.lane_to_claim(receiver, by.serial)?;
+    let introducer = by.identity();
     let own = Own::take(link)?;
     let Ok(word) = link.imports().claim(port) else {
         own.free();
@@ -342,11 +345,11 @@ pub(crate) fn claim(
         introducer,
     };
     let named = (0, own.word(), own.generation);
-    let Some(lane) = link.say_in_lane(receiver_of(port), named, said) else {
+    if link.say_in_lane((lane, receiver), named, said).is_none() {
         link.imports().unclaim(word);
         own.free();
         return None;
-    };
+    }
     let waiting = process.waiting;
     let right = SendRight::of_handle(process.clone(), link.clone(), port, word, waiting);
     right.uses(lane);
