@@ -17,8 +17,43 @@ fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
         "honest" => forger::honest(arguments[0], arguments.get(1).copied()),
         "many" => many(arguments[0]),
+        "set" => set(arguments[0]),
+        "threads" => threads_that_receive(arguments[0]),
         "caller" => caller(arguments[0], arguments[1]),
         _ => unreachable!(),
+    });
+}
+
+/// Answers calls with what they say, at a port in a wait set.
+fn set(name: &str) {
+    let mut set = handfast::WaitSet::new().unwrap();
+    set.add(handfast::bind(name).unwrap());
+    common::say("ready");
+    loop {
+        if let handfast::Event::Message(_, request) = set.receive().unwrap() {
+            let bytes = request.bytes().to_vec();
+            let _ = request.reply(&bytes);
+        }
+    }
+}
+
+/// Answers calls with what they say, by two threads; each takes long over what is `slow`.
+fn threads_that_receive(name: &str) {
+    let port = handfast::bind(name).unwrap();
+    common::say("ready");
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                loop {
+                    let request = port.receive().unwrap();
+                    let bytes = request.bytes().to_vec();
+                    if bytes == b"slow" {
+                        std::thread::sleep(Duration::from_secs(4));
+                    }
+                    let _ = request.reply(&bytes);
+                }
+            });
+        }
     });
 }
 
@@ -701,6 +736,41 @@ fn a_receiver_sleeps_while_messages_wait_for_what_nobody_has_provided() {
     );
     assert_eq!(server.said(), None);
     server.finish();
+}
+
+#[test]
+fn who_receives_in_a_set_or_by_several_threads_sleeps_and_is_woken_as_well() {
+    let _alone = common::alone();
+    for role in ["set", "threads"] {
+        let name = common::name(&format!("asleep-{role}"));
+        let server = common::start(role, &[&name]);
+        server.expect("ready");
+        let mut introducer = Hand::new(&name, 1);
+        let mut recipient = Hand::new(&name, 2);
+        let used = forger::used(server.pid());
+        for word in [1, 2] {
+            let start = Instant::now();
+            recipient.tell(claim(word, word.into(), &introducer));
+            recipient.post(Kind::Call, (word, 0, word), (b"waits", &[]));
+            // The thread that took up what waits is at work on something else then.
+            let slow = handfast::connect(&name).unwrap();
+            let slow =
+                (role == "threads").then(|| slow.send(if word == 1 { b"slow" } else { b"fast" }));
+            assert!(slow.is_none_or(|sent| sent.is_ok()));
+            if word == 2 {
+                introducer.tell(provide(2, &recipient));
+            }
+            let expected = [Kind::DeadPort, Kind::Message][word as usize - 1];
+            assert_eq!(recipient.outcome(0, word).unwrap().0, expected, "{role}");
+            let took = start.elapsed();
+            assert!(
+                took < Duration::from_millis([3000, 800][word as usize - 1]),
+                "{took:?}"
+            );
+        }
+        let used = forger::used(server.pid()) - used;
+        assert!(used < Duration::from_millis(200), "{role}: {used:?}");
+    }
 }
 
 /// Threads of a process.
