@@ -12,9 +12,10 @@
 //! nothing is under way that it could overtake.
 
 use crate::connect;
-use crate::introduce::{Origin, claim};
+use crate::introduce::claim;
 use crate::link::{Link, control};
 use crate::options::Options;
+use crate::origin::Origin;
 use crate::paths::Ask;
 use crate::process::{Process, token};
 use crate::rendezvous;

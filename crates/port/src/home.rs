@@ -5,8 +5,8 @@
 //! in its lanes, where its receiver has not been yet.
 
 use crate::adopt::{Whom, to_target};
-use crate::introduce::Origin;
 use crate::link::Link;
+use crate::origin::Origin;
 use crate::poller::Poller;
 use crate::process::Process;
 use crate::right::Right;
@@ -72,6 +72,16 @@ impl Drop for GoingHome {
         if !*self.is_told.get_mut() {
             let introducer = &self.introducer;
             self.process.decline(introducer, self.exporter, self.number);
+        }
+    }
+}
+
+impl SendRight {
+    /// What tells the peer of `to` of it, if it is on its way home there.
+    pub(crate) fn home(&self, to: &Link) -> Option<Part> {
+        match self.origin() {
+            Origin::Home(going) => going.part(to),
+            _ => None,
         }
     }
 }

@@ -7,11 +7,12 @@
 
 mod bells;
 mod gather;
+mod said;
 mod upkeep;
 
 use crate::adopt::{Whom, adopt};
 use crate::group::Group;
-use crate::introduce::{Named, Patience, UNCLAIMED_NS};
+use crate::introduce::{Named, Patience};
 use crate::link::{Link, control};
 use crate::message::Message;
 use crate::notice::Notices;
@@ -22,8 +23,6 @@ use handfast_channel::arm;
 use handfast_channel::reply::Slot;
 use handfast_layout::bell as bell_layout;
 use handfast_layout::link::{Kind, LANES, REPLIES};
-use handfast_layout::part::is_handle;
-use handfast_proto::rights::Target;
 use handfast_proto::rota::{Key, Rota, Verdict, Wake};
 use handfast_region::Memory;
 use handfast_ring::lane::{Consumer, Header, Place, Unusual};
@@ -371,73 +370,6 @@ impl Poller {
         } else {
             Request::one_way((message, badge.unwrap_or(lane.badge)), lane.link.peer)
         })
-    }
-
-    /// Whether what the message in a lane names is known already. What was provided may not have come
-    /// yet; the message waits for that, for a while.
-    fn is_due(&mut self, key: Key) -> bool {
-        let Some(lane) = self.lanes[key].as_mut() else {
-            return false;
-        };
-        let word = match lane.consumer.peek(&lane.link.region) {
-            Ok((header, _)) if header.kind == Kind::CONTROL && header.port == 0 => return true,
-            Ok((header, _)) => header.port,
-            // Told of when it is taken.
-            Err(_) => return true,
-        };
-        let now_ns = self.patience.look();
-        let until_ns = match is_handle(word) {
-            true => None,
-            false => match lane.link.named(&self.process, word, now_ns) {
-                // The claim itself ends that.
-                Named::NotYet(until_ns) => Some(until_ns),
-                Named::Unclaimed => Some(lane.until_ns.unwrap_or(now_ns + UNCLAIMED_NS)),
-                _ => None,
-            },
-        };
-        lane.until_ns = until_ns.filter(|until_ns| now_ns <= *until_ns);
-        self.parked = lane.until_ns.is_some();
-        !self.parked
-    }
-
-    /// Links whose lanes may hold messages for this port, and where they lie.
-    pub(crate) fn open_lanes(&self) -> impl Iterator<Item = (&Arc<Link>, &Consumer)> {
-        let lanes = self.lanes.iter().flatten();
-        let open = lanes.filter(|lane| !lane.link.is_cut());
-        open.map(|lane| (&lane.link, &lane.consumer))
-    }
-
-    pub(crate) const fn process(&self) -> &Arc<Process> {
-        &self.process
-    }
-
-    pub(crate) const fn port(&self) -> u32 {
-        self.port
-    }
-
-    /// What `word` stands for there, if that is a right to this port.
-    pub(crate) fn target_of(&self, link: &Arc<Link>, word: u32) -> Option<Target> {
-        match link.named(&self.process, word, 0) {
-            Named::To(target) if target.port == self.port => Some(target),
-            _ => None,
-        }
-    }
-
-    /// What was said in a lane about introductions.
-    fn said(&mut self, key: Key, header: Header) -> Option<Request> {
-        let now_ns = self.patience.look();
-        let lane = self.lanes[key].as_mut()?;
-        let heard = lane
-            .link
-            .hear_said(&self.process, (header, self.spare.bytes()), Some(now_ns));
-        if lane.consumer.publish_due(&lane.link.region) {
-            wake_for_room(&lane.link.region, lane.consumer.place());
-        }
-        self.again = true;
-        match heard {
-            Ok(()) => None,
-            Err(fault) => self.poison(key, fault),
-        }
     }
 
     /// As [`Self::taken`], of a message with a reply right that was passed on. Without a badge its

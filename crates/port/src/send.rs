@@ -6,10 +6,10 @@
 use crate::call::{Call, Ticket};
 use crate::connect;
 use crate::error::{Exhausted, Misuse, RightError, SendError};
-use crate::introduce::Origin;
 use crate::link::{Link, Outgoing, SlotState};
 use crate::message::{Buffer, Message};
 use crate::options::Options;
+use crate::origin::Origin;
 use crate::passing::Known;
 use crate::process::Process;
 use crate::reply_slot::ReplySlot;
@@ -22,7 +22,7 @@ use handfast_channel::reply::Slot;
 use handfast_layout::MESSAGE_BYTES_MAX;
 use handfast_layout::hello::Welcome;
 use handfast_layout::link::{Kind, LANES, REPLIES, UNIT_BYTES, passed_word};
-use handfast_layout::part::{Part, receiver_of};
+use handfast_layout::part::receiver_of;
 use handfast_proto::rights::Handle;
 use handfast_ring::lane::{Header, Refused, Unit};
 use handfast_sys::lock::OwnedGuard as Guard;
@@ -483,14 +483,6 @@ impl SendRight {
             if let Some(lane) = lane.filter(|_| Arc::ptr_eq(&right.link, link)) {
                 right.uses(lane);
             }
-        }
-    }
-
-    /// What tells the peer of `to` of it, if it is on its way home there.
-    pub(crate) fn home(&self, to: &Link) -> Option<Part> {
-        match &self.origin {
-            Origin::Home(going) => going.part(to),
-            _ => None,
         }
     }
 

@@ -85,38 +85,6 @@ impl Poller {
         true
     }
 
-    /// How long the receiver may sleep, once it is prepared to: a message that waits is due then.
-    pub(crate) fn sleep_ns_max(&self) -> Option<u64> {
-        let lanes = self
-            .asleep
-            .iter()
-            .filter_map(|key| self.lanes[*key].as_ref());
-        let times = lanes.filter_map(|lane| lane.until_ns);
-        times.min().map(|until_ns| self.patience.left_ns(until_ns))
-    }
-
-    /// Arms a lane whose first message waits: for what comes after that it rings.
-    fn leave_waiting(&mut self, key: Key) {
-        self.parked = false;
-        if let Some(lane) = &self.lanes[key] {
-            arm::leave_armed(&lane.link.region, lane.consumer.place());
-            self.asleep.push(key);
-        }
-    }
-
-    /// Looks at lanes again whose messages wait, after a sleep.
-    fn unpark(&mut self) {
-        if self.asleep.is_empty() {
-            return;
-        }
-        for key in core::mem::take(&mut self.asleep) {
-            if let Some(lane) = &self.lanes[key] {
-                let (link, index) = (lane.link.clone(), lane.index);
-                self.answer_lane(&link, index);
-            }
-        }
-    }
-
     /// Takes the announcements back.
     pub(crate) fn withdraw(&mut self) {
         if !self.asleep.is_empty() {
@@ -201,7 +169,7 @@ impl Poller {
     }
 
     /// Rule 3 of the rota, for a lane that rang.
-    fn answer_lane(&mut self, link: &Arc<Link>, index: u32) {
+    pub(super) fn answer_lane(&mut self, link: &Arc<Link>, index: u32) {
         let Some(key) = self.key_of(link, index) else {
             return;
         };
