@@ -109,6 +109,10 @@ fn adopt_all(
             continue;
         }
         if let Part::Again { number } = part {
+            if matches!(whom, Whom::Relay(_)) {
+                // To whom may only pass it on everything is told anew: see `Described::goes_on`.
+                return Err(fault(Rule::Introduction));
+            }
             rights.push(link.take_again(process, number)?);
             continue;
         }
