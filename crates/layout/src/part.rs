@@ -6,10 +6,10 @@
 //! kind 4    | handle of the vine, 4      | port number of the vine, 4            | port number, 4
 //!           | incarnation of the exporter, 16
 //!           | number of the provision, 8 | process number of the exporter, 4 | whether to keep it, 4
-//! kind 5    | port number, 4 | process number of the introducer, 4 | zero, 4
+//! kind 6    | port number, 4 | process number of the introducer, 4 | zero, 4
 //!           | incarnation of the introducer, 16
 //!           | number of the provision, 8 | zero, 8
-//! kind 6    | number of the provision, 8 | zero, 4
+//! kind 7    | number of the provision, 8 | zero, 4
 //! kind 8, 9 | number of a descriptor, 4 | length of memory in bytes, 8
 //! ```
 
@@ -92,8 +92,8 @@ const OF_SENDER: u32 = 1;
 const OF_RECEIVER: u32 = 2;
 const REPLY: u32 = 3;
 const THIRD: u32 = 4;
-const HOME: u32 = 5;
-const AGAIN: u32 = 6;
+const HOME: u32 = 6;
+const AGAIN: u32 = 7;
 
 fn words(unit: &[u8; UNIT_BYTES]) -> [u32; 4] {
     let mut words = [0; 4];
