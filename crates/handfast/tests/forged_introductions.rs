@@ -16,8 +16,88 @@ use std::time::{Duration, Instant};
 fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
         "honest" => forger::honest(arguments[0], arguments.get(1).copied()),
+        "many" => many(arguments[0]),
+        "set" => set(arguments[0]),
+        "threads" => threads_that_receive(arguments[0]),
+        "caller" => caller(arguments[0], arguments[1]),
         _ => unreachable!(),
     });
+}
+
+/// Answers calls with what they say, at a port in a wait set.
+fn set(name: &str) {
+    let mut set = handfast::WaitSet::new().unwrap();
+    set.add(handfast::bind(name).unwrap());
+    common::say("ready");
+    loop {
+        if let handfast::Event::Message(_, request) = set.receive().unwrap() {
+            let bytes = request.bytes().to_vec();
+            let _ = request.reply(&bytes);
+        }
+    }
+}
+
+/// Answers calls with what they say, by two threads; each takes long over what is `slow`.
+fn threads_that_receive(name: &str) {
+    let port = handfast::bind(name).unwrap();
+    common::say("ready");
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                loop {
+                    let request = port.receive().unwrap();
+                    let bytes = request.bytes().to_vec();
+                    if bytes == b"slow" {
+                        std::thread::sleep(Duration::from_secs(4));
+                    }
+                    let _ = request.reply(&bytes);
+                }
+            });
+        }
+    });
+}
+
+/// Ports that `many` has.
+const PORTS: usize = 10;
+
+/// Answers calls at so many ports.
+fn many(name: &str) {
+    let ports = (0..PORTS).map(|number| handfast::bind(&format!("{name}-{number}")).unwrap());
+    let ports: Vec<_> = ports.collect();
+    common::say("ready");
+    std::thread::scope(|scope| {
+        for port in &ports {
+            scope.spawn(move || {
+                loop {
+                    port.receive().unwrap().reply(b"here").unwrap();
+                }
+            });
+        }
+    });
+}
+
+/// Has a link with `many`; takes what it is sent, and when it is told to, calls each of those ports.
+fn caller(name: &str, many: &str) {
+    let port = handfast::bind(name).unwrap();
+    let _link = handfast::connect(&format!("{many}-0")).unwrap();
+    common::say("ready");
+    let mut kept = Vec::new();
+    loop {
+        let mut request = port.receive().unwrap();
+        kept.extend(request.take_rights());
+        if !request.is_call() {
+            continue;
+        }
+        if request.bytes() == b"call all" {
+            for number in 0..PORTS {
+                let right = handfast::connect(&format!("{many}-{number}")).unwrap();
+                let answer = right.call(b"");
+                common::say(&format!("{:?}", answer.map(|answer| answer.to_vec())));
+            }
+        }
+        let bytes = request.bytes().to_vec();
+        request.reply(&bytes).unwrap();
+    }
 }
 
 const PROVISION_VOID: u8 = 14;
@@ -26,6 +106,9 @@ const DOOR_WHERE: u8 = 17;
 const DOOR_ASK: u8 = 18;
 const DOOR: u8 = 19;
 const DOOR_OF: u8 = 20;
+const KEPT: u8 = 21;
+const LEAVE: u8 = 22;
+const LEFT: u8 = 23;
 
 const fn provide(number: u64, to: &Hand) -> Said {
     let recipient = to.process;
@@ -65,7 +148,7 @@ fn raw(hand: &mut Hand, port: u32, bytes: &[u8]) {
     hand.post(Kind::CONTROL, (port, 0, 0), (bytes, &[]));
 }
 
-const FORGERIES: [Forgery; 19] = [
+const FORGERIES: [Forgery; 25] = [
     (
         "provide-by-no-handle",
         |hand| raw(hand, hand.welcome.handle + 1, &provide(1, hand).to_bytes()),
@@ -154,6 +237,36 @@ const FORGERIES: [Forgery; 19] = [
         Rule::RightHandle,
     ),
     (
+        "home-in-a-message",
+        |hand| hand.send(b"", &[home(hand, 1)]),
+        Rule::Part,
+    ),
+    (
+        "again-of-nothing",
+        |hand| hand.send(b"", &[Part::Again { number: 7 }]),
+        Rule::Introduction,
+    ),
+    (
+        "kept-short",
+        |hand| assert!(hand.say_words(KEPT, &[1])),
+        Rule::Introduction,
+    ),
+    (
+        "kept-long",
+        |hand| assert!(hand.say_words(KEPT, &[1, 0, 0])),
+        Rule::Introduction,
+    ),
+    (
+        "leave-short",
+        |hand| assert!(hand.say_words(LEAVE, &[1, 0])),
+        Rule::Introduction,
+    ),
+    (
+        "left-long",
+        |hand| assert!(hand.say_words(LEFT, &[1, 0, 0])),
+        Rule::Introduction,
+    ),
+    (
         "release-of-no-claim",
         |hand| assert!(hand.say_words(RELEASE, &[5, 1])),
         Rule::RightHandle,
@@ -207,6 +320,42 @@ fn forged_introductions_are_refused_by_name_and_harm_nobody_else() {
         introduces(&name, (1, 2), number.into());
         assert_eq!(&*honest.call(what.as_bytes()).unwrap(), what.as_bytes());
     }
+    assert_eq!(server.said(), None);
+    server.finish();
+}
+
+/// What `introducer` has provided under a number goes home.
+fn home(introducer: &Hand, number: u64) -> Part {
+    let (introducer, pid) = introducer.process.split_first_chunk().unwrap();
+    Part::Home {
+        port: 0,
+        introducer: *introducer,
+        pid: u32::from_le_bytes(pid.try_into().unwrap()),
+        number,
+    }
+}
+
+#[test]
+fn what_was_provided_to_another_does_not_come_home_from_who_answers_with_it() {
+    let (mut server, name) = start_honest("stolen-home");
+    let mut introducer = Hand::new(&name, 1);
+    let mut recipient = Hand::new(&name, 2);
+    let mut forger = Hand::new(&name, 3);
+    introducer.tell(provide(1, &recipient));
+    introducer.settle();
+    forger.send(b"", &[OWN]);
+    forger.settle();
+    let mut own = home(&introducer, 1);
+    if let Part::Home { port, .. } = &mut own {
+        *port = forger.welcome.port;
+    }
+    for part in [home(&introducer, 1), own, home(&forger, 9)] {
+        server.tell("call");
+        let (index, generation, _) = forger.next();
+        forger.answer((index, generation), Kind::Message, (b"mine", &[part, part]));
+        server.expect("Ok(\"mine\")");
+    }
+    claims(&mut recipient, 1, 1, &introducer);
     assert_eq!(server.said(), None);
     server.finish();
 }
@@ -372,6 +521,7 @@ fn third(exporter: [u8; 20]) -> Part {
         exporter: *exporter,
         number: 1,
         pid: u32::from_le_bytes(pid.try_into().unwrap()),
+        keep: true,
     }
 }
 
@@ -385,7 +535,7 @@ fn forged_parts_of_introductions_are_refused_by_name_and_harm_nobody_else() {
         ("receiver", |units| units[0][12] = 64, Rule::Part),
         ("two-units", |units| units.truncate(2), Rule::Part),
         ("one-unit", |units| units.truncate(1), Rule::Part),
-        ("padding", |units| units[2][12] = 1, Rule::Part),
+        ("padding", |units| units[2][12] = 2, Rule::Part),
         (
             "another-port",
             |units| {
@@ -489,6 +639,138 @@ fn claims_of_nothing_hold_up_their_own_lane_alone() {
     assert!(forger::used(server.pid()) - idle < Duration::from_millis(100));
     assert_eq!(server.said(), None);
     server.finish();
+}
+
+#[test]
+fn what_is_said_of_rights_that_nobody_gave_is_answered_and_harms_nobody() {
+    let (mut server, name) = start_honest("said-of-none");
+    let hand = Hand::new(&name, 1);
+    assert!(hand.say_words(LEFT, &[5, 0]));
+    for (kind, words) in [(KEPT, &[5, 0][..]), (LEAVE, &[5, 0, 3])] {
+        assert!(hand.say_words(kind, words));
+        assert_eq!(hand.hear_words(LEFT), [5, 0]);
+    }
+    // Who does not read the answers is cut.
+    let mut said = 0;
+    assert!(common::within_patience(|| {
+        while said < 100_000 && hand.say_words(LEAVE, &[said, 0, 0]) {
+            said += 1;
+        }
+        handfast_sys::socket::is_closed(&hand.socket)
+    }));
+    assert!(said < 100_000, "{said} answers are kept");
+    expect_cut(&server, Rule::Introduction, "unread");
+    serves(&name);
+    server.finish();
+}
+
+#[test]
+fn who_introduces_rights_to_any_port_leaves_lanes_to_others() {
+    let names = ["lanes-many", "lanes-caller"].map(common::name);
+    let exporter = common::start("many", &[&names[0]]);
+    exporter.expect("ready");
+    let caller = common::start("caller", &[&names[1], &names[0]]);
+    caller.expect("ready");
+    let of = Hand::new(&format!("{}-0", names[0]), 3).peer;
+    for introducer in [1, 2] {
+        let mut hand = Hand::new(&names[1], introducer);
+        for receiver in 20..60 {
+            let mut part = third(of);
+            if let Part::Third { port, number, .. } = &mut part {
+                (*port, *number) = (0x100 | receiver, receiver.into());
+            }
+            hand.send(b"", &[part]);
+        }
+        hand.settle();
+    }
+    let mut hand = Hand::new(&names[1], 4);
+    hand.send(b"", &[]);
+    let handle = hand.welcome.handle;
+    hand.post(Kind::Call, (handle, 0, 1), (b"call all", &[]));
+    for _ in 0..PORTS {
+        caller.expect(&format!("Ok({:?})", b"here"));
+    }
+}
+
+#[test]
+fn a_receiver_sleeps_while_messages_wait_for_what_nobody_has_provided() {
+    let _alone = common::alone();
+    let (mut server, name) = start_honest("asleep");
+    let mut introducer = Hand::new(&name, 1);
+    let mut recipient = Hand::new(&name, 2);
+    let (start, used) = (Instant::now(), forger::used(server.pid()));
+    let mut word = 0;
+    // As soon as one is over, the next; and from new ones who name what they never claim.
+    for round in 10..14 {
+        word += 1;
+        recipient.tell(claim(word, word.into(), &introducer));
+        let handle = recipient.welcome.handle;
+        let mut hand = Hand::new(&name, round);
+        hand.post(Kind::Message, (5, 0, 0), (b"", &[]));
+        expect_cut(&server, Rule::RightHandle, "never claimed");
+        // Another message to the lane that waits wakes nobody for long.
+        recipient.post(Kind::Message, (word, 0, 0), (b"", &[]));
+        recipient.post(Kind::Message, (handle, 0, 0), (b"", &[]));
+        recipient.settle();
+        assert_eq!(recipient.outcome(OWN_SLOT, 1).unwrap().0, Kind::Dropped);
+    }
+    let used = forger::used(server.pid()) - used;
+    let took = start.elapsed();
+    println!("{used:?} of a processor in {took:?}");
+    assert!(
+        took > Duration::from_secs(4) && took < Duration::from_secs(12),
+        "{took:?}"
+    );
+    assert!(used < took / 8, "{used:?} of a processor in {took:?}");
+    // What is provided after all wakes it.
+    let start = Instant::now();
+    recipient.tell(claim(100, 100, &introducer));
+    recipient.post(Kind::Call, (100, 0, 1000), (b"waits", &[]));
+    std::thread::sleep(Duration::from_millis(100));
+    introducer.tell(provide(100, &recipient));
+    assert_eq!(recipient.outcome(0, 1000).unwrap().1, b"waits");
+    assert!(
+        start.elapsed() < Duration::from_millis(800),
+        "{:?}",
+        start.elapsed()
+    );
+    assert_eq!(server.said(), None);
+    server.finish();
+}
+
+#[test]
+fn who_receives_in_a_set_or_by_several_threads_sleeps_and_is_woken_as_well() {
+    let _alone = common::alone();
+    for role in ["set", "threads"] {
+        let name = common::name(&format!("asleep-{role}"));
+        let server = common::start(role, &[&name]);
+        server.expect("ready");
+        let mut introducer = Hand::new(&name, 1);
+        let mut recipient = Hand::new(&name, 2);
+        let used = forger::used(server.pid());
+        for word in [1, 2] {
+            let start = Instant::now();
+            recipient.tell(claim(word, word.into(), &introducer));
+            recipient.post(Kind::Call, (word, 0, word), (b"waits", &[]));
+            // The thread that took up what waits is at work on something else then.
+            let slow = handfast::connect(&name).unwrap();
+            let slow =
+                (role == "threads").then(|| slow.send(if word == 1 { b"slow" } else { b"fast" }));
+            assert!(slow.is_none_or(|sent| sent.is_ok()));
+            if word == 2 {
+                introducer.tell(provide(2, &recipient));
+            }
+            let expected = [Kind::DeadPort, Kind::Message][word as usize - 1];
+            assert_eq!(recipient.outcome(0, word).unwrap().0, expected, "{role}");
+            let took = start.elapsed();
+            assert!(
+                took < Duration::from_millis([3000, 800][word as usize - 1]),
+                "{took:?}"
+            );
+        }
+        let used = forger::used(server.pid()) - used;
+        assert!(used < Duration::from_millis(200), "{role}: {used:?}");
+    }
 }
 
 /// Threads of a process.

@@ -5,7 +5,7 @@ mod common;
 
 use handfast::{Right, SendRight};
 use handfast_layout::hello::{Hello, WELCOME_BYTES, Welcome};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[test]
 fn a_child_process_plays_its_role() {
@@ -162,6 +162,15 @@ fn recipient(name: &str, exporter: &str, further: Option<&str>) {
                 Right::Send(right) => through(right, text),
                 other => format!("{other:?}"),
             },
+            _ if text == "flood" => {
+                for _ in 0..100 {
+                    let Some(Right::Send(right)) = kept.first() else {
+                        panic!("{kept:?}");
+                    };
+                    right.send_until(b"one", common::PATIENCE).unwrap();
+                }
+                String::new()
+            }
             _ if text == "pass" => {
                 let to = handfast::connect(further.unwrap()).unwrap();
                 to.with([kept.pop().unwrap()]).send(b"on").unwrap();
@@ -229,6 +238,35 @@ fn a_port_that_is_dropped_with_introductions_in_its_lanes_cuts_nobody() {
     // The keeper refuses within milliseconds what is left; a link that is cut stays so.
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(&*to.call(b"own x").unwrap(), b"here");
+}
+
+#[test]
+fn a_full_port_holds_up_nothing_else_that_goes_by_the_vine() {
+    let names = ["full", "full-other", "full-recipient", "full-last"].map(common::name);
+    let exporter = common::start("silent exporter", &[&names[0], &names[1]]);
+    exporter.expect("ready");
+    let last = common::start("last", &[&names[3]]);
+    last.expect("ready");
+    let recipient = common::start_with("recipient", &[&names[2], &names[3]], |command| {
+        command.env("HANDFAST_INTRODUCTIONS", "vine");
+    });
+    recipient.expect("ready");
+    let to = handfast::connect(&names[2]).unwrap();
+    for name in [&names[0], &names[1]] {
+        let right = handfast::connect(name).unwrap();
+        let _ = to.with([right.into()]).call(b"keep").unwrap();
+    }
+    // More than a lane holds, for a port that nobody receives from.
+    let _ = to.call(b"flood").unwrap();
+    for _ in 0..10 {
+        let start = Instant::now();
+        assert_eq!(&*to.call(b"call x").unwrap(), b"here");
+        assert!(
+            start.elapsed() < Duration::from_millis(600),
+            "{:?}",
+            start.elapsed()
+        );
+    }
 }
 
 /// Calls through the middle, and so does a child of it.

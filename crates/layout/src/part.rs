@@ -5,10 +5,14 @@
 //! kind 3    | party and slot, 4          | generation, 4                         | zero, 4
 //! kind 4    | handle of the vine, 4      | port number of the vine, 4            | port number, 4
 //!           | incarnation of the exporter, 16
-//!           | number of the provision, 8 | process number of the exporter, 4 | zero, 4
+//!           | number of the provision, 8 | process number of the exporter, 4 | whether to keep it, 4
 //! kind 5    | number of the move, 4 | number of a descriptor, 4 | bytes of the name, 1 | zero, 2 | asks, 1
 //!           | of a port with a name: device of its socket file, 8 | its inode, 8
 //!           | the name, padded with zeros
+//! kind 6    | port number, 4 | process number of the introducer, 4 | zero, 4
+//!           | incarnation of the introducer, 16
+//!           | number of the provision, 8 | zero, 8
+//! kind 7    | number of the provision, 8 | zero, 4
 //! kind 8, 9 | number of a descriptor, 4 | length of memory in bytes, 8
 //! ```
 
@@ -54,6 +58,25 @@ pub enum Part {
         number: u64,
         /// The exporter's process number, as the sender sees it.
         pid: u32,
+        /// The receiver is asked to keep it, so that it can be named again.
+        keep: bool,
+    },
+    /// A right that the sender has provided before and the receiver keeps, by the sender's number for it.
+    Again {
+        /// Of the provision.
+        number: u64,
+    },
+    /// A right to a port of the receiver, which a third process, the introducer, has told it of: the sender
+    /// passes on what was provided to it. In answers only.
+    Home {
+        /// At the receiver.
+        port: u32,
+        /// Who has provided it.
+        introducer: [u8; 16],
+        /// Its process number, as the sender sees it.
+        pid: u32,
+        /// Its number for what it has told the receiver.
+        number: u64,
     },
     /// The receive right of a port of the sender. [`Bound`] says what name the port has.
     Receive {
@@ -85,6 +108,8 @@ const OF_RECEIVER: u32 = 2;
 const REPLY: u32 = 3;
 const THIRD: u32 = 4;
 const RECEIVE: u32 = 5;
+const HOME: u32 = 6;
+const AGAIN: u32 = 7;
 
 fn words(unit: &[u8; UNIT_BYTES]) -> [u32; 4] {
     let mut words = [0; 4];
@@ -125,6 +150,8 @@ impl Part {
                 number,
                 u32::from(asks) << 24 | u32::from(name_bytes),
             ],
+            Self::Home { port, pid, .. } => [HOME, port, pid, 0],
+            Self::Again { number } => [AGAIN, number as u32, (number >> 32) as u32, 0],
             Self::Descriptor { number } => [DESCRIPTOR, number, 0, 0],
             Self::Memory { number, len_bytes } => {
                 [MEMORY, number, len_bytes as u32, (len_bytes >> 32) as u32]
@@ -134,11 +161,20 @@ impl Part {
             exporter,
             number,
             pid,
+            keep,
             ..
         } = self
         {
             units[1] = exporter;
-            units[2] = unit([number as u32, (number >> 32) as u32, pid, 0]);
+            units[2] = unit([number as u32, (number >> 32) as u32, pid, keep.into()]);
+            return (units, 3);
+        }
+        if let Self::Home {
+            introducer, number, ..
+        } = self
+        {
+            units[1] = introducer;
+            units[2] = unit([number as u32, (number >> 32) as u32, 0, 0]);
             return (units, 3);
         }
         (units, 1)
@@ -179,7 +215,7 @@ impl Part {
                 if receiver_of(vine) < RECEIVERS && receiver_of(port) < RECEIVERS =>
             {
                 let [exporter, number] = *units.get(1..3)?.as_array()?;
-                let [low, high, pid, 0] = words(&number) else {
+                let [low, high, pid, keep @ 0..=1] = words(&number) else {
                     return None;
                 };
                 let number = u64::from(high) << 32 | u64::from(low);
@@ -189,6 +225,23 @@ impl Part {
                     exporter,
                     number,
                     pid,
+                    keep: keep == 1,
+                };
+                return Some((part, 3));
+            }
+            [AGAIN, low, high, 0] => Self::Again {
+                number: u64::from(high) << 32 | u64::from(low),
+            },
+            [HOME, port, pid, 0] if receiver_of(port) < RECEIVERS => {
+                let [introducer, number] = *units.get(1..3)?.as_array()?;
+                let [low, high, 0, 0] = words(&number) else {
+                    return None;
+                };
+                let part = Self::Home {
+                    port,
+                    introducer,
+                    pid,
+                    number: u64::from(high) << 32 | u64::from(low),
                 };
                 return Some((part, 3));
             }
@@ -363,10 +416,33 @@ mod tests {
             exporter: [9; 16],
             number: 0x1_0000_0002,
             pid: 77,
+            keep: true,
         };
         let (units, _) = third.to_units();
         assert_eq!(Part::parse(&units), Some((third, 3)));
         assert_eq!(Part::parse(&units[..2]), None);
+        let mut other = units;
+        other[2][12] = 2;
+        assert_eq!(Part::parse(&other), None);
+        let again = Part::Again {
+            number: 0x1_0000_0002,
+        };
+        let (units, count) = again.to_units();
+        assert_eq!(Part::parse(&units[..count]), Some((again, 1)));
+        let home = Part::Home {
+            port: 0x105,
+            introducer: [9; 16],
+            pid: 77,
+            number: 0x1_0000_0002,
+        };
+        let (units, _) = home.to_units();
+        assert_eq!(Part::parse(&units), Some((home, 3)));
+        assert_eq!(Part::parse(&units[..2]), None);
+        for (unit, at) in [(0, 1), (0, 4), (0, 12), (2, 8), (2, 12)] {
+            let mut units = units;
+            units[unit][at] ^= 0x40;
+            assert_eq!(Part::parse(&units), None, "byte {at} of unit {unit}");
+        }
     }
 
     #[test]

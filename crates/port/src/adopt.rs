@@ -1,13 +1,16 @@
 //! Taking up the rights that came with a message, and giving back those nobody holds any more.
 
+use crate::again::keep;
 use crate::awaited::{Awaited, Outcome};
 use crate::descriptors::{take_up, take_up_memory};
 use crate::door::strange;
-use crate::introduce::{Named, Origin, claim};
+use crate::home;
+use crate::introduce::{Named, claim};
 use crate::link::{Link, SlotState, control};
 use crate::message::Message;
 use crate::moving::{refuse, settle_in};
 use crate::notice::end_rights;
+use crate::origin::Origin;
 use crate::passing::ReplyRight;
 use crate::paths::Held;
 use crate::process::Process;
@@ -21,7 +24,7 @@ use handfast_layout::PARTS_MAX;
 use handfast_layout::introduction;
 use handfast_layout::link::{REPLIES, slot_of};
 use handfast_layout::part::{Bound, Part, is_handle, receiver_of};
-use handfast_proto::rights::{Handle, Refused, Use};
+use handfast_proto::rights::{Handle, Refused, Target, Use};
 use handfast_region::Memory;
 use handfast_ring::lane::{Place, Unit};
 use handfast_ring::{Fault, Rule};
@@ -42,18 +45,45 @@ pub(crate) struct GivenBack {
     ending: Vec<Handle>,
 }
 
+/// For whom rights are taken up.
+#[derive(Clone, Copy)]
+pub(crate) enum Whom<'a> {
+    /// A receiver, from a lane.
+    Receiver,
+    /// A caller, whose thread this is, from an answer.
+    Caller,
+    /// The process behind this link, to which an answer goes on.
+    Relay(&'a Link),
+    /// Nobody: they are dropped.
+    Nobody,
+}
+
 /// Makes rights of what describes them, in the order in which they were sent: all, or none and
-/// the rule the peer broke. One allocation, for as long as nobody takes the rights out.
+/// the rule the peer broke. One allocation, for as long as nobody takes the rights out. `false`, of an answer that
+/// goes on: not all are known yet, and [`adopt_rest`] must follow.
 #[cold]
 pub(crate) fn adopt(
     process: &Arc<Process>,
     link: &Arc<Link>,
     message: &mut Message,
-) -> Result<(), Fault> {
+    whom: Whom<'_>,
+) -> Result<bool, Fault> {
+    message.clear();
+    adopt_rest(process, link, message, whom)
+}
+
+/// As [`adopt`], behind the rights that were made already.
+#[cold]
+pub(crate) fn adopt_rest(
+    process: &Arc<Process>,
+    link: &Arc<Link>,
+    message: &mut Message,
+    whom: Whom<'_>,
+) -> Result<bool, Fault> {
     let Some((units, rights)) = message.units_and_rights() else {
-        return Ok(());
+        return Ok(true);
     };
-    let adopted = adopt_all(process, link, units, rights);
+    let adopted = adopt_all(process, link, units, (rights, whom));
     if adopted.is_err() {
         rights.clear();
     }
@@ -64,34 +94,49 @@ fn adopt_all(
     process: &Arc<Process>,
     link: &Arc<Link>,
     mut units: &[Unit],
-    rights: &mut Vec<Right>,
-) -> Result<(), Fault> {
+    (rights, whom): (&mut Vec<Right>, Whom<'_>),
+) -> Result<bool, Fault> {
     let fault = |rule| Fault { rule, offset: 0 };
-    rights.clear();
+    let (mut taken, known) = (0, rights.len());
     while !units.is_empty() {
-        let (part, count) = next_part(units, rights.len()).ok_or(fault(Rule::Part))?;
+        let (part, count) = next_part(units, taken).ok_or(fault(Rule::Part))?;
         let (of_part, rest) = units.split_at(count);
         units = rest;
+        taken += 1;
+        if taken <= known {
+            continue;
+        }
         // At its place at once, here and below: it is large.
         if let Part::OfSender { handle, port } = part {
             arrive(link, (handle, port))?;
             rights.push(Right::Send(imported(process, link, (handle, port))));
             continue;
         }
-        rights.push(match part {
-            Part::Receive {
-                token,
-                number,
-                name_bytes,
-                asks,
-            } => {
-                let name = (&of_part[1..], name_bytes);
-                receive(process, link, (token, asks), (number, name))?
+        if let Part::Again { number } = part {
+            if matches!(whom, Whom::Relay(_)) {
+                // To whom may only pass it on everything is told anew: see `Described::goes_on`.
+                return Err(fault(Rule::Introduction));
             }
-            part => other(process, link, part)?,
-        });
+            rights.push(link.take_again(process, number)?);
+            continue;
+        }
+        if let Part::Receive {
+            token,
+            number,
+            name_bytes,
+            asks,
+        } = part
+        {
+            let name = (&of_part[1..], name_bytes);
+            rights.push(receive(process, link, (token, asks), (number, name))?);
+            continue;
+        }
+        match other(process, link, part, whom)? {
+            Some(right) => rights.push(right),
+            None => return Ok(false),
+        }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// The next part after `taken` others, and its units; `None` for what this layout does not know, or when
@@ -100,9 +145,14 @@ fn next_part(units: &[Unit], taken: usize) -> Option<(Part, usize)> {
     Part::parse(units).filter(|_| taken < PARTS_MAX)
 }
 
-/// Any part, out of line.
-fn other(process: &Arc<Process>, link: &Arc<Link>, part: Part) -> Result<Right, Fault> {
-    Ok(match part {
+/// Any part, out of line. `None`: it is known later.
+fn other(
+    process: &Arc<Process>,
+    link: &Arc<Link>,
+    part: Part,
+    whom: Whom<'_>,
+) -> Result<Option<Right>, Fault> {
+    Ok(Some(match part {
         Part::OfSender { handle, port } => Right::Send(import(process, link, (handle, port))?),
         Part::Third {
             vine,
@@ -110,10 +160,26 @@ fn other(process: &Arc<Process>, link: &Arc<Link>, part: Part) -> Result<Right, 
             exporter,
             number,
             pid,
+            keep,
         } => {
             let vine = import(process, link, vine)?;
             let exporter = introduction::process(exporter, pid);
-            Right::Send(introduced(process, link, vine, (exporter, number, port)))
+            let what = (exporter, number, port);
+            Right::Send(introduced(process, link, vine, (what, keep, whom)))
+        }
+        Part::Again { number } => link.take_again(process, number)?,
+        Part::Home {
+            port,
+            introducer,
+            pid,
+            number,
+        } => {
+            if matches!(whom, Whom::Receiver) {
+                let (rule, offset) = (Rule::Part, 0);
+                return Err(Fault { rule, offset });
+            }
+            let number = (introduction::process(introducer, pid), number);
+            return Ok(process.come_home(link, (number, port), whom));
         }
         Part::OfReceiver { handle } => own(process, link, handle)?,
         // With its name, by itself.
@@ -128,7 +194,7 @@ fn other(process: &Arc<Process>, link: &Arc<Link>, part: Part) -> Result<Right, 
         },
         Part::Descriptor { number } => take_up(process, link, number)?,
         Part::Memory { number, len_bytes } => take_up_memory(process, link, (number, len_bytes))?,
-    })
+    }))
 }
 
 /// A receive right, with the name of its port.
@@ -160,27 +226,32 @@ fn fault_of(rule: Rule) -> Fault {
 
 /// A right to a port of this process, which the peer has.
 fn own(process: &Process, link: &Arc<Link>, handle: Handle) -> Result<Right, Fault> {
-    let target = match link.named(process, handle) {
-        Named::To(target) => target,
-        Named::Dead => return Ok(Right::Dead),
-        Named::NotYet | Named::Unclaimed | Named::Unknown => {
+    // Whoever names it knows it: nothing is waited for.
+    match link.named(process, handle, 0) {
+        Named::To(target) => Ok(to_target(process, target)),
+        Named::Dead => Ok(Right::Dead),
+        Named::NotYet(_) | Named::Unclaimed | Named::Unknown => {
             let (rule, offset) = (Rule::RightHandle, 0);
-            return Err(Fault { rule, offset });
+            Err(Fault { rule, offset })
         }
-    };
+    }
+}
+
+/// A right of this process to what is its own.
+pub(crate) fn to_target(process: &Process, target: Target) -> Right {
     let port = process.port(receiver_of(target.port));
     let vine = process
         .vines
         .get()
         .filter(|vine| vine.port.id == target.port);
-    Ok(match port.filter(|port| port.id == target.port) {
+    match port.filter(|port| port.id == target.port) {
         // What stands behind it comes home.
         Some(_) if vine.is_some() => vine
             .and_then(|vine| vine.target(target.badge))
             .map_or(Right::Dead, |right| Right::Send((*right).clone())),
         Some(port) => Right::Own(OwnRight::new(port, target.badge)),
         None => Right::Dead,
-    })
+    }
 }
 
 /// A right to a port of a third process: a direct one if there is a link, or will be.
@@ -188,7 +259,7 @@ fn introduced(
     process: &Arc<Process>,
     link: &Arc<Link>,
     vine: SendRight,
-    (exporter, number, port): ([u8; 20], u64, u32),
+    ((exporter, number, port), is_to_stay, whom): (([u8; 20], u64, u32), bool, Whom<'_>),
 ) -> SendRight {
     // Without a number the exporter was not told.
     if number == 0 || exporter[..16] == process.incarnation {
@@ -199,14 +270,23 @@ fn introduced(
         process.decline(link, exporter, number);
         return vine.with_origin(Origin::Vine(None));
     }
+    if let Whom::Relay(to) = whom
+        && to.is_with(exporter)
+    {
+        return home::going(process, link, vine, (exporter, number, port));
+    }
     let with = process.find_link(|link| link.is_with(exporter));
     let Some(with) = with else {
         return strange(process, link, vine, (exporter, number, port));
     };
-    claim(process, &with, port, (link.identity(), number)).unwrap_or_else(|| {
+    let Some(right) = claim(process, &with, port, (link, number)) else {
         process.decline(link, exporter, number);
-        vine.with_origin(Origin::Vine(None))
-    })
+        return vine.with_origin(Origin::Vine(None));
+    };
+    if is_to_stay {
+        keep(process, link, number, &right);
+    }
+    right
 }
 
 /// A right to a port of the peer.
@@ -256,7 +336,7 @@ impl Link {
     }
 
     /// Keeper: gives back the rights nobody here holds. `false`: the peer does not read.
-    pub(crate) fn give_back(&self) -> bool {
+    pub(crate) fn give_back(&self, process: &Process) -> bool {
         let mut owed = self.owed.lock().unwrap_or_else(PoisonError::into_inner);
         // What a peer that does not read is owed stays in the table, where it is counted.
         if owed.len() < OWED_MAX {
@@ -267,6 +347,8 @@ impl Link {
                 head.wrapping_sub(used.tail).cast_signed() >= 0
             });
             self.drop_moved(given.iter().map(|(handle, _)| *handle));
+            // Before the peer hears that: a handle may mean something else then.
+            process.forget_told(self, &given);
             owed.extend(given);
         }
         while !owed.is_empty() {
@@ -443,9 +525,9 @@ impl Link {
                 awaited.cancel(process);
                 return failure.is_some();
             }
-            match awaited.take(process, &mut Message::new()) {
+            match awaited.take(process, &mut Message::new(), Whom::Nobody) {
                 Ok(Outcome::Moved) => {}
-                Ok(Outcome::Reply(_) | Outcome::Error(_)) => return true,
+                Ok(Outcome::Reply(_) | Outcome::Piece | Outcome::Error(_)) => return true,
                 Err(fault) => {
                     awaited.link().poison(fault);
                     process.attention.raise();

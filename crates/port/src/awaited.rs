@@ -1,12 +1,12 @@
 //! Waiting for an outcome wherever it comes: in the slot that was named for it, or along the paths
 //! its reply right has gone since.
 
-use crate::adopt::adopt;
+use crate::adopt::{Whom, adopt, adopt_rest};
 use crate::cancel::{Watch, given_up};
 use crate::elsewhere::{Elsewhere, HOPES};
 use crate::error::{Gone, SendError};
 use crate::link::Link;
-use crate::message::ReplySink;
+use crate::message::{Message, ReplySink};
 use crate::paths::Path;
 use crate::process::Process;
 use core::cell::Cell;
@@ -43,6 +43,8 @@ const MOVES_MAX: u32 = PATHS_MAX as u32;
 pub(crate) enum Outcome {
     /// So many bytes, and rights, are in the sink.
     Reply(usize),
+    /// As that, and some of its rights are known later: [`Awaited::take_rest`]. Of an answer that goes on.
+    Piece,
     /// There will be none.
     Error(SendError),
     /// It comes elsewhere, where this wait has gone on to.
@@ -131,6 +133,7 @@ impl Awaited {
         &mut self,
         process: &Arc<Process>,
         sink: &mut impl ReplySink,
+        whom: Whom<'_>,
     ) -> Result<Outcome, Fault> {
         let from = (self.link().serial, self.index);
         if !self.follow(process) {
@@ -141,10 +144,11 @@ impl Awaited {
         }
         let meta = self.slot().take(&self.link().region, sink)?;
         if meta.units > 0 {
-            adopt(process, self.link(), sink.parts())?;
-            if self.index >= REPLIES {
-                self.link().returns().took(self.index, self.generation);
+            let is_whole = adopt(process, self.link(), sink.parts(), whom)?;
+            if !is_whole {
+                return Ok(Outcome::Piece);
             }
+            self.took();
         }
         Ok(match meta.kind {
             Kind::Message => Outcome::Reply(meta.len_bytes as usize),
@@ -153,6 +157,27 @@ impl Awaited {
                 Outcome::Error(SendError::Gone(Gone::Reply))
             }
         })
+    }
+
+    /// After [`Outcome::Piece`]: takes up the rights that are known by now. Whether all are.
+    #[cold]
+    pub(crate) fn take_rest(
+        &self,
+        process: &Arc<Process>,
+        message: &mut Message,
+        whom: Whom<'_>,
+    ) -> Result<bool, Fault> {
+        let is_whole = adopt_rest(process, self.link(), message, whom)?;
+        if is_whole {
+            self.took();
+        }
+        Ok(is_whole)
+    }
+
+    fn took(&self) {
+        if self.index >= REPLIES {
+            self.link().returns().took(self.index, self.generation);
+        }
     }
 
     /// Looks for the outcome for a moment.
@@ -205,10 +230,10 @@ impl Awaited {
             self.trouble = self.link().trouble.load(Ordering::Acquire);
             let failure = self.failure();
             if self.is_answered() {
-                match self.take(process, sink) {
+                match self.take(process, sink, Whom::Caller) {
                     Ok(Outcome::Reply(len_bytes)) => return Ok(len_bytes),
                     Ok(Outcome::Error(error)) => return Err(error),
-                    Ok(Outcome::Moved) => continue,
+                    Ok(Outcome::Moved | Outcome::Piece) => continue,
                     Err(fault) => {
                         let fault = self.link().poison(fault);
                         process.attention.raise();

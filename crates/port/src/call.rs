@@ -1,13 +1,13 @@
 //! A call in flight: looking for its reply, waiting for it, taking it.
 
-use crate::adopt::adopt;
+use crate::adopt::{Whom, adopt};
 use crate::awaited::{Awaited, Outcome};
 use crate::cancel::{Watch, given_up};
 use crate::elsewhere::{Elsewhere, HOPES};
 use crate::error::{Gone, SendError};
-use crate::introduce::Origin;
 use crate::link::{Link, SlotState};
 use crate::message::{Message, ReplySink};
+use crate::origin::Origin;
 use crate::send::SendRight;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -142,7 +142,7 @@ impl<'a> Call<'a> {
         if !moved.is_answered() {
             return failure.map(|failure| self.ended(Err(failure)));
         }
-        let taken = moved.take(self.right.process(), message);
+        let taken = moved.take(self.right.process(), message, Whom::Caller);
         self.outcome(taken)
     }
 
@@ -295,7 +295,7 @@ impl<'a> Call<'a> {
         // Before the slot is free: until then the peer's releases wait (`Link::settle`).
         let adopted = taken.and_then(|meta| {
             if meta.units > 0 {
-                adopt(right.process(), right.link(), sink.parts())?;
+                adopt(right.process(), right.link(), sink.parts(), Whom::Caller)?;
             }
             Ok(meta)
         });
@@ -312,7 +312,7 @@ impl<'a> Call<'a> {
     /// As [`Self::take`], of what was taken where it has been moved to.
     fn outcome(&mut self, taken: Result<Outcome, Fault>) -> Option<Result<usize, SendError>> {
         match taken {
-            Ok(Outcome::Moved) => None,
+            Ok(Outcome::Moved | Outcome::Piece) => None,
             Ok(Outcome::Reply(len_bytes)) => Some(self.ended(Ok(len_bytes))),
             Ok(Outcome::Error(error)) => Some(self.ended(Err(error))),
             Err(fault) => {

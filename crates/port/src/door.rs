@@ -12,9 +12,10 @@
 //! nothing is under way that it could overtake.
 
 use crate::connect;
-use crate::introduce::{Origin, claim};
+use crate::introduce::claim;
 use crate::link::{Link, control};
 use crate::options::Options;
+use crate::origin::Origin;
 use crate::paths::Ask;
 use crate::process::{Process, token};
 use crate::rendezvous;
@@ -414,8 +415,8 @@ impl Process {
                 upgrade.decline();
                 continue;
             };
-            let number = (upgrade.introducer.identity(), upgrade.number);
             let options = upgrade.options();
+            let number = (&*upgrade.introducer, upgrade.number);
             if let Some(right) = claim(self, link, port, number) {
                 if let Some(options) = *options {
                     right.set_options(options);

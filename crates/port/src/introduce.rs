@@ -1,15 +1,11 @@
 //! Introductions (design D9; `handfast_proto::introductions` says what they are): this process as
 //! introducer, as recipient and as exporter.
 
-use crate::awaited::{Awaited, Outcome};
-use crate::door::Upgrade;
-use crate::error::RightError;
 use crate::link::{Link, control};
-use crate::message::Message;
 use crate::notice::end_rights;
+use crate::origin::{Claimed, Origin};
 use crate::passing::Own;
 use crate::process::Process;
-use crate::relay::Relay;
 use crate::reply_slot::ReplySlot;
 use crate::send::SendRight;
 use core::sync::atomic::Ordering;
@@ -18,12 +14,12 @@ use handfast_layout::introduction::Said;
 use handfast_layout::link::{Kind, LANES, REPLIES, SLOTS};
 use handfast_layout::part::{is_handle, receiver_of};
 use handfast_proto::introductions::{Claim, Claims, Number, Provisions, Redeemed};
-use handfast_proto::rights::{Handle, Refused, Target};
+use handfast_proto::rights::{Refused, Target};
 use handfast_ring::lane::Header;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::{clock, cpu};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 
 mod ends;
 
@@ -43,29 +39,42 @@ pub(crate) const UNCLAIMED_NS: u64 = 200_000_000;
 /// has one, and works on it for however long; what is waited for may lie behind all that its lanes hold.
 const LOOK_NS_MAX: u64 = 1_000_000;
 
-/// A wait for what has not come yet: when it was looked for last, and how long that has been.
-#[derive(Clone, Copy)]
-pub(crate) struct Wait {
-    pub(crate) seen_ns: u64,
-    pub(crate) waited_ns: u64,
+/// A receiver's own clock, for what it waits for: it goes while lanes are looked at, and while the receiver sleeps.
+pub(crate) struct Patience {
+    now_ns: u64,
+    seen_ns: u64,
 }
 
-impl Wait {
+impl Patience {
     pub(crate) fn new() -> Self {
+        // As late as others began to wait for, at a port that was here before.
+        let now_ns = clock::ticks_ns();
         Self {
-            seen_ns: clock::ticks_ns(),
-            waited_ns: 0,
+            now_ns,
+            seen_ns: now_ns,
         }
     }
 
-    /// Looked for once more.
-    pub(crate) fn look(self) -> Self {
+    /// Lanes are looked at.
+    pub(crate) fn look(&mut self) -> u64 {
+        self.pass(LOOK_NS_MAX)
+    }
+
+    /// The receiver has slept: all its lanes were empty meanwhile, but for those that wait.
+    pub(crate) fn slept(&mut self) {
+        self.pass(u64::MAX);
+    }
+
+    fn pass(&mut self, ns_max: u64) -> u64 {
         let now_ns = clock::ticks_ns();
-        let since_ns = now_ns.saturating_sub(self.seen_ns).min(LOOK_NS_MAX);
-        Self {
-            seen_ns: now_ns,
-            waited_ns: self.waited_ns + since_ns,
-        }
+        self.now_ns += now_ns.saturating_sub(self.seen_ns).min(ns_max);
+        self.seen_ns = now_ns;
+        self.now_ns
+    }
+
+    /// How long until that time, if the receiver sleeps from now on.
+    pub(crate) const fn left_ns(&self, until_ns: u64) -> u64 {
+        until_ns.saturating_sub(self.now_ns)
     }
 }
 
@@ -74,8 +83,8 @@ pub(crate) enum Named {
     To(Target),
     /// A port that is no more, or nothing that was provided.
     Dead,
-    /// It is not known yet: what was claimed has not been provided.
-    NotYet,
+    /// It is not known yet: what was claimed has not been provided. Until then it is waited for.
+    NotYet(u64),
     /// Nobody has claimed it yet.
     Unclaimed,
     /// Nothing an honest peer names.
@@ -102,7 +111,9 @@ impl Provided {
         let recipient = to.identity();
         let said = Said::Provide { number, recipient };
         let exporter = right.link();
-        let lane = exporter.say_in_lane(right.receiver(), (right.handle(), 0, 0), said)?;
+        let receiver = right.receiver();
+        let lane = exporter.map.lane(receiver)?;
+        exporter.say_in_lane((lane, receiver), (right.handle(), 0, 0), said)?;
         right.uses(lane);
         let exporter = exporter.clone();
         let mut unheard = to.unheard();
@@ -121,15 +132,13 @@ impl Provided {
 }
 
 impl Link {
-    /// Posts to the lane of this thread for `receiver`, by a right and with a reply right, if there is
-    /// room at once. Returns the lane.
+    /// Posts to a lane for `receiver`, by a right and with a reply right, if there is room at once.
     pub(crate) fn say_in_lane(
         &self,
-        receiver: u32,
+        (lane, receiver): (u32, u32),
         (word, reply, generation): (u32, u32, u32),
         said: Said,
-    ) -> Option<u32> {
-        let lane = self.map.lane(receiver)?;
+    ) -> Option<()> {
         let header = Header {
             kind: Kind::CONTROL,
             port: word,
@@ -144,7 +153,7 @@ impl Link {
         drop(outgoing);
         posted.ok()?;
         self.ring(lane, receiver);
-        Some(lane)
+        Some(())
     }
 
     /// Introducer: what was provided to the peer last. It may have ended before it heard of that.
@@ -168,8 +177,8 @@ impl Link {
         self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Exporter: what the peer names by `word`.
-    pub(crate) fn named(self: &Arc<Self>, process: &Process, word: u32) -> Named {
+    /// Exporter: what the peer names by `word`, at a receiver where it is this late.
+    pub(crate) fn named(self: &Arc<Self>, process: &Process, word: u32, now_ns: u64) -> Named {
         if is_handle(word) {
             return self
                 .exports()
@@ -179,19 +188,19 @@ impl Link {
         if word == 0 {
             return Named::Unknown;
         }
-        match self.look_at_claim(process, word) {
+        match self.look_at_claim(process, word, now_ns) {
             Some(Claim::Granted(handle)) => self
                 .exports()
                 .resolve(handle)
                 .map_or(Named::Unknown, Named::To),
             Some(Claim::Dead) => Named::Dead,
-            Some(Claim::Waiting { .. }) => Named::NotYet,
+            Some(Claim::Waiting { until_ns, .. }) => Named::NotYet(until_ns),
             None => Named::Unclaimed,
         }
     }
 
     /// Exporter: a claim of the peer's, after another look when it waits.
-    fn look_at_claim(self: &Arc<Self>, process: &Process, word: u32) -> Option<Claim> {
+    fn look_at_claim(self: &Arc<Self>, process: &Process, word: u32, now_ns: u64) -> Option<Claim> {
         // Two threads may look at once: one redeems.
         let _one = self
             .redeeming
@@ -200,15 +209,13 @@ impl Link {
         let claim = self.claims().get(word)?;
         let Claim::Waiting {
             number,
-            seen_ns,
-            waited_ns,
+            until_ns,
             reply,
         } = claim
         else {
             return Some(claim);
         };
-        let wait = Wait { seen_ns, waited_ns };
-        let claim = self.redeem(process, number, (wait.look(), reply));
+        let claim = self.redeem(process, number, (now_ns, until_ns, reply));
         self.claims().settle(word, claim);
         Some(claim)
     }
@@ -218,9 +225,9 @@ impl Link {
         self: &Arc<Self>,
         process: &Process,
         number: Number,
-        (wait, reply): (Wait, (u32, u32)),
+        (now_ns, until_ns, reply): (u64, u64, (u32, u32)),
     ) -> Claim {
-        let claim = self.try_redeem(process, number, (wait, reply));
+        let claim = self.try_redeem(process, number, (now_ns, until_ns, reply));
         self.answer_claim(claim, reply);
         claim
     }
@@ -244,19 +251,14 @@ impl Link {
         &self,
         process: &Process,
         number: Number,
-        (wait, reply): (Wait, (u32, u32)),
+        (now_ns, until_ns, reply): (u64, u64, (u32, u32)),
     ) -> Claim {
         let redeemed = process.provisions().redeem(number, self.identity());
-        let limit_ns = match number.1 & OF_MOVED {
-            0 => CLAIM_NS,
-            _ => CLAIM_MOVED_NS,
-        };
         match redeemed {
             // Who is gone gets nothing any more, so what it has left does not wait for it.
-            Redeemed::NotYet if wait.waited_ns < limit_ns && !self.is_down() => Claim::Waiting {
+            Redeemed::NotYet if now_ns < until_ns && !self.is_down() => Claim::Waiting {
                 number,
-                seen_ns: wait.seen_ns,
-                waited_ns: wait.waited_ns,
+                until_ns,
                 reply,
             },
             Redeemed::NotYet | Redeemed::Dead => Claim::Dead,
@@ -274,22 +276,24 @@ impl Link {
         }
     }
 
-    /// Exporter: what was said in a lane of the peer's, to a port or to where one has been.
+    /// Exporter: what was said in a lane of the peer's, to a port at which it is this late, or to where one has been.
     pub(crate) fn hear_said(
         self: &Arc<Self>,
         process: &Process,
         (header, bytes): (Header, &[u8]),
-        is_bound: bool,
+        bound_now_ns: Option<u64>,
     ) -> Result<(), Fault> {
+        let is_bound = bound_now_ns.is_some();
+        let now_ns = bound_now_ns.unwrap_or_else(clock::ticks_ns);
         let (rule, offset) = (Rule::Introduction, 0);
         let fault = Fault { rule, offset };
         match Said::parse(bytes).ok_or(fault)? {
             Said::Provide { number, recipient } => {
-                let target = match self.named(process, header.port) {
+                let target = match self.named(process, header.port, now_ns) {
                     Named::To(target) => process.added(target).then_some(target),
                     Named::Dead => None,
                     // A receiver has waited for these; where there is no port any more nobody does.
-                    Named::NotYet | Named::Unclaimed if !is_bound => None,
+                    Named::NotYet(_) | Named::Unclaimed if !is_bound => None,
                     _ => return Err(fault),
                 };
                 let number = (self.identity(), number);
@@ -300,7 +304,7 @@ impl Link {
                 // It may have been claimed already, by who sends nothing through it and waits for its name.
                 if let Some(to) = process.find_link(|link| link.is_with(recipient)) {
                     let waits = to.claims().waits_for(number);
-                    waits.map(|word| to.look_at_claim(process, word));
+                    waits.map(|word| to.look_at_claim(process, word, 0));
                 }
                 if self.is_down() {
                     // Left behind: its end has been told of.
@@ -310,7 +314,7 @@ impl Link {
             // Of a port that has moved: the poller's.
             Said::Mark { .. } => return Err(fault),
             Said::Mint { word, badge } => {
-                let target = self.named(process, header.port);
+                let target = self.named(process, header.port, now_ns);
                 let Named::To(target) = target else {
                     return Err(fault);
                 };
@@ -328,7 +332,7 @@ impl Link {
                 }
             }
             Said::Told { number } => {
-                let Named::To(target) = self.named(process, header.port) else {
+                let Named::To(target) = self.named(process, header.port, now_ns) else {
                     return Err(fault);
                 };
                 if let Some(port) = process.port_by_id(target.port) {
@@ -344,7 +348,12 @@ impl Link {
                 introducer,
             } => {
                 let reply = (header.reply, header.generation);
-                let claim = self.redeem(process, (introducer, number), (Wait::new(), reply));
+                let limit_ns = match number & OF_MOVED {
+                    0 => CLAIM_NS,
+                    _ => CLAIM_MOVED_NS,
+                };
+                let until_ns = now_ns + limit_ns;
+                let claim = self.redeem(process, (introducer, number), (now_ns, until_ns, reply));
                 if !self.claims().claim(word, claim) {
                     return Err(fault);
                 }
@@ -382,21 +391,42 @@ pub(crate) fn claim(
     process: &Arc<Process>,
     link: &Arc<Link>,
     port: u32,
-    (introducer, number): Number,
+    (by, number): (&Link, u64),
 ) -> Option<SendRight> {
+    let receiver = receiver_of(port);
+    let lane = link.map.lane_to_claim(receiver, by.serial)?;
+    let introducer = by.identity();
     let said = |word| Said::Claim {
         word,
         number,
         introducer,
     };
-    claim_as(process, link, (port, 0), said)
+    claim_as(process, link, (port, 0, lane), said)
+}
+
+/// Sender: as [`claim`], of a right to a port that has moved.
+pub(crate) fn claim_moved(
+    process: &Arc<Process>,
+    link: &Arc<Link>,
+    port: u32,
+    (old_home, number): (&Link, u64),
+) -> Option<SendRight> {
+    let lane = link.map.lane(receiver_of(port))?;
+    let introducer = old_home.identity();
+    let said = |word| Said::Claim {
+        word,
+        number,
+        introducer,
+    };
+    claim_as(process, link, (port, 0, lane), said)
 }
 
 /// Old home: a right with this badge to a port that has moved, which a right of ours there is to; usable at
 /// once. It goes that way for ever. `None`: there was no room to ask for it.
 pub(crate) fn mint(process: &Arc<Process>, to: &SendRight, badge: u64) -> Option<SendRight> {
     let said = |word| Said::Mint { word, badge };
-    let right = claim_as(process, to.link(), (to.port(), to.handle()), said)?;
+    let lane = to.link().map.lane(to.receiver())?;
+    let right = claim_as(process, to.link(), (to.port(), to.handle(), lane), said)?;
     // Asked for by that one, in the same lane.
     to.uses_as(&right);
     right.pin();
@@ -406,157 +436,28 @@ pub(crate) fn mint(process: &Arc<Process>, to: &SendRight, badge: u64) -> Option
 fn claim_as(
     process: &Arc<Process>,
     link: &Arc<Link>,
-    (port, by): (u32, u32),
+    (port, by, lane): (u32, u32, u32),
     said: impl Fn(u32) -> Said,
 ) -> Option<SendRight> {
+    let receiver = receiver_of(port);
     let own = Own::take(link)?;
     let Ok(word) = link.imports().claim(port) else {
         own.free();
         return None;
     };
     let named = (by, own.word(), own.generation);
-    let Some(lane) = link.say_in_lane(receiver_of(port), named, said(word)) else {
+    if link
+        .say_in_lane((lane, receiver), named, said(word))
+        .is_none()
+    {
         link.imports().unclaim(word);
         own.free();
         return None;
-    };
+    }
     let waiting = process.waiting;
     let right = SendRight::of_handle(process.clone(), link.clone(), port, word, waiting);
     right.uses(lane);
     Some(right.with_origin(Origin::Claimed(Arc::new(Claimed::new(process, own)))))
-}
-
-/// How a right has come to this process, as far as that says something of what it is.
-#[derive(Clone, Default)]
-pub(crate) enum Origin {
-    /// From the process of its port.
-    #[default]
-    Exporter,
-    /// It was claimed from there.
-    Claimed(Arc<Claimed>),
-    /// It goes through another process, for now.
-    Vine(Option<Arc<Upgrade>>),
-}
-
-/// What the exporter says of a claim.
-pub(crate) struct Claimed {
-    process: Arc<Process>,
-    awaited: Mutex<Option<(Awaited, Own)>>,
-    handle: OnceLock<Handle>,
-}
-
-impl Claimed {
-    fn new(process: &Arc<Process>, own: Own) -> Self {
-        let awaited = Awaited::new(own.link.clone(), own.index, own.generation);
-        Self {
-            process: process.clone(),
-            awaited: Mutex::new(Some((awaited, own))),
-            handle: OnceLock::new(),
-        }
-    }
-
-    /// Takes the exporter's answer, if it is there.
-    pub(crate) fn settle(&self) {
-        let _ = self.handle();
-    }
-
-    /// The handle of what was claimed, once the exporter has told it.
-    fn handle(&self) -> Option<Handle> {
-        if let Some(handle) = self.handle.get() {
-            return Some(*handle);
-        }
-        let mut place = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
-        let (awaited, _) = place
-            .as_mut()
-            .filter(|(awaited, _)| awaited.is_answered())?;
-        let mut message = Message::new();
-        let taken = awaited.take(&self.process, &mut message);
-        if let Some((_, own)) = place.take() {
-            own.free();
-        }
-        match taken {
-            Ok(Outcome::Reply(_)) => {
-                let bytes = message.bytes().first_chunk::<4>()?;
-                Some(*self.handle.get_or_init(|| u32::from_le_bytes(*bytes)))
-            }
-            _ => None,
-        }
-    }
-}
-
-impl Origin {
-    /// What the exporter's own tables call the right with this handle. Waits a while for its word.
-    pub(crate) fn handle_at_home(&self, handle: Handle) -> Result<Handle, RightError> {
-        let Self::Claimed(claimed) = self else {
-            return Ok(handle);
-        };
-        let until_ns = clock::now_ns() + SETTLE_NS;
-        loop {
-            if let Some(handle) = claimed.handle() {
-                return Ok(handle);
-            }
-            let open = claimed.awaited.lock();
-            if open.unwrap_or_else(PoisonError::into_inner).is_none() {
-                return Err(RightError::Dead);
-            }
-            if clock::now_ns() >= until_ns {
-                return Err(RightError::Unsettled);
-            }
-            clock::nap();
-        }
-    }
-}
-
-impl Drop for Claimed {
-    fn drop(&mut self) {
-        let place = self.awaited.get_mut();
-        if let Some((awaited, own)) = place.unwrap_or_else(PoisonError::into_inner).take() {
-            self.process.add_relay(Relay::forsaken(awaited, own));
-        }
-    }
-}
-
-/// Whether two rights are to the same port with the same badge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Identity {
-    /// They are.
-    Same,
-    /// They are not.
-    Different,
-    /// Nobody knows yet: one of them came from a third process, and the port's process has not said
-    /// so far which of its rights that is. It does when it next receives at that port; of a right that goes
-    /// through another process, never.
-    Unknown,
-}
-
-impl SendRight {
-    /// Whether this right and `other` are to the same port with the same badge, by whatever way they
-    /// have come. No system call; does not block.
-    #[must_use]
-    pub fn identity(&self, other: &Self) -> Identity {
-        let (this, other) = (self.best(), other.best());
-        this.compare(other)
-    }
-
-    fn compare(&self, other: &Self) -> Identity {
-        let is_same_link = Arc::ptr_eq(self.link(), other.link());
-        if is_same_link && self.handle() == other.handle() {
-            return Identity::Same;
-        }
-        let of = |right: &Self| match right.origin() {
-            Origin::Exporter => Some(right.handle()),
-            Origin::Claimed(claimed) => claimed.handle(),
-            Origin::Vine(_) => None,
-        };
-        let is_vine = |right: &Self| matches!(right.origin(), Origin::Vine(_));
-        match (of(self), of(other)) {
-            (Some(one), Some(other)) if is_same_link && one == other => Identity::Same,
-            (Some(_), Some(_)) => Identity::Different,
-            _ if is_same_link || is_vine(self) || is_vine(other) => Identity::Unknown,
-            // A port is in one process only.
-            _ => Identity::Different,
-        }
-    }
 }
 
 impl Process {
@@ -581,7 +482,7 @@ impl Process {
     }
 
     /// One right less.
-    fn ended(&self, target: Target) {
+    pub(crate) fn ended(&self, target: Target) {
         end_rights(target.port, 1, |receiver| self.port(receiver));
         self.vine_ended(target.port, target.badge);
     }
@@ -595,7 +496,7 @@ impl Process {
     }
 
     /// A recipient has no use for what it has claimed and not got yet.
-    fn forgo_provision(&self, number: Number, recipient: [u8; 20]) {
+    pub(crate) fn forgo_provision(&self, number: Number, recipient: [u8; 20]) {
         let now_ns = clock::ticks_ns();
         let taken = self.provisions().forgo(number, recipient, now_ns);
         self.give_back_in(EXPIRE_NS);
@@ -656,6 +557,3 @@ impl Process {
 
 /// Provisions that can be on their way to one recipient: as many as its lanes and reply slots hold.
 const UNHEARD_MAX: usize = (LANES * SLOTS + REPLIES) as usize * PARTS_MAX;
-
-/// How long a right that goes home waits for its exporter to say which it is.
-const SETTLE_NS: u64 = 100_000_000;

@@ -222,7 +222,8 @@ impl Keeper {
         let mut again = self.process.refuse_unbound();
         let mut is_unheard = false;
         for link in links {
-            is_unheard |= !link.say_again() || !link.give_back();
+            again |= self.process.leave_unused(&link);
+            is_unheard |= !link.say_again() || !link.give_back(&self.process);
             is_unheard |= link.refuse_replies(&self.process);
             link.settle(&self.process);
             // Replies to calls that were given up have made room.
@@ -231,6 +232,9 @@ impl Keeper {
         }
         is_unheard |= self.process.switch_again();
         is_unheard |= self.process.leave_paths() | self.process.expire_provisions();
+        if self.process.relays().has_pieces() {
+            self.process.relay();
+        }
         // Not for ever so often at a peer that is stopped.
         self.again_ns = match (again, is_unheard) {
             (true, _) => (self.again_ns * 2).min(UNSETTLED_NS_MAX),
@@ -347,6 +351,9 @@ impl Keeper {
             }
             [kind @ control::ARRIVED..=control::MOVED, _, ref rest @ ..] => {
                 self.process.take_moving_message(link, (kind, rest))?;
+            }
+            [kind @ control::KEPT..=control::LEFT, _, ref rest @ ..] => {
+                self.process.take_again_message(link, kind, rest)?;
             }
             // Unknown messages of a later release are passed over.
             _ => {}

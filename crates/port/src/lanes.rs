@@ -12,6 +12,8 @@ pub(crate) struct LaneMap {
     /// Lane plus one, by receiver and thread.
     lanes: Box<[AtomicU8]>,
     free: Mutex<u32>,
+    /// Which introducers lanes were taken for, one entry each.
+    introduced: Mutex<Vec<u32>>,
 }
 
 /// The lanes of a receiver, which stay all there are for as long as this does.
@@ -29,12 +31,18 @@ impl HeldLanes<'_> {
 /// Threads told apart; more share lanes.
 const THREADS: usize = LANES as usize;
 
+/// Lanes of one link that are taken because one process introduces rights to ports of the peer's, and because any does:
+/// a quarter, and three eighths.
+const INTRODUCER_LANES_MAX: usize = LANES as usize / 4;
+const INTRODUCED_LANES_MAX: usize = LANES as usize * 3 / 8;
+
 impl Default for LaneMap {
     fn default() -> Self {
         let entries = bell_layout::RECEIVERS as usize * THREADS;
         Self {
             lanes: (0..entries).map(|_| AtomicU8::new(0)).collect(),
             free: Mutex::new(0),
+            introduced: Mutex::default(),
         }
     }
 }
@@ -50,6 +58,33 @@ impl LaneMap {
             0 => self.assign(receiver, thread),
             lane => Some(u32::from(lane) - 1),
         }
+    }
+
+    /// A lane to claim a right to a port of `receiver` in, that the process with this serial has introduced: the one
+    /// of this thread, or any that leads there. A new one is taken for few receivers of each introducer, and leaves
+    /// enough to this process: who introduces may name any port.
+    pub(crate) fn lane_to_claim(&self, receiver: u32, introducer: u32) -> Option<u32> {
+        let thread = thread_number() as usize % THREADS;
+        let row = &self.lanes[receiver as usize * THREADS..][..THREADS];
+        let mut introduced = self
+            .introduced
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        // Relaxed throughout: numbers; the lanes themselves are behind locks.
+        let own = row[thread].load(Ordering::Relaxed);
+        let mut any =
+            core::iter::once(own).chain(row.iter().map(|lane| lane.load(Ordering::Relaxed)));
+        if let Some(lane) = any.find(|lane| *lane != 0) {
+            return Some(u32::from(lane) - 1);
+        }
+        let by_it = introduced.iter().filter(|by| **by == introducer).count();
+        let is_too_much = by_it >= INTRODUCER_LANES_MAX || introduced.len() >= INTRODUCED_LANES_MAX;
+        if is_too_much {
+            return None;
+        }
+        let lane = self.lane(receiver)?;
+        introduced.push(introducer);
+        Some(lane)
     }
 
     /// The receiver that `lane` was given to.

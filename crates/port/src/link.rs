@@ -1,6 +1,7 @@
 //! A link: everything one pair of processes shares, seen from one of the two.
 
 use crate::adopt::GivenBack;
+use crate::again::Key;
 use crate::descriptors::UnderWay;
 use crate::error::{Gone, PeerFault, SendError};
 use crate::group::Group;
@@ -9,7 +10,7 @@ use crate::notice::DeathNotice;
 use crate::paths::Passing;
 use crate::redirect::Redirects;
 use crate::returns::Returns;
-use crate::send::SLOTS_PER_LANE;
+use crate::send::{SLOTS_PER_LANE, SendRight};
 use crate::tasks::Tasks;
 
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
@@ -17,7 +18,7 @@ use handfast_channel::reply::Slot;
 use handfast_channel::{arm, bell, stamp};
 use handfast_layout::link::{LANES, REPLIES, Side};
 use handfast_layout::{bell as bell_layout, introduction};
-use handfast_proto::introductions::Claims;
+use handfast_proto::introductions::{Claims, Keeping, Remembered};
 use handfast_proto::rights::{Exports, Handle, Imports};
 use handfast_region::{Memory, Region};
 use handfast_ring::Fault;
@@ -73,6 +74,12 @@ pub(crate) mod control {
     pub(crate) const DOOR: u8 = 19;
     /// Recipient, likewise: exporter.
     pub(crate) const DOOR_OF: u8 = 20;
+    /// About rights that come again, by the introducer's number in 8 bytes. Introducer, what was provided is kept.
+    pub(crate) const KEPT: u8 = 21;
+    /// Introducer, there is no use for it any more: how often it has come again, in 4 bytes.
+    pub(crate) const LEAVE: u8 = 22;
+    /// Recipient, it does not come again any more.
+    pub(crate) const LEFT: u8 = 23;
     /// About ports that move. Old home, yours has arrived: token, port, handle.
     pub(crate) const ARRIVED: u8 = 40;
     /// Old home, there is no room for it: token.
@@ -155,6 +162,11 @@ pub(crate) struct Link {
     pub(crate) redeeming: Mutex<()>,
     /// What we have provided to the peer: links with exporters, and our numbers.
     pub(crate) unheard: Mutex<VecDeque<(Weak<Self>, u64)>>,
+    /// What of others' the peer has been given, and what is kept for it of what it has given.
+    pub(crate) told: Mutex<Remembered<Key>>,
+    pub(crate) keeping: Mutex<Keeping<SendRight>>,
+    /// A right to a port of the peer was given to others.
+    pub(crate) is_introduced: AtomicBool,
     /// Return slots of ours.
     pub(crate) returns: Mutex<Returns>,
     /// Who wants to be told when a port of the peer is gone.
@@ -272,6 +284,9 @@ impl Link {
             claims: Mutex::default(),
             redeeming: Mutex::default(),
             unheard: Mutex::default(),
+            told: Mutex::default(),
+            keeping: Mutex::default(),
+            is_introduced: AtomicBool::new(false),
             returns: Mutex::default(),
             death_notices: Mutex::default(),
             owed: Mutex::default(),

@@ -431,7 +431,12 @@ impl Home {
         while to.failure().is_none() {
             let words = (to.handle(), 0, 0);
             let said = Said::Told { number };
-            if let Some(lane) = to.link().say_in_lane(to.receiver(), words, said) {
+            let lane = to.link().map.lane(to.receiver());
+            let said_in = |lane: &u32| {
+                let at = (*lane, to.receiver());
+                to.link().say_in_lane(at, words, said).is_some()
+            };
+            if let Some(lane) = lane.filter(said_in) {
                 to.uses(lane);
                 return true;
             }
@@ -451,7 +456,7 @@ impl Link {
     ) -> Result<Mark, Fault> {
         let (rule, offset) = (Rule::Introduction, 0);
         let fault = Fault { rule, offset };
-        let Named::To(target) = self.named(process, header.port) else {
+        let Named::To(target) = self.named(process, header.port, 0) else {
             return Err(fault);
         };
         let port_there = process.port(receiver_of(port));

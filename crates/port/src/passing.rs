@@ -16,6 +16,7 @@ use crate::waiters::{OF_PROCESS, with_waiter};
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
+use handfast_channel::reply::Slot;
 use handfast_layout::counters;
 use handfast_layout::link::{Kind, PARTY_SENDER, REPLIES, passed_word};
 use handfast_layout::part::Part;
@@ -68,6 +69,11 @@ impl ReplyRight {
 
     fn slot(&self) -> Result<&ReplySlot, ReplyError> {
         self.0.reply_right().ok_or(ReplyError::NotACall)
+    }
+
+    /// The link through which its outcome goes.
+    pub(crate) fn link(&self) -> Option<&Arc<Link>> {
+        self.0.reply_right().map(|slot| &slot.link)
     }
 
     /// The call has been answered, or moved: nothing is left to do here.
@@ -306,7 +312,9 @@ pub(crate) struct Own {
 
 impl Own {
     pub(crate) fn take(link: &Arc<Link>) -> Option<Self> {
-        let (index, generation) = link.returns().take()?;
+        let is_answered =
+            |index, generation| Slot::of(link.calls, index).is_answered(&link.region, generation);
+        let (index, generation) = link.returns().take(is_answered)?;
         Some(Self {
             link: link.clone(),
             index,
@@ -317,6 +325,11 @@ impl Own {
     /// What names it to the peer.
     pub(crate) const fn word(&self) -> u32 {
         passed_word(PARTY_SENDER, self.index % REPLIES)
+    }
+
+    /// What comes there is not looked at: only bytes.
+    pub(crate) fn forsake(self) {
+        self.link.returns().forsake(self.index);
     }
 
     /// Nothing comes there any more.

@@ -7,12 +7,13 @@
 
 mod bells;
 mod gather;
+mod said;
 mod upkeep;
 
-use crate::adopt::adopt;
+use crate::adopt::{Whom, adopt};
 use crate::group::Group;
 use crate::hearing::Hearing;
-use crate::introduce::{Named, UNCLAIMED_NS, Wait};
+use crate::introduce::{Named, Patience};
 use crate::link::{Link, control};
 use crate::message::Message;
 use crate::notice::Notices;
@@ -22,9 +23,7 @@ use core::sync::atomic::Ordering;
 use handfast_channel::arm;
 use handfast_channel::reply::Slot;
 use handfast_layout::bell as bell_layout;
-use handfast_layout::introduction::Said;
 use handfast_layout::link::{Kind, LANES, REPLIES};
-use handfast_layout::part::is_handle;
 use handfast_proto::rota::{Key, Rota, Verdict, Wake};
 use handfast_region::Memory;
 use handfast_ring::lane::{Consumer, Header, Place, Unusual};
@@ -55,8 +54,8 @@ struct Lane {
     checked: u32,
     /// Posts to it are not fenced at present (E12).
     streaming: bool,
-    /// Its first message waits for what it names.
-    wait: Option<Wait>,
+    /// Its first message waits for what it names until then, by [`Poller::patience`].
+    until_ns: Option<u64>,
     /// A call came since the last quiet check.
     called: bool,
     /// When its client was last woken; it may take a while to run.
@@ -112,6 +111,9 @@ pub(crate) struct Poller {
     again: bool,
     /// A message was found that waits for what it names.
     parked: bool,
+    /// Lanes with such a message that are not looked at: the receiver sleeps, until one of them is due.
+    asleep: Vec<Key>,
+    patience: Patience,
     looks: u32,
     checked_ns: u64,
     overloaded: bool,
@@ -166,6 +168,8 @@ impl Poller {
             spare: Message::default(),
             again: false,
             parked: false,
+            asleep: Vec::new(),
+            patience: Patience::new(),
             looks: 0,
             checked_ns: 0,
             overloaded: false,
@@ -379,63 +383,6 @@ impl Poller {
         })
     }
 
-    /// Whether what the message in a lane names is known already. What was provided may not have come
-    /// yet; the message waits for that, for a while.
-    fn is_due(&mut self, key: Key) -> bool {
-        let Some(lane) = self.lanes[key].as_mut() else {
-            return false;
-        };
-        let word = match lane.consumer.peek(&lane.link.region) {
-            Ok((header, _)) if header.kind == Kind::CONTROL && header.port == 0 => return true,
-            Ok((header, _)) => header.port,
-            // Told of when it is taken.
-            Err(_) => return true,
-        };
-        let limit_ns = match is_handle(word) {
-            true => None,
-            false => match lane.link.named(&self.process, word) {
-                // The claim itself ends that.
-                Named::NotYet => Some(u64::MAX),
-                Named::Unclaimed => Some(UNCLAIMED_NS),
-                _ => None,
-            },
-        };
-        let Some(limit_ns) = limit_ns else {
-            lane.wait = None;
-            return true;
-        };
-        let wait = lane.wait.map_or_else(Wait::new, Wait::look);
-        lane.wait = Some(wait);
-        self.parked = wait.waited_ns <= limit_ns;
-        !self.parked
-    }
-
-    /// What was said in a lane about introductions.
-    fn said(&mut self, key: Key, header: Header) -> Option<Request> {
-        let lane = self.lanes[key].as_mut()?;
-        if let Some(Said::Mark { lanes, number }) = Said::parse(self.spare.bytes()) {
-            let mark = (lane.link).marked(&self.process, (header, self.port), (lanes, number));
-            if lane.consumer.publish_due(&lane.link.region) {
-                wake_for_room(&lane.link.region, lane.consumer.place());
-            }
-            return match mark {
-                Ok(mark) => Some(Request::mark(mark)),
-                Err(fault) => self.poison(key, fault),
-            };
-        }
-        let heard = lane
-            .link
-            .hear_said(&self.process, (header, self.spare.bytes()), true);
-        if lane.consumer.publish_due(&lane.link.region) {
-            wake_for_room(&lane.link.region, lane.consumer.place());
-        }
-        self.again = true;
-        match heard {
-            Ok(()) => None,
-            Err(fault) => self.poison(key, fault),
-        }
-    }
-
     /// As [`Self::taken`], of a message with a reply right that was passed on. Without a badge its
     /// port is no more.
     fn taken_passed(
@@ -478,7 +425,7 @@ impl Poller {
         let offset = lane.consumer.place().head();
         let rule = Rule::RightHandle;
         if header.units > 0 {
-            adopt(&self.process, &lane.link, &mut self.spare)?;
+            adopt(&self.process, &lane.link, &mut self.spare, Whom::Receiver)?;
             if u64::from(header.port) == lane.usual() {
                 return Ok(Some(lane.badge));
             }
@@ -486,10 +433,10 @@ impl Poller {
         // Together with what it vouches for, or not at all.
         lane.word = NO_RIGHT;
         lane.ended = lane.link.ended.load(Ordering::Acquire);
-        let target = match lane.link.named(&self.process, header.port) {
+        let target = match lane.link.named(&self.process, header.port, 0) {
             Named::To(target) if target.port == self.port => target,
             Named::To(_) | Named::Dead => return Ok(None),
-            Named::NotYet | Named::Unclaimed | Named::Unknown => {
+            Named::NotYet(_) | Named::Unclaimed | Named::Unknown => {
                 return Err(Fault { rule, offset });
             }
         };

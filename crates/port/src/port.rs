@@ -308,7 +308,8 @@ impl Port {
         let quiet = self.try_lock().is_some_and(|mut poller| {
             // Again: the last one that sleeps by notify may have had the poller, and let go of it.
             how = self.how_to_sleep();
-            poller.prepare_sleep(how)
+            // With a message that waits, whoever sleeps has to know until when.
+            poller.prepare_sleep(how) && poller.sleep_ns_max().is_none()
         });
         // A task that was entered meanwhile may have found the poller taken.
         self.call_takers();
@@ -453,7 +454,11 @@ impl Place for Receiving<'_> {
             };
         }
         let groups = poller.groups();
+        let due_ns = poller
+            .sleep_ns_max()
+            .map(|sleep_ns| clock::now_ns() + sleep_ns);
         drop(poller);
+        let until_ns = due_ns.into_iter().chain(deadline_ns).min();
         let start_ns = start.map(Start::now_ns);
         let bell = bell_layout::bell(self.port.receiver);
         let by_notify = u32::from(how == word::DESCRIPTOR);
@@ -468,11 +473,11 @@ impl Place for Receiving<'_> {
                 groups
                     .iter()
                     .map(|group| (&group.bells, bell + bell_layout::SLEEP, how)),
-                deadline_ns,
+                until_ns,
             )
             .ok()
         } else if self.port.is_announced(&groups, how) {
-            Some(crate::notify::wait(notified, deadline_ns))
+            Some(crate::notify::wait(notified, until_ns))
         } else {
             None
         };

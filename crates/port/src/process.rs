@@ -552,6 +552,7 @@ impl Process {
         }
         self.end_introductions(link);
         self.end_moves(link);
+        self.end_kept(link);
         self.end_paths(link);
         self.relay();
         self.rouse_all();

@@ -2,7 +2,7 @@
 //! its new home and, in one step for all threads, says in each lane to the old home that nothing more comes
 //! there.
 
-use crate::introduce::claim;
+use crate::introduce::claim_moved;
 use crate::link::Link;
 use crate::process::Process;
 use crate::send::SendRight;
@@ -215,8 +215,8 @@ impl Process {
         if !has_room {
             return Switched::Full;
         }
-        let number = (link.identity(), moved.number);
-        let Some(direct) = claim(self, with, moved.port, number) else {
+        let number = (&**link, moved.number);
+        let Some(direct) = claim_moved(self, with, moved.port, number) else {
             return Switched::Full;
         };
         let said = Said::Mark {

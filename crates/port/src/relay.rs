@@ -1,12 +1,16 @@
 //! The vine: answers to calls that were passed on without a path come back to this process, and its
 //! keeper passes them on.
 
+use crate::adopt::Whom;
 use crate::awaited::{Awaited, Outcome};
+use crate::home;
 use crate::message::Message;
 use crate::passing::{Own, ReplyRight};
 use crate::paths::Held;
 use crate::process::Process;
 use handfast_channel::reply::Slot;
+use handfast_ring::Fault;
+use handfast_sys::clock;
 use handfast_wait::word;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
@@ -16,6 +20,8 @@ pub(crate) struct Relay {
     own: Own,
     /// Whom it is for; nobody, when who waited for it has given up.
     right: Option<ReplyRight>,
+    /// It has come, and some of its rights are known later, or by then not at all.
+    piece: Option<(Message, u64)>,
     /// The right that the call was passed on through may be dropped before the answer comes.
     _held: Option<Held>,
 }
@@ -39,6 +45,7 @@ impl Relay {
             awaited: Awaited::new(own.link.clone(), own.index, own.generation),
             own,
             right: Some(right),
+            piece: None,
             _held: Some(held),
         }
     }
@@ -50,6 +57,7 @@ impl Relay {
             awaited,
             own,
             right: None,
+            piece: None,
             _held: None,
         }
     }
@@ -69,6 +77,22 @@ impl Relay {
     }
 
     fn look(&mut self, process: &Arc<Process>) -> Seen {
+        let whom = self.right.as_ref().and_then(ReplyRight::link).cloned();
+        let whom = whom.as_deref().map_or(Whom::Nobody, Whom::Relay);
+        if let Some((mut message, until_ns)) = self.piece.take() {
+            let whom = match clock::now_ns() < until_ns {
+                true => whom,
+                false => Whom::Nobody,
+            };
+            return match self.awaited.take_rest(process, &mut message, whom) {
+                Ok(true) => Seen::Answer(message),
+                Ok(false) => {
+                    self.piece = Some((message, until_ns));
+                    Seen::Nothing
+                }
+                Err(fault) => self.poison(process, fault),
+            };
+        }
         loop {
             // First: an answer that came before the end is there nevertheless.
             let failure = self.awaited.failure();
@@ -79,17 +103,23 @@ impl Relay {
                 return failure.map_or(Seen::Nothing, |_| Seen::Lost);
             }
             let mut message = Message::new();
-            match self.awaited.take(process, &mut message) {
+            match self.awaited.take(process, &mut message, whom) {
                 Ok(Outcome::Reply(_)) => return Seen::Answer(message),
+                Ok(Outcome::Piece) => {
+                    self.piece = Some((message, clock::now_ns() + home::SETTLE_NS));
+                    return Seen::Nothing;
+                }
                 Ok(Outcome::Error(_)) => return Seen::Lost,
                 Ok(Outcome::Moved) => Self::announce_at(&self.awaited),
-                Err(fault) => {
-                    self.awaited.link().poison(fault);
-                    process.attention.raise();
-                    return Seen::Lost;
-                }
+                Err(fault) => return self.poison(process, fault),
             }
         }
+    }
+
+    fn poison(&self, process: &Process, fault: Fault) -> Seen {
+        self.awaited.link().poison(fault);
+        process.attention.raise();
+        Seen::Lost
     }
 
     /// Passes on what was seen. A right that is dropped here tells its caller so.
@@ -114,8 +144,15 @@ pub(crate) struct Relays {
     again: bool,
 }
 
+impl Relays {
+    /// Whether one has to be looked at though nothing rings.
+    pub(crate) fn has_pieces(&self) -> bool {
+        self.waiting.iter().any(|relay| relay.piece.is_some())
+    }
+}
+
 impl Process {
-    fn relays(&self) -> MutexGuard<'_, Relays> {
+    pub(crate) fn relays(&self) -> MutexGuard<'_, Relays> {
         self.relays.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -150,6 +187,9 @@ impl Process {
                 Seen::Lost => None,
             };
             ended.push((waiting.swap_remove(place), answer));
+        }
+        if waiting.iter().any(|relay| relay.piece.is_some()) {
+            self.give_back_in(home::AGAIN_NS);
         }
         let again = {
             let mut relays = self.relays();

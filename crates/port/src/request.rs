@@ -383,7 +383,7 @@ impl Request {
             return Err(ReplyError::Gone);
         }
         let process = process::current().map_err(|_| ReplyError::Gone)?;
-        let mut described = Described::new();
+        let mut described = Described::new().goes_on(reply.is_passed());
         described.describe(&process, &reply.link, load)?;
         if let Err(unsent) = described.send_descriptors(&reply.link, &load.rights) {
             described.take_back(&process, &reply.link);

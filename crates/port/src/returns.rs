@@ -8,8 +8,12 @@ use std::sync::{MutexGuard, PoisonError};
 /// The state of a link's own set of return slots, and the wait words in which threads sleep.
 #[derive(Default)]
 pub(crate) struct Returns {
-    /// Generation of the last use of each that was used, and whether it is in use.
+    /// Generation of the last use of each that was used, and whether its answer is awaited.
     used: Vec<(u32, bool)>,
+    /// Those that are free.
+    free: Vec<u32>,
+    /// Those whose answer nobody awaits: free once it has come.
+    forsaken: Vec<u32>,
     /// A thread sleeps there, or is about to.
     asleep: Vec<usize>,
     /// Of each return slot whose answers had rights, the last one that was taken.
@@ -17,10 +21,24 @@ pub(crate) struct Returns {
 }
 
 impl Returns {
-    /// Takes a free slot: its number, and its generation there.
-    pub(crate) fn take(&mut self) -> Option<(u32, u32)> {
-        let place = match self.used.iter().position(|(_, in_use)| !in_use) {
-            Some(place) => place,
+    /// Takes a free slot: its number, and its generation there. Those that were forsaken are looked at when there is
+    /// no other, so each is looked at about once for each use.
+    pub(crate) fn take(&mut self, is_answered: impl Fn(u32, u32) -> bool) -> Option<(u32, u32)> {
+        if self.free.is_empty() && self.used.len() == REPLIES as usize {
+            let Self {
+                used,
+                free,
+                forsaken,
+                ..
+            } = self;
+            let has_come = |place: &mut u32| {
+                let (generation, _) = used[*place as usize];
+                is_answered(slot_of(OWN_SET, *place), generation)
+            };
+            free.extend(forsaken.extract_if(.., has_come));
+        }
+        let place = match self.free.pop() {
+            Some(place) => place as usize,
             None if self.used.len() < REPLIES as usize => {
                 self.used.push((0, false));
                 self.used.len() - 1
@@ -36,8 +54,19 @@ impl Returns {
 
     /// The slot has had its answer, or will have none.
     pub(crate) fn free(&mut self, index: u32) {
-        if let Some((_, in_use)) = self.used.get_mut((index % REPLIES) as usize) {
+        let place = index % REPLIES;
+        if let Some((_, in_use)) = self.used.get_mut(place as usize) {
             *in_use = false;
+            self.free.push(place);
+        }
+    }
+
+    /// Nobody awaits the answer any more, which brings nothing but bytes.
+    pub(crate) fn forsake(&mut self, index: u32) {
+        let place = index % REPLIES;
+        if let Some((_, in_use)) = self.used.get_mut(place as usize) {
+            *in_use = false;
+            self.forsaken.push(place);
         }
     }
 
@@ -83,5 +112,31 @@ impl Returns {
 impl Link {
     pub(crate) fn returns(&self) -> MutexGuard<'_, Returns> {
         self.returns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_forsaken_slot_is_taken_again_once_its_answer_has_come() {
+        let mut returns = Returns::default();
+        let mut take = |has_come: &[u32], forsakes: bool| {
+            let taken = returns.take(|index, _| has_come.contains(&index));
+            let (index, generation) = taken?;
+            if forsakes {
+                returns.forsake(index);
+            }
+            Some((index, generation))
+        };
+        let all: Vec<_> = (0..REPLIES).map(|_| take(&[], true).unwrap()).collect();
+        assert_eq!(take(&[], false), None, "none has been answered");
+        let third = all[3].0;
+        assert_eq!(take(&[third], false), Some((third, 2)));
+        assert_eq!(take(&[third], false), None, "its answer is awaited");
+        assert_eq!(returns.in_use(), [(third, 2)]);
+        returns.free(third);
+        assert_eq!(returns.take(|_, _| false), Some((third, 3)));
     }
 }

@@ -1,6 +1,7 @@
 //! Rights as parts of messages: minting them, sending them. `descriptors` has those to what the
 //! kernel keeps.
 
+use crate::again::key_of;
 use crate::error::{Exhausted, Gone, ReplyError, SendError};
 use crate::introduce::Provided;
 use crate::link::Link;
@@ -15,6 +16,7 @@ use core::sync::atomic::Ordering;
 use handfast_layout::PARTS_MAX;
 use handfast_layout::link::{UNIT_BYTES, UNITS_MAX};
 use handfast_layout::part::Part;
+use handfast_proto::introductions::How;
 use handfast_proto::rights::{EXPORTS_MAX, Handle, Refused};
 use handfast_ring::lane::Unit;
 use handfast_sys::{Errno, OwnedFd};
@@ -233,6 +235,8 @@ pub(crate) struct Described {
     undo: [Undo; PARTS_MAX],
     /// How the message's own reply right goes.
     passed: Option<Passed>,
+    /// It may go on to where nothing is remembered.
+    goes_on: bool,
 }
 
 /// What describing a right has done, to be undone if it is not sent, or finished if it is.
@@ -243,6 +247,8 @@ enum Undo {
     Passed(Passed),
     /// A receive right with this number.
     Leaving(u32),
+    /// It comes again, by this number.
+    Again(u64),
     /// An export of the vine, and what the exporter was told, if it was.
     Introduced(Handle, Option<Provided>),
 }
@@ -254,7 +260,15 @@ impl Described {
             count: 0,
             undo: [const { Undo::Nothing }; PARTS_MAX],
             passed: None,
+            goes_on: false,
         }
+    }
+
+    /// An answer to a process that may only pass it on: it must be told of each right anew, to leave that to the
+    /// process at the end of the way.
+    pub(crate) const fn goes_on(mut self, goes_on: bool) -> Self {
+        self.goes_on = goes_on;
+        self
     }
 
     pub(crate) fn units(&self) -> &[Unit] {
@@ -297,7 +311,7 @@ impl Described {
         load: &Load,
     ) -> Result<(), RightError> {
         for (right, place) in load.rights.iter().zip(&mut self.undo) {
-            let (part, undo) = part_of((process, link), right)?;
+            let (part, undo) = part_of((process, link), right, self.goes_on)?;
             *place = undo;
             let (units, count) = part.to_units();
             let named = match right {
@@ -329,6 +343,7 @@ impl Described {
                 Undo::Exported(handle) => link.retract(process, handle),
                 Undo::Passed(passed) => passed.take_back(link),
                 Undo::Leaving(token) => process.stays(token),
+                Undo::Again(number) => link.unsent_again(process, number),
                 Undo::Introduced(handle, provided) => {
                     link.retract(process, handle);
                     if let Some(provided) = provided {
@@ -379,14 +394,18 @@ impl Described {
 fn part_of(
     (process, link): (&Process, &Arc<Link>),
     right: &Right,
+    goes_on: bool,
 ) -> Result<(Part, Undo), RightError> {
     let own = match right {
+        Right::Send(right) if let Some(part) = right.home(link) => {
+            return Ok((part, Undo::Nothing));
+        }
         Right::Send(right) if Arc::ptr_eq(right.best().link(), link) => {
             let right = right.best();
             let handle = right.origin().handle_at_home(right.handle())?;
             return Ok((Part::OfReceiver { handle }, Undo::Nothing));
         }
-        Right::Send(right) => return third(process, link, right.best()),
+        Right::Send(right) => return third(process, link, (right.best(), goes_on)),
         Right::Dead => return Err(RightError::Dead),
         Right::Reply(reply) => {
             let passed = Passed::of(process, reply, link)?;
@@ -412,7 +431,7 @@ fn part_of(
     };
     if let Some(home) = own.port.home.get() {
         let right = home.right(own.badge).ok_or(RightError::Dead)?;
-        return part_of((process, link), &Right::Send((*right).clone()));
+        return part_of((process, link), &Right::Send((*right).clone()), goes_on);
     }
     let handle = export(link, &own.port, own.badge)?;
     let port = own.port.id;
@@ -427,10 +446,21 @@ fn export(link: &Link, port: &Port, badge: u64) -> Result<Handle, RightError> {
 }
 
 /// A right to a port of a third process.
-fn third(process: &Process, link: &Link, right: &SendRight) -> Result<(Part, Undo), RightError> {
+fn third(
+    process: &Process,
+    link: &Link,
+    (right, goes_on): (&SendRight, bool),
+) -> Result<(Part, Undo), RightError> {
     if right.is_forked() || right.is_down() {
         return Err(RightError::Dead);
     }
+    let keep = match goes_on {
+        true => false,
+        false => match link.how_to_give(right) {
+            How::Again(number) => return Ok((Part::Again { number }, Undo::Again(number))),
+            How::Provide { keep } => keep,
+        },
+    };
     let vine = process.vines.get_or_start()?;
     let badge = vine.add(right);
     let handle = export(link, &vine.port, badge);
@@ -438,12 +468,18 @@ fn third(process: &Process, link: &Link, right: &SendRight) -> Result<(Part, Und
     let handle = handle?;
     let port = vine.port.id;
     let provided = Provided::say(process, right, link);
+    if let Some(provided) = provided.as_ref().filter(|_| keep) {
+        // Relaxed: looked at when the right has been dropped.
+        right.link().is_introduced.store(true, Ordering::Relaxed);
+        link.told().offered(key_of(right), provided.number);
+    }
     let part = Part::Third {
         vine: (handle, port),
         port: right.port(),
         exporter: right.link().incarnation,
         number: provided.as_ref().map_or(0, |provided| provided.number),
         pid: right.link().peer.pid,
+        keep: keep && provided.is_some(),
     };
     Ok((part, Undo::Introduced(handle, provided)))
 }

@@ -7,10 +7,10 @@ use crate::call::{Call, Ticket};
 use crate::cancel::Watch;
 use crate::connect;
 use crate::error::{Exhausted, Misuse, RightError, SendError};
-use crate::introduce::Origin;
 use crate::link::{Link, Outgoing, SlotState};
 use crate::message::{Buffer, Message};
 use crate::options::Options;
+use crate::origin::Origin;
 use crate::passing::Known;
 use crate::process::Process;
 use crate::reply_slot::ReplySlot;
@@ -575,6 +575,9 @@ impl SendRight {
 
     /// It has been named in a message through a lane of `link`, itself or what it has become.
     pub(crate) fn used_at(&self, link: &Arc<Link>, lane: Option<u32>) {
+        if let Origin::Home(going) = &self.origin {
+            return going.told();
+        }
         let direct = match &self.origin {
             Origin::Vine(Some(upgrade)) => upgrade.direct(),
             _ => None,

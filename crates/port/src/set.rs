@@ -472,6 +472,10 @@ impl Place for Waiting<'_> {
                 posted_after_ns: None,
             };
         }
+        let ports = self.0.ports();
+        let sleeps = ports.filter_map(|port| port.port().lock().sleep_ns_max());
+        let due_ns = sleeps.min().map(|sleep_ns| clock::now_ns() + sleep_ns);
+        let deadline_ns = due_ns.into_iter().chain(deadline_ns).min();
         let start_ns = start.map(Start::now_ns);
         let bells: Vec<_> = self
             .0

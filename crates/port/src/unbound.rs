@@ -1,7 +1,7 @@
 //! Messages for ports that are no more: refused, so that nobody waits for what became of them and what
 //! came with them ends.
 
-use crate::adopt::adopt;
+use crate::adopt::{Whom, adopt};
 use crate::link::Link;
 use crate::message::Message;
 use crate::poller::wake_caller;
@@ -32,7 +32,7 @@ pub(crate) fn refuse_waiting(process: &Arc<Process>, link: &Arc<Link>, consumer:
             break;
         };
         if header.units > 0 {
-            let _ = adopt(process, link, &mut message);
+            let _ = adopt(process, link, &mut message, Whom::Receiver);
             message.clear();
         }
         match header.kind {
@@ -42,7 +42,7 @@ pub(crate) fn refuse_waiting(process: &Arc<Process>, link: &Arc<Link>, consumer:
                 wake_caller(link, slot);
             }
             Kind::CONTROL => {
-                if let Err(fault) = link.hear_said(process, (header, message.bytes()), false) {
+                if let Err(fault) = link.hear_said(process, (header, message.bytes()), None) {
                     link.poison(fault);
                     process.attention.raise();
                     break;

@@ -4,26 +4,35 @@
 //! One hidden port stands for all such rights; the badge tells which one a message came through. A
 //! thread, started when the first such right is sent, receives there.
 
-use crate::error::RightError;
+use crate::error::{ReceiveError, RightError, SendError};
 use crate::link::Link;
+use crate::message::Message;
+use crate::passing::NotForwarded;
 use crate::port::Port;
 use crate::process::Process;
 use crate::receive::{ReceiveRight, anonymous};
-use crate::right::Right;
+use crate::request::Request;
+use crate::right::{Returned, Right};
 use crate::room::Waiting;
 use crate::send::SendRight;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
-use handfast_proto::rights::{Handle, Use};
+use handfast_layout::link::SLOTS;
+use handfast_proto::rights::{Handle, Map, Use};
 use handfast_region::Memory;
 use handfast_ring::lane::Place;
 use handfast_sys::clock;
-use std::collections::HashMap;
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// How long a message waits for room at the port it goes on to before it is dropped: others wait
-/// behind it.
-const PASS_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a message waits for room at the port it goes on to before it is dropped: others for that
+/// port wait behind it.
+const PASS_TIMEOUT_NS: u64 = 1_000_000_000;
+/// How soon those that wait are tried again.
+const PASS_AGAIN: Duration = Duration::from_millis(1);
+/// Messages that wait for one port, as many as a lane holds, and for all. Further ones are dropped.
+const WAITING_MAX: usize = SLOTS as usize;
+const WAITING_ALL_MAX: usize = 4 * WAITING_MAX;
 
 /// The rights that stand behind the hidden port.
 pub(crate) struct Vine {
@@ -33,9 +42,9 @@ pub(crate) struct Vine {
 
 #[derive(Default)]
 struct Targets {
-    by_badge: HashMap<u64, Target>,
+    by_badge: Map<u64, Target>,
     /// By link and handle: the same right goes on under the same badge.
-    by_right: HashMap<(u32, Handle), u64>,
+    by_right: Map<(u32, Handle), u64>,
     last: u64,
 }
 
@@ -151,47 +160,147 @@ impl Vine {
             .map(|target| target.right.clone())
     }
 
-    /// What the introducer sent before arrives before: it went through another lane.
-    fn wait_for_introducer(&self, badge: u64, link: &Link) {
-        let after = {
-            let mut targets = self.targets();
-            let target = targets.by_badge.get_mut(&badge);
-            target.and_then(|target| target.after.take())
+    /// Whether what the introducer sent before has arrived: it went through another lane.
+    fn is_next(&self, badge: u64, link: &Link) -> bool {
+        let mut targets = self.targets();
+        let Some(target) = targets.by_badge.get_mut(&badge) else {
+            return true;
         };
-        let Some(Use { lane, tail }) = after else {
-            return;
+        let Some(Use { lane, tail }) = target.after else {
+            return true;
         };
-        let until_ns = clock::deadline_ns(PASS_TIMEOUT);
+        // Acquire: pairs with the Release of the consumer, who has taken what came before.
         let head = Place::of(link.calls, lane).head();
+        let taken = link.region.load(head, Ordering::Acquire);
+        let is_next = taken.wrapping_sub(tail).cast_signed() >= 0 || link.is_down();
+        if is_next {
+            target.after = None;
+        }
+        is_next
+    }
+
+    /// Passes on what comes. The order of what goes to one port is kept; what has to wait there keeps nothing else
+    /// up. What cannot be passed on is dropped, which ends a call at its caller.
+    fn serve(&self, receive: &ReceiveRight) {
+        handfast_sys::signal::block_all();
+        let mut waiting = Waits::default();
         loop {
-            // Acquire: pairs with the Release of the consumer, who has taken what came before.
-            let taken = link.region.load(head, Ordering::Acquire);
-            let is_taken = taken.wrapping_sub(tail).cast_signed() >= 0;
-            if is_taken || link.is_down() || clock::now_ns() >= until_ns {
-                return;
+            let received = match waiting.is_empty() {
+                true => receive.receive(),
+                false => receive.receive_until(PASS_AGAIN),
+            };
+            match received {
+                Ok(request) => {
+                    if let Some(target) = self.target(request.badge()) {
+                        waiting.add(self, OnItsWay::new(target, request));
+                    }
+                }
+                Err(ReceiveError::TimedOut) => {}
+                Err(_) => return,
             }
-            clock::nap();
+            waiting.pass_on(self);
+        }
+    }
+}
+
+/// A message that is to go on.
+struct OnItsWay {
+    target: Arc<SendRight>,
+    badge: u64,
+    /// A call's, without what it says.
+    request: Option<Request>,
+    message: Message,
+    rights: Vec<Right>,
+    until_ns: u64,
+}
+
+impl OnItsWay {
+    fn new(target: Arc<SendRight>, mut request: Request) -> Self {
+        Self {
+            target,
+            badge: request.badge(),
+            // First: they are in the message.
+            rights: request.take_rights(),
+            message: request.take_message(),
+            request: request.is_call().then_some(request),
+            until_ns: clock::now_ns() + PASS_TIMEOUT_NS,
         }
     }
 
-    /// Passes on what comes, one after the other: their order is kept. What cannot be passed on is
-    /// dropped, which ends a call at its caller.
-    fn serve(&self, receive: &ReceiveRight) {
-        handfast_sys::signal::block_all();
-        while let Ok(mut request) = receive.receive() {
-            let Some(target) = self.target(request.badge()) else {
-                continue;
-            };
-            self.wait_for_introducer(request.badge(), target.link());
-            let rights: Vec<Right> = request.take_rights();
-            let message = request.take_message();
-            let waiting = Waiting::Until(clock::deadline_ns(PASS_TIMEOUT));
-            if request.is_call() {
-                let _ = request.forward_by(&target, &message, rights, waiting);
-            } else {
-                let _ = target.with(rights).send_until(&message, PASS_TIMEOUT);
-            }
+    /// What has to arrive in order: a lane.
+    fn port(&self) -> (u32, u32) {
+        (self.target.link().serial, self.target.receiver())
+    }
+
+    /// Passes it on, or drops it. Returns it when there is no room yet.
+    fn pass_on(mut self, vine: &Vine) -> Option<Self> {
+        let is_late = clock::now_ns() >= self.until_ns;
+        if !is_late && !vine.is_next(self.badge, self.target.link()) {
+            return Some(self);
         }
+        let rights = core::mem::take(&mut self.rights);
+        let (error, rights) = match self.request.take() {
+            Some(request) => {
+                let passed =
+                    request.forward_by(&self.target, &self.message, rights, Waiting::Never);
+                let Err(NotForwarded {
+                    error,
+                    request,
+                    rights,
+                }) = passed
+                else {
+                    return None;
+                };
+                self.request = Some(request);
+                (error, rights)
+            }
+            None => match self.target.with(rights).try_send(&self.message) {
+                Ok(()) => return None,
+                Err(Returned { error, rights }) => (error, rights),
+            },
+        };
+        self.rights = rights;
+        (error == SendError::Full && !is_late).then_some(self)
+    }
+}
+
+/// Messages that wait for room, by port, in the order in which they came.
+#[derive(Default)]
+struct Waits(Vec<((u32, u32), VecDeque<OnItsWay>)>);
+
+impl Waits {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Passes a message on, if none waits before it; else it waits.
+    fn add(&mut self, vine: &Vine, passed: OnItsWay) {
+        let port = passed.port();
+        let all: usize = self.0.iter().map(|(_, queue)| queue.len()).sum();
+        if let Some((_, queue)) = self.0.iter_mut().find(|(of, _)| *of == port) {
+            if queue.len() < WAITING_MAX && all < WAITING_ALL_MAX {
+                queue.push_back(passed);
+            }
+            return;
+        }
+        if let Some(passed) = passed.pass_on(vine)
+            && all < WAITING_ALL_MAX
+        {
+            self.0.push((port, VecDeque::from([passed])));
+        }
+    }
+
+    /// Passes on what there is room for by now.
+    fn pass_on(&mut self, vine: &Vine) {
+        self.0.retain_mut(|(_, queue)| {
+            while let Some(passed) = queue.pop_front() {
+                if let Some(passed) = passed.pass_on(vine) {
+                    queue.push_front(passed);
+                    return true;
+                }
+            }
+            false
+        });
     }
 }
 

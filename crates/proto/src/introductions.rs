@@ -8,10 +8,14 @@
 //!
 //! A provision can be redeemed once, by the process it names, so its number is no secret.
 
+mod again;
+
 #[cfg(test)]
 mod simulation;
 
-use super::rights::Handle;
+pub use again::{How, Keeping, Remembered};
+
+use super::rights::{Handle, Map};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
@@ -24,6 +28,7 @@ pub type Number = (Incarnation, u64);
 /// Exporter: rights that were provided and not claimed yet. `T` is what a right is to.
 #[derive(Debug)]
 pub struct Provisions<T> {
+    /// Numbers are their introducers' to choose, and the table is everybody's: no hash that can be foreseen.
     provided: HashMap<Number, Provision<T>>,
     /// Claims that were given up before what they claim had come, by whom, and until when that is known.
     forgone: HashMap<(Number, Incarnation), u64>,
@@ -79,26 +84,28 @@ impl<T: Copy> Provisions<T> {
         target: Option<T>,
         recipient: Incarnation,
     ) -> Option<T> {
-        if self.forgone.remove(&(number, recipient)).is_some() {
+        if !self.forgone.is_empty() && self.forgone.remove(&(number, recipient)).is_some() {
             self.one_less(recipient);
             return target;
         }
-        match self.provided.get(&number) {
-            Some(Provision::Void { .. }) => {
-                self.take(number);
+        let free = self.free();
+        match self.provided.entry(number) {
+            Entry::Occupied(known) => {
+                if matches!(known.get(), Provision::Void { .. }) {
+                    known.remove();
+                    self.one_less(number.0);
+                }
                 target
             }
-            Some(Provision::Waiting { .. }) => target,
-            None => {
-                if !self.takes_place(number.0) {
+            Entry::Vacant(place) => {
+                if !takes_place(&mut self.shares, number.0, free) {
                     return target;
                 }
-                let provision = Provision::Waiting {
+                place.insert(Provision::Waiting {
                     target,
                     recipient,
                     until_ns: None,
-                };
-                self.provided.insert(number, provision);
+                });
                 None
             }
         }
@@ -106,18 +113,34 @@ impl<T: Copy> Provisions<T> {
 
     /// `recipient` claims a provision.
     pub fn redeem(&mut self, number: Number, recipient: Incarnation) -> Redeemed<T> {
-        match self.provided.get(&number) {
-            None => return Redeemed::NotYet,
-            Some(Provision::Waiting { recipient: of, .. }) if *of != recipient => {
-                return Redeemed::Dead;
-            }
+        let Entry::Occupied(known) = self.provided.entry(number) else {
+            return Redeemed::NotYet;
+        };
+        let target = match known.get() {
+            Provision::Waiting {
+                target,
+                recipient: of,
+                ..
+            } if *of == recipient => *target,
+            Provision::Waiting { .. } => return Redeemed::Dead,
             // It stays: the provision itself may be still to come, after the claim of one that is gone.
-            Some(Provision::Void { .. }) => return Redeemed::Dead,
-            Some(_) => {}
-        }
-        match self.take(number) {
-            Some(target) => Redeemed::To(target),
-            None => Redeemed::Dead,
+            Provision::Void { .. } => return Redeemed::Dead,
+        };
+        known.remove();
+        self.one_less(number.0);
+        target.map_or(Redeemed::Dead, Redeemed::To)
+    }
+
+    /// What `recipient` would get if it claimed a provision now.
+    #[must_use]
+    pub fn provided(&self, number: Number, recipient: Incarnation) -> Option<T> {
+        match self.provided.get(&number)? {
+            Provision::Waiting {
+                target,
+                recipient: of,
+                ..
+            } if *of == recipient => *target,
+            _ => None,
         }
     }
 
@@ -156,13 +179,12 @@ impl<T: Copy> Provisions<T> {
 
     /// Counts one more of a process's, if it may have one.
     fn takes_place(&mut self, of: Incarnation) -> bool {
-        let free = PROVISIONS_MAX.saturating_sub(self.provided.len() + self.forgone.len());
-        let share = self.shares.get(&of).copied().unwrap_or_default();
-        let has_room = share < free;
-        if has_room {
-            self.shares.insert(of, share + 1);
-        }
-        has_room
+        let free = self.free();
+        takes_place(&mut self.shares, of, free)
+    }
+
+    fn free(&self) -> usize {
+        PROVISIONS_MAX.saturating_sub(self.provided.len() + self.forgone.len())
     }
 
     fn one_less(&mut self, of: Incarnation) {
@@ -256,10 +278,26 @@ impl<T: Copy> Provisions<T> {
     }
 }
 
+/// Counts one more of a process's, if it may have one where so many are free.
+fn takes_place(shares: &mut HashMap<Incarnation, usize>, of: Incarnation, free: usize) -> bool {
+    match shares.entry(of) {
+        Entry::Occupied(mut share) => {
+            let has_room = *share.get() < free;
+            *share.get_mut() += usize::from(has_room);
+            has_room
+        }
+        Entry::Vacant(place) if free > 0 => {
+            place.insert(1);
+            true
+        }
+        Entry::Vacant(_) => false,
+    }
+}
+
 /// Exporter: what the numbers stand for by which one recipient uses rights it has claimed.
 #[derive(Debug, Default)]
 pub struct Claims {
-    claims: HashMap<u32, Claim>,
+    claims: Map<u32, Claim>,
     /// Those that wait, by what they wait for.
     waiting: HashMap<Number, u32>,
 }
@@ -273,10 +311,8 @@ pub enum Claim {
     Waiting {
         /// Which one.
         number: Number,
-        /// When it was looked for last.
-        seen_ns: u64,
-        /// How long it has been looked for.
-        waited_ns: u64,
+        /// Until when it is waited for.
+        until_ns: u64,
         /// Where the handle is to be told: slot and generation.
         reply: (u32, u32),
     },

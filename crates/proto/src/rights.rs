@@ -21,6 +21,7 @@ mod imports;
 mod simulation;
 
 pub use exports::{Exports, Target};
+pub use hash::Map;
 pub use imports::{Imports, Use};
 
 use handfast_layout::part::{IS_HANDLE, is_handle};

@@ -56,8 +56,14 @@ impl Poller {
                 continue;
             };
             if !lane.arm() {
-                self.active.push(key);
-                return false;
+                // What it waits for may have been taken since it was looked at last.
+                if lane.until_ns.is_none() || self.is_due(key) {
+                    self.active.push(key);
+                    self.unpark();
+                    return false;
+                }
+                // For what comes through another lane, which rings, or until its time.
+                self.leave_waiting(key);
             }
             self.rota.quiet(key, now_ns);
         }
@@ -81,6 +87,10 @@ impl Poller {
 
     /// Takes the announcements back.
     pub(crate) fn withdraw(&mut self) {
+        if !self.asleep.is_empty() {
+            self.patience.slept();
+            self.unpark();
+        }
         for group in &*self.groups {
             word::withdraw(
                 &group.bells,
@@ -109,6 +119,22 @@ impl Poller {
             || self.notices.is_due()
             || self.process.groups_version.load(Ordering::Acquire) != self.groups_version
             || self.process.deaths.load(Ordering::Acquire) != self.deaths
+    }
+
+    /// Takes up the lanes of all links that rang, whatever the bells say.
+    pub(crate) fn hear_all(&mut self) {
+        let mut rang = Vec::new();
+        for (place, group) in self.groups.iter().enumerate() {
+            let _ = group.any_link(|index, link| {
+                if bell::link_rang(&link.region, link.calls.other(), self.receiver) {
+                    rang.push((place, index));
+                }
+                false
+            });
+        }
+        for (group, index) in rang {
+            self.answer_link(group, index);
+        }
     }
 
     /// The groups whose bells this receiver sleeps in.
@@ -143,7 +169,7 @@ impl Poller {
     }
 
     /// Rule 3 of the rota, for a lane that rang.
-    fn answer_lane(&mut self, link: &Hearing, index: u32) {
+    pub(super) fn answer_lane(&mut self, link: &Hearing, index: u32) {
         let Some(key) = self.key_of(link, index) else {
             return;
         };
@@ -200,7 +226,7 @@ impl Poller {
             link,
             spare: None,
             passed: None,
-            wait: None,
+            until_ns: None,
             end: None,
             index,
             consumer,

@@ -284,6 +284,7 @@ impl Poller {
 
     fn remove(&mut self, key: Key) {
         self.drop_active(key);
+        self.asleep.retain(|asleep| *asleep != key);
         self.rota.remove(key);
         if let Some(mut lane) = self.lanes[key].take() {
             self.counts.taken += lane.count();
@@ -325,6 +326,7 @@ impl Poller {
             lane.link.return_consumer(lane.index, lane.consumer);
         }
         self.active.clear();
+        self.asleep.clear();
         self.rota = Rota::new(self.cap);
     }
 }

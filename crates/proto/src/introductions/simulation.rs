@@ -48,6 +48,20 @@ enum Without {
     ReleasedFirst,
     /// What a process has provided last outlives it for a while only.
     LastWill,
+    /// What has come before is named again only when nothing is under way that its messages would overtake.
+    AgainInOrder,
+    /// What is kept stays until the introducer says that it has left.
+    Asking,
+    /// It has left when all that was sent again has come.
+    Comparing,
+    /// What was not sent again does not count as sent.
+    Unsent,
+    /// What is kept for an introducer that has ended is dropped.
+    KeptForDead,
+    /// What goes home is looked for in lanes, too.
+    Foresight,
+    /// What was found there comes to nothing when it is taken.
+    HomeOnce,
 }
 
 /// A right as its holder has it, with what must be so.
@@ -97,6 +111,19 @@ struct Introduction {
     /// It may come to nothing.
     is_excused: bool,
     is_redeemed: bool,
+    /// Its recipient is asked to keep it.
+    keep: bool,
+    /// It is one that the recipient keeps, under this number.
+    again: Option<u64>,
+}
+
+/// Between holders, over a socket.
+#[derive(Clone, Copy)]
+enum Between {
+    Declined(u64),
+    Kept(u64),
+    Leave(u64, u32),
+    Left(u64),
 }
 
 struct World {
@@ -109,6 +136,10 @@ struct World {
     /// Rights to each port, as the exporter counts them.
     rights: [i64; PORTS],
     introductions: Vec<Introduction>,
+    /// Everybody gives its first right to the next one, again and again.
+    is_narrow: bool,
+    /// Rights that were kept and have left.
+    left: usize,
 }
 
 const fn incarnation(of: usize) -> Incarnation {
@@ -117,16 +148,24 @@ const fn incarnation(of: usize) -> Incarnation {
 
 impl World {
     fn new(seed: u64, without: Without) -> Self {
+        let mut dice = Dice::new(seed);
         Self {
             without,
-            dice: Dice::new(seed),
+            is_narrow: dice.roll(4) == 0,
+            dice,
             now_ns: 1,
             holders: (0..HOLDERS).map(|_| Holder::default()).collect(),
             sides: (0..HOLDERS).map(|_| Side::default()).collect(),
             provisions: Provisions::default(),
             rights: [0; PORTS],
             introductions: Vec::new(),
+            left: 0,
         }
+    }
+
+    fn steps(&mut self) -> usize {
+        let longest = if self.is_narrow { 800 } else { 200 };
+        20 + self.dice.roll(longest)
     }
 
     fn step(&mut self) -> Result<(), String> {
@@ -135,6 +174,7 @@ impl World {
             0 if self.dice.roll(16) == 0 => self.kill(of),
             1 => self.grant(of)?,
             2..4 => self.copy_or_drop(of, true),
+            4..7 if self.is_narrow && self.dice.roll(4) > 0 => self.introduce(of),
             4..7 => self.copy_or_drop(of, false),
             7..10 => self.use_one(of),
             10..14 => self.introduce(of),
@@ -156,7 +196,7 @@ impl World {
             0 => self.arrive(of)?,
             1..3 => self.hear_of(of)?,
             3 => self.post_late(of),
-            4 => self.hear_declined(of),
+            4 => self.hear_between(of),
             5 => self.give_back(of),
             6 => self.notice_ends(of),
             7..10 => self.consume(of)?,
@@ -247,7 +287,7 @@ impl World {
 
 fn run(seed: u64, without: Without) -> Result<(), String> {
     let mut world = World::new(seed, without);
-    for _ in 0..20 + world.dice.roll(200) {
+    for _ in 0..world.steps() {
         world.step()?;
     }
     world.end()
@@ -256,6 +296,50 @@ fn run(seed: u64, without: Without) -> Result<(), String> {
 #[test]
 fn rights_that_are_introduced_are_had_once_in_order_in_every_schedule() {
     all_pass(100_000, &[], |seed| run(seed, Without::Nothing));
+}
+
+#[test]
+fn what_is_named_again_is_used_and_left_in_these_schedules() {
+    let (mut again, mut left) = (0, 0);
+    for seed in crate::schedule::seeds(2_000) {
+        let mut world = World::new(seed, Without::Nothing);
+        for _ in 0..world.steps() {
+            world.step().unwrap();
+        }
+        again += world
+            .introductions
+            .iter()
+            .filter(|one| one.again.is_some())
+            .count();
+        world.end().unwrap();
+        left += world.left;
+    }
+    assert!(cfg!(miri) || again > 100 && left > 100, "{again} {left}");
+}
+
+#[test]
+fn what_is_named_again_must_not_overtake_its_introducer() {
+    fails_without(Without::AgainInOrder, "too soon");
+}
+
+#[test]
+fn what_is_dropped_without_asking_may_come_again() {
+    fails_without(Without::Asking, "nobody keeps");
+}
+
+#[test]
+fn what_leaves_while_it_comes_again_is_missed() {
+    fails_without(Without::Comparing, "nobody keeps");
+}
+
+#[test]
+fn what_was_not_sent_again_is_waited_for() {
+    fails_without(Without::Unsent, "are left");
+}
+
+#[test]
+fn what_is_kept_for_the_dead_ends() {
+    fails_without(Without::KeptForDead, "are left");
 }
 
 fn fails_without(rule: Without, words: &str) {
@@ -310,6 +394,16 @@ fn what_is_void_before_it_comes_does_not_come() {
 #[test]
 fn what_is_released_before_it_comes_does_not_come() {
     fails_without(Without::ReleasedFirst, "provisions are left");
+}
+
+#[test]
+fn what_goes_home_may_lie_in_a_lane_still() {
+    fails_without(Without::Foresight, "did not come home");
+}
+
+#[test]
+fn what_has_gone_home_is_not_provided_any_more() {
+    fails_without(Without::HomeOnce, "provisions are left");
 }
 
 #[test]

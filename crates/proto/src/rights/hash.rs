@@ -1,13 +1,15 @@
-//! A hash of a few words. The keys are a peer's to choose, and what it slows down by choosing badly
-//! is its own link.
+//! A hash of a few words. Such keys are a process's own, or a peer's to choose, and what that slows down by choosing
+//! badly is its own link: 2^31 handles or words leave it some thousand for each place of a table. Numbers of 64 bits
+//! that a peer chooses are none of these keys.
 
 use core::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
 
 /// Multiplies and folds; for keys of one or two numbers.
-#[derive(Default)]
-pub(super) struct Fold(u64);
+#[derive(Clone, Default, Debug)]
+pub struct Fold(u64);
 
-pub(super) type Map<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<Fold>>;
+/// A map by such keys.
+pub type Map<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<Fold>>;
 
 /// The hash of one key.
 pub(super) fn hash(key: impl Hash) -> u64 {

@@ -24,6 +24,10 @@ struct Held {
     is_idle: bool,
     /// The rights with this name are others now: it is given back although there are some.
     is_moved: bool,
+    /// One of the rights is kept for an introducer: by whom, and its number.
+    kept: Option<(u32, u64)>,
+    /// It is in the list of those that may be unused.
+    is_unused: bool,
     /// Messages that used it and may not have been consumed.
     uses: Vec<Use>,
 }
@@ -45,6 +49,8 @@ impl Held {
 pub struct Imports {
     held: Map<Handle, Held>,
     idle: Vec<Handle>,
+    /// Those of which only what is kept may be left.
+    unused: Vec<Handle>,
     last_claim: u32,
 }
 
@@ -94,6 +100,8 @@ impl Imports {
                 rights: 0,
                 is_idle: false,
                 is_moved: false,
+                kept: None,
+                is_unused: false,
                 uses: Vec::new(),
             }),
         };
@@ -149,6 +157,9 @@ impl Imports {
             self.held.remove(&handle);
             return false;
         }
+        if held.rights == 1 && held.kept.is_some() && !held.is_unused {
+            return self.may_be_unused(handle);
+        }
         if held.rights > 0 || held.is_idle {
             return false;
         }
@@ -185,6 +196,38 @@ impl Imports {
             false
         });
         given
+    }
+
+    /// One of the rights is kept for an introducer, by whom this is, under its number; or not any more.
+    pub fn keep(&mut self, handle: Handle, by: Option<(u32, u64)>) {
+        if let Some(held) = self.held.get_mut(&handle) {
+            held.kept = by;
+        }
+    }
+
+    /// Has [`Self::unused`] look at it. Returns whether it is kept.
+    pub fn may_be_unused(&mut self, handle: Handle) -> bool {
+        match self.held.get_mut(&handle) {
+            Some(held) if held.kept.is_some() => {
+                if !core::mem::replace(&mut held.is_unused, true) {
+                    self.unused.push(handle);
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Takes out the rights that are kept, and for whom, which nobody uses: of those that were dropped since the last
+    /// time.
+    pub fn unused(&mut self) -> Vec<(Handle, (u32, u64))> {
+        let unused = core::mem::take(&mut self.unused);
+        let found = unused.into_iter().filter_map(|handle| {
+            let held = self.held.get_mut(&handle)?;
+            held.is_unused = false;
+            (held.rights == 1).then_some((handle, held.kept?))
+        });
+        found.collect()
     }
 
     /// Whether something waits to be given back.

@@ -1,9 +1,9 @@
 //! The consuming half: finds messages, checks what they say of themselves, and copies them out.
 
-use super::{Header, PREFETCH_AHEAD, Place, Sink, copy_to};
+use super::{Header, Inline, PREFETCH_AHEAD, Place, Sink, copy_to};
 use crate::{Fault, Rule};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use handfast_layout::link::{ARENA_BYTES, Kind, Meta, UNIT_BYTES, slot, unpack_reply_word};
+use handfast_layout::link::{ARENA_BYTES, Kind, Meta, SLOTS, UNIT_BYTES, slot, unpack_reply_word};
 use handfast_region::Memory;
 
 /// The message has parts, came through another right than the usual one, or breaks a rule;
@@ -98,6 +98,31 @@ impl Consumer {
             rule: Rule::MessageLength,
             offset: at + slot::META,
         })
+    }
+
+    /// A message that waits so many places behind the next one, without taking it, if one does: its header,
+    /// and its bytes when it is inline and has no parts. It is taken in its turn like any other, and may say
+    /// something else by then, if its producer is no honest one.
+    #[cold]
+    pub fn look_ahead(
+        &self,
+        memory: &impl Memory,
+        places: u32,
+        bytes: &mut Inline,
+    ) -> Option<(Header, usize)> {
+        let position = self.head.wrapping_add(places);
+        let at = self.place.slot(position);
+        // E1 publish, load half. As in `is_ready`.
+        if places >= SLOTS || memory.load(at + slot::SEQUENCE, Acquire) != position.wrapping_add(1)
+        {
+            return None;
+        }
+        let (header, meta) = Self::header(memory, at, Meta::unpack)?;
+        if meta.outside || meta.units > 0 {
+            return Some((header, 0));
+        }
+        memory.copy_out(at + slot::BYTES, bytes);
+        Some((header, meta.len_bytes as usize))
     }
 
     #[inline(always)]

@@ -117,6 +117,30 @@ fn what_describes_parts_arrives_behind_bytes_of_every_length() {
 }
 
 #[test]
+fn what_waits_is_looked_at_ahead_and_taken_in_its_turn() {
+    let (region, mut producer, mut consumer) = lane(u32::MAX - 1);
+    let long = vec![7; INLINE_BYTES + 1];
+    for bytes in [&b"one"[..], b"two", &long] {
+        producer.post(&region, HEADER, bytes).unwrap();
+    }
+    let mut bytes = [0; INLINE_BYTES];
+    for _ in 0..2 {
+        let (ahead, len) = consumer.look_ahead(&region, 1, &mut bytes).unwrap();
+        assert_eq!((ahead, &bytes[..len]), (HEADER, &b"two"[..]));
+    }
+    // Neither bytes that lie elsewhere nor what has not been posted.
+    assert_eq!(consumer.look_ahead(&region, 2, &mut bytes).unwrap().1, 0);
+    assert!(consumer.look_ahead(&region, 3, &mut bytes).is_none());
+    assert!(consumer.look_ahead(&region, SLOTS, &mut bytes).is_none());
+    for expected in [&b"one"[..], b"two", &long] {
+        let mut taken = Buffer::default();
+        assert!(consumer.is_ready(&region));
+        let (_, len) = consumer.take(&region, &mut taken).unwrap();
+        assert_eq!(taken.bytes(len), expected);
+    }
+}
+
+#[test]
 fn order_and_content_survive_wrap_around_of_positions() {
     // A few laps around 2^32, with random batches; the sequence word passes through zero.
     let (seeds, before, laps, longest) = if cfg!(miri) {

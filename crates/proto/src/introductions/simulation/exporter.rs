@@ -70,9 +70,9 @@ impl World {
             return Ok(Named::To(target));
         }
         let claim = match self.sides[of].claims.get(word) {
-            Some(Claim::Waiting { seen_ns, .. }) => {
+            Some(Claim::Waiting { until_ns, .. }) => {
                 let introduction = self.sides[of].introductions[&word];
-                let claim = self.redeem(of, introduction, seen_ns)?;
+                let claim = self.redeem(of, introduction, until_ns - CLAIM_NS)?;
                 self.sides[of].claims.settle(word, claim);
                 Some(claim)
             }
@@ -100,8 +100,7 @@ impl World {
                 let reply = (0, 0);
                 return Ok(Claim::Waiting {
                     number,
-                    seen_ns,
-                    waited_ns: 0,
+                    until_ns: seen_ns + CLAIM_NS,
                     reply,
                 });
             }
@@ -133,6 +132,76 @@ impl World {
             return Ok(Claim::Dead);
         }
         Err(format!("introduction {at} has come to nothing"))
+    }
+
+    /// A holder has answered the exporter with what was provided to it: that has a right of its own to drop.
+    pub(super) fn come_home(&mut self, of: usize, at: usize) -> Result<(), String> {
+        let Introduction { by, number, .. } = self.introductions[at];
+        let (number, recipient) = ((incarnation(by), number), incarnation(of));
+        let found = match self.provisions.redeem(number, recipient) {
+            Redeemed::To((target, which)) => {
+                self.ended(target);
+                (which == at).then_some(target)
+            }
+            Redeemed::Dead => None,
+            Redeemed::NotYet if self.without == Without::Foresight => None,
+            Redeemed::NotYet => {
+                let found = self.foresee(at)?;
+                if found.is_some() && self.without != Without::HomeOnce {
+                    let given_up = self.provisions.forgo(number, recipient, self.now_ns);
+                    assert_eq!(given_up, None, "it was not there");
+                }
+                found
+            }
+        };
+        let may_fail = self.may_fail(at);
+        self.introductions[at].is_excused = true;
+        match found {
+            Some(target) if target == self.introductions[at].target => Ok(()),
+            None if may_fail => Ok(()),
+            found => Err(format!("introduction {at} did not come home: {found:?}")),
+        }
+    }
+
+    /// What is provided by what waits in the lanes.
+    fn foresee(&mut self, at: usize) -> Result<Option<Target>, String> {
+        let by = self.introductions[at].by;
+        let waits = self.sides[by].lanes.iter().flatten();
+        let word = waits.clone().find_map(|said| match said {
+            Said::Provide {
+                right,
+                introduction,
+                ..
+            } if *introduction == at => Some(right.word),
+            _ => None,
+        });
+        let Some(word) = word else {
+            return Ok(None);
+        };
+        let claimed = waits.clone().find_map(|said| match said {
+            Said::Claim {
+                word: its,
+                introduction,
+            } if *its == word => Some(*introduction),
+            _ => None,
+        });
+        let claimed = claimed.or_else(|| self.sides[by].introductions.get(&word).copied());
+        Ok(match (self.named(by, word)?, claimed) {
+            (Named::To(target), _) => Some(target),
+            (Named::NotYet, Some(claimed)) => {
+                let Introduction {
+                    by: introducer,
+                    number,
+                    ..
+                } = self.introductions[claimed];
+                let number = (incarnation(introducer), number);
+                match self.provisions.provided(number, incarnation(by)) {
+                    Some((target, _)) => Some(target),
+                    None => self.foresee(claimed)?,
+                }
+            }
+            _ => None,
+        })
     }
 
     /// Takes the next message from a lane, unless it has to wait.

@@ -13,8 +13,12 @@ pub(super) struct Holder {
     pub(super) given: VecDeque<(Handle, Target)>,
     /// Introductions, by whom.
     pub(super) inbox: [VecDeque<usize>; HOLDERS],
-    /// Numbers that were declined, by whom.
-    declined: [VecDeque<u64>; HOLDERS],
+    /// What the others have said.
+    said: [VecDeque<Between>; HOLDERS],
+    /// What it has given to the others.
+    told: [Remembered<u32>; HOLDERS],
+    /// What it keeps for the others.
+    keeping: [Keeping<Right>; HOLDERS],
     /// Said of late, with a rule left out.
     late: VecDeque<(usize, Said)>,
     /// What was provided to whom.
@@ -24,7 +28,7 @@ pub(super) struct Holder {
 impl Holder {
     /// Whether it has said all.
     pub(super) fn is_settled(&self) -> bool {
-        self.late.is_empty() && self.declined.iter().all(VecDeque::is_empty)
+        self.late.is_empty() && self.said.iter().all(VecDeque::is_empty)
     }
 }
 
@@ -48,6 +52,7 @@ impl World {
 
     fn pick_right(&mut self, of: usize) -> Option<usize> {
         let count = self.holders[of].rights.len();
+        let count = if self.is_narrow { count.min(2) } else { count };
         (count > 0).then(|| self.dice.roll(count))
     }
 
@@ -101,7 +106,8 @@ impl World {
 
     /// Gives a right to another one.
     pub(super) fn introduce(&mut self, by: usize) {
-        let to = (by + 1 + self.dice.roll(HOLDERS - 1)) % HOLDERS;
+        let step = if self.is_narrow { 1 } else { HOLDERS - 1 };
+        let to = (by + 1 + self.dice.roll(step)) % HOLDERS;
         let Some(at) = self.pick_right(by).filter(|_| !self.holders[to].is_dead) else {
             return;
         };
@@ -111,6 +117,14 @@ impl World {
         let mut after = right.after.clone();
         after.retain(|(of, its, _)| (*of, *its) != (by, lane));
         after.push((by, lane, before));
+        let is_next = self.sides[by].consumed[lane] == before;
+        let mut keep = false;
+        if is_next || self.without == Without::AgainInOrder {
+            match self.holders[by].told[to].give(right.word) {
+                How::Again(number) => return self.introduce_again(by, to, (number, &right, after)),
+                How::Provide { keep: asked } => keep = asked,
+            }
+        }
         self.holders[by].last_number += 1;
         let number = self.holders[by].last_number;
         let introduction = self.introductions.len();
@@ -123,7 +137,12 @@ impl World {
             from: right.introduction,
             is_excused: false,
             is_redeemed: false,
+            keep,
+            again: None,
         });
+        if keep {
+            self.holders[by].told[to].offered(right.word, number);
+        }
         self.holders[by].unheard.push((to, number));
         let said = Said::Provide {
             right,
@@ -150,6 +169,41 @@ impl World {
         }
     }
 
+    /// By what its recipient keeps.
+    fn introduce_again(
+        &mut self,
+        by: usize,
+        to: usize,
+        (number, right, after): (u64, &Right, Vec<(usize, usize, u32)>),
+    ) {
+        let is_it = |one: &Introduction| (one.by, one.to, one.number) == (by, to, number);
+        let from = self.introductions.iter().position(is_it);
+        let is_sent = self.dice.roll(8) > 0;
+        self.introductions.push(Introduction {
+            by,
+            to,
+            number: 0,
+            target: right.target,
+            after,
+            from,
+            is_excused: !is_sent,
+            is_redeemed: false,
+            keep: false,
+            again: Some(number),
+        });
+        if is_sent {
+            self.holders[to].inbox[by].push_back(self.introductions.len() - 1);
+        } else if self.without != Without::Unsent && self.holders[by].told[to].unsent(number) {
+            self.say(by, to, Between::Left(number));
+        }
+    }
+
+    fn say(&mut self, from: usize, to: usize, said: Between) {
+        if !self.holders[to].is_dead {
+            self.holders[to].said[from].push_back(said);
+        }
+    }
+
     pub(super) fn post_late(&mut self, of: usize) {
         if let Some((lane, said)) = self.holders[of].late.pop_front() {
             self.post(of, lane, said);
@@ -166,41 +220,127 @@ impl World {
         let Some(introduction) = self.holders[of].inbox[by].pop_front() else {
             return Ok(());
         };
-        let Introduction { number, target, .. } = self.introductions[introduction];
+        let Introduction {
+            number,
+            target,
+            keep,
+            again,
+            ..
+        } = self.introductions[introduction];
+        if let Some(number) = again {
+            return self.take_again(of, by, (number, introduction));
+        }
         if self.dice.roll(8) == 0 {
             self.introductions[introduction].is_excused = true;
             if !self.holders[by].is_dead && self.without != Without::Declined {
-                self.holders[by].declined[of].push_back(number);
+                self.say(of, by, Between::Declined(number));
             }
             return Ok(());
+        }
+        if self.dice.roll(8) == 0 {
+            return self.come_home(of, introduction);
         }
         let claimed = self.holders[of].imports.claim(target.port);
         let word = claimed.map_err(|refused| format!("claim: {refused:?}"))?;
         let lane = self.dice.roll(LANES);
         let used = self.post(of, lane, Said::Claim { word, introduction });
         let after = self.introductions[introduction].after.clone();
-        self.holders[of].rights.push(Right {
+        let right = Right {
             word,
             target,
             uses: vec![used],
             after,
             introduction: Some(introduction),
-        });
+        };
+        if keep && !self.holders[by].is_dead {
+            let mut kept = right.clone();
+            kept.uses = Vec::new();
+            let holder = &mut self.holders[of];
+            if holder.keeping[by].keep(number, kept).is_err() {
+                return Err(format!("{number} is kept twice"));
+            }
+            holder.imports.copied(word);
+            holder.imports.keep(word, Some((by as u32, number)));
+            self.say(of, by, Between::Kept(number));
+        }
+        self.holders[of].rights.push(right);
         Ok(())
     }
 
-    pub(super) fn hear_declined(&mut self, of: usize) {
-        let by = self.dice.roll(HOLDERS);
-        if let Some(number) = self.holders[of].declined[by].pop_front() {
-            self.void(of, number);
+    fn take_again(
+        &mut self,
+        of: usize,
+        by: usize,
+        (number, introduction): (u64, usize),
+    ) -> Result<(), String> {
+        let Introduction { target, after, .. } = &self.introductions[introduction];
+        let is_dead = self.holders[by].is_dead;
+        let holder = &mut self.holders[of];
+        let kept = holder.keeping[by].again(number);
+        let mut right = match kept {
+            Some(kept) if kept.target == *target => kept.clone(),
+            Some(kept) => return Err(format!("{:?} came for {target:?}", kept.target)),
+            None if is_dead => return Ok(()),
+            None => return Err(format!("nobody keeps {number}, which has come again")),
+        };
+        holder.imports.copied(right.word);
+        right.after.extend(after.iter().copied());
+        holder.rights.push(right);
+        Ok(())
+    }
+
+    pub(super) fn hear_between(&mut self, of: usize) {
+        let waits = |by: &usize| !self.holders[of].said[*by].is_empty();
+        let Some(by) = (0..HOLDERS).find(waits) else {
+            return;
+        };
+        let Some(said) = self.holders[of].said[by].pop_front() else {
+            return;
+        };
+        let told = &mut self.holders[of].told[by];
+        match said {
+            Between::Declined(number) => self.void(of, number),
+            Between::Kept(number) => {
+                if !told.kept(number) {
+                    self.say(of, by, Between::Left(number));
+                }
+            }
+            Between::Leave(number, came) => {
+                if told.leave(number, came) || self.without == Without::Comparing {
+                    self.say(of, by, Between::Left(number));
+                }
+            }
+            Between::Left(number) => self.let_go(of, by, number),
+        }
+    }
+
+    fn let_go(&mut self, of: usize, by: usize, number: u64) {
+        let holder = &mut self.holders[of];
+        if let Some(right) = holder.keeping[by].left(number) {
+            self.left += 1;
+            holder.imports.keep(right.word, None);
+            holder.imports.dropped(right.word, &[]);
         }
     }
 
     pub(super) fn give_back(&mut self, of: usize) {
+        for (word, (by, number)) in self.holders[of].imports.unused() {
+            let by = by as usize;
+            match self.holders[of].keeping[by].quiet(number) {
+                Some(_) if self.without == Without::Asking => self.let_go(of, by, number),
+                Some(came) => self.say(of, by, Between::Leave(number, came)),
+                None => {
+                    self.holders[of].imports.may_be_unused(word);
+                }
+            }
+        }
         let Self { holders, sides, .. } = self;
         let consumed = sides[of].consumed;
         let is_consumed = |used: Use| consumed[used.lane as usize] >= used.tail;
         for (word, count) in holders[of].imports.give_back(is_consumed) {
+            for told in &mut holders[of].told {
+                told.forget(word);
+            }
             let release = Control::Release { word, count };
             sides[of].socket.push_back(release);
         }
@@ -213,6 +353,30 @@ impl World {
         }
         let Self { holders, .. } = self;
         let is_dead: Vec<_> = holders.iter().map(|holder| holder.is_dead).collect();
+        let Holder {
+            inbox,
+            said,
+            told,
+            keeping,
+            imports,
+            ..
+        } = &mut holders[of];
+        for dead in (0..HOLDERS).filter(|by| is_dead[*by]) {
+            said[dead].clear();
+            told[dead] = Remembered::default();
+            if self.without == Without::KeptForDead {
+                continue;
+            }
+            // What it has named again and has not come yet is lost.
+            for at in &inbox[dead] {
+                let lost = &mut self.introductions[*at];
+                lost.is_excused |= lost.again.is_some();
+            }
+            for right in keeping[dead].end() {
+                imports.keep(right.word, None);
+                imports.dropped(right.word, &[]);
+            }
+        }
         let is_its = |unheard: &mut (usize, u64)| is_dead[unheard.0];
         let unheard: Vec<_> = holders[of].unheard.extract_if(.., is_its).collect();
         for (_, number) in unheard {

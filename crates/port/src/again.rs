@@ -1,0 +1,212 @@
+//! The same right of a third process's to the same recipient again (`handfast_proto::introductions::Remembered` says
+//! how): this process as introducer and as recipient.
+
+use crate::link::{Link, control};
+use crate::process::Process;
+use crate::right::Right;
+use crate::send::SendRight;
+use core::sync::atomic::Ordering;
+use handfast_proto::introductions::{How, Keeping, Remembered};
+use handfast_proto::rights::Handle;
+use handfast_region::Memory;
+use handfast_ring::lane::Place;
+use handfast_ring::{Fault, Rule};
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+/// A right of this process's: link and handle.
+pub(crate) type Key = (u32, Handle);
+
+pub(crate) fn key_of(right: &SendRight) -> Key {
+    (right.link().serial, right.handle())
+}
+
+impl Link {
+    /// Introducer: what the peer has been given of others.
+    pub(crate) fn told(&self) -> MutexGuard<'_, Remembered<Key>> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Recipient: what is kept for the peer.
+    fn keeping(&self) -> MutexGuard<'_, Keeping<SendRight>> {
+        self.keeping.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Introducer: how a right of a third process's goes to the peer.
+    #[inline]
+    pub(crate) fn how_to_give(&self, right: &SendRight) -> How {
+        match has_arrived(right) {
+            true => self.told().give(key_of(right)),
+            // What is provided comes behind it.
+            false => How::Provide { keep: false },
+        }
+    }
+
+    /// Introducer: what was to come again was not sent.
+    pub(crate) fn unsent_again(&self, process: &Process, number: u64) {
+        if self.told().unsent(number) {
+            process.say_about(self, control::LEFT, number, &[]);
+        }
+    }
+
+    /// Recipient: the right that was provided under this number and is kept. `Err`: nothing an honest peer names.
+    #[inline]
+    pub(crate) fn take_again(&self, process: &Process, number: u64) -> Result<Right, Fault> {
+        let right = self.keeping().again(number).cloned();
+        match right {
+            Some(right) if right.is_down() => {
+                self.ask_to_leave(process, |kept| kept.is_down());
+                Ok(Right::Send(right))
+            }
+            Some(right) => Ok(Right::Send(right)),
+            None if self.is_down() => Ok(Right::Dead),
+            None => Err(broken()),
+        }
+    }
+
+    /// Recipient: of these there is no use any more, whether somebody here has them or not.
+    #[cold]
+    fn ask_to_leave(&self, process: &Process, is_one: impl Fn(&SendRight) -> bool) {
+        let those = self.keeping().came_of(is_one);
+        for (number, came) in those {
+            process.say_about(self, control::LEAVE, number, &came.to_le_bytes());
+        }
+    }
+}
+
+/// Whether all that this thread has sent to the port of `right` has been received.
+#[inline]
+fn has_arrived(right: &SendRight) -> bool {
+    let link = right.link();
+    let Some(lane) = link.map.lane(right.receiver()) else {
+        return false;
+    };
+    let position = link.lanes[lane as usize].lock().producer.position();
+    // Acquire: pairs with the Release of the consumer, as in `Producer::look_at_head`. A peer that says what is not
+    // so has its own messages overtaken.
+    let head = link
+        .region
+        .load(Place::of(link.calls, lane).head(), Ordering::Acquire);
+    head == position
+}
+
+/// Recipient: keeps a right that it has claimed, as its introducer, the peer of `link`, asks.
+#[cold]
+pub(crate) fn keep(process: &Process, link: &Link, number: u64, right: &SendRight) {
+    if link.is_behind() {
+        return;
+    }
+    let full = link.keeping().keep(number, right.clone());
+    if full.is_err() {
+        return;
+    }
+    let by = Some((link.serial, number));
+    right.link().imports().keep(right.handle(), by);
+    process.say_about(link, control::KEPT, number, &[]);
+    if link.is_down() {
+        // It may have ended before this was in its table.
+        process.end_kept(link);
+    }
+}
+
+impl Process {
+    fn say_about(&self, link: &Link, kind: u8, number: u64, rest: &[u8]) {
+        self.say(
+            link,
+            &[&[kind, 0][..], &number.to_le_bytes(), rest].concat(),
+        );
+    }
+
+    /// Keeper: one of these came.
+    pub(crate) fn take_again_message(
+        &self,
+        link: &Link,
+        kind: u8,
+        bytes: &[u8],
+    ) -> Result<(), Fault> {
+        let (number, rest) = bytes.split_first_chunk().ok_or(broken())?;
+        let number = u64::from_le_bytes(*number);
+        let has_left = match (kind, rest) {
+            (control::KEPT, []) => !link.told().kept(number),
+            (control::LEAVE, came) => {
+                let came = came.try_into().map_err(|_| broken())?;
+                link.told().leave(number, u32::from_le_bytes(came))
+            }
+            (control::LEFT, []) => {
+                let left = link.keeping().left(number);
+                left.into_iter().for_each(let_go);
+                false
+            }
+            _ => return Err(broken()),
+        };
+        if has_left {
+            if link.is_behind() {
+                // Who asks reads what it is answered.
+                return Err(broken());
+            }
+            self.say_about(link, control::LEFT, number, &[]);
+        }
+        Ok(())
+    }
+
+    /// Keeper: asks whether rights through `link` that are kept and that nobody uses may leave. Returns whether some
+    /// are to be looked at again.
+    pub(crate) fn leave_unused(&self, link: &Link) -> bool {
+        let unused = link.imports().unused();
+        let mut again = false;
+        for (handle, (by, number)) in unused {
+            let Some(introducer) = self.find_link(|link| link.serial == by) else {
+                continue;
+            };
+            let quiet = introducer.keeping().quiet(number);
+            match quiet {
+                Some(came) => {
+                    self.say_about(&introducer, control::LEAVE, number, &came.to_le_bytes());
+                }
+                None => again |= link.imports().may_be_unused(handle),
+            }
+        }
+        again
+    }
+
+    /// Keeper: rights through `link` that this process has given back are not remembered any more.
+    pub(crate) fn forget_told(&self, link: &Link, given: &[(Handle, u32)]) {
+        // Relaxed: set by whoever had such a right, which has been dropped since.
+        if given.is_empty() || !link.is_introduced.load(Ordering::Relaxed) {
+            return;
+        }
+        let links: Vec<_> = {
+            let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+            links.iter().flatten().cloned().collect()
+        };
+        for to in links {
+            let mut told = to.told();
+            for (handle, _) in given {
+                told.forget((link.serial, *handle));
+            }
+        }
+    }
+
+    /// Keeper: a link has ended: what was kept for its peer, and of its peer's.
+    pub(crate) fn end_kept(&self, link: &Link) {
+        let kept = link.keeping().end();
+        kept.into_iter().for_each(let_go);
+        let links: Vec<Arc<Link>> = {
+            let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+            links.iter().flatten().cloned().collect()
+        };
+        for introducer in links {
+            introducer.ask_to_leave(self, |kept| kept.link().serial == link.serial);
+        }
+    }
+}
+
+fn let_go(right: SendRight) {
+    right.link().imports().keep(right.handle(), None);
+}
+
+const fn broken() -> Fault {
+    Fault {
+        rule: Rule::Introduction,
+        offset: 0,
+    }
+}

@@ -1,0 +1,217 @@
+//! Rights that go home in answers that are only passed on (`relay`): to a port of the process that waits for the
+//! answer, which may receive there only when it has it.
+//!
+//! The process in the middle claims nothing: it names what was provided to it, and that process looks that up;
+//! in its lanes, where its receiver has not been yet.
+
+use crate::adopt::{Whom, to_target};
+use crate::link::Link;
+use crate::origin::Origin;
+use crate::poller::Poller;
+use crate::process::Process;
+use crate::right::Right;
+use crate::send::SendRight;
+use core::sync::atomic::{AtomicBool, Ordering};
+use handfast_layout::introduction::{Process as Name, SAID_BYTES, Said};
+use handfast_layout::link::{Kind, SLOTS};
+use handfast_layout::part::{Part, receiver_of};
+use handfast_proto::introductions::{Claim, Number, Redeemed};
+use handfast_proto::rights::Target;
+use handfast_ring::lane::{Header, Inline};
+use handfast_sys::clock;
+use std::sync::Arc;
+
+/// Relay: what was provided to this process, and is for the process of its port.
+pub(crate) struct GoingHome {
+    process: Arc<Process>,
+    introducer: Arc<Link>,
+    exporter: Name,
+    number: u64,
+    port: u32,
+    is_told: AtomicBool,
+}
+
+/// A right that an introducer, the peer of `link`, has given to this process, which has it on the way home only.
+pub(crate) fn going(
+    process: &Arc<Process>,
+    link: &Arc<Link>,
+    vine: SendRight,
+    (exporter, number, port): (Name, u64, u32),
+) -> SendRight {
+    vine.with_origin(Origin::Home(Arc::new(GoingHome {
+        process: process.clone(),
+        introducer: link.clone(),
+        exporter,
+        number,
+        port,
+        is_told: AtomicBool::new(false),
+    })))
+}
+
+impl GoingHome {
+    /// What tells the peer of `to` of it; nothing when that is another process.
+    pub(crate) fn part(&self, to: &Link) -> Option<Part> {
+        let of = &self.introducer;
+        to.is_with(self.exporter).then_some(Part::Home {
+            port: self.port,
+            introducer: of.incarnation,
+            pid: of.peer.pid,
+            number: self.number,
+        })
+    }
+
+    /// It has been told.
+    pub(crate) fn told(&self) {
+        // Relaxed: looked at by the thread that drops it.
+        self.is_told.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for GoingHome {
+    fn drop(&mut self) {
+        if !*self.is_told.get_mut() {
+            let introducer = &self.introducer;
+            self.process.decline(introducer, self.exporter, self.number);
+        }
+    }
+}
+
+impl SendRight {
+    /// What tells the peer of `to` of it, if it is on its way home there.
+    pub(crate) fn home(&self, to: &Link) -> Option<Part> {
+        match self.origin() {
+            Origin::Home(going) => going.part(to),
+            _ => None,
+        }
+    }
+}
+
+/// How long another thread that polls the port a right is to is waited for: it takes what provides the right.
+pub(crate) const SETTLE_NS: u64 = 100_000_000;
+
+/// How soon an answer is looked at again whose rights another thread's port knows of.
+pub(crate) const AGAIN_NS: u64 = 1_000_000;
+
+/// Introductions one behind the other whose last is looked for in lanes.
+const STEPS_MAX: u32 = 8;
+
+impl Process {
+    /// The peer of `link` names what `number` has provided to it: a right to `port` of this process. `None`: it
+    /// is known later. Blocks for a caller only, as long as another thread polls that port without finding
+    /// what provides it.
+    pub(crate) fn come_home(
+        self: &Arc<Self>,
+        link: &Link,
+        (number, port): (Number, u32),
+        whom: Whom<'_>,
+    ) -> Option<Right> {
+        let recipient = link.identity();
+        let until_ns = clock::now_ns() + SETTLE_NS;
+        loop {
+            if let Some(right) = self.redeem_at_home(number, recipient) {
+                return Some(right);
+            }
+            let at = self.port(receiver_of(port)).filter(|at| at.id == port);
+            let Some(at) = at else { break };
+            if let Some(mut poller) = at.try_lock() {
+                // Nothing is between a lane and the table now.
+                let known = self.redeem_at_home(number, recipient);
+                let known = known.or_else(|| {
+                    let target = poller.foresee(number, recipient)?;
+                    let right = to_target(self, target);
+                    // Once: what provides it comes to nothing when it is taken.
+                    self.forgo_provision(number, recipient);
+                    Some(right)
+                });
+                at.leave(poller);
+                return Some(known.unwrap_or(Right::Dead));
+            }
+            match whom {
+                Whom::Relay(_) => return None,
+                Whom::Caller if clock::now_ns() < until_ns => clock::nap(),
+                _ => break,
+            }
+        }
+        self.forgo_provision(number, recipient);
+        Some(Right::Dead)
+    }
+
+    fn redeem_at_home(self: &Arc<Self>, number: Number, recipient: Name) -> Option<Right> {
+        let redeemed = self.provisions().redeem(number, recipient);
+        match redeemed {
+            Redeemed::NotYet => None,
+            Redeemed::Dead => Some(Right::Dead),
+            Redeemed::To(target) => {
+                let right = to_target(self, target);
+                // After the right that follows it has begun.
+                self.ended(target);
+                Some(right)
+            }
+        }
+    }
+}
+
+impl Poller {
+    /// What `number` will provide to `recipient`, by what waits in the lanes: they are looked at, and nothing is
+    /// taken. The introducer says so itself in its own lane, so nobody else can say it for it.
+    fn foresee(&mut self, number: Number, recipient: Name) -> Option<Target> {
+        self.refresh();
+        self.hear_all();
+        self.provided_ahead(number, recipient, STEPS_MAX)
+    }
+
+    fn provided_ahead(
+        &self,
+        (introducer, number): Number,
+        recipient: Name,
+        steps: u32,
+    ) -> Option<Target> {
+        let expected = Said::Provide { number, recipient };
+        let is_it = |(link, header, said): (&Arc<Link>, Header, Said)| {
+            (link.identity() == introducer && said == expected).then(|| (link.clone(), header.port))
+        };
+        let (link, word) = self.said_ahead().find_map(is_it)?;
+        if let Some(target) = self.target_of(&link, word) {
+            return Some(target);
+        }
+        // Claimed in turn, and that waits, too.
+        let claimed = match link.claims().get(word) {
+            Some(Claim::Waiting { number, .. }) => Some(number),
+            Some(_) => None,
+            None => self.said_ahead().find_map(|(of, _, said)| match said {
+                Said::Claim {
+                    word: its,
+                    number,
+                    introducer,
+                } if its == word && Arc::ptr_eq(of, &link) => Some((introducer, number)),
+                _ => None,
+            }),
+        };
+        let (claimed, recipient) = (claimed?, link.identity());
+        let provided = self.process().provisions().provided(claimed, recipient);
+        if let Some(target) = provided {
+            return Some(target).filter(|target| target.port == self.port());
+        }
+        let steps = steps.checked_sub(1)?;
+        self.provided_ahead(claimed, recipient, steps)
+    }
+
+    /// What is said about introductions in messages that wait. At most all slots of all lanes.
+    fn said_ahead(&self) -> impl Iterator<Item = (&Arc<Link>, Header, Said)> {
+        let lanes = self.open_lanes();
+        lanes.flat_map(|(link, consumer)| {
+            let look = move |places| {
+                let mut bytes: Inline = [0; _];
+                let (header, len_bytes) = consumer.look_ahead(&link.region, places, &mut bytes)?;
+                Some((header, bytes, len_bytes))
+            };
+            (0..SLOTS)
+                .map_while(look)
+                .filter_map(move |(header, bytes, len_bytes)| {
+                    let is_one = header.kind == Kind::CONTROL && len_bytes == SAID_BYTES;
+                    let said = is_one.then(|| Said::parse(&bytes[..SAID_BYTES])).flatten();
+                    Some((link, header, said?))
+                })
+        })
+    }
+}

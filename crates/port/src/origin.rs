@@ -1,0 +1,152 @@
+//! What is known of where a right has come from, and whether two are one.
+
+use crate::adopt::Whom;
+use crate::awaited::{Awaited, Outcome};
+use crate::door::Upgrade;
+use crate::error::RightError;
+use crate::home::GoingHome;
+use crate::message::Message;
+use crate::passing::Own;
+use crate::process::Process;
+use crate::send::SendRight;
+use handfast_proto::rights::Handle;
+use handfast_sys::clock;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// How a right has come to this process, as far as that says something of what it is.
+#[derive(Clone, Default)]
+pub(crate) enum Origin {
+    /// From the process of its port.
+    #[default]
+    Exporter,
+    /// It was claimed from there.
+    Claimed(Arc<Claimed>),
+    /// It goes through another process, for now.
+    Vine(Option<Arc<Upgrade>>),
+    /// It goes on to the process of its port, in an answer, and comes from another.
+    Home(Arc<GoingHome>),
+}
+
+/// What the exporter says of a claim.
+pub(crate) struct Claimed {
+    process: Arc<Process>,
+    awaited: Mutex<Option<(Awaited, Own)>>,
+    handle: OnceLock<Handle>,
+}
+
+impl Claimed {
+    pub(crate) fn new(process: &Arc<Process>, own: Own) -> Self {
+        let awaited = Awaited::new(own.link.clone(), own.index, own.generation);
+        Self {
+            process: process.clone(),
+            awaited: Mutex::new(Some((awaited, own))),
+            handle: OnceLock::new(),
+        }
+    }
+
+    /// Takes the exporter's answer, if it is there.
+    pub(crate) fn settle(&self) {
+        let _ = self.handle();
+    }
+
+    /// The handle of what was claimed, once the exporter has told it.
+    fn handle(&self) -> Option<Handle> {
+        if let Some(handle) = self.handle.get() {
+            return Some(*handle);
+        }
+        let mut place = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
+        let (awaited, _) = place
+            .as_mut()
+            .filter(|(awaited, _)| awaited.is_answered())?;
+        let mut message = Message::new();
+        let taken = awaited.take(&self.process, &mut message, Whom::Nobody);
+        if let Some((_, own)) = place.take() {
+            own.free();
+        }
+        match taken {
+            Ok(Outcome::Reply(_)) => {
+                let bytes = message.bytes().first_chunk::<4>()?;
+                Some(*self.handle.get_or_init(|| u32::from_le_bytes(*bytes)))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Origin {
+    /// What the exporter's own tables call the right with this handle. Waits a while for its word.
+    pub(crate) fn handle_at_home(&self, handle: Handle) -> Result<Handle, RightError> {
+        let Self::Claimed(claimed) = self else {
+            return Ok(handle);
+        };
+        let until_ns = clock::now_ns() + SETTLE_NS;
+        loop {
+            if let Some(handle) = claimed.handle() {
+                return Ok(handle);
+            }
+            let open = claimed.awaited.lock();
+            if open.unwrap_or_else(PoisonError::into_inner).is_none() {
+                return Err(RightError::Dead);
+            }
+            if clock::now_ns() >= until_ns {
+                return Err(RightError::Unsettled);
+            }
+            clock::nap();
+        }
+    }
+}
+
+impl Drop for Claimed {
+    fn drop(&mut self) {
+        let place = self.awaited.get_mut();
+        if let Some((_, own)) = place.unwrap_or_else(PoisonError::into_inner).take() {
+            own.forsake();
+        }
+    }
+}
+
+/// Whether two rights are to the same port with the same badge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Identity {
+    /// They are.
+    Same,
+    /// They are not.
+    Different,
+    /// Nobody knows yet: one of them came from a third process, and the port's process has not said
+    /// so far which of its rights that is. It does when it next receives at that port; of a right that goes
+    /// through another process, never.
+    Unknown,
+}
+
+impl SendRight {
+    /// Whether this right and `other` are to the same port with the same badge, by whatever way they
+    /// have come. No system call; does not block.
+    #[must_use]
+    pub fn identity(&self, other: &Self) -> Identity {
+        let (this, other) = (self.best(), other.best());
+        this.compare(other)
+    }
+
+    fn compare(&self, other: &Self) -> Identity {
+        let is_same_link = Arc::ptr_eq(self.link(), other.link());
+        if is_same_link && self.handle() == other.handle() {
+            return Identity::Same;
+        }
+        let of = |right: &Self| match right.origin() {
+            Origin::Exporter => Some(right.handle()),
+            Origin::Claimed(claimed) => claimed.handle(),
+            Origin::Vine(_) | Origin::Home(_) => None,
+        };
+        let is_vine = |right: &Self| matches!(right.origin(), Origin::Vine(_));
+        match (of(self), of(other)) {
+            (Some(one), Some(other)) if is_same_link && one == other => Identity::Same,
+            (Some(_), Some(_)) => Identity::Different,
+            _ if is_same_link || is_vine(self) || is_vine(other) => Identity::Unknown,
+            // A port is in one process only.
+            _ => Identity::Different,
+        }
+    }
+}
+
+/// How long a right that goes home waits for its exporter to say which it is.
+const SETTLE_NS: u64 = 100_000_000;
