@@ -6,7 +6,7 @@
 //! 64-bit little-endian Linux; the build fails elsewhere).
 //!
 //! Reading order: [`link`] (one per pair of processes), [`bell`] (one page set per process and
-//! trust group), [`counters`], [`queue`] (the plain shared queues), [`hello`] (the handshake).
+//! trust group), [`loan`] (blocks lent with messages), [`counters`], [`queue`] (the plain shared queues), [`hello`] (the handshake).
 //! `spec/layout.md` draws the same pictures with the owner of each word.
 #![forbid(unsafe_code)]
 
@@ -15,6 +15,7 @@ pub mod counters;
 pub mod hello;
 pub mod introduction;
 pub mod link;
+pub mod loan;
 pub mod name;
 pub mod part;
 pub mod queue;
