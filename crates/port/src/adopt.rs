@@ -4,6 +4,7 @@ use crate::awaited::{Awaited, Outcome};
 use crate::descriptors::{take_up, take_up_memory};
 use crate::door::strange;
 use crate::introduce::{Named, Origin, claim};
+use crate::lending::{named_loan, take_up_loan};
 use crate::link::{Link, SlotState, control};
 use crate::message::Message;
 use crate::moving::{refuse, settle_in};
@@ -78,6 +79,13 @@ fn adopt_all(
             rights.push(Right::Send(imported(process, link, (handle, port))));
             continue;
         }
+        if let Some(named) = named_loan(part) {
+            match take_up_loan(process, link, named)? {
+                Ok(loan) => rights.push(Right::Loan(loan)),
+                Err(exhausted) => rights.push(Right::Lost(exhausted)),
+            }
+            continue;
+        }
         rights.push(match part {
             Part::Receive {
                 token,
@@ -101,6 +109,7 @@ fn next_part(units: &[Unit], taken: usize) -> Option<(Part, usize)> {
 }
 
 /// Any part, out of line.
+#[inline(never)]
 fn other(process: &Arc<Process>, link: &Arc<Link>, part: Part) -> Result<Right, Fault> {
     Ok(match part {
         Part::OfSender { handle, port } => Right::Send(import(process, link, (handle, port))?),
@@ -128,6 +137,13 @@ fn other(process: &Arc<Process>, link: &Arc<Link>, part: Part) -> Result<Right, 
         },
         Part::Descriptor { number } => take_up(process, link, number)?,
         Part::Memory { number, len_bytes } => take_up_memory(process, link, (number, len_bytes))?,
+        Part::Loan { .. } => {
+            let named = named_loan(part).ok_or(Fault {
+                rule: Rule::Part,
+                offset: 0,
+            })?;
+            take_up_loan(process, link, named)?.map_or_else(Right::Lost, Right::Loan)
+        }
     })
 }
 
