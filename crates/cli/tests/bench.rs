@@ -149,6 +149,22 @@ fn payload_compares_with_leaving_it_in_place() {
 }
 
 #[test]
+fn payload_compares_loans_at_lengths_that_no_message_has() {
+    let only = ["--only", "limit,handfast-default"];
+    let rows = rows(&[&["payload", "--payloads", "4096,262144"][..], &only].concat());
+    let loans = rows.iter().filter(|row| row["case"] == "loan");
+    let lengths = loans.map(|row| {
+        has(row, &["p50_ns", "ratio_to_limit"]);
+        row["payload_bytes"].as_u64().unwrap()
+    });
+    assert_eq!(lengths.collect::<Vec<_>>(), [4096, 262_144]);
+    // In place at both lengths, one copy and a call at the shorter.
+    assert_eq!(rows.len(), 6);
+    let long = handfast(&["rtt", "--payloads", "65537"]).unwrap();
+    assert!(!long.status.success());
+}
+
+#[test]
 fn wait_prints_a_row_per_load_and_policy() {
     let rows = rows(&["wait", "--rounds", "1"]);
     assert_eq!(rows.len(), 12 * 4);

@@ -6,7 +6,7 @@
 //! 64-bit little-endian Linux; the build fails elsewhere).
 //!
 //! Reading order: [`link`] (one per pair of processes), [`bell`] (one page set per process and
-//! trust group), [`counters`], [`queue`] (the plain shared queues), [`hello`] (the handshake).
+//! trust group), [`loan`] (blocks lent with messages), [`counters`], [`queue`] (the plain shared queues), [`hello`] (the handshake).
 //! `spec/layout.md` draws the same pictures with the owner of each word.
 #![forbid(unsafe_code)]
 
@@ -15,6 +15,7 @@ pub mod counters;
 pub mod hello;
 pub mod introduction;
 pub mod link;
+pub mod loan;
 pub mod name;
 pub mod part;
 pub mod queue;
@@ -24,7 +25,7 @@ compile_error!("handfast's shared layouts are defined for 64-bit little-endian m
 
 /// Version of everything in this crate. A link between two releases agrees on one version or
 /// refuses with both named (design D12).
-pub const LAYOUT_VERSION: u32 = 5;
+pub const LAYOUT_VERSION: u32 = 6;
 
 /// Feature bits this release offers in the handshake. Bits the peer lacks are not used.
 pub const FEATURES: u64 = 0;

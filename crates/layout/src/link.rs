@@ -3,7 +3,7 @@
 //! ```text
 //! side 0 (calls made by the connector) | side 1 (calls made by the acceptor)
 //!
-//! side:  header page | LANES x lane | ANSWERS x reply slot | ANSWERS x 64 KiB reply buffer
+//! side:  header page | LOANS x line | LANES x lane | ANSWERS x reply slot | ANSWERS x 64 KiB reply buffer
 //! lane:  control lines | SLOTS x slot | arena blocks
 //! ```
 //!
@@ -15,6 +15,7 @@
 //! On each side the *caller* writes requests and the *callee* writes replies. Most of the region
 //! is never touched: pages of a memory file exist only once written.
 
+use crate::loan::LOANS;
 use crate::{LINE, MESSAGE_BYTES_MAX, PAGE, PARTS_MAX, page_align};
 
 /// Lanes per side: request rings, one per calling thread until the bound is reached.
@@ -137,9 +138,12 @@ pub const LANE_BYTES: usize =
 /// Bytes of one reply buffer.
 pub const REPLY_BUFFER_BYTES: usize = page_align(BODY_BYTES_MAX);
 
-/// In a line of its own.
+/// Each in a line of its own.
+const SIDE_OVER: usize = PAGE - 2 * LINE;
 const SIDE_CLAIMED: usize = PAGE - LINE;
-const SIDE_LANES: usize = PAGE;
+/// In a line each: the lender looks at some while the borrower writes others.
+const SIDE_RETURNED: usize = PAGE;
+const SIDE_LANES: usize = SIDE_RETURNED + page_align(LOANS as usize * LINE);
 const SIDE_REPLIES: usize = SIDE_LANES + LANES as usize * LANE_BYTES;
 const SIDE_BUFFERS: usize = SIDE_REPLIES + page_align(ANSWERS as usize * reply::BYTES_ALL);
 /// Bytes of one side.
@@ -189,6 +193,23 @@ impl Side {
     #[must_use]
     pub const fn claimed(self) -> usize {
         self.base() + SIDE_CLAIMED
+    }
+
+    /// The generation of loan `loan` of the caller's when it was given back last. The callee writes it.
+    ///
+    /// # Panics
+    /// If `loan` is not below [`LOANS`].
+    #[must_use]
+    pub const fn returned(self, loan: u32) -> usize {
+        assert!(loan < LOANS);
+        self.base() + SIDE_RETURNED + loan as usize * LINE
+    }
+
+    /// Not zero once the caller has taken back what it had lent, since the link has ended. The caller
+    /// writes it.
+    #[must_use]
+    pub const fn over(self) -> usize {
+        self.base() + SIDE_OVER
     }
 
     /// First byte of lane `lane`.
@@ -484,8 +505,10 @@ mod tests {
             let other = side.other().base();
             let end = side.base() + SIDE_BYTES;
             assert!(end <= other || side.base() >= other + SIDE_BYTES);
-            assert!(side.ready(crate::bell::RECEIVERS - 1) + 4 <= side.claimed());
-            assert!(side.claimed() + LINE <= side.lane(0));
+            assert!(side.ready(crate::bell::RECEIVERS - 1) + 4 <= side.over());
+            assert!(side.over() + LINE <= side.claimed());
+            assert!(side.claimed() + LINE <= side.returned(0));
+            assert!(side.returned(LOANS - 1) + LINE <= side.lane(0));
             assert_eq!(side.lane(1) - side.lane(0), LANE_BYTES);
             assert!(side.lane(LANES - 1) + LANE_BYTES <= side.reply(0));
             assert_eq!(slot_of(SETS - 1, REPLIES - 1), ANSWERS - 1);

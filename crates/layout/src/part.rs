@@ -14,6 +14,8 @@
 //!           | number of the provision, 8 | zero, 8
 //! kind 7    | number of the provision, 8 | zero, 4
 //! kind 8, 9 | number of a descriptor, 4 | length of memory in bytes, 8
+//! kind 10   | number of the arena, 4    | block, 4                              | number of the loan, 4
+//!           | generation of the loan, 4 | zero, 4                               | bytes lent, 8
 //! ```
 
 use crate::PARTS_MAX;
@@ -101,6 +103,19 @@ pub enum Part {
         /// The length of the file.
         len_bytes: u64,
     },
+    /// A block of an arena of the sender's, lent until its receiver gives it back.
+    Loan {
+        /// The sender's number for the arena ([`Told`](crate::loan::Told)).
+        arena: u32,
+        /// Which block of it.
+        block: u32,
+        /// Which of the loans of the link: where it is given back.
+        loan: u32,
+        /// Of the loan: what it is given back with.
+        generation: u32,
+        /// How many bytes of the block.
+        len_bytes: u64,
+    },
 }
 
 const OF_SENDER: u32 = 1;
@@ -128,6 +143,7 @@ fn unit(words: [u32; 4]) -> [u8; UNIT_BYTES] {
 }
 const DESCRIPTOR: u32 = 8;
 const MEMORY: u32 = 9;
+const LOAN: u32 = 10;
 
 impl Part {
     /// What describes it: units, and how many there are. Those of [`Bound`] follow where there is a name.
@@ -156,7 +172,19 @@ impl Part {
             Self::Memory { number, len_bytes } => {
                 [MEMORY, number, len_bytes as u32, (len_bytes >> 32) as u32]
             }
+            Self::Loan {
+                arena, block, loan, ..
+            } => [LOAN, arena, block, loan],
         });
+        if let Self::Loan {
+            generation,
+            len_bytes,
+            ..
+        } = self
+        {
+            units[1] = unit([generation, 0, len_bytes as u32, (len_bytes >> 32) as u32]);
+            return (units, 2);
+        }
         if let Self::Third {
             exporter,
             number,
@@ -263,6 +291,19 @@ impl Part {
             [MEMORY, number, low, high] if low | high != 0 => {
                 let len_bytes = u64::from(high) << 32 | u64::from(low);
                 Self::Memory { number, len_bytes }
+            }
+            [LOAN, arena, block, loan] => {
+                let [generation, 0, low, high] = words(units.get(1)?) else {
+                    return None;
+                };
+                let part = Self::Loan {
+                    arena,
+                    block,
+                    loan,
+                    generation,
+                    len_bytes: u64::from(high) << 32 | u64::from(low),
+                };
+                return Some((part, 2));
             }
             _ => return None,
         };
@@ -507,6 +548,27 @@ mod tests {
             len_bytes: 0,
         };
         assert_eq!(parse(none), None);
+    }
+
+    #[test]
+    fn loans_come_back_and_what_is_none_is_refused() {
+        let loan = Part::Loan {
+            arena: 3,
+            block: 0x1_0001,
+            loan: 255,
+            generation: u32::MAX,
+            len_bytes: 0x2_0000_0001,
+        };
+        let (units, count) = loan.to_units();
+        assert_eq!((Part::parse(&units), count), (Some((loan, 2)), 2));
+        assert_eq!(Part::parse(&units[..1]), None);
+        let mut padded = units;
+        padded[1][4] = 1;
+        assert_eq!(Part::parse(&padded), None);
+        let vector = [10, 0, 0, 0, 3, 0, 0, 0, 1, 0, 1, 0, 255, 0, 0, 0];
+        assert_eq!(units[0], vector);
+        let vector = [255, 255, 255, 255, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0];
+        assert_eq!(units[1], vector);
     }
 
     #[test]

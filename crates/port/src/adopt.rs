@@ -6,6 +6,7 @@ use crate::descriptors::{take_up, take_up_memory};
 use crate::door::strange;
 use crate::home;
 use crate::introduce::{Named, claim};
+use crate::lending::{named_loan, take_up_loan};
 use crate::link::{Link, SlotState, control};
 use crate::message::Message;
 use crate::moving::{refuse, settle_in};
@@ -112,6 +113,13 @@ fn adopt_all(
             rights.push(Right::Send(imported(process, link, (handle, port))));
             continue;
         }
+        if let Some(named) = named_loan(part) {
+            match take_up_loan(process, link, named)? {
+                Ok(loan) => rights.push(Right::Loan(loan)),
+                Err(exhausted) => rights.push(Right::Lost(exhausted)),
+            }
+            continue;
+        }
         if let Part::Again { number } = part {
             if matches!(whom, Whom::Relay(_)) {
                 // To whom may only pass it on everything is told anew: see `Described::goes_on`.
@@ -146,6 +154,7 @@ fn next_part(units: &[Unit], taken: usize) -> Option<(Part, usize)> {
 }
 
 /// Any part, out of line. `None`: it is known later.
+#[inline(never)]
 fn other(
     process: &Arc<Process>,
     link: &Arc<Link>,
@@ -194,6 +203,13 @@ fn other(
         },
         Part::Descriptor { number } => take_up(process, link, number)?,
         Part::Memory { number, len_bytes } => take_up_memory(process, link, (number, len_bytes))?,
+        Part::Loan { .. } => {
+            let named = named_loan(part).ok_or(Fault {
+                rule: Rule::Part,
+                offset: 0,
+            })?;
+            take_up_loan(process, link, named)?.map_or_else(Right::Lost, Right::Loan)
+        }
     }))
 }
 

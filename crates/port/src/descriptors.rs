@@ -5,6 +5,7 @@
 //! for nobody: what the keeper has not read yet it reads itself.
 
 use crate::error::{Exhausted, ReplyError, Resource, RightError};
+use crate::lending::{Foreign, hear_of_arena};
 use crate::link::{Link, Outgoing};
 use crate::memory::Memory;
 use crate::process::Process;
@@ -12,7 +13,9 @@ use crate::right::{Described, Right};
 use crate::send::{Blocked, SendRight};
 use core::sync::atomic::Ordering;
 use handfast_layout::link::{Kind, UNIT_BYTES};
+use handfast_layout::loan::{ARENA, ARENA_ENDED};
 use handfast_layout::part::{DESCRIPTORS, Descriptors, Part, UNCLAIMED_MAX};
+use handfast_proto::loans::Borrowed;
 use handfast_region::{Memory as _, Sealed};
 use handfast_ring::lane::Refused;
 use handfast_ring::{Fault, Rule};
@@ -30,7 +33,7 @@ pub(crate) struct UnderWay {
 
 /// What has been read from the control socket. Held while it is read.
 #[derive(Default)]
-struct Inbox {
+pub(crate) struct Inbox {
     /// Numbers below have arrived, modulo 2^32.
     arrived: u32,
     claimed: u32,
@@ -38,6 +41,8 @@ struct Inbox {
     unclaimed: Vec<(u32, Option<OwnedFd>)>,
     /// Messages for the keeper, which somebody in search of a descriptor has read.
     unheard: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
+    /// The peer's arenas.
+    pub(crate) borrowed: Borrowed<Foreign>,
 }
 
 /// Longest control message: releases of 62 rights.
@@ -161,7 +166,7 @@ impl Unsent {
 }
 
 impl Link {
-    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+    pub(crate) fn inbox(&self) -> MutexGuard<'_, Inbox> {
         let inbox = self.under_way.inbox.lock();
         inbox.unwrap_or_else(PoisonError::into_inner)
     }
@@ -215,7 +220,9 @@ impl Link {
 
     /// The link has been cut: no message of its peer is received any more.
     pub(crate) fn close_unclaimed(&self) {
-        self.inbox().unclaimed.clear();
+        let mut inbox = self.inbox();
+        inbox.unclaimed.clear();
+        inbox.borrowed.clear();
     }
 
     fn read(&self, inbox: &mut Inbox, bytes: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), Unheard> {
@@ -226,12 +233,59 @@ impl Link {
             arrived.map_err(|rule| Unheard::Fault(Fault { rule, offset: 0 }))?;
             return Ok((len_bytes, Vec::new()));
         }
+        if let [ARENA | ARENA_ENDED, ..] = bytes[..len_bytes] {
+            let said = (fds, received.is_short);
+            let heard = hear_of_arena(&mut inbox.borrowed, &bytes[..len_bytes], said);
+            heard.map_err(|rule| Unheard::Fault(Fault { rule, offset: 0 }))?;
+            return Ok((len_bytes, Vec::new()));
+        }
         if received.is_short {
             // Without room for its descriptor a message is lost, and only that.
             return Err(Unheard::Os(Errno::MFILE));
         }
         fds.truncate(CONTROL_FDS_MAX);
         Ok((len_bytes, fds))
+    }
+
+    /// Reads the control socket until what a received message names is found: it was sent before. What is
+    /// for the keeper is kept for it. `fault`: what the peer has broken otherwise.
+    pub(crate) fn read_until<T>(
+        &self,
+        process: &Process,
+        inbox: &mut Inbox,
+        fault: Fault,
+        mut find: impl FnMut(&mut Inbox) -> Option<T>,
+    ) -> Result<T, Fault> {
+        let mut looks = UNHEARD_MAX;
+        loop {
+            if let Some(found) = find(inbox) {
+                return Ok(found);
+            }
+            looks -= 1;
+            if looks == 0 || inbox.unheard.len() >= UNHEARD_MAX {
+                return Err(fault);
+            }
+            self.read_one(process, inbox, fault)?;
+        }
+    }
+
+    /// Out of line: its buffer is large.
+    #[cold]
+    fn read_one(&self, process: &Process, inbox: &mut Inbox, fault: Fault) -> Result<(), Fault> {
+        let mut bytes = [0; CONTROL_BYTES_MAX];
+        match self.read(inbox, &mut bytes) {
+            Ok((1.., _)) if matches!(bytes[0], DESCRIPTORS | ARENA | ARENA_ENDED) => Ok(()),
+            Ok((len_bytes @ 1.., fds)) => {
+                let message = bytes[..len_bytes].to_vec();
+                inbox.unheard.push_back((message, fds));
+                process.attention.raise();
+                Ok(())
+            }
+            // A peer that has gone resets the connection, which is said once, before what it sent.
+            Err(Unheard::Os(Errno::INTR | Errno::CONNRESET | Errno::MFILE)) => Ok(()),
+            Err(Unheard::Fault(fault)) => Err(fault),
+            Ok((0, _)) | Err(Unheard::Os(_)) => Err(fault),
+        }
     }
 
     /// Takes the descriptor that a received message names; `None` when there was no room for it in
@@ -243,26 +297,9 @@ impl Link {
             offset: 0,
         };
         let mut inbox = self.inbox();
-        let mut bytes = [0; CONTROL_BYTES_MAX];
-        let mut looks = UNHEARD_MAX;
-        while !inbox.has_arrived(number) {
-            looks -= 1;
-            if looks == 0 || inbox.unheard.len() >= UNHEARD_MAX {
-                return Err(fault);
-            }
-            match self.read(&mut inbox, &mut bytes) {
-                Ok((1.., _)) if bytes[0] == DESCRIPTORS => {}
-                Ok((len_bytes @ 1.., fds)) => {
-                    let message = bytes[..len_bytes].to_vec();
-                    inbox.unheard.push_back((message, fds));
-                    process.attention.raise();
-                }
-                // A peer that has gone resets the connection, which is said once, before what it sent.
-                Err(Unheard::Os(Errno::INTR | Errno::CONNRESET | Errno::MFILE)) => {}
-                Err(Unheard::Fault(fault)) => return Err(fault),
-                Ok((0, _)) | Err(Unheard::Os(_)) => return Err(fault),
-            }
-        }
+        self.read_until(process, &mut inbox, fault, |inbox| {
+            inbox.has_arrived(number).then_some(())
+        })?;
         let place = inbox.unclaimed.iter().position(|(of, _)| *of == number);
         let (_, fd) = inbox.unclaimed.swap_remove(place.ok_or(fault)?);
         inbox.claimed = inbox.claimed.wrapping_add(1);
@@ -334,13 +371,18 @@ fn lost(call: &'static str, errno: Errno) -> Right {
 
 /// What came instead of what there was no room for.
 pub(crate) fn lost_of(resource: Resource) -> Right {
-    Right::Lost(match resource {
+    Right::Lost(exhausted(resource))
+}
+
+/// What this process had no room for.
+pub(crate) fn exhausted(resource: Resource) -> Exhausted {
+    match resource {
         Resource::Exhausted(exhausted) => exhausted,
         Resource::NoMemoryFiles(_) | Resource::Os(_) => {
             let (what, limit) = ("memory", 0);
             Exhausted { what, limit }
         }
-    })
+    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 mod connect;
 mod message;
 
+pub use crate::loan::LoanError;
 pub use crate::memory::MemoryError;
 pub use crate::right::RightError;
 pub use connect::{BindError, ConnectError, Found};

@@ -2,6 +2,7 @@
 
 use crate::adopt::GivenBack;
 use crate::again::Key;
+use crate::arena::Out;
 use crate::descriptors::UnderWay;
 use crate::error::{Gone, PeerFault, SendError};
 use crate::group::Group;
@@ -19,13 +20,14 @@ use handfast_channel::{arm, bell, stamp};
 use handfast_layout::link::{LANES, REPLIES, Side};
 use handfast_layout::{bell as bell_layout, introduction};
 use handfast_proto::introductions::{Claims, Keeping, Remembered};
+use handfast_proto::loans::Lent;
 use handfast_proto::rights::{Exports, Handle, Imports};
 use handfast_region::{Memory, Region};
 use handfast_ring::Fault;
 use handfast_ring::lane::{Consumer, Place, Producer};
 use handfast_sys::lock::OwnedLock;
 use handfast_sys::socket::Peer;
-use handfast_sys::{Errno, OwnedFd, socket};
+use handfast_sys::{BorrowedFd, Errno, OwnedFd, socket};
 use handfast_wait::word;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -177,6 +179,8 @@ pub(crate) struct Link {
     pub(crate) back: Mutex<VecDeque<GivenBack>>,
     /// Descriptors that go with messages, both ways.
     pub(crate) under_way: UnderWay,
+    /// Blocks of our arenas that the peer has.
+    pub(crate) lent: Mutex<Lent<Out>>,
     down: AtomicBool,
     fault: OnceLock<PeerFault>,
     /// The last port of each receiver of the peer that is gone; zero for none.
@@ -292,6 +296,7 @@ impl Link {
             owed: Mutex::default(),
             back: Mutex::default(),
             under_way: UnderWay::default(),
+            lent: Mutex::default(),
             down: AtomicBool::new(false),
             fault: OnceLock::new(),
             closed: core::array::from_fn(|_| AtomicU32::new(0)),
@@ -559,6 +564,15 @@ impl Link {
         let mut unsaid = self.unsaid.lock().unwrap_or_else(PoisonError::into_inner);
         unsaid.push_back(bytes.to_vec());
         self.say_all(&mut unsaid)
+    }
+
+    /// Sends a control message with descriptors, after all others, or not at all.
+    pub(crate) fn say_now(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        let mut unsaid = self.unsaid.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.say_all(&mut unsaid) {
+            return Err(Errno::AGAIN);
+        }
+        socket::send(&self.socket, bytes, fds)
     }
 
     /// Whether so many control messages, all of these kinds, wait for the peer to read.

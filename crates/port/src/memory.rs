@@ -109,7 +109,7 @@ impl MemoryMut {
     }
 }
 
-fn failed(call: &'static str) -> impl Fn(Errno) -> MemoryError {
+pub(crate) fn failed(call: &'static str) -> impl Fn(Errno) -> MemoryError {
     move |errno| match Resource::of(call, errno) {
         Resource::Exhausted(exhausted) => MemoryError::Exhausted(exhausted),
         Resource::NoMemoryFiles(os) => MemoryError::NoMemoryFiles(os),

@@ -1,5 +1,6 @@
 //! Messages received: private bytes, short ones without allocation.
 
+use crate::loan::Loan;
 use crate::pool::{Pool, Pooled};
 use crate::right::Right;
 use handfast_layout::link::INLINE_BYTES;
@@ -60,6 +61,27 @@ impl Message {
         let body = self.body.as_mut();
         body.map(|body| core::mem::take(&mut body.rights))
             .unwrap_or_default()
+    }
+
+    /// Takes the first loan that came with it and has not been taken, and leaves its other rights in their order.
+    /// Without the allocation that goes with [`Self::take_rights`].
+    #[must_use]
+    pub fn take_loan(&mut self) -> Option<Loan> {
+        let rights = self.rights_mut()?;
+        let (place, loan) = rights
+            .iter_mut()
+            .enumerate()
+            .find_map(|right| match right {
+                (place, Right::Loan(loan)) => Some((place, loan)),
+                _ => None,
+            })?;
+        let loan = core::mem::replace(loan, Loan::none());
+        if place + 1 == rights.len() {
+            rights.truncate(place);
+        } else {
+            rights.remove(place);
+        }
+        Some(loan)
     }
 
     pub(crate) fn has_rights(&self) -> bool {

@@ -550,6 +550,7 @@ impl Process {
         for badge in badges.into_iter().flatten() {
             self.vine_ended(vine.unwrap_or_default(), badge);
         }
+        link.end_loans();
         self.end_introductions(link);
         self.end_moves(link);
         self.end_kept(link);

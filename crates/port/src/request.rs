@@ -2,6 +2,7 @@
 
 use crate::error::ReplyError;
 use crate::link::Link;
+use crate::loan::Loan;
 use crate::message::Message;
 use crate::moving::Mark;
 use crate::notice::Notice;
@@ -269,6 +270,12 @@ impl Request {
         received
             .map(|received| received.message.take_rights())
             .unwrap_or_default()
+    }
+
+    /// As [`Message::take_loan`].
+    #[must_use]
+    pub fn take_loan(&mut self) -> Option<Loan> {
+        self.received.as_mut()?.message.take_loan()
     }
 
     /// The message's bytes.

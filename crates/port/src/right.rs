@@ -2,9 +2,11 @@
 //! kernel keeps.
 
 use crate::again::key_of;
+use crate::arena::Block;
 use crate::error::{Exhausted, Gone, ReplyError, SendError};
 use crate::introduce::Provided;
 use crate::link::Link;
+use crate::loan::Loan;
 use crate::memory::Memory;
 use crate::moving::depart;
 use crate::passing::{Passed, ReplyRight};
@@ -12,6 +14,7 @@ use crate::port::Port;
 use crate::process::Process;
 use crate::receive::ReceiveRight;
 use crate::send::SendRight;
+use core::cell::Cell;
 use core::sync::atomic::Ordering;
 use handfast_layout::PARTS_MAX;
 use handfast_layout::link::{UNIT_BYTES, UNITS_MAX};
@@ -54,7 +57,13 @@ pub enum Right {
     /// Costs two control messages, and some for each sender; a thread of this process until all have gone. No copy of
     /// what waits but as it is passed on.
     Receive(ReceiveRight),
-    /// What came instead of a descriptor, or of memory, that this process had no room for.
+    /// A block of an arena of this process's, to be lent with the message. At most 256 are lent to one
+    /// process at once ([`RightError::Loans`]), of at most 16 arenas ([`RightError::Arenas`]). No system call, but
+    /// one for the first block of each arena that goes to a process; no copies.
+    Block(Block),
+    /// A block of an arena of the sender's, which has been lent.
+    Loan(Loan),
+    /// What came instead of a descriptor, of memory, or of a loan, that this process had no room for.
     Lost(Exhausted),
 }
 
@@ -105,6 +114,24 @@ pub enum RightError {
     /// The peer's process does not read its control socket, which is full. Only replies say so:
     /// others wait, as for a full queue.
     Unread,
+    /// So many blocks are lent to the peer's process and have not been given back.
+    Loans {
+        /// How many.
+        limit: u32,
+    },
+    /// The peer's process has been lent blocks of so many arenas that have not ended, or of which some have
+    /// not been given back.
+    Arenas {
+        /// How many.
+        limit: u32,
+    },
+    /// A loan stays with whom it was lent to.
+    Loan,
+    /// A block cannot be lent through a right that goes by the vine: the process in the middle could not send it
+    /// on.
+    Vine,
+    /// The block's arena was made before a `fork`, and is not there in the child.
+    Forked,
     /// The kernel does not send the descriptor.
     Refused {
         /// Its reason.
@@ -226,6 +253,36 @@ pub(crate) struct Load {
     pub(crate) reply: Option<ReplyRight>,
 }
 
+thread_local! {
+    /// The list of the last load, empty: what a message is sent with takes no allocation.
+    static LIST: Cell<Vec<Right>> = const { Cell::new(Vec::new()) };
+}
+
+impl Load {
+    #[inline]
+    pub(crate) fn of(rights: impl IntoIterator<Item = Right>) -> Self {
+        // A thread that is ending has no list.
+        let mut list = LIST.try_with(Cell::take).unwrap_or_default();
+        list.extend(rights);
+        Self {
+            rights: list,
+            reply: None,
+        }
+    }
+
+    /// It has been sent: its list is for the next one.
+    #[inline]
+    pub(crate) fn pool(mut self) {
+        self.rights.clear();
+        let _ = LIST.try_with(|list| list.set(self.rights));
+    }
+
+    pub(crate) fn has_blocks(&self) -> bool {
+        let is_block = |right: &Right| matches!(right, Right::Block(_));
+        self.rights.iter().any(is_block)
+    }
+}
+
 /// The units that describe the rights of one message, and what describing them has done. Filled and
 /// used in place: it is large.
 pub(crate) struct Described {
@@ -251,6 +308,8 @@ enum Undo {
     Again(u64),
     /// An export of the vine, and what the exporter was told, if it was.
     Introduced(Handle, Option<Provided>),
+    /// A loan reserved.
+    Lent(u32),
 }
 
 impl Described {
@@ -344,6 +403,7 @@ impl Described {
                 Undo::Passed(passed) => passed.take_back(link),
                 Undo::Leaving(token) => process.stays(token),
                 Undo::Again(number) => link.unsent_again(process, number),
+                Undo::Lent(loan) => link.lends_not(loan),
                 Undo::Introduced(handle, provided) => {
                     link.retract(process, handle);
                     if let Some(provided) = provided {
@@ -384,6 +444,13 @@ impl Described {
                         passed.sent(process, link, reply);
                     }
                 }
+                Right::Block(_) => {
+                    let undo = core::mem::replace(undo, Undo::Nothing);
+                    let right = core::mem::replace(right, Right::Dead);
+                    if let (Right::Block(block), Undo::Lent(loan)) = (right, undo) {
+                        link.has_lent(loan, block);
+                    }
+                }
                 _ => {}
             }
         }
@@ -421,6 +488,11 @@ fn part_of(
             let part = right.numbered(0).ok_or(RightError::Lost)?;
             return Ok((part, Undo::Nothing));
         }
+        Right::Block(block) => {
+            let (part, loan) = link.lend(process, block)?;
+            return Ok((part, Undo::Lent(loan)));
+        }
+        Right::Loan(_) => return Err(RightError::Loan),
         Right::Lost(_) => return Err(RightError::Lost),
         Right::Own(own) if is_forked(&own.port) => return Err(RightError::Dead),
         // Relaxed: its peers are told anyway.
@@ -534,6 +606,26 @@ impl core::fmt::Display for RightError {
                 f,
                 "{limit} descriptors, the limit, wait at the peer for their messages to be \
                  received; send more once it has received some"
+            ),
+            Self::Loans { limit } => write!(
+                f,
+                "{limit} blocks, the limit, are lent to the peer; have it drop some"
+            ),
+            Self::Arenas { limit } => write!(
+                f,
+                "the peer has been lent blocks of {limit} arenas, the limit; lend blocks of those, or drop \
+                 an arena whose blocks have all been given back"
+            ),
+            Self::Loan => f.write_str(
+                "a loan cannot be sent on; copy its bytes into a message, memory or a block of an arena \
+                 of this process",
+            ),
+            Self::Vine => f.write_str(
+                "no link leads straight to the port's process yet, and blocks are lent to the process at \
+                 the other end of a link only; send the bytes or memory instead",
+            ),
+            Self::Forked => f.write_str(
+                "the block was made before fork() and is not there in the child; make an arena there",
             ),
             Self::Unread => f.write_str(
                 "the peer does not read its control socket, and a reply does not wait; its process \

@@ -434,6 +434,9 @@ impl SendRight {
         if self.is_forked() {
             return Err(SendError::Misuse(Misuse::Forked));
         }
+        if matches!(self.origin, Origin::Vine(_)) && load.has_blocks() {
+            return Err(SendError::Right(RightError::Vine));
+        }
         let Some(lane) = self.link.map.lane(self.receiver) else {
             let limit = LANES.into();
             return Err(SendError::Exhausted(Exhausted {
@@ -456,7 +459,15 @@ impl SendRight {
                 // each time.
                 self.calm.store(trouble, Ordering::Relaxed);
             }
-            described.describe(&self.process, &self.link, load)?;
+            match described.describe(&self.process, &self.link, load) {
+                Ok(()) => {}
+                // Its control socket has no room for what goes ahead.
+                Err(RightError::Unread) => {
+                    self.wait_for_slot(waiting)?;
+                    continue;
+                }
+                Err(error) => return Err(self.link.failure(self.port).unwrap_or(error.into())),
+            }
             let mut outgoing = self.lock(lane);
             if let Some(next) = self.moved_to() {
                 // Since the look: in this lane nothing comes any more.
@@ -502,7 +513,7 @@ impl SendRight {
     /// Reserves the reply slot of a call and publishes the message, with units that describe its rights.
     /// Two words: what names the reply right it passes on, or until when the caller of a call waits.
     #[inline(always)]
-    fn post_described(
+    pub(crate) fn post_described(
         &self,
         outgoing: &mut Outgoing,
         lane: u32,

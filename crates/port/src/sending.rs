@@ -32,10 +32,9 @@ impl SendRight {
     /// # Ok(()) }
     /// ```
     pub fn with(&self, rights: impl IntoIterator<Item = Right>) -> Sending<'_> {
-        let (rights, reply) = (rights.into_iter().collect(), None);
         Sending {
             right: self.best(),
-            load: Load { rights, reply },
+            load: Load::of(rights),
         }
     }
 }
@@ -116,13 +115,22 @@ impl<'a> Sending<'a> {
         bytes_and_kind: (&[u8], Kind),
         waiting: Waiting,
     ) -> Result<Posted<'a>, Returned<SendError>> {
-        let posted = self
-            .right
-            .post_loaded(bytes_and_kind, &mut self.load, waiting);
-        posted.map_err(|error| Returned {
-            error,
-            rights: self.load.rights,
-        })
+        let right = self.right;
+        let posted = right.lend_now(bytes_and_kind, &mut self.load, waiting);
+        let posted = posted.map_or_else(
+            || right.post_loaded(bytes_and_kind, &mut self.load, waiting),
+            Ok,
+        );
+        match posted {
+            Ok(posted) => {
+                self.load.pool();
+                Ok(posted)
+            }
+            Err(error) => Err(Returned {
+                error,
+                rights: self.load.rights,
+            }),
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 //!
 //! * [`spin`]: how long a waiter spins before it sleeps (design D6; paper 001 section 7).
 //! * [`introductions`]: how a right comes straight from a third process (design D9).
+//! * [`loans`]: which blocks of arenas the two parties of a link have lent to each other.
 //! * [`moves`]: how those who have rights to a port find it after it has moved (paper 004, section 2.5).
 //! * [`paths`]: how the answer to a call that was passed on comes straight to its caller (design D8, D9).
 //! * [`rights`]: which rights the two parties of a link have given to each other (paper 004, 2.5).
@@ -13,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 pub mod introductions;
+pub mod loans;
 pub mod moves;
 pub mod paths;
 pub mod rights;

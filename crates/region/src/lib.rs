@@ -10,9 +10,11 @@
 //! [`Memory`] is what the protocols above are written against; [`Region`] is the memory they run
 //! on (a sealed memory file, or the heap for tests and miri); `ModelMemory` (feature `model`) is the
 //! one they are checked on. [`Tally`] holds counters only their owner can write. [`Sealed`] is memory
-//! that nobody can write any more, which the rules are not for.
+//! that nobody can write any more, which the rules are not for, nor for [`Block`]s at their owner: memory that only
+//! this process writes, and others look at.
 
 mod copy;
+mod lent;
 #[cfg(feature = "model")]
 pub mod model;
 mod sealed;
@@ -20,6 +22,7 @@ mod tally;
 mod view;
 
 pub use handfast_sys::futex::Wait;
+pub use lent::{Block, Lent, create_blocks};
 pub use sealed::{Draft, Sealed};
 pub use tally::Tally;
 pub use view::View;

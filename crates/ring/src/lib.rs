@@ -49,6 +49,13 @@ pub enum Rule {
     DescriptorCount,
     /// Memory in a message is a memory file that nobody can change, of the length that is said.
     Memory,
+    /// An arena is a memory file that only its owner can write, whole, of the length that is said, and
+    /// each number stands for one.
+    Arena,
+    /// A loan names a block of an arena that is there, no more bytes than it has, and comes once.
+    Loan,
+    /// A loan is given back once it has been made, and not before.
+    LoanReturn,
     /// A two-lock queue is formatted, and for the number of messages it is attached with.
     QueueFormat,
     /// A lock word of a two-lock queue is free or names a member; no repair has failed under it.
@@ -95,6 +102,14 @@ impl Rule {
             Self::Memory => {
                 "memory in a message is a whole memory file, sealed, of the length that is said"
             }
+            Self::Arena => {
+                "an arena is a whole memory file that only its owner can write, of the length that is \
+                 said, under a free number"
+            }
+            Self::Loan => {
+                "a loan names an arena that came before, bytes within a block, and comes once"
+            }
+            Self::LoanReturn => "a loan is given back after it was made, with its own generation",
             Self::QueueFormat => "a two-lock queue is formatted for the capacity it is used with",
             Self::QueueLock => "a lock word of a two-lock queue is free or names a member",
             Self::QueueNode => "an index in a two-lock queue names one of its nodes",

@@ -1,7 +1,7 @@
 //! Sealed memory files and their mappings (design D1).
 
 use core::ptr::NonNull;
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -35,6 +35,51 @@ pub fn create_owner_written(name: &str, len_bytes: usize) -> Result<(OwnedFd, Ma
     let mapping = Mapping::new(&fd, len_bytes, Access::ReadWrite)?;
     rustix::fs::fcntl_add_seals(&fd, SIZE_SEALS.union(SealFlags::FUTURE_WRITE))?;
     Ok((fd, mapping))
+}
+
+/// As [`create_whole`], mapped writable for the caller alone, as [`create_owner_written`] does.
+///
+/// # Errors
+/// As both.
+pub fn create_lent(name: &str, len_bytes: usize) -> Result<(OwnedFd, Mapping), Errno> {
+    let fd = create_whole(name, len_bytes)?;
+    let mapping = Mapping::new(&fd, len_bytes, Access::ReadWrite)?;
+    rustix::fs::fcntl_add_seals(&fd, LENT_SEALS)?;
+    Ok((fd, mapping))
+}
+
+/// Whether `fd` is a memory file of exactly `len_bytes` bytes as [`create_lent`] makes them: it has all its
+/// pages and keeps them, since whoever could write it only through a descriptor can punch no hole either.
+/// So reading a mapping of it needs no further memory and raises no `SIGBUS`. `fcntl`, `fstat`.
+///
+/// # Errors
+/// `EINVAL` when the descriptor is not a memory file.
+pub fn is_lent(fd: impl AsFd, len_bytes: usize) -> Result<bool, Errno> {
+    let seals = rustix::fs::fcntl_get_seals(&fd)?;
+    if !seals.contains(LENT_SEALS) {
+        return Ok(false);
+    }
+    let status = rustix::fs::fstat(&fd)?;
+    let is_whole = status.st_blocks.saturating_mul(BLOCK_BYTES) >= status.st_size;
+    Ok(is_whole && usize::try_from(status.st_size) == Ok(len_bytes))
+}
+
+/// Writes `len_bytes` bytes at `from` to a descriptor. `write`; blocks as that does. Returns how many were
+/// written.
+///
+/// # Errors
+/// The kernel's.
+///
+/// # Safety
+/// The bytes are readable during the call. Others may write them meanwhile.
+pub unsafe fn write_from(
+    to: BorrowedFd<'_>,
+    from: NonNull<u8>,
+    len_bytes: usize,
+) -> Result<usize, Errno> {
+    // SAFETY: the caller vouches for the bytes; the kernel alone looks at them.
+    let written = unsafe { libc::write(to.as_raw_fd(), from.as_ptr().cast(), len_bytes) };
+    usize::try_from(written).map_err(|_| crate::last_errno())
 }
 
 /// Whether `fd` is a memory file of exactly `len_bytes` bytes that can no longer change its size,
@@ -232,6 +277,7 @@ const FLAGS: MemfdFlags = MemfdFlags::CLOEXEC.union(MemfdFlags::ALLOW_SEALING);
 const SIZE_SEALS: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)
     .union(SealFlags::SEAL);
+const LENT_SEALS: SealFlags = SIZE_SEALS.union(SealFlags::FUTURE_WRITE);
 const CONSTANT_SEALS: SealFlags = SIZE_SEALS.union(SealFlags::WRITE);
 /// What `st_blocks` counts.
 const BLOCK_BYTES: i64 = 512;
@@ -266,6 +312,40 @@ mod tests {
         assert!(is_sealed(&fd, 4096).unwrap());
         assert!(Mapping::new(&fd, 4096, Access::ReadWrite).is_err());
         assert!(Mapping::new(&fd, 4096, Access::Read).is_ok());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "miri has no memory files")]
+    fn a_lent_file_is_whole_and_stays_so_and_only_its_owner_writes_it() {
+        let (fd, mapping) = create_lent("lent", 8192).unwrap();
+        assert_eq!(is_lent(&fd, 8192), Ok(true));
+        assert_eq!(is_lent(&fd, 4096), Ok(false));
+        assert!(Mapping::new(&fd, 8192, Access::ReadWrite).is_err());
+        assert!(Mapping::new(&fd, 8192, Access::Read).is_ok());
+        assert_eq!(rustix::io::pwrite(&fd, b"x", 0), Err(Errno::PERM));
+        assert_eq!(rustix::fs::ftruncate(&fd, 0), Err(Errno::PERM));
+        let hole = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+        assert_eq!(rustix::fs::fallocate(&fd, hole, 0, 4096), Err(Errno::PERM));
+        // Nor can its owner take pages away through the mapping.
+        // SAFETY: the range is the mapping's; nobody holds a reference into it.
+        let removed = unsafe {
+            rustix::mm::madvise(mapping.base().as_ptr().cast(), 4096, Advice::LinuxRemove)
+        };
+        assert_eq!(removed, Err(Errno::PERM));
+        assert_eq!(is_lent(&fd, 8192), Ok(true));
+
+        let (sparse, _mapping) = create_owner_written("sparse", 8192).unwrap();
+        assert_eq!(is_lent(&sparse, 8192), Ok(false));
+        assert_eq!(
+            is_lent(create_sealed("sized", 4096).unwrap(), 4096),
+            Ok(false)
+        );
+        assert_eq!(
+            is_lent(create_whole("open", 4096).unwrap(), 4096),
+            Ok(false)
+        );
+        let plain = std::fs::File::open("/proc/self/status").unwrap();
+        assert_eq!(is_lent(&plain, 0), Err(Errno::INVAL));
     }
 
     #[test]

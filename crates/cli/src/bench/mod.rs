@@ -31,6 +31,7 @@ mod work;
 use crate::Outcome;
 use crate::output::say;
 use clap::ValueEnum;
+use handfast::MESSAGE_BYTES_MAX;
 use report::Report;
 use run::Run;
 use std::io;
@@ -58,7 +59,8 @@ pub(crate) struct Args {
     #[arg(long, value_delimiter = ',', value_parser = system)]
     only: Vec<String>,
     /// rtt, payload, eros, rights: payload sizes in bytes; for rtt and payload at least 24.
-    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(0..=65_536))]
+    /// More than 65,536 are measured in payload only, for loans.
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(0..=1_048_576))]
     payloads: Vec<u32>,
     /// scale, idle: numbers of client processes.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
@@ -118,6 +120,13 @@ pub(crate) fn run(args: &Args) -> Outcome {
         Bench::Rtt | Bench::Payload => 24,
         _ => 0,
     };
+    let most = match args.bench {
+        Bench::Payload => u32::MAX,
+        _ => MESSAGE_BYTES_MAX as u32,
+    };
+    if let Some(len) = args.payloads.iter().find(|len| **len > most) {
+        return Err(format!("payload {len}: a message has at most {most} bytes").into());
+    }
     if let Some(len) = args.payloads.iter().find(|len| **len < least) {
         return Err(format!("payload {len}: this benchmark's have at least {least} bytes").into());
     }

@@ -3,15 +3,19 @@
 //! The limit leaves the payload in the shared memory it was made in. The hand-written
 //! `one-copy` makes it there too, and the server copies it out before it reads: what a system
 //! with a hostile peer can reach. Few buffers, so all of it stays in the caches.
+//!
+//! `loan`: the client makes it in a block that it lends, and the server copies that out, 64 bytes at a time. The
+//! limit is the same; longer payloads are measured for these two only.
 
 use super::plan::{Plan, Task, Timing};
 use super::report::{Board, Key, Reading, Row};
 use super::run::Run;
 use super::stats::ratio;
 use super::systems::{self, Runnable};
+use handfast::MESSAGE_BYTES_MAX;
 use std::io;
 
-const PAYLOADS: [u32; 6] = [64, 256, 1024, 4096, 16_384, 65_536];
+const PAYLOADS: [u32; 8] = [64, 256, 1024, 4096, 16_384, 65_536, 262_144, 1_048_576];
 
 /// Runs the benchmark.
 pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
@@ -19,6 +23,7 @@ pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
     let pause = run.choose_pause();
     let payloads = run.whole_payloads(&PAYLOADS);
     let mut systems = systems::calls();
+    systems.extend(LOANS.iter().filter_map(|key| systems::find(key)));
     // A stable sort: the limit first, the rest in the registry's order.
     systems.sort_by_key(|system| system.named().key() != IN_PLACE);
     systems.retain(|system| match system.named().key() {
@@ -26,7 +31,19 @@ pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
         "limit-yielding" | "limit-spin-then-sleep" => false,
         _ => run.wants(system.named().name()),
     });
-    run.expect(systems.len() * payloads.len() * run.rounds as usize);
+    let fits = |system: &dyn Runnable, payload: u32| {
+        payload as usize <= MESSAGE_BYTES_MAX || is_long(system)
+    };
+    let turns: usize = payloads
+        .iter()
+        .map(|payload| {
+            systems
+                .iter()
+                .filter(|system| fits(system.as_ref(), *payload))
+                .count()
+        })
+        .sum();
+    run.expect(turns * run.rounds as usize);
 
     let mut board = Board::default();
     for _ in 0..run.rounds {
@@ -40,6 +57,9 @@ pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
             };
             let mut limit = None;
             for system in &systems {
+                if !fits(system.as_ref(), *payload) {
+                    continue;
+                }
                 let Some(sample) = run.turn(system.as_ref(), &plan, timing) else {
                     continue;
                 };
@@ -69,11 +89,19 @@ pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
 }
 
 const IN_PLACE: &str = "limit-in-place";
+const LOANS: [&str; 2] = ["loan-spin", "loan-default"];
+
+/// Whether the system has payloads that are longer than a message.
+fn is_long(system: &dyn Runnable) -> bool {
+    let key = system.named().key();
+    key == IN_PLACE || LOANS.contains(&key)
+}
 
 fn case(system: &dyn Runnable) -> &'static str {
     match system.named().key() {
         IN_PLACE => "in-place",
         "limit" => "one-copy",
+        key if LOANS.contains(&key) => "loan",
         _ => "hot",
     }
 }

@@ -13,6 +13,7 @@ mod copy;
 pub(crate) mod handfast;
 pub(crate) mod in_place;
 pub(crate) mod lanes;
+pub(crate) mod loans;
 pub(crate) mod oneway;
 pub(crate) mod pair;
 pub(crate) mod passing;
@@ -72,6 +73,8 @@ fn special() -> Vec<Box<dyn Runnable>> {
         Box::new(Answering(chain::TAIL_DEFAULT)),
         Box::new(Answering(passing::SPIN)),
         Box::new(Answering(passing::DEFAULT)),
+        Box::new(Answering(loans::SPIN)),
+        Box::new(Answering(loans::DEFAULT)),
     ]
 }
 

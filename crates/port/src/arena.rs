@@ -1,0 +1,329 @@
+//! Arenas: blocks of memory that are filled in place and lent with messages.
+
+use crate::error::{Exhausted, LoanError, MemoryError, Misuse};
+use crate::link::Link;
+use crate::right::Right;
+use core::sync::atomic::{AtomicU64, Ordering};
+use handfast_layout::LINE;
+use handfast_layout::loan::{BLOCKS_MAX, Geometry};
+use handfast_region::create_blocks;
+use handfast_sys::{AsFd, BorrowedFd, Errno, OwnedFd, process};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// Memory of this process in blocks of one length, to be filled in place and lent to other processes with
+/// messages ([`Right::Block`]). Nobody else can write it. A peer maps it once, whichever of its blocks are
+/// lent to it, and copies out of it what it wants.
+///
+/// A block that is lent comes back when its borrower drops the [`Loan`](crate::Loan), also by refusing the
+/// message that it came with; and when the link with the borrower's process ends, by whatever end. That makes no
+/// system call at either side. A whole arena is lent by lending the only block of one that has one.
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let port = handfast_port::connect("a")?;
+/// # let render = |_: &mut [u8]| ();
+/// let arena = handfast_port::Arena::create(1 << 20, 4)?;
+/// loop {
+///     let mut picture = arena.try_take(1 << 20)?;
+///     render(&mut picture);
+///     port.with([picture.into()]).call(b"show this")?;
+/// }
+/// # }
+/// ```
+///
+/// Who has been lent one of its blocks can read all of them, at any time: what one borrower may see and another may
+/// not belongs in two arenas.
+///
+/// It may be dropped while blocks are lent; those stay where they are until they are given back. A
+/// process has one descriptor and one mapping for each arena, its peers one mapping.
+pub struct Arena(Arc<Owned>);
+
+/// A block of an arena that is not lent, to be filled: bytes of this process alone. Dropping it unsent frees
+/// it.
+///
+/// One pointer, so that moving it moves nothing else.
+pub struct Block {
+    /// Always there, but in one that has been lent or is being dropped.
+    piece: Option<Box<Piece>>,
+}
+
+/// What a block is, wherever it is.
+struct Piece {
+    bytes: handfast_region::Block,
+    /// Where it lies when nobody uses it. The shelf has it, too: [`Owned`]'s end clears it.
+    shelf: Arc<Shelf>,
+    /// While it is taken.
+    arena: Option<Arc<Owned>>,
+    len_bytes: usize,
+}
+
+/// What an arena and its blocks that are not lent share. Its end is the arena's.
+pub(crate) struct Owned {
+    /// What tells it from others of this process.
+    pub(crate) key: u64,
+    fd: OwnedFd,
+    pub(crate) geometry: Geometry,
+    shelf: Arc<Shelf>,
+    epoch: u32,
+}
+
+/// Where blocks lie that nobody uses, the last one used on top; and where else some may be.
+#[derive(Default)]
+pub(crate) struct Shelf(Mutex<Free>);
+
+#[derive(Default)]
+struct Free {
+    blocks: Vec<Out>,
+    /// The arena has ended.
+    is_over: bool,
+    /// Links whose peers have been told of the arena.
+    links: Vec<Weak<Link>>,
+    /// Which of them is looked at next.
+    next: usize,
+}
+
+/// A block that nobody here fills: it lies on its shelf, or is lent and with its link.
+pub(crate) struct Out(Box<Piece>);
+
+impl Arena {
+    /// Makes an arena of `blocks` blocks (65,536 at most) of `block_bytes` zero bytes each, rounded up to
+    /// whole cache lines. All of it is there from the beginning. Six system calls, one more for each
+    /// further 2 MiB.
+    ///
+    /// # Errors
+    /// [`MemoryError`]; [`MemoryError::Exhausted`] when there is not so much memory, or more is asked for
+    /// than an arena can have.
+    pub fn create(block_bytes: usize, blocks: usize) -> Result<Self, MemoryError> {
+        if block_bytes == 0 || blocks == 0 {
+            return Err(MemoryError::Empty);
+        }
+        let limit = BLOCKS_MAX.into();
+        let too_many = MemoryError::Exhausted(Exhausted {
+            what: "blocks of an arena",
+            limit,
+        });
+        let blocks = u32::try_from(blocks).map_err(|_| too_many)?;
+        if blocks > BLOCKS_MAX {
+            return Err(too_many);
+        }
+        let no_memory = crate::memory::failed("memfd_create");
+        let block_bytes = block_bytes.checked_next_multiple_of(LINE);
+        let geometry = block_bytes.and_then(|len_bytes| Geometry::new(blocks, len_bytes as u64));
+        let geometry = geometry.ok_or_else(|| no_memory(Errno::NOMEM))?;
+        let each = (blocks, geometry.block_bytes());
+        let made = create_blocks("handfast arena", each, geometry.file_bytes());
+        let (fd, blocks) = made.map_err(no_memory)?;
+        let shelf = Arc::new(Shelf::default());
+        let pieces = blocks.into_iter().map(|bytes| {
+            Out(Box::new(Piece {
+                bytes,
+                shelf: shelf.clone(),
+                arena: None,
+                len_bytes: 0,
+            }))
+        });
+        // The first one is on top.
+        let pieces = pieces.rev().collect();
+        shelf.free().blocks = pieces;
+        // Relaxed: a number.
+        let key = KEYS.fetch_add(1, Ordering::Relaxed);
+        Ok(Self(Arc::new(Owned {
+            key,
+            fd,
+            geometry,
+            shelf,
+            epoch: process::fork_epoch(),
+        })))
+    }
+
+    /// Takes a block to fill `len_bytes` bytes of it; they hold what was written there last. Looks at what has been
+    /// given back when there is no other. No system call; never blocks.
+    ///
+    /// # Errors
+    /// [`LoanError::TooLong`]; [`LoanError::Lent`] when all blocks are in use: nobody tells when one comes
+    /// back.
+    pub fn try_take(&self, len_bytes: usize) -> Result<Block, LoanError> {
+        let arena = &self.0;
+        if arena.is_forked() {
+            return Err(LoanError::Misuse(Misuse::Forked));
+        }
+        let room_bytes = self.block_bytes();
+        if len_bytes > room_bytes {
+            return Err(LoanError::TooLong {
+                len_bytes,
+                room_bytes,
+            });
+        }
+        let free = arena.shelf.free().blocks.pop();
+        let blocks = arena.geometry.blocks();
+        let piece = free.or_else(|| arena.shelf.look());
+        let Out(mut piece) = piece.ok_or(LoanError::Lent { blocks })?;
+        piece.arena = Some(arena.clone());
+        piece.len_bytes = len_bytes;
+        Ok(Block { piece: Some(piece) })
+    }
+
+    /// Length of each block.
+    #[must_use]
+    pub fn block_bytes(&self) -> usize {
+        self.0.geometry.block_bytes()
+    }
+}
+
+impl Block {
+    /// Leaves all but the first `len_bytes` bytes out of what is lent, if it is longer.
+    pub fn truncate(&mut self, len_bytes: usize) {
+        if let Some(piece) = &mut self.piece {
+            piece.len_bytes = piece.len_bytes.min(len_bytes);
+        }
+    }
+
+    /// Its arena, its number there and how many bytes are lent. There, unless it is being dropped.
+    #[inline]
+    pub(crate) fn named(&self) -> Option<(&Owned, u32, u64)> {
+        let piece = self.piece.as_deref()?;
+        let arena = piece.arena.as_deref()?;
+        Some((arena, piece.bytes.number(), piece.len_bytes as u64))
+    }
+
+    /// It has been lent. Returns also its arena, which must not end before the link knows of the loan.
+    pub(crate) fn into_out(mut self) -> Option<(Out, Option<Arc<Owned>>)> {
+        let mut piece = self.piece.take()?;
+        let arena = piece.arena.take();
+        Some((Out(piece), arena))
+    }
+}
+
+impl Out {
+    /// It has come back, or was not sent.
+    pub(crate) fn back(self) {
+        let shelf = self.0.shelf.clone();
+        let mut free = shelf.free();
+        if !free.is_over {
+            free.blocks.push(self);
+        }
+    }
+}
+
+impl Owned {
+    /// Whether this process is a forked child of the one that made it.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.epoch != process::fork_epoch()
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// The peer of a link has been told of it.
+    pub(crate) fn told(&self, link: &Arc<Link>) {
+        let links = &mut self.shelf.free().links;
+        links.retain(|link| link.strong_count() > 0);
+        links.push(Arc::downgrade(link));
+    }
+}
+
+impl Shelf {
+    fn free(&self) -> MutexGuard<'_, Free> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a block that somebody has given back. Looks at each link once, those of which it looked at last
+    /// at last.
+    #[cold]
+    fn look(&self) -> Option<Out> {
+        let mut links = self.free().links.len();
+        loop {
+            let link = {
+                let mut free = self.free();
+                if let Some(block) = free.blocks.pop() {
+                    return Some(block);
+                }
+                links = links.checked_sub(1)?;
+                free.next = (free.next + 1) % free.links.len().max(1);
+                free.links.get(free.next).and_then(Weak::upgrade)
+            };
+            if let Some(link) = link {
+                link.collect_loans();
+            }
+        }
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // A forked child has its parent's arenas by accident, and perhaps a lock nobody will free.
+        if self.is_forked() {
+            return;
+        }
+        let mut free = self.shelf.free();
+        free.is_over = true;
+        let (links, blocks) = (
+            core::mem::take(&mut free.links),
+            core::mem::take(&mut free.blocks),
+        );
+        drop(free);
+        drop(blocks);
+        for link in links.iter().filter_map(Weak::upgrade) {
+            link.end_arena(self.key);
+        }
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        if let Some(mut piece) = self.piece.take()
+            && let Some(arena) = piece.arena.take()
+            && !arena.is_forked()
+        {
+            Out(piece).back();
+        }
+    }
+}
+
+/// # Panics
+/// In a child forked since its arena was made, which does not have it; as [`DerefMut`](core::ops::DerefMut).
+impl core::ops::Deref for Block {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        let piece = self.piece.as_deref();
+        let bytes = piece.and_then(|piece| piece.bytes.bytes().get(..piece.len_bytes));
+        bytes.unwrap_or_default()
+    }
+}
+
+impl core::ops::DerefMut for Block {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        let piece = self.piece.as_deref_mut();
+        let bytes = piece.and_then(|piece| piece.bytes.bytes_mut().get_mut(..piece.len_bytes));
+        bytes.unwrap_or_default()
+    }
+}
+
+impl From<Block> for Right {
+    fn from(block: Block) -> Self {
+        Self::Block(block)
+    }
+}
+
+impl core::fmt::Debug for Arena {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Arena")
+            .field("block_bytes", &self.block_bytes())
+            .field("blocks", &self.0.geometry.blocks())
+            .finish_non_exhaustive()
+    }
+}
+
+impl core::fmt::Debug for Block {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Block")
+            .field("len_bytes", &self.named().map(|(.., len_bytes)| len_bytes))
+            .finish_non_exhaustive()
+    }
+}
+
+static KEYS: AtomicU64 = AtomicU64::new(1);

@@ -1,0 +1,314 @@
+//! Lending blocks with messages, over one link: telling the peer of arenas, naming blocks in parts, taking back
+//! what was given back, and taking up what the peer lends. The tables are `handfast_proto::loans`.
+
+use crate::arena::{Block, Out, Owned};
+use crate::descriptors::exhausted;
+use crate::error::{Exhausted, Resource, RightError};
+use crate::link::Link;
+use crate::loan::Loan;
+use crate::origin::Origin;
+use crate::process::{self, Process, UNSAID_NS};
+use crate::right::{Load, Right};
+use crate::room::Waiting;
+use crate::send::{Posted, SendRight};
+use handfast_channel::loan;
+use handfast_layout::MESSAGE_BYTES_MAX;
+use handfast_layout::link::Kind;
+use handfast_layout::loan::{ARENAS, LOANS, Told};
+use handfast_layout::part::Part;
+use handfast_proto::loans::{Borrowed, Lent, Missed, Refused, Reserved, Taken};
+use handfast_ring::{Fault, Rule};
+use handfast_sys::{Errno, OwnedFd};
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+impl SendRight {
+    /// As [`Self::post_loaded`], of one block, if nothing at all stands in the way.
+    #[inline]
+    pub(crate) fn lend_now(
+        &self,
+        (bytes, kind): (&[u8], Kind),
+        load: &mut Load,
+        waiting: Waiting,
+    ) -> Option<Posted<'_>> {
+        let right = self.best();
+        let [Right::Block(block)] = &load.rights[..] else {
+            return None;
+        };
+        if bytes.len() > MESSAGE_BYTES_MAX || matches!(right.origin(), Origin::Vine(_)) {
+            return None;
+        }
+        let words = match kind {
+            Kind::Call => waiting.words(),
+            _ => (0, 0),
+        };
+        let (lane, mut outgoing, trouble) = right.lane_now()?;
+        let (part, loan) = right.link().lend_now(block)?;
+        let (units, count) = part.to_units();
+        let message = (bytes, kind, words);
+        let posted = right.post_described(&mut outgoing, lane, message, &units[..count]);
+        drop(outgoing);
+        let Ok(ticket) = posted else {
+            right.link().lends_not(loan);
+            return None;
+        };
+        let woke_peer = right.link().ring(lane, right.receiver());
+        if let Some(Right::Block(block)) = load.rights.pop() {
+            right.link().has_lent(loan, block);
+        }
+        Some((right, (ticket, trouble, woke_peer)))
+    }
+}
+
+/// Loans looked at when another one is made: more come back than go.
+const LOOKS: usize = 2;
+
+const fn part_of(block: u32, len_bytes: u64, reserved: Reserved) -> Part {
+    Part::Loan {
+        arena: reserved.arena,
+        block,
+        loan: reserved.loan,
+        generation: reserved.generation,
+        len_bytes,
+    }
+}
+
+/// The memory of an arena of the peer's, or why there is none.
+pub(crate) type Foreign = Result<Arc<handfast_region::Lent>, Exhausted>;
+
+impl Link {
+    fn lent(&self) -> MutexGuard<'_, Lent<Out>> {
+        self.lent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn returned(&self, of: u32) -> u32 {
+        loan::returned(&self.region, self.calls, of)
+    }
+
+    /// Describes a block as lent to the peer, which is told of its arena first if it does not know it: then
+    /// one system call. Returns also the loan, for [`Self::has_lent`] to follow, or [`Self::lends_not`].
+    pub(crate) fn lend(
+        self: &Arc<Self>,
+        process: &Process,
+        block: &Block,
+    ) -> Result<(Part, u32), RightError> {
+        let (arena, number, len_bytes) = block.named().ok_or(RightError::Lost)?;
+        if arena.is_forked() {
+            return Err(RightError::Forked);
+        }
+        let mut lent = self.lent();
+        let mut reserved = lent.reserve(arena.key, |of| self.returned(of));
+        if reserved == Err(Refused::Unknown) {
+            let number = self.free_number(&mut lent);
+            let told = number.map(|number| self.tell_of(&mut lent, arena, number));
+            reserved = match told {
+                Ok(Ok(())) => lent.reserve(arena.key, |of| self.returned(of)),
+                Ok(Err(error)) => return Err(error),
+                Err(Refused::Full) => return Err(RightError::Arenas { limit: ARENAS }),
+                Err(refused) => Err(refused),
+            };
+        }
+        if reserved == Err(Refused::Full) {
+            let collected = lent.collect(|of| self.returned(of), Out::back);
+            reserved = collected.and_then(|()| lent.reserve(arena.key, |of| self.returned(of)));
+        }
+        drop(lent);
+        let reserved = reserved.map_err(|refused| match refused {
+            Refused::Word(of) => self.forged(process, of),
+            Refused::Full => RightError::Loans { limit: LOANS },
+            Refused::Over | Refused::Unknown => RightError::Gone,
+        })?;
+        Ok((part_of(number, len_bytes, reserved), reserved.loan))
+    }
+
+    /// A number for another arena.
+    fn free_number(&self, lent: &mut Lent<Out>) -> Result<u32, Refused> {
+        match lent.free_number() {
+            Err(Refused::Full) => {
+                lent.collect(|of| self.returned(of), Out::back)?;
+                lent.free_number()
+            }
+            number => number,
+        }
+    }
+
+    /// Tells the peer of an arena.
+    fn tell_of(
+        self: &Arc<Self>,
+        lent: &mut Lent<Out>,
+        arena: &Owned,
+        number: u32,
+    ) -> Result<(), RightError> {
+        let geometry = arena.geometry;
+        let (bytes, len_bytes) = Told::New { number, geometry }.to_bytes();
+        let said = self.say_now(&bytes[..len_bytes], &[arena.fd()]);
+        said.map_err(|errno| match errno {
+            Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM => RightError::Unread,
+            Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => RightError::Gone,
+            errno => RightError::Refused { errno },
+        })?;
+        lent.told(number, arena.key);
+        arena.told(self);
+        Ok(())
+    }
+
+    /// As [`Self::lend`], if nothing at all stands in the way.
+    #[inline]
+    pub(crate) fn lend_now(&self, block: &Block) -> Option<(Part, u32)> {
+        let (arena, number, len_bytes) = block.named()?;
+        if arena.is_forked() {
+            return None;
+        }
+        let reserved = self.lent().reserve(arena.key, |of| self.returned(of));
+        let reserved = reserved.ok()?;
+        Some((part_of(number, len_bytes, reserved), reserved.loan))
+    }
+
+    /// The message with a block was sent. Looks at some of those that were lent before: their receiver, who
+    /// gave them back, is at work now anyway.
+    pub(crate) fn has_lent(&self, of: u32, block: Block) {
+        let Some((out, arena)) = block.into_out() else {
+            return;
+        };
+        let mut lent = self.lent();
+        // Before this one is entered: its word's line is the borrower's now.
+        lent.collect_some(LOOKS, |of| self.returned(of), Out::back);
+        let back = lent.commit(of, out);
+        drop(lent);
+        if let Some(back) = back {
+            back.back();
+        }
+        // Its end takes the lock again.
+        drop(arena);
+    }
+
+    /// The message with a block was not sent.
+    pub(crate) fn lends_not(&self, of: u32) {
+        self.lent().retract(of);
+    }
+
+    /// Takes back what the peer has given back.
+    pub(crate) fn collect_loans(&self) {
+        let collected = self.lent().collect(|of| self.returned(of), Out::back);
+        if let Err(Refused::Word(of)) = collected
+            && let Ok(process) = process::current()
+        {
+            self.forged(&process, of);
+        }
+    }
+
+    fn forged(&self, process: &Process, of: u32) -> RightError {
+        // Once: the words stay as they are until the keeper has ended the link.
+        if !self.is_down() {
+            self.poison(Fault {
+                rule: Rule::LoanReturn,
+                offset: self.calls.returned(of),
+            });
+            process.attention.raise();
+        }
+        RightError::Gone
+    }
+
+    /// An arena has been dropped.
+    pub(crate) fn end_arena(&self, key: u64) {
+        let mut lent = self.lent();
+        let Some((number, lent_in_all)) = lent.end_arena(key) else {
+            return;
+        };
+        let ended = Told::Ended {
+            number,
+            lent: lent_in_all,
+        };
+        let (bytes, len_bytes) = ended.to_bytes();
+        // Under the lock: its number may be another's next.
+        if !self.say(&bytes[..len_bytes])
+            && let Ok(process) = process::current()
+        {
+            process.give_back_in(UNSAID_NS);
+        }
+    }
+
+    /// The link has ended: what was lent comes back.
+    pub(crate) fn end_loans(&self) {
+        let mut lent = self.lent();
+        loan::end(&self.region, self.calls);
+        lent.end(Out::back);
+    }
+}
+
+/// The peer has said something about an arena of its own. The rule it broke, if so.
+pub(crate) fn hear_of_arena(
+    borrowed: &mut Borrowed<Foreign>,
+    bytes: &[u8],
+    (fds, is_short): (Vec<OwnedFd>, bool),
+) -> Result<(), Rule> {
+    let told = Told::parse(bytes).ok_or(Rule::Arena)?;
+    let refused = match (told, fds.as_slice()) {
+        (Told::New { number, geometry }, []) if is_short => {
+            let memory = Err(exhausted(Resource::of("recvmsg", Errno::MFILE)));
+            borrowed.arrive(number, geometry, memory)
+        }
+        (Told::New { number, geometry }, [fd]) => {
+            let memory = match handfast_region::Lent::open(fd, geometry.file_bytes()) {
+                Ok(Some(memory)) => Ok(Arc::new(memory)),
+                Err(errno @ (Errno::NOMEM | Errno::AGAIN)) => {
+                    Err(exhausted(Resource::of("mmap", errno)))
+                }
+                Ok(None) | Err(_) => return Err(Rule::Arena),
+            };
+            borrowed.arrive(number, geometry, memory)
+        }
+        (Told::Ended { number, lent }, []) => borrowed.ended(number, lent),
+        _ => return Err(Rule::Arena),
+    };
+    refused.map_err(|_| Rule::Arena)
+}
+
+/// Arena and block, loan and generation, and how many bytes.
+pub(crate) type Named = ((u32, u32), (u32, u32), u64);
+
+/// What a part says of a loan, if it is one.
+#[inline]
+pub(crate) const fn named_loan(part: Part) -> Option<Named> {
+    match part {
+        Part::Loan {
+            arena,
+            block,
+            loan,
+            generation,
+            len_bytes,
+        } => Some(((arena, block), (loan, generation), len_bytes)),
+        _ => None,
+    }
+}
+
+/// Takes up a block that the peer has lent, or says what this process had no room for.
+pub(crate) fn take_up_loan(
+    process: &Process,
+    link: &Arc<Link>,
+    (block, (of, generation), len_bytes): Named,
+) -> Result<Result<Loan, Exhausted>, Fault> {
+    let fault = Fault {
+        rule: Rule::Loan,
+        offset: 0,
+    };
+    let mut inbox = link.inbox();
+    let taken = link.read_until(process, &mut inbox, fault, |inbox| {
+        match inbox.borrowed.take(block, (of, generation), len_bytes) {
+            Err(Missed::Arena) => None,
+            taken => Some(taken),
+        }
+    });
+    drop(inbox);
+    let Taken {
+        memory,
+        at,
+        len_bytes,
+    } = taken?.map_err(|_| fault)?;
+    Ok(match memory {
+        Ok(memory) => Ok(Loan::new(link, (memory, at, len_bytes), (of, generation))),
+        Err(exhausted) => {
+            loan::give_back(&link.region, link.calls.other(), of, generation);
+            Err(exhausted)
+        }
+    })
+}

@@ -1,0 +1,279 @@
+//! Loans: blocks of a peer's arena that came with messages.
+
+use crate::error::{Misuse, Os};
+use crate::link::Link;
+use crate::pool::{Pool, Pooled};
+use crate::right::Right;
+use core::fmt;
+use handfast_channel::loan;
+use handfast_region::Lent;
+use handfast_sys::{AsFd, Errno};
+use std::sync::Arc;
+
+/// A block of a peer's arena, lent with a message ([`Right::Loan`](crate::Right::Loan)), until it is dropped.
+///
+/// The peer can still write it: so its bytes are copied out before anybody looks at them, a part at a time if
+/// that is enough ([`Self::copy_to`]), or handed on unseen ([`Self::write_to`]). An honest peer does not write
+/// it meanwhile; and one that has taken it back, since the link has ended, is found out. When the peer's process
+/// dies the bytes stay as they are.
+///
+/// It holds the memory of its link and of the whole arena. It cannot be sent on. One pointer, so that moving it
+/// moves nothing else.
+pub struct Loan {
+    /// Always there, but in one that is being dropped or has been taken out.
+    held: Option<Box<Held>>,
+}
+
+/// What a loan holds. It is used again by its thread.
+struct Held {
+    from: Option<Lender>,
+    at: usize,
+    len_bytes: usize,
+    /// What gives it back.
+    loan: u32,
+    generation: u32,
+    /// While it lies in its thread's pool: the next one there.
+    next: Option<Box<Self>>,
+}
+
+/// Where a loan is from.
+struct Lender {
+    link: Arc<Link>,
+    memory: Arc<Lent>,
+}
+
+thread_local! {
+    static POOL: Pool<Held> = const { Pool::new() };
+}
+
+impl Pooled for Held {
+    #[inline(always)]
+    fn next(&mut self) -> &mut Option<Box<Self>> {
+        &mut self.next
+    }
+}
+
+/// Why a block cannot be had, or its bytes cannot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LoanError {
+    /// The blocks of the arena are shorter.
+    TooLong {
+        /// What was asked for.
+        len_bytes: usize,
+        /// Length of each.
+        room_bytes: usize,
+    },
+    /// All blocks of the arena are in use: lent, or taken and not yet sent.
+    Lent {
+        /// How many.
+        blocks: u32,
+    },
+    /// The loan has not so many bytes.
+    Outside {
+        /// Where the last one asked for ends.
+        end: usize,
+        /// Length of the loan.
+        len_bytes: usize,
+    },
+    /// The link with the lender has ended, and the lender, which lives, has taken it back: the bytes may be
+    /// others by now.
+    Gone,
+    /// A mistake of the caller.
+    Misuse(Misuse),
+    /// Anything else.
+    Os(Os),
+}
+
+impl Loan {
+    /// One that has just come.
+    pub(crate) fn new(
+        link: &Arc<Link>,
+        (memory, at, len_bytes): (Arc<Lent>, usize, usize),
+        (loan, generation): (u32, u32),
+    ) -> Self {
+        loan::prefetch(&link.region, link.calls.other(), loan);
+        let held = POOL.try_with(Pool::take).ok().flatten();
+        let mut held = held.unwrap_or_else(Held::allocate);
+        let link = link.clone();
+        held.from = Some(Lender { link, memory });
+        held.at = at;
+        held.len_bytes = len_bytes;
+        held.loan = loan;
+        held.generation = generation;
+        Self { held: Some(held) }
+    }
+
+    /// What is left where a loan was taken out.
+    pub(crate) const fn none() -> Self {
+        Self { held: None }
+    }
+
+    /// How many bytes it has. Their sender says so.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.held.as_ref().map_or(0, |held| held.len_bytes)
+    }
+
+    /// Whether it has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies the bytes from `from` on. One copy, no system call. Two copies of the same bytes agree if the peer is
+    /// honest: what matters is to be checked in the copy.
+    ///
+    /// # Errors
+    /// [`LoanError::Outside`]; [`LoanError::Gone`], then `bytes` hold something else.
+    #[inline]
+    pub fn copy_to(&self, from: usize, bytes: &mut [u8]) -> Result<(), LoanError> {
+        let (at, lender) = self.place(from, bytes.len())?;
+        lender.memory.copy_out(at, bytes);
+        lender.still_lent()
+    }
+
+    /// Copies all bytes out in pieces of 64, which need not go through memory again: as words, little-endian, the
+    /// last ones filled up with zeros. For what looks at each byte once and keeps none of them, such as a sum: as fast as
+    /// reading them in place.
+    ///
+    /// # Errors
+    /// [`LoanError::Gone`]; what `each` was given is something else then.
+    #[inline]
+    pub fn for_each_line(&self, each: impl FnMut([u64; 8])) -> Result<(), LoanError> {
+        let (at, lender) = self.place(0, self.len())?;
+        lender.memory.for_each_line(at, self.len(), each);
+        lender.still_lent()
+    }
+
+    /// A copy of all bytes.
+    ///
+    /// # Errors
+    /// [`LoanError::Gone`].
+    pub fn to_vec(&self) -> Result<Vec<u8>, LoanError> {
+        let mut bytes = vec![0; self.len()];
+        self.copy_to(0, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Writes the bytes from `from` on to a descriptor, which copies them for its reader without anybody here having
+    /// seen them. One `write`, which blocks as it does for that descriptor; returns how many bytes it took.
+    ///
+    /// # Errors
+    /// [`LoanError::Outside`]; [`LoanError::Os`]; [`LoanError::Gone`], then something else may have been
+    /// written.
+    pub fn write_to(&self, to: impl AsFd, from: usize) -> Result<usize, LoanError> {
+        let len_bytes = self.len().saturating_sub(from);
+        let (at, lender) = self.place(from, len_bytes)?;
+        let written = lender.memory.write_to(to.as_fd(), at, len_bytes);
+        lender.still_lent()?;
+        let call = "write";
+        written.map_err(|errno: Errno| LoanError::Os(Os { call, errno }))
+    }
+
+    /// Where bytes lie in the arena.
+    #[inline]
+    fn place(&self, from: usize, len_bytes: usize) -> Result<(usize, &Lender), LoanError> {
+        let held = self.held.as_deref();
+        let held = held.and_then(|held| Some((held, held.from.as_ref()?)));
+        let (held, lender) = held.ok_or(LoanError::Gone)?;
+        if lender.memory.is_forked() {
+            return Err(LoanError::Misuse(Misuse::Forked));
+        }
+        let end = from.saturating_add(len_bytes);
+        if end > held.len_bytes {
+            let len_bytes = held.len_bytes;
+            return Err(LoanError::Outside { end, len_bytes });
+        }
+        Ok((held.at + from, lender))
+    }
+}
+
+impl Lender {
+    /// What was copied before this is what was lent.
+    #[inline]
+    fn still_lent(&self) -> Result<(), LoanError> {
+        if loan::has_ended(&self.link.region, self.link.calls.other()) {
+            return Err(LoanError::Gone);
+        }
+        Ok(())
+    }
+}
+
+impl Held {
+    #[cold]
+    fn allocate() -> Box<Self> {
+        Box::new(Self {
+            from: None,
+            at: 0,
+            len_bytes: 0,
+            loan: 0,
+            generation: 0,
+            next: None,
+        })
+    }
+}
+
+impl Drop for Loan {
+    #[inline]
+    fn drop(&mut self) {
+        let Some(mut held) = self.held.take() else {
+            return;
+        };
+        // A forked child has its parent's loans by accident, and not the memory.
+        if let Some(lender) = held.from.take()
+            && !lender.memory.is_forked()
+        {
+            let (link, calls) = (&lender.link, lender.link.calls.other());
+            loan::give_back(&link.region, calls, held.loan, held.generation);
+        }
+        // A thread that is ending has no pool any more; the box is then just freed.
+        let _ = POOL.try_with(|pool| pool.give(held));
+    }
+}
+
+impl From<Loan> for Right {
+    fn from(loan: Loan) -> Self {
+        Self::Loan(loan)
+    }
+}
+
+impl fmt::Debug for Loan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Loan")
+            .field("len_bytes", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for LoanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLong {
+                len_bytes,
+                room_bytes,
+            } => write!(
+                f,
+                "{len_bytes} bytes do not fit a block of the arena, which has {room_bytes}; make an \
+                 arena of longer blocks"
+            ),
+            Self::Lent { blocks } => write!(
+                f,
+                "all {blocks} blocks of the arena are in use; have some dropped where they are lent to, \
+                 or make an arena of more"
+            ),
+            Self::Outside { end, len_bytes } => write!(
+                f,
+                "the loan has {len_bytes} bytes and ends before byte {end}; ask for fewer"
+            ),
+            Self::Gone => f.write_str(
+                "the link with the lender has ended and the lender has taken the bytes back; have it \
+                 keep its right as long as it lends",
+            ),
+            Self::Misuse(misuse) => misuse.fmt(f),
+            Self::Os(os) => os.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for LoanError {}
