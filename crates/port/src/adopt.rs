@@ -110,9 +110,24 @@ fn other(process: &Arc<Process>, link: &Arc<Link>, part: Part) -> Result<Right, 
 
 /// A right to a port of this process, which the peer has.
 fn own(process: &Process, link: &Arc<Link>, handle: Handle) -> Result<Right, Fault> {
+    loop {
+        let revocations = process.revocations();
+        // Looked up again as often as this process revokes something meanwhile.
+        if let Some(right) = try_own((process, revocations), link, handle)? {
+            return Ok(right);
+        }
+    }
+}
+
+/// `None`: something was revoked meanwhile.
+fn try_own(
+    (process, revocations): (&Process, u64),
+    link: &Arc<Link>,
+    handle: Handle,
+) -> Result<Option<Right>, Fault> {
     let target = match link.named(process, handle) {
         Named::To(target) => target,
-        Named::Dead => return Ok(Right::Dead),
+        Named::Dead | Named::Revoked => return Ok(Some(Right::Dead)),
         Named::NotYet | Named::Unclaimed | Named::Unknown => {
             let (rule, offset) = (Rule::RightHandle, 0);
             return Err(Fault { rule, offset });
@@ -123,14 +138,17 @@ fn own(process: &Process, link: &Arc<Link>, handle: Handle) -> Result<Right, Fau
         .vines
         .get()
         .filter(|vine| vine.port.id == target.port);
-    Ok(match port.filter(|port| port.id == target.port) {
+    Ok(Some(match port.filter(|port| port.id == target.port) {
         // What stands behind it comes home.
         Some(_) if vine.is_some() => vine
             .and_then(|vine| vine.target(target.badge))
             .map_or(Right::Dead, |right| Right::Send((*right).clone())),
-        Some(port) => Right::Own(OwnRight::new(port, target.badge)),
+        Some(port) => {
+            let home = OwnRight::home(port, target.badge, revocations);
+            return Ok(home.map(Right::Own));
+        }
         None => Right::Dead,
-    })
+    }))
 }
 
 /// A right to a port of a third process: a direct one if there is a link, or will be.

@@ -24,6 +24,9 @@ pub enum Gone {
     Port,
     /// The server dropped the reply right of this call unused.
     Reply,
+    /// The port is there; its receiver has [revoked](crate::ReceiveRight::revoke) the right that was used. A call
+    /// that ends so was not served.
+    Right,
 }
 
 /// A peer wrote what no honest peer writes; its link is finished, others are not touched.

@@ -18,7 +18,7 @@ use handfast_layout::introduction::Said;
 use handfast_layout::link::{Kind, LANES, REPLIES, SLOTS};
 use handfast_layout::part::{is_handle, receiver_of};
 use handfast_proto::introductions::{Claim, Claims, Number, Provisions, Redeemed};
-use handfast_proto::rights::{Handle, Refused, Target};
+use handfast_proto::rights::{Handle, Meaning, Refused, Target};
 use handfast_ring::lane::Header;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::{clock, cpu};
@@ -66,12 +66,24 @@ pub(crate) enum Named {
     To(Target),
     /// A port that is no more, or nothing that was provided.
     Dead,
+    /// A right that was revoked.
+    Revoked,
     /// It is not known yet: what was claimed has not been provided.
     NotYet,
     /// Nobody has claimed it yet.
     Unclaimed,
     /// Nothing an honest peer names.
     Unknown,
+}
+
+impl From<Option<Meaning>> for Named {
+    fn from(meaning: Option<Meaning>) -> Self {
+        match meaning {
+            Some(Meaning::To(target)) => Self::To(target),
+            Some(Meaning::Revoked) => Self::Revoked,
+            None => Self::Unknown,
+        }
+    }
 }
 
 /// Introducer: what was said to an exporter.
@@ -158,10 +170,7 @@ impl Link {
     /// Exporter: what the peer names by `word`.
     pub(crate) fn named(self: &Arc<Self>, process: &Process, word: u32) -> Named {
         if is_handle(word) {
-            return self
-                .exports()
-                .resolve(word)
-                .map_or(Named::Unknown, Named::To);
+            return self.exports().resolve(word).into();
         }
         if word == 0 {
             return Named::Unknown;
@@ -177,15 +186,14 @@ impl Link {
                 let wait = Wait { seen_ns, waited_ns };
                 let claim = self.redeem(process, number, (wait.look(), reply));
                 self.claims().settle(word, claim);
+                self.tell_if_revoked(process, word, claim);
                 Some(claim)
             }
             claim => claim,
         };
         match claim {
-            Some(Claim::Granted(handle)) => self
-                .exports()
-                .resolve(handle)
-                .map_or(Named::Unknown, Named::To),
+            Some(Claim::Granted(handle)) => self.exports().resolve(handle).into(),
+            Some(Claim::Revoked) => Named::Revoked,
             Some(Claim::Dead) => Named::Dead,
             Some(Claim::Waiting { .. }) => Named::NotYet,
             None => Named::Unclaimed,
@@ -205,7 +213,7 @@ impl Link {
                 Claim::Granted(handle) => {
                     slot.answer(Kind::Message, &handle.to_le_bytes());
                 }
-                Claim::Dead => {
+                Claim::Revoked | Claim::Dead => {
                     slot.answer(Kind::Dropped, &[]);
                 }
                 Claim::Waiting { .. } => {}
@@ -220,19 +228,22 @@ impl Link {
         number: Number,
         (wait, reply): (Wait, (u32, u32)),
     ) -> Claim {
-        let redeemed = process.provisions().redeem(number, self.identity());
-        match redeemed {
+        // Locked until there is an export: who revokes it finds the one or the other.
+        let mut provisions = process.provisions();
+        match provisions.redeem(number, self.identity()) {
             Redeemed::NotYet if wait.waited_ns < CLAIM_NS => Claim::Waiting {
                 number,
                 seen_ns: wait.seen_ns,
                 waited_ns: wait.waited_ns,
                 reply,
             },
+            Redeemed::Revoked => Claim::Revoked,
             Redeemed::NotYet | Redeemed::Dead => Claim::Dead,
             Redeemed::To(target) => {
                 let port = process.port(receiver_of(target.port));
                 let port = port.filter(|port| port.id == target.port);
                 let granted = port.map(|port| self.export(&port, target.badge));
+                drop(provisions);
                 // The provision's own use ends after the one that follows it has begun.
                 process.ended(target);
                 match granted {
@@ -254,15 +265,27 @@ impl Link {
         let fault = Fault { rule, offset };
         match Said::parse(bytes).ok_or(fault)? {
             Said::Provide { number, recipient } => {
-                let target = match self.named(process, header.port) {
-                    Named::To(target) => process.added(target).then_some(target),
-                    Named::Dead => None,
-                    // A receiver has waited for these; where there is no port any more nobody does.
-                    Named::NotYet | Named::Unclaimed if !is_bound => None,
-                    _ => return Err(fault),
-                };
                 let number = (self.identity(), number);
-                let refused = process.provisions().provide(number, target, recipient);
+                let refused = loop {
+                    let revocations = process.revocations();
+                    let target = match self.named(process, header.port) {
+                        Named::To(target) => process.added(target).then_some(target),
+                        Named::Dead | Named::Revoked => None,
+                        // A receiver has waited for these; where there is no port any more nobody does.
+                        Named::NotYet | Named::Unclaimed if !is_bound => None,
+                        _ => return Err(fault),
+                    };
+                    let mut provisions = process.provisions();
+                    // Under the lock: who revokes it says so before looking here. As often as this
+                    // process revokes something meanwhile.
+                    if !process.has_revoked_since(revocations) {
+                        break provisions.provide(number, target, recipient);
+                    }
+                    drop(provisions);
+                    if let Some(target) = target {
+                        process.ended(target);
+                    }
+                };
                 if let Some(target) = refused {
                     process.ended(target);
                 }
@@ -281,6 +304,7 @@ impl Link {
                 if !self.claims().claim(word, claim) {
                     return Err(fault);
                 }
+                self.tell_if_revoked(process, word, claim);
             }
         }
         Ok(())
@@ -304,7 +328,7 @@ impl Link {
                 }
                 None
             }
-            Claim::Dead => None,
+            Claim::Revoked | Claim::Dead => None,
         })
     }
 }

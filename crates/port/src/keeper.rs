@@ -222,7 +222,7 @@ impl Keeper {
         let mut again = self.process.refuse_unbound();
         let mut is_unheard = false;
         for link in links {
-            is_unheard |= !link.say_again() || !link.give_back();
+            is_unheard |= !link.say_again() || !link.tell_revoked() || !link.give_back();
             is_unheard |= link.refuse_replies(&self.process);
             link.settle(&self.process);
             // Replies to calls that were given up have made room.
@@ -318,6 +318,7 @@ impl Keeper {
                 link.slot_freed.1.notify_all();
             }
             [control::CLOSED, _, a, b, c, d] => link.close_port(u32::from_le_bytes([a, b, c, d])),
+            [control::REVOKED, _, ref words @ ..] => link.hear_revoked(words),
             [control::RELEASE, _, ref releases @ ..] => {
                 link.take_back(&self.process, releases)?;
             }

@@ -70,6 +70,8 @@ pub(crate) mod control {
     pub(crate) const DOOR: u8 = 19;
     /// Recipient, likewise: exporter.
     pub(crate) const DOOR_OF: u8 = 20;
+    /// Rights to the sender's ports are revoked: handles, or words of claims, four bytes each.
+    pub(crate) const REVOKED: u8 = 21;
 }
 
 /// See the module text. Fields in the order in which a call meets them.
@@ -126,6 +128,8 @@ pub(crate) struct Link {
     /// How many of the former have ended.
     pub(crate) ended: AtomicU32,
     imports: Mutex<Imports>,
+    /// Some of the latter have been revoked.
+    pub(crate) has_revoked: AtomicBool,
     /// Control messages that must not be lost, to a peer that does not read.
     unsaid: Mutex<VecDeque<Vec<u8>>>,
     /// Reply rights passed on, by us to the peer and by the peer to us.
@@ -141,6 +145,8 @@ pub(crate) struct Link {
     pub(crate) returns: Mutex<Returns>,
     /// Who wants to be told when a port of the peer is gone.
     death_notices: Mutex<Vec<DeathNotice>>,
+    /// Rights the peer has and that were revoked, to be told as soon as the socket takes it.
+    pub(crate) revoked: Mutex<VecDeque<u32>>,
     /// Rights to be given back, as soon as the socket takes it.
     pub(crate) owed: Mutex<VecDeque<(Handle, u32)>>,
     /// Rights the peer has given back, until unread replies have been read.
@@ -240,6 +246,7 @@ impl Link {
             exports: Mutex::default(),
             ended: AtomicU32::new(0),
             imports: Mutex::default(),
+            has_revoked: AtomicBool::new(false),
             unsaid: Mutex::default(),
             passing: Mutex::default(),
             ways: AtomicU32::new(0),
@@ -248,6 +255,7 @@ impl Link {
             unheard: Mutex::default(),
             returns: Mutex::default(),
             death_notices: Mutex::default(),
+            revoked: Mutex::default(),
             owed: Mutex::default(),
             back: Mutex::default(),
             under_way: UnderWay::default(),

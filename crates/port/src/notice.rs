@@ -7,10 +7,11 @@
 use crate::link::Link;
 use crate::port::Port;
 use crate::receive::ReceiveRight;
+use crate::right::{Own, OwnRight};
 use crate::send::SendRight;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use handfast_layout::part::receiver_of;
-use handfast_proto::rights::{Handle, Refused, Target};
+use handfast_proto::rights::{Exports, Handle, Map, Refused, Target};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -19,10 +20,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 #[non_exhaustive]
 pub enum Notice {
     /// Nobody has a right to send to the port any more, not even this process, and no such right
-    /// is under way. Asked for with [`ReceiveRight::notify_no_senders`].
+    /// is under way. A revoked right is none. Asked for with [`ReceiveRight::notify_no_senders`].
     NoSenders,
-    /// The port that was asked after with this number is gone. Asked for with
-    /// [`SendRight::notify_death`].
+    /// The port that was asked after with this number is gone, or the right to it was revoked. Asked for
+    /// with [`SendRight::notify_death`].
     Dead(u64),
 }
 
@@ -33,6 +34,8 @@ pub(crate) struct Notices {
     /// Rights to send: of this process, and entries of links' export tables. Counted from [`ONE`] up,
     /// above [`HAD`]. The lock is taken only when there is none left.
     rights: AtomicU64,
+    /// Those of this process, by badge: all with one badge count as one.
+    own: Mutex<Map<u64, Weak<Own>>>,
     state: Mutex<State>,
 }
 
@@ -51,6 +54,10 @@ struct State {
 impl Notices {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn own(&self) -> MutexGuard<'_, Map<u64, Weak<Own>>> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether there may be one. One load of private memory.
@@ -161,19 +168,22 @@ impl ReceiveRight {
 pub(crate) struct DeathNotice {
     /// The peer's port.
     of: u32,
+    /// The right to it.
+    handle: Handle,
     number: u64,
     told: Weak<Port>,
 }
 
 impl SendRight {
     /// Asks that `told` be told, once, when the port of this right is gone, because its receive
-    /// right was dropped or its process has ended: [`Request::notice`](crate::Request::notice) says
+    /// right was dropped or its process has ended, or when this right was revoked: [`Request::notice`](crate::Request::notice) says
     /// [`Notice::Dead`] with `number`. At once if it is gone already. Good for as long as this process
     /// has a right to some port of that process: without one it does not hear of it.
     pub fn notify_death(&self, told: &ReceiveRight, number: u64) {
         let this = self.best();
         let asked = DeathNotice {
             of: this.port(),
+            handle: this.handle(),
             number,
             told: Arc::downgrade(told.port()),
         };
@@ -184,12 +194,20 @@ impl SendRight {
 }
 
 impl Link {
-    /// Tells those who wait for the death of a port that is gone.
+    /// Tells those who wait for the death of a port that is gone, or of a right that was revoked.
     pub(crate) fn tell_deaths(&self) {
-        let gone: Vec<_> = self
-            .death_notices()
-            .extract_if(.., |asked| self.failure(asked.of).is_some())
-            .collect();
+        self.tell_of(|asked| self.failure(asked.of).is_some() || self.is_revoked(asked.handle));
+    }
+
+    /// As [`Self::tell_deaths`], of these rights.
+    pub(crate) fn tell_revoked_deaths(&self, handles: &[Handle]) {
+        self.tell_of(|asked| handles.contains(&asked.handle));
+    }
+
+    fn tell_of(&self, is_gone: impl Fn(&DeathNotice) -> bool) {
+        let mut asked = self.death_notices();
+        let gone: Vec<_> = asked.extract_if(.., |asked| is_gone(asked)).collect();
+        drop(asked);
         for asked in gone {
             if let Some(port) = asked.told.upgrade() {
                 port.notices
@@ -203,11 +221,22 @@ impl Link {
 
     /// Gives the peer a right to `port`, or counts one it has as sent once more.
     pub(crate) fn export(&self, port: &Port, badge: u64) -> Result<Handle, Refused> {
+        Self::export_to(&mut self.exports(), port, badge)
+    }
+
+    /// As [`Self::export`], of a right of this process. `None`: it was revoked.
+    pub(crate) fn export_own(&self, own: &OwnRight) -> Option<Result<Handle, Refused>> {
+        let mut exports = self.exports();
+        // Under the lock: who revokes it says so before looking here.
+        own.is_good()
+            .then(|| Self::export_to(&mut exports, own.port(), own.badge()))
+    }
+
+    fn export_to(exports: &mut Exports, port: &Port, badge: u64) -> Result<Handle, Refused> {
         let target = Target {
             port: port.id,
             badge,
         };
-        let mut exports = self.exports();
         let before = exports.len();
         let handle = exports.export(target)?;
         if exports.len() > before {

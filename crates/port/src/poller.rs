@@ -21,7 +21,7 @@ use core::sync::atomic::Ordering;
 use handfast_channel::arm;
 use handfast_channel::reply::Slot;
 use handfast_layout::bell as bell_layout;
-use handfast_layout::link::{Kind, LANES, REPLIES};
+use handfast_layout::link::{Kind, LANES, REPLIES, REVOKED};
 use handfast_layout::part::is_handle;
 use handfast_proto::rota::{Key, Rota, Verdict, Wake};
 use handfast_region::Memory;
@@ -61,6 +61,14 @@ struct Lane {
     woken_ns: u64,
     /// Reply slots whose callers wait for their turn to be woken.
     wakes: Vec<Slot>,
+}
+
+/// What the right says that a message came through.
+enum Through {
+    /// Its badge.
+    Badge(u64),
+    /// It leads nowhere: what a reply of kind [`Kind::DeadPort`] says of it.
+    Dead(&'static [u8]),
 }
 
 /// In the place of a right, above all of them.
@@ -307,19 +315,19 @@ impl Poller {
             Ok((header, _)) if header.kind == Kind::CONTROL => self.said(key, header),
             Ok((header, len_bytes)) => {
                 let is_usual = header.units == 0 && u64::from(header.port) == lane.usual();
-                let badge = match is_usual {
-                    true => Ok(Some(lane.badge)),
+                let through = match is_usual {
+                    true => Ok(Through::Badge(lane.badge)),
                     false => self.look_up(key, header),
                 };
-                match badge {
+                match through {
                     Err(fault) => self.poison(key, fault),
-                    Ok(badge) if header.kind == Kind::PASSED => {
-                        self.taken_passed(key, header, len_bytes, badge)
+                    Ok(through) if header.kind == Kind::PASSED => {
+                        self.taken_passed(key, header, len_bytes, &through)
                     }
-                    Ok(Some(badge)) => self.taken(key, header, len_bytes, Some(badge)),
-                    Ok(None) => {
+                    Ok(Through::Badge(badge)) => self.taken(key, header, len_bytes, Some(badge)),
+                    Ok(Through::Dead(why)) => {
                         let request = self.taken(key, header, len_bytes, None)?;
-                        self.refuse(request)
+                        self.refuse(request, why)
                     }
                 }
             }
@@ -363,7 +371,7 @@ impl Poller {
             };
             Request::call(received, (message, badge.unwrap_or(lane.badge)), right)
         } else {
-            Request::one_way((message, badge.unwrap_or(lane.badge)), lane.link.peer)
+            Request::one_way((message, badge.unwrap_or(lane.badge)), &lane.link)
         })
     }
 
@@ -414,14 +422,13 @@ impl Poller {
         }
     }
 
-    /// As [`Self::taken`], of a message with a reply right that was passed on. Without a badge its
-    /// port is no more.
+    /// As [`Self::taken`], of a message with a reply right that was passed on.
     fn taken_passed(
         &mut self,
         key: Key,
         header: Header,
         len_bytes: usize,
-        badge: Option<u64>,
+        through: &Through,
     ) -> Option<Request> {
         let lane = self.lanes[key].as_mut()?;
         if lane.consumer.publish_due(&lane.link.region) {
@@ -432,33 +439,35 @@ impl Poller {
         self.counts.bytes += len_bytes as u64;
         let message = core::mem::take(&mut self.spare);
         let (last, right) = (lane.passed.take(), (header.reply, header.generation));
-        let received = (message, badge.unwrap_or_default());
+        let badge = match through {
+            Through::Badge(badge) => *badge,
+            Through::Dead(_) => 0,
+        };
         let to = (&lane.link, key, self.receiver);
-        match Request::passed(to, last, received, right) {
-            Ok(Some(request)) if badge.is_some() => Some(request),
-            Ok(Some(request)) => self.refuse(request),
-            Ok(None) => {
+        match (Request::passed(to, last, (message, badge), right), through) {
+            (Ok(Some(request)), Through::Badge(_)) => Some(request),
+            (Ok(Some(request)), Through::Dead(why)) => self.refuse(request, why),
+            (Ok(None), _) => {
                 // Nobody waits for what it asks.
                 self.again = true;
                 None
             }
-            Err(fault) => self.poison(key, fault),
+            (Err(fault), _) => self.poison(key, fault),
         }
     }
 
-    /// Takes up the rights in the message just taken, and looks up the right it came through: its
-    /// badge, or `None` when that is to a port that is no more.
+    /// Takes up the rights in the message just taken, and looks up the right it came through.
     #[cold]
-    fn look_up(&mut self, key: Key, header: Header) -> Result<Option<u64>, Fault> {
+    fn look_up(&mut self, key: Key, header: Header) -> Result<Through, Fault> {
         let Some(lane) = self.lanes[key].as_mut() else {
-            return Ok(None);
+            return Ok(Through::Dead(&[]));
         };
         let offset = lane.consumer.place().head();
         let rule = Rule::RightHandle;
         if header.units > 0 {
             adopt(&self.process, &lane.link, &mut self.spare)?;
             if u64::from(header.port) == lane.usual() {
-                return Ok(Some(lane.badge));
+                return Ok(Through::Badge(lane.badge));
             }
         }
         // Together with what it vouches for, or not at all.
@@ -466,20 +475,21 @@ impl Poller {
         lane.ended = lane.link.ended.load(Ordering::Acquire);
         let target = match lane.link.named(&self.process, header.port) {
             Named::To(target) if target.port == self.port => target,
-            Named::To(_) | Named::Dead => return Ok(None),
+            Named::To(_) | Named::Dead => return Ok(Through::Dead(&[])),
+            Named::Revoked => return Ok(Through::Dead(REVOKED)),
             Named::NotYet | Named::Unclaimed | Named::Unknown => {
                 return Err(Fault { rule, offset });
             }
         };
         (lane.word, lane.badge) = (header.port.into(), target.badge);
-        Ok(Some(target.badge))
+        Ok(Through::Badge(target.badge))
     }
 
-    /// Answers a message for a port that is no more.
+    /// Answers a message for a port that is no more, or by a right that was revoked.
     #[cold]
-    fn refuse(&mut self, request: Request) -> Option<Request> {
+    fn refuse(&mut self, request: Request, why: &[u8]) -> Option<Request> {
         if let Some(reply) = request.reply_right() {
-            reply.answer(Kind::DeadPort, &[]);
+            reply.answer(Kind::DeadPort, why);
         }
         drop(request.answered());
         self.again = true;

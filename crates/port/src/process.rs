@@ -66,6 +66,12 @@ pub(crate) struct Process {
     /// The number of the next introduction this process begins, and what others have provided of its rights.
     pub(crate) provided: AtomicU64,
     pub(crate) provisions: Mutex<Provisions<Target>>,
+    /// Revocations of rights to ports of this process: twice those that have ended, one more while one is under
+    /// way.
+    revocations: AtomicU64,
+    revoking: Mutex<()>,
+    /// Links that have ended, as long as somebody holds them: messages of the dead lie there.
+    ended: Mutex<Vec<Weak<Link>>>,
     /// Letting strangers in, and being let in.
     pub(crate) doors: Mutex<Doors>,
     /// Rights to others' ports that were passed on, and go through this process.
@@ -244,6 +250,9 @@ impl Process {
             relays: Mutex::default(),
             provided: AtomicU64::new(1),
             provisions: Mutex::default(),
+            revocations: AtomicU64::new(0),
+            revoking: Mutex::default(),
+            ended: Mutex::default(),
             doors: Mutex::default(),
             vines: Vines::default(),
             sets: Mutex::default(),
@@ -414,8 +423,9 @@ impl Process {
         // The lock orders the two flags: who drops the port finds the link welcomed, or this finds
         // the port closing.
         let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-        // Relaxed, both: under the lock.
-        link.is_welcomed.store(true, Ordering::Relaxed);
+        // Release: pairs with the load in `Link::tell_revoked`.
+        link.is_welcomed.store(true, Ordering::Release);
+        // Relaxed: under the lock.
         let closing = port.filter(|port| port.is_closing.load(Ordering::Relaxed));
         drop(links);
         if let Some(port) = closing
@@ -484,7 +494,10 @@ impl Process {
             .find(|entry| entry.as_ref().is_some_and(|entry| Arc::ptr_eq(entry, link)));
         let Some(entry) = found else { return };
         *entry = None;
-        drop(links);
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        ended.retain(|link| link.strong_count() > 0);
+        ended.push(Arc::downgrade(link));
+        drop((ended, links));
         self.poll.remove(&link.socket);
         if let Some(pidfd) = &link.pidfd {
             self.poll.remove(pidfd);
@@ -527,6 +540,43 @@ impl Process {
             || self
                 .find_link(|link| link.incarnation == incarnation && link.peer.pid != peer.pid)
                 .is_some()
+    }
+
+    /// A number that changes when a revocation begins. Waits for one that is under way.
+    pub(crate) fn revocations(&self) -> u64 {
+        loop {
+            // Acquire: what the last one has changed is found.
+            let revocations = self.revocations.load(Ordering::Acquire);
+            if revocations.is_multiple_of(2) {
+                return revocations;
+            }
+            drop(self.revoking.lock());
+        }
+    }
+
+    /// Whether a revocation has begun since then. Under the lock of a table that a revocation looks at.
+    pub(crate) fn has_revoked_since(&self, revocations: u64) -> bool {
+        // Acquire: pairs with the addition in `count_revocation`; the lock orders the rest.
+        self.revocations.load(Ordering::Acquire) != revocations
+    }
+
+    /// One after the other.
+    pub(crate) fn revoking(&self) -> MutexGuard<'_, ()> {
+        self.revoking.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A revocation begins, or ends: whoever holds [`Self::revoking`].
+    pub(crate) fn count_revocation(&self) {
+        // AcqRel: see `revocations`.
+        self.revocations.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// All links, also those that have ended and are still looked at.
+    pub(crate) fn all_links(&self) -> Vec<Arc<Link>> {
+        let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = ended.iter().filter_map(Weak::upgrade);
+        links.iter().flatten().cloned().chain(ended).collect()
     }
 
     pub(crate) fn find_link(&self, check: impl Fn(&Link) -> bool) -> Option<Arc<Link>> {

@@ -7,6 +7,7 @@ use crate::notice::Notice;
 use crate::pool::{Pool, Pooled};
 use crate::process;
 use crate::reply_slot::{NO_KEY, ReplySlot};
+use crate::revoke::Holder;
 use crate::right::{Described, Load, Returned, Right};
 use core::time::Duration;
 use handfast_layout::link::Kind;
@@ -33,8 +34,9 @@ pub(crate) struct Received {
     is_call: bool,
     /// Kept by the lane from one call to the next. One-way messages have none.
     reply: Option<ReplySlot>,
-    /// Of a one-way message.
+    /// Of a one-way message, and of one with a reply right that was passed on.
     peer: Peer,
+    holder: Holder,
     /// Of the right it came through.
     badge: u64,
     /// It is no message.
@@ -79,6 +81,7 @@ impl Received {
                 is_call: false,
                 reply: None,
                 peer: Peer { pid: 0, uid: 0 },
+                holder: Holder::NOBODY,
                 badge: 0,
                 notice: None,
                 next: None,
@@ -145,10 +148,10 @@ impl Request {
 
     /// A one-way message.
     #[inline(always)]
-    pub(crate) fn one_way((message, badge): (Message, u64), peer: Peer) -> Self {
+    pub(crate) fn one_way((message, badge): (Message, u64), link: &Link) -> Self {
         let mut received = Received::new();
         received.set_message(message);
-        received.peer = peer;
+        (received.peer, received.holder) = (link.peer, Holder::of(link));
         received.badge = badge;
         Self {
             received: Some(received),
@@ -159,7 +162,7 @@ impl Request {
     #[cold]
     pub(crate) fn answering(reply: ReplySlot) -> Self {
         let mut received = Received::new();
-        received.peer = reply.link.peer;
+        (received.peer, received.holder) = (reply.link.peer, Holder::of(&reply.link));
         received.badge = 0;
         received.reply = Some(reply);
         received.is_call = true;
@@ -190,7 +193,7 @@ impl Request {
             (reply.key, reply.passed_to) = (key as u32, receiver);
             received.reply = Some(reply);
         }
-        received.peer = link.peer;
+        (received.peer, received.holder) = (link.peer, Holder::of(link));
         received.badge = badge;
         received.is_call = true;
         received.set_message(message);
@@ -218,6 +221,7 @@ impl Request {
     pub(crate) fn notify(notice: Notice) -> Self {
         let mut received = Received::new();
         received.peer = Peer { pid: 0, uid: 0 };
+        received.holder = Holder::NOBODY;
         received.badge = 0;
         received.notice = Some(notice);
         Self {
@@ -329,6 +333,16 @@ impl Request {
         let received = self.received();
         let reply = received.reply.as_ref().filter(|reply| !reply.is_passed());
         reply.map_or(received.peer, |reply| reply.link.peer)
+    }
+
+    /// Who sent it, as a holder of rights to this port: for
+    /// [`ReceiveRight::revoke_from`](crate::ReceiveRight::revoke_from). Of a call that was passed on, who passed
+    /// it on.
+    #[must_use]
+    pub fn holder(&self) -> Holder {
+        let received = self.received();
+        let reply = received.reply.as_ref().filter(|reply| !reply.is_passed());
+        reply.map_or(received.holder, |reply| Holder::of(&reply.link))
     }
 
     /// Replies. Never blocks: the caller has reserved the room. One copy; one system call if the

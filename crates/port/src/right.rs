@@ -10,14 +10,15 @@ use crate::port::Port;
 use crate::process::Process;
 use crate::receive::ReceiveRight;
 use crate::send::SendRight;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, Ordering};
 use handfast_layout::PARTS_MAX;
 use handfast_layout::link::{UNIT_BYTES, UNITS_MAX};
 use handfast_layout::part::Part;
-use handfast_proto::rights::{EXPORTS_MAX, Handle, Refused};
+use handfast_proto::rights::{EXPORTS_MAX, Handle, Map, Refused};
 use handfast_ring::lane::Unit;
 use handfast_sys::{Errno, OwnedFd};
-use std::sync::Arc;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Weak};
 
 /// A right that travels, or has come, in a message.
 #[derive(Debug)]
@@ -27,7 +28,8 @@ pub enum Right {
     Send(SendRight),
     /// To send to a port of this process.
     Own(OwnRight),
-    /// To a port of this process that is no more, or to answer a call whose caller is gone.
+    /// To a port of this process that is no more, or one that was revoked; or to answer a call whose caller is
+    /// gone.
     Dead,
     /// To answer a call, once.
     Reply(ReplyRight),
@@ -44,10 +46,15 @@ pub enum Right {
 }
 
 /// A right to send to a port of this very process, as [`ReceiveRight::mint`] makes it, to be sent
-/// to others; and what becomes of such a right when it comes back. Two atomic steps to copy.
-pub struct OwnRight {
+/// to others; and what becomes of such a right when it comes back. One atomic step to copy.
+#[derive(Clone)]
+pub struct OwnRight(Arc<Own>);
+
+/// What all rights of this process to one port with one badge have in common.
+pub(crate) struct Own {
     port: Arc<Port>,
     badge: u64,
+    is_revoked: AtomicBool,
 }
 
 /// Why rights were not sent.
@@ -66,7 +73,7 @@ pub enum RightError {
         /// How many.
         limit: u32,
     },
-    /// The right is to a port that is no more.
+    /// The right is to a port that is no more, or was revoked.
     Dead,
     /// The right came from a third process, and the process of its port, to which it is to be sent, has
     /// not said yet which of its rights that is: it has not received at that port for 100 ms.
@@ -124,36 +131,99 @@ impl ReceiveRight {
 impl OwnRight {
     /// Chosen when it was minted.
     #[must_use]
-    pub const fn badge(&self) -> u64 {
-        self.badge
+    pub fn badge(&self) -> u64 {
+        self.0.badge
     }
 
     /// Whether it is to this port.
     #[must_use]
     pub fn is_to(&self, receive: &ReceiveRight) -> bool {
-        Arc::ptr_eq(&self.port, receive.port())
+        Arc::ptr_eq(&self.0.port, receive.port())
     }
 
-    pub(crate) fn new(port: Arc<Port>, badge: u64) -> Self {
+    fn new(port: Arc<Port>, badge: u64) -> Self {
+        if is_forked(&port) {
+            return Self::first(port, badge);
+        }
+        let known = port.clone();
+        Self::known(&mut known.notices.own(), port, badge)
+    }
+
+    /// One that has come home, and was good when the process had revoked so many. `None`: it has revoked
+    /// another since, perhaps this one.
+    pub(crate) fn home(port: Arc<Port>, badge: u64, revocations: u64) -> Option<Self> {
+        let known = port.clone();
+        // Under the lock: who revokes it says so before looking here.
+        let mut own = known.notices.own();
+        let is_good = !port.process.has_revoked_since(revocations);
+        is_good.then(|| Self::known(&mut own, port, badge))
+    }
+
+    /// One more of those there are.
+    fn known(own: &mut Map<u64, Weak<Own>>, port: Arc<Port>, badge: u64) -> Self {
+        match own.entry(badge) {
+            Entry::Occupied(mut known) => known.get().upgrade().map_or_else(
+                || {
+                    let first = Self::first(port, badge);
+                    known.insert(Arc::downgrade(&first.0));
+                    first
+                },
+                Self,
+            ),
+            Entry::Vacant(place) => {
+                let first = Self::first(port, badge);
+                place.insert(Arc::downgrade(&first.0));
+                first
+            }
+        }
+    }
+
+    fn first(port: Arc<Port>, badge: u64) -> Self {
         if !is_forked(&port) {
             port.notices.added();
         }
-        Self { port, badge }
+        let is_revoked = AtomicBool::new(false);
+        Self(Arc::new(Own {
+            port,
+            badge,
+            is_revoked,
+        }))
+    }
+
+    pub(crate) fn port(&self) -> &Arc<Port> {
+        &self.0.port
+    }
+
+    /// Whether it has not been revoked.
+    #[inline]
+    pub(crate) fn is_good(&self) -> bool {
+        // Acquire: pairs with the store in `Own::revoke`.
+        !self.0.is_revoked.load(Ordering::Acquire)
     }
 }
 
-impl Clone for OwnRight {
-    fn clone(&self) -> Self {
-        Self::new(self.port.clone(), self.badge)
+impl Own {
+    /// They are revoked, and have been counted as ended.
+    pub(crate) fn revoke(&self) {
+        // Release: who looks for what was exported from one of them does so after this.
+        self.is_revoked.store(true, Ordering::Release);
     }
 }
 
-impl Drop for OwnRight {
+impl Drop for Own {
     fn drop(&mut self) {
         // A forked child has its parent's rights by accident, and perhaps a lock nobody will free.
-        if !is_forked(&self.port) {
-            self.port.rights_ended(1);
+        if is_forked(&self.port) || *self.is_revoked.get_mut() {
+            return;
         }
+        let mut own = self.port.notices.own();
+        // There may be another by now.
+        let is_this = |known: &Weak<Self>| core::ptr::eq(known.as_ptr(), self);
+        if own.get(&self.badge).is_some_and(is_this) {
+            own.remove(&self.badge);
+        }
+        drop(own);
+        self.port.rights_ended(1);
     }
 }
 
@@ -165,8 +235,8 @@ fn is_forked(port: &Port) -> bool {
 impl core::fmt::Debug for OwnRight {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("OwnRight")
-            .field("port", &self.port.name)
-            .field("badge", &self.badge)
+            .field("port", &self.0.port.name)
+            .field("badge", &self.0.badge)
             .finish()
     }
 }
@@ -343,6 +413,9 @@ fn part_of(
     let own = match right {
         Right::Send(right) if Arc::ptr_eq(right.best().link(), link) => {
             let right = right.best();
+            if right.is_revoked() {
+                return Err(RightError::Dead);
+            }
             let handle = right.origin().handle_at_home(right.handle())?;
             return Ok((Part::OfReceiver { handle }, Undo::Nothing));
         }
@@ -359,20 +432,20 @@ fn part_of(
             return Ok((part, Undo::Nothing));
         }
         Right::Lost(_) => return Err(RightError::Lost),
-        Right::Own(own) if is_forked(&own.port) => return Err(RightError::Dead),
+        Right::Own(own) if is_forked(own.port()) => return Err(RightError::Dead),
         // Relaxed: its peers are told anyway.
-        Right::Own(own) if own.port.is_closing.load(Ordering::Relaxed) => {
+        Right::Own(own) if own.port().is_closing.load(Ordering::Relaxed) => {
             return Err(RightError::Dead);
         }
         Right::Own(own) => own,
     };
-    let handle = export(link, &own.port, own.badge)?;
-    let port = own.port.id;
+    let exported = link.export_own(own).ok_or(RightError::Dead)?;
+    let (handle, port) = (granted(link, exported)?, own.port().id);
     Ok((Part::OfSender { handle, port }, Undo::Exported(handle)))
 }
 
-fn export(link: &Link, port: &Port, badge: u64) -> Result<Handle, RightError> {
-    let handle = link.export(port, badge).map_err(|refused| match refused {
+fn granted(link: &Link, exported: Result<Handle, Refused>) -> Result<Handle, RightError> {
+    let handle = exported.map_err(|refused| match refused {
         Refused::Over => RightError::Gone,
         _ => RightError::Exhausted { limit: EXPORTS_MAX },
     })?;
@@ -383,12 +456,12 @@ fn export(link: &Link, port: &Port, badge: u64) -> Result<Handle, RightError> {
 
 /// A right to a port of a third process.
 fn third(process: &Process, link: &Link, right: &SendRight) -> Result<(Part, Undo), RightError> {
-    if right.is_forked() || right.is_down() {
+    if right.is_forked() || right.is_down() || right.is_revoked() {
         return Err(RightError::Dead);
     }
     let vine = process.vines.get_or_start()?;
     let badge = vine.add(right);
-    let handle = export(link, &vine.port, badge);
+    let handle = granted(link, link.export(&vine.port, badge));
     vine.ended(badge);
     let handle = handle?;
     let port = vine.port.id;
@@ -448,7 +521,9 @@ impl core::fmt::Display for RightError {
                 f,
                 "the peer holds {limit} reply rights of this process, the limit; have it answer some"
             ),
-            Self::Dead => f.write_str("the right is to a port that is no more; drop it"),
+            Self::Dead => {
+                f.write_str("the right is to a port that is no more, or was revoked; drop it")
+            }
             Self::Unclaimed { limit } => write!(
                 f,
                 "{limit} descriptors, the limit, wait at the peer for their messages to be \

@@ -5,7 +5,7 @@
 
 use crate::call::{Call, Ticket};
 use crate::connect;
-use crate::error::{Exhausted, Misuse, RightError, SendError};
+use crate::error::{Exhausted, Gone, Misuse, RightError, SendError};
 use crate::introduce::Origin;
 use crate::link::{Link, Outgoing, SlotState};
 use crate::message::{Buffer, Message};
@@ -13,6 +13,7 @@ use crate::options::Options;
 use crate::passing::Known;
 use crate::process::Process;
 use crate::reply_slot::ReplySlot;
+use crate::revoke::Holder;
 use crate::right::{Described, Load};
 use crate::room::Waiting;
 use crate::waiters::with_waiter;
@@ -134,6 +135,13 @@ impl SendRight {
     #[must_use]
     pub fn peer(&self) -> handfast_sys::socket::Peer {
         self.best().link.peer
+    }
+
+    /// That process, as a holder of rights to ports of this one: for
+    /// [`ReceiveRight::revoke_from`](crate::ReceiveRight::revoke_from).
+    #[must_use]
+    pub fn holder(&self) -> Holder {
+        Holder::of(&self.best().link)
     }
 
     /// Sends a one-way message; waits by the strategy while the queue is full. One copy; one
@@ -368,6 +376,10 @@ impl SendRight {
             if let Some(failure) = self.link.failure(self.port) {
                 return Err(failure);
             }
+            // Relaxed: the count is all that is said. With the same one it was good.
+            if self.calm.load(Ordering::Relaxed) != trouble && self.is_revoked() {
+                return Err(SendError::Gone(Gone::Right));
+            }
             if !matches!(self.origin, Origin::Vine(Some(_))) {
                 // Relaxed: the count is all that is said. One that may become another is asked that
                 // each time.
@@ -542,6 +554,11 @@ impl SendRight {
 
     pub(crate) fn is_down(&self) -> bool {
         self.link.is_down()
+    }
+
+    /// Whether it is known to be revoked.
+    pub(crate) fn is_revoked(&self) -> bool {
+        self.link.is_revoked(self.handle)
     }
 }
 

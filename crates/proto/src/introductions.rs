@@ -54,7 +54,9 @@ const GRACE_NS: u64 = 10_000_000_000;
 pub enum Redeemed<T> {
     /// It is a right to this.
     To(T),
-    /// To a port that is no more, or another's to claim.
+    /// To nothing any more: its port is gone, or it was revoked.
+    Revoked,
+    /// Void, or another's to claim.
     Dead,
     /// The provision has not come yet.
     NotYet,
@@ -117,7 +119,7 @@ impl<T: Copy> Provisions<T> {
         }
         match self.take(number) {
             Some(target) => Redeemed::To(target),
-            None => Redeemed::Dead,
+            None => Redeemed::Revoked,
         }
     }
 
@@ -152,6 +154,28 @@ impl<T: Copy> Provisions<T> {
             self.forgone.insert(of, now_ns + GRACE_NS);
         }
         None
+    }
+
+    /// What was provided, to anybody or to `recipient`, and is to `of` is so no more. Returns how many.
+    pub fn revoke(&mut self, of: T, recipient: Option<Incarnation>) -> u64
+    where
+        T: PartialEq,
+    {
+        let mut revoked = 0;
+        for provision in self.provided.values_mut() {
+            if let Provision::Waiting {
+                target,
+                recipient: to,
+                ..
+            } = provision
+                && *target == Some(of)
+                && recipient.is_none_or(|recipient| recipient == *to)
+            {
+                *target = None;
+                revoked += 1;
+            }
+        }
+        revoked
     }
 
     /// Counts one more of a process's, if it may have one.
@@ -266,6 +290,8 @@ pub enum Claim {
         /// Where the handle is to be told: slot and generation.
         reply: (u32, u32),
     },
+    /// What was revoked before it was claimed.
+    Revoked,
     /// Nothing.
     Dead,
 }
@@ -299,6 +325,16 @@ impl Claims {
         }
     }
 
+    /// The numbers that stand for one of these handles. Looks at all.
+    #[must_use]
+    pub fn words_of(&self, handles: &[Handle]) -> Vec<u32> {
+        let is_one = |claim: &Claim| matches!(claim, Claim::Granted(of) if handles.contains(of));
+        let claims = self.claims.iter();
+        claims
+            .filter_map(|(word, claim)| is_one(claim).then_some(*word))
+            .collect()
+    }
+
     /// The recipient has no use for it any more.
     pub fn release(&mut self, word: u32) -> Option<Claim> {
         self.claims.remove(&word)
@@ -328,7 +364,24 @@ mod tests {
         assert_eq!(provisions.redeem((A, 1), B), Redeemed::To(7));
         assert_eq!(provisions.redeem((A, 1), B), Redeemed::NotYet);
         provisions.provide((A, 2), None, B);
-        assert_eq!(provisions.redeem((A, 2), B), Redeemed::Dead);
+        assert_eq!(provisions.redeem((A, 2), B), Redeemed::Revoked);
+    }
+
+    #[test]
+    fn what_was_revoked_is_claimed_in_vain_by_those_it_was_revoked_from() {
+        let mut provisions = Provisions::default();
+        for (number, target, recipient) in [(1, 7, B), (2, 7, C), (3, 8, B)] {
+            assert_eq!(
+                provisions.provide((A, number), Some(target), recipient),
+                None
+            );
+        }
+        assert_eq!(provisions.revoke(7, Some(B)), 1);
+        assert_eq!(provisions.redeem((A, 1), B), Redeemed::Revoked);
+        assert_eq!(provisions.redeem((A, 3), B), Redeemed::To(8));
+        assert_eq!(provisions.revoke(7, None), 1);
+        assert_eq!(provisions.revoke(7, None), 0);
+        assert_eq!(provisions.take_back((A, 2), 0), None, "told of");
     }
 
     #[test]

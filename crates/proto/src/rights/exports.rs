@@ -14,6 +14,24 @@ pub struct Target {
     pub badge: u64,
 }
 
+/// What a handle says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meaning {
+    /// It stands for this.
+    To(Target),
+    /// For nothing any more: what it stood for was revoked.
+    Revoked,
+}
+
+/// What a revocation has found.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Revoked {
+    /// Handles that the peer may still hold, and is to be told of.
+    pub handles: Vec<Handle>,
+    /// Rights that have ended by it.
+    pub ended: u64,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     badge: u64,
@@ -22,6 +40,9 @@ struct Entry {
     wire: u32,
     generation: u16,
     state: State,
+    /// What it stood for has been told of, and is not found any more. The entry stays, and its index with it, until
+    /// the peer has given it back, and no message names it.
+    is_revoked: bool,
 }
 
 const _: () = assert!(size_of::<Entry>() == 24, "a million of them are to be had");
@@ -49,8 +70,10 @@ pub struct Exports {
     entries: Vec<Entry>,
     /// In the order in which they fell free, so that an index rests as long as possible.
     free: VecDeque<u32>,
-    /// Places of live entries, found by what they stand for.
+    /// Places of entries in use that were not revoked, found by what they stand for.
     by_target: HashTable<u32>,
+    /// How many of them are live.
+    live: usize,
     is_over: bool,
 }
 
@@ -65,7 +88,10 @@ impl Exports {
         }
         let hash_of = hash(target);
         let entries = &self.entries;
-        let is_it = |place: &u32| entries[*place as usize].target() == target;
+        let is_it = |place: &u32| {
+            let entry = &entries[*place as usize];
+            entry.target() == target && entry.state == State::Live
+        };
         if let Some(place) = self.by_target.find(hash_of, is_it) {
             let entry = &mut self.entries[*place as usize];
             entry.wire = entry.wire.checked_add(1).ok_or(Refused::Full)?;
@@ -80,6 +106,7 @@ impl Exports {
                     wire: 0,
                     generation: 0,
                     state: State::Free,
+                    is_revoked: false,
                 });
                 self.entries.len() as u32 - 1
             }
@@ -87,19 +114,53 @@ impl Exports {
         };
         let entry = &mut self.entries[place as usize];
         (entry.badge, entry.port) = (target.badge, target.port);
-        (entry.wire, entry.state) = (1, State::Live);
+        (entry.wire, entry.state, entry.is_revoked) = (1, State::Live, false);
         let generation = entry.generation.into();
         let entries = &self.entries;
         let rehash = |place: &u32| hash(entries[*place as usize].target());
         self.by_target.insert_unique(hash_of, place, rehash);
+        self.live += 1;
         Ok(handle(place, generation))
     }
 
-    /// What a handle stands for.
+    /// What a handle stands for; nothing, if the peer has not got it or has given it back.
     #[must_use]
     #[inline]
-    pub fn resolve(&self, of: Handle) -> Option<Target> {
-        self.entry(of).map(Entry::target)
+    pub fn resolve(&self, of: Handle) -> Option<Meaning> {
+        let entry = self.entry(of)?;
+        Some(match entry.is_revoked {
+            false => Meaning::To(entry.target()),
+            true => Meaning::Revoked,
+        })
+    }
+
+    /// The peer's rights to `target` are no more, whatever it holds and whatever is under way: what it
+    /// has got so far stands for nothing, and what is exported after this is another right.
+    /// `None`: it has none.
+    pub fn revoke(&mut self, target: Target) -> Option<Revoked> {
+        let mut revoked = None;
+        let hash_of = hash(target);
+        loop {
+            let entries = &self.entries;
+            let is_it = |place: &u32| entries[*place as usize].target() == target;
+            let Ok(found) = self.by_target.find_entry(hash_of, is_it) else {
+                return revoked;
+            };
+            let place = found.remove().0;
+            let revoked: &mut Revoked = revoked.get_or_insert_default();
+            let entry = &mut self.entries[place as usize];
+            entry.is_revoked = true;
+            if self.is_over {
+                // Told of with the link.
+                continue;
+            }
+            revoked.ended += 1;
+            // What has been given back nobody holds.
+            if entry.state == State::Live {
+                self.live -= 1;
+                revoked.handles.push(handle(place, entry.generation.into()));
+            }
+        }
     }
 
     #[inline]
@@ -130,16 +191,14 @@ impl Exports {
             return Ok(false);
         }
         entry.state = State::Ending;
-        let hash_of = hash(entry.target());
-        let is_it = |place: &u32| *place == index(of);
-        if let Ok(found) = self.by_target.find_entry(hash_of, is_it) {
-            found.remove();
+        if !entry.is_revoked && !self.is_over {
+            self.live -= 1;
         }
         Ok(true)
     }
 
     /// No message names a handle any more that has been given back: what it stood for, if that has
-    /// not been told of by [`Self::end`]. Its index is used again.
+    /// not been told of by [`Self::end`] or [`Self::revoke`]. Its index is used again.
     pub fn finish(&mut self, of: Handle) -> Option<Target> {
         if self.entry(of)?.state != State::Ending {
             return None;
@@ -147,9 +206,13 @@ impl Exports {
         let entry = &mut self.entries[index(of) as usize];
         entry.state = State::Free;
         entry.generation = entry.generation.wrapping_add(1);
-        let target = entry.target();
+        let (target, is_revoked) = (entry.target(), entry.is_revoked);
         self.free.push_back(index(of));
-        (!self.is_over).then_some(target)
+        let is_it = |place: &u32| *place == index(of);
+        if let Ok(found) = self.by_target.find_entry(hash(target), is_it) {
+            found.remove();
+        }
+        (!self.is_over && !is_revoked).then_some(target)
     }
 
     /// The link has ended, and with it the peer's rights: how many to each port, returned the first
@@ -158,10 +221,10 @@ impl Exports {
         if core::mem::replace(&mut self.is_over, true) {
             return Vec::new();
         }
-        self.by_target = HashTable::new();
+        self.live = 0;
         let mut ended: Map<u32, u64> = Map::default();
         for entry in &self.entries {
-            if entry.state != State::Free {
+            if entry.state != State::Free && !entry.is_revoked {
                 *ended.entry(entry.port).or_default() += 1;
             }
         }
@@ -171,7 +234,8 @@ impl Exports {
     /// The badges of the rights to `port` that the peer has and whose end has not been told of.
     #[must_use]
     pub fn badges_of(&self, port: u32) -> Vec<u64> {
-        let live = |entry: &&Entry| entry.state != State::Free && entry.port == port;
+        let live =
+            |entry: &&Entry| entry.state != State::Free && !entry.is_revoked && entry.port == port;
         let entries = self.entries.iter().filter(live);
         let badges = entries.map(|entry| entry.badge);
         if self.is_over {
@@ -184,12 +248,12 @@ impl Exports {
     /// How many rights the peer has.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.by_target.len()
+        self.live
     }
 
     /// Whether it has none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.by_target.is_empty()
+        self.live == 0
     }
 }

@@ -4,10 +4,11 @@
 use core::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
 
 /// Multiplies and folds; for keys of one or two numbers.
-#[derive(Default)]
-pub(super) struct Fold(u64);
+#[derive(Debug, Default)]
+pub struct Fold(u64);
 
-pub(super) type Map<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<Fold>>;
+/// A map by one or two numbers.
+pub type Map<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<Fold>>;
 
 /// The hash of one key.
 pub(super) fn hash(key: impl Hash) -> u64 {
