@@ -6,7 +6,6 @@ use crate::door::strange;
 use crate::introduce::{Named, Origin, claim};
 use crate::link::{Link, SlotState, control};
 use crate::message::Message;
-use crate::notice::end_rights;
 use crate::passing::ReplyRight;
 use crate::process::Process;
 use crate::reply_slot::ReplySlot;
@@ -319,9 +318,8 @@ impl Link {
         let ended = self.exports().finish(handle);
         // Release: pairs with the Acquire of receivers that know what it stood for.
         self.ended.fetch_add(1, Ordering::Release);
-        if let Some(target) = ended {
-            end_rights(target.port, 1, |receiver| process.port(receiver));
-            process.vine_ended(target.port, target.badge);
+        if let Some(ended) = ended {
+            process.ended(ended);
         }
     }
 

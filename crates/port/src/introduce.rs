@@ -6,7 +6,7 @@ use crate::door::Upgrade;
 use crate::error::RightError;
 use crate::link::{Link, control};
 use crate::message::Message;
-use crate::notice::end_rights;
+use crate::notice::end_right;
 use crate::passing::Own;
 use crate::process::Process;
 use crate::relay::Relay;
@@ -239,13 +239,13 @@ impl Link {
             },
             Redeemed::Revoked => Claim::Revoked,
             Redeemed::NotYet | Redeemed::Dead => Claim::Dead,
-            Redeemed::To(target) => {
+            Redeemed::To((target, is_watched)) => {
                 let port = process.port(receiver_of(target.port));
                 let port = port.filter(|port| port.id == target.port);
                 let granted = port.map(|port| self.export(&port, target.badge));
                 drop(provisions);
                 // The provision's own use ends after the one that follows it has begun.
-                process.ended(target);
+                process.ended((target, is_watched));
                 match granted {
                     Some(Ok(handle)) => Claim::Granted(handle),
                     _ => Claim::Dead,
@@ -279,11 +279,12 @@ impl Link {
                     // Under the lock: who revokes it says so before looking here. As often as this
                     // process revokes something meanwhile.
                     if !process.has_revoked_since(revocations) {
+                        let target = target.map(|target| (target, process.begins(target)));
                         break provisions.provide(number, target, recipient);
                     }
                     drop(provisions);
                     if let Some(target) = target {
-                        process.ended(target);
+                        process.ended((target, false));
                     }
                 };
                 if let Some(target) = refused {
@@ -492,7 +493,7 @@ impl SendRight {
 }
 
 impl Process {
-    pub(crate) fn provisions(&self) -> MutexGuard<'_, Provisions<Target>> {
+    pub(crate) fn provisions(&self) -> MutexGuard<'_, Provisions<(Target, bool)>> {
         let provisions = self.provisions.lock();
         provisions.unwrap_or_else(PoisonError::into_inner)
     }
@@ -512,9 +513,16 @@ impl Process {
         true
     }
 
-    /// One right less.
-    fn ended(&self, target: Target) {
-        end_rights(target.port, 1, |receiver| self.port(receiver));
+    /// Whether a right that comes to be provided is watched. Under the lock of what was provided.
+    fn begins(&self, target: Target) -> bool {
+        let port = self.port(receiver_of(target.port));
+        let port = port.filter(|port| port.id == target.port);
+        port.is_some_and(|port| port.notices.begin(target.badge, || 1))
+    }
+
+    /// One right less; and whether it was watched.
+    pub(crate) fn ended(&self, (target, is_watched): (Target, bool)) {
+        end_right((target, is_watched), |receiver| self.port(receiver));
         self.vine_ended(target.port, target.badge);
     }
 

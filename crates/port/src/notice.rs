@@ -11,7 +11,7 @@ use crate::right::{Own, OwnRight};
 use crate::send::SendRight;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use handfast_layout::part::receiver_of;
-use handfast_proto::rights::{Exports, Handle, Map, Refused, Target};
+use handfast_proto::rights::{Exports, Handle, Map, Refused, Target, Watched};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -22,6 +22,9 @@ pub enum Notice {
     /// Nobody has a right to send to the port any more, not even this process, and no such right
     /// is under way. A revoked right is none. Asked for with [`ReceiveRight::notify_no_senders`].
     NoSenders,
+    /// Nobody has a right with this badge to send to the port any more, as above. Asked for with
+    /// [`ReceiveRight::notify_no_senders_of`].
+    NoSendersOf(u64),
     /// The port that was asked after with this number is gone, or the right to it was revoked. Asked for
     /// with [`SendRight::notify_death`].
     Dead(u64),
@@ -36,9 +39,14 @@ pub(crate) struct Notices {
     rights: AtomicU64,
     /// Those of this process, by badge: all with one badge count as one.
     own: Mutex<Map<u64, Weak<Own>>>,
+    /// Some badge is, or was, watched. Set before the tables are searched, each under its lock, and read under
+    /// the lock of the table to which a right comes.
+    has_watched: AtomicBool,
     state: Mutex<State>,
 }
 
+/// Ends of watched rights that are taken down under one lock.
+const ENDED_MAX: usize = 1024;
 /// There has been a right; alone: and there is none now. Set by the first one, for ever.
 const HAD: u64 = 1;
 /// One right.
@@ -46,7 +54,11 @@ const ONE: u64 = 2;
 
 #[derive(Default)]
 struct State {
+    /// Numbers of ports that have died.
+    deaths: VecDeque<u64>,
+    /// Others, which come after what was sent.
     due: VecDeque<Notice>,
+    watched: Watched,
     /// Its receiver wants to be told when there is none.
     asks: bool,
 }
@@ -96,27 +108,35 @@ impl Notices {
     /// One that some port is gone, if there is one.
     #[cold]
     pub(crate) fn take_death(&self) -> Option<Notice> {
-        let mut state = self.state();
-        let is_death = |notice: &Notice| *notice != Notice::NoSenders;
-        let place = state.due.iter().position(is_death)?;
-        state.due.remove(place)
+        self.state().deaths.pop_front().map(Notice::Dead)
     }
 
     #[cold]
     pub(crate) fn take(&self) -> Option<Notice> {
         let mut state = self.state();
+        if let Some(number) = state.deaths.pop_front() {
+            return Some(Notice::Dead(number));
+        }
         loop {
             let Some(notice) = state.due.pop_front() else {
                 self.is_due.store(false, Ordering::Release);
                 return None;
             };
-            if notice == Notice::NoSenders && !self.has_lost_all() {
+            match notice {
                 // Made since: not this time.
-                state.asks = true;
-                continue;
+                Notice::NoSenders if !self.has_lost_all() => state.asks = true,
+                Notice::NoSendersOf(badge) if !state.watched.take(badge) => {}
+                notice => return Some(notice),
             }
-            return Some(notice);
         }
+    }
+
+    /// As many rights with this badge as `mark` has marked have come to a table, under its lock, or were found
+    /// there. Returns whether it is watched.
+    #[inline]
+    pub(crate) fn begin(&self, badge: u64, mark: impl FnOnce() -> u32) -> bool {
+        // Relaxed: ordered by the lock of the table.
+        self.has_watched.load(Ordering::Relaxed) && self.state().watched.begin(badge, mark)
     }
 }
 
@@ -135,6 +155,26 @@ impl Port {
         drop(state);
         if is_due {
             self.tell();
+        }
+    }
+
+    /// Rights that were marked have ended: badges, and how many with each.
+    pub(crate) fn watched_ended(&self, ended: impl IntoIterator<Item = (u64, u32)>) {
+        let mut ended = ended.into_iter().peekable();
+        // The receiver wants the lock, too, and there may be a million.
+        while ended.peek().is_some() {
+            let mut state = self.notices.state();
+            let before = state.due.len();
+            for (badge, count) in ended.by_ref().take(ENDED_MAX) {
+                if state.watched.ended(badge, count) {
+                    state.due.push_back(Notice::NoSendersOf(badge));
+                }
+            }
+            let is_due = state.due.len() > before;
+            drop(state);
+            if is_due {
+                self.tell();
+            }
         }
     }
 
@@ -161,6 +201,47 @@ impl ReceiveRight {
         if is_due {
             port.tell();
         }
+    }
+}
+
+impl ReceiveRight {
+    /// Asks to be told, once, when nobody has a right with this badge to send to this port any more:
+    /// [`Notice::NoSendersOf`], for as many badges as there are. Rights that are under way count, and those of a peer that
+    /// dies end with it. One that is minted before the notice is taken makes it wait for the end of that. At most some
+    /// 10 ms after the last such right has gone; at once when there is none, so ask when there is one.
+    ///
+    /// A look at the tables of all links, and at what was provided and not claimed; 32 bytes, until it has been told.
+    pub fn notify_no_senders_of(&self, badge: u64) {
+        if self.check().is_err() {
+            return;
+        }
+        let port = self.port();
+        let (process, notices) = (&port.process, &port.notices);
+        let target = Target {
+            port: port.id,
+            badge,
+        };
+        notices.state().watched.watch(badge);
+        // Relaxed: ordered by the locks of the tables.
+        notices.has_watched.store(true, Ordering::Relaxed);
+        let own = {
+            let own = notices.own();
+            let known = own.get(&badge).and_then(Weak::upgrade);
+            known.inspect(|own| own.watch())
+        };
+        // Outside of the lock: it may be the last.
+        drop(own);
+        for (of, is_watched) in process.provisions().targets_mut() {
+            if *of == target && !*is_watched {
+                *is_watched = notices.begin(badge, || 1);
+            }
+        }
+        for link in process.all_links() {
+            let mut exports = link.exports();
+            notices.begin(badge, || exports.watch(target));
+        }
+        // The search has counted as one.
+        port.watched_ended([(badge, 1)]);
     }
 }
 
@@ -210,10 +291,7 @@ impl Link {
         drop(asked);
         for asked in gone {
             if let Some(port) = asked.told.upgrade() {
-                port.notices
-                    .state()
-                    .due
-                    .push_back(Notice::Dead(asked.number));
+                port.notices.state().deaths.push_back(asked.number);
                 port.tell();
             }
         }
@@ -242,6 +320,7 @@ impl Link {
         if exports.len() > before {
             // Under the lock: the peer cannot have given it back before it was counted.
             port.notices.added();
+            port.notices.begin(badge, || exports.watch(target));
             if let Some(vine) = port.process.vines.get()
                 && vine.port.id == port.id
             {
@@ -254,15 +333,27 @@ impl Link {
     /// The link has ended, and with it the peer's rights.
     pub(crate) fn end_exports(&self, port_of: impl Fn(u32) -> Option<Arc<Port>>) {
         let ended = self.exports().end();
-        for (port, count) in ended {
-            end_rights(port, count, &port_of);
+        for (id, count) in ended.ports {
+            let Some(port) = port_of(receiver_of(id)).filter(|port| port.id == id) else {
+                continue;
+            };
+            port.rights_ended(count);
+            let watched = ended.watched.iter().filter(|target| target.port == id);
+            port.watched_ended(watched.map(|target| (target.badge, 1)));
         }
     }
 }
 
-/// So many rights to a port have ended in an export table.
-pub(crate) fn end_rights(id: u32, count: u64, port_of: impl Fn(u32) -> Option<Arc<Port>>) {
-    if let Some(port) = port_of(receiver_of(id)).filter(|port| port.id == id) {
-        port.rights_ended(count);
+/// A right to a port has ended in a table, and whether that was watched.
+pub(crate) fn end_right(
+    (target, is_watched): (Target, bool),
+    port_of: impl Fn(u32) -> Option<Arc<Port>>,
+) {
+    let port = port_of(receiver_of(target.port));
+    if let Some(port) = port.filter(|port| port.id == target.port) {
+        port.rights_ended(1);
+        if is_watched {
+            port.watched_ended([(target.badge, 1)]);
+        }
     }
 }

@@ -63,9 +63,10 @@ pub(crate) struct Process {
     releases_due: AtomicBool,
     /// Return paths granted, and wanted.
     pub(crate) callers: CallersTable,
-    /// The number of the next introduction this process begins, and what others have provided of its rights.
+    /// The number of the next introduction this process begins, and what others have provided of its rights
+    /// (and whether its end is watched).
     pub(crate) provided: AtomicU64,
-    pub(crate) provisions: Mutex<Provisions<Target>>,
+    pub(crate) provisions: Mutex<Provisions<(Target, bool)>>,
     /// Revocations of rights to ports of this process: twice those that have ended, one more while one is under
     /// way.
     revocations: AtomicU64,

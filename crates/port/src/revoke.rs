@@ -85,27 +85,40 @@ impl Port {
             let known = known.and_then(|known| known.upgrade());
             known.inspect(|own| own.revoke())
         };
-        let mut ended = u64::from(own.is_some());
-        ended += process.provisions().revoke(target, recipient);
+        let provided = process
+            .provisions()
+            .revoke(recipient, |(of, _)| *of == target);
+        let ended = own
+            .iter()
+            .map(|own| own.is_watched())
+            .chain(provided.iter().map(|(_, is_watched)| *is_watched));
+        let (mut ended, mut watched) = ended.fold((0, 0), |(ended, watched), is_watched| {
+            (ended + 1, watched + u32::from(is_watched))
+        });
         // All there are now, after the count.
         for link in process.all_links() {
             let is_of = |of: &Arc<Link>| of.serial == link.serial || link.is_with(of.identity());
             if holder.as_ref().is_none_or(is_of) {
-                ended += link.revoke(process, target);
+                let revoked = link.revoke(process, target);
+                (ended, watched) = (ended + revoked.0, watched + revoked.1);
             }
         }
         process.count_revocation();
         if ended > 0 {
             self.rights_ended(ended);
         }
+        if watched > 0 {
+            self.watched_ended([(badge, watched)]);
+        }
     }
 }
 
 impl Link {
-    /// Revokes the peer's rights to `target`, and tells it. Returns how many have ended.
-    fn revoke(&self, process: &Process, target: Target) -> u64 {
+    /// Revokes the peer's rights to `target`, and tells it. Returns how many have ended, and how many of them
+    /// were watched.
+    fn revoke(&self, process: &Process, target: Target) -> (u64, u32) {
         let Some(revoked) = self.exports().revoke(target) else {
-            return 0;
+            return (0, 0);
         };
         // Release: pairs with the Acquire of receivers that know what it stood for.
         self.ended.fetch_add(1, Ordering::Release);
@@ -113,7 +126,7 @@ impl Link {
             let words = self.claims().words_of(&revoked.handles);
             self.say_revoked(process, revoked.handles.into_iter().chain(words));
         }
-        revoked.ended
+        (revoked.ended, revoked.watched)
     }
 
     /// Tells the peer what it has claimed in vain; one that does not read finds out by using it.

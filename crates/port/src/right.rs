@@ -55,6 +55,8 @@ pub(crate) struct Own {
     port: Arc<Port>,
     badge: u64,
     is_revoked: AtomicBool,
+    /// Its end is counted by badge. Changes under the lock of all of them.
+    is_watched: AtomicBool,
 }
 
 /// Why rights were not sent.
@@ -179,14 +181,16 @@ impl OwnRight {
     }
 
     fn first(port: Arc<Port>, badge: u64) -> Self {
+        let mut is_watched = false;
         if !is_forked(&port) {
             port.notices.added();
+            is_watched = port.notices.begin(badge, || 1);
         }
-        let is_revoked = AtomicBool::new(false);
         Self(Arc::new(Own {
             port,
             badge,
-            is_revoked,
+            is_revoked: AtomicBool::new(false),
+            is_watched: AtomicBool::new(is_watched),
         }))
     }
 
@@ -203,7 +207,20 @@ impl OwnRight {
 }
 
 impl Own {
-    /// They are revoked, and have been counted as ended.
+    /// Their end is told of from now on. Under the lock.
+    pub(crate) fn watch(&self) {
+        self.port.notices.begin(self.badge, || {
+            // Relaxed: under the lock, and read by the last one.
+            u32::from(!self.is_watched.swap(true, Ordering::Relaxed))
+        });
+    }
+
+    pub(crate) fn is_watched(&self) -> bool {
+        // Relaxed: as above.
+        self.is_watched.load(Ordering::Relaxed)
+    }
+
+    /// They are revoked, and are to be counted as ended.
     pub(crate) fn revoke(&self) {
         // Release: who looks for what was exported from one of them does so after this.
         self.is_revoked.store(true, Ordering::Release);
@@ -224,6 +241,9 @@ impl Drop for Own {
         }
         drop(own);
         self.port.rights_ended(1);
+        if self.is_watched() {
+            self.port.watched_ended([(self.badge, 1)]);
+        }
     }
 }
 

@@ -156,26 +156,35 @@ impl<T: Copy> Provisions<T> {
         None
     }
 
-    /// What was provided, to anybody or to `recipient`, and is to `of` is so no more. Returns how many.
-    pub fn revoke(&mut self, of: T, recipient: Option<Incarnation>) -> u64
-    where
-        T: PartialEq,
-    {
-        let mut revoked = 0;
+    /// What was provided, to anybody or to `recipient`, is so no more if it is one of these. Returns them.
+    pub fn revoke(
+        &mut self,
+        recipient: Option<Incarnation>,
+        is_one: impl Fn(&T) -> bool,
+    ) -> Vec<T> {
+        let mut revoked = Vec::new();
         for provision in self.provided.values_mut() {
             if let Provision::Waiting {
                 target,
                 recipient: to,
                 ..
             } = provision
-                && *target == Some(of)
+                && target.as_ref().is_some_and(&is_one)
                 && recipient.is_none_or(|recipient| recipient == *to)
             {
-                *target = None;
-                revoked += 1;
+                revoked.extend(target.take());
             }
         }
         revoked
+    }
+
+    /// What was provided and not claimed yet.
+    pub fn targets_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        let provided = self.provided.values_mut();
+        provided.filter_map(|provision| match provision {
+            Provision::Waiting { target, .. } => target.as_mut(),
+            Provision::Void { .. } => None,
+        })
     }
 
     /// Counts one more of a process's, if it may have one.
@@ -376,11 +385,12 @@ mod tests {
                 None
             );
         }
-        assert_eq!(provisions.revoke(7, Some(B)), 1);
+        assert_eq!(provisions.revoke(Some(B), |of| *of == 7), [7]);
         assert_eq!(provisions.redeem((A, 1), B), Redeemed::Revoked);
         assert_eq!(provisions.redeem((A, 3), B), Redeemed::To(8));
-        assert_eq!(provisions.revoke(7, None), 1);
-        assert_eq!(provisions.revoke(7, None), 0);
+        assert_eq!(provisions.targets_mut().count(), 1);
+        assert_eq!(provisions.revoke(None, |of| *of == 7), [7]);
+        assert_eq!(provisions.revoke(None, |_| true), []);
         assert_eq!(provisions.take_back((A, 2), 0), None, "told of");
     }
 

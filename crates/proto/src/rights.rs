@@ -20,13 +20,15 @@
 mod exports;
 mod hash;
 mod imports;
+mod watched;
 
 #[cfg(test)]
 mod simulation;
 
-pub use exports::{Exports, Meaning, Revoked, Target};
+pub use exports::{Ended, Exports, Meaning, Revoked, Target};
 pub use hash::Map;
 pub use imports::{Imports, Use};
+pub use watched::Watched;
 
 use handfast_layout::part::{IS_HANDLE, is_handle};
 

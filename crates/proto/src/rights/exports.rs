@@ -30,6 +30,17 @@ pub struct Revoked {
     pub handles: Vec<Handle>,
     /// Rights that have ended by it.
     pub ended: u64,
+    /// How many of them were watched.
+    pub watched: u32,
+}
+
+/// Rights that have ended with their link.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Ended {
+    /// How many to each port.
+    pub ports: Vec<(u32, u64)>,
+    /// Those that were watched.
+    pub watched: Vec<Target>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +54,8 @@ struct Entry {
     /// What it stood for has been told of, and is not found any more. The entry stays, and its index with it, until
     /// the peer has given it back, and no message names it.
     is_revoked: bool,
+    /// Its end is counted by badge.
+    is_watched: bool,
 }
 
 const _: () = assert!(size_of::<Entry>() == 24, "a million of them are to be had");
@@ -107,6 +120,7 @@ impl Exports {
                     generation: 0,
                     state: State::Free,
                     is_revoked: false,
+                    is_watched: false,
                 });
                 self.entries.len() as u32 - 1
             }
@@ -114,7 +128,8 @@ impl Exports {
         };
         let entry = &mut self.entries[place as usize];
         (entry.badge, entry.port) = (target.badge, target.port);
-        (entry.wire, entry.state, entry.is_revoked) = (1, State::Live, false);
+        (entry.wire, entry.state) = (1, State::Live);
+        (entry.is_revoked, entry.is_watched) = (false, false);
         let generation = entry.generation.into();
         let entries = &self.entries;
         let rehash = |place: &u32| hash(entries[*place as usize].target());
@@ -155,12 +170,29 @@ impl Exports {
                 continue;
             }
             revoked.ended += 1;
+            revoked.watched += u32::from(entry.is_watched);
             // What has been given back nobody holds.
             if entry.state == State::Live {
                 self.live -= 1;
                 revoked.handles.push(handle(place, entry.generation.into()));
             }
         }
+    }
+
+    /// From now on it is told when one of the peer's rights to `target` ends. Returns of how many that was not so
+    /// before.
+    pub fn watch(&mut self, target: Target) -> u32 {
+        if self.is_over {
+            return 0;
+        }
+        let mut count = 0;
+        for place in self.by_target.iter_hash(hash(target)) {
+            let entry = &mut self.entries[*place as usize];
+            if entry.target() == target && !core::mem::replace(&mut entry.is_watched, true) {
+                count += 1;
+            }
+        }
+        count
     }
 
     #[inline]
@@ -198,37 +230,42 @@ impl Exports {
     }
 
     /// No message names a handle any more that has been given back: what it stood for, if that has
-    /// not been told of by [`Self::end`] or [`Self::revoke`]. Its index is used again.
-    pub fn finish(&mut self, of: Handle) -> Option<Target> {
+    /// not been told of by [`Self::end`] or [`Self::revoke`], and whether it was watched. Its index is used again.
+    pub fn finish(&mut self, of: Handle) -> Option<(Target, bool)> {
         if self.entry(of)?.state != State::Ending {
             return None;
         }
         let entry = &mut self.entries[index(of) as usize];
         entry.state = State::Free;
         entry.generation = entry.generation.wrapping_add(1);
-        let (target, is_revoked) = (entry.target(), entry.is_revoked);
+        let (target, is_revoked, is_watched) = (entry.target(), entry.is_revoked, entry.is_watched);
         self.free.push_back(index(of));
         let is_it = |place: &u32| *place == index(of);
         if let Ok(found) = self.by_target.find_entry(hash(target), is_it) {
             found.remove();
         }
-        (!self.is_over && !is_revoked).then_some(target)
+        (!self.is_over && !is_revoked).then_some((target, is_watched))
     }
 
-    /// The link has ended, and with it the peer's rights: how many to each port, returned the first
-    /// time. Handles in messages it left behind can still be resolved.
-    pub fn end(&mut self) -> Vec<(u32, u64)> {
+    /// The link has ended, and with it the peer's rights, returned the first time. Handles in messages it left
+    /// behind can still be resolved.
+    pub fn end(&mut self) -> Ended {
         if core::mem::replace(&mut self.is_over, true) {
-            return Vec::new();
+            return Ended::default();
         }
         self.live = 0;
+        let mut watched = Vec::new();
         let mut ended: Map<u32, u64> = Map::default();
         for entry in &self.entries {
             if entry.state != State::Free && !entry.is_revoked {
                 *ended.entry(entry.port).or_default() += 1;
+                if entry.is_watched {
+                    watched.push(entry.target());
+                }
             }
         }
-        ended.into_iter().collect()
+        let ports = ended.into_iter().collect();
+        Ended { ports, watched }
     }
 
     /// The badges of the rights to `port` that the peer has and whose end has not been told of.

@@ -38,6 +38,8 @@ enum Forgets {
     Mint,
     /// That a revoked right has been told of when it is given back.
     Told,
+    /// To mark what comes to a watched badge.
+    Mark,
     /// The importer, that a handle may come after the word that it was revoked.
     Early,
 }
@@ -64,8 +66,10 @@ struct World {
     told: VecDeque<Handle>,
     /// The last handle of each target, as a world without eras would have it.
     last: [[Option<Handle>; BADGES as usize]; PORTS as usize],
-    /// Rights that have begun, less those that have ended: what no-senders notices go by.
-    senders: i64,
+    /// Rights that have begun, less those that have ended, of each target: what no-senders notices go by.
+    senders: [[i64; BADGES as usize]; PORTS as usize],
+    /// Of those that are watched, as far as it is told.
+    watched: [[Option<i64>; BADGES as usize]; PORTS as usize],
     forgets: Forgets,
 }
 
@@ -86,14 +90,15 @@ impl World {
             eras: Default::default(),
             told: VecDeque::new(),
             last: Default::default(),
-            senders: 0,
+            senders: Default::default(),
+            watched: Default::default(),
             forgets,
         }
     }
 
     fn step(&mut self, dice: &mut Dice) -> Result<(), String> {
         let lane = dice.roll(LANES);
-        match dice.roll(12) {
+        match dice.roll(13) {
             0 => {
                 let target = Self::target(dice);
                 let sent = self.export(target)?;
@@ -135,6 +140,11 @@ impl World {
             8 => self.read_reply()?,
             9 if dice.roll(2) == 0 => self.revoke(Self::target(dice)),
             9 => self.hear_revoked()?,
+            10 if dice.roll(4) == 0 => {
+                let target = Self::target(dice);
+                let found = self.exports.watch(target);
+                *self.watched(target).get_or_insert(0) += i64::from(found);
+            }
             _ if dice.roll(2) == 0 => self.give_back(),
             _ => self.hear()?,
         }
@@ -154,7 +164,13 @@ impl World {
     fn export(&mut self, target: Target) -> Result<Sent, String> {
         let before = self.exports.len();
         let handle = self.exports.export(target).map_err(|e| format!("{e:?}"))?;
-        self.senders += i64::from(self.exports.len() > before);
+        if self.exports.len() > before {
+            *self.senders(target) += 1;
+            if self.watched(target).is_some() && self.forgets != Forgets::Mark {
+                let marked = self.exports.watch(target);
+                *self.watched(target).get_or_insert(0) += i64::from(marked);
+            }
+        }
         let era = self.era(target);
         let last = &mut self.last[target.port as usize][target.badge as usize];
         let handle = match (self.forgets, *last) {
@@ -171,16 +187,31 @@ impl World {
 
     fn finish(&mut self, handle: Handle) {
         let was_there = self.exports.resolve(handle).is_some();
-        let ended = match self.exports.finish(handle) {
-            Some(_) => true,
-            None => was_there && self.forgets == Forgets::Told,
-        };
-        self.senders -= i64::from(ended);
+        if let Some((target, is_watched)) = self.exports.finish(handle) {
+            self.ended(target, 1, i64::from(is_watched));
+        } else if was_there && self.forgets == Forgets::Told {
+            self.ended(Target { port: 0, badge: 0 }, 1, 0);
+        }
+    }
+
+    fn ended(&mut self, target: Target, count: i64, watched: i64) {
+        *self.senders(target) -= count;
+        if watched > 0 {
+            *self.watched(target).get_or_insert(0) -= watched;
+        }
+    }
+
+    fn senders(&mut self, target: Target) -> &mut i64 {
+        &mut self.senders[target.port as usize][target.badge as usize]
+    }
+
+    fn watched(&mut self, target: Target) -> &mut Option<i64> {
+        &mut self.watched[target.port as usize][target.badge as usize]
     }
 
     fn revoke(&mut self, target: Target) {
         let revoked = self.exports.revoke(target).unwrap_or_default();
-        self.senders -= revoked.ended.cast_signed();
+        self.ended(target, revoked.ended.cast_signed(), revoked.watched.into());
         self.eras[target.port as usize][target.badge as usize] += 1;
         for handle in revoked.handles {
             self.told.push_back(handle);
@@ -309,10 +340,19 @@ impl World {
             }
         }
         let left = self.exports.len() as i64;
-        if self.senders < left || left == 0 && self.ending.is_empty() && self.senders != 0 {
-            return Err(format!("{} senders, {left} in the table", self.senders));
+        let senders: i64 = self.senders.as_flattened().iter().sum();
+        if senders < left || left == 0 && self.ending.is_empty() && senders != 0 {
+            return Err(format!("{senders} senders, {left} in the table"));
         }
-        Ok(())
+        let mut both = self
+            .senders
+            .as_flattened()
+            .iter()
+            .zip(self.watched.as_flattened());
+        match both.find(|(senders, watched)| watched.is_some_and(|watched| watched != **senders)) {
+            Some((senders, watched)) => Err(format!("{senders} senders, watched: {watched:?}")),
+            None => Ok(()),
+        }
     }
 
     /// Everything arrives and is dropped: nothing may be left.
@@ -351,12 +391,12 @@ impl World {
                 self.hear()?;
             }
         }
-        if self.exports.is_empty() && self.imports.is_empty() && self.senders == 0 {
-            Ok(())
+        if self.exports.is_empty() && self.imports.is_empty() {
+            self.check()
         } else {
             let senders = self.senders;
             Err(format!(
-                "{} rights left, {senders} senders",
+                "{} rights left, {senders:?} senders",
                 self.exports.len()
             ))
         }
@@ -411,6 +451,11 @@ fn a_revoked_right_that_is_told_of_again_when_it_is_given_back_is_found() {
 }
 
 #[test]
+fn a_right_that_comes_to_a_watched_badge_and_is_not_marked_is_found() {
+    assert!(one_fails(2_000, "watched", |seed| run(seed, Forgets::Mark)));
+}
+
+#[test]
 fn the_word_of_a_revocation_that_overtakes_the_right_is_kept() {
     let run = |seed| run(seed, Forgets::Early);
     assert!(one_fails(2_000, "not told", run));
@@ -441,14 +486,20 @@ fn what_no_honest_peer_does_is_refused() {
     assert_eq!(exports.release(handle, 2), Ok(true));
     assert_eq!(exports.release(handle, 1), Err(Refused::Unknown));
     assert_eq!(exports.resolve(handle), Some(Meaning::To(target(1))));
-    assert_eq!(exports.finish(handle), Some(target(1)));
+    assert_eq!(exports.finish(handle), Some((target(1), false)));
     assert_eq!(exports.finish(handle), None);
     assert_eq!(exports.resolve(handle), None);
     let again = exports.export(target(2)).unwrap();
     assert_ne!(again, handle, "the same index, another generation");
 
     // What was left behind by the dead is revoked, too.
-    assert_eq!(exports.end(), [(2, 1)]);
+    assert_eq!((exports.watch(target(2)), exports.watch(target(2))), (1, 0));
+    let ended = Ended {
+        ports: vec![(2, 1)],
+        watched: vec![target(2)],
+    };
+    assert_eq!(exports.end(), ended);
+    assert_eq!(exports.watch(target(2)), 0);
     assert_eq!(exports.revoke(target(2)), Some(Revoked::default()));
     assert_eq!(exports.revoke(target(2)), None);
     assert_eq!(exports.resolve(again), Some(Meaning::Revoked));
@@ -469,8 +520,8 @@ fn the_table_holds_a_million_rights_and_says_when_it_is_full() {
         exports.export(target(badge)).unwrap();
     }
     assert_eq!(exports.export(target(u64::MAX)), Err(Refused::Full));
-    assert_eq!(exports.end(), [(0, u64::from(EXPORTS_MAX))]);
-    assert_eq!(exports.end(), [], "told once");
+    assert_eq!(exports.end().ports, [(0, u64::from(EXPORTS_MAX))]);
+    assert_eq!(exports.end(), Ended::default(), "told once");
     assert_eq!(exports.export(target(0)), Err(Refused::Over));
     let handle = handle(5, 0);
     assert_eq!(

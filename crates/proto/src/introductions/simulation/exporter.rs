@@ -231,7 +231,7 @@ impl World {
         let Some(control) = control else {
             if side.peer_ended && !core::mem::replace(&mut side.has_ended, true) {
                 side.socket.clear();
-                for (port, count) in side.exports.end() {
+                for (port, count) in side.exports.end().ports {
                     self.rights[port as usize] -= count.cast_signed();
                 }
                 self.end_provisions(of);
@@ -269,7 +269,7 @@ impl World {
         let exports = &mut self.sides[of].exports;
         let released = exports.release(handle, count);
         if released.map_err(|refused| format!("release: {refused:?}"))?
-            && let Some(target) = exports.finish(handle)
+            && let Some((target, _)) = exports.finish(handle)
         {
             self.rights[target.port as usize] -= 1;
         }
