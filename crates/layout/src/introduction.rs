@@ -1,15 +1,16 @@
 //! What is said about introductions in the lanes, in order with the messages (design D9).
 //!
 //! ```text
-//! provide: 1, 4 | zero, 4  | number, 8 | incarnation of the recipient, 16  | its process number, 4
-//! claim:   2, 4 | word, 4  | number, 8 | incarnation of the introducer, 16 | its process number, 4
+//! provide:   1, 4 | zero, 4  | number, 8 | incarnation of the recipient, 16  | its process number, 4
+//! claim:     2, 4 | word, 4  | number, 8 | incarnation of the introducer, 16 | its process number, 4
+//! attenuate: 3, 4 | word, 4  | mask, 8   | zero, 20
 //! ```
 //!
-//! Both go to the exporter, the first by a right to what is provided. Process numbers are as the sender sees
+//! All go to the exporter, the first and the last by a right to what is provided or attenuated. Process numbers are as the sender sees
 //! them: the kernel has told it, while an incarnation is what a process says of itself.
 //!
-//! A claim comes with a reply right ([`passed_word`](crate::link::passed_word)), and is answered with
-//! the handle of what was claimed, 4 bytes.
+//! The last two come with a reply right ([`passed_word`](crate::link::passed_word)), and are answered
+//! with the handle of what the word stands for, 4 bytes.
 
 /// One of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +31,14 @@ pub enum Said {
         /// Who has provided it.
         introducer: Process,
     },
+    /// The sender names the right that this was said by, with no permissions but those in the mask, by this word from
+    /// now on.
+    Attenuate {
+        /// The sender's; no handle.
+        word: u32,
+        /// Bits.
+        mask: u16,
+    },
 }
 
 /// A process: its incarnation, and its process number as who names it sees it.
@@ -49,6 +58,7 @@ pub const SAID_BYTES: usize = 36;
 
 const PROVIDE: u32 = 1;
 const CLAIM: u32 = 2;
+const ATTENUATE: u32 = 3;
 
 impl Said {
     /// The bytes of the message.
@@ -61,6 +71,7 @@ impl Said {
                 number,
                 introducer,
             } => (CLAIM, word, number, introducer),
+            Self::Attenuate { word, mask } => (ATTENUATE, word, mask.into(), [0; 20]),
         };
         let mut bytes = [0; SAID_BYTES];
         bytes[..4].copy_from_slice(&kind.to_le_bytes());
@@ -80,16 +91,21 @@ impl Said {
         let (kind, word) = (u32::from_le_bytes(*kind), u32::from_le_bytes(*word));
         let number = u64::from_le_bytes(*number);
         let process = process.try_into().ok()?;
+        let is_word = word != 0 && !crate::part::is_handle(word);
         match kind {
             PROVIDE if word == 0 => Some(Self::Provide {
                 number,
                 recipient: process,
             }),
-            CLAIM if word != 0 && !crate::part::is_handle(word) => Some(Self::Claim {
+            CLAIM if is_word => Some(Self::Claim {
                 word,
                 number,
                 introducer: process,
             }),
+            ATTENUATE if is_word && process == [0; 20] => {
+                let mask = number.try_into().ok()?;
+                Some(Self::Attenuate { word, mask })
+            }
             _ => None,
         }
     }
@@ -102,6 +118,10 @@ mod tests {
     #[test]
     fn what_is_said_comes_back_and_what_is_unknown_is_refused() {
         let all = [
+            Said::Attenuate {
+                word: 5,
+                mask: 0x8001,
+            },
             Said::Provide {
                 number: 1 << 40,
                 recipient: process([7; 16], 3),

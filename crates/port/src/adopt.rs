@@ -6,10 +6,11 @@ use crate::door::strange;
 use crate::introduce::{Named, Origin, claim};
 use crate::link::{Link, SlotState, control};
 use crate::message::Message;
+use crate::own::OwnRight;
 use crate::passing::ReplyRight;
 use crate::process::Process;
 use crate::reply_slot::ReplySlot;
-use crate::right::{OwnRight, Right};
+use crate::right::Right;
 use crate::send::{SLOTS_PER_LANE, SendRight};
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
@@ -143,7 +144,7 @@ fn try_own(
             .and_then(|vine| vine.target(target.badge))
             .map_or(Right::Dead, |right| Right::Send((*right).clone())),
         Some(port) => {
-            let home = OwnRight::home(port, target.badge, revocations);
+            let home = OwnRight::home(port, target, revocations);
             return Ok(home.map(Right::Own));
         }
         None => Right::Dead,

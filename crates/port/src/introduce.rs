@@ -208,6 +208,11 @@ impl Link {
         (wait, reply): (Wait, (u32, u32)),
     ) -> Claim {
         let claim = self.try_redeem(process, number, (wait, reply));
+        self.answer_claim(claim, reply);
+        claim
+    }
+
+    fn answer_claim(self: &Arc<Self>, claim: Claim, reply: (u32, u32)) {
         if let Ok(Some(slot)) = ReplySlot::passed(self, reply.0, reply.1) {
             match claim {
                 Claim::Granted(handle) => {
@@ -219,7 +224,6 @@ impl Link {
                 Claim::Waiting { .. } => {}
             }
         }
-        claim
     }
 
     fn try_redeem(
@@ -242,7 +246,7 @@ impl Link {
             Redeemed::To((target, is_watched)) => {
                 let port = process.port(receiver_of(target.port));
                 let port = port.filter(|port| port.id == target.port);
-                let granted = port.map(|port| self.export(&port, target.badge));
+                let granted = port.map(|port| self.export(&port, target));
                 drop(provisions);
                 // The provision's own use ends after the one that follows it has begun.
                 process.ended((target, is_watched));
@@ -295,6 +299,15 @@ impl Link {
                     process.end_introductions(self);
                 }
             }
+            Said::Attenuate { word, mask } => {
+                let claim = self.attenuated(process, header.port, (mask, is_bound));
+                let claim = claim.ok_or(fault)?;
+                self.answer_claim(claim, (header.reply, header.generation));
+                if !self.claims().claim(word, claim) {
+                    return Err(fault);
+                }
+                self.tell_if_revoked(process, word, claim);
+            }
             Said::Claim {
                 word,
                 number,
@@ -342,18 +355,30 @@ pub(crate) fn claim(
     port: u32,
     (introducer, number): Number,
 ) -> Option<SendRight> {
-    let own = Own::take(link)?;
+    claim_by(process, link, (0, port), |word| Said::Claim {
+        word,
+        number,
+        introducer,
+    })
+}
+
+/// As [`claim`]: of what is said by the right `by`.
+pub(crate) fn claim_by(
+    process: &Arc<Process>,
+    link: &Arc<Link>,
+    (by, port): (u32, u32),
+    said: impl FnOnce(u32) -> Said,
+) -> Option<SendRight> {
+    let own = Own::take(link).or_else(|| {
+        link.hear_claims();
+        Own::take(link)
+    })?;
     let Ok(word) = link.imports().claim(port) else {
         own.free();
         return None;
     };
-    let said = Said::Claim {
-        word,
-        number,
-        introducer,
-    };
-    let named = (0, own.word(), own.generation);
-    let Some(lane) = link.say_in_lane(receiver_of(port), named, said) else {
+    let named = (by, own.word(), own.generation);
+    let Some(lane) = link.say_in_lane(receiver_of(port), named, said(word)) else {
         link.imports().unclaim(word);
         own.free();
         return None;
@@ -361,7 +386,9 @@ pub(crate) fn claim(
     let waiting = process.waiting;
     let right = SendRight::of_handle(process.clone(), link.clone(), port, word, waiting);
     right.uses(lane);
-    Some(right.with_origin(Origin::Claimed(Arc::new(Claimed::new(process, own)))))
+    let claimed = Arc::new(Claimed::new(process, own));
+    link.awaits(&claimed);
+    Some(right.with_origin(Origin::Claimed(claimed)))
 }
 
 /// How a right has come to this process, as far as that says something of what it is.
@@ -394,7 +421,7 @@ impl Claimed {
     }
 
     /// The handle of what was claimed, once the exporter has told it.
-    fn handle(&self) -> Option<Handle> {
+    pub(crate) fn handle(&self) -> Option<Handle> {
         if let Some(handle) = self.handle.get() {
             return Some(*handle);
         }
@@ -417,6 +444,14 @@ impl Claimed {
     }
 }
 
+impl Claimed {
+    /// Whether no answer is awaited any more.
+    pub(crate) fn is_over(&self) -> bool {
+        let awaited = self.awaited.lock();
+        awaited.unwrap_or_else(PoisonError::into_inner).is_none()
+    }
+}
+
 impl Origin {
     /// What the exporter's own tables call the right with this handle. Waits a while for its word.
     pub(crate) fn handle_at_home(&self, handle: Handle) -> Result<Handle, RightError> {
@@ -428,8 +463,7 @@ impl Origin {
             if let Some(handle) = claimed.handle() {
                 return Ok(handle);
             }
-            let open = claimed.awaited.lock();
-            if open.unwrap_or_else(PoisonError::into_inner).is_none() {
+            if claimed.is_over() {
                 return Err(RightError::Dead);
             }
             if clock::now_ns() >= until_ns {
@@ -445,49 +479,6 @@ impl Drop for Claimed {
         let place = self.awaited.get_mut();
         if let Some((awaited, own)) = place.unwrap_or_else(PoisonError::into_inner).take() {
             self.process.add_relay(Relay::forsaken(awaited, own));
-        }
-    }
-}
-
-/// Whether two rights are to the same port with the same badge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Identity {
-    /// They are.
-    Same,
-    /// They are not.
-    Different,
-    /// Nobody knows yet: one of them came from a third process, and the port's process has not said
-    /// so far which of its rights that is. It does when it next receives at that port; of a right that goes
-    /// through another process, never.
-    Unknown,
-}
-
-impl SendRight {
-    /// Whether this right and `other` are to the same port with the same badge, by whatever way they
-    /// have come. No system call; does not block.
-    #[must_use]
-    pub fn identity(&self, other: &Self) -> Identity {
-        let (this, other) = (self.best(), other.best());
-        this.compare(other)
-    }
-
-    fn compare(&self, other: &Self) -> Identity {
-        let is_same_link = Arc::ptr_eq(self.link(), other.link());
-        if is_same_link && self.handle() == other.handle() {
-            return Identity::Same;
-        }
-        let of = |right: &Self| match right.origin() {
-            Origin::Exporter => Some(right.handle()),
-            Origin::Claimed(claimed) => claimed.handle(),
-            Origin::Vine(_) => None,
-        };
-        let is_vine = |right: &Self| matches!(right.origin(), Origin::Vine(_));
-        match (of(self), of(other)) {
-            (Some(one), Some(other)) if is_same_link && one == other => Identity::Same,
-            (Some(_), Some(_)) => Identity::Different,
-            _ if is_same_link || is_vine(self) || is_vine(other) => Identity::Unknown,
-            // A port is in one process only.
-            _ => Identity::Different,
         }
     }
 }

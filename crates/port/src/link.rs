@@ -5,6 +5,7 @@ use crate::descriptors::UnderWay;
 use crate::error::{Gone, PeerFault, SendError};
 use crate::future::Tasks;
 use crate::group::Group;
+use crate::introduce::Claimed;
 use crate::lanes::LaneMap;
 use crate::notice::DeathNotice;
 use crate::paths::Passing;
@@ -139,6 +140,8 @@ pub(crate) struct Link {
     pub(crate) parties: AtomicU32,
     /// What the peer names what it was provided with by others by.
     pub(crate) claims: Mutex<Claims>,
+    /// What we have claimed from the peer, and it may not have answered: each takes one of our return slots.
+    pub(crate) awaited: Mutex<Vec<Weak<Claimed>>>,
     /// What we have provided to the peer: links with exporters, and our numbers.
     pub(crate) unheard: Mutex<VecDeque<(Weak<Self>, u64)>>,
     /// Return slots of ours.
@@ -252,6 +255,7 @@ impl Link {
             ways: AtomicU32::new(0),
             parties: AtomicU32::new(0),
             claims: Mutex::default(),
+            awaited: Mutex::default(),
             unheard: Mutex::default(),
             returns: Mutex::default(),
             death_notices: Mutex::default(),

@@ -5,9 +5,9 @@
 //! taken: a right made since makes it wait for the next time there is none.
 
 use crate::link::Link;
+use crate::own::{Own, OwnRight};
 use crate::port::Port;
 use crate::receive::ReceiveRight;
-use crate::right::{Own, OwnRight};
 use crate::send::SendRight;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use handfast_layout::part::receiver_of;
@@ -217,10 +217,6 @@ impl ReceiveRight {
         }
         let port = self.port();
         let (process, notices) = (&port.process, &port.notices);
-        let target = Target {
-            port: port.id,
-            badge,
-        };
         notices.state().watched.watch(badge);
         // Relaxed: ordered by the locks of the tables.
         notices.has_watched.store(true, Ordering::Relaxed);
@@ -232,13 +228,13 @@ impl ReceiveRight {
         // Outside of the lock: it may be the last.
         drop(own);
         for (of, is_watched) in process.provisions().targets_mut() {
-            if *of == target && !*is_watched {
+            if (of.port, of.badge) == (port.id, badge) && !*is_watched {
                 *is_watched = notices.begin(badge, || 1);
             }
         }
         for link in process.all_links() {
             let mut exports = link.exports();
-            notices.begin(badge, || exports.watch(target));
+            notices.begin(badge, || exports.watch(port.id, badge));
         }
         // The search has counted as one.
         port.watched_ended([(badge, 1)]);
@@ -298,8 +294,22 @@ impl Link {
     }
 
     /// Gives the peer a right to `port`, or counts one it has as sent once more.
-    pub(crate) fn export(&self, port: &Port, badge: u64) -> Result<Handle, Refused> {
-        Self::export_to(&mut self.exports(), port, badge)
+    pub(crate) fn export(&self, port: &Port, target: Target) -> Result<Handle, Refused> {
+        Self::export_to(&mut self.exports(), port, target)
+    }
+
+    /// As [`Self::export`], of something that was found when the process had revoked so many rights. `None`: it
+    /// has begun to revoke another since, perhaps this one.
+    pub(crate) fn export_again(
+        &self,
+        port: &Port,
+        target: Target,
+        revocations: u64,
+    ) -> Option<Result<Handle, Refused>> {
+        let mut exports = self.exports();
+        // Under the lock: who revokes it says so before looking here.
+        let is_good = !port.process.has_revoked_since(revocations);
+        is_good.then(|| Self::export_to(&mut exports, port, target))
     }
 
     /// As [`Self::export`], of a right of this process. `None`: it was revoked.
@@ -307,20 +317,17 @@ impl Link {
         let mut exports = self.exports();
         // Under the lock: who revokes it says so before looking here.
         own.is_good()
-            .then(|| Self::export_to(&mut exports, own.port(), own.badge()))
+            .then(|| Self::export_to(&mut exports, own.port(), own.target()))
     }
 
-    fn export_to(exports: &mut Exports, port: &Port, badge: u64) -> Result<Handle, Refused> {
-        let target = Target {
-            port: port.id,
-            badge,
-        };
+    fn export_to(exports: &mut Exports, port: &Port, target: Target) -> Result<Handle, Refused> {
+        let badge = target.badge;
         let before = exports.len();
         let handle = exports.export(target)?;
         if exports.len() > before {
             // Under the lock: the peer cannot have given it back before it was counted.
             port.notices.added();
-            port.notices.begin(badge, || exports.watch(target));
+            port.notices.begin(badge, || exports.watch_new(handle));
             if let Some(vine) = port.process.vines.get()
                 && vine.port.id == port.id
             {

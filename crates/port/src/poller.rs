@@ -7,22 +7,21 @@
 
 mod bells;
 mod gather;
+mod through;
 mod upkeep;
 
-use crate::adopt::adopt;
 use crate::group::Group;
-use crate::introduce::{Named, UNCLAIMED_NS, Wait};
+use crate::introduce::Wait;
 use crate::link::{Link, control};
 use crate::message::Message;
 use crate::notice::Notices;
 use crate::process::Process;
-use crate::request::{Received, Request};
+use crate::request::{Received, Request, Seal};
 use core::sync::atomic::Ordering;
 use handfast_channel::arm;
 use handfast_channel::reply::Slot;
 use handfast_layout::bell as bell_layout;
-use handfast_layout::link::{Kind, LANES, REPLIES, REVOKED};
-use handfast_layout::part::is_handle;
+use handfast_layout::link::{Kind, LANES, REPLIES};
 use handfast_proto::rota::{Key, Rota, Verdict, Wake};
 use handfast_region::Memory;
 use handfast_ring::lane::{Consumer, Header, Place, Unusual};
@@ -30,6 +29,7 @@ use handfast_ring::{Fault, Rule};
 use handfast_sys::{clock, cpu};
 use handfast_wait::{FIRST_LOOKS, Waiter, word};
 use std::sync::Arc;
+use through::Through;
 
 /// A lane this receiver has seen.
 struct Lane {
@@ -44,10 +44,10 @@ struct Lane {
     consumer: Consumer,
     /// Position up to which the counters know its messages.
     counted: u32,
-    /// The right its last message came through, its badge, and how many rights of the link had
+    /// The right its last message came through, what it says, and how many rights of the link had
     /// ended when it was looked up.
     word: u64,
-    badge: u64,
+    seal: Seal,
     ended: u32,
     /// Position at the last quiet check; a lane that is still there has been quiet.
     checked: u32,
@@ -61,14 +61,6 @@ struct Lane {
     woken_ns: u64,
     /// Reply slots whose callers wait for their turn to be woken.
     wakes: Vec<Slot>,
-}
-
-/// What the right says that a message came through.
-enum Through {
-    /// Its badge.
-    Badge(u64),
-    /// It leads nowhere: what a reply of kind [`Kind::DeadPort`] says of it.
-    Dead(&'static [u8]),
 }
 
 /// In the place of a right, above all of them.
@@ -316,7 +308,7 @@ impl Poller {
             Ok((header, len_bytes)) => {
                 let is_usual = header.units == 0 && u64::from(header.port) == lane.usual();
                 let through = match is_usual {
-                    true => Ok(Through::Badge(lane.badge)),
+                    true => Ok(Through::To(lane.seal)),
                     false => self.look_up(key, header),
                 };
                 match through {
@@ -324,7 +316,7 @@ impl Poller {
                     Ok(through) if header.kind == Kind::PASSED => {
                         self.taken_passed(key, header, len_bytes, &through)
                     }
-                    Ok(Through::Badge(badge)) => self.taken(key, header, len_bytes, Some(badge)),
+                    Ok(Through::To(seal)) => self.taken(key, header, len_bytes, Some(seal)),
                     Ok(Through::Dead(why)) => {
                         let request = self.taken(key, header, len_bytes, None)?;
                         self.refuse(request, why)
@@ -336,14 +328,14 @@ impl Poller {
     }
 
     /// Makes a request of what was taken into the spare buffer. `None` when the peer broke a rule.
-    /// The badge, if it is not that of the lane's usual right.
+    /// What the right says, if it is not the lane's usual one.
     #[inline(always)]
     fn taken(
         &mut self,
         key: Key,
         header: Header,
         len_bytes: usize,
-        badge: Option<u64>,
+        seal: Option<Seal>,
     ) -> Option<Request> {
         let lane = self.lanes[key].as_mut()?;
         let is_call = header.kind == Kind::Call;
@@ -369,41 +361,10 @@ impl Poller {
                 Some(received) => received,
                 None => Received::of_lane(lane.link.clone(), key),
             };
-            Request::call(received, (message, badge.unwrap_or(lane.badge)), right)
+            Request::call(received, (message, seal.unwrap_or(lane.seal)), right)
         } else {
-            Request::one_way((message, badge.unwrap_or(lane.badge)), &lane.link)
+            Request::one_way((message, seal.unwrap_or(lane.seal)), &lane.link)
         })
-    }
-
-    /// Whether what the message in a lane names is known already. What was provided may not have come
-    /// yet; the message waits for that, for a while.
-    fn is_due(&mut self, key: Key) -> bool {
-        let Some(lane) = self.lanes[key].as_mut() else {
-            return false;
-        };
-        let word = match lane.consumer.peek(&lane.link.region) {
-            Ok((header, _)) if header.kind == Kind::CONTROL && header.port == 0 => return true,
-            Ok((header, _)) => header.port,
-            // Told of when it is taken.
-            Err(_) => return true,
-        };
-        let limit_ns = match is_handle(word) {
-            true => None,
-            false => match lane.link.named(&self.process, word) {
-                // The claim itself ends that.
-                Named::NotYet => Some(u64::MAX),
-                Named::Unclaimed => Some(UNCLAIMED_NS),
-                _ => None,
-            },
-        };
-        let Some(limit_ns) = limit_ns else {
-            lane.wait = None;
-            return true;
-        };
-        let wait = lane.wait.map_or_else(Wait::new, Wait::look);
-        lane.wait = Some(wait);
-        self.parked = wait.waited_ns <= limit_ns;
-        !self.parked
     }
 
     /// What was said in a lane about introductions.
@@ -439,13 +400,13 @@ impl Poller {
         self.counts.bytes += len_bytes as u64;
         let message = core::mem::take(&mut self.spare);
         let (last, right) = (lane.passed.take(), (header.reply, header.generation));
-        let badge = match through {
-            Through::Badge(badge) => *badge,
-            Through::Dead(_) => 0,
+        let seal = match through {
+            Through::To(seal) => *seal,
+            Through::Dead(_) => Seal::default(),
         };
         let to = (&lane.link, key, self.receiver);
-        match (Request::passed(to, last, (message, badge), right), through) {
-            (Ok(Some(request)), Through::Badge(_)) => Some(request),
+        match (Request::passed(to, last, (message, seal), right), through) {
+            (Ok(Some(request)), Through::To(_)) => Some(request),
             (Ok(Some(request)), Through::Dead(why)) => self.refuse(request, why),
             (Ok(None), _) => {
                 // Nobody waits for what it asks.
@@ -454,46 +415,6 @@ impl Poller {
             }
             (Err(fault), _) => self.poison(key, fault),
         }
-    }
-
-    /// Takes up the rights in the message just taken, and looks up the right it came through.
-    #[cold]
-    fn look_up(&mut self, key: Key, header: Header) -> Result<Through, Fault> {
-        let Some(lane) = self.lanes[key].as_mut() else {
-            return Ok(Through::Dead(&[]));
-        };
-        let offset = lane.consumer.place().head();
-        let rule = Rule::RightHandle;
-        if header.units > 0 {
-            adopt(&self.process, &lane.link, &mut self.spare)?;
-            if u64::from(header.port) == lane.usual() {
-                return Ok(Through::Badge(lane.badge));
-            }
-        }
-        // Together with what it vouches for, or not at all.
-        lane.word = NO_RIGHT;
-        lane.ended = lane.link.ended.load(Ordering::Acquire);
-        let target = match lane.link.named(&self.process, header.port) {
-            Named::To(target) if target.port == self.port => target,
-            Named::To(_) | Named::Dead => return Ok(Through::Dead(&[])),
-            Named::Revoked => return Ok(Through::Dead(REVOKED)),
-            Named::NotYet | Named::Unclaimed | Named::Unknown => {
-                return Err(Fault { rule, offset });
-            }
-        };
-        (lane.word, lane.badge) = (header.port.into(), target.badge);
-        Ok(Through::Badge(target.badge))
-    }
-
-    /// Answers a message for a port that is no more, or by a right that was revoked.
-    #[cold]
-    fn refuse(&mut self, request: Request, why: &[u8]) -> Option<Request> {
-        if let Some(reply) = request.reply_right() {
-            reply.answer(Kind::DeadPort, why);
-        }
-        drop(request.answered());
-        self.again = true;
-        None
     }
 
     /// Whether a message was found and refused since the last question: there may be more.

@@ -69,10 +69,10 @@ pub(crate) struct Process {
     pub(crate) provisions: Mutex<Provisions<(Target, bool)>>,
     /// Revocations of rights to ports of this process: twice those that have ended, one more while one is under
     /// way.
-    revocations: AtomicU64,
-    revoking: Mutex<()>,
+    pub(crate) revocations: AtomicU64,
+    pub(crate) revoking: Mutex<()>,
     /// Links that have ended, as long as somebody holds them: messages of the dead lie there.
-    ended: Mutex<Vec<Weak<Link>>>,
+    pub(crate) ended: Mutex<Vec<Weak<Link>>>,
     /// Letting strangers in, and being let in.
     pub(crate) doors: Mutex<Doors>,
     /// Rights to others' ports that were passed on, and go through this process.
@@ -541,43 +541,6 @@ impl Process {
             || self
                 .find_link(|link| link.incarnation == incarnation && link.peer.pid != peer.pid)
                 .is_some()
-    }
-
-    /// A number that changes when a revocation begins. Waits for one that is under way.
-    pub(crate) fn revocations(&self) -> u64 {
-        loop {
-            // Acquire: what the last one has changed is found.
-            let revocations = self.revocations.load(Ordering::Acquire);
-            if revocations.is_multiple_of(2) {
-                return revocations;
-            }
-            drop(self.revoking.lock());
-        }
-    }
-
-    /// Whether a revocation has begun since then. Under the lock of a table that a revocation looks at.
-    pub(crate) fn has_revoked_since(&self, revocations: u64) -> bool {
-        // Acquire: pairs with the addition in `count_revocation`; the lock orders the rest.
-        self.revocations.load(Ordering::Acquire) != revocations
-    }
-
-    /// One after the other.
-    pub(crate) fn revoking(&self) -> MutexGuard<'_, ()> {
-        self.revoking.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A revocation begins, or ends: whoever holds [`Self::revoking`].
-    pub(crate) fn count_revocation(&self) {
-        // AcqRel: see `revocations`.
-        self.revocations.fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// All links, also those that have ended and are still looked at.
-    pub(crate) fn all_links(&self) -> Vec<Arc<Link>> {
-        let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        let ended = ended.iter().filter_map(Weak::upgrade);
-        links.iter().flatten().cloned().chain(ended).collect()
     }
 
     pub(crate) fn find_link(&self, check: impl Fn(&Link) -> bool) -> Option<Arc<Link>> {

@@ -11,6 +11,7 @@ use crate::revoke::Holder;
 use crate::right::{Described, Load, Returned, Right};
 use core::time::Duration;
 use handfast_layout::link::Kind;
+use handfast_proto::rights::Target;
 use handfast_ring::Fault;
 use handfast_sys::clock;
 use handfast_sys::socket::Peer;
@@ -38,11 +39,33 @@ pub(crate) struct Received {
     peer: Peer,
     holder: Holder,
     /// Of the right it came through.
-    badge: u64,
+    seal: Seal,
     /// It is no message.
     notice: Option<Notice>,
     /// While it lies in its thread's pool: the next one there.
     next: Option<Box<Self>>,
+}
+
+/// What a receiver is told of a right.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Seal {
+    pub(crate) badge: u64,
+    pub(crate) permissions: u16,
+}
+
+impl Seal {
+    /// Of no right.
+    pub(crate) const NONE: Self = Self {
+        badge: 0,
+        permissions: 0,
+    };
+
+    pub(crate) const fn of(target: Target) -> Self {
+        Self {
+            badge: target.badge,
+            permissions: target.permissions,
+        }
+    }
 }
 
 thread_local! {
@@ -82,7 +105,7 @@ impl Received {
                 reply: None,
                 peer: Peer { pid: 0, uid: 0 },
                 holder: Holder::NOBODY,
-                badge: 0,
+                seal: Seal::NONE,
                 notice: None,
                 next: None,
             })
@@ -131,10 +154,10 @@ impl Request {
     #[inline(always)]
     pub(crate) fn call(
         mut received: Box<Received>,
-        (message, badge): (Message, u64),
+        (message, seal): (Message, Seal),
         (index, generation): (u32, u32),
     ) -> Self {
-        received.badge = badge;
+        received.seal = seal;
         received.set_message(message);
         if let Some(reply) = &mut received.reply {
             reply.index = index;
@@ -148,11 +171,11 @@ impl Request {
 
     /// A one-way message.
     #[inline(always)]
-    pub(crate) fn one_way((message, badge): (Message, u64), link: &Link) -> Self {
+    pub(crate) fn one_way((message, seal): (Message, Seal), link: &Link) -> Self {
         let mut received = Received::new();
         received.set_message(message);
         (received.peer, received.holder) = (link.peer, Holder::of(link));
-        received.badge = badge;
+        received.seal = seal;
         Self {
             received: Some(received),
         }
@@ -163,7 +186,7 @@ impl Request {
     pub(crate) fn answering(reply: ReplySlot) -> Self {
         let mut received = Received::new();
         (received.peer, received.holder) = (reply.link.peer, Holder::of(&reply.link));
-        received.badge = 0;
+        received.seal = Seal::NONE;
         received.reply = Some(reply);
         received.is_call = true;
         Self {
@@ -178,7 +201,7 @@ impl Request {
     pub(crate) fn passed(
         (link, key, receiver): (&Arc<Link>, usize, u32),
         last: Option<Box<Received>>,
-        (message, badge): (Message, u64),
+        (message, seal): (Message, Seal),
         (word, generation): (u32, u32),
     ) -> Result<Option<Self>, Fault> {
         let mut received = last.unwrap_or_else(Received::new);
@@ -194,7 +217,7 @@ impl Request {
             received.reply = Some(reply);
         }
         (received.peer, received.holder) = (link.peer, Holder::of(link));
-        received.badge = badge;
+        received.seal = seal;
         received.is_call = true;
         received.set_message(message);
         Ok(Some(Self {
@@ -222,7 +245,7 @@ impl Request {
         let mut received = Received::new();
         received.peer = Peer { pid: 0, uid: 0 };
         received.holder = Holder::NOBODY;
-        received.badge = 0;
+        received.seal = Seal::NONE;
         received.notice = Some(notice);
         Self {
             received: Some(received),
@@ -243,7 +266,18 @@ impl Request {
     /// its sender connected by name.
     #[must_use]
     pub fn badge(&self) -> u64 {
-        self.received().badge
+        self.received().seal.badge
+    }
+
+    /// The permissions of the right it came through: as [minted](crate::ReceiveRight::mint_with), less what holders have
+    /// [taken away](crate::SendRight::attenuate); all, when its sender connected by name.
+    #[must_use]
+    pub fn permissions(&self) -> u16 {
+        self.received().seal.permissions
+    }
+
+    pub(crate) fn seal(&self) -> Seal {
+        self.received().seal
     }
 
     /// Takes the rights that came with the message.
@@ -455,6 +489,7 @@ impl core::fmt::Debug for Request {
             .field("message", &self.received().message)
             .field("is_call", &self.is_call())
             .field("badge", &self.badge())
+            .field("permissions", &self.permissions())
             .field("notice", &self.notice())
             .finish()
     }

@@ -9,12 +9,12 @@ use crate::link::{Link, UNSAID_MAX, control};
 use crate::port::Port;
 use crate::process::{Process, UNSAID_NS};
 use crate::receive::ReceiveRight;
+use crate::send::SendRight;
 use core::sync::atomic::Ordering;
 use handfast_proto::introductions::Claim;
-use handfast_proto::rights::Target;
 use handfast_sys::socket;
 use std::collections::VecDeque;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 
 /// A process that may hold rights to ports of this one, as long as there is a link with it. Numbers of processes are
 /// used again; this is not.
@@ -64,11 +64,63 @@ impl ReceiveRight {
     }
 }
 
+impl SendRight {
+    /// The process that holds the receive right, as a holder of rights to ports of this one: for
+    /// [`ReceiveRight::revoke_from`](crate::ReceiveRight::revoke_from).
+    #[must_use]
+    pub fn holder(&self) -> Holder {
+        Holder::of(self.best().link())
+    }
+
+    /// Whether it is known to be revoked.
+    pub(crate) fn is_revoked(&self) -> bool {
+        self.link().is_revoked(self.handle())
+    }
+}
+
+impl Process {
+    /// A number that changes when a revocation begins. Waits for one that is under way.
+    pub(crate) fn revocations(&self) -> u64 {
+        loop {
+            // Acquire: what the last one has changed is found.
+            let revocations = self.revocations.load(Ordering::Acquire);
+            if revocations.is_multiple_of(2) {
+                return revocations;
+            }
+            drop(self.revoking.lock());
+        }
+    }
+
+    /// Whether a revocation has begun since then. Under the lock of a table that a revocation looks at.
+    pub(crate) fn has_revoked_since(&self, revocations: u64) -> bool {
+        // Acquire: pairs with the addition in `count_revocation`; the lock orders the rest.
+        self.revocations.load(Ordering::Acquire) != revocations
+    }
+
+    /// One after the other.
+    pub(crate) fn revoking(&self) -> MutexGuard<'_, ()> {
+        self.revoking.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A revocation begins, or ends: whoever holds [`Self::revoking`].
+    pub(crate) fn count_revocation(&self) {
+        // AcqRel: see `revocations`.
+        self.revocations.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// All links, also those that have ended and are still looked at.
+    pub(crate) fn all_links(&self) -> Vec<Arc<Link>> {
+        let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = ended.iter().filter_map(Weak::upgrade);
+        links.iter().flatten().cloned().chain(ended).collect()
+    }
+}
+
 impl Port {
     fn revoke(&self, badge: u64, from: Option<Holder>) {
         let process = &self.process;
-        let port = self.id;
-        let target = Target { port, badge };
+        let target = (self.id, badge);
         let mut links = process.all_links().into_iter();
         let holder = from.map(|from| links.find(|link| Holder::of(link) == from));
         if let Some(None) = holder {
@@ -87,7 +139,7 @@ impl Port {
         };
         let provided = process
             .provisions()
-            .revoke(recipient, |(of, _)| *of == target);
+            .revoke(recipient, |(of, _)| (of.port, of.badge) == target);
         let ended = own
             .iter()
             .map(|own| own.is_watched())
@@ -114,10 +166,10 @@ impl Port {
 }
 
 impl Link {
-    /// Revokes the peer's rights to `target`, and tells it. Returns how many have ended, and how many of them
+    /// Revokes the peer's rights to a port with a badge, and tells it. Returns how many have ended, and how many of them
     /// were watched.
-    fn revoke(&self, process: &Process, target: Target) -> (u64, u32) {
-        let Some(revoked) = self.exports().revoke(target) else {
+    fn revoke(&self, process: &Process, (port, badge): (u32, u64)) -> (u64, u32) {
+        let Some(revoked) = self.exports().revoke(port, badge) else {
             return (0, 0);
         };
         // Release: pairs with the Acquire of receivers that know what it stood for.

@@ -1,24 +1,22 @@
-//! Rights as parts of messages: minting them, sending them. `descriptors` has those to what the
-//! kernel keeps.
+//! Rights as parts of messages, and sending them. `own` has those of a process to its own ports,
+//! `descriptors` those to what the kernel keeps.
 
 use crate::error::{Exhausted, Gone, ReplyError, SendError};
 use crate::introduce::Provided;
 use crate::link::Link;
 use crate::memory::Memory;
+use crate::own::{OwnRight, is_forked};
 use crate::passing::{Passed, ReplyRight};
-use crate::port::Port;
 use crate::process::Process;
-use crate::receive::ReceiveRight;
 use crate::send::SendRight;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::Ordering;
 use handfast_layout::PARTS_MAX;
 use handfast_layout::link::{UNIT_BYTES, UNITS_MAX};
 use handfast_layout::part::Part;
-use handfast_proto::rights::{EXPORTS_MAX, Handle, Map, Refused};
+use handfast_proto::rights::{EXPORTS_MAX, Handle, Refused, Target};
 use handfast_ring::lane::Unit;
 use handfast_sys::{Errno, OwnedFd};
-use std::collections::hash_map::Entry;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 /// A right that travels, or has come, in a message.
 #[derive(Debug)]
@@ -45,20 +43,6 @@ pub enum Right {
     Lost(Exhausted),
 }
 
-/// A right to send to a port of this very process, as [`ReceiveRight::mint`] makes it, to be sent
-/// to others; and what becomes of such a right when it comes back. One atomic step to copy.
-#[derive(Clone)]
-pub struct OwnRight(Arc<Own>);
-
-/// What all rights of this process to one port with one badge have in common.
-pub(crate) struct Own {
-    port: Arc<Port>,
-    badge: u64,
-    is_revoked: AtomicBool,
-    /// Its end is counted by badge. Changes under the lock of all of them.
-    is_watched: AtomicBool,
-}
-
 /// Why rights were not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -80,6 +64,8 @@ pub enum RightError {
     /// The right came from a third process, and the process of its port, to which it is to be sent, has
     /// not said yet which of its rights that is: it has not received at that port for 100 ms.
     Unsettled,
+    /// The right goes through another process, which knows nothing of permissions.
+    Indirect,
     /// The peer's process is gone.
     Gone,
     /// The call that the reply right is to answer came from a process that is gone, or has been
@@ -115,150 +101,6 @@ pub struct Returned<E> {
     pub error: E,
     /// The rights; empty once they have been sent.
     pub rights: Vec<Right>,
-}
-
-impl ReceiveRight {
-    /// Makes a right to send to this port, which may be sent to any process in a message. Its
-    /// receiver is told the badge with each message that comes through it or a copy of it
-    /// ([`Request::badge`](crate::Request::badge)); rights got by [`connect`](crate::connect) have
-    /// badge zero. No system call, no descriptor.
-    ///
-    /// Rights to one port with one badge are one right to whoever gets them.
-    #[must_use]
-    pub fn mint(&self, badge: u64) -> OwnRight {
-        OwnRight::new(self.port().clone(), badge)
-    }
-}
-
-impl OwnRight {
-    /// Chosen when it was minted.
-    #[must_use]
-    pub fn badge(&self) -> u64 {
-        self.0.badge
-    }
-
-    /// Whether it is to this port.
-    #[must_use]
-    pub fn is_to(&self, receive: &ReceiveRight) -> bool {
-        Arc::ptr_eq(&self.0.port, receive.port())
-    }
-
-    fn new(port: Arc<Port>, badge: u64) -> Self {
-        if is_forked(&port) {
-            return Self::first(port, badge);
-        }
-        let known = port.clone();
-        Self::known(&mut known.notices.own(), port, badge)
-    }
-
-    /// One that has come home, and was good when the process had revoked so many. `None`: it has revoked
-    /// another since, perhaps this one.
-    pub(crate) fn home(port: Arc<Port>, badge: u64, revocations: u64) -> Option<Self> {
-        let known = port.clone();
-        // Under the lock: who revokes it says so before looking here.
-        let mut own = known.notices.own();
-        let is_good = !port.process.has_revoked_since(revocations);
-        is_good.then(|| Self::known(&mut own, port, badge))
-    }
-
-    /// One more of those there are.
-    fn known(own: &mut Map<u64, Weak<Own>>, port: Arc<Port>, badge: u64) -> Self {
-        match own.entry(badge) {
-            Entry::Occupied(mut known) => known.get().upgrade().map_or_else(
-                || {
-                    let first = Self::first(port, badge);
-                    known.insert(Arc::downgrade(&first.0));
-                    first
-                },
-                Self,
-            ),
-            Entry::Vacant(place) => {
-                let first = Self::first(port, badge);
-                place.insert(Arc::downgrade(&first.0));
-                first
-            }
-        }
-    }
-
-    fn first(port: Arc<Port>, badge: u64) -> Self {
-        let mut is_watched = false;
-        if !is_forked(&port) {
-            port.notices.added();
-            is_watched = port.notices.begin(badge, || 1);
-        }
-        Self(Arc::new(Own {
-            port,
-            badge,
-            is_revoked: AtomicBool::new(false),
-            is_watched: AtomicBool::new(is_watched),
-        }))
-    }
-
-    pub(crate) fn port(&self) -> &Arc<Port> {
-        &self.0.port
-    }
-
-    /// Whether it has not been revoked.
-    #[inline]
-    pub(crate) fn is_good(&self) -> bool {
-        // Acquire: pairs with the store in `Own::revoke`.
-        !self.0.is_revoked.load(Ordering::Acquire)
-    }
-}
-
-impl Own {
-    /// Their end is told of from now on. Under the lock.
-    pub(crate) fn watch(&self) {
-        self.port.notices.begin(self.badge, || {
-            // Relaxed: under the lock, and read by the last one.
-            u32::from(!self.is_watched.swap(true, Ordering::Relaxed))
-        });
-    }
-
-    pub(crate) fn is_watched(&self) -> bool {
-        // Relaxed: as above.
-        self.is_watched.load(Ordering::Relaxed)
-    }
-
-    /// They are revoked, and are to be counted as ended.
-    pub(crate) fn revoke(&self) {
-        // Release: who looks for what was exported from one of them does so after this.
-        self.is_revoked.store(true, Ordering::Release);
-    }
-}
-
-impl Drop for Own {
-    fn drop(&mut self) {
-        // A forked child has its parent's rights by accident, and perhaps a lock nobody will free.
-        if is_forked(&self.port) || *self.is_revoked.get_mut() {
-            return;
-        }
-        let mut own = self.port.notices.own();
-        // There may be another by now.
-        let is_this = |known: &Weak<Self>| core::ptr::eq(known.as_ptr(), self);
-        if own.get(&self.badge).is_some_and(is_this) {
-            own.remove(&self.badge);
-        }
-        drop(own);
-        self.port.rights_ended(1);
-        if self.is_watched() {
-            self.port.watched_ended([(self.badge, 1)]);
-        }
-    }
-}
-
-/// Whether this process is a forked child of the port's.
-fn is_forked(port: &Port) -> bool {
-    port.process.epoch != handfast_sys::process::fork_epoch()
-}
-
-impl core::fmt::Debug for OwnRight {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("OwnRight")
-            .field("port", &self.0.port.name)
-            .field("badge", &self.0.badge)
-            .finish()
-    }
 }
 
 impl From<SendRight> for Right {
@@ -481,7 +323,10 @@ fn third(process: &Process, link: &Link, right: &SendRight) -> Result<(Part, Und
     }
     let vine = process.vines.get_or_start()?;
     let badge = vine.add(right);
-    let handle = granted(link, link.export(&vine.port, badge));
+    let handle = granted(
+        link,
+        link.export(&vine.port, Target::full(vine.port.id, badge)),
+    );
     vine.ended(badge);
     let handle = handle?;
     let port = vine.port.id;
@@ -532,6 +377,10 @@ impl core::fmt::Display for RightError {
             Self::Unsettled => f.write_str(
                 "the peer has not received at the right's port since the right was got from a third \
                  process; send it later",
+            ),
+            Self::Indirect => f.write_str(
+                "the right goes through another process, for now at least, where none can be taken away; have its \
+                 giver do so",
             ),
             Self::Gone => f.write_str("the peer's process is gone"),
             Self::Answered => f.write_str(

@@ -13,7 +13,6 @@ use crate::options::Options;
 use crate::passing::Known;
 use crate::process::Process;
 use crate::reply_slot::ReplySlot;
-use crate::revoke::Holder;
 use crate::right::{Described, Load};
 use crate::room::Waiting;
 use crate::waiters::with_waiter;
@@ -135,13 +134,6 @@ impl SendRight {
     #[must_use]
     pub fn peer(&self) -> handfast_sys::socket::Peer {
         self.best().link.peer
-    }
-
-    /// That process, as a holder of rights to ports of this one: for
-    /// [`ReceiveRight::revoke_from`](crate::ReceiveRight::revoke_from).
-    #[must_use]
-    pub fn holder(&self) -> Holder {
-        Holder::of(&self.best().link)
     }
 
     /// Sends a one-way message; waits by the strategy while the queue is full. One copy; one
@@ -554,11 +546,6 @@ impl SendRight {
 
     pub(crate) fn is_down(&self) -> bool {
         self.link.is_down()
-    }
-
-    /// Whether it is known to be revoked.
-    pub(crate) fn is_revoked(&self) -> bool {
-        self.link.is_revoked(self.handle)
     }
 }
 

@@ -25,7 +25,7 @@ mod watched;
 #[cfg(test)]
 mod simulation;
 
-pub use exports::{Ended, Exports, Meaning, Revoked, Target};
+pub use exports::{ALL_PERMISSIONS, Ended, Exports, Meaning, Revoked, Target};
 pub use hash::Map;
 pub use imports::{Imports, Use};
 pub use watched::Watched;

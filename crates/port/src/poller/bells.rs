@@ -3,6 +3,7 @@
 use super::{Lane, NO_RIGHT, Poller};
 use crate::group::Group;
 use crate::link::Link;
+use crate::request::Seal;
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
 use handfast_channel::{arm, bell};
@@ -206,7 +207,7 @@ impl Poller {
             consumer,
             counted: position,
             word: NO_RIGHT,
-            badge: 0,
+            seal: Seal::default(),
             ended: 0,
             streaming: false,
             called: false,

@@ -3,7 +3,7 @@
 use super::hash::{Map, hash};
 use super::{EXPORTS_MAX, Handle, Refused, handle, index, is_handle};
 use hashbrown::HashTable;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// What a handle stands for: a port of this process, and what its receiver is told of the right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -12,6 +12,31 @@ pub struct Target {
     pub port: u32,
     /// Chosen when the right was minted.
     pub badge: u64,
+    /// A bit for each thing that its holder may ask for; what they mean is the receiver's to say.
+    pub permissions: u16,
+}
+
+impl Target {
+    /// One with all permissions.
+    #[must_use]
+    pub const fn full(port: u32, badge: u64) -> Self {
+        let permissions = ALL_PERMISSIONS;
+        Self {
+            port,
+            badge,
+            permissions,
+        }
+    }
+
+    /// With no permissions but those in `mask`, as far as it has them.
+    #[must_use]
+    pub const fn attenuated(self, mask: u16) -> Self {
+        let permissions = self.permissions & mask;
+        Self {
+            permissions,
+            ..self
+        }
+    }
 }
 
 /// What a handle says.
@@ -50,6 +75,7 @@ struct Entry {
     /// Times it was sent and not given back.
     wire: u32,
     generation: u16,
+    permissions: u16,
     state: State,
     /// What it stood for has been told of, and is not found any more. The entry stays, and its index with it, until
     /// the peer has given it back, and no message names it.
@@ -65,6 +91,7 @@ impl Entry {
         Target {
             port: self.port,
             badge: self.badge,
+            permissions: self.permissions,
         }
     }
 }
@@ -77,6 +104,9 @@ enum State {
     Ending,
 }
 
+/// The permissions of a right that was not attenuated.
+pub const ALL_PERMISSIONS: u16 = u16::MAX;
+
 /// Rights given to one peer. Private to the exporter.
 #[derive(Debug, Default)]
 pub struct Exports {
@@ -85,6 +115,8 @@ pub struct Exports {
     free: VecDeque<u32>,
     /// Places of entries in use that were not revoked, found by what they stand for.
     by_target: HashTable<u32>,
+    /// The permissions of those of them that have not all, by port and badge.
+    attenuated: Map<(u32, u64), BTreeSet<u16>>,
     /// How many of them are live.
     live: usize,
     is_over: bool,
@@ -118,6 +150,7 @@ impl Exports {
                     port: 0,
                     wire: 0,
                     generation: 0,
+                    permissions: 0,
                     state: State::Free,
                     is_revoked: false,
                     is_watched: false,
@@ -128,12 +161,20 @@ impl Exports {
         };
         let entry = &mut self.entries[place as usize];
         (entry.badge, entry.port) = (target.badge, target.port);
+        entry.permissions = target.permissions;
         (entry.wire, entry.state) = (1, State::Live);
         (entry.is_revoked, entry.is_watched) = (false, false);
         let generation = entry.generation.into();
         let entries = &self.entries;
         let rehash = |place: &u32| hash(entries[*place as usize].target());
         self.by_target.insert_unique(hash_of, place, rehash);
+        if target.permissions != ALL_PERMISSIONS {
+            let of = (target.port, target.badge);
+            self.attenuated
+                .entry(of)
+                .or_default()
+                .insert(target.permissions);
+        }
         self.live += 1;
         Ok(handle(place, generation))
     }
@@ -149,47 +190,96 @@ impl Exports {
         })
     }
 
-    /// The peer's rights to `target` are no more, whatever it holds and whatever is under way: what it
-    /// has got so far stands for nothing, and what is exported after this is another right.
-    /// `None`: it has none.
-    pub fn revoke(&mut self, target: Target) -> Option<Revoked> {
+    /// The peer's rights to `port` with this badge, whatever their permissions, are no more, whatever it
+    /// holds and whatever is under way: what it has got so far stands for nothing, and what is exported
+    /// after this is another right. `None`: it has none.
+    pub fn revoke(&mut self, port: u32, badge: u64) -> Option<Revoked> {
         let mut revoked = None;
-        let hash_of = hash(target);
-        loop {
-            let entries = &self.entries;
-            let is_it = |place: &u32| entries[*place as usize].target() == target;
-            let Ok(found) = self.by_target.find_entry(hash_of, is_it) else {
-                return revoked;
-            };
-            let place = found.remove().0;
-            let revoked: &mut Revoked = revoked.get_or_insert_default();
-            let entry = &mut self.entries[place as usize];
-            entry.is_revoked = true;
-            if self.is_over {
-                // Told of with the link.
-                continue;
+        for target in self.variants(port, badge) {
+            while let Some(place) = self.find(target) {
+                let revoked = revoked.get_or_insert_default();
+                self.revoke_at(place, revoked);
             }
-            revoked.ended += 1;
-            revoked.watched += u32::from(entry.is_watched);
-            // What has been given back nobody holds.
-            if entry.state == State::Live {
-                self.live -= 1;
-                revoked.handles.push(handle(place, entry.generation.into()));
+        }
+        revoked
+    }
+
+    fn revoke_at(&mut self, place: u32, revoked: &mut Revoked) {
+        self.lose(place);
+        let entry = &mut self.entries[place as usize];
+        entry.is_revoked = true;
+        if self.is_over {
+            // Told of with the link.
+            return;
+        }
+        revoked.ended += 1;
+        revoked.watched += u32::from(entry.is_watched);
+        // What has been given back nobody holds.
+        if entry.state == State::Live {
+            self.live -= 1;
+            let handle = handle(place, entry.generation.into());
+            revoked.handles.push(handle);
+        }
+    }
+
+    /// What the peer may have rights to, to `port` with this badge.
+    fn variants(&self, port: u32, badge: u64) -> Vec<Target> {
+        let full = Target::full(port, badge);
+        let attenuated = self.attenuated.get(&(port, badge)).into_iter().flatten();
+        let attenuated = attenuated.map(|permissions| full.attenuated(*permissions));
+        core::iter::once(full).chain(attenuated).collect()
+    }
+
+    /// An entry that stands for `target`, live or not.
+    fn find(&self, target: Target) -> Option<u32> {
+        let is_it = |place: &&u32| self.entries[**place as usize].target() == target;
+        self.by_target.iter_hash(hash(target)).find(is_it).copied()
+    }
+
+    /// An entry is not to be found any more by what it stands for.
+    fn lose(&mut self, place: u32) {
+        let target = self.entries[place as usize].target();
+        let found = self
+            .by_target
+            .find_entry(hash(target), |found| *found == place);
+        let Ok(found) = found else {
+            return;
+        };
+        found.remove();
+        let of = (target.port, target.badge);
+        if target.permissions != ALL_PERMISSIONS
+            && self.find(target).is_none()
+            && let Some(variants) = self.attenuated.get_mut(&of)
+        {
+            variants.remove(&target.permissions);
+            if variants.is_empty() {
+                self.attenuated.remove(&of);
             }
         }
     }
 
-    /// From now on it is told when one of the peer's rights to `target` ends. Returns of how many that was not so
-    /// before.
-    pub fn watch(&mut self, target: Target) -> u32 {
+    /// As [`Self::watch`], of one that has just come.
+    pub fn watch_new(&mut self, of: Handle) -> u32 {
+        let entry = self.entries.get_mut(index(of) as usize);
+        entry.map_or(0, |entry| {
+            entry.is_watched = true;
+            1
+        })
+    }
+
+    /// From now on it is told when one of the peer's rights to `port` with this badge ends. Returns of how many
+    /// that was not so before.
+    pub fn watch(&mut self, port: u32, badge: u64) -> u32 {
         if self.is_over {
             return 0;
         }
         let mut count = 0;
-        for place in self.by_target.iter_hash(hash(target)) {
-            let entry = &mut self.entries[*place as usize];
-            if entry.target() == target && !core::mem::replace(&mut entry.is_watched, true) {
-                count += 1;
+        for target in self.variants(port, badge) {
+            for place in self.by_target.iter_hash(hash(target)) {
+                let entry = &mut self.entries[*place as usize];
+                if entry.target() == target && !core::mem::replace(&mut entry.is_watched, true) {
+                    count += 1;
+                }
             }
         }
         count
@@ -240,10 +330,7 @@ impl Exports {
         entry.generation = entry.generation.wrapping_add(1);
         let (target, is_revoked, is_watched) = (entry.target(), entry.is_revoked, entry.is_watched);
         self.free.push_back(index(of));
-        let is_it = |place: &u32| *place == index(of);
-        if let Ok(found) = self.by_target.find_entry(hash(target), is_it) {
-            found.remove();
-        }
+        self.lose(index(of));
         (!self.is_over && !is_revoked).then_some((target, is_watched))
     }
 

@@ -142,7 +142,7 @@ impl World {
             9 => self.hear_revoked()?,
             10 if dice.roll(4) == 0 => {
                 let target = Self::target(dice);
-                let found = self.exports.watch(target);
+                let found = self.exports.watch(target.port, target.badge);
                 *self.watched(target).get_or_insert(0) += i64::from(found);
             }
             _ if dice.roll(2) == 0 => self.give_back(),
@@ -154,7 +154,8 @@ impl World {
     fn target(dice: &mut Dice) -> Target {
         let port = dice.roll(PORTS as usize) as u32;
         let badge = dice.roll(BADGES as usize) as u64;
-        Target { port, badge }
+        // All, or two of them.
+        Target::full(port, badge).attenuated([u16::MAX, 0b11][dice.roll(2)])
     }
 
     fn era(&self, target: Target) -> u32 {
@@ -167,7 +168,7 @@ impl World {
         if self.exports.len() > before {
             *self.senders(target) += 1;
             if self.watched(target).is_some() && self.forgets != Forgets::Mark {
-                let marked = self.exports.watch(target);
+                let marked = self.exports.watch_new(handle);
                 *self.watched(target).get_or_insert(0) += i64::from(marked);
             }
         }
@@ -190,7 +191,7 @@ impl World {
         if let Some((target, is_watched)) = self.exports.finish(handle) {
             self.ended(target, 1, i64::from(is_watched));
         } else if was_there && self.forgets == Forgets::Told {
-            self.ended(Target { port: 0, badge: 0 }, 1, 0);
+            self.ended(Target::full(0, 0), 1, 0);
         }
     }
 
@@ -210,7 +211,10 @@ impl World {
     }
 
     fn revoke(&mut self, target: Target) {
-        let revoked = self.exports.revoke(target).unwrap_or_default();
+        let revoked = self
+            .exports
+            .revoke(target.port, target.badge)
+            .unwrap_or_default();
         self.ended(target, revoked.ended.cast_signed(), revoked.watched.into());
         self.eras[target.port as usize][target.badge as usize] += 1;
         for handle in revoked.handles {
@@ -463,7 +467,7 @@ fn the_word_of_a_revocation_that_overtakes_the_right_is_kept() {
 
 #[test]
 fn what_no_honest_peer_does_is_refused() {
-    let target = |port| Target { port, badge: 7 };
+    let target = |port| Target::full(port, 7);
     let mut exports = Exports::default();
     let handle = exports.export(target(1)).unwrap();
     assert_eq!(
@@ -493,15 +497,15 @@ fn what_no_honest_peer_does_is_refused() {
     assert_ne!(again, handle, "the same index, another generation");
 
     // What was left behind by the dead is revoked, too.
-    assert_eq!((exports.watch(target(2)), exports.watch(target(2))), (1, 0));
+    assert_eq!((exports.watch(2, 7), exports.watch(2, 7)), (1, 0));
     let ended = Ended {
         ports: vec![(2, 1)],
         watched: vec![target(2)],
     };
     assert_eq!(exports.end(), ended);
-    assert_eq!(exports.watch(target(2)), 0);
-    assert_eq!(exports.revoke(target(2)), Some(Revoked::default()));
-    assert_eq!(exports.revoke(target(2)), None);
+    assert_eq!(exports.watch(2, 7), 0);
+    assert_eq!(exports.revoke(2, 7), Some(Revoked::default()));
+    assert_eq!(exports.revoke(2, 7), None);
     assert_eq!(exports.resolve(again), Some(Meaning::Revoked));
 
     let mut imports = Imports::default();
@@ -514,7 +518,7 @@ fn what_no_honest_peer_does_is_refused() {
 #[test]
 #[cfg_attr(miri, ignore = "a million steps")]
 fn the_table_holds_a_million_rights_and_says_when_it_is_full() {
-    let target = |badge| Target { port: 0, badge };
+    let target = |badge| Target::full(0, badge);
     let mut exports = Exports::default();
     for badge in 0..u64::from(EXPORTS_MAX) {
         exports.export(target(badge)).unwrap();

@@ -44,7 +44,7 @@ impl World {
         }
         let port = self.dice.roll(PORTS) as u32;
         let badge = self.dice.roll(BADGES) as u64;
-        let target = Target { port, badge };
+        let target = Target::full(port, badge);
         let handle = self.export(to, target);
         let handle = handle.ok_or("the table is full")?;
         self.holders[to].given.push_back((handle, target));
