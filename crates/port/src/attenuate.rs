@@ -73,7 +73,8 @@ impl Link {
             };
             // Again as often as this process revokes something meanwhile.
             if let Some(granted) = self.export_again(&port, target, revocations) {
-                return Some(granted.map_or(Claim::Dead, Claim::Granted));
+                // Beyond its quota, too.
+                return Some(granted.map_or(Claim::Revoked, Claim::Granted));
             }
         }
     }

@@ -24,8 +24,9 @@ pub enum Gone {
     Port,
     /// The server dropped the reply right of this call unused.
     Reply,
-    /// The port is there; its receiver has [revoked](crate::ReceiveRight::revoke) the right that was used. A call
-    /// that ends so was not served.
+    /// The port is there; its receiver has [revoked](crate::ReceiveRight::revoke) the right that was used, or this
+    /// process had too many of that one's ([`Quotas::rights`](crate::Quotas::rights)) to get it. A call that ends so
+    /// was not served.
     Right,
 }
 

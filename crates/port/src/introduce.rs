@@ -252,7 +252,8 @@ impl Link {
                 process.ended((target, is_watched));
                 match granted {
                     Some(Ok(handle)) => Claim::Granted(handle),
-                    _ => Claim::Dead,
+                    Some(Err(_)) => Claim::Revoked,
+                    None => Claim::Dead,
                 }
             }
         }

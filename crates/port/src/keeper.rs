@@ -57,6 +57,8 @@ struct Keeper {
     leaving: Vec<Arc<Link>>,
     /// Closed and reopened to refuse a connection when descriptors have run out.
     spare: Option<OwnedFd>,
+    /// Links out of the poll set, by serial, and until when: their peers have said too much.
+    muted: Vec<(u64, u32)>,
     /// When the listeners, which are out of the poll set, come back.
     deaf_until_ns: Option<u64>,
 }
@@ -70,6 +72,7 @@ pub(crate) fn start(process: Arc<Process>) -> std::io::Result<()> {
         again_ns: GIVE_BACK_AGAIN_NS,
         leaving: Vec::new(),
         spare: spare(),
+        muted: Vec::new(),
         deaf_until_ns: None,
     };
     std::thread::Builder::new()
@@ -104,6 +107,7 @@ impl Keeper {
             .map(|pending| pending.deadline_ns)
             .chain(rouse)
             .chain(self.deaf_until_ns)
+            .chain(self.muted.iter().map(|(until_ns, _)| *until_ns))
             .min()
     }
 
@@ -123,6 +127,14 @@ impl Keeper {
             link.disturb();
             link.parked.load(Ordering::Acquire) > 0
         });
+        let over = self
+            .muted
+            .extract_if(.., |(until_ns, _)| *until_ns <= now_ns);
+        let over: Vec<_> = over.map(|(_, serial)| serial).collect();
+        for link in over.into_iter().filter_map(|serial| self.link(serial)) {
+            let listening = token::LINK | u64::from(link.serial);
+            let _ = (self.process.poll).add(&link.socket, listening, Trigger::Level);
+        }
         if self
             .deaf_until_ns
             .is_some_and(|until_ns| until_ns <= now_ns)
@@ -264,11 +276,24 @@ impl Keeper {
         }
     }
 
-    /// Takes control messages of a link.
+    /// Takes control messages of a link, as many as its peer may send.
     fn listen(&mut self, serial: u32, event: Event) {
         let Some(link) = self.link(serial) else {
             return;
         };
+        let mut count = 0;
+        self.listen_to(&link, event, &mut count);
+        let until_ns = link.heard_enough(&self.process, count);
+        let is_muted = self.muted.iter().any(|(_, muted)| *muted == serial);
+        if let Some(until_ns) = until_ns.filter(|_| !link.is_down() && !is_muted) {
+            // Its death is told by its process descriptor meanwhile.
+            self.process.poll.remove(&link.socket);
+            self.muted.push((until_ns, serial));
+        }
+    }
+
+    fn listen_to(&mut self, link: &Arc<Link>, event: Event, count: &mut u32) {
+        let serial = link.serial;
         let mut bytes = [0; CONTROL_BYTES_MAX];
         for _ in 0..CONTROL_BUDGET {
             match link.hear(&mut bytes) {
@@ -278,7 +303,8 @@ impl Keeper {
                     return self.end(serial);
                 }
                 Ok((len, fds)) => {
-                    if let Err(fault) = self.control(&link, &bytes[..len], fds) {
+                    *count += 1;
+                    if let Err(fault) = self.control(link, &bytes[..len], fds) {
                         link.poison(fault);
                         return self.end(serial);
                     }

@@ -56,6 +56,7 @@ mod options;
 mod pool;
 mod process;
 mod queue;
+mod quotas;
 pub mod rendezvous;
 
 pub use batch::{BATCH_MESSAGES_MAX, Batch};
@@ -75,6 +76,7 @@ pub use options::Options;
 pub use own::OwnRight;
 pub use passing::{NotForwarded, ReplyRight};
 pub use queue::{PopError, PushError, QUEUE_MESSAGE_BYTES, QueueKind, SharedQueue};
+pub use quotas::{Quotas, set_quotas};
 pub use receive::{ReceiveRight, anonymous, anonymous_with, bind, bind_with};
 pub use request::Request;
 pub use revoke::Holder;

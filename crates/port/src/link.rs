@@ -9,6 +9,7 @@ use crate::introduce::Claimed;
 use crate::lanes::LaneMap;
 use crate::notice::DeathNotice;
 use crate::paths::Passing;
+use crate::quotas::Heard;
 use crate::returns::Returns;
 use crate::send::SLOTS_PER_LANE;
 
@@ -123,6 +124,7 @@ pub(crate) struct Link {
     pub(crate) is_welcomed: AtomicBool,
     /// The peer, which asked for a link when it had this one, has been told to look again.
     pub(crate) crossed: AtomicBool,
+    pub(crate) heard: Mutex<Heard>,
     pub(crate) counters: Mutex<Option<OwnedFd>>,
     /// Rights to our ports that the peer has, and to its ports that we have.
     exports: Mutex<Exports>,
@@ -245,6 +247,7 @@ impl Link {
             crossed: AtomicBool::new(false),
             granted: AtomicBool::new(calls == Side::Acceptor),
             is_welcomed: AtomicBool::new(calls == Side::Connector),
+            heard: Mutex::default(),
             counters: Mutex::default(),
             exports: Mutex::default(),
             ended: AtomicU32::new(0),

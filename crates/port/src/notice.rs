@@ -323,7 +323,7 @@ impl Link {
     fn export_to(exports: &mut Exports, port: &Port, target: Target) -> Result<Handle, Refused> {
         let badge = target.badge;
         let before = exports.len();
-        let handle = exports.export(target)?;
+        let handle = exports.export_within(target, port.process.quotas.rights())?;
         if exports.len() > before {
             // Under the lock: the peer cannot have given it back before it was counted.
             port.notices.added();

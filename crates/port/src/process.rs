@@ -8,6 +8,7 @@ use crate::link::{Link, Parts};
 use crate::options::Options;
 use crate::paths::CallersTable;
 use crate::port::Port;
+use crate::quotas::InForce;
 use crate::relay::Relays;
 use crate::vine::Vines;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -71,6 +72,7 @@ pub(crate) struct Process {
     /// way.
     pub(crate) revocations: AtomicU64,
     pub(crate) revoking: Mutex<()>,
+    pub(crate) quotas: InForce,
     /// Links that have ended, as long as somebody holds them: messages of the dead lie there.
     pub(crate) ended: Mutex<Vec<Weak<Link>>>,
     /// Letting strangers in, and being let in.
@@ -253,6 +255,7 @@ impl Process {
             provisions: Mutex::default(),
             revocations: AtomicU64::new(0),
             revoking: Mutex::default(),
+            quotas: InForce::default(),
             ended: Mutex::default(),
             doors: Mutex::default(),
             vines: Vines::default(),

@@ -7,13 +7,14 @@ use crate::link::Link;
 use crate::memory::Memory;
 use crate::own::{OwnRight, is_forked};
 use crate::passing::{Passed, ReplyRight};
+use crate::port::Port;
 use crate::process::Process;
 use crate::send::SendRight;
 use core::sync::atomic::Ordering;
 use handfast_layout::PARTS_MAX;
 use handfast_layout::link::{UNIT_BYTES, UNITS_MAX};
 use handfast_layout::part::Part;
-use handfast_proto::rights::{EXPORTS_MAX, Handle, Refused, Target};
+use handfast_proto::rights::{Handle, Refused, Target};
 use handfast_ring::lane::Unit;
 use handfast_sys::{Errno, OwnedFd};
 use std::sync::Arc;
@@ -54,7 +55,7 @@ pub enum RightError {
     },
     /// The right is to a port of a third process, and there is no port or thread left for the vine.
     Third,
-    /// The peer has as many rights as one process can have of another.
+    /// The peer has as many rights as it may have of this process ([`Quotas::rights`](crate::Quotas::rights)).
     Exhausted {
         /// How many.
         limit: u32,
@@ -302,14 +303,20 @@ fn part_of(
         Right::Own(own) => own,
     };
     let exported = link.export_own(own).ok_or(RightError::Dead)?;
-    let (handle, port) = (granted(link, exported)?, own.port().id);
+    let (handle, port) = (granted(link, exported, own.port())?, own.port().id);
     Ok((Part::OfSender { handle, port }, Undo::Exported(handle)))
 }
 
-fn granted(link: &Link, exported: Result<Handle, Refused>) -> Result<Handle, RightError> {
+fn granted(
+    link: &Link,
+    exported: Result<Handle, Refused>,
+    port: &Port,
+) -> Result<Handle, RightError> {
     let handle = exported.map_err(|refused| match refused {
         Refused::Over => RightError::Gone,
-        _ => RightError::Exhausted { limit: EXPORTS_MAX },
+        _ => RightError::Exhausted {
+            limit: port.process.quotas.rights(),
+        },
     })?;
     // From now on the link stays while the peer wants it. Release: as where it is accepted.
     link.granted.store(true, Ordering::Release);
@@ -323,10 +330,8 @@ fn third(process: &Process, link: &Link, right: &SendRight) -> Result<(Part, Und
     }
     let vine = process.vines.get_or_start()?;
     let badge = vine.add(right);
-    let handle = granted(
-        link,
-        link.export(&vine.port, Target::full(vine.port.id, badge)),
-    );
+    let exported = link.export(&vine.port, Target::full(vine.port.id, badge));
+    let handle = granted(link, exported, &vine.port);
     vine.ended(badge);
     let handle = handle?;
     let port = vine.port.id;

@@ -8,7 +8,7 @@ use crate::port::Port;
 use core::sync::atomic::Ordering;
 use handfast_layout::hello::{HELLO_BYTES, Hello, Malformed, Status, Welcome};
 use handfast_layout::link::{REGION_BYTES, Side};
-use handfast_proto::rights::{EXPORTS_MAX, Refused, Target};
+use handfast_proto::rights::{Refused, Target};
 use handfast_region::Region;
 use handfast_sys::memory::{Access, Mapping, create_sealed};
 use handfast_sys::{AsFd, Errno, OwnedFd, socket};
@@ -85,7 +85,7 @@ impl Keeper {
                 Some(Ok(handle)) => welcome.handle = handle,
                 // The link is ending: it is another's turn to make one.
                 Some(Err(Refused::Over)) => return refuse(Status::Crossed, 0),
-                Some(Err(_)) => return refuse(Status::Exhausted, EXPORTS_MAX),
+                Some(Err(_)) => return refuse(Status::Exhausted, self.process.quotas.rights()),
             }
             let _ = socket::send(&socket, &welcome.to_bytes(), &[]);
             return;

@@ -128,6 +128,14 @@ impl Exports {
     /// # Errors
     /// [`Refused::Full`], [`Refused::Over`].
     pub fn export(&mut self, target: Target) -> Result<Handle, Refused> {
+        self.export_within(target, EXPORTS_MAX)
+    }
+
+    /// As [`Self::export`], with a limit to how many the peer has: those that were revoked and not given back, too.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn export_within(&mut self, target: Target, limit: u32) -> Result<Handle, Refused> {
         if self.is_over {
             return Err(Refused::Over);
         }
@@ -141,6 +149,9 @@ impl Exports {
             let entry = &mut self.entries[*place as usize];
             entry.wire = entry.wire.checked_add(1).ok_or(Refused::Full)?;
             return Ok(handle(*place, entry.generation.into()));
+        }
+        if self.entries.len() - self.free.len() >= limit as usize {
+            return Err(Refused::Full);
         }
         let place = match self.free.pop_front() {
             Some(place) => place,
