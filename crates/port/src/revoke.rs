@@ -47,6 +47,18 @@ impl ReceiveRight {
     ///
     /// One system call for each process that holds such a right, and a look at the tables of all links; where a
     /// right came to its holder by introduction, at all that has come to it so.
+    ///
+    /// ```
+    /// # use handfast_port as handfast;
+    /// use handfast::Notice;
+    /// let port = handfast::anonymous()?;
+    /// let right = port.mint_with(7, 0b11);
+    /// assert_eq!(right.attenuate(0b01).permissions(), 0b01);
+    /// port.notify_no_senders_of(7);
+    /// port.revoke(7);
+    /// assert_eq!(port.receive()?.notice(), Some(Notice::NoSendersOf(7)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn revoke(&self, badge: u64) {
         if self.check().is_ok() {
             self.port().revoke(badge, None);
