@@ -30,4 +30,6 @@ pub fn stamped_after(memory: &impl Memory, at: usize, start_ns: u64) -> u64 {
 }
 
 #[cfg(test)]
+mod tasks;
+#[cfg(test)]
 mod tests;

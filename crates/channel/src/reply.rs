@@ -9,6 +9,7 @@ use handfast_layout::link::{INLINE_BYTES, Kind, Meta, Side, UNIT_BYTES, UNITS_MA
 use handfast_region::Memory;
 use handfast_ring::lane::{Sink, Unit, copy_to};
 use handfast_ring::{Fault, Rule};
+use handfast_wait::word;
 
 /// Where a reply slot and its buffer lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +42,18 @@ impl Slot {
     #[must_use]
     pub const fn wait(self) -> usize {
         self.at + reply::WAIT
+    }
+
+    /// Offset of the wait word of a callee that wants to hear when the call is given up.
+    #[must_use]
+    pub const fn watch_word(self) -> usize {
+        self.at + reply::WATCH
+    }
+
+    /// Offset of the word that says which call was given up.
+    #[must_use]
+    pub const fn cancel_word(self) -> usize {
+        self.at + reply::CANCEL
     }
 
     /// Offset of the waker's time stamp.
@@ -125,7 +138,7 @@ impl Slot {
     #[must_use]
     pub fn is_asleep(self, memory: &impl Memory) -> bool {
         // Relaxed: a hint.
-        memory.load(self.wait(), Relaxed) != handfast_wait::word::AWAKE
+        memory.load(self.wait(), Relaxed) != word::AWAKE
     }
 
     /// Caller: whether the outcome of call `generation` is there. One load of a line that is
@@ -188,9 +201,8 @@ impl Slot {
         // Relaxed, both: ordered after the announcement, if that is seen, as it was made (E4). Who lies
         // sleeps on.
         let how = memory.load(self.wait(), Relaxed);
-        how != handfast_wait::word::AWAKE
-            && (how != handfast_wait::word::ASLEEP
-                || memory.load(self.at + reply::EXPECTED, Relaxed) != path)
+        how != word::AWAKE
+            && (how != word::ASLEEP || memory.load(self.at + reply::EXPECTED, Relaxed) != path)
     }
 
     /// Callee: takes away what a former user of the slot has left, whose generations were others.
@@ -199,10 +211,30 @@ impl Slot {
         memory.store(self.at + reply::GENERATION, 0, Relaxed);
     }
 
-    /// Caller: nobody waits for the outcome of call `generation` any more.
-    pub fn cancel(self, memory: &impl Memory, generation: u32) {
-        // Relaxed: a hint.
+    /// Caller: nobody waits for the outcome of call `generation` any more. Returns whether the callee
+    /// waits for that, so that its keeper must be rung.
+    #[must_use]
+    pub fn cancel(self, memory: &impl Memory, generation: u32) -> bool {
+        // Relaxed: all that is said; ordered by the fence.
         memory.store(self.at + reply::CANCEL, generation, Relaxed);
+        // E14 give-up, caller half. Store-load fence, in there. Pairs with that of `watch`: either the
+        // announcement is seen here, or the callee sees that the call was given up.
+        word::fence_then_taken(memory, self.watch_word()).is_some()
+    }
+
+    /// Callee: wants to hear when the call is given up. Whether it has been is looked at next. Nobody
+    /// takes this back: at worst a caller rings for nothing, once.
+    pub fn watch(self, memory: &impl Memory) {
+        // E14 give-up, callee half. Store-load fence, in there. Pairs with that of `cancel`. Whoever is to
+        // be woken has been entered before.
+        word::announce(memory, self.watch_word(), word::DESCRIPTOR);
+    }
+
+    /// Caller: nothing that a former user of the slot has said holds for the next one.
+    pub fn forget(self, memory: &impl Memory) {
+        // Relaxed, both: published with what tells the callee of the slot's new use.
+        memory.store(self.at + reply::CANCEL, 0, Relaxed);
+        memory.store(self.at + reply::DEADLINE_OF, 0, Relaxed);
     }
 
     /// Caller: until when it waits for the outcome of call `generation`. Before the call is posted.
@@ -229,7 +261,7 @@ impl Slot {
     /// Callee: whether the caller has said so of call `generation`.
     #[must_use]
     pub fn is_cancelled(self, memory: &impl Memory, generation: u32) -> bool {
-        // Relaxed: a hint.
+        // Relaxed: nothing else is said; after `watch`, ordered by its fence (E14).
         memory.load(self.at + reply::CANCEL, Relaxed) == generation
     }
 

@@ -52,7 +52,7 @@
 //! `AccountClient` wraps a [`SendRight`](crate::SendRight); its methods take what the trait's do and
 //! return `Result<T, CallError>`: what the service has to say is in `T`, what happened to the call
 //! in [`CallError`]. `with_timeout` gives every call a deadline. `AccountServer::serve` is the loop of
-//! a server; `AccountServer::dispatch` answers one [`Request`](crate::Request) in a loop of one's own.
+//! a server, and `serve_async` that of a task; `AccountServer::dispatch` answers one [`Request`](crate::Request) in a loop of one's own.
 //! `AccountAsyncClient` has the same methods as `async fn`, for tasks of any executor: a future that is
 //! dropped gives its call up, so deadlines are the executor's (`tokio::time::timeout`). Its one-way
 //! methods do not wait for room: [`SendError::Full`](crate::error::SendError::Full).
@@ -151,4 +151,6 @@
 pub use handfast_service::error;
 pub use handfast_service::{CallError, Malformed, Method, Refusal, Service, Unencodable};
 #[doc(hidden)]
-pub use handfast_service::{Client, Decoder, Encoder, FixedRequest, dispatch, fingerprint, serve};
+pub use handfast_service::{
+    Client, Decoder, Encoder, FixedRequest, dispatch, fingerprint, serve, serve_async,
+};

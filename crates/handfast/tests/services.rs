@@ -17,6 +17,7 @@ use std::time::Duration;
 fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
         "server" => server::server(arguments[0]),
+        "tasks" => server::tasks(arguments[0]),
         "liar" => hostile::liar(arguments[0]),
         _ => unreachable!(),
     });
@@ -24,10 +25,15 @@ fn a_child_process_plays_its_role() {
 
 fn start(what: &str) -> (Child, AllClient) {
     let name = common::name(what);
-    let server = common::start("server", &[&name]);
-    server.expect("ready");
+    let server = started("server", &name);
     let right = handfast::connect(&name).unwrap();
     (server, AllClient::new(right).with_timeout(common::PATIENCE))
+}
+
+fn started(role: &'static str, name: &str) -> Child {
+    let server = common::start(role, &[name]);
+    server.expect("ready");
+    server
 }
 
 fn method(error: &CallError) -> &'static str {
@@ -284,9 +290,19 @@ fn a_server_that_is_killed_in_a_method_or_is_slow_is_told_of() {
 
 #[test]
 fn tasks_call_as_threads_do() {
-    let (mut server, all) = start("async");
-    let all = AllAsyncClient::new(all.right().clone());
-    let mine = handfast::bind(&common::name("async-mine")).unwrap();
+    tasks_call("server");
+}
+
+#[test]
+fn tasks_serve_as_threads_do() {
+    tasks_call("tasks");
+}
+
+fn tasks_call(role: &'static str) {
+    let name = common::name(role);
+    let mut server = started(role, &name);
+    let all = AllAsyncClient::new(handfast::connect(&name).unwrap());
+    let mine = handfast::bind(&common::name(&format!("{role}-mine"))).unwrap();
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).enable_time().build().unwrap();
     runtime.block_on(async {

@@ -3,14 +3,20 @@
 //! ```text
 //! provide:   1, 4 | zero, 4  | number, 8 | incarnation of the recipient, 16  | its process number, 4
 //! claim:     2, 4 | word, 4  | number, 8 | incarnation of the introducer, 16 | its process number, 4
-//! attenuate: 3, 4 | word, 4  | mask, 8   | zero, 20
+//! mint:      3, 4 | word, 4  | badge, 8  | permissions, 2 | zero, 18
+//! mark:      4, 4 | lanes, 4 | number, 8 | zero, 20
+//! told:      5, 4 | zero, 4  | number, 8 | zero, 20
+//! attenuate: 6, 4 | word, 4  | mask, 8   | zero, 20
 //! ```
 //!
-//! All go to the exporter, the first and the last by a right to what is provided or attenuated. Process numbers are as the sender sees
+//! The first two and the last go to the exporter, the first of them and the last by a right to what is provided or
+//! attenuated. The others are about
+//! a port that has moved: `mint` and `told` go from its old home to its new one, `mark` from a sender to
+//! the old home, by the right that it will not use there any more. Process numbers are as the sender sees
 //! them: the kernel has told it, while an incarnation is what a process says of itself.
 //!
-//! The last two come with a reply right ([`passed_word`](crate::link::passed_word)), and are answered
-//! with the handle of what the word stands for, 4 bytes.
+//! A claim, a mint and an attenuation come with a reply right ([`passed_word`](crate::link::passed_word)), and are
+//! answered with the handle of what the word stands for, 4 bytes.
 
 /// One of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +45,27 @@ pub enum Said {
         /// Bits.
         mask: u16,
     },
+    /// The sender, who has given the port away, names a right to it by this word from now on.
+    Mint {
+        /// The sender's; no handle.
+        word: u32,
+        /// Of the right.
+        badge: u64,
+        /// Likewise.
+        permissions: u16,
+    },
+    /// The sender sends nothing more in this lane by the right that this message comes through.
+    Mark {
+        /// In how many lanes it says so.
+        lanes: u32,
+        /// The old home's number for the right that it gets instead.
+        number: u64,
+    },
+    /// A port of a third process is gone whose end the port was to be told of.
+    Told {
+        /// Chosen by who asked.
+        number: u64,
+    },
 }
 
 /// A process: its incarnation, and its process number as who names it sees it.
@@ -58,7 +85,11 @@ pub const SAID_BYTES: usize = 36;
 
 const PROVIDE: u32 = 1;
 const CLAIM: u32 = 2;
-const ATTENUATE: u32 = 3;
+const MINT: u32 = 3;
+const MARK: u32 = 4;
+const TOLD: u32 = 5;
+const ATTENUATE: u32 = 6;
+const NOBODY: Process = [0; 20];
 
 impl Said {
     /// The bytes of the message.
@@ -72,6 +103,17 @@ impl Said {
                 introducer,
             } => (CLAIM, word, number, introducer),
             Self::Attenuate { word, mask } => (ATTENUATE, word, mask.into(), [0; 20]),
+            Self::Mint {
+                word,
+                badge,
+                permissions,
+            } => {
+                let mut last = NOBODY;
+                last[..2].copy_from_slice(&permissions.to_le_bytes());
+                (MINT, word, badge, last)
+            }
+            Self::Mark { lanes, number } => (MARK, lanes, number, NOBODY),
+            Self::Told { number } => (TOLD, 0, number, NOBODY),
         };
         let mut bytes = [0; SAID_BYTES];
         bytes[..4].copy_from_slice(&kind.to_le_bytes());
@@ -102,10 +144,21 @@ impl Said {
                 number,
                 introducer: process,
             }),
-            ATTENUATE if is_word && process == [0; 20] => {
+            MINT if is_word && process[2..] == NOBODY[2..] => Some(Self::Mint {
+                word,
+                badge: number,
+                permissions: u16::from_le_bytes([process[0], process[1]]),
+            }),
+            _ if process != NOBODY => None,
+            ATTENUATE if is_word => {
                 let mask = number.try_into().ok()?;
                 Some(Self::Attenuate { word, mask })
             }
+            MARK if word != 0 && word <= crate::link::LANES => Some(Self::Mark {
+                lanes: word,
+                number,
+            }),
+            TOLD if word == 0 => Some(Self::Told { number }),
             _ => None,
         }
     }
@@ -131,6 +184,16 @@ mod tests {
                 number: 9,
                 introducer: process([8; 16], 4),
             },
+            Said::Mint {
+                word: 5,
+                badge: u64::MAX,
+                permissions: 0x8001,
+            },
+            Said::Mark {
+                lanes: 16,
+                number: 9,
+            },
+            Said::Told { number: 1 << 63 },
         ];
         for said in all {
             let bytes = said.to_bytes();

@@ -84,6 +84,8 @@ pub mod reply {
     /// Until when its caller waits: nanoseconds of the monotonic clock, low half, high half; a hint. The
     /// caller writes it.
     pub const DEADLINE: usize = crate::LINE + 16;
+    /// Wait word of a callee that wants to hear when the caller gives up. Both write.
+    pub const WATCH: usize = crate::LINE + 24;
     /// When the waker woke, in truncated nanoseconds; a hint for the adaptive strategy.
     pub const STAMP: usize = 12;
     /// Generation of a call the callee has put off (overload rotation, rule 1); a hint.

@@ -6,12 +6,16 @@
 //! kind 4    | handle of the vine, 4      | port number of the vine, 4            | port number, 4
 //!           | incarnation of the exporter, 16
 //!           | number of the provision, 8 | process number of the exporter, 4 | zero, 4
+//! kind 5    | number of the move, 4 | number of a descriptor, 4 | bytes of the name, 1 | zero, 2 | asks, 1
+//!           | of a port with a name: device of its socket file, 8 | its inode, 8
+//!           | the name, padded with zeros
 //! kind 8, 9 | number of a descriptor, 4 | length of memory in bytes, 8
 //! ```
 
 use crate::PARTS_MAX;
 use crate::bell::RECEIVERS;
 use crate::link::{PART_UNITS_MAX, UNIT_BYTES};
+use crate::name::NAME_BYTES_MAX;
 
 /// A part of a message. The sender writes it: a claim, until the receiver has looked it up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +55,17 @@ pub enum Part {
         /// The exporter's process number, as the sender sees it.
         pid: u32,
     },
+    /// The receive right of a port of the sender. [`Bound`] says what name the port has.
+    Receive {
+        /// The sender's number for the move.
+        token: u32,
+        /// The sender's number for the descriptor of the socket that listens at the name; zero without one.
+        number: u32,
+        /// Length of the name; zero without one.
+        name_bytes: u8,
+        /// Its receiver has asked to be told when there are no senders.
+        asks: bool,
+    },
     /// A descriptor, which was sent before the message ([`Descriptors`]).
     Descriptor {
         /// The sender's number for it.
@@ -69,6 +84,7 @@ const OF_SENDER: u32 = 1;
 const OF_RECEIVER: u32 = 2;
 const REPLY: u32 = 3;
 const THIRD: u32 = 4;
+const RECEIVE: u32 = 5;
 
 fn words(unit: &[u8; UNIT_BYTES]) -> [u32; 4] {
     let mut words = [0; 4];
@@ -89,7 +105,7 @@ const DESCRIPTOR: u32 = 8;
 const MEMORY: u32 = 9;
 
 impl Part {
-    /// What describes it: units, and how many there are.
+    /// What describes it: units, and how many there are. Those of [`Bound`] follow where there is a name.
     #[must_use]
     pub fn to_units(self) -> ([[u8; UNIT_BYTES]; PART_UNITS_MAX], usize) {
         let mut units = [[0; UNIT_BYTES]; PART_UNITS_MAX];
@@ -98,6 +114,17 @@ impl Part {
             Self::OfReceiver { handle } => [OF_RECEIVER, handle, 0, 0],
             Self::Reply { word, generation } => [REPLY, word, generation, 0],
             Self::Third { vine, port, .. } => [THIRD, vine.0, vine.1, port],
+            Self::Receive {
+                token,
+                number,
+                name_bytes,
+                asks,
+            } => [
+                RECEIVE,
+                token,
+                number,
+                u32::from(asks) << 24 | u32::from(name_bytes),
+            ],
             Self::Descriptor { number } => [DESCRIPTOR, number, 0, 0],
             Self::Memory { number, len_bytes } => {
                 [MEMORY, number, len_bytes as u32, (len_bytes >> 32) as u32]
@@ -115,6 +142,27 @@ impl Part {
             return (units, 3);
         }
         (units, 1)
+    }
+
+    /// The same, whose descriptor has this number.
+    #[must_use]
+    pub const fn with_number(self, number: u32) -> Self {
+        match self {
+            Self::Receive {
+                token,
+                name_bytes,
+                asks,
+                ..
+            } => Self::Receive {
+                token,
+                number,
+                name_bytes,
+                asks,
+            },
+            Self::Descriptor { .. } => Self::Descriptor { number },
+            Self::Memory { len_bytes, .. } => Self::Memory { number, len_bytes },
+            other => other,
+        }
     }
 
     /// What a peer described first in these units, and how many of them; `None` for what this layout does
@@ -144,6 +192,20 @@ impl Part {
                 };
                 return Some((part, 3));
             }
+            [RECEIVE, token, number, rest] if rest & 0xfeff_ff00 == 0 => {
+                let (name_bytes, asks) = (rest as u8, rest >> 24 == 1);
+                if usize::from(name_bytes) > NAME_BYTES_MAX || (name_bytes == 0 && number != 0) {
+                    return None;
+                }
+                let part = Self::Receive {
+                    token,
+                    number,
+                    name_bytes,
+                    asks,
+                };
+                let count = 1 + Bound::units_of(name_bytes);
+                return (units.len() >= count).then_some((part, count));
+            }
             [DESCRIPTOR, number, 0, 0] => Self::Descriptor { number },
             [MEMORY, number, low, high] if low | high != 0 => {
                 let len_bytes = u64::from(high) << 32 | u64::from(low);
@@ -152,6 +214,58 @@ impl Part {
             _ => return None,
         };
         Some((part, 1))
+    }
+}
+
+/// What the name of a port is that moves, and which file its socket has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bound {
+    /// Device and inode of the socket's file; zeros when it is gone.
+    pub file: (u64, u64),
+    /// 1 to [`NAME_BYTES_MAX`] bytes.
+    pub name: String,
+}
+
+impl Bound {
+    /// Units behind the first one of [`Part::Receive`] for a name of that length.
+    #[must_use]
+    pub const fn units_of(name_bytes: u8) -> usize {
+        match name_bytes {
+            0 => 0,
+            bytes => 1 + (bytes as usize).div_ceil(UNIT_BYTES),
+        }
+    }
+
+    /// The units.
+    #[must_use]
+    pub fn to_units(&self) -> Vec<[u8; UNIT_BYTES]> {
+        let mut file = [0; UNIT_BYTES];
+        file[..8].copy_from_slice(&self.file.0.to_le_bytes());
+        file[8..].copy_from_slice(&self.file.1.to_le_bytes());
+        let pieces = self.name.as_bytes().chunks(UNIT_BYTES).map(|piece| {
+            let mut unit = [0; UNIT_BYTES];
+            unit[..piece.len()].copy_from_slice(piece);
+            unit
+        });
+        core::iter::once(file).chain(pieces).collect()
+    }
+
+    /// What a peer said of a name of that length; `None` when it is none.
+    #[must_use]
+    pub fn parse(units: &[[u8; UNIT_BYTES]], name_bytes: u8) -> Option<Self> {
+        let (file, name) = units.split_first()?;
+        let [device, inode] = *file.as_chunks::<8>().0.as_array()?;
+        let file = (u64::from_le_bytes(device), u64::from_le_bytes(inode));
+        let (name, rest) = name
+            .as_flattened()
+            .split_at_checked(usize::from(name_bytes))?;
+        if rest.iter().any(|byte| *byte != 0) {
+            return None;
+        }
+        let name = str::from_utf8(name).ok()?;
+        crate::name::check(name).ok()?;
+        let name = name.to_owned();
+        Some(Self { file, name })
     }
 }
 
@@ -253,6 +367,48 @@ mod tests {
         let (units, _) = third.to_units();
         assert_eq!(Part::parse(&units), Some((third, 3)));
         assert_eq!(Part::parse(&units[..2]), None);
+    }
+
+    #[test]
+    fn a_receive_right_comes_back_with_its_name_and_what_is_none_is_refused() {
+        for name in ["", "a", "sixteen-letters-", &"n".repeat(64)] {
+            let part = Part::Receive {
+                token: 7,
+                number: u32::from(!name.is_empty()) * 3,
+                name_bytes: name.len() as u8,
+                asks: name.len() == 1,
+            };
+            let mut units = vec![part.to_units().0[0]];
+            let (file, bound) = ((5, 1 << 40), name.to_owned());
+            let bound = Bound { file, name: bound };
+            if !name.is_empty() {
+                units.extend(bound.to_units());
+            }
+            assert_eq!(Part::parse(&units), Some((part, units.len())));
+            assert_eq!(units.len(), 1 + Bound::units_of(name.len() as u8));
+            if name.is_empty() {
+                continue;
+            }
+            let parsed = Bound::parse(&units[1..], name.len() as u8);
+            assert_eq!(parsed, Some(bound));
+            assert_eq!(Part::parse(&units[..units.len() - 1]), None);
+            let last = units.len() - 1;
+            units[last][15] ^= 0x80;
+            assert_eq!(Bound::parse(&units[1..], name.len() as u8), None);
+        }
+        let mut unit = Part::Receive {
+            token: 7,
+            number: 0,
+            name_bytes: 0,
+            asks: false,
+        }
+        .to_units()
+        .0[0];
+        for (at, value) in [(8, 1), (12, 65), (13, 1), (15, 2)] {
+            let before = core::mem::replace(&mut unit[at], value);
+            assert_eq!(Part::parse(&[unit; 6]), None, "byte {at}");
+            unit[at] = before;
+        }
     }
 
     #[test]

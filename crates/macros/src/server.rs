@@ -61,6 +61,24 @@ pub(crate) fn server(service: &Trait) -> TokenStream {
                 })
             }
 
+            /// As `serve`, for a task: of any executor, beside others at the same port. The methods
+            /// are run where the task is, and block it as they would a thread: what takes long is to
+            /// be left to others, by a reply right or `dispatch`.
+            ///
+            /// Dropping the future between two requests loses none.
+            ///
+            /// # Errors
+            /// As `ReceiveRight::receive`.
+            #vis async fn serve_async(
+                port: &::handfast::ReceiveRight,
+                service: &(impl #name + ?::core::marker::Sized),
+            ) -> ::core::result::Result<(), ::handfast::error::ReceiveError> {
+                ::handfast::service::serve_async(port, Self::SERVICE, |number, input, output| {
+                    Self::run(service, number, input, output)
+                })
+                .await
+            }
+
             /// Answers one request by a method of `service`: for a loop of one's own, which may
             /// choose the object by `Request::badge`, or wait for several ports. A notice is passed
             /// over. A method that panics unwinds through here; its caller sees a dropped call.

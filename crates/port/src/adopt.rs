@@ -6,9 +6,11 @@ use crate::door::strange;
 use crate::introduce::{Named, Origin, claim};
 use crate::link::{Link, SlotState, control};
 use crate::message::Message;
+use crate::moving::{refuse, settle_in};
 use crate::own::OwnRight;
 use crate::passing::ReplyRight;
 use crate::process::Process;
+use crate::receive::Moving;
 use crate::reply_slot::ReplySlot;
 use crate::right::Right;
 use crate::send::{SLOTS_PER_LANE, SendRight};
@@ -17,7 +19,7 @@ use handfast_channel::reply::Slot;
 use handfast_layout::PARTS_MAX;
 use handfast_layout::introduction;
 use handfast_layout::link::{REPLIES, slot_of};
-use handfast_layout::part::{Part, is_handle, receiver_of};
+use handfast_layout::part::{Bound, Part, is_handle, receiver_of};
 use handfast_proto::rights::{Handle, Refused, Use};
 use handfast_region::Memory;
 use handfast_ring::lane::{Place, Unit};
@@ -67,14 +69,26 @@ fn adopt_all(
     rights.clear();
     while !units.is_empty() {
         let (part, count) = next_part(units, rights.len()).ok_or(fault(Rule::Part))?;
-        units = &units[count..];
+        let (of_part, rest) = units.split_at(count);
+        units = rest;
         // At its place at once, here and below: it is large.
         if let Part::OfSender { handle, port } = part {
             arrive(link, (handle, port))?;
             rights.push(Right::Send(imported(process, link, (handle, port))));
             continue;
         }
-        rights.push(other(process, link, part)?);
+        rights.push(match part {
+            Part::Receive {
+                token,
+                number,
+                name_bytes,
+                asks,
+            } => {
+                let name = (&of_part[1..], name_bytes);
+                receive(process, link, (token, asks), (number, name))?
+            }
+            part => other(process, link, part)?,
+        });
     }
     Ok(())
 }
@@ -101,11 +115,40 @@ fn other(process: &Arc<Process>, link: &Arc<Link>, part: Part) -> Result<Right, 
             Right::Send(introduced(process, link, vine, (exporter, number, port)))
         }
         Part::OfReceiver { handle } => own(process, link, handle)?,
+        // With its name, by itself.
+        Part::Receive { .. } => return Err(fault_of(Rule::Part)),
         Part::Reply { word, generation } => ReplySlot::passed(link, word, generation)?
             .map_or(Right::Dead, |slot| Right::Reply(ReplyRight::new(slot))),
         Part::Descriptor { number } => take_up(process, link, number)?,
         Part::Memory { number, len_bytes } => take_up_memory(process, link, (number, len_bytes))?,
     })
+}
+
+/// A receive right, with the name of its port.
+fn receive(
+    process: &Arc<Process>,
+    link: &Arc<Link>,
+    (token, asks): (u32, bool),
+    (number, (units, name_bytes)): (u32, (&[Unit], u8)),
+) -> Result<Right, Fault> {
+    if name_bytes == 0 {
+        return Ok(settle_in(process, link, (token, asks), None));
+    }
+    let name = Bound::parse(units, name_bytes).ok_or(fault_of(Rule::Part))?;
+    let listener = match take_up(process, link, number)? {
+        Right::Descriptor(listener) if socket::is_listener(&listener) => listener,
+        Right::Descriptor(_) => return Err(fault_of(Rule::Descriptor)),
+        lost => {
+            refuse(process, link, token);
+            return Ok(lost);
+        }
+    };
+    let moving = Moving { name, listener };
+    Ok(settle_in(process, link, (token, asks), Some(moving)))
+}
+
+fn fault_of(rule: Rule) -> Fault {
+    Fault { rule, offset: 0 }
 }
 
 /// A right to a port of this process, which the peer has.
@@ -178,7 +221,7 @@ fn introduced(
 }
 
 /// A right to a port of the peer.
-fn import(
+pub(crate) fn import(
     process: &Arc<Process>,
     link: &Arc<Link>,
     (handle, port): (Handle, u32),
@@ -197,6 +240,10 @@ fn arrive(link: &Link, (handle, port): (Handle, u32)) -> Result<(), Fault> {
 
 #[inline(always)]
 fn imported(process: &Arc<Process>, link: &Arc<Link>, (handle, port): (Handle, u32)) -> SendRight {
+    // Relaxed: it is looked at again, under the lock.
+    if link.has_moved.load(Ordering::Relaxed) {
+        link.arrived_moved(process, handle);
+    }
     let (process, link, waiting) = (process.clone(), link.clone(), process.waiting);
     SendRight::of_handle(process, link, port, handle, waiting)
 }
@@ -216,6 +263,7 @@ impl Link {
         if self.imports().dropped(handle, &uses) && !self.is_down() {
             process.give_back_in(GIVE_BACK_NS);
         }
+        self.drop_moved(core::iter::once(handle));
     }
 
     /// Keeper: gives back the rights nobody here holds. `false`: the peer does not read.
@@ -223,12 +271,14 @@ impl Link {
         let mut owed = self.owed.lock().unwrap_or_else(PoisonError::into_inner);
         // What a peer that does not read is owed stays in the table, where it is counted.
         if owed.len() < OWED_MAX {
-            owed.extend(self.imports().give_back(|used| {
+            let given = self.imports().give_back(|used| {
                 // The peer's own word: who lies about what it has consumed loses its own messages.
                 let head = Place::of(self.calls, used.lane).head();
                 let head = self.region.load(head, Ordering::Acquire);
                 head.wrapping_sub(used.tail).cast_signed() >= 0
-            }));
+            });
+            self.drop_moved(given.iter().map(|(handle, _)| *handle));
+            owed.extend(given);
         }
         while !owed.is_empty() {
             let count = owed.len().min(RELEASES_MAX);
@@ -381,7 +431,7 @@ impl Link {
         let failure = awaited.failure();
         if !awaited.is_answered() {
             // It may have been moved after it was given up.
-            awaited.cancel();
+            awaited.cancel(process);
             return failure.is_some();
         }
         awaited.slot().is_plain(&awaited.link().region)
@@ -400,7 +450,7 @@ impl Link {
             let failure = awaited.failure();
             if !awaited.is_answered() {
                 // It may have been moved after it was given up.
-                awaited.cancel();
+                awaited.cancel(process);
                 return failure.is_some();
             }
             match awaited.take(process, &mut Message::new()) {

@@ -2,6 +2,7 @@
 //! its reply right has gone since.
 
 use crate::adopt::adopt;
+use crate::cancel::{Watch, given_up};
 use crate::elsewhere::{Elsewhere, HOPES};
 use crate::error::{Gone, SendError};
 use crate::link::Link;
@@ -176,16 +177,23 @@ impl Awaited {
         Some(Ok(meta.len_bytes as usize))
     }
 
-    /// Waits for the outcome and takes it.
+    /// Waits for the outcome and takes it; or until who called on another's behalf hears from `outer` that
+    /// this one has given up.
     #[cold]
     pub(crate) fn wait(
         &mut self,
         process: &Arc<Process>,
         deadline_ns: Option<u64>,
-        sink: &mut impl ReplySink,
+        (sink, mut outer): (&mut impl ReplySink, Option<&mut Watch<'_>>),
         waiter: &mut Waiter,
     ) -> Result<usize, SendError> {
         loop {
+            if let Some(outer) = &mut outer
+                && outer.is_over_at(self.link())
+                && !self.is_answered()
+            {
+                return Err(given_up(deadline_ns));
+            }
             let ended = if self.is_answered() {
                 Ended::Ready
             } else {
@@ -225,8 +233,8 @@ impl Awaited {
     }
 
     /// Nobody waits for it any more.
-    pub(crate) fn cancel(&self) {
-        self.slot().cancel(&self.link().region, self.generation);
+    pub(crate) fn cancel(&self, process: &Process) {
+        self.link().give_up(process, self.slot(), self.generation);
     }
 }
 

@@ -136,15 +136,17 @@ impl SendRight {
         };
         let mut sent = 0;
         loop {
+            let right = self.best();
             let left = messages.get(sent..).unwrap_or_default();
-            let posted = self.post_many(left.iter().take(many).map(AsRef::as_ref));
+            let posted = right.post_many(left.iter().take(many).map(AsRef::as_ref));
             sent += posted;
             let Some(next) = messages.get(sent) else {
                 return Ok(());
             };
             if posted < many {
                 // What stands in its way is found out, or waited for, by it alone.
-                self.send_by(next.as_ref(), waiting)
+                right
+                    .send_by(next.as_ref(), waiting)
                     .map_err(|error| Unsent { sent, error })?;
                 sent += 1;
             }

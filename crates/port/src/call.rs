@@ -2,6 +2,7 @@
 
 use crate::adopt::adopt;
 use crate::awaited::{Awaited, Outcome};
+use crate::cancel::{Watch, given_up};
 use crate::elsewhere::{Elsewhere, HOPES};
 use crate::error::{Gone, SendError};
 use crate::introduce::Origin;
@@ -148,7 +149,19 @@ impl<'a> Call<'a> {
     #[inline(always)]
     pub(crate) fn message_by(self, deadline_ns: Option<u64>) -> Result<Message, SendError> {
         let (right, mut message) = (self.right, Message::new());
-        self.wait_by(deadline_ns, &mut message)?;
+        self.wait_by(deadline_ns, &mut message, None)?;
+        right.arrived();
+        Ok(message)
+    }
+
+    /// As [`Self::message_by`], until `outer` says that the caller on whose behalf it was made has given up.
+    pub(crate) fn message_for(
+        self,
+        deadline_ns: Option<u64>,
+        outer: &mut Watch<'_>,
+    ) -> Result<Message, SendError> {
+        let (right, mut message) = (self.right, Message::new());
+        self.wait_by(deadline_ns, &mut message, Some(outer))?;
         right.arrived();
         Ok(message)
     }
@@ -163,6 +176,7 @@ impl<'a> Call<'a> {
         mut self,
         deadline_ns: Option<u64>,
         sink: &mut impl ReplySink,
+        outer: Option<&mut Watch<'_>>,
     ) -> Result<usize, SendError> {
         // Found once: what orders memory would make the compiler look them up after every look.
         let (slot, generation) = (self.slot(), self.ticket.generation);
@@ -176,7 +190,7 @@ impl<'a> Call<'a> {
                         Some(meta) => self.taken(meta),
                         None => match self.take(sink) {
                             Some(taken) => taken,
-                            None => self.wait_moved(deadline_ns, sink),
+                            None => self.wait_moved(deadline_ns, sink, outer),
                         },
                     };
                 }
@@ -185,7 +199,7 @@ impl<'a> Call<'a> {
                 core::hint::spin_loop();
             }
             if looks > 1 || !self.right.looks_first() {
-                return self.wait_long(deadline_ns, sink);
+                return self.wait_long(deadline_ns, sink, outer);
             }
             looks = FIRST_PAUSED_LOOKS;
         }
@@ -196,9 +210,16 @@ impl<'a> Call<'a> {
         mut self,
         deadline_ns: Option<u64>,
         sink: &mut impl ReplySink,
+        mut outer: Option<&mut Watch<'_>>,
     ) -> Result<usize, SendError> {
         let right = self.right;
         loop {
+            if let Some(outer) = &mut outer
+                && outer.is_over_at(right.link())
+                && !self.is_answered()
+            {
+                return Err(given_up(deadline_ns));
+            }
             let woke_peer = self.woke_peer;
             let mut place = Answer(&mut self);
             let (ended, _) =
@@ -206,7 +227,7 @@ impl<'a> Call<'a> {
             if self.is_answered() {
                 return match self.take(sink) {
                     Some(taken) => taken,
-                    None => self.wait_moved(deadline_ns, sink),
+                    None => self.wait_moved(deadline_ns, sink, outer),
                 };
             }
             // Before the look at what it was: trouble that comes after the look must be seen.
@@ -232,6 +253,7 @@ impl<'a> Call<'a> {
         mut self,
         deadline_ns: Option<u64>,
         sink: &mut impl ReplySink,
+        outer: Option<&mut Watch<'_>>,
     ) -> Result<usize, SendError> {
         let Some(mut moved) = self.moved.take() else {
             return Err(SendError::Gone(Gone::Reply));
@@ -243,11 +265,11 @@ impl<'a> Call<'a> {
         moved.look();
         let waited = match moved.take_now(sink) {
             Some(taken) => taken,
-            None => {
-                right.with_waiter(|waiter| moved.wait(right.process(), deadline_ns, sink, waiter))
-            }
+            None => right.with_waiter(|waiter| {
+                moved.wait(right.process(), deadline_ns, (sink, outer), waiter)
+            }),
         };
-        if waited == Err(SendError::TimedOut) {
+        if matches!(waited, Err(SendError::TimedOut | SendError::Cancelled)) {
             // Given up as it is.
             self.moved = Some(moved);
             return waited;
@@ -347,24 +369,40 @@ impl<'a> Call<'a> {
 }
 
 impl Drop for Call<'_> {
+    #[inline(always)]
     fn drop(&mut self) {
-        if self.done {
-            return;
+        if !self.done {
+            self.give_up();
         }
+    }
+}
+
+impl Call<'_> {
+    #[cold]
+    fn give_up(&self) {
         if self.right.is_forked() {
             return;
         }
-        let region = &self.right.link().region;
-        self.slot().cancel(region, self.ticket.generation);
-        if let Some(moved) = &self.moved {
-            moved.cancel();
+        let (link, process) = (self.right.link(), self.right.process());
+        let Ticket { index, generation } = self.ticket;
+        link.give_up(process, self.slot(), generation);
+        match &self.moved {
+            Some(moved) => moved.cancel(process),
+            // Moved, and never looked at since.
+            None if self.is_answered() => {
+                let mut moved = Awaited::new(link.clone(), index, generation);
+                if moved.follow(process) && !moved.is_answered() {
+                    moved.cancel(process);
+                }
+            }
+            None => {}
         }
         // The slot is used again only once its reply has come: a late reply writes nowhere else.
         // Release: as in `free`.
-        let state = &self.right.link().slots[self.ticket.index as usize].state;
+        let state = &link.slots[index as usize].state;
         state.store(SlotState::ABANDONED, Ordering::Release);
         // The reply may bring rights, which nobody will take.
-        self.right.process().give_back_in(ABANDONED_NS);
+        process.give_back_in(ABANDONED_NS);
     }
 }
 

@@ -68,6 +68,7 @@ impl Right {
         match self {
             Self::Descriptor(fd) => Some(fd.as_fd()),
             Self::Memory(memory) => Some(memory.as_fd()),
+            Self::Receive(receive) => receive.listener().map(AsFd::as_fd),
             _ => None,
         }
     }
@@ -96,10 +97,17 @@ impl Described {
         let mut number = link.send_descriptors(&fds)?;
         let mut units = self.units_mut();
         for right in rights {
-            let count = Part::parse(units).map_or(1, |(_, count)| count);
+            let parsed = Part::parse(units);
+            let count = parsed.map_or(1, |(_, count)| count);
             let (of_right, rest) = units.split_at_mut(count);
-            if let Some(part) = right.numbered(number) {
-                of_right.copy_from_slice(&part.to_units().0[..count]);
+            let numbered = match (right, parsed) {
+                (Right::Receive(receive), Some((part, _))) if receive.listener().is_some() => {
+                    Some(part.with_number(number))
+                }
+                _ => right.numbered(number),
+            };
+            if let Some(part) = numbered {
+                of_right[0] = part.to_units().0[0];
                 number = number.wrapping_add(1);
             }
             units = rest;
@@ -321,7 +329,12 @@ pub(crate) fn take_up_memory(
 }
 
 fn lost(call: &'static str, errno: Errno) -> Right {
-    Right::Lost(match Resource::of(call, errno) {
+    lost_of(Resource::of(call, errno))
+}
+
+/// What came instead of what there was no room for.
+pub(crate) fn lost_of(resource: Resource) -> Right {
+    Right::Lost(match resource {
         Resource::Exhausted(exhausted) => exhausted,
         Resource::NoMemoryFiles(_) | Resource::Os(_) => {
             let (what, limit) = ("memory", 0);

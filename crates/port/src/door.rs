@@ -22,6 +22,7 @@ use crate::send::SendRight;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;
 use handfast_layout::bell::RECEIVERS;
+use handfast_proto::rights::Handle;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::poll::Trigger;
 use handfast_sys::{AsFd, OwnedFd, clock, socket};
@@ -54,6 +55,8 @@ pub(crate) struct Doors {
     last_token: u32,
     /// Recipient: rights that wait for a link.
     strangers: Vec<Stranger>,
+    /// Sender: rights whose ports have moved to processes without a link.
+    moved: Vec<([u8; 20], Weak<Link>, Handle)>,
     /// Replier: forwarders that ask for a path to a caller without a link.
     asks: Vec<([u8; 20], Ask)>,
     /// Whose doors were asked for, and by which links; each answer is taken once.
@@ -215,6 +218,26 @@ pub(crate) fn strange(
 }
 
 impl Process {
+    /// Sender: a port has moved to a process without a link.
+    pub(crate) fn seek(&self, link: &Arc<Link>, exporter: [u8; 20], name: Handle) {
+        if !rendezvous::meets_strangers() {
+            return;
+        }
+        let mut doors = self.doors();
+        doors.moved.retain(|(_, link, _)| link.strong_count() > 0);
+        let is_asked = doors.moved.iter().any(|(of, _, _)| *of == exporter);
+        if doors.moved.len() >= STRANGERS_MAX {
+            return;
+        }
+        doors.moved.push((exporter, Arc::downgrade(link), name));
+        if is_asked {
+            return;
+        }
+        doors.awaits(exporter, link);
+        drop(doors);
+        self.say(link, &[&[control::DOOR_WHERE, 0][..], &exporter].concat());
+    }
+
     fn doors(&self) -> MutexGuard<'_, Doors> {
         self.doors.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -363,13 +386,20 @@ impl Process {
     }
 
     fn meet(self: &Arc<Self>, exporter: [u8; 20], link: Option<&Arc<Link>>) {
-        let (waiting, asks): (Vec<_>, Vec<_>) = {
+        let (waiting, asks, moved): (Vec<_>, Vec<_>, Vec<_>) = {
             let mut doors = self.doors();
             let is_its = |stranger: &mut Stranger| stranger.exporter == exporter;
             let waiting = doors.strangers.extract_if(.., is_its).collect();
             let is_for = |ask: &mut ([u8; 20], Ask)| ask.0 == exporter;
-            (waiting, doors.asks.extract_if(.., is_for).collect())
+            let is_to = |moved: &mut ([u8; 20], Weak<Link>, Handle)| moved.0 == exporter;
+            let moved = doors.moved.extract_if(.., is_to).collect();
+            (waiting, doors.asks.extract_if(.., is_for).collect(), moved)
         };
+        for (_, from, name) in moved {
+            if let (Some(link), Some(from)) = (link, from.upgrade()) {
+                self.redirect((&from, name), link);
+            }
+        }
         for (_, ask) in asks {
             match link {
                 Some(link) => self.want(link, ask),

@@ -148,7 +148,7 @@ pub enum QueueError {
     Os(Os),
 }
 
-/// Why a wait set was not made, or a descriptor not added to it.
+/// Why a wait set was not made, a descriptor not added to it, or a readiness descriptor not made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SetError {

@@ -12,13 +12,14 @@ use crate::message::Message;
 use crate::right::{Returned, Right};
 use crate::send::SendRight;
 use crate::sending::Sending;
+use crate::tasks::What;
 use core::pin::Pin;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 use core::task::{Context, Poll, Waker};
 use handfast_channel::bell;
 use handfast_channel::reply::Slot;
 use handfast_wait::{FIRST_PAUSED_LOOKS, word};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// The reply to a call, for a task to wait for: [`SendRight::call_async`].
 ///
@@ -47,19 +48,6 @@ struct At {
     number: u64,
     slot: Option<Slot>,
 }
-
-/// The tasks that wait for something of a link.
-#[derive(Default)]
-pub(crate) struct Tasks(Mutex<Vec<Task>>);
-
-struct Task {
-    number: u64,
-    /// A slot and the generation that is to come there; none for one that waits for room.
-    place: Option<(Slot, u32)>,
-    waker: Waker,
-}
-
-static NUMBERS: AtomicU64 = AtomicU64::new(0);
 
 impl SendRight {
     /// Calls, for a task: the request is sent at once, if there is room, and the future gives the
@@ -196,13 +184,10 @@ impl Reply<'_> {
         };
         // AcqRel: the keeper looks after this task while it is not zero.
         link.parked.fetch_add(1, Ordering::AcqRel);
-        // Relaxed: a number.
-        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
-        link.tasks.list().push(Task {
-            number,
-            place,
-            waker: waker.clone(),
+        let what = place.map_or(What::Room, |(slot, generation)| {
+            What::Reply(slot, generation)
         });
+        let number = link.tasks.enter(what, waker.clone());
         right.process().watch_sleepers();
         let slot = place.map(|(slot, _)| slot);
         if let Some(slot) = slot {
@@ -223,11 +208,7 @@ impl Reply<'_> {
         if let Some(slot) = slot {
             word::withdraw(&link.region, slot.wait());
         }
-        let mut tasks = link.tasks.list();
-        if let Some(own) = tasks.iter().position(|task| task.number == number) {
-            tasks.remove(own);
-        }
-        drop(tasks);
+        link.tasks.leave(number);
         link.parked.fetch_sub(1, Ordering::AcqRel);
     }
 }
@@ -245,57 +226,6 @@ impl Drop for Reply<'_> {
     }
 }
 
-impl Tasks {
-    fn list(&self) -> MutexGuard<'_, Vec<Task>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Wakes the tasks that `is_due` says, outside the lock.
-    fn wake(&self, is_due: impl Fn(&Task) -> bool) {
-        let list = self.list();
-        let due = list.iter().filter(|task| is_due(task));
-        let due: Vec<_> = due.map(|task| task.waker.clone()).collect();
-        drop(list);
-        due.into_iter().for_each(Waker::wake);
-    }
-}
-
-impl Link {
-    /// Wakes all tasks that wait for something of the link.
-    pub(crate) fn wake_tasks(&self) {
-        self.tasks.wake(|_| true);
-    }
-
-    /// Wakes the tasks whose calls have been answered.
-    pub(crate) fn wake_answered(&self) {
-        self.tasks.wake(|task| {
-            let place = task.place;
-            place.is_some_and(|(slot, generation)| slot.is_answered(&self.region, generation))
-        });
-    }
-
-    /// Keeper: as [`Self::wake_answered`], and wakes those that wait for room.
-    pub(crate) fn watch_tasks(&self) {
-        self.tasks.wake(|task| {
-            let place = task.place;
-            place.is_none_or(|(slot, generation)| slot.is_answered(&self.region, generation))
-        });
-    }
-
-    /// Wakes the tasks that have waited longest for room, as a call has ended.
-    pub(crate) fn wake_for_room(&self) {
-        let list = self.tasks.list();
-        let waiting = list.iter().filter(|task| task.place.is_none());
-        let waiting = waiting.take(WOKEN_FOR_ROOM);
-        let woken: Vec<_> = waiting.map(|task| task.waker.clone()).collect();
-        drop(list);
-        woken.into_iter().for_each(Waker::wake);
-    }
-}
-
-/// The room is in the lane of one thread, and a task may be woken on another: so not one. Should it be
-/// too few, the keeper's next look wakes all.
-const WOKEN_FOR_ROOM: usize = 4;
 /// How soon the keeper looks for the reply where the server cannot be made to fence.
 const UNFENCED_LOOK_NS: u64 = 1_000_000;
 

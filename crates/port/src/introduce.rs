@@ -11,6 +11,7 @@ use crate::passing::Own;
 use crate::process::Process;
 use crate::relay::Relay;
 use crate::reply_slot::ReplySlot;
+use crate::request::Seal;
 use crate::send::SendRight;
 use core::sync::atomic::Ordering;
 use handfast_layout::PARTS_MAX;
@@ -27,6 +28,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 /// How long a claim waits for what it claims. Who lets it wait longer has not been provided with it.
 const CLAIM_NS: u64 = 1_000_000_000;
+/// As that, of a port that has moved: all that was on its way through the old home comes first.
+const CLAIM_MOVED_NS: u64 = 60_000_000_000;
+/// The bit of a number that says so.
+pub(crate) const OF_MOVED: u64 = 1 << 63;
 /// How long a message waits for the claim of the right it names, which was posted before, to another
 /// lane of the same receiver.
 pub(crate) const UNCLAIMED_NS: u64 = 200_000_000;
@@ -98,6 +103,11 @@ impl Provided {
     pub(crate) fn say(process: &Process, right: &SendRight, to: &Link) -> Option<Self> {
         // Relaxed: a number.
         let number = process.provided.fetch_add(1, Ordering::Relaxed);
+        Self::say_as(number, right, to)
+    }
+
+    /// As [`Self::say`], under a number of which the recipient knows already.
+    pub(crate) fn say_as(number: u64, right: &SendRight, to: &Link) -> Option<Self> {
         let recipient = to.identity();
         let said = Said::Provide { number, recipient };
         let exporter = right.link();
@@ -122,7 +132,7 @@ impl Provided {
 impl Link {
     /// Posts to the lane of this thread for `receiver`, by a right and with a reply right, if there is
     /// room at once. Returns the lane.
-    fn say_in_lane(
+    pub(crate) fn say_in_lane(
         &self,
         receiver: u32,
         (word, reply, generation): (u32, u32, u32),
@@ -175,29 +185,37 @@ impl Link {
         if word == 0 {
             return Named::Unknown;
         }
-        let claim = self.claims().get(word);
-        let claim = match claim {
-            Some(Claim::Waiting {
-                number,
-                seen_ns,
-                waited_ns,
-                reply,
-            }) => {
-                let wait = Wait { seen_ns, waited_ns };
-                let claim = self.redeem(process, number, (wait.look(), reply));
-                self.claims().settle(word, claim);
-                self.tell_if_revoked(process, word, claim);
-                Some(claim)
-            }
-            claim => claim,
-        };
-        match claim {
+        match self.look_at_claim(process, word) {
             Some(Claim::Granted(handle)) => self.exports().resolve(handle).into(),
             Some(Claim::Revoked) => Named::Revoked,
             Some(Claim::Dead) => Named::Dead,
             Some(Claim::Waiting { .. }) => Named::NotYet,
             None => Named::Unclaimed,
         }
+    }
+
+    /// Exporter: a claim of the peer's, after another look when it waits.
+    fn look_at_claim(self: &Arc<Self>, process: &Process, word: u32) -> Option<Claim> {
+        // Two threads may look at once: one redeems.
+        let _one = self
+            .redeeming
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let claim = self.claims().get(word)?;
+        let Claim::Waiting {
+            number,
+            seen_ns,
+            waited_ns,
+            reply,
+        } = claim
+        else {
+            return Some(claim);
+        };
+        let wait = Wait { seen_ns, waited_ns };
+        let claim = self.redeem(process, number, (wait.look(), reply));
+        self.claims().settle(word, claim);
+        self.tell_if_revoked(process, word, claim);
+        Some(claim)
     }
 
     /// Exporter: gives the peer what it was provided with, and tells it the handle.
@@ -212,6 +230,7 @@ impl Link {
         claim
     }
 
+    /// Exporter: tells the peer what has become of a claim, if that is known.
     fn answer_claim(self: &Arc<Self>, claim: Claim, reply: (u32, u32)) {
         if let Ok(Some(slot)) = ReplySlot::passed(self, reply.0, reply.1) {
             match claim {
@@ -232,10 +251,14 @@ impl Link {
         number: Number,
         (wait, reply): (Wait, (u32, u32)),
     ) -> Claim {
+        let limit_ns = match number.1 & OF_MOVED {
+            0 => CLAIM_NS,
+            _ => CLAIM_MOVED_NS,
+        };
         // Locked until there is an export: who revokes it finds the one or the other.
         let mut provisions = process.provisions();
         match provisions.redeem(number, self.identity()) {
-            Redeemed::NotYet if wait.waited_ns < CLAIM_NS => Claim::Waiting {
+            Redeemed::NotYet if wait.waited_ns < limit_ns => Claim::Waiting {
                 number,
                 seen_ns: wait.seen_ns,
                 waited_ns: wait.waited_ns,
@@ -295,6 +318,11 @@ impl Link {
                 if let Some(target) = refused {
                     process.ended(target);
                 }
+                // It may have been claimed already, by who sends nothing through it and waits for its name.
+                if let Some(to) = process.find_link(|link| link.is_with(recipient)) {
+                    let waits = to.claims().waits_for(number);
+                    waits.map(|word| to.look_at_claim(process, word));
+                }
                 if self.is_down() {
                     // Left behind: its end has been told of.
                     process.end_introductions(self);
@@ -308,6 +336,41 @@ impl Link {
                     return Err(fault);
                 }
                 self.tell_if_revoked(process, word, claim);
+            }
+            // Of a port that has moved: the poller's.
+            Said::Mark { .. } => return Err(fault),
+            Said::Mint {
+                word,
+                badge,
+                permissions,
+            } => {
+                let target = self.named(process, header.port);
+                let Named::To(target) = target else {
+                    return Err(fault);
+                };
+                let port = process.port_by_id(target.port);
+                let claim = match port {
+                    Some(port) if !self.has_sent(&port) => return Err(fault),
+                    Some(port) => self
+                        .export(&port, Target::full(port.id, badge).attenuated(permissions))
+                        .map_or(Claim::Dead, Claim::Granted),
+                    None => Claim::Dead,
+                };
+                self.answer_claim(claim, (header.reply, header.generation));
+                if !self.claims().claim(word, claim) {
+                    return Err(fault);
+                }
+            }
+            Said::Told { number } => {
+                let Named::To(target) = self.named(process, header.port) else {
+                    return Err(fault);
+                };
+                if let Some(port) = process.port_by_id(target.port) {
+                    if !self.has_sent(&port) {
+                        return Err(fault);
+                    }
+                    port.tell_death(number);
+                }
             }
             Said::Claim {
                 word,
@@ -361,6 +424,22 @@ pub(crate) fn claim(
         number,
         introducer,
     })
+}
+
+/// Old home: a right like this one to a port that has moved, which a right of ours there is to; usable at
+/// once. It goes that way for ever. `None`: there was no room to ask for it.
+pub(crate) fn mint(process: &Arc<Process>, to: &SendRight, seal: Seal) -> Option<SendRight> {
+    let (badge, permissions) = (seal.badge, seal.permissions);
+    let said = |word| Said::Mint {
+        word,
+        badge,
+        permissions,
+    };
+    let right = claim_by(process, to.link(), (to.handle(), to.port()), said)?;
+    // Asked for by that one, in the same lane.
+    to.uses_as(&right);
+    right.pin();
+    Some(right)
 }
 
 /// As [`claim`]: of what is said by the right `by`.
@@ -419,6 +498,11 @@ impl Claimed {
             awaited: Mutex::new(Some((awaited, own))),
             handle: OnceLock::new(),
         }
+    }
+
+    /// Takes the exporter's answer, if it is there.
+    pub(crate) fn settle(&self) {
+        let _ = self.handle();
     }
 
     /// The handle of what was claimed, once the exporter has told it.
@@ -597,7 +681,12 @@ impl Process {
         if self.find_link(|other| other.identity() == of).is_some() {
             return;
         }
-        let ended = self.provisions().ended(of, clock::ticks_ns());
+        // Its link may have ended for want of use: what it has been provided with it may still claim.
+        let is_dead = link
+            .pidfd
+            .as_ref()
+            .is_none_or(handfast_sys::process::has_ended);
+        let ended = self.provisions().ended(of, is_dead, clock::ticks_ns());
         for target in ended {
             self.ended(target);
         }

@@ -241,6 +241,7 @@ impl Keeper {
             link.wake_for_room();
             again |= link.has_unsettled();
         }
+        is_unheard |= self.process.switch_again();
         is_unheard |= self.process.leave_paths() | self.process.expire_provisions();
         // Not for ever so often at a peer that is stopped.
         self.again_ns = match (again, is_unheard) {
@@ -329,9 +330,10 @@ impl Keeper {
 
     fn control(&self, link: &Arc<Link>, bytes: &[u8], mut fds: Vec<OwnedFd>) -> Result<(), Fault> {
         match *bytes {
-            [control::RING, _] => {
+            [control::RING, receiver] => {
                 link.wake_answered();
                 self.process.raise_sets();
+                self.process.rung(receiver.into());
                 self.process.relay();
             }
             [control::STAT, _] => {
@@ -369,6 +371,9 @@ impl Keeper {
             ] => {
                 self.process
                     .take_door_message(link, (kind, rest), fds.pop())?;
+            }
+            [kind @ control::ARRIVED..=control::MOVED, _, ref rest @ ..] => {
+                self.process.take_moving_message(link, (kind, rest))?;
             }
             // Unknown messages of a later release are passed over.
             _ => {}

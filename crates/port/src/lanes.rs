@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU8, Ordering};
 use handfast_layout::bell as bell_layout;
 use handfast_layout::link::LANES;
 use handfast_sys::lock::thread_number;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Which lane each calling thread uses for each receiver of the peer. A thread keeps its lane for
 /// ever, so its messages to one port stay in order.
@@ -12,6 +12,18 @@ pub(crate) struct LaneMap {
     /// Lane plus one, by receiver and thread.
     lanes: Box<[AtomicU8]>,
     free: Mutex<u32>,
+}
+
+/// The lanes of a receiver, which stay all there are for as long as this does.
+pub(crate) struct HeldLanes<'a> {
+    lanes: Vec<u32>,
+    _given: MutexGuard<'a, u32>,
+}
+
+impl HeldLanes<'_> {
+    pub(crate) fn iter(&self) -> core::slice::Iter<'_, u32> {
+        self.lanes.iter()
+    }
 }
 
 /// Threads told apart; more share lanes.
@@ -45,6 +57,21 @@ impl LaneMap {
         let is_lane = |entry: &AtomicU8| u32::from(entry.load(Ordering::Relaxed)) == lane + 1;
         let place = self.lanes.iter().position(is_lane)?;
         Some((place / THREADS) as u32)
+    }
+
+    /// The lanes that lead to `receiver`. No others are given out while it is held.
+    pub(crate) fn hold(&self, receiver: u32) -> HeldLanes<'_> {
+        let given = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let row = &self.lanes[receiver as usize * THREADS..][..THREADS];
+        // Relaxed: entries change only under the lock.
+        let lanes = row.iter().map(|entry| entry.load(Ordering::Relaxed));
+        let mut lanes: Vec<_> = lanes.filter(|lane| *lane != 0).collect();
+        lanes.sort_unstable();
+        lanes.dedup();
+        HeldLanes {
+            lanes: lanes.iter().map(|lane| u32::from(*lane) - 1).collect(),
+            _given: given,
+        }
     }
 
     #[cold]

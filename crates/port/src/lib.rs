@@ -7,7 +7,9 @@
 mod send;
 
 mod call;
+mod cancel;
 mod future;
+mod tasks;
 
 mod adopt;
 mod attenuate;
@@ -18,10 +20,12 @@ mod elsewhere;
 mod identity;
 mod introduce;
 mod memory;
+mod moving;
 mod notice;
 mod own;
 mod passing;
 mod paths;
+mod redirect;
 mod relay;
 mod returns;
 mod revoke;
@@ -35,6 +39,7 @@ mod batch;
 
 mod port;
 mod receive;
+mod receiving;
 mod reply_slot;
 mod request;
 mod set;
@@ -42,6 +47,7 @@ mod set;
 mod poller;
 mod unbound;
 mod vine;
+mod waits;
 
 mod connect;
 pub mod error;
@@ -61,6 +67,7 @@ pub mod rendezvous;
 
 pub use batch::{BATCH_MESSAGES_MAX, Batch};
 pub use call::Call;
+pub use cancel::Cancelled;
 pub use connect::{connect, connect_until, connect_with};
 pub use future::Reply;
 pub use handfast_layout::MESSAGE_BYTES_MAX;
@@ -71,6 +78,7 @@ pub use identity::Identity;
 pub use inspect::Counters;
 pub use memory::{Memory, MemoryMut};
 pub use message::Message;
+pub use moving::wait_moved;
 pub use notice::Notice;
 pub use options::Options;
 pub use own::OwnRight;
@@ -78,6 +86,7 @@ pub use passing::{NotForwarded, ReplyRight};
 pub use queue::{PopError, PushError, QUEUE_MESSAGE_BYTES, QueueKind, SharedQueue};
 pub use quotas::{Quotas, set_quotas};
 pub use receive::{ReceiveRight, anonymous, anonymous_with, bind, bind_with};
+pub use receiving::Receive;
 pub use request::Request;
 pub use revoke::Holder;
 pub use right::{Returned, Right};

@@ -3,15 +3,16 @@
 use crate::adopt::GivenBack;
 use crate::descriptors::UnderWay;
 use crate::error::{Gone, PeerFault, SendError};
-use crate::future::Tasks;
 use crate::group::Group;
 use crate::introduce::Claimed;
 use crate::lanes::LaneMap;
 use crate::notice::DeathNotice;
 use crate::paths::Passing;
 use crate::quotas::Heard;
+use crate::redirect::Redirects;
 use crate::returns::Returns;
 use crate::send::SLOTS_PER_LANE;
+use crate::tasks::Tasks;
 
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use handfast_channel::reply::Slot;
@@ -32,8 +33,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 /// Messages of the control socket; one byte, then an argument byte.
 pub(crate) mod control {
-    /// Wake the receiver that sleeps in a descriptor.
+    /// Wake this receiver, which sleeps in a descriptor; or [`NOBODY`], and who waits for an outcome.
     pub(crate) const RING: u8 = 1;
+    /// In the place of a receiver.
+    pub(crate) const NOBODY: u8 = u8::MAX;
     /// Send your counters.
     pub(crate) const STAT: u8 = 2;
     /// Here are my counters (one descriptor).
@@ -74,6 +77,12 @@ pub(crate) mod control {
     pub(crate) const DOOR_OF: u8 = 20;
     /// Rights to the sender's ports are revoked: handles, or words of claims, four bytes each.
     pub(crate) const REVOKED: u8 = 21;
+    /// About ports that move. Old home, yours has arrived: token, port, handle.
+    pub(crate) const ARRIVED: u8 = 40;
+    /// Old home, there is no room for it: token.
+    pub(crate) const NOT_ARRIVED: u8 = 41;
+    /// Sender, the port of a right has moved: its name, port there, number in 8 bytes, new home in 20.
+    pub(crate) const MOVED: u8 = 42;
 }
 
 /// See the module text. Fields in the order in which a call meets them.
@@ -133,6 +142,10 @@ pub(crate) struct Link {
     imports: Mutex<Imports>,
     /// Some of the latter have been revoked.
     pub(crate) has_revoked: AtomicBool,
+    /// Those of ours whose ports have moved; whether there are any, and any that are others now.
+    pub(crate) redirects: Mutex<Redirects>,
+    pub(crate) has_redirects: AtomicBool,
+    pub(crate) has_moved: AtomicBool,
     /// Control messages that must not be lost, to a peer that does not read.
     unsaid: Mutex<VecDeque<Vec<u8>>>,
     /// Reply rights passed on, by us to the peer and by the peer to us.
@@ -144,6 +157,7 @@ pub(crate) struct Link {
     pub(crate) claims: Mutex<Claims>,
     /// What we have claimed from the peer, and it may not have answered: each takes one of our return slots.
     pub(crate) awaited: Mutex<Vec<Weak<Claimed>>>,
+    pub(crate) redeeming: Mutex<()>,
     /// What we have provided to the peer: links with exporters, and our numbers.
     pub(crate) unheard: Mutex<VecDeque<(Weak<Self>, u64)>>,
     /// Return slots of ours.
@@ -253,12 +267,16 @@ impl Link {
             ended: AtomicU32::new(0),
             imports: Mutex::default(),
             has_revoked: AtomicBool::new(false),
+            redirects: Mutex::default(),
+            has_redirects: AtomicBool::new(false),
+            has_moved: AtomicBool::new(false),
             unsaid: Mutex::default(),
             passing: Mutex::default(),
             ways: AtomicU32::new(0),
             parties: AtomicU32::new(0),
             claims: Mutex::default(),
             awaited: Mutex::default(),
+            redeeming: Mutex::default(),
             unheard: Mutex::default(),
             returns: Mutex::default(),
             death_notices: Mutex::default(),
@@ -368,6 +386,7 @@ impl Link {
         // AcqRel: what the waiter shall find was stored before.
         self.trouble.fetch_add(1, Ordering::AcqRel);
         self.slot_freed.1.notify_all();
+        self.wake_tasks();
         // E4 wake: orders the count above before this look at who sleeps. Pairs with the fence in
         // `announce`: a thread that is not counted yet sees the trouble before it sleeps.
         self.region.fence();
@@ -383,7 +402,6 @@ impl Link {
         for sleeper in self.returns().sleepers() {
             self.rouse(sleeper);
         }
-        self.wake_tasks();
         crate::notify::rouse();
     }
 
@@ -423,6 +441,7 @@ impl Link {
                 true
             }
             Some(_) => {
+                stamp(&self.peer_bells, sleep + bell_layout::STAMP);
                 self.tell(control::RING, receiver as u8);
                 true
             }

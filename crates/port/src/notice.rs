@@ -94,6 +94,12 @@ impl Notices {
         self.rights.load(Ordering::Acquire) == HAD
     }
 
+    /// Whether its receiver wants to be told when there are no senders.
+    pub(crate) fn asks(&self) -> bool {
+        let state = self.state();
+        state.asks || state.due.contains(&Notice::NoSenders)
+    }
+
     /// Under the lock: whoever takes the count to zero looks here after that, so of a question and
     /// the end of the last right the later one finds the other.
     fn look(&self, state: &mut State) -> bool {
@@ -176,6 +182,12 @@ impl Port {
                 self.tell();
             }
         }
+    }
+
+    /// A port is gone whose end this one was to be told of.
+    pub(crate) fn tell_death(&self, number: u64) {
+        self.notices.state().deaths.push_back(number);
+        self.tell();
     }
 
     fn tell(&self) {
@@ -287,15 +299,32 @@ impl Link {
         drop(asked);
         for asked in gone {
             if let Some(port) = asked.told.upgrade() {
-                port.notices.state().deaths.push_back(asked.number);
-                port.tell();
+                port.tell_death(asked.number);
             }
         }
     }
 
+    /// A port of the peer has moved to where the peer of `to` is: its death is heard of there.
+    pub(crate) fn move_deaths(&self, port: u32, (to, new_port): (&Self, u32)) {
+        let is_its = |asked: &mut DeathNotice| asked.of == port;
+        let moved: Vec<_> = self.death_notices().extract_if(.., is_its).collect();
+        if moved.is_empty() {
+            return;
+        }
+        let moved = moved.into_iter().map(|asked| DeathNotice {
+            of: new_port,
+            // Names nothing: which right it has become there is not known yet.
+            handle: 0,
+            ..asked
+        });
+        to.death_notices().extend(moved);
+        // Before the look, as in `notify_death`.
+        to.tell_deaths();
+    }
+
     /// Gives the peer a right to `port`, or counts one it has as sent once more.
     pub(crate) fn export(&self, port: &Port, target: Target) -> Result<Handle, Refused> {
-        Self::export_to(&mut self.exports(), port, target)
+        self.export_to(&mut self.exports(), port, target)
     }
 
     /// As [`Self::export`], of something that was found when the process had revoked so many rights. `None`: it
@@ -309,7 +338,7 @@ impl Link {
         let mut exports = self.exports();
         // Under the lock: who revokes it says so before looking here.
         let is_good = !port.process.has_revoked_since(revocations);
-        is_good.then(|| Self::export_to(&mut exports, port, target))
+        is_good.then(|| self.export_to(&mut exports, port, target))
     }
 
     /// As [`Self::export`], of a right of this process. `None`: it was revoked.
@@ -317,13 +346,20 @@ impl Link {
         let mut exports = self.exports();
         // Under the lock: who revokes it says so before looking here.
         own.is_good()
-            .then(|| Self::export_to(&mut exports, own.port(), own.target()))
+            .then(|| self.export_to(&mut exports, own.port(), own.target()))
     }
 
-    fn export_to(exports: &mut Exports, port: &Port, target: Target) -> Result<Handle, Refused> {
+    fn export_to(
+        &self,
+        exports: &mut Exports,
+        port: &Port,
+        target: Target,
+    ) -> Result<Handle, Refused> {
         let badge = target.badge;
         let before = exports.len();
         let handle = exports.export_within(target, port.process.quotas.rights())?;
+        // From now on the link stays while the peer wants it. Release: pairs with the Acquire in `release`.
+        self.granted.store(true, Ordering::Release);
         if exports.len() > before {
             // Under the lock: the peer cannot have given it back before it was counted.
             port.notices.added();
@@ -332,6 +368,9 @@ impl Link {
                 && vine.port.id == port.id
             {
                 vine.exported(badge);
+            }
+            if let Some(home) = port.home.get() {
+                home.exported();
             }
         }
         Ok(handle)

@@ -61,6 +61,10 @@ impl ReplyRight {
         Self(Request::answering(slot))
     }
 
+    pub(crate) const fn request(&self) -> &Request {
+        &self.0
+    }
+
     fn slot(&self) -> Result<&ReplySlot, ReplyError> {
         self.0.reply_right().ok_or(ReplyError::NotACall)
     }
@@ -146,11 +150,11 @@ impl ReplyRight {
         let mut awaited = Awaited::new(link, own.index, own.generation);
         let waiting = || process.waiting;
         let waited = with_waiter(OF_PROCESS, waiting, |waiter| {
-            awaited.wait(&process, deadline_ns, &mut message, waiter)
+            awaited.wait(&process, deadline_ns, (&mut message, None), waiter)
         });
         match waited {
             Err(SendError::TimedOut) => {
-                awaited.cancel();
+                awaited.cancel(&process);
                 process.add_relay(Relay::forsaken(awaited, own));
             }
             _ => own.free(),

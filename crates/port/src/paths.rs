@@ -429,8 +429,7 @@ impl Process {
         for index in 0..REPLIES {
             let slot = Slot::of(link.calls, slot_of(set, index));
             // What a former use has left.
-            slot.cancel(&link.region, 0);
-            slot.set_deadline(&link.region, 0, 0);
+            slot.forget(&link.region);
         }
         let words = [token, granted.path, set];
         self.say(link, &word_message(control::PATH_GRANTED, &words));

@@ -21,6 +21,7 @@ use core::sync::atomic::Ordering;
 use handfast_channel::arm;
 use handfast_channel::reply::Slot;
 use handfast_layout::bell as bell_layout;
+use handfast_layout::introduction::Said;
 use handfast_layout::link::{Kind, LANES, REPLIES};
 use handfast_proto::rota::{Key, Rota, Verdict, Wake};
 use handfast_region::Memory;
@@ -119,6 +120,8 @@ pub(crate) struct Poller {
     client_cpu: u32,
     cap: usize,
     pub(crate) waiter: Option<Box<Waiter>>,
+    /// When the wait of a task or a loop began that has gone on elsewhere, by [`clock::now_ns`].
+    pub(crate) waits_since_ns: Option<u64>,
     eager: bool,
     counts: Counts,
     pub(crate) defers: u64,
@@ -170,6 +173,7 @@ impl Poller {
             cap,
             eager: waiter.is_eager(),
             waiter: Some(Box::new(waiter)),
+            waits_since_ns: None,
             counts: Counts::default(),
             defers: 0,
         }
@@ -370,6 +374,20 @@ impl Poller {
     /// What was said in a lane about introductions.
     fn said(&mut self, key: Key, header: Header) -> Option<Request> {
         let lane = self.lanes[key].as_mut()?;
+        if let Some(Said::Mark { lanes, number }) = Said::parse(self.spare.bytes()) {
+            let mark = (lane.link).marked(&self.process, (header, self.port), (lanes, number));
+            if lane.consumer.publish_due(&lane.link.region) {
+                wake_for_room(&lane.link.region, lane.consumer.place());
+            }
+            return match mark {
+                Ok(Some(mark)) => Some(Request::mark(mark)),
+                Ok(None) => {
+                    self.again = true;
+                    None
+                }
+                Err(fault) => self.poison(key, fault),
+            };
+        }
         let heard = lane
             .link
             .hear_said(&self.process, (header, self.spare.bytes()), true);
@@ -521,7 +539,7 @@ pub(crate) fn wake_caller(link: &Link, slot: Slot) -> bool {
     };
     handfast_channel::stamp(&link.region, slot.stamp());
     if how == word::DESCRIPTOR {
-        link.tell(control::RING, 0);
+        link.tell(control::RING, control::NOBODY);
     } else {
         link.region.wake(slot.wait(), u32::MAX);
     }

@@ -3,10 +3,12 @@
 use crate::error::ReceiveError;
 use crate::group::Group;
 use crate::link::Link;
+use crate::moving::HomeOf;
 use crate::notice::Notices;
 use crate::poller::Poller;
 use crate::process::Process;
 use crate::request::Request;
+use crate::waits::Waits;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use core::time::Duration;
 use handfast_channel::{bell, stamped_after};
@@ -17,7 +19,7 @@ use handfast_sys::lock::{OwnedGuard as Guard, OwnedLock};
 use handfast_sys::{clock, cpu, futex};
 use handfast_wait::waiter::{Parked, Place, Sleep, Start};
 use handfast_wait::{Ended, Strategy, Waiter, word};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// A bound port: what its receive right and the keeper share.
 pub(crate) struct Port {
@@ -27,10 +29,13 @@ pub(crate) struct Port {
     pub(crate) name: String,
     pub(crate) process: Arc<Process>,
     poller: OwnedLock<Poller>,
-    /// Threads that sleep, or are about to, while another may hold the poller.
-    followers: AtomicU32,
+    /// Threads that sleep, or are about to, while another may hold the poller; tasks that wait, and one
+    /// for the descriptor.
+    pub(crate) followers: AtomicU32,
     /// Those of them that sleep by *notify*, which no word ends.
     notified: AtomicU32,
+    /// The tasks, and the descriptor.
+    pub(crate) waits: Waits,
     /// Counts hand-overs: a follower that is about to sleep compares it, so that none is missed.
     handed: Region,
     /// A strategy set while another thread may hold the poller, for the next long wait.
@@ -42,6 +47,11 @@ pub(crate) struct Port {
     futile: AtomicU32,
     /// What its receiver is told besides messages. The poller has them too.
     pub(crate) notices: Arc<Notices>,
+    /// Where it has moved to; and by which link it has come.
+    pub(crate) home: HomeOf,
+    /// It is on its way there.
+    pub(crate) is_leaving: AtomicBool,
+    pub(crate) came_from: OnceLock<u32>,
     /// Its receive right is being dropped.
     pub(crate) is_closing: AtomicBool,
     /// Links that ended after they rang and before the poller looked.
@@ -89,11 +99,15 @@ impl Port {
             process,
             followers: AtomicU32::new(0),
             notified: AtomicU32::new(0),
+            waits: Waits::default(),
             handed: Region::heap(HANDED_BYTES),
             newer: Mutex::new(None),
             is_newer: AtomicBool::new(false),
             woke: AtomicBool::new(false),
             futile: AtomicU32::new(0),
+            home: HomeOf::new(),
+            is_leaving: AtomicBool::new(false),
+            came_from: OnceLock::new(),
             is_closing: AtomicBool::new(false),
             left: Mutex::default(),
         }
@@ -141,6 +155,16 @@ impl Port {
                 poller.set_waiter(waiter);
             }
             self.leave(poller);
+        }
+    }
+
+    /// Takes a strategy that was set meanwhile.
+    pub(crate) fn renew_waiter(&self, poller: &mut Poller) {
+        // Acquire: pairs with the Release of `set_waiter`.
+        if self.is_newer.swap(false, Ordering::Acquire)
+            && let Some(waiter) = self.newer().take()
+        {
+            poller.set_waiter(waiter);
         }
     }
 
@@ -227,12 +251,7 @@ impl Port {
             self.woke.store(false, Ordering::Relaxed);
         }
         loop {
-            // Acquire: pairs with the Release of `set_waiter`.
-            if self.is_newer.swap(false, Ordering::Acquire)
-                && let Some(waiter) = self.newer().take()
-            {
-                guard.set_waiter(waiter);
-            }
+            self.renew_waiter(&mut guard);
             let mut waiter = guard.waiter.take();
             let strategy_gone = waiter.is_none();
             let mut place = Receiving {
@@ -313,19 +332,21 @@ impl Port {
     }
 
     #[cold]
-    fn hand_over(&self) {
+    pub(crate) fn hand_over(&self) {
+        let called = self.call_takers();
+        if called.task || !called.threads {
+            return;
+        }
         let sleep = bell_layout::bell(self.receiver) + bell_layout::SLEEP;
-        // Acquire: who counts as a follower has counted as one that sleeps by notify before.
-        fence(Ordering::Acquire);
-        let how = if self.notified.load(Ordering::Relaxed) > 0 {
-            word::DESCRIPTOR
-        } else {
-            word::ASLEEP
-        };
+        let mut how = self.how_to_sleep();
         // Without the lock, as with it: who has it may be a follower that will not keep it.
-        let quiet = self
-            .try_lock()
-            .is_some_and(|mut poller| poller.prepare_sleep(how));
+        let quiet = self.try_lock().is_some_and(|mut poller| {
+            // Again: the last one that sleeps by notify may have had the poller, and let go of it.
+            how = self.how_to_sleep();
+            poller.prepare_sleep(how)
+        });
+        // A task that was entered meanwhile may have found the poller taken.
+        self.call_takers();
         // After the lock is free: a follower that has this count finds it so.
         self.count_hand_over();
         // E7 hand-over, count. Store-load fence; pairs with the kernel's own between queueing a
@@ -343,6 +364,16 @@ impl Port {
             if how == word::DESCRIPTOR {
                 crate::notify::rouse();
             }
+        }
+    }
+
+    /// How followers are to be woken.
+    fn how_to_sleep(&self) -> u32 {
+        // Acquire: who counts as a follower has counted as one that sleeps by notify before.
+        fence(Ordering::Acquire);
+        match self.notified.load(Ordering::Relaxed) {
+            0 => word::ASLEEP,
+            _ => word::DESCRIPTOR,
         }
     }
 

@@ -5,14 +5,17 @@ use crate::error::{Exhausted, Resource};
 use crate::group::Group;
 use crate::keeper;
 use crate::link::{Link, Parts};
+use crate::moving::Moves;
 use crate::options::Options;
 use crate::paths::CallersTable;
 use crate::port::Port;
 use crate::quotas::InForce;
+use crate::redirect::Later;
 use crate::relay::Relays;
 use crate::vine::Vines;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
+use handfast_layout::part::receiver_of;
 use handfast_layout::{bell, counters};
 use handfast_proto::introductions::Provisions;
 use handfast_proto::rights::Target;
@@ -79,6 +82,11 @@ pub(crate) struct Process {
     pub(crate) doors: Mutex<Doors>,
     /// Rights to others' ports that were passed on, and go through this process.
     pub(crate) vines: Vines,
+    /// Ports that this process gives away; switches of rights to ports that have moved, one at a time, and those
+    /// to be tried again.
+    pub(crate) moves: Moves,
+    pub(crate) switching: Mutex<()>,
+    pub(crate) switches: Mutex<Vec<Later>>,
     /// Reply rights passed on by hand.
     pub(crate) relays: Mutex<Relays>,
     /// Raised by the keeper when a peer rings through a socket.
@@ -259,6 +267,9 @@ impl Process {
             ended: Mutex::default(),
             doors: Mutex::default(),
             vines: Vines::default(),
+            moves: Moves::default(),
+            switching: Mutex::default(),
+            switches: Mutex::default(),
             sets: Mutex::default(),
         };
         process
@@ -342,14 +353,14 @@ impl Process {
 
     /// Wakes every sleeping receiver of this process.
     pub(crate) fn rouse_all(&self) {
-        let ports: Vec<_> = {
-            let ports = self.ports.read().unwrap_or_else(PoisonError::into_inner);
-            ports.iter().flatten().map(|port| port.receiver).collect()
-        };
+        let ports = self.ports(|_| true);
         for group in &*self.groups() {
-            ports.iter().for_each(|receiver| group.rouse(*receiver));
+            ports.iter().for_each(|port| group.rouse(port.receiver));
         }
         self.raise_sets();
+        for port in ports {
+            port.call_takers();
+        }
     }
 
     /// Wakes whoever receives at `receiver`.
@@ -358,6 +369,9 @@ impl Process {
             group.rouse(receiver);
         }
         self.raise_sets();
+        if let Some(port) = self.port(receiver) {
+            port.call_takers();
+        }
     }
 
     /// Enters a set; its flag is forgotten when the set is dropped.
@@ -404,9 +418,22 @@ impl Process {
         Ok(port)
     }
 
+    /// Those of its ports for which `check` holds. Without the lock: what is done with them may run wakers.
+    pub(crate) fn ports(&self, check: impl Fn(&Port) -> bool) -> Vec<Arc<Port>> {
+        let ports = self.ports.read().unwrap_or_else(PoisonError::into_inner);
+        let those = ports.iter().flatten().filter(|port| check(port));
+        those.cloned().collect()
+    }
+
     pub(crate) fn port(&self, receiver: u32) -> Option<Arc<Port>> {
         let ports = self.ports.read().unwrap_or_else(PoisonError::into_inner);
         ports.get(receiver as usize).cloned().flatten()
+    }
+
+    /// All ports.
+    pub(crate) fn all_ports(&self) -> Vec<Arc<Port>> {
+        let ports = self.ports.read().unwrap_or_else(PoisonError::into_inner);
+        ports.iter().flatten().cloned().collect()
     }
 
     /// The receivers that had a port and have none.
@@ -414,6 +441,11 @@ impl Process {
         let ports = self.ports.read().unwrap_or_else(PoisonError::into_inner);
         let receivers = ports.iter().zip(0..).filter(|(port, _)| port.is_none());
         receivers.map(|(_, receiver)| receiver).collect()
+    }
+
+    /// The port of this process with this number.
+    pub(crate) fn port_by_id(&self, id: u32) -> Option<Arc<Port>> {
+        self.port(receiver_of(id)).filter(|port| port.id == id)
     }
 
     pub(crate) fn remove_port(&self, receiver: u32) {
@@ -527,6 +559,7 @@ impl Process {
             self.vine_ended(vine.unwrap_or_default(), badge);
         }
         self.end_introductions(link);
+        self.end_moves(link);
         self.end_paths(link);
         self.relay();
         self.rouse_all();

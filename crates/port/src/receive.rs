@@ -7,11 +7,13 @@ use crate::port::Port;
 use crate::process::{self, Process, token};
 use crate::rendezvous::{self, SocketFile};
 use crate::request::Request;
+use core::sync::atomic::Ordering;
 use core::time::Duration;
 use handfast_layout::link::Kind;
+use handfast_layout::part::Bound as BoundName;
 use handfast_layout::{counters, name};
 use handfast_sys::poll::Trigger;
-use handfast_sys::{OwnedFd, clock};
+use handfast_sys::{OwnedFd, clock, socket};
 use handfast_wait::Waiter;
 use std::sync::{Arc, PoisonError};
 
@@ -32,6 +34,14 @@ pub struct ReceiveRight {
     /// A name by which others connect to it.
     bound: Option<Bound>,
     epoch: u32,
+    /// Nobody is told of its end.
+    is_quiet: bool,
+}
+
+/// A name that has come with a receive right, and the socket that listens there.
+pub(crate) struct Moving {
+    pub(crate) name: BoundName,
+    pub(crate) listener: OwnedFd,
 }
 
 /// What stands behind a name.
@@ -82,6 +92,7 @@ fn make(
         port: port?,
         bound,
         epoch: process.epoch,
+        is_quiet: false,
     })
 }
 
@@ -107,28 +118,102 @@ pub fn bind_with(name: &str, options: Options) -> Result<ReceiveRight, BindError
     let process = process::current()?;
     let listener = Arc::new(rendezvous::listen(name)?);
     let file = SocketFile::of(name);
-    let bound = Bound {
-        listener: listener.clone(),
-        file,
-    };
+    let bound = Bound { listener, file };
     let right = make(&process, name, options, Some(bound))?;
-    let port = &right.port;
     right.publish_name(true);
-    let mut listeners = process
-        .listeners
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner);
-    listeners.push((port.receiver, listener.clone()));
-    // Under the lock: the keeper adds those that it had taken out.
-    let listening = token::LISTENER | u64::from(port.receiver);
-    let added = process.poll.add(&*listener, listening, Trigger::Level);
-    drop(listeners);
-    added.map_err(|errno| Resource::of("epoll_ctl", errno))?;
+    right.listen()?;
     tracing::info!(name, "bound");
     Ok(right)
 }
 
 impl ReceiveRight {
+    /// One that has come from another process, whose connectors come here from now on. It waits by default
+    /// options.
+    pub(crate) fn arrive(process: &Arc<Process>, moving: Option<Moving>) -> Result<Self, Resource> {
+        let Some(Moving { name, listener }) = moving else {
+            let right = make(process, "", Options::new(), None)?;
+            right.publish_name(true);
+            return Ok(right);
+        };
+        // Those who have connected so far were told that the old home listens: they try again.
+        socket::listen_again(&listener, rendezvous::BACKLOG)
+            .map_err(|errno| Resource::of("listen", errno))?;
+        for _ in 0..rendezvous::BACKLOG {
+            if socket::accept(&listener).is_err() {
+                break;
+            }
+        }
+        let bound = Bound {
+            listener: Arc::new(listener),
+            file: SocketFile::moved(&name.name, name.file),
+        };
+        let right = make(process, &name.name, Options::new(), Some(bound))?;
+        right.publish_name(true);
+        right.listen()?;
+        Ok(right)
+    }
+
+    /// Has the keeper take connections to its name.
+    fn listen(&self) -> Result<(), Resource> {
+        let (process, receiver) = (&self.port.process, self.port.receiver);
+        let Some(Bound { listener, .. }) = &self.bound else {
+            return Ok(());
+        };
+        let mut listeners = process
+            .listeners
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        listeners.push((receiver, listener.clone()));
+        // Under the lock: the keeper adds those that it had taken out.
+        let listening = token::LISTENER | u64::from(receiver);
+        let added = process.poll.add(&**listener, listening, Trigger::Level);
+        added.map_err(|errno| Resource::of("epoll_ctl", errno))
+    }
+
+    /// No more connections are taken here. The name stays: another process has it now.
+    pub(crate) fn unlisten(&mut self) {
+        // Release: pairs with the Acquire of the keeper, which may be at a handshake.
+        self.port.is_leaving.store(true, Ordering::Release);
+        if let Some(bound) = self.bound.take() {
+            self.deafen(&bound.listener);
+        }
+    }
+
+    /// Nobody has a right to it any more: calls that have been received stay open.
+    pub(crate) fn drop_quietly(mut self) {
+        self.is_quiet = true;
+    }
+
+    fn deafen(&self, listener: &OwnedFd) {
+        let process = &self.port.process;
+        process.poll.remove(listener);
+        let mut listeners = process
+            .listeners
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        listeners.retain(|(receiver, _)| *receiver != self.port.receiver);
+    }
+
+    /// The name by which others connect to it, if there is one; and what stands behind it.
+    pub(crate) fn bound_name(&self) -> &str {
+        match self.bound {
+            Some(_) => &self.port.name,
+            None => "",
+        }
+    }
+
+    pub(crate) fn listener(&self) -> Option<&OwnedFd> {
+        self.bound.as_ref().map(|bound| &*bound.listener)
+    }
+
+    /// What the new home is told of the name.
+    pub(crate) fn moving_name(&self) -> Option<BoundName> {
+        self.bound.as_ref().map(|bound| BoundName {
+            file: bound.file.identity(),
+            name: self.port.name.clone(),
+        })
+    }
+
     /// The bound name; empty for one without.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -159,7 +244,8 @@ impl ReceiveRight {
         self.receive_by(Some(clock::deadline_ns(timeout)))
     }
 
-    /// Takes a message if one waits. Never blocks.
+    /// Takes a message if one waits. Never blocks. Where there is a [descriptor](Self::readiness) it looks as
+    /// the strategy says, 20 us at the longest, before it says for the first time that nothing is there.
     ///
     /// # Errors
     /// [`ReceiveError::Empty`] when none waits, or another thread is receiving.
@@ -174,11 +260,19 @@ impl ReceiveRight {
         then: impl FnOnce(&mut Poller, Request) -> T,
     ) -> Result<T, ReceiveError> {
         self.check()?;
-        let Some(mut poller) = self.port.try_lock() else {
+        let Some(mut poller) = self.port.try_lock_or_miss() else {
             return Err(ReceiveError::Empty);
         };
         poller.refresh();
-        let result = Port::try_take(&mut poller).map(|request| then(&mut poller, request));
+        let request = match self.port.is_raised() {
+            true => self.port.look_long(&mut poller),
+            false => self.port.look(&mut poller),
+        };
+        if request.is_none() && self.port.has_descriptor() {
+            let rested = self.port.rest(poller, None, then);
+            return rested.ok_or(ReceiveError::Empty);
+        }
+        let result = request.map(|request| then(&mut poller, request));
         self.port.leave(poller);
         result.ok_or(ReceiveError::Empty)
     }
@@ -301,6 +395,14 @@ impl ReceiveRight {
     }
 }
 
+impl core::fmt::Debug for ReceiveRight {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("ReceiveRight")
+            .field("name", &self.port.name)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Drop for ReceiveRight {
     fn drop(&mut self) {
         if self.epoch != handfast_sys::process::fork_epoch() {
@@ -309,15 +411,12 @@ impl Drop for ReceiveRight {
         let process = &self.port.process;
         if let Some(Bound { listener, file }) = &self.bound {
             file.remove();
-            process.poll.remove(&**listener);
-            let mut listeners = process
-                .listeners
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            listeners.retain(|(receiver, _)| *receiver != self.port.receiver);
+            self.deafen(listener);
         }
         // First the word to the peers, so that no new call waits; then the calls that do.
-        process.tell_closing(&self.port);
+        if !self.is_quiet {
+            process.tell_closing(&self.port);
+        }
         self.port.lock().close();
         self.publish_name(false);
         process.remove_port(self.port.receiver);

@@ -31,6 +31,10 @@ enum Seen {
 impl Relay {
     pub(crate) fn new(process: &Arc<Process>, own: Own, right: ReplyRight) -> Self {
         let held = Held::new(process, &own.link);
+        if let Some(reply) = right.request().reply_right() {
+            // That the caller has given up is passed on, too.
+            reply.watch();
+        }
         Self {
             awaited: Awaited::new(own.link.clone(), own.index, own.generation),
             own,
@@ -69,6 +73,9 @@ impl Relay {
             // First: an answer that came before the end is there nevertheless.
             let failure = self.awaited.failure();
             if !self.awaited.is_answered() {
+                if self.right.as_ref().is_some_and(ReplyRight::is_cancelled) {
+                    self.awaited.cancel(process);
+                }
                 return failure.map_or(Seen::Nothing, |_| Seen::Lost);
             }
             let mut message = Message::new();

@@ -26,7 +26,7 @@ pub(crate) fn path_of(name: &str) -> PathBuf {
 }
 
 /// Connections that may wait for the keeper.
-const BACKLOG: i32 = 128;
+pub(crate) const BACKLOG: i32 = 128;
 
 /// How long the look at a name's present server may take.
 const PROBE_TIMEOUT: core::time::Duration = core::time::Duration::from_millis(200);
@@ -75,6 +75,19 @@ impl SocketFile {
         let path = path_of(name);
         let identity = Self::identity_of(&path);
         Self { path, identity }
+    }
+
+    /// The file of a socket that has come with its port; elsewhere, perhaps, than names are here.
+    pub(crate) fn moved(name: &str, identity: (u64, u64)) -> Self {
+        Self {
+            path: path_of(name),
+            identity: (identity != (0, 0)).then_some(identity),
+        }
+    }
+
+    /// Device and inode; zeros when it was gone from the beginning.
+    pub(crate) fn identity(&self) -> (u64, u64) {
+        self.identity.unwrap_or_default()
     }
 
     fn identity_of(path: &Path) -> Option<(u64, u64)> {

@@ -1,8 +1,9 @@
 //! Requests: a received message and the right to reply to it once.
 
-use crate::error::{ReplyError, SendError};
+use crate::error::ReplyError;
 use crate::link::Link;
 use crate::message::Message;
+use crate::moving::Mark;
 use crate::notice::Notice;
 use crate::pool::{Pool, Pooled};
 use crate::process;
@@ -42,12 +43,14 @@ pub(crate) struct Received {
     seal: Seal,
     /// It is no message.
     notice: Option<Notice>,
+    /// Nor this, which only the tail of a port that has moved gets, and takes.
+    mark: Option<Box<Mark>>,
     /// While it lies in its thread's pool: the next one there.
     next: Option<Box<Self>>,
 }
 
 /// What a receiver is told of a right.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Seal {
     pub(crate) badge: u64,
     pub(crate) permissions: u16,
@@ -107,6 +110,7 @@ impl Received {
                 holder: Holder::NOBODY,
                 seal: Seal::NONE,
                 notice: None,
+                mark: None,
                 next: None,
             })
         })
@@ -252,6 +256,21 @@ impl Request {
         }
     }
 
+    /// One that tells the tail of a port that a sender has followed it.
+    #[cold]
+    pub(crate) fn mark(mark: Mark) -> Self {
+        let mut received = Received::new();
+        received.seal = Seal::NONE;
+        received.mark = Some(Box::new(mark));
+        Self {
+            received: Some(received),
+        }
+    }
+
+    pub(crate) fn take_mark(&mut self) -> Option<Box<Mark>> {
+        self.received.as_mut()?.mark.take()
+    }
+
     /// What it tells, when it is no message but a notice that was asked for:
     /// [`ReceiveRight::notify_no_senders`](crate::ReceiveRight::notify_no_senders),
     /// [`SendRight::notify_death`](crate::SendRight::notify_death). It has no bytes then, and takes
@@ -321,44 +340,15 @@ impl Request {
         self.take_message()
     }
 
-    /// Whether the caller is known not to wait any more: it has given the call up, by a deadline or
-    /// by dropping it, or its process is gone. For long work, to be asked now and then; one load. The
-    /// call wants its reply nevertheless, or to be dropped: that frees what it holds at the caller.
-    #[must_use]
-    pub fn is_cancelled(&self) -> bool {
-        self.reply_right().is_some_and(|reply| {
-            let slot = reply.slot();
-            reply.link.is_down() || slot.is_cancelled(&reply.link.region, reply.generation)
-        })
-    }
-
     /// How long its caller still waits; zero when the time has passed, nothing when it has not said so:
     /// [`SendRight::call_until`](crate::SendRight::call_until) says. The caller's word, for what
     /// is done on its behalf ([`Self::call_through`]). When the call was passed on, known some
     /// microseconds after that. Costs a clock reading.
     #[must_use]
     pub fn time_left(&self) -> Option<Duration> {
-        let reply = self.reply_right()?;
-        let deadline_ns = reply
-            .slot()
-            .deadline_ns(&reply.link.region, reply.generation)?;
+        let deadline_ns = self.reply_right()?.deadline_ns()?;
         let left_ns = deadline_ns.saturating_sub(clock::now_ns());
         Some(Duration::from_nanos(left_ns))
-    }
-
-    /// Calls through `right` on behalf of this request's caller: at the longest for as long as that waits.
-    ///
-    /// # Errors
-    /// As [`SendRight::call`](crate::SendRight::call); [`SendError::TimedOut`] when that time is over.
-    pub fn call_through(
-        &self,
-        right: &crate::SendRight,
-        bytes: &[u8],
-    ) -> Result<Message, SendError> {
-        match self.time_left() {
-            Some(left) => right.call_until(bytes, left),
-            None => right.call(bytes),
-        }
     }
 
     /// The process and user that sent it, as the kernel vouched when the link was made.

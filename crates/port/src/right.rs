@@ -5,10 +5,13 @@ use crate::error::{Exhausted, Gone, ReplyError, SendError};
 use crate::introduce::Provided;
 use crate::link::Link;
 use crate::memory::Memory;
+use crate::moving::depart;
 use crate::own::{OwnRight, is_forked};
 use crate::passing::{Passed, ReplyRight};
 use crate::port::Port;
 use crate::process::Process;
+use crate::receive::ReceiveRight;
+use crate::request::Seal;
 use crate::send::SendRight;
 use core::sync::atomic::Ordering;
 use handfast_layout::PARTS_MAX;
@@ -40,6 +43,18 @@ pub enum Right {
     Descriptor(OwnedFd),
     /// To memory that nobody can change any more.
     Memory(Memory),
+    /// To receive from a port, which moves with it: what waits there, in order, and all who send to it.
+    /// Calls that have been received stay where they are. A bound name comes along; the notice of
+    /// no senders, if it was asked for, too; options do not.
+    ///
+    /// Senders may notice that messages take longer, while the port is under way and until they have a direct way
+    /// to the process it has come to; each gets that by itself, if the two can have a link
+    /// ([`wait_moved`](crate::wait_moved)). The port is dropped when nobody takes the right up, or either process dies before
+    /// it has arrived; and those senders lose it that go through this process still when that ends.
+    ///
+    /// Costs two control messages, and some for each sender; a thread of this process until all have gone. No copy of
+    /// what waits but as it is passed on.
+    Receive(ReceiveRight),
     /// What came instead of a descriptor, or of memory, that this process had no room for.
     Lost(Exhausted),
 }
@@ -93,6 +108,8 @@ pub enum RightError {
     },
     /// It has been lost on its way here, and is not there to be sent on.
     Lost,
+    /// The receive right is in that process already.
+    Home,
 }
 
 /// What could not be sent, and why.
@@ -113,6 +130,12 @@ impl From<SendRight> for Right {
 impl From<ReplyRight> for Right {
     fn from(right: ReplyRight) -> Self {
         Self::Reply(right)
+    }
+}
+
+impl From<ReceiveRight> for Right {
+    fn from(right: ReceiveRight) -> Self {
+        Self::Receive(right)
     }
 }
 
@@ -153,6 +176,8 @@ enum Undo {
     /// A handle counted as sent.
     Exported(Handle),
     Passed(Passed),
+    /// A receive right with this number.
+    Leaving(u32),
     /// An export of the vine, and what the exporter was told, if it was.
     Introduced(Handle, Option<Provided>),
 }
@@ -210,9 +235,19 @@ impl Described {
             let (part, undo) = part_of((process, link), right)?;
             *place = undo;
             let (units, count) = part.to_units();
-            let free = &mut self.units[self.count..][..count];
-            free.copy_from_slice(&units[..count]);
-            self.count += count;
+            let named = match right {
+                Right::Receive(receive) => receive.moving_name().map(|name| name.to_units()),
+                _ => None,
+            };
+            let named = named.unwrap_or_default();
+            let free = self.units[self.count..].get_mut(..count + named.len());
+            let count_of = RightError::TooMany {
+                count: load.rights.len(),
+            };
+            let (first, rest) = free.ok_or(count_of)?.split_at_mut(count);
+            first.copy_from_slice(&units[..count]);
+            rest.copy_from_slice(&named);
+            self.count += count + named.len();
         }
         if let Some(reply) = &load.reply {
             self.passed = Some(Passed::of(process, reply, link)?);
@@ -228,6 +263,7 @@ impl Described {
                 Undo::Nothing => {}
                 Undo::Exported(handle) => link.retract(process, handle),
                 Undo::Passed(passed) => passed.take_back(link),
+                Undo::Leaving(token) => process.stays(token),
                 Undo::Introduced(handle, provided) => {
                     link.retract(process, handle);
                     if let Some(provided) = provided {
@@ -255,6 +291,12 @@ impl Described {
         for (right, undo) in load.rights.iter_mut().zip(&mut self.undo) {
             match right {
                 Right::Send(right) => right.used_at(link, lane),
+                Right::Receive(_) => {
+                    let right = core::mem::replace(right, Right::Dead);
+                    if let (Right::Receive(receive), Undo::Leaving(token)) = (right, undo) {
+                        process.departed(*token, receive);
+                    }
+                }
                 Right::Reply(_) => {
                     let undo = core::mem::replace(undo, Undo::Nothing);
                     let right = core::mem::replace(right, Right::Dead);
@@ -289,6 +331,10 @@ fn part_of(
             let (word, generation) = passed.words();
             return Ok((Part::Reply { word, generation }, Undo::Passed(passed)));
         }
+        Right::Receive(receive) => {
+            let (part, token) = depart(process, link, receive)?;
+            return Ok((part, Undo::Leaving(token)));
+        }
         // Numbered when it is sent.
         Right::Descriptor(_) | Right::Memory(_) => {
             let part = right.numbered(0).ok_or(RightError::Lost)?;
@@ -302,25 +348,25 @@ fn part_of(
         }
         Right::Own(own) => own,
     };
+    if let Some(home) = own.port().home.get() {
+        if !own.is_good() {
+            return Err(RightError::Dead);
+        }
+        let right = home.right(Seal::of(own.target())).ok_or(RightError::Dead)?;
+        return part_of((process, link), &Right::Send((*right).clone()));
+    }
     let exported = link.export_own(own).ok_or(RightError::Dead)?;
-    let (handle, port) = (granted(link, exported, own.port())?, own.port().id);
+    let (handle, port) = (granted(exported, own.port())?, own.port().id);
     Ok((Part::OfSender { handle, port }, Undo::Exported(handle)))
 }
 
-fn granted(
-    link: &Link,
-    exported: Result<Handle, Refused>,
-    port: &Port,
-) -> Result<Handle, RightError> {
-    let handle = exported.map_err(|refused| match refused {
+fn granted(exported: Result<Handle, Refused>, port: &Port) -> Result<Handle, RightError> {
+    exported.map_err(|refused| match refused {
         Refused::Over => RightError::Gone,
         _ => RightError::Exhausted {
             limit: port.process.quotas.rights(),
         },
-    })?;
-    // From now on the link stays while the peer wants it. Release: as where it is accepted.
-    link.granted.store(true, Ordering::Release);
-    Ok(handle)
+    })
 }
 
 /// A right to a port of a third process.
@@ -331,7 +377,7 @@ fn third(process: &Process, link: &Link, right: &SendRight) -> Result<(Part, Und
     let vine = process.vines.get_or_start()?;
     let badge = vine.add(right);
     let exported = link.export(&vine.port, Target::full(vine.port.id, badge));
-    let handle = granted(link, exported, &vine.port);
+    let handle = granted(exported, &vine.port);
     vine.ended(badge);
     let handle = handle?;
     let port = vine.port.id;
@@ -415,6 +461,9 @@ impl core::fmt::Display for RightError {
                 f,
                 "the kernel does not send the descriptor ({errno}); it may be of a kind that stays \
                  with its process"
+            ),
+            Self::Home => f.write_str(
+                "the receive right is in that process already; there is nothing to send",
             ),
             Self::Lost => f.write_str(
                 "what came with the message was lost for want of room in this process; drop it",

@@ -4,6 +4,7 @@ use crate::error::SendError;
 use crate::send::SendRight;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
+use handfast_layout::link::Kind;
 use handfast_region::Memory;
 use handfast_ring::lane::Place as LanePlace;
 use handfast_sys::clock;
@@ -34,6 +35,14 @@ impl Waiting {
         match self {
             Self::Until(deadline_ns) => (deadline_ns as u32, (deadline_ns >> 32) as u32),
             Self::Never | Self::Always => (0, 0),
+        }
+    }
+
+    /// The words that go with a message of that kind.
+    pub(crate) fn words_of(self, kind: Kind) -> (u32, u32) {
+        match kind {
+            Kind::Call => self.words(),
+            _ => (0, 0),
         }
     }
 

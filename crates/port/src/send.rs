@@ -4,6 +4,7 @@
 //! [`Link::ring`] and [`Answer`]'s looks on this side; `ARCHITECTURE.md` follows one.
 
 use crate::call::{Call, Ticket};
+use crate::cancel::Watch;
 use crate::connect;
 use crate::error::{Exhausted, Gone, Misuse, RightError, SendError};
 use crate::introduce::Origin;
@@ -28,7 +29,7 @@ use handfast_ring::lane::{Header, Refused, Unit};
 use handfast_sys::lock::OwnedGuard as Guard;
 use handfast_sys::{clock, cpu};
 use handfast_wait::{Strategy, Waiter};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// The right to send to a port. Any number of threads may use it at once, and messages of one thread
 /// to one port arrive in order.
@@ -55,7 +56,13 @@ pub struct SendRight {
     waiting: Mutex<(Strategy, Option<Duration>)>,
     /// What the waiters of this right say of [`Waiter::is_eager`].
     eager: AtomicBool,
+    /// What it is since its port moved, with its options; nothing, for ever, of one that stays.
+    moved: OnceLock<Option<Box<Self>>>,
 }
+
+/// What has gone through a right, which may have become another: its ticket, the link's count of troubles, and
+/// whether it made a wake-up call.
+pub(crate) type Posted<'a> = (&'a SendRight, (Ticket, u32, bool));
 
 /// Reply slots of one lane.
 pub(crate) const SLOTS_PER_LANE: u32 = REPLIES / LANES;
@@ -102,6 +109,7 @@ impl SendRight {
             version,
             waiting,
             eager,
+            moved: OnceLock::new(),
         }
     }
 
@@ -121,6 +129,13 @@ impl SendRight {
         if let Origin::Vine(Some(upgrade)) = &self.origin {
             upgrade.set_options(options);
         }
+        if let Some(Some(moved)) = self.moved.get() {
+            moved.set_options(options);
+        }
+        self.wait_by((strategy, cap));
+    }
+
+    fn wait_by(&self, (strategy, cap): (Strategy, Option<Duration>)) {
         *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = (strategy, cap);
         // Relaxed: a hint.
         self.eager
@@ -186,7 +201,7 @@ impl SendRight {
         let room = reply.len();
         let call = self.start(bytes, Waiting::Always)?;
         let right = call.right();
-        let len_bytes = call.wait_by(None, &mut Buffer(reply, Message::default()))?;
+        let len_bytes = call.wait_by(None, &mut Buffer(reply, Message::default()), None)?;
         right.arrived();
         if len_bytes > room {
             return Err(SendError::ReplyTooLong {
@@ -205,6 +220,17 @@ impl SendRight {
         let deadline_ns = clock::deadline_ns(timeout);
         self.start(bytes, Waiting::Until(deadline_ns))?
             .message_by(Some(deadline_ns))
+    }
+
+    /// Calls on behalf of another's caller, while `outer` does not say that this one has given up.
+    pub(crate) fn call_for(
+        &self,
+        bytes: &[u8],
+        deadline_ns: Option<u64>,
+        outer: &mut Watch<'_>,
+    ) -> Result<Message, SendError> {
+        let waiting = deadline_ns.map_or(Waiting::Always, Waiting::Until);
+        self.start(bytes, waiting)?.message_for(deadline_ns, outer)
     }
 
     /// Starts a call without waiting for anything: neither for room nor for the reply.
@@ -240,12 +266,58 @@ impl SendRight {
         Ok(())
     }
 
-    /// This right, or what it has become since it came (see `door`).
+    /// This right, or what it has become since it came (see `door` and `redirect`).
     #[inline]
     pub(crate) fn best(&self) -> &Self {
-        match &self.origin {
-            Origin::Vine(Some(upgrade)) => upgrade.direct().unwrap_or(self),
-            _ => self,
+        let direct = match &self.origin {
+            Origin::Vine(Some(upgrade)) => upgrade.direct(),
+            _ => None,
+        };
+        match direct.or_else(|| self.moved_to()) {
+            Some(next) => next.best(),
+            None => self,
+        }
+    }
+
+    /// What it is since its port moved.
+    #[inline]
+    fn moved_to(&self) -> Option<&Self> {
+        // Acquire: pairs with the Release of the switch.
+        if self.link.has_moved.load(Ordering::Acquire) {
+            self.look_moved()
+        } else {
+            None
+        }
+    }
+
+    #[cold]
+    fn look_moved(&self) -> Option<&Self> {
+        if let Some(moved) = self.moved.get() {
+            return moved.as_deref();
+        }
+        let moved = self.link.direct(self.handle)?;
+        let direct = moved.direct()?.clone();
+        let waiting = *self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        direct.wait_by(waiting);
+        let moved = self.moved.get_or_init(|| Some(Box::new(direct)));
+        moved.as_deref()
+    }
+
+    /// It stays where it is when its port moves.
+    pub(crate) fn pin(&self) {
+        let _ = self.moved.set(None);
+        self.link.stays(self.handle);
+    }
+
+    /// Why nothing more can be sent, if so.
+    pub(crate) fn failure(&self) -> Option<SendError> {
+        self.link.failure(self.port)
+    }
+
+    /// Sees to it that what was asked of the exporter, and has been answered, holds nothing any more.
+    pub(crate) fn settle(&self) {
+        if let Origin::Claimed(claimed) = &self.origin {
+            claimed.settle();
         }
     }
 
@@ -296,16 +368,17 @@ impl SendRight {
     /// count of troubles.
     #[inline(always)]
     pub(crate) fn lane_now(&self) -> Option<(u32, Guard<'_, Outgoing>, u32)> {
-        // Acquire: pairs with the addition in `disturb`; what came before it has been checked.
-        let trouble = self.link.trouble.load(Ordering::Acquire);
-        // Relaxed: the count is all that is said.
-        let is_calm = trouble == self.calm.load(Ordering::Relaxed);
-        if !is_calm || self.is_forked() {
+        if self.is_forked() {
             return None;
         }
         let lane = self.link.map.lane(self.receiver)?;
         let outgoing = self.link.lanes[lane as usize].try_lock()?;
-        Some((lane, outgoing, trouble))
+        // Acquire: pairs with the addition in `disturb`; what came before it has been checked. Under the lock:
+        // a switch to a port's new home changes the count while it holds all lanes.
+        let trouble = self.link.trouble.load(Ordering::Acquire);
+        // Relaxed: the count is all that is said.
+        let is_calm = trouble == self.calm.load(Ordering::Relaxed);
+        is_calm.then_some((lane, outgoing, trouble))
     }
 
     /// As [`Self::post_now`]; waits for room, and says what is wrong. Returns also the right that it
@@ -317,9 +390,14 @@ impl SendRight {
         kind: Kind,
         waiting: Waiting,
     ) -> Result<(&Self, (Ticket, u32, u32)), SendError> {
-        let (right, load) = (self.best(), Load::default());
-        let with = (&load, &mut Described::new());
-        Ok((right, right.post_with((bytes, kind), with, waiting)?))
+        let right = self.best();
+        if !core::ptr::eq(right, self)
+            && let Some(posted) = right.post_now(bytes, kind, waiting.words_of(kind))
+        {
+            return Ok((right, posted));
+        }
+        let with = (&Load::default(), &mut Described::new());
+        right.post_with((bytes, kind), with, waiting)
     }
 
     /// As [`Self::post`], with rights beside the bytes. Rings. Empties `load`, unless there is an
@@ -330,13 +408,14 @@ impl SendRight {
         bytes_and_kind: (&[u8], Kind),
         load: &mut Load,
         waiting: Waiting,
-    ) -> Result<(Ticket, u32, bool), SendError> {
+    ) -> Result<Posted<'_>, SendError> {
         let mut described = Described::new();
-        let (ticket, lane, trouble) =
-            self.post_with(bytes_and_kind, (load, &mut described), waiting)?;
-        let woke_peer = self.link.ring(lane, self.receiver);
-        described.sent((&self.process, &self.link), load, Some(lane));
-        Ok((ticket, trouble, woke_peer))
+        let with = (&*load, &mut described);
+        let (right, (ticket, lane, trouble)) =
+            self.best().post_with(bytes_and_kind, with, waiting)?;
+        let woke_peer = right.link.ring(lane, right.receiver);
+        described.sent((&right.process, &right.link), load, Some(lane));
+        Ok((right, (ticket, trouble, woke_peer)))
     }
 
     /// Twice there, so that what it returns need not be taken apart and put together again.
@@ -346,7 +425,7 @@ impl SendRight {
         (bytes, kind): (&[u8], Kind),
         (load, described): (&Load, &mut Described),
         waiting: Waiting,
-    ) -> Result<(Ticket, u32, u32), SendError> {
+    ) -> Result<(&Self, (Ticket, u32, u32)), SendError> {
         if bytes.len() > MESSAGE_BYTES_MAX {
             return Err(SendError::TooLong {
                 len_bytes: bytes.len(),
@@ -365,6 +444,10 @@ impl SendRight {
         loop {
             // Acquire: pairs with the addition in `disturb`; what came before it is looked at.
             let trouble = self.link.trouble.load(Ordering::Acquire);
+            // After that: who finds the count of a switch finds what has become of the right.
+            if let Some(next) = self.moved_to() {
+                return (next.best()).post_with((bytes, kind), (load, described), waiting);
+            }
             if let Some(failure) = self.link.failure(self.port) {
                 return Err(failure);
             }
@@ -379,6 +462,14 @@ impl SendRight {
             }
             described.describe(&self.process, &self.link, load)?;
             let mut outgoing = self.lock(lane);
+            if let Some(next) = self.moved_to() {
+                // Since the look: in this lane nothing comes any more.
+                drop(outgoing);
+                described.take_back(&self.process, &self.link);
+                return next
+                    .best()
+                    .post_with((bytes, kind), (load, described), waiting);
+            }
             let ahead = (&mut *described, &load.rights[..]);
             let ahead = self.send_ahead((&mut outgoing, lane), (bytes, kind), ahead);
             let words = match kind {
@@ -396,7 +487,7 @@ impl SendRight {
                     if let Origin::Vine(Some(upgrade)) = &self.origin {
                         upgrade.goes();
                     }
-                    return Ok((ticket, lane, trouble));
+                    return Ok((self, (ticket, lane, trouble)));
                 }
                 Err(blocked) => blocked,
             };
@@ -472,6 +563,13 @@ impl SendRight {
         if self.used.load(Ordering::Relaxed) & 1 << lane == 0 {
             self.used.fetch_or(1 << lane, Ordering::Relaxed);
         }
+    }
+
+    /// Notes that a message with the handle has gone through the lanes of `other`.
+    pub(crate) fn uses_as(&self, other: &Self) {
+        // Relaxed: as in `uses`.
+        let lanes = other.used.load(Ordering::Relaxed);
+        self.used.fetch_or(lanes, Ordering::Relaxed);
     }
 
     /// It has been named in a message through a lane of `link`, itself or what it has become.

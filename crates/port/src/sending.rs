@@ -1,11 +1,11 @@
 //! Sending rights beside the bytes of a message.
 
-use crate::call::{Call, Ticket};
+use crate::call::Call;
 use crate::error::SendError;
 use crate::message::Message;
 use crate::right::{Load, Returned, Right};
 use crate::room::Waiting;
-use crate::send::SendRight;
+use crate::send::{Posted, SendRight};
 use core::time::Duration;
 use handfast_layout::link::Kind;
 use handfast_sys::clock;
@@ -104,11 +104,10 @@ impl<'a> Sending<'a> {
 
     #[inline(always)]
     fn start(self, bytes: &[u8], waiting: Waiting) -> Result<Call<'a>, Returned<SendError>> {
-        let right = self.right;
         if self.load.rights.is_empty() {
-            return bare(right.start(bytes, waiting));
+            return bare(self.right.start(bytes, waiting));
         }
-        let (ticket, trouble, woke_peer) = self.post((bytes, Kind::Call), waiting)?;
+        let (right, (ticket, trouble, woke_peer)) = self.post((bytes, Kind::Call), waiting)?;
         Ok(Call::new(right, ticket, trouble, woke_peer))
     }
 
@@ -116,7 +115,7 @@ impl<'a> Sending<'a> {
         mut self,
         bytes_and_kind: (&[u8], Kind),
         waiting: Waiting,
-    ) -> Result<(Ticket, u32, bool), Returned<SendError>> {
+    ) -> Result<Posted<'a>, Returned<SendError>> {
         let posted = self
             .right
             .post_loaded(bytes_and_kind, &mut self.load, waiting);

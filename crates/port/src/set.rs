@@ -188,6 +188,8 @@ impl WaitSet {
             Member::Port(port) => {
                 self.ports.retain(|of| *of != token);
                 self.next = 0;
+                // Its descriptor was not looked after here.
+                port.port().call_takers();
                 Some(port)
             }
             Member::Descriptor(descriptor, _) => {

@@ -218,15 +218,21 @@ impl<T: Copy> Provisions<T> {
     }
 
     /// A process has ended: what was provided to it ends, returned here; what it has provided lasts a
-    /// while.
-    pub fn ended(&mut self, of: Incarnation, now_ns: u64) -> Vec<T> {
+    /// while. Or its link has, and it is not known to be dead: then both last a while.
+    pub fn ended(&mut self, of: Incarnation, is_dead: bool, now_ns: u64) -> Vec<T> {
         let until = now_ns + GRACE_NS;
-        self.take_forgone(|recipient, _| recipient == of);
+        if is_dead {
+            self.take_forgone(|recipient, _| recipient == of);
+        }
         self.take_those(|(introducer, _), provision| match provision {
-            Provision::Void { .. } => *introducer == of,
-            Provision::Waiting { recipient, .. } if *recipient == of => true,
-            Provision::Waiting { until_ns, .. } => {
-                if *introducer == of {
+            Provision::Void { .. } => is_dead && *introducer == of,
+            Provision::Waiting { recipient, .. } if is_dead && *recipient == of => true,
+            Provision::Waiting {
+                until_ns,
+                recipient,
+                ..
+            } => {
+                if *introducer == of || *recipient == of {
                     until_ns.get_or_insert(until);
                 }
                 false
@@ -281,6 +287,8 @@ impl<T: Copy> Provisions<T> {
 #[derive(Debug, Default)]
 pub struct Claims {
     claims: HashMap<u32, Claim>,
+    /// Those that wait, by what they wait for.
+    waiting: HashMap<Number, u32>,
 }
 
 /// What a number of a recipient's stands for.
@@ -315,6 +323,9 @@ impl Claims {
         match self.claims.entry(word) {
             Entry::Vacant(place) if has_room => {
                 place.insert(claim);
+                if let Claim::Waiting { number, .. } = claim {
+                    self.waiting.insert(number, word);
+                }
                 true
             }
             _ => false,
@@ -327,10 +338,23 @@ impl Claims {
         self.claims.get(&word).copied()
     }
 
+    /// The numbers that stand for rights of the exporter's table, with their handles.
+    pub fn granted(&self) -> impl Iterator<Item = (u32, Handle)> {
+        self.claims.iter().filter_map(|(word, claim)| match claim {
+            Claim::Granted(handle) => Some((*word, *handle)),
+            _ => None,
+        })
+    }
+
     /// It stands for this now.
     pub fn settle(&mut self, word: u32, claim: Claim) {
         if let Some(known) = self.claims.get_mut(&word) {
-            *known = claim;
+            let before = core::mem::replace(known, claim);
+            if let (Claim::Waiting { number, .. }, false) =
+                (before, matches!(claim, Claim::Waiting { .. }))
+            {
+                self.waiting.remove(&number);
+            }
         }
     }
 
@@ -344,13 +368,24 @@ impl Claims {
             .collect()
     }
 
+    /// What has been provided under this number may be claimed already: by which number of the recipient's.
+    #[must_use]
+    pub fn waits_for(&self, number: Number) -> Option<u32> {
+        self.waiting.get(&number).copied()
+    }
+
     /// The recipient has no use for it any more.
     pub fn release(&mut self, word: u32) -> Option<Claim> {
-        self.claims.remove(&word)
+        let claim = self.claims.remove(&word)?;
+        if let Claim::Waiting { number, .. } = claim {
+            self.waiting.remove(&number);
+        }
+        Some(claim)
     }
 
     /// Takes all out: the recipient is gone.
     pub fn end(&mut self) -> Vec<Claim> {
+        self.waiting.clear();
         self.claims.drain().map(|(_, claim)| claim).collect()
     }
 }
@@ -415,15 +450,22 @@ mod tests {
         let mut provisions = Provisions::default();
         provisions.provide((A, 1), Some(7), B);
         provisions.provide((A, 2), Some(8), C);
-        assert_eq!(provisions.ended(B, 5), [7]);
+        assert_eq!(provisions.ended(B, true, 5), [7]);
         assert!(!provisions.has_mortal());
-        assert_eq!(provisions.ended(A, 5), []);
+        assert_eq!(provisions.ended(A, true, 5), []);
         assert!(provisions.has_mortal());
         assert_eq!(provisions.expire(GRACE_NS), []);
         assert_eq!(provisions.redeem((A, 2), C), Redeemed::To(8));
         provisions.provide((A, 3), Some(9), C);
-        let _ = provisions.ended(A, 5);
+        let _ = provisions.ended(A, true, 5);
         assert_eq!(provisions.expire(GRACE_NS + 5), [9]);
+        // Its link has ended, and it lives.
+        provisions.provide((A, 4), Some(10), B);
+        assert_eq!(provisions.ended(B, false, 5), []);
+        assert_eq!(provisions.redeem((A, 4), B), Redeemed::To(10));
+        provisions.provide((A, 5), Some(11), B);
+        assert_eq!(provisions.ended(B, false, 5), []);
+        assert_eq!(provisions.expire(GRACE_NS + 5), [11]);
     }
 
     #[test]
@@ -465,8 +507,8 @@ mod tests {
             for number in 0..1000 {
                 assert_eq!(provisions.provide((C, number), Some(2), A), None);
             }
-            let _ = (provisions.ended(A, 0), provisions.ended(B, 0));
-            let _ = (provisions.ended(C, 0), provisions.expire(GRACE_NS));
+            let _ = (provisions.ended(A, true, 0), provisions.ended(B, true, 0));
+            let _ = (provisions.ended(C, true, 0), provisions.expire(GRACE_NS));
             assert!(provisions.provided.is_empty() && provisions.shares.is_empty());
         }
     }

@@ -4,17 +4,21 @@
 //!
 //! * [`spin`]: how long a waiter spins before it sleeps (design D6; paper 001 section 7).
 //! * [`introductions`]: how a right comes straight from a third process (design D9).
+//! * [`moves`]: how those who have rights to a port find it after it has moved (paper 004, section 2.5).
 //! * [`paths`]: how the answer to a call that was passed on comes straight to its caller (design D8, D9).
 //! * [`rights`]: which rights the two parties of a link have given to each other (paper 004, 2.5).
 //! * [`rota`]: which clients an overloaded server serves, and whom it wakes (paper 000,
 //!   section 5, future work).
+//! * [`takers`]: which of the tasks that wait at one port looks next.
 #![forbid(unsafe_code)]
 
 pub mod introductions;
+pub mod moves;
 pub mod paths;
 pub mod rights;
 pub mod rota;
 pub mod spin;
+pub mod takers;
 
 #[cfg(test)]
 mod schedule;

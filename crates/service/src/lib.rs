@@ -32,6 +32,6 @@ pub use decode::Decoder;
 pub use encode::{Encoder, Fixed, FixedRequest};
 pub use error::{CallError, Malformed, Refusal, Unencodable};
 pub use method::{Method, Service, fingerprint};
-pub use server::{dispatch, serve};
+pub use server::{dispatch, serve, serve_async};
 
 pub use handfast_port as port;

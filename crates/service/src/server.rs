@@ -4,6 +4,8 @@ use crate::decode::Decoder;
 use crate::encode::Encoder;
 use crate::error::Refusal;
 use crate::method::{Method, Service, split};
+use core::future::poll_fn;
+use core::task::Poll;
 use handfast_port::error::{ReceiveError, ReplyError};
 use handfast_port::{Notice, ReceiveRight, Request};
 
@@ -35,6 +37,38 @@ pub fn serve(
         };
     }
     Ok(())
+}
+
+/// As [`serve`], for a task.
+///
+/// # Errors
+/// [`ReceiveError`].
+pub async fn serve_async(
+    port: &ReceiveRight,
+    service: &Service,
+    run: impl Fn(u16, &mut Decoder<'_>, &mut Encoder) -> Result<(), Refusal>,
+) -> Result<(), ReceiveError> {
+    let mut count = 0u32;
+    loop {
+        let request = port.receive_async().await?;
+        if request.notice() == Some(Notice::NoSenders) {
+            return Ok(());
+        }
+        // Its caller may be gone, or hears of a right that cannot be sent as of a dropped call.
+        let _ = dispatch(request, service, &run);
+        count = count.wrapping_add(1);
+        if count.is_multiple_of(REQUESTS_PER_TURN) {
+            let mut waited = false;
+            poll_fn(|context| {
+                context.waker().wake_by_ref();
+                match core::mem::replace(&mut waited, true) {
+                    true => Poll::Ready(()),
+                    false => Poll::Pending,
+                }
+            })
+            .await;
+        }
+    }
 }
 
 /// Answers one request by `run`.
@@ -107,4 +141,7 @@ fn method(service: &Service, request: &[u8]) -> Result<(u16, &'static Method), R
     Ok((number, method.ok_or(Refusal::Method)?))
 }
 
+/// Requests that a task answers before others of its executor get their turn: while there are more it does not
+/// wait for anything.
+const REQUESTS_PER_TURN: u32 = 64;
 const WORD_BYTES: usize = size_of::<u64>();

@@ -34,6 +34,23 @@ pub fn listen(path: &Path, backlog: i32) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
+/// Whether it is a Unix socket of messages that listens.
+#[must_use]
+pub fn is_listener(socket: impl AsFd) -> bool {
+    let socket = socket.as_fd();
+    rustix::net::sockopt::socket_acceptconn(socket) == Ok(true)
+        && rustix::net::sockopt::socket_type(socket) == Ok(SocketType::SEQPACKET)
+        && rustix::net::sockopt::socket_domain(socket) == Ok(AddressFamily::UNIX)
+}
+
+/// Makes this process the one that listens: connectors are told its identity from now on. `listen`.
+///
+/// # Errors
+/// None for a [listener](is_listener).
+pub fn listen_again(listener: impl AsFd, backlog: i32) -> Result<(), Errno> {
+    rustix::net::listen(listener, backlog)
+}
+
 /// Connects to the socket at `path`, at the longest for `timeout`, which then bounds every operation
 /// that blocks on it. `socket`, `setsockopt`, `connect`; may block while the backlog is full.
 ///

@@ -97,6 +97,8 @@ pub struct Waiter {
 pub const FIRST_LOOKS: u32 = 128;
 /// As [`FIRST_LOOKS`], for looks with a pause in between.
 pub const FIRST_PAUSED_LOOKS: u32 = 32;
+/// The longest that a task blocks its executor: a few system calls.
+pub const BRIEF_NS: u64 = 20_000;
 /// Looks between two readings of the clock.
 const LOOKS_PER_CLOCK: u32 = 16;
 
@@ -206,6 +208,33 @@ impl Waiter {
             if deadline_ns.is_some_and(|deadline_ns| clock::now_ns() >= deadline_ns) {
                 return (Ended::TimedOut, cost);
             }
+        }
+    }
+
+    /// Spins as the strategy says, for a task, which blocks its executor meanwhile and is not to sleep here:
+    /// at the longest for [`BRIEF_NS`]. Whether something is there. What becomes of the wait
+    /// otherwise is told to [`Self::learn`].
+    pub fn spin_briefly(&mut self, place: &mut impl Place) -> bool {
+        let start_ns = clock::ticks_ns();
+        let limit_ns = match self.strategy {
+            Strategy::Block | Strategy::Notify | Strategy::Bsw => 0,
+            Strategy::Adaptive => self.adaptive_limit(place, false),
+            Strategy::SpinBlock { limit }
+            | Strategy::SpinNotify { limit }
+            | Strategy::SpinSched { limit } => self.fixed(limit),
+            _ => self.machine.block_cost_ns,
+        };
+        let spun = spin(place, Some(limit_ns.min(BRIEF_NS)), None, start_ns);
+        if spun.is_some() {
+            self.learn(clock::ticks_ns().saturating_sub(start_ns));
+        }
+        spun.is_some()
+    }
+
+    /// What a wait that goes on elsewhere was for has come, so long after the wait began.
+    pub fn learn(&mut self, delay_ns: u64) {
+        if self.strategy == Strategy::Adaptive {
+            self.policy.ended(delay_ns, false);
         }
     }
 

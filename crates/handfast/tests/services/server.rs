@@ -236,3 +236,26 @@ pub(crate) fn server(name: &str) {
         assert!(served.is_err(), "{served:?}");
     }
 }
+
+/// As [`server`], by tasks.
+pub(crate) fn tasks(name: &str) {
+    let port: &'static ReceiveRight = Box::leak(Box::new(handfast::bind(name).unwrap()));
+    let server: &'static Server<'_> = Box::leak(Box::new(Server {
+        port: Some(port),
+        ..Server::default()
+    }));
+    common::say("ready");
+    // The stage's hook would end the process.
+    std::panic::set_hook(Box::new(|_| {}));
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(2).build().unwrap();
+    runtime.block_on(async {
+        let serve = async || {
+            loop {
+                let served = tokio::spawn(AllServer::serve_async(port, server)).await;
+                assert!(served.is_err(), "{served:?}");
+            }
+        };
+        tokio::join!(serve(), serve(), serve());
+    });
+}

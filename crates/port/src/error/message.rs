@@ -25,6 +25,9 @@ pub enum SendError {
     Full,
     /// The deadline passed. A message may have been delivered; a late reply is dropped.
     TimedOut,
+    /// The caller on whose behalf this call was made has given up
+    /// ([`Request::call_through`](crate::Request::call_through)); so has this call been.
+    Cancelled,
     /// The peer is gone. A call in flight may or may not have been served.
     Gone(Gone),
     /// The peer broke a rule.
@@ -101,6 +104,9 @@ impl fmt::Display for SendError {
                  taken; take those replies, or wait for room and try again",
             ),
             Self::TimedOut => f.write_str("the deadline passed"),
+            Self::Cancelled => {
+                f.write_str("the caller on whose behalf this was called has given up")
+            }
             Self::Gone(Gone::Process) => f.write_str("the peer's process is gone"),
             Self::Gone(Gone::Port) => f.write_str("the port is gone: its receiver was dropped"),
             Self::Gone(Gone::Right) => {

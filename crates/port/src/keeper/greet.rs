@@ -58,6 +58,13 @@ impl Keeper {
         if port.is_none() && receiver != DOOR {
             return refuse(Status::NoSuchPort, 0);
         }
+        // Acquire: pairs with the Release of `unlisten`. Its name is another process's by now.
+        if port
+            .as_ref()
+            .is_some_and(|port| port.is_leaving.load(Ordering::Acquire))
+        {
+            return refuse(Status::Crossed, 0);
+        }
         let Ok(peer) = socket::peer(&socket) else {
             return;
         };

@@ -380,6 +380,14 @@ impl Exports {
         }
     }
 
+    /// The rights to `port` that the peer has: handles, and their badges.
+    pub fn handles_of(&self, port: u32) -> impl Iterator<Item = (Handle, u64)> {
+        let live = move |entry: &Entry| entry.state == State::Live && entry.port == port;
+        let entries = self.entries.iter().zip(0..);
+        let own = entries.filter(move |(entry, _)| live(entry));
+        own.map(|(entry, place)| (handle(place, entry.generation.into()), entry.badge))
+    }
+
     /// How many rights the peer has.
     #[must_use]
     pub fn len(&self) -> usize {

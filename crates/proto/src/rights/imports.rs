@@ -24,8 +24,22 @@ struct Held {
     is_idle: bool,
     /// The peer has said that it stands for nothing any more.
     is_revoked: bool,
+    /// The rights with this name are others now: it is given back although there are some.
+    is_moved: bool,
     /// Messages that used it and may not have been consumed.
     uses: Vec<Use>,
+}
+
+impl Held {
+    fn used(&mut self, uses: &[Use]) {
+        for used in uses {
+            match self.uses.iter_mut().find(|known| known.lane == used.lane) {
+                Some(known) if known.tail.wrapping_sub(used.tail).cast_signed() >= 0 => {}
+                Some(known) => known.tail = used.tail,
+                None => self.uses.push(*used),
+            }
+        }
+    }
 }
 
 /// Rights got from one peer. Private to the importer.
@@ -110,6 +124,7 @@ impl Imports {
                 rights: 0,
                 is_idle: false,
                 is_revoked: false,
+                is_moved: false,
                 uses: Vec::new(),
             }),
         };
@@ -117,8 +132,33 @@ impl Imports {
             return Err(Refused::Port);
         }
         held.received = held.received.checked_add(1).ok_or(Refused::Full)?;
+        if held.is_moved && !core::mem::replace(&mut held.is_idle, true) {
+            self.idle.push(handle);
+        }
         held.rights = held.rights.checked_add(1).ok_or(Refused::Full)?;
         Ok(())
+    }
+
+    /// The port that a right of this process is to, which was received, or claimed, under this name.
+    #[must_use]
+    pub fn port_of(&self, handle: Handle) -> Option<u32> {
+        self.held.get(&handle).map(|held| held.port)
+    }
+
+    /// All rights of this process with this name, and those that still come, are others from now on: the name is
+    /// given back as if all had been dropped. These messages used it. Known until the last of them has been
+    /// dropped. Returns as [`Self::dropped`].
+    pub fn moved(&mut self, handle: Handle, uses: &[Use]) -> bool {
+        let Some(held) = self.held.get_mut(&handle) else {
+            return false;
+        };
+        held.is_moved = true;
+        held.used(uses);
+        let is_new = !core::mem::replace(&mut held.is_idle, true);
+        if is_new {
+            self.idle.push(handle);
+        }
+        is_new
     }
 
     /// A right was copied.
@@ -135,12 +175,10 @@ impl Imports {
             return false;
         };
         held.rights = held.rights.saturating_sub(1);
-        for used in uses {
-            match held.uses.iter_mut().find(|known| known.lane == used.lane) {
-                Some(known) if known.tail.wrapping_sub(used.tail).cast_signed() >= 0 => {}
-                Some(known) => known.tail = used.tail,
-                None => held.uses.push(*used),
-            }
+        held.used(uses);
+        if held.is_moved && held.rights == 0 && held.received == 0 {
+            self.held.remove(&handle);
+            return false;
         }
         if held.rights > 0 || held.is_idle {
             return false;
@@ -159,7 +197,7 @@ impl Imports {
             let Some(entry) = held.get_mut(handle) else {
                 return false;
             };
-            if entry.rights > 0 {
+            if entry.rights > 0 && !entry.is_moved {
                 entry.is_idle = false;
                 return false;
             }
@@ -167,12 +205,18 @@ impl Imports {
             if !entry.uses.is_empty() {
                 return true;
             }
-            given.push((*handle, entry.received));
+            let received = core::mem::take(&mut entry.received);
+            if received > 0 {
+                given.push((*handle, received));
+            }
+            entry.is_idle = false;
             if entry.is_revoked && is_handle(*handle) {
                 // It may have been sent once more before it was revoked.
                 early.insert(index(*handle), *handle);
             }
-            held.remove(handle);
+            if entry.rights == 0 {
+                held.remove(handle);
+            }
             false
         });
         given

@@ -213,7 +213,7 @@ impl World {
     }
 
     fn end_provisions(&mut self, of: usize) {
-        let ended = self.provisions.ended(incarnation(of), self.now_ns);
+        let ended = self.provisions.ended(incarnation(of), true, self.now_ns);
         for (target, at) in ended {
             self.introductions[at].is_excused = true;
             self.ended(target);

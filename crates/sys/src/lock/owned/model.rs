@@ -1,5 +1,5 @@
 //! loom: the owner of a lock enters it while other threads take the ownership away (E10), and hands
-//! over to a thread that falls asleep (E7, in `handover`).
+//! over to a thread that falls asleep, or to a task (E7, in `handover` and `takers`).
 //!
 //! The owner is the light thread of the asymmetric fence: see `handfast_region::model`.
 
@@ -12,6 +12,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::AtomicU32;
 
 mod handover;
+mod takers;
 
 const OWNER: u32 = 1;
 const OTHER: u32 = 2;

@@ -1,0 +1,557 @@
+//! Servers that hear that their caller has given up, in whatever way, without asking for it.
+
+mod common;
+
+use common::{Child, Random};
+use handfast::error::{Gone, SendError};
+use handfast::{ReceiveRight, Request, SendRight};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::runtime::{Builder, Runtime};
+
+#[test]
+fn a_child_process_plays_its_role() {
+    common::play(|role, arguments| match role {
+        "client" => client(arguments[0]),
+        "middle" => common::middle(arguments[0], arguments[1]),
+        "nests" => nests(arguments[0], arguments[1]),
+        "waits" => waits(arguments[0]),
+        "races" => races(arguments[0], arguments[1].parse().unwrap()),
+        _ => unreachable!(),
+    });
+}
+
+/// Makes a call, and ends it as it is told: at a deadline in milliseconds, by dropping it, or not at all.
+fn client(name: &str) {
+    let port = handfast::connect(name).unwrap();
+    common::say("ready");
+    while let Some(order) = common::told() {
+        match order.as_str() {
+            "drop" => {
+                let call = port.try_call(b"dropped").unwrap();
+                common::say("calls");
+                common::told();
+                drop(call);
+                common::say("dropped");
+            }
+            "stay" => {
+                let outcome = port.call(b"stays");
+                common::say(&format!("{:?}", outcome.map(|reply| reply.to_vec())));
+            }
+            deadline_ms => {
+                let timeout = Duration::from_millis(deadline_ms.parse().unwrap());
+                let outcome = port.call_until(b"until", timeout);
+                common::say(&format!("{:?}", outcome.map(|reply| reply.to_vec())));
+            }
+        }
+    }
+}
+
+/// Calls on behalf of its callers, and says how that ended.
+fn nests(name: &str, to: &str) {
+    let port = handfast::bind(name).unwrap();
+    let to = handfast::connect(to).unwrap();
+    common::say("ready");
+    loop {
+        let request = port.receive().unwrap();
+        let outcome = request.call_through(&to, request.bytes());
+        common::say(&match &outcome {
+            Ok(_) => "answered".to_owned(),
+            Err(error) => format!("{error:?}"),
+        });
+        if let Ok(reply) = outcome {
+            let _ = request.reply(&reply);
+        }
+    }
+}
+
+/// Waits for each of its callers to give up, for a while, and says so. Answers `echo` at once.
+fn waits(name: &str) {
+    let port = handfast::bind(name).unwrap();
+    common::say("ready");
+    loop {
+        let request = port.receive().unwrap();
+        if request.bytes() == b"echo" {
+            let _ = request.reply(b"echo");
+            continue;
+        }
+        common::say("got");
+        common::say(match request.wait_cancelled_until(common::PATIENCE) {
+            true => "given up",
+            false => "nothing",
+        });
+    }
+}
+
+/// Waits for callers to give up for random times, in a task or not, and answers, or not.
+fn races(name: &str, seed: u64) {
+    let port = handfast::bind(name).unwrap();
+    let mut random = Random::of(seed);
+    let runtime = runtime(1);
+    common::say("ready");
+    loop {
+        let request = port.receive().unwrap();
+        if request.bytes() == b"echo" {
+            let _ = request.reply(b"echo");
+            continue;
+        }
+        let brief = Duration::from_micros(random.below(100));
+        match random.below(4) {
+            0 => _ = request.wait_cancelled_until(brief),
+            1 => runtime.block_on(async {
+                let _ = tokio::time::timeout(brief, request.cancelled()).await;
+            }),
+            2 => assert!(request.wait_cancelled_until(common::PATIENCE)),
+            _ => {}
+        }
+        match random.below(3) {
+            0 => drop(request),
+            _ => _ = request.reply(b"late"),
+        }
+    }
+}
+
+fn runtime(threads: usize) -> Runtime {
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(threads).enable_all();
+    builder.build().unwrap()
+}
+
+fn bind(what: &str) -> (ReceiveRight, String) {
+    let name = common::name(what);
+    (handfast::bind(&name).unwrap(), name)
+}
+
+fn start(role: &'static str, arguments: &[&str]) -> Child {
+    let child = common::start(role, arguments);
+    child.expect("ready");
+    child
+}
+
+fn receive(port: &ReceiveRight) -> Request {
+    port.receive_until(common::PATIENCE).unwrap()
+}
+
+/// How long after `since` a task hears that the caller has given up.
+fn heard_by_task(
+    runtime: &Runtime,
+    request: &Request,
+    since: impl FnOnce() -> Instant,
+) -> Duration {
+    runtime.block_on(async {
+        let heard = tokio::time::timeout(common::PATIENCE, request.cancelled()).await;
+        let heard = heard.map(|()| Instant::now());
+        heard
+            .expect("it is not heard of")
+            .saturating_duration_since(since())
+    })
+}
+
+/// Nobody waits by a clock of less.
+const SOON: Duration = Duration::from_millis(20);
+
+#[test]
+fn futures_can_be_sent_between_threads() {
+    fn is_send<T: Send>(_: &T) {}
+    let (port, name) = bind("send");
+    let client = handfast::connect(&name).unwrap();
+    let _call = client.try_call(b"held").unwrap();
+    let request = receive(&port);
+    is_send(&request.cancelled());
+    is_send(&async { request.cancelled().await });
+}
+
+#[test]
+fn a_deadline_that_passes_reaches_a_server_that_waits() {
+    let (port, name) = bind("deadline");
+    let mut client = start("client", &[&name]);
+    let runtime = runtime(1);
+    let mut delays = Vec::new();
+    for round in 0..40 {
+        client.tell("3");
+        let request = receive(&port);
+        let end = Instant::now() + request.time_left().unwrap();
+        let delay = if round % 2 == 0 {
+            heard_by_task(&runtime, &request, || end)
+        } else {
+            assert!(request.wait_cancelled_until(common::PATIENCE));
+            end.elapsed()
+        };
+        delays.push(delay);
+        assert!(request.is_cancelled());
+        drop(request);
+        client.expect("Err(TimedOut)");
+    }
+    let (middle, _, longest) = common::spread(&mut delays);
+    println!("heard after {middle:?}, {longest:?} at the longest");
+    assert!(middle < SOON, "{middle:?}");
+}
+
+#[test]
+fn a_call_that_is_dropped_reaches_a_server_that_waits() {
+    let (port, name) = bind("dropped");
+    let client = handfast::connect(&name).unwrap();
+    let runtime = runtime(1);
+    let mut delays = Vec::new();
+    for _ in 0..40 {
+        let call = client.try_call(b"dropped").unwrap();
+        let request = receive(&port);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                assert!(request.wait_cancelled_until(common::PATIENCE));
+                Instant::now()
+            });
+            // It waits by then, or is about to.
+            std::thread::sleep(Duration::from_millis(1));
+            assert!(!request.is_cancelled());
+            let dropped = Instant::now();
+            drop(call);
+            delays.push(waiting.join().unwrap().saturating_duration_since(dropped));
+        });
+    }
+    let (middle, _, longest) = common::spread(&mut delays);
+    println!("heard after {middle:?}, {longest:?} at the longest");
+    assert!(middle < SOON, "{middle:?}");
+    // In another process.
+    let mut other = start("client", &[&name]);
+    other.tell("drop");
+    other.expect("calls");
+    let request = receive(&port);
+    other.tell("now");
+    heard_by_task(&runtime, &request, Instant::now);
+    other.expect("dropped");
+}
+
+#[test]
+fn a_future_that_is_dropped_reaches_a_server_that_waits() {
+    let (port, name) = bind("future");
+    let client = handfast::connect(&name).unwrap();
+    let runtime = runtime(2);
+    for _ in 0..40 {
+        runtime.block_on(async {
+            let mut call = client.call_async(b"dropped");
+            // Sent, and asleep.
+            let brief = Duration::from_micros(200);
+            assert!(tokio::time::timeout(brief, &mut call).await.is_err());
+            let request = port.receive_async().await.unwrap();
+            tokio::select! {
+                biased;
+                () = request.cancelled() => panic!("it waits still"),
+                () = tokio::time::sleep(brief) => {}
+            }
+            drop(call);
+            let heard = tokio::time::timeout(common::PATIENCE, request.cancelled()).await;
+            heard.expect("it is not heard of");
+            // Again, and at once.
+            request.cancelled().await;
+        });
+    }
+}
+
+#[test]
+fn a_caller_that_is_killed_reaches_a_server_that_waits() {
+    let (port, name) = bind("killed");
+    let runtime = runtime(1);
+    let mut delays = Vec::new();
+    for round in 0..20 {
+        let mut client = start("client", &[&name]);
+        client.tell("stay");
+        let request = receive(&port);
+        if round % 4 == 3 {
+            // Before anybody waits.
+            client.kill();
+            assert!(request.wait_cancelled_until(common::PATIENCE));
+            continue;
+        }
+        let killer = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(1));
+            let killed = Instant::now();
+            client.kill();
+            killed
+        });
+        delays.push(heard_by_task(&runtime, &request, || killer.join().unwrap()));
+    }
+    let (middle, _, longest) = common::spread(&mut delays);
+    println!("heard after {middle:?}, {longest:?} at the longest");
+    assert!(middle < SOON, "{middle:?}");
+}
+
+#[test]
+fn who_waits_in_vain_goes_on_and_many_may_wait_for_one() {
+    let (port, name) = bind("in-vain");
+    let client = handfast::connect(&name).unwrap();
+    let call = client.try_call(b"stays").unwrap();
+    let request = receive(&port);
+    assert!(!request.wait_cancelled_until(Duration::from_millis(2)));
+    assert!(!request.wait_cancelled_until(Duration::ZERO));
+    request.reply(b"here").unwrap();
+    assert_eq!(&*call.wait().unwrap(), b"here");
+    client.send(b"one way").unwrap();
+    assert!(!receive(&port).wait_cancelled_until(Duration::from_millis(2)));
+    // Several threads.
+    let call = client.try_call(b"dropped").unwrap();
+    let request = receive(&port);
+    std::thread::scope(|scope| {
+        let waiting: Vec<_> = (0..4)
+            .map(|_| scope.spawn(|| request.wait_cancelled_until(common::PATIENCE)))
+            .collect();
+        assert!(!request.wait_cancelled_until(Duration::from_millis(1)));
+        drop(call);
+        for thread in waiting {
+            assert!(thread.join().unwrap());
+        }
+    });
+}
+
+#[test]
+fn a_call_that_was_passed_on_tells_its_last_holder() {
+    for how in ["path", "vine"] {
+        let (name, middle_name) = (
+            common::name(&format!("last-{how}")),
+            common::name(&format!("middle-{how}")),
+        );
+        let start_here = |role, arguments: &[&str]| {
+            let child = common::start_with(role, arguments, |command| {
+                if how == "vine" {
+                    command.env("HANDFAST_INTRODUCTIONS", "vine");
+                }
+            });
+            child.expect("ready");
+            child
+        };
+        let last = start_here("waits", &[&name]);
+        let _middle = start_here("middle", &[&middle_name, &name]);
+        let mut client = start("client", &[&middle_name]);
+        let right = handfast::connect(&middle_name).unwrap();
+        // Until there is a path, where there can be one.
+        for _ in 0..40 {
+            right.call_until(b"echo", common::PATIENCE).unwrap();
+        }
+        let mut delays = Vec::new();
+        for round in 0..20 {
+            if round % 2 == 0 {
+                client.tell("2");
+                last.expect("got");
+                last.expect("given up");
+                client.expect("Err(TimedOut)");
+            } else {
+                let call = right.try_call(b"dropped").unwrap();
+                last.expect("got");
+                let dropped = Instant::now();
+                drop(call);
+                last.expect("given up");
+                delays.push(dropped.elapsed());
+            }
+        }
+        let (middle_delay, _, longest) = common::spread(&mut delays);
+        println!("{how}: heard after {middle_delay:?}, {longest:?} at the longest");
+        assert!(middle_delay < SOON, "{how}: {middle_delay:?}");
+        client.tell("stay");
+        last.expect("got");
+        client.kill();
+        last.expect("given up");
+    }
+}
+
+#[test]
+fn a_nested_call_ends_when_the_first_caller_gives_up_and_so_do_those_behind_it() {
+    let names: Vec<_> = (0..3)
+        .map(|place| common::name(&format!("nested{place}")))
+        .collect();
+    let last = start("waits", &[&names[2]]);
+    let second = start("nests", &[&names[1], &names[2]]);
+    let first = start("nests", &[&names[0], &names[1]]);
+    let right = handfast::connect(&names[0]).unwrap();
+    // One that is answered is as ever.
+    assert_eq!(
+        &*right.call_until(b"echo", common::PATIENCE).unwrap(),
+        b"echo"
+    );
+    first.expect("answered");
+    second.expect("answered");
+    let mut delays = Vec::new();
+    for _ in 0..20 {
+        let call = right.try_call(b"nested").unwrap();
+        last.expect("got");
+        let dropped = Instant::now();
+        drop(call);
+        last.expect("given up");
+        delays.push(dropped.elapsed());
+        first.expect("Cancelled");
+        second.expect("Cancelled");
+    }
+    let (middle, _, longest) = common::spread(&mut delays);
+    println!("heard two calls further after {middle:?}, {longest:?} at the longest");
+    assert!(middle < 2 * SOON, "{middle:?}");
+    // By death, too.
+    for _ in 0..4 {
+        let mut client = start("client", &[&names[0]]);
+        client.tell("stay");
+        last.expect("got");
+        client.kill();
+        last.expect("given up");
+        first.expect("Cancelled");
+        second.expect("Cancelled");
+    }
+    assert_eq!(
+        &*right.call_until(b"echo", common::PATIENCE).unwrap(),
+        b"echo"
+    );
+}
+
+#[test]
+fn a_nested_call_back_to_the_caller_ends_as_well() {
+    // Both calls go through one link.
+    let (port, name) = bind("back");
+    let first_name = common::name("back-first");
+    let first = start("nests", &[&first_name, &name]);
+    let right = handfast::connect(&first_name).unwrap();
+    for _ in 0..20 {
+        let call = right.try_call(b"nested").unwrap();
+        let request = receive(&port);
+        drop(call);
+        assert!(request.wait_cancelled_until(common::PATIENCE));
+        first.expect("Cancelled");
+    }
+}
+
+#[test]
+fn a_nested_call_that_was_passed_on_ends_as_well() {
+    let names: Vec<_> = (0..3)
+        .map(|place| common::name(&format!("nested-passed{place}")))
+        .collect();
+    let last = start("waits", &[&names[2]]);
+    let _middle = start("middle", &[&names[1], &names[2]]);
+    let first = start("nests", &[&names[0], &names[1]]);
+    let right = handfast::connect(&names[0]).unwrap();
+    // Until there is a path.
+    for _ in 0..40 {
+        right.call_until(b"echo", common::PATIENCE).unwrap();
+        first.expect("answered");
+    }
+    for _ in 0..20 {
+        let call = right.try_call(b"nested").unwrap();
+        last.expect("got");
+        drop(call);
+        last.expect("given up");
+        first.expect("Cancelled");
+    }
+}
+
+#[test]
+fn a_nested_call_to_a_server_that_is_killed_ends_with_that() {
+    let (port, name) = bind("nested-killed");
+    drop(port);
+    let mut server = start("waits", &[&name]);
+    let first_name = common::name("nested-first");
+    let first = start("nests", &[&first_name, &name]);
+    let right = handfast::connect(&first_name).unwrap();
+    let call = right.try_call(b"nested").unwrap();
+    server.expect("got");
+    server.kill();
+    first.expect("Gone(Process)");
+    assert_eq!(
+        call.wait_until(common::PATIENCE).err(),
+        Some(SendError::Gone(Gone::Reply))
+    );
+}
+
+/// A call's end at random: at once, at a deadline, before or after the answer.
+fn race(right: &SendRight, random: &mut Random) {
+    let brief = Duration::from_micros(random.below(120));
+    match random.below(3) {
+        0 => match right.try_call(b"race") {
+            Ok(call) => drop(call),
+            Err(error) => assert_eq!(error, SendError::Full),
+        },
+        1 => match right.try_call(b"race") {
+            Ok(call) => _ = call.wait_until(brief),
+            Err(error) => assert_eq!(error, SendError::Full),
+        },
+        _ => match right.call_until(b"race", brief) {
+            Ok(_) | Err(SendError::TimedOut | SendError::Gone(Gone::Reply)) => {}
+            Err(error) => panic!("{error}"),
+        },
+    }
+}
+
+#[test]
+fn ten_thousand_races_of_cancellation_and_completion_leave_no_slot_behind() {
+    let name = common::name("races");
+    let mut random = Random::seeded("cancellations");
+    let server = start("races", &[&name, &random.next().to_string()]);
+    let right = Arc::new(handfast::connect(&name).unwrap());
+    let threads: Vec<_> = (0..2)
+        .map(|_| {
+            let (right, mut random) = (right.clone(), Random::of(random.next()));
+            std::thread::spawn(move || {
+                for _ in 0..5000 {
+                    race(&right, &mut random);
+                }
+                all_slots_are_free(&right);
+            })
+        })
+        .collect();
+    threads
+        .into_iter()
+        .for_each(|thread| thread.join().unwrap());
+    drop(server);
+}
+
+/// This thread's lane has room for as many calls as ever.
+fn all_slots_are_free(right: &SendRight) {
+    let mut calls = Vec::new();
+    assert!(common::within_patience(|| {
+        while let Ok(call) = right.try_call(b"echo") {
+            calls.push(call);
+            if calls.len() == 16 {
+                return true;
+            }
+        }
+        false
+    }));
+    assert_eq!(right.try_call(b"echo").err(), Some(SendError::Full));
+    for call in calls {
+        assert_eq!(&*call.wait_until(common::PATIENCE).unwrap(), b"echo");
+    }
+}
+
+#[test]
+fn servers_and_callers_that_are_killed_in_the_middle_of_it_leave_the_others_well() {
+    let mut random = Random::seeded("kills");
+    for round in 0..6 {
+        let name = common::name(&format!("kills{round}"));
+        let mut server = start("races", &[&name, &random.next().to_string()]);
+        let right = handfast::connect(&name).unwrap();
+        let mut client = start("client", &[&name]);
+        client.tell("stay");
+        let mut random = Random::of(random.next());
+        let killer = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_micros(random.below(20_000)));
+            client.kill();
+            std::thread::sleep(Duration::from_micros(random.below(20_000)));
+            if round % 2 == 0 {
+                server.kill();
+            }
+            server
+        });
+        let mut random = Random::of(round);
+        while !killer.is_finished() {
+            let brief = Duration::from_micros(random.below(200));
+            match right.call_until(b"race", brief) {
+                Ok(_)
+                | Err(
+                    SendError::TimedOut
+                    | SendError::Full
+                    | SendError::Gone(Gone::Reply | Gone::Process),
+                ) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        let server = killer.join().unwrap();
+        if round % 2 == 1 {
+            all_slots_are_free(&right);
+        }
+        drop(server);
+    }
+}

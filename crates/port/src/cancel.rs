@@ -1,0 +1,274 @@
+//! Hearing that a caller has given up: a future, a wait, and the end of nested calls.
+//!
+//! The caller writes which call it has given up into the call's slot, and rings if the callee has
+//! announced there that it waits for that (E14). The ring goes through the link's socket to the keeper, as for
+//! any task. So who only asks now and then ([`Request::is_cancelled`]) costs a caller nothing.
+
+use crate::error::SendError;
+use crate::link::{Link, control};
+use crate::message::Message;
+use crate::passing::ReplyRight;
+use crate::process::Process;
+use crate::reply_slot::ReplySlot;
+use crate::request::Request;
+use crate::send::SendRight;
+use crate::tasks::What;
+use core::pin::{Pin, pin};
+use core::task::{Context, Poll, Waker};
+use core::time::Duration;
+use handfast_channel::reply::Slot;
+use handfast_sys::clock;
+use handfast_sys::process::fork_epoch;
+use std::sync::Arc;
+use std::task::Wake;
+use std::thread::{self, Thread};
+
+/// That a caller has given its call up, for a task to wait for: [`Request::cancelled`].
+///
+/// May be dropped, and made again, at any time. Works on every executor; may be moved between threads.
+#[must_use = "a future does nothing unless it is polled"]
+pub struct Cancelled<'a>(Option<Watch<'a>>);
+
+impl Request {
+    /// Whether the caller is known not to wait any more: it has given the call up, by a deadline or
+    /// by dropping it, or its process is gone. For long work, to be asked now and then; one load. The
+    /// call wants its reply nevertheless, or to be dropped: that frees what it holds at the caller.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.reply_right().is_some_and(ReplySlot::is_cancelled)
+    }
+
+    /// Waits, as a task, until the caller is known not to wait any more ([`Self::is_cancelled`]); for ever
+    /// if it does, or the message is no call.
+    ///
+    /// Heard of some 50 us after the caller has given up; its death within milliseconds. No system call
+    /// here; the caller that gives up makes one, and a call that is not waited for so costs nobody
+    /// anything. An allocation when more wait than ever before.
+    ///
+    /// Work that is done by calls in turn ends with them, if it is dropped:
+    ///
+    /// ```no_run
+    /// # async fn work() -> Vec<u8> { Vec::new() }
+    /// # async fn serve(request: handfast_port::Request) -> Result<(), Box<dyn std::error::Error>> {
+    /// # use std::{pin::pin, task::Poll};
+    /// // `tokio::select!` does the same.
+    /// let reply = {
+    ///     let (mut given_up, mut work) = (pin!(request.cancelled()), pin!(work()));
+    ///     let first = std::future::poll_fn(|context| match given_up.as_mut().poll(context) {
+    ///         Poll::Ready(()) => Poll::Ready(None),
+    ///         Poll::Pending => work.as_mut().poll(context).map(Some),
+    ///     });
+    ///     first.await
+    /// };
+    /// match reply {
+    ///     Some(reply) => request.reply(&reply)?,
+    ///     None => drop(request),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn cancelled(&self) -> Cancelled<'_> {
+        Cancelled(self.reply_right().map(Watch::new))
+    }
+
+    /// Blocks until the caller is known not to wait any more, at the longest for `timeout`. Returns
+    /// whether that is so. Costs what [`Self::cancelled`] costs, an allocation, and a system call or two to sleep.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # fn serve(request: handfast_port::Request) -> Result<(), Box<dyn std::error::Error>> {
+    /// let stop = std::sync::atomic::AtomicBool::new(false);
+    /// # fn work(stop: &std::sync::atomic::AtomicBool) -> Vec<u8> { Vec::new() }
+    /// let reply = std::thread::scope(|scope| {
+    ///     let work = scope.spawn(|| work(&stop));
+    ///     while !work.is_finished() && !request.wait_cancelled_until(Duration::from_millis(10)) {}
+    ///     stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    ///     work.join().unwrap()
+    /// });
+    /// request.reply(&reply)?;
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn wait_cancelled_until(&self, timeout: Duration) -> bool {
+        let deadline_ns = clock::deadline_ns(timeout);
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        let mut cancelled = pin!(self.cancelled());
+        loop {
+            if cancelled
+                .as_mut()
+                .poll(&mut Context::from_waker(&waker))
+                .is_ready()
+            {
+                return true;
+            }
+            let left_ns = deadline_ns.saturating_sub(clock::now_ns());
+            if left_ns == 0 {
+                return false;
+            }
+            thread::park_timeout(Duration::from_nanos(left_ns));
+        }
+    }
+
+    /// Calls through `right` on behalf of this request's caller: at the longest for as long as that waits.
+    /// The call is given up when that caller gives up, by its deadline or before, and so are calls that the
+    /// callee makes in this way. Costs what a [`call`](SendRight::call) costs as long as that does not sleep; a
+    /// sleep takes two short locks more.
+    ///
+    /// A task gets the same by dropping [`SendRight::call_async`] when [`Self::cancelled`] is ready.
+    ///
+    /// # Errors
+    /// As [`SendRight::call`]; [`SendError::TimedOut`] when the time is over, and [`SendError::Cancelled`]
+    /// when the caller has given up before; also when it has from the start, and then nothing is sent. Not
+    /// heard of while there is no room for the request.
+    pub fn call_through(&self, right: &SendRight, bytes: &[u8]) -> Result<Message, SendError> {
+        if self.is_cancelled() {
+            let deadline_ns = self.reply_right().and_then(ReplySlot::deadline_ns);
+            return Err(given_up(deadline_ns));
+        }
+        match self.reply_right() {
+            Some(reply) => right.call_for(bytes, reply.deadline_ns(), &mut Watch::new(reply)),
+            None => right.call(bytes),
+        }
+    }
+}
+
+impl ReplyRight {
+    /// As [`Request::cancelled`].
+    pub fn cancelled(&self) -> Cancelled<'_> {
+        self.request().cancelled()
+    }
+
+    /// As [`Request::wait_cancelled_until`].
+    #[must_use]
+    pub fn wait_cancelled_until(&self, timeout: Duration) -> bool {
+        self.request().wait_cancelled_until(timeout)
+    }
+}
+
+impl Future for Cancelled<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let watch = self.0.as_mut();
+        match watch.is_some_and(|watch| watch.is_over(context.waker())) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    }
+}
+
+/// Somebody who waits for the caller of a request to give up.
+pub(crate) struct Watch<'a> {
+    reply: &'a ReplySlot,
+    /// Among the tasks of the request's link.
+    number: Option<u64>,
+    epoch: u32,
+}
+
+impl<'a> Watch<'a> {
+    pub(crate) fn new(reply: &'a ReplySlot) -> Self {
+        Self {
+            reply,
+            number: None,
+            epoch: fork_epoch(),
+        }
+    }
+
+    /// Whether the caller has given up. If it does later, `waker` is woken, once.
+    fn is_over(&mut self, waker: &Waker) -> bool {
+        self.leave();
+        if self.reply.is_cancelled() || self.epoch != fork_epoch() {
+            return self.reply.is_cancelled();
+        }
+        let what = What::GivenUp(self.reply.slot(), self.reply.generation);
+        self.number = Some(self.reply.link.tasks.enter(what, waker.clone()));
+        self.reply.watch();
+        // Once more: nobody rings for what came before the announcement.
+        let is_over = self.reply.is_cancelled();
+        if is_over {
+            self.leave();
+        }
+        is_over
+    }
+
+    /// As [`Self::is_over`], for a thread that waits on `link`: it looks again then.
+    pub(crate) fn is_over_at(&mut self, link: &Arc<Link>) -> bool {
+        self.is_over(&Waker::from(link.clone()))
+    }
+
+    fn leave(&mut self) {
+        // The lock of a parent's list may be held by a thread that its child does not have.
+        if let Some(number) = self.number.take()
+            && self.epoch == fork_epoch()
+        {
+            self.reply.link.tasks.leave(number);
+        }
+    }
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+impl ReplySlot {
+    /// Whether its caller is known not to wait any more.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.link.is_given_up(self.slot(), self.generation)
+    }
+
+    /// Until when its caller waits, if it has said so.
+    pub(crate) fn deadline_ns(&self) -> Option<u64> {
+        self.slot().deadline_ns(&self.link.region, self.generation)
+    }
+
+    /// Has this process's keeper rung when the caller gives up. Whether it has is looked at next.
+    pub(crate) fn watch(&self) {
+        self.slot().watch(&self.link.region);
+    }
+}
+
+impl Link {
+    /// Caller: nobody waits any more for the outcome of `generation` in `slot`. A system call if the
+    /// callee waits for that.
+    pub(crate) fn give_up(&self, process: &Process, slot: Slot, generation: u32) {
+        // One that waits for the peer to read does for all.
+        if slot.cancel(&self.region, generation)
+            && !self.has_unsaid(1, |kind| kind == control::RING)
+        {
+            process.say(self, &[control::RING, control::NOBODY]);
+        }
+    }
+}
+
+/// Who waits on a link for a call made on another's behalf looks again when that one has given up.
+impl Wake for Link {
+    fn wake(self: Arc<Self>) {
+        self.disturb();
+    }
+}
+
+const fn is_send<T: Send>() {}
+const _: () = is_send::<Cancelled<'_>>();
+
+/// Why a call ends that was made on behalf of a caller that has given up: at its deadline, or before.
+pub(crate) fn given_up(deadline_ns: Option<u64>) -> SendError {
+    match deadline_ns.is_some_and(|deadline_ns| clock::now_ns() >= deadline_ns) {
+        true => SendError::TimedOut,
+        false => SendError::Cancelled,
+    }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+impl core::fmt::Debug for Cancelled<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Cancelled").finish_non_exhaustive()
+    }
+}

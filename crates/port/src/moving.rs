@@ -1,0 +1,525 @@
+//! Receive rights that travel: a port moves to another process with what waits there, and those who send to
+//! it follow (paper 004, section 2.5; `handfast_proto::moves`).
+//!
+//! ```text
+//! old home -> new home     message with the receive right: token
+//! new home -> old home     arrived(token): its right to the port   (or not)
+//! old home -> senders      moved(right): new home, number          `redirect`
+//! sender   -> old home     mark(number), in each lane
+//! old home -> new home     provide(number), in order with what it passes on
+//! ```
+//!
+//! Between the first two lines nobody receives; what is sent waits in its lane. Then a thread of the old home,
+//! the *tail*, passes on what comes there, until nobody has a right there any more.
+
+use crate::error::{Misuse, ReceiveError, RightError, SendError};
+use crate::introduce::{Named, OF_MOVED, Provided, mint};
+use crate::link::{Link, control};
+use crate::notice::Notice;
+use crate::port::Port;
+use crate::process::Process;
+use crate::receive::ReceiveRight;
+use crate::request::{Request, Seal};
+use crate::right::Right;
+use crate::room::Waiting;
+use crate::send::SendRight;
+use core::sync::atomic::{AtomicBool, Ordering};
+use core::time::Duration;
+use handfast_layout::introduction::Said;
+use handfast_layout::part::{Part, receiver_of};
+use handfast_proto::moves::{Marked, Tail};
+use handfast_proto::rights::{Handle, Target};
+use handfast_ring::lane::Header;
+use handfast_ring::{Fault, Rule};
+use handfast_sys::clock;
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Old home: the ports on their way out, and those that have gone and still have senders here.
+#[derive(Default)]
+pub(crate) struct Moves {
+    leaving: Mutex<Leaving>,
+    left: Condvar,
+}
+
+#[derive(Default)]
+struct Leaving {
+    last: u32,
+    departures: HashMap<u32, Departure>,
+    /// Threads that pass on.
+    tails: usize,
+}
+
+/// A receive right under way.
+struct Departure {
+    link: Arc<Link>,
+    /// Once its message has been sent.
+    receive: Option<ReceiveRight>,
+    /// Once it has arrived: the way to where it is.
+    arrived: Option<SendRight>,
+}
+
+/// Old home: where a port has moved to.
+pub(crate) struct Home {
+    process: Arc<Process>,
+    /// The right that the new home has given to the old one.
+    to: SendRight,
+    /// Rights with the badges of those who send here.
+    by_seal: Mutex<HashMap<Seal, Arc<SendRight>>>,
+    tail: Mutex<Tail>,
+    /// There are rights whose holders have not been told.
+    has_new: AtomicBool,
+}
+
+/// What a sender that has found the new home says in a lane: see [`Said::Mark`].
+pub(crate) struct Mark {
+    link: Arc<Link>,
+    /// The right it will not use here any more.
+    right: Handle,
+    seal: Seal,
+    lanes: u32,
+    number: u64,
+}
+
+/// Rights by badge that a tail keeps before it lets go of those it can have again.
+const BADGES_MAX: usize = 4096;
+
+impl Moves {
+    fn leaving(&self) -> MutexGuard<'_, Leaving> {
+        self.leaving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Waits until this process is not needed any more by the ports it has given away
+/// ([`Right::Receive`]): all who sent to them have found their new homes. A process that ends before takes
+/// with it what goes through it still. Returns whether that was so within `timeout`.
+///
+/// Senders that cannot have a link with the new home keep this process in the way for as long as they
+/// have their rights. Blocks in the kernel.
+#[must_use]
+pub fn wait_moved(timeout: Duration) -> bool {
+    let Ok(process) = crate::process::current() else {
+        return true;
+    };
+    let moves = &process.moves;
+    let is_busy = |leaving: &mut Leaving| !leaving.departures.is_empty() || leaving.tails > 0;
+    let waited = moves
+        .left
+        .wait_timeout_while(moves.leaving(), timeout, is_busy);
+    let (mut leaving, _) = waited.unwrap_or_else(PoisonError::into_inner);
+    !is_busy(&mut leaving)
+}
+
+/// Describes a receive right that is to be sent through `link`.
+pub(crate) fn depart(
+    process: &Process,
+    link: &Arc<Link>,
+    receive: &ReceiveRight,
+) -> Result<(Part, u32), RightError> {
+    if matches!(receive.check(), Err(ReceiveError::Misuse(Misuse::Forked))) {
+        return Err(RightError::Dead);
+    }
+    if link.incarnation == process.incarnation {
+        return Err(RightError::Home);
+    }
+    if link.is_down() {
+        return Err(RightError::Gone);
+    }
+    let mut leaving = process.moves.leaving();
+    leaving.last = leaving.last.wrapping_add(1);
+    let token = leaving.last;
+    let departure = Departure {
+        link: link.clone(),
+        receive: None,
+        arrived: None,
+    };
+    leaving.departures.insert(token, departure);
+    let part = Part::Receive {
+        token,
+        number: 0,
+        name_bytes: receive.bound_name().len() as u8,
+        asks: receive.port().notices.asks(),
+    };
+    Ok((part, token))
+}
+
+impl Process {
+    /// The message was not sent.
+    pub(crate) fn stays(&self, token: u32) {
+        self.moves.leaving().departures.remove(&token);
+        self.moves.left.notify_all();
+    }
+
+    /// The message has been sent.
+    pub(crate) fn departed(self: &Arc<Self>, token: u32, mut receive: ReceiveRight) {
+        receive.unlisten();
+        let mut leaving = self.moves.leaving();
+        match leaving.departures.get_mut(&token) {
+            Some(departure) => departure.receive = Some(receive),
+            None => {
+                drop(leaving);
+                // Refused by now, or its process is gone.
+                return drop(receive);
+            }
+        }
+        self.follow(leaving, token);
+    }
+
+    /// Keeper: a port has a new home, of which the peer says this.
+    pub(crate) fn take_moving_message(
+        self: &Arc<Self>,
+        link: &Arc<Link>,
+        (kind, bytes): (u8, &[u8]),
+    ) -> Result<(), Fault> {
+        let (rule, offset) = (Rule::Introduction, 0);
+        let fault = Fault { rule, offset };
+        let (token, rest) = bytes.split_first_chunk::<4>().ok_or(fault)?;
+        let token = u32::from_le_bytes(*token);
+        if kind == control::NOT_ARRIVED {
+            let departure = self.take_departure(link, token);
+            drop(departure);
+            return Ok(());
+        }
+        if kind == control::MOVED {
+            return self.hear_moved(link, token, rest);
+        }
+        let [port, handle] = *rest.as_chunks::<4>().0.as_array().ok_or(fault)?;
+        let (port, handle) = (u32::from_le_bytes(port), u32::from_le_bytes(handle));
+        let right = crate::adopt::import(self, link, (handle, port))?;
+        right.pin();
+        let mut leaving = self.moves.leaving();
+        let departure = leaving.departures.get_mut(&token);
+        match departure.filter(|departure| Arc::ptr_eq(&departure.link, link)) {
+            Some(departure) => departure.arrived = Some(right),
+            None => {
+                drop(leaving);
+                drop(right);
+                return Ok(());
+            }
+        }
+        self.follow(leaving, token);
+        Ok(())
+    }
+
+    fn take_departure(&self, link: &Arc<Link>, token: u32) -> Option<Departure> {
+        let mut leaving = self.moves.leaving();
+        let departure = leaving.departures.get(&token)?;
+        let is_its = Arc::ptr_eq(&departure.link, link);
+        let departure = is_its.then(|| leaving.departures.remove(&token)).flatten();
+        self.moves.left.notify_all();
+        departure
+    }
+
+    /// Starts the tail of a port that has been sent and has arrived.
+    fn follow(self: &Arc<Self>, mut leaving: MutexGuard<'_, Leaving>, token: u32) {
+        let is_there =
+            |departure: &&mut Departure| departure.receive.is_some() && departure.arrived.is_some();
+        if leaving
+            .departures
+            .get_mut(&token)
+            .filter(is_there)
+            .is_none()
+        {
+            return;
+        }
+        let departure = leaving.departures.remove(&token);
+        leaving.tails += 1;
+        drop(leaving);
+        let Some(Departure {
+            receive: Some(receive),
+            arrived: Some(to),
+            ..
+        }) = departure
+        else {
+            return;
+        };
+        let home = Arc::new(Home {
+            process: self.clone(),
+            to,
+            by_seal: Mutex::default(),
+            tail: Mutex::default(),
+            has_new: AtomicBool::new(false),
+        });
+        let _ = receive.port().home.set(home.clone());
+        let process = self.clone();
+        let work = move || {
+            handfast_sys::signal::block_all();
+            home.serve(receive);
+            drop(home);
+            process.tail_ended();
+        };
+        let thread = std::thread::Builder::new().name("handfast-tail".into());
+        if let Err(error) = thread.stack_size(256 * 1024).spawn(work) {
+            tracing::warn!(%error, "no thread to follow a port: its senders lose it");
+            self.tail_ended();
+        }
+    }
+
+    fn tail_ended(&self) {
+        self.moves.leaving().tails -= 1;
+        self.moves.left.notify_all();
+    }
+
+    /// Keeper: a link has ended, and with it the ports that were on their way through it.
+    pub(crate) fn end_moves(&self, link: &Arc<Link>) {
+        let lost: Vec<_> = {
+            let mut leaving = self.moves.leaving();
+            let is_its = |_: &u32, departure: &mut Departure| Arc::ptr_eq(&departure.link, link);
+            leaving.departures.extract_if(is_its).collect()
+        };
+        self.moves.left.notify_all();
+        drop(lost);
+        for port in self.all_ports() {
+            if let Some(home) = port.home.get() {
+                home.tail().end(link.serial);
+            }
+        }
+    }
+}
+
+impl Home {
+    fn tail(&self) -> MutexGuard<'_, Tail> {
+        self.tail.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn by_seal(&self) -> MutexGuard<'_, HashMap<Seal, Arc<SendRight>>> {
+        self.by_seal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A right to the old port has been given to a peer.
+    pub(crate) fn exported(&self) {
+        // Release: whoever takes it away finds the right.
+        self.has_new.store(true, Ordering::Release);
+    }
+
+    /// Passes on what comes, one after the other, until nobody can send here any more or nobody receives
+    /// there. What cannot be passed on is dropped, which ends a call at its caller.
+    fn serve(&self, receive: ReceiveRight) {
+        let port = receive.port().clone();
+        receive.notify_no_senders();
+        self.tell_holders(&port);
+        while let Ok(mut request) = receive.receive() {
+            // Acquire: pairs with the Release in `exported`.
+            if self.has_new.swap(false, Ordering::Acquire) {
+                self.tell_holders(&port);
+            }
+            let goes_on = match (request.take_mark(), request.notice()) {
+                (Some(mark), _) => self.provide(&mark),
+                (None, None) => self.pass_on(request),
+                // Nobody is left to be told; calls that came here before may be answered still.
+                (None, Some(Notice::NoSenders)) => return receive.drop_quietly(),
+                (None, Some(Notice::Dead(number))) => self.told(number),
+                // What was asked of badges here is not asked there.
+                (None, Some(Notice::NoSendersOf(_))) => true,
+            };
+            if !goes_on {
+                break;
+            }
+        }
+        // Before the rights there: senders here are told first.
+        drop(receive);
+    }
+
+    /// Tells those who have rights here where the port is now.
+    fn tell_holders(&self, port: &Port) {
+        let new = self.to.link();
+        let links: Vec<_> = {
+            let links = self.process.links.lock();
+            let links = links.unwrap_or_else(PoisonError::into_inner);
+            let others = links
+                .iter()
+                .flatten()
+                .filter(|link| !Arc::ptr_eq(link, new));
+            others.cloned().collect()
+        };
+        for link in links {
+            let mut names: Vec<_> = link.exports().handles_of(port.id).collect();
+            let handles: HashMap<_, _> = names.iter().copied().collect();
+            let claims = link.claims();
+            let claimed = claims.granted();
+            names.extend(claimed.filter_map(|(word, handle)| Some((word, *handles.get(&handle)?))));
+            drop(claims);
+            for (name, _) in names {
+                // Relaxed: a number.
+                let number = self.process.provided.fetch_add(1, Ordering::Relaxed) | OF_MOVED;
+                if !self.tail().tell((link.serial, name), number) {
+                    continue;
+                }
+                let mut bytes = vec![control::MOVED, 0];
+                bytes.extend(name.to_le_bytes());
+                bytes.extend(self.to.port().to_le_bytes());
+                bytes.extend(number.to_le_bytes());
+                bytes.extend(new.identity());
+                self.process.say(&link, &bytes);
+            }
+        }
+    }
+
+    /// A right to the port with this badge and these permissions. Waits for room in the lane to the new home; `None` when the
+    /// port is no more.
+    pub(crate) fn right(&self, seal: Seal) -> Option<Arc<SendRight>> {
+        if let Some(right) = self.by_seal().get(&seal) {
+            return Some(right.clone());
+        }
+        let right = loop {
+            if self.to.failure().is_some() {
+                return None;
+            }
+            if let Some(right) = mint(&self.process, &self.to, seal) {
+                break Arc::new(right);
+            }
+            // Each holds a return slot until its answer has been taken.
+            self.by_seal().values().for_each(|right| right.settle());
+            clock::nap();
+        };
+        let mut by_seal = self.by_seal();
+        let mut unused = Vec::new();
+        if by_seal.len() >= BADGES_MAX {
+            let is_unused = |_: &Seal, right: &mut Arc<SendRight>| Arc::strong_count(right) == 1;
+            unused.extend(by_seal.extract_if(is_unused));
+        }
+        let right = by_seal.entry(seal).or_insert(right).clone();
+        drop(by_seal);
+        drop(unused);
+        Some(right)
+    }
+
+    fn pass_on(&self, mut request: Request) -> bool {
+        let Some(to) = self.right(request.seal()) else {
+            return false;
+        };
+        let rights: Vec<Right> = request.take_rights();
+        let message = request.take_message();
+        let passed = if request.is_call() {
+            let passed = request.forward_by(&to, &message, rights, Waiting::Always);
+            passed.map_err(|failed| failed.error)
+        } else {
+            let sent = to.with(rights).send(&message);
+            sent.map_err(|returned| returned.error)
+        };
+        // Others are of the message alone.
+        !matches!(passed, Err(SendError::Gone(_) | SendError::Fault(_)))
+    }
+
+    /// All that a sender sent here by a right has been passed on once its last mark has come: what it has
+    /// claimed at the new home is its from now on.
+    fn provide(&self, mark: &Mark) -> bool {
+        let right = (mark.link.serial, mark.right);
+        match self.tail().mark(right, mark.number, mark.lanes) {
+            Marked::More => return true,
+            Marked::Unknown => {
+                let (rule, offset) = (Rule::Introduction, 0);
+                mark.link.poison(Fault { rule, offset });
+                self.process.attention.raise();
+                return true;
+            }
+            Marked::All => {}
+        }
+        let Some(to) = self.right(mark.seal) else {
+            return false;
+        };
+        while to.failure().is_none() {
+            if Provided::say_as(mark.number, &to, &mark.link).is_some() {
+                return true;
+            }
+            clock::nap();
+        }
+        false
+    }
+
+    /// The port was to be told this.
+    fn told(&self, number: u64) -> bool {
+        let to = &self.to;
+        while to.failure().is_none() {
+            let words = (to.handle(), 0, 0);
+            let said = Said::Told { number };
+            if let Some(lane) = to.link().say_in_lane(to.receiver(), words, said) {
+                to.uses(lane);
+                return true;
+            }
+            clock::nap();
+        }
+        false
+    }
+}
+
+impl Link {
+    /// What a mark that came from the peer for `port` says, or nothing if its right was revoked; the rule it broke.
+    pub(crate) fn marked(
+        self: &Arc<Self>,
+        process: &Process,
+        (header, port): (Header, u32),
+        (lanes, number): (u32, u64),
+    ) -> Result<Option<Mark>, Fault> {
+        let (rule, offset) = (Rule::Introduction, 0);
+        let fault = Fault { rule, offset };
+        let target = match self.named(process, header.port) {
+            Named::To(target) => target,
+            Named::Revoked => return Ok(None),
+            _ => return Err(fault),
+        };
+        let port_there = process.port(receiver_of(port));
+        let has_moved =
+            port_there.is_some_and(|there| there.id == port && there.home.get().is_some());
+        if target.port != port || !has_moved {
+            return Err(fault);
+        }
+        Ok(Some(Mark {
+            link: self.clone(),
+            right: header.port,
+            seal: Seal::of(target),
+            lanes,
+            number,
+        }))
+    }
+
+    /// Whether the peer is where `port` has come from.
+    pub(crate) fn has_sent(&self, port: &Port) -> bool {
+        port.came_from.get() == Some(&self.serial)
+    }
+}
+
+/// New home: makes a port of a receive right that has come.
+pub(crate) fn settle_in(
+    process: &Arc<Process>,
+    link: &Arc<Link>,
+    (token, asks): (u32, bool),
+    bound: Option<crate::receive::Moving>,
+) -> Right {
+    let made = ReceiveRight::arrive(process, bound);
+    let answer = |receive: &ReceiveRight| {
+        let port = receive.port();
+        let _ = port.came_from.set(link.serial);
+        let handle = link.export(port, Target::full(port.id, 0)).ok()?;
+        let mut bytes = vec![control::ARRIVED, 0];
+        bytes.extend(token.to_le_bytes());
+        bytes.extend(port.id.to_le_bytes());
+        bytes.extend(handle.to_le_bytes());
+        process.say(link, &bytes);
+        if asks {
+            receive.notify_no_senders();
+        }
+        Some(())
+    };
+    match made {
+        // Without a table of rights the link is gone; the port is, too, for all others.
+        Ok(receive) => match answer(&receive) {
+            Some(()) => Right::Receive(receive),
+            None => Right::Dead,
+        },
+        Err(resource) => {
+            refuse(process, link, token);
+            crate::descriptors::lost_of(resource)
+        }
+    }
+}
+
+/// New home: there is no room for a port that has come.
+pub(crate) fn refuse(process: &Process, link: &Link, token: u32) {
+    let mut bytes = vec![control::NOT_ARRIVED, 0];
+    bytes.extend(token.to_le_bytes());
+    process.say(link, &bytes);
+}
+
+/// Where a port that has moved is; and the link it has come by, if it has.
+pub(crate) type HomeOf = OnceLock<Arc<Home>>;

@@ -1,0 +1,173 @@
+//! Receiving without a thread that sleeps: a future for tasks, a descriptor for event loops. `waits` has what is
+//! behind them.
+
+use crate::error::{ReceiveError, SetError};
+use crate::receive::ReceiveRight;
+use crate::request::Request;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+use handfast_sys::BorrowedFd;
+
+/// The next message of a port, for a task to wait for: [`ReceiveRight::receive_async`].
+///
+/// Dropping it loses no message: one is taken only when the future is ready. A future that was woken and is
+/// neither polled nor dropped keeps the others of its port waiting.
+#[must_use = "a future does nothing unless it is polled"]
+pub struct Receive<'a> {
+    right: &'a ReceiveRight,
+    /// Among the takers.
+    number: Option<u64>,
+    has_looked: bool,
+}
+
+impl ReceiveRight {
+    /// Receives, for a task. Any number of tasks may wait at one port, beside threads; each message goes to
+    /// one of them, and of the tasks mostly to the one that has waited longest.
+    ///
+    /// The first poll spins by the port's strategy, 20 us at the longest, and blocks its executor for that;
+    /// [`Strategy::Block`](crate::Strategy::Block) does not. A message that comes meanwhile costs what
+    /// [`receive`](Self::receive) costs, and no system call. Going to sleep costs none here, and each post that ends
+    /// a sleep one at its sender; this process's keeper wakes up for that, and then the executor. Other tasks that
+    /// wait here cost a message an uncontended lock and a wake-up of the executor's. The library needs no runtime.
+    ///
+    /// ```
+    /// # use std::{pin::pin, sync::Arc, task::{Context, Poll, Wake, Waker}, thread::Thread};
+    /// # struct Unpark(Thread);
+    /// # impl Wake for Unpark {
+    /// #     fn wake(self: Arc<Self>) {
+    /// #         self.0.unpark();
+    /// #     }
+    /// # }
+    /// # fn block_on<T>(future: impl Future<Output = T>) -> T {
+    /// #     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    /// #     let mut future = pin!(future);
+    /// #     loop {
+    /// #         match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+    /// #             Poll::Ready(value) => return value,
+    /// #             Poll::Pending => std::thread::park(),
+    /// #         }
+    /// #     }
+    /// # }
+    /// # let name = format!("doc-receive-{}", std::process::id());
+    /// let port = handfast_port::bind(&name)?;
+    /// let server = std::thread::spawn(move || {
+    ///     // On tokio: `tokio::spawn(async move { ... })`.
+    ///     block_on(async {
+    ///         let request = port.receive_async().await.unwrap();
+    ///         let shout = request.bytes().to_ascii_uppercase();
+    ///         request.reply(&shout).unwrap();
+    ///     });
+    /// });
+    /// assert_eq!(&*handfast_port::connect(&name)?.call(b"hello")?, b"HELLO");
+    /// # server.join().unwrap();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The future's is that of [`Self::receive`].
+    pub const fn receive_async(&self) -> Receive<'_> {
+        Receive {
+            right: self,
+            number: None,
+            has_looked: false,
+        }
+    }
+
+    /// A descriptor that is readable while there may be something to receive, messages or notices: for event
+    /// loops that wait in `epoll` or `poll` and cannot be woken otherwise. Made when first asked for; it
+    /// stays with the port, and a duplicate works as well.
+    ///
+    /// It stays readable until [`try_receive`](ReceiveRight::try_receive) has said
+    /// [`Empty`](ReceiveError::Empty); after that it becomes readable anew with the next message, which
+    /// edge-triggered waits see, too. So: wait until it is readable, receive until empty, and again. It may
+    /// be readable though nothing is there. It is to be waited for, not to be read.
+    ///
+    /// While messages come before the strategy gives up spinning there is no system call. One is made when the port becomes
+    /// empty, and one by the sender of the next message, which takes a wake-up of this process's keeper. The tasks of the port
+    /// ([`receive_async`](Self::receive_async)) and threads that [`receive`](Self::receive) may take what it was
+    /// readable for. While the port is in a [`WaitSet`](crate::WaitSet) the descriptor says nothing.
+    ///
+    /// ```no_run
+    /// # fn wait_until_readable(_: impl std::os::fd::AsFd) {}
+    /// let port = handfast_port::bind("loop")?;
+    /// let readiness = port.readiness()?;
+    /// loop {
+    ///     // By `poll`, `epoll`, an event loop; `tokio::io::unix::AsyncFd` with a duplicate of it.
+    ///     wait_until_readable(readiness);
+    ///     while let Ok(request) = port.try_receive() {
+    ///         request.reply(b"seen")?;
+    ///     }
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`SetError::Exhausted`] without descriptors.
+    pub fn readiness(&self) -> Result<BorrowedFd<'_>, SetError> {
+        self.port().descriptor()
+    }
+}
+
+impl Future for Receive<'_> {
+    type Output = Result<Request, ReceiveError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.right.check()?;
+        let port = self.right.port();
+        if let Some(number) = self.number.take() {
+            // Called or not, it looks now.
+            port.leave_takers(number);
+        }
+        let guard = port.try_lock().or_else(|| {
+            self.number = Some(port.enter_takers(context.waker()));
+            port.try_lock_again()
+        });
+        let Some(mut poller) = guard else {
+            return Poll::Pending;
+        };
+        poller.refresh();
+        // As a thread before it sleeps; once, not at every wake-up.
+        let found = match core::mem::replace(&mut self.has_looked, true) {
+            false => port.look_long(&mut poller),
+            true => port.look(&mut poller),
+        };
+        if let Some(request) = found {
+            if let Some(number) = self.number.take() {
+                port.leave_takers(number);
+            }
+            port.leave(poller);
+            return Poll::Ready(Ok(request));
+        }
+        let entered = self.number.take();
+        let number = entered.unwrap_or_else(|| port.enter_takers(context.waker()));
+        match port.rest(poller, Some(number), |_, request| request) {
+            Some(request) => Poll::Ready(Ok(request)),
+            None => {
+                self.number = Some(number);
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for Receive<'_> {
+    fn drop(&mut self) {
+        if self.right.check().is_err() {
+            return;
+        }
+        if let Some(number) = self.number.take() {
+            self.right.port().taker_gone(number);
+        }
+    }
+}
+
+const fn is_send<T: Send>() {}
+const _: () = is_send::<Receive<'_>>();
+
+impl core::fmt::Debug for Receive<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Receive")
+            .field("right", &self.right.name())
+            .finish_non_exhaustive()
+    }
+}

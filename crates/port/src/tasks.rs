@@ -1,0 +1,120 @@
+//! The tasks that wait for something of a link: the reply to a call, room, the end of a caller's patience.
+
+use crate::link::Link;
+use core::sync::atomic::{AtomicU64, Ordering};
+use core::task::Waker;
+use handfast_channel::reply::Slot;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The tasks that wait for something of a link.
+#[derive(Default)]
+pub(crate) struct Tasks(Mutex<Vec<Task>>);
+
+struct Task {
+    number: u64,
+    what: What,
+    waker: Waker,
+}
+
+/// What a task waits for. Of a slot, with the generation that is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// An outcome.
+    Reply(Slot, u32),
+    /// Room for a request.
+    Room,
+    /// That the caller has given its call up.
+    GivenUp(Slot, u32),
+}
+
+static NUMBERS: AtomicU64 = AtomicU64::new(0);
+
+impl Tasks {
+    fn list(&self) -> MutexGuard<'_, Vec<Task>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enters a task. Returns its number. It announces that it waits after this, and then looks once
+    /// more (E15).
+    pub(crate) fn enter(&self, what: What, waker: Waker) -> u64 {
+        // Relaxed: a number.
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        // E15 waker, task half. Under the lock, before the announcement: a ring that takes that finds the
+        // task here. Keeper half: `wake`.
+        self.list().push(Task {
+            number,
+            what,
+            waker,
+        });
+        number
+    }
+
+    /// The task waits no more.
+    pub(crate) fn leave(&self, number: u64) {
+        let mut tasks = self.list();
+        let own = tasks.iter().position(|task| task.number == number);
+        let left = own.map(|own| tasks.remove(own));
+        drop(tasks);
+        // Its waker is the application's.
+        drop(left);
+    }
+
+    /// Wakes the tasks that `is_due` says, outside the lock. Those that hear that a caller has given up
+    /// are gone then: what they wake may come here again.
+    fn wake(&self, is_due: impl Fn(&What) -> bool) {
+        let mut woken = Vec::new();
+        // E15 waker, keeper half. Under the lock, after the ring. Task half: `enter`.
+        self.list().retain(|task| {
+            let is_due = is_due(&task.what);
+            if is_due {
+                woken.push(task.waker.clone());
+            }
+            !(is_due && matches!(task.what, What::GivenUp(..)))
+        });
+        woken.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Link {
+    /// Wakes all tasks that wait for something of the link that may end with it.
+    pub(crate) fn wake_tasks(&self) {
+        self.tasks.wake(|what| match what {
+            What::GivenUp(slot, generation) => self.is_given_up(*slot, *generation),
+            What::Reply(..) | What::Room => true,
+        });
+    }
+
+    /// Wakes the tasks for which the peer may have rung.
+    pub(crate) fn wake_answered(&self) {
+        self.tasks.wake(|what| match what {
+            What::GivenUp(slot, generation) => self.is_given_up(*slot, *generation),
+            What::Reply(slot, generation) => slot.is_answered(&self.region, *generation),
+            What::Room => false,
+        });
+    }
+
+    /// Keeper: as [`Self::wake_answered`], and wakes those that wait for room.
+    pub(crate) fn watch_tasks(&self) {
+        self.wake_answered();
+        self.tasks.wake(|what| *what == What::Room);
+    }
+
+    /// Wakes the tasks that have waited longest for room, as a call has ended.
+    pub(crate) fn wake_for_room(&self) {
+        let list = self.tasks.list();
+        let waiting = list.iter().filter(|task| task.what == What::Room);
+        let waiting = waiting.take(WOKEN_FOR_ROOM);
+        let woken: Vec<_> = waiting.map(|task| task.waker.clone()).collect();
+        drop(list);
+        woken.into_iter().for_each(Waker::wake);
+    }
+
+    /// Whether who waits in `slot`, on the peer's side, is known not to wait any more.
+    pub(crate) fn is_given_up(&self, slot: Slot, generation: u32) -> bool {
+        self.is_down() || slot.is_cancelled(&self.region, generation)
+    }
+}
+
+/// The room is in the lane of one thread, and a task may be woken on another: so not one. Should it be
+/// too few, the keeper's next look wakes all.
+const WOKEN_FOR_ROOM: usize = 4;

@@ -1,0 +1,314 @@
+//! What waits at a port without a thread that sleeps: its takers and its descriptor, and what they ask of those who
+//! have the poller.
+//!
+//! A task that finds nothing is entered among the port's takers, arms the lanes, and announces in the
+//! bells that the receiver sleeps in a descriptor (E4). Whoever posts then rings through its link's socket; the
+//! keeper, which sleeps in that anyway, calls one of the takers (`handfast_proto::takers`) and raises the
+//! descriptor. From then on until a look finds nothing, posts ring no more than those to a thread that
+//! receives.
+//!
+//! What holds at any time while somebody waits here: the announcement stands, or somebody who has taken it
+//! is about to ring; or a task that was called has not looked yet, and the descriptor is readable; or a
+//! thread has the poller, and calls when it lets go (`Port::leave`).
+
+use crate::error::{Resource, SetError};
+use crate::poller::Poller;
+use crate::port::Port;
+use crate::process::Process;
+use crate::request::Request;
+use core::sync::atomic::Ordering;
+use core::task::Waker;
+use handfast_channel::stamped_after;
+use handfast_layout::bell as bell_layout;
+use handfast_proto::takers::{Left, Takers};
+use handfast_region::{Memory, Region};
+use handfast_sys::lock::OwnedGuard as Guard;
+use handfast_sys::poll::Flag;
+use handfast_sys::{AsFd, BorrowedFd, clock, futex};
+use handfast_wait::waiter::{Parked, Place, Sleep, Start};
+use handfast_wait::word;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// What waits at a port without a thread of its own. Each counts as one that sleeps there
+/// ([`Port::leave`]).
+#[derive(Default)]
+pub(crate) struct Waits {
+    state: Mutex<State>,
+    /// Made when it is first asked for.
+    flag: OnceLock<Flag>,
+}
+
+#[derive(Default)]
+struct State {
+    takers: Takers<Waker>,
+    /// The flag is up.
+    is_up: bool,
+    /// Somebody has found the port taken, and may have seen the flag up for the last time.
+    is_missed: bool,
+}
+
+/// Who is there to look.
+pub(crate) struct Called {
+    /// A task has been called, and will look.
+    pub(crate) task: bool,
+    /// Threads sleep here, too.
+    pub(crate) threads: bool,
+}
+
+/// Attempts to go to sleep over something that is there and cannot be taken: it waits for what it names.
+const RESTS: u32 = 4;
+
+impl Waits {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Port {
+    /// A task waits from now on.
+    pub(crate) fn enter_takers(&self, waker: &Waker) -> u64 {
+        let waker = waker.clone();
+        // E15 waker, task half. Under the lock, before the announcement: as in `Tasks::enter`.
+        let mut state = self.waits.state();
+        // Relaxed: who lets go of the poller looks at the list as well, or passes the fence of
+        // `try_lock_again`.
+        self.followers.fetch_add(1, Ordering::Relaxed);
+        state.takers.enter(waker)
+    }
+
+    /// Whether it had been called.
+    pub(crate) fn leave_takers(&self, number: u64) -> bool {
+        let mut state = self.waits.state();
+        let left = state.takers.leave(number);
+        if let Left::Waiting(_) = left {
+            self.followers.fetch_sub(1, Ordering::Relaxed);
+        }
+        // Without the lock: a waker is the application's, and may be the last to hold a task that waits here.
+        drop(state);
+        matches!(left, Left::Called)
+    }
+
+    /// A task goes without a look.
+    pub(crate) fn taker_gone(&self, number: u64) {
+        let is_called = self.leave_takers(number);
+        let (is_last, threads) = {
+            let state = self.waits.state();
+            let is_last = state.takers.waiting() == 0 && !state.takers.is_called();
+            (is_last, self.has_threads(&state))
+        };
+        // Another looks in its place; or threads, which no ring for tasks wakes.
+        if is_called || is_last && threads {
+            self.hand_over();
+        }
+    }
+
+    /// Whether threads sleep here. E7 hand-over: ordered by the fence of who asks.
+    fn has_threads(&self, state: &State) -> bool {
+        let flag = usize::from(self.waits.flag.get().is_some());
+        let own = state.takers.waiting() + flag;
+        // Relaxed: as in `leave`. Changes with the list under the lock, but for threads.
+        self.followers.load(Ordering::Relaxed) as usize > own
+    }
+
+    /// Something may be there, or the poller is free: calls a task, and makes the descriptor readable.
+    pub(crate) fn call_takers(&self) -> Called {
+        // E15 waker, keeper half. Under the lock, after the ring: as in `Tasks::wake`.
+        let mut state = self.waits.state();
+        if let Some(flag) = self.waits.flag.get()
+            && (!state.is_up || state.is_missed)
+        {
+            flag.raise();
+            (state.is_up, state.is_missed) = (true, false);
+        }
+        let waker = state.takers.call();
+        if waker.is_some() {
+            self.followers.fetch_sub(1, Ordering::Relaxed);
+        }
+        let called = Called {
+            task: state.takers.is_called(),
+            threads: self.has_threads(&state),
+        };
+        drop(state);
+        waker.map(Waker::wake).unwrap_or_default();
+        called
+    }
+
+    /// Keeper: a peer has rung, for the port at `receiver` or another. A ring is lost where the socket is full
+    /// of others: so each port looks whether its announcement has been taken.
+    fn rung(&self, receiver: u32) {
+        let sleep = bell_layout::bell(self.receiver) + bell_layout::SLEEP;
+        let groups = self.process.groups();
+        // Relaxed: a hint; whose ring came needs none.
+        let is_taken = |bells: &Region| bells.load(sleep, Ordering::Relaxed) == word::AWAKE;
+        if self.receiver != receiver && !groups.iter().any(|group| is_taken(&group.bells)) {
+            return;
+        }
+        let called = self.call_takers();
+        // A descriptor is no promise that somebody looks.
+        if !called.task && called.threads && self.has_descriptor() {
+            for group in &*groups {
+                group.bells.wake(sleep, 1);
+            }
+        }
+    }
+
+    /// After a look that found nothing, of a task that has been entered, or where there is a descriptor:
+    /// has the next post ring the keeper, and lets go of the poller. What has come meanwhile passes through
+    /// `then`; the task waits no more then.
+    pub(crate) fn rest<T>(
+        &self,
+        mut poller: Guard<'_, Poller>,
+        number: Option<u64>,
+        then: impl FnOnce(&mut Poller, Request) -> T,
+    ) -> Option<T> {
+        self.lower();
+        for _ in 0..RESTS {
+            if poller.prepare_sleep(word::DESCRIPTOR) {
+                return None;
+            }
+            if let Some(request) = self.look(&mut poller) {
+                if let Some(number) = number {
+                    self.leave_takers(number);
+                }
+                let result = then(&mut poller, request);
+                self.leave(poller);
+                return Some(result);
+            }
+        }
+        // Calls one who looks again: this task, or the loop.
+        self.leave(poller);
+        None
+    }
+
+    fn lower(&self) {
+        let mut state = self.waits.state();
+        state.is_missed = false;
+        if core::mem::take(&mut state.is_up)
+            && let Some(flag) = self.waits.flag.get()
+        {
+            flag.lower();
+        }
+    }
+
+    /// Whether there is a descriptor and it is readable.
+    pub(crate) fn is_raised(&self) -> bool {
+        self.has_descriptor() && self.waits.state().is_up
+    }
+
+    /// Takes what is there, for a task or a loop.
+    pub(crate) fn look(&self, poller: &mut Poller) -> Option<Request> {
+        let request = Self::try_take(poller)?;
+        if let Some(since_ns) = poller.waits_since_ns.take() {
+            let stamp = bell_layout::bell(self.receiver) + bell_layout::STAMP;
+            let groups = poller.groups();
+            let posted = groups.iter();
+            let posted = posted.map(|group| stamped_after(&group.bells, stamp, since_ns));
+            let posted = posted.filter(|after_ns| *after_ns > 0).min();
+            let elapsed_ns = clock::now_ns().saturating_sub(since_ns);
+            if let Some(waiter) = &mut poller.waiter {
+                waiter.learn(posted.map_or(elapsed_ns, |ns| ns.min(elapsed_ns)));
+            }
+        }
+        Some(request)
+    }
+
+    /// As [`Self::look`], by the port's strategy as far as that is without sleep.
+    pub(crate) fn look_long(&self, poller: &mut Poller) -> Option<Request> {
+        for _ in 0..poller.first_looks().max(1) {
+            if let Some(request) = self.look(poller) {
+                return Some(request);
+            }
+        }
+        self.renew_waiter(poller);
+        let mut waiter = poller.waiter.take()?;
+        poller.waits_since_ns = Some(clock::now_ns());
+        let mut place = Spinning {
+            poller,
+            found: None,
+        };
+        if waiter.spin_briefly(&mut place) {
+            place.poller.waits_since_ns = None;
+        }
+        let found = place.found;
+        poller.waiter = Some(waiter);
+        found
+    }
+
+    /// Its descriptor, made when it is first asked for.
+    pub(crate) fn descriptor(&self) -> Result<BorrowedFd<'_>, SetError> {
+        let mut state = self.waits.state();
+        if self.waits.flag.get().is_none() {
+            let flag = Flag::new().map_err(|errno| Resource::of("eventfd", errno))?;
+            // There may be something.
+            flag.raise();
+            state.is_up = true;
+            self.followers.fetch_add(1, Ordering::Relaxed);
+            // Nobody else sets it: under the lock.
+            let _ = self.waits.flag.set(flag);
+        }
+        drop(state);
+        match self.waits.flag.get() {
+            Some(flag) => Ok(flag.as_fd()),
+            None => unreachable!("it is never taken out"),
+        }
+    }
+
+    pub(crate) fn has_descriptor(&self) -> bool {
+        self.waits.flag.get().is_some()
+    }
+
+    /// As [`Self::try_lock`] for one that will wait, after that has failed: whoever has the poller now calls
+    /// when it lets go.
+    pub(crate) fn try_lock_again(&self) -> Option<Guard<'_, Poller>> {
+        // E7 hand-over. Fence of all threads of this process. Pairs with the compiler fence in `leave`:
+        // either the holder sees that somebody waits, or the poller is free.
+        futex::fence_own_threads();
+        self.try_lock()
+    }
+
+    /// As [`Self::try_lock`]; where there is a descriptor, somebody who finds the poller taken is told
+    /// when it is free.
+    pub(crate) fn try_lock_or_miss(&self) -> Option<Guard<'_, Poller>> {
+        self.try_lock().or_else(|| {
+            if !self.has_descriptor() {
+                return None;
+            }
+            self.waits.state().is_missed = true;
+            self.try_lock_again()
+        })
+    }
+}
+
+/// What a task or a loop spins at.
+struct Spinning<'a> {
+    poller: &'a mut Poller,
+    found: Option<Request>,
+}
+
+impl Place for Spinning<'_> {
+    fn look(&mut self) -> bool {
+        if self.found.is_none() {
+            self.found = Port::try_take(self.poller);
+        }
+        self.found.is_some()
+    }
+
+    fn shares_processor(&mut self) -> bool {
+        self.poller.shares_processor()
+    }
+
+    fn park(&mut self, _: Sleep, _: Option<u64>, _: Option<Start>) -> Parked {
+        unreachable!("who spins briefly does not sleep")
+    }
+}
+
+impl Process {
+    /// Keeper: a peer has rung for the port at `receiver`, if there is one.
+    pub(crate) fn rung(&self, receiver: u32) {
+        // Relaxed: what is missed here has been rung for.
+        let has_waits = |port: &Port| port.followers.load(Ordering::Relaxed) > 0;
+        for port in self.ports(has_waits) {
+            port.rung(receiver);
+        }
+    }
+}
