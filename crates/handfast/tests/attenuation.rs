@@ -18,6 +18,7 @@ fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
         "server" => server(arguments[0]),
         "user" => user(arguments[0]),
+        "home" => home(arguments[0]),
         "honest" => forger::honest(arguments[0], None),
         _ => unreachable!(),
     });
@@ -63,17 +64,35 @@ fn answer(request: handfast::Request) {
     }
 }
 
-/// Says what a call through the right that comes brings.
+/// Says what a call through the right that came last brings.
 fn user(name: &str) {
     let port = handfast::bind(name).unwrap();
     common::say("ready");
+    let mut kept = None;
     loop {
         let mut request = port.receive().unwrap();
-        let Some(Right::Send(right)) = request.take_rights().pop() else {
-            continue;
-        };
-        let text = seen(&right);
+        if let Some(Right::Send(right)) = request.take_rights().pop() {
+            kept = Some(right);
+        }
+        let text = kept.as_ref().map(seen).unwrap_or_default();
+        if request.bytes() == b"once" {
+            kept = None;
+        }
         request.reply(text.as_bytes()).unwrap();
+    }
+}
+
+/// Takes over a port, and says what it is told of the rights to it.
+fn home(name: &str) {
+    let port = handfast::bind(name).unwrap();
+    common::say("ready");
+    let mut request = port.receive().unwrap();
+    let Some(Right::Receive(moved)) = request.take_rights().pop() else {
+        panic!("no port");
+    };
+    request.reply(b"").unwrap();
+    loop {
+        answer(moved.receive().unwrap());
     }
 }
 
@@ -189,7 +208,7 @@ fn attenuated_rights_count_as_senders_until_the_last_has_gone() {
     port.notify_no_senders_of(7);
     let less = right.attenuate(0b01);
     drop(right);
-    let call = to.with([less.into()]).try_call(b"").unwrap();
+    let call = to.with([less.into()]).try_call(b"once").unwrap();
     let request = port.receive_until(PATIENCE).unwrap();
     assert_eq!((request.badge(), request.permissions()), (7, 1));
     assert!(port.try_receive().is_err());
@@ -197,6 +216,33 @@ fn attenuated_rights_count_as_senders_until_the_last_has_gone() {
     assert_eq!(&*call.wait().unwrap(), b"7 0001");
     no_senders_of(&port, 7);
     user.kill();
+}
+
+#[test]
+fn a_port_that_moves_gives_nobody_more() {
+    let [name, new] = ["mover", "new-home"].map(common::name);
+    let port = handfast::anonymous().unwrap();
+    let mut user = common::start("user", &[&name]);
+    user.expect("ready");
+    let mut home = common::start("home", &[&new]);
+    home.expect("ready");
+    let to = handfast::connect(&name).unwrap();
+    let to_home = handfast::connect(&new).unwrap();
+    let call = to.with([port.mint(7).attenuate(1).into()]).try_call(b"");
+    let call = call.unwrap();
+    answer(port.receive_until(PATIENCE).unwrap());
+    assert_eq!(&*call.wait().unwrap(), b"7 0001");
+    // One stays here.
+    let own = port.mint_with(8, 0b10);
+    let moved = to_home.with([port.into()]).call_until(b"", PATIENCE);
+    moved.unwrap();
+    for _ in 0..5 {
+        assert_eq!(&*to.call_until(b"", PATIENCE).unwrap(), b"7 0001");
+    }
+    let last = to.with([own.into()]).call_until(b"", PATIENCE);
+    assert_eq!(&*last.unwrap(), b"8 0002");
+    user.kill();
+    home.kill();
 }
 
 fn no_senders_of(port: &ReceiveRight, badge: u64) {
