@@ -39,12 +39,22 @@ fn own_bytes() -> usize {
 
 #[test]
 fn a_million_rights_take_little_memory_no_descriptors_and_go_with_their_holder() {
+    a_million("hoarder", false);
+}
+
+#[test]
+fn a_million_badges_that_are_watched_take_little_memory_and_are_told_of_once_each() {
+    a_million("watched", true);
+}
+
+fn a_million(what: &str, are_watched: bool) {
     const RIGHTS: u64 = 1_000_000;
-    let name = common::name("hoarder");
+    let _alone = common::alone();
+    let name = common::name(what);
     let mut holder = common::start("hoarder", &[&name]);
     holder.expect("ready");
     let right = handfast::connect(&name).unwrap();
-    let port = handfast::bind(&common::name("million")).unwrap();
+    let port = handfast::bind(&common::name(&format!("{what}-own"))).unwrap();
     let give = |badges: std::ops::Range<u64>| {
         let rights = badges.map(|badge| port.mint(badge).into());
         right
@@ -64,13 +74,31 @@ fn a_million_rights_take_little_memory_no_descriptors_and_go_with_their_holder()
     assert!(each <= 64.0, "{each}");
     let fds_then = [std::process::id(), holder.pid()].map(common::at_rest);
     assert_eq!(fds_then, fds);
+    let watched = u64::from(are_watched) * RIGHTS;
+    let bytes = own_bytes();
+    let start = Instant::now();
+    (0..watched).for_each(|badge| port.notify_no_senders_of(badge));
+    let took = start.elapsed();
+    let each = (own_bytes() - bytes) as f64 / RIGHTS as f64;
+    println!("{each:.1} bytes and {took:?} for those that are watched by badge");
+    assert!(each <= 32.0, "{each}");
     let start = Instant::now();
     // It has closed its end of the link when the kernel says that it is dead.
     holder.kill();
     let dead = start.elapsed();
-    let told = port.receive_until(common::PATIENCE).unwrap();
-    assert_eq!(told.notice(), Some(Notice::NoSenders));
-    let told = start.elapsed();
-    println!("dead {dead:?} after the kill, told {told:?} after it");
-    assert!(told < dead + SWEEP_MAX, "{told:?}, {dead:?}");
+    let (mut of_badges, mut of_all) = (0, 0);
+    while (of_badges, of_all) != (watched, 1) {
+        let told = port.receive_until(common::PATIENCE).unwrap();
+        match told.notice().unwrap() {
+            Notice::NoSenders => {
+                let told = start.elapsed();
+                println!("dead {dead:?} after the kill, told {told:?} after it");
+                assert!(are_watched || told < dead + SWEEP_MAX, "{told:?}, {dead:?}");
+                of_all += 1;
+            }
+            Notice::NoSendersOf(_) => of_badges += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    println!("of all badges {:?} after it", start.elapsed());
 }

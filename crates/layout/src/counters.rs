@@ -19,7 +19,7 @@ const NAMES: usize = (PORT_ROWS + LINK_ROWS) as usize * ROW_BYTES;
 pub const REGION_BYTES: usize = page_align(NAMES + PORT_ROWS as usize * NAME_BYTES);
 
 /// What each word of a row counts, in order. Words past the list are zero.
-pub const COLUMNS: [&str; 15] = [
+pub const COLUMNS: [&str; 16] = [
     "in_use",
     "peer_pid",
     "peer_uid",
@@ -35,7 +35,11 @@ pub const COLUMNS: [&str; 15] = [
     "faults",
     "forwards",
     "vines",
+    "muted",
 ];
+
+/// The column of how often somebody who woke this process all the time was not listened to for a moment.
+pub const MUTED: usize = 15;
 
 /// Offset of word `column` in the row of receiver `receiver`.
 ///

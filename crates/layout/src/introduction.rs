@@ -1,20 +1,22 @@
 //! What is said about introductions in the lanes, in order with the messages (design D9).
 //!
 //! ```text
-//! provide: 1, 4 | zero, 4  | number, 8 | incarnation of the recipient, 16  | its process number, 4
-//! claim:   2, 4 | word, 4  | number, 8 | incarnation of the introducer, 16 | its process number, 4
-//! mint:    3, 4 | word, 4  | badge, 8  | zero, 20
-//! mark:    4, 4 | lanes, 4 | number, 8 | zero, 20
-//! told:    5, 4 | zero, 4  | number, 8 | zero, 20
+//! provide:   1, 4 | zero, 4  | number, 8 | incarnation of the recipient, 16  | its process number, 4
+//! claim:     2, 4 | word, 4  | number, 8 | incarnation of the introducer, 16 | its process number, 4
+//! mint:      3, 4 | word, 4  | badge, 8  | permissions, 2 | zero, 18
+//! mark:      4, 4 | lanes, 4 | number, 8 | zero, 20
+//! told:      5, 4 | zero, 4  | number, 8 | zero, 20
+//! attenuate: 6, 4 | word, 4  | mask, 8   | zero, 20
 //! ```
 //!
-//! The first two go to the exporter, the first of them by a right to what is provided. The others are about
+//! The first two and the last go to the exporter, the first of them and the last by a right to what is provided or
+//! attenuated. The others are about
 //! a port that has moved: `mint` and `told` go from its old home to its new one, `mark` from a sender to
 //! the old home, by the right that it will not use there any more. Process numbers are as the sender sees
 //! them: the kernel has told it, while an incarnation is what a process says of itself.
 //!
-//! A claim and a mint come with a reply right ([`passed_word`](crate::link::passed_word)), and are answered with
-//! the handle of what was claimed, 4 bytes.
+//! A claim, a mint and an attenuation come with a reply right ([`passed_word`](crate::link::passed_word)), and are
+//! answered with the handle of what the word stands for, 4 bytes.
 
 /// One of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,12 +37,22 @@ pub enum Said {
         /// Who has provided it.
         introducer: Process,
     },
+    /// The sender names the right that this was said by, with no permissions but those in the mask, by this word from
+    /// now on.
+    Attenuate {
+        /// The sender's; no handle.
+        word: u32,
+        /// Bits.
+        mask: u16,
+    },
     /// The sender, who has given the port away, names a right to it by this word from now on.
     Mint {
         /// The sender's; no handle.
         word: u32,
         /// Of the right.
         badge: u64,
+        /// Likewise.
+        permissions: u16,
     },
     /// The sender sends nothing more in this lane by the right that this message comes through.
     Mark {
@@ -76,6 +88,7 @@ const CLAIM: u32 = 2;
 const MINT: u32 = 3;
 const MARK: u32 = 4;
 const TOLD: u32 = 5;
+const ATTENUATE: u32 = 6;
 const NOBODY: Process = [0; 20];
 
 impl Said {
@@ -89,7 +102,16 @@ impl Said {
                 number,
                 introducer,
             } => (CLAIM, word, number, introducer),
-            Self::Mint { word, badge } => (MINT, word, badge, NOBODY),
+            Self::Attenuate { word, mask } => (ATTENUATE, word, mask.into(), [0; 20]),
+            Self::Mint {
+                word,
+                badge,
+                permissions,
+            } => {
+                let mut last = NOBODY;
+                last[..2].copy_from_slice(&permissions.to_le_bytes());
+                (MINT, word, badge, last)
+            }
             Self::Mark { lanes, number } => (MARK, lanes, number, NOBODY),
             Self::Told { number } => (TOLD, 0, number, NOBODY),
         };
@@ -111,21 +133,27 @@ impl Said {
         let (kind, word) = (u32::from_le_bytes(*kind), u32::from_le_bytes(*word));
         let number = u64::from_le_bytes(*number);
         let process = process.try_into().ok()?;
+        let is_word = word != 0 && !crate::part::is_handle(word);
         match kind {
             PROVIDE if word == 0 => Some(Self::Provide {
                 number,
                 recipient: process,
             }),
-            CLAIM if word != 0 && !crate::part::is_handle(word) => Some(Self::Claim {
+            CLAIM if is_word => Some(Self::Claim {
                 word,
                 number,
                 introducer: process,
             }),
-            _ if process != NOBODY => None,
-            MINT if word != 0 && !crate::part::is_handle(word) => Some(Self::Mint {
+            MINT if is_word && process[2..] == NOBODY[2..] => Some(Self::Mint {
                 word,
                 badge: number,
+                permissions: u16::from_le_bytes([process[0], process[1]]),
             }),
+            _ if process != NOBODY => None,
+            ATTENUATE if is_word => {
+                let mask = number.try_into().ok()?;
+                Some(Self::Attenuate { word, mask })
+            }
             MARK if word != 0 && word <= crate::link::LANES => Some(Self::Mark {
                 lanes: word,
                 number,
@@ -143,6 +171,10 @@ mod tests {
     #[test]
     fn what_is_said_comes_back_and_what_is_unknown_is_refused() {
         let all = [
+            Said::Attenuate {
+                word: 5,
+                mask: 0x8001,
+            },
             Said::Provide {
                 number: 1 << 40,
                 recipient: process([7; 16], 3),
@@ -155,6 +187,7 @@ mod tests {
             Said::Mint {
                 word: 5,
                 badge: u64::MAX,
+                permissions: 0x8001,
             },
             Said::Mark {
                 lanes: 16,

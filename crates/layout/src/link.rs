@@ -321,6 +321,10 @@ impl Kind {
     }
 }
 
+/// What a reply of kind [`Kind::DeadPort`] holds when the port is there, and the right that the call came
+/// through was revoked; nothing otherwise.
+pub const REVOKED: &[u8] = &[1];
+
 /// Mask of the CPU hint in a meta word: its low bits.
 pub const META_CPU_MASK: u32 = 0xff;
 

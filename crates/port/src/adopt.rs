@@ -10,14 +10,14 @@ use crate::lending::{named_loan, take_up_loan};
 use crate::link::{Link, SlotState, control};
 use crate::message::Message;
 use crate::moving::{refuse, settle_in};
-use crate::notice::end_rights;
 use crate::origin::Origin;
+use crate::own::OwnRight;
 use crate::passing::ReplyRight;
 use crate::paths::Held;
 use crate::process::Process;
 use crate::receive::Moving;
 use crate::reply_slot::ReplySlot;
-use crate::right::{OwnRight, Right};
+use crate::right::Right;
 use crate::send::{SLOTS_PER_LANE, SendRight};
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
@@ -242,32 +242,42 @@ fn fault_of(rule: Rule) -> Fault {
 
 /// A right to a port of this process, which the peer has.
 fn own(process: &Process, link: &Arc<Link>, handle: Handle) -> Result<Right, Fault> {
-    // Whoever names it knows it: nothing is waited for.
-    match link.named(process, handle, 0) {
-        Named::To(target) => Ok(to_target(process, target)),
-        Named::Dead => Ok(Right::Dead),
-        Named::NotYet(_) | Named::Unclaimed | Named::Unknown => {
-            let (rule, offset) = (Rule::RightHandle, 0);
-            Err(Fault { rule, offset })
+    loop {
+        let revocations = process.revocations();
+        // Whoever names it knows it: nothing is waited for.
+        let target = match link.named(process, handle, 0) {
+            Named::To(target) => target,
+            Named::Dead | Named::Revoked => return Ok(Right::Dead),
+            Named::NotYet(_) | Named::Unclaimed | Named::Unknown => {
+                return Err(fault_of(Rule::RightHandle));
+            }
+        };
+        // Looked up again as often as this process revokes something meanwhile.
+        if let Some(right) = to_target(process, target, revocations) {
+            return Ok(right);
         }
     }
 }
 
-/// A right of this process to what is its own.
-pub(crate) fn to_target(process: &Process, target: Target) -> Right {
+/// A right of this process to what is its own, which was good when it had revoked so many. `None`: it has revoked
+/// another since, perhaps this one.
+pub(crate) fn to_target(process: &Process, target: Target, revocations: u64) -> Option<Right> {
     let port = process.port(receiver_of(target.port));
     let vine = process
         .vines
         .get()
         .filter(|vine| vine.port.id == target.port);
-    match port.filter(|port| port.id == target.port) {
+    Some(match port.filter(|port| port.id == target.port) {
         // What stands behind it comes home.
         Some(_) if vine.is_some() => vine
             .and_then(|vine| vine.target(target.badge))
             .map_or(Right::Dead, |right| Right::Send((*right).clone())),
-        Some(port) => Right::Own(OwnRight::new(port, target.badge)),
+        Some(port) => {
+            let home = OwnRight::home(port, target, revocations);
+            return home.map(Right::Own);
+        }
         None => Right::Dead,
-    }
+    })
 }
 
 /// A right to a port of a third process: a direct one if there is a link, or will be.
@@ -456,9 +466,8 @@ impl Link {
         let ended = self.exports().finish(handle);
         // Release: pairs with the Acquire of receivers that know what it stood for.
         self.ended.fetch_add(1, Ordering::Release);
-        if let Some(target) = ended {
-            end_rights(target.port, 1, |receiver| process.port(receiver));
-            process.vine_ended(target.port, target.badge);
+        if let Some(ended) = ended {
+            process.ended(ended);
         }
     }
 

@@ -7,6 +7,7 @@ use crate::error::{ReceiveError, SendError, Unsent};
 use crate::message::Message;
 use crate::receive::ReceiveRight;
 use crate::request::Request;
+use crate::request::Seal;
 use crate::room::Waiting;
 use crate::send::SendRight;
 use core::time::Duration;
@@ -26,7 +27,7 @@ pub struct Batch {
     messages: Vec<Message>,
     len: usize,
     peer: Option<Peer>,
-    badge: u64,
+    seal: Seal,
 }
 
 impl Batch {
@@ -37,7 +38,7 @@ impl Batch {
             messages: Vec::new(),
             len: 0,
             peer: None,
-            badge: 0,
+            seal: Seal::NONE,
         }
     }
 
@@ -58,22 +59,28 @@ impl Batch {
     /// The badge of the right they came through, as [`Request::badge`].
     #[must_use]
     pub const fn badge(&self) -> u64 {
-        self.badge
+        self.seal.badge
+    }
+
+    /// The permissions of that right, as [`Request::permissions`].
+    #[must_use]
+    pub const fn permissions(&self) -> u16 {
+        self.seal.permissions
     }
 
     const fn clear(&mut self) {
         self.len = 0;
-        self.badge = 0;
+        self.seal = Seal::NONE;
         self.peer = None;
     }
 
     /// Makes it the batch of one message.
-    pub(crate) fn start(&mut self, message: Message, (peer, badge): (Peer, u64)) {
+    pub(crate) fn start(&mut self, message: Message, (peer, seal): (Peer, Seal)) {
         self.messages.resize_with(BATCH_MESSAGES_MAX, Message::new);
         self.messages[0] = message;
         self.len = 1;
         self.peer = Some(peer);
-        self.badge = badge;
+        self.seal = seal;
     }
 
     /// The places for more messages, each with a buffer.

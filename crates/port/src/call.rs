@@ -344,6 +344,11 @@ impl<'a> Call<'a> {
         right.free(self.ticket.index);
         match meta.kind {
             Kind::Dropped => Err(SendError::Gone(Gone::Reply)),
+            Kind::DeadPort if meta.len_bytes > 0 => {
+                // Known from now on, as of a port.
+                right.link().was_revoked(&[right.handle()]);
+                Err(SendError::Gone(Gone::Right))
+            }
             Kind::DeadPort => {
                 // Known from now on, also if the peer's own word of it is still on its way. Not of a
                 // right that was claimed: which port that is to, its introducer has said.

@@ -25,6 +25,10 @@ pub enum Gone {
     Port,
     /// The server dropped the reply right of this call unused.
     Reply,
+    /// The port is there; its receiver has [revoked](crate::ReceiveRight::revoke) the right that was used, or this
+    /// process had too many of that one's ([`Quotas::rights`](crate::Quotas::rights)) to get it. A call that ends so
+    /// was not served.
+    Right,
 }
 
 /// A peer wrote what no honest peer writes; its link is finished, others are not touched.

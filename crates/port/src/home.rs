@@ -117,8 +117,14 @@ impl Process {
                 // Nothing is between a lane and the table now.
                 let known = self.redeem_at_home(number, recipient);
                 let known = known.or_else(|| {
-                    let target = poller.foresee(number, recipient)?;
-                    let right = to_target(self, target);
+                    let right = loop {
+                        let revocations = self.revocations();
+                        let target = poller.foresee(number, recipient)?;
+                        // Looked for again as often as this process revokes something meanwhile.
+                        if let Some(right) = to_target(self, target, revocations) {
+                            break right;
+                        }
+                    };
                     // Once: what provides it comes to nothing when it is taken.
                     self.forgo_provision(number, recipient);
                     Some(right)
@@ -137,17 +143,31 @@ impl Process {
     }
 
     fn redeem_at_home(self: &Arc<Self>, number: Number, recipient: Name) -> Option<Right> {
-        let redeemed = self.provisions().redeem(number, recipient);
-        match redeemed {
-            Redeemed::NotYet => None,
-            Redeemed::Dead => Some(Right::Dead),
-            Redeemed::To(target) => {
-                let right = to_target(self, target);
-                // After the right that follows it has begun.
-                self.ended(target);
-                Some(right)
+        // As often as this process revokes something between the looks.
+        let right = loop {
+            let revocations = self.revocations();
+            let mut provisions = self.provisions();
+            let Some((target, _)) = provisions.provided(number, recipient) else {
+                return match provisions.redeem(number, recipient) {
+                    Redeemed::NotYet => None,
+                    _ => Some(Right::Dead),
+                };
+            };
+            drop(provisions);
+            if let Some(right) = to_target(self, target, revocations) {
+                break right;
             }
-        }
+        };
+        // After the right that follows it has begun.
+        let redeemed = self.provisions().redeem(number, recipient);
+        Some(match redeemed {
+            Redeemed::To(ended) => {
+                self.ended(ended);
+                right
+            }
+            // Revoked since, or another thread was faster.
+            _ => Right::Dead,
+        })
     }
 }
 
@@ -190,6 +210,7 @@ impl Poller {
         let (claimed, recipient) = (claimed?, link.identity());
         let provided = self.process().provisions().provided(claimed, recipient);
         if let Some(target) = provided {
+            let (target, _) = target;
             return Some(target).filter(|target| target.port == self.port());
         }
         let steps = steps.checked_sub(1)?;

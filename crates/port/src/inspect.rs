@@ -22,7 +22,7 @@ pub struct Counters {
 
 impl Counters {
     /// What each value of a row counts.
-    pub const COLUMNS: [&'static str; 15] = COLUMNS;
+    pub const COLUMNS: [&'static str; 16] = COLUMNS;
 
     /// The value of `column` in a row; zero for a name that is no column.
     #[must_use]

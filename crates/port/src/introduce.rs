@@ -2,11 +2,12 @@
 //! introducer, as recipient and as exporter.
 
 use crate::link::{Link, control};
-use crate::notice::end_rights;
+use crate::notice::end_right;
 use crate::origin::{Claimed, Origin};
 use crate::passing::Own;
 use crate::process::Process;
 use crate::reply_slot::ReplySlot;
+use crate::request::Seal;
 use crate::send::SendRight;
 use core::sync::atomic::Ordering;
 use handfast_layout::PARTS_MAX;
@@ -14,7 +15,7 @@ use handfast_layout::introduction::Said;
 use handfast_layout::link::{Kind, LANES, REPLIES, SLOTS};
 use handfast_layout::part::{is_handle, receiver_of};
 use handfast_proto::introductions::{Claim, Claims, Number, Provisions, Redeemed};
-use handfast_proto::rights::{Refused, Target};
+use handfast_proto::rights::{Meaning, Refused, Target};
 use handfast_ring::lane::Header;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::{clock, cpu};
@@ -83,12 +84,24 @@ pub(crate) enum Named {
     To(Target),
     /// A port that is no more, or nothing that was provided.
     Dead,
+    /// A right that was revoked.
+    Revoked,
     /// It is not known yet: what was claimed has not been provided. Until then it is waited for.
     NotYet(u64),
     /// Nobody has claimed it yet.
     Unclaimed,
     /// Nothing an honest peer names.
     Unknown,
+}
+
+impl From<Option<Meaning>> for Named {
+    fn from(meaning: Option<Meaning>) -> Self {
+        match meaning {
+            Some(Meaning::To(target)) => Self::To(target),
+            Some(Meaning::Revoked) => Self::Revoked,
+            None => Self::Unknown,
+        }
+    }
 }
 
 /// Introducer: what was said to an exporter.
@@ -180,19 +193,14 @@ impl Link {
     /// Exporter: what the peer names by `word`, at a receiver where it is this late.
     pub(crate) fn named(self: &Arc<Self>, process: &Process, word: u32, now_ns: u64) -> Named {
         if is_handle(word) {
-            return self
-                .exports()
-                .resolve(word)
-                .map_or(Named::Unknown, Named::To);
+            return self.exports().resolve(word).into();
         }
         if word == 0 {
             return Named::Unknown;
         }
         match self.look_at_claim(process, word, now_ns) {
-            Some(Claim::Granted(handle)) => self
-                .exports()
-                .resolve(handle)
-                .map_or(Named::Unknown, Named::To),
+            Some(Claim::Granted(handle)) => self.exports().resolve(handle).into(),
+            Some(Claim::Revoked) => Named::Revoked,
             Some(Claim::Dead) => Named::Dead,
             Some(Claim::Waiting { until_ns, .. }) => Named::NotYet(until_ns),
             None => Named::Unclaimed,
@@ -217,6 +225,7 @@ impl Link {
         };
         let claim = self.redeem(process, number, (now_ns, until_ns, reply));
         self.claims().settle(word, claim);
+        self.tell_if_revoked(process, word, claim);
         Some(claim)
     }
 
@@ -239,7 +248,7 @@ impl Link {
                 Claim::Granted(handle) => {
                     slot.answer(Kind::Message, &handle.to_le_bytes());
                 }
-                Claim::Dead => {
+                Claim::Revoked | Claim::Dead => {
                     slot.answer(Kind::Dropped, &[]);
                 }
                 Claim::Waiting { .. } => {}
@@ -253,24 +262,28 @@ impl Link {
         number: Number,
         (now_ns, until_ns, reply): (u64, u64, (u32, u32)),
     ) -> Claim {
-        let redeemed = process.provisions().redeem(number, self.identity());
-        match redeemed {
+        // Locked until there is an export: who revokes it finds the one or the other.
+        let mut provisions = process.provisions();
+        match provisions.redeem(number, self.identity()) {
             // Who is gone gets nothing any more, so what it has left does not wait for it.
             Redeemed::NotYet if now_ns < until_ns && !self.is_down() => Claim::Waiting {
                 number,
                 until_ns,
                 reply,
             },
+            Redeemed::Revoked => Claim::Revoked,
             Redeemed::NotYet | Redeemed::Dead => Claim::Dead,
-            Redeemed::To(target) => {
+            Redeemed::To((target, is_watched)) => {
                 let port = process.port(receiver_of(target.port));
                 let port = port.filter(|port| port.id == target.port);
-                let granted = port.map(|port| self.export(&port, target.badge));
+                let granted = port.map(|port| self.export(&port, target));
+                drop(provisions);
                 // The provision's own use ends after the one that follows it has begun.
-                process.ended(target);
+                process.ended((target, is_watched));
                 match granted {
                     Some(Ok(handle)) => Claim::Granted(handle),
-                    _ => Claim::Dead,
+                    Some(Err(_)) => Claim::Revoked,
+                    None => Claim::Dead,
                 }
             }
         }
@@ -289,15 +302,28 @@ impl Link {
         let fault = Fault { rule, offset };
         match Said::parse(bytes).ok_or(fault)? {
             Said::Provide { number, recipient } => {
-                let target = match self.named(process, header.port, now_ns) {
-                    Named::To(target) => process.added(target).then_some(target),
-                    Named::Dead => None,
-                    // A receiver has waited for these; where there is no port any more nobody does.
-                    Named::NotYet(_) | Named::Unclaimed if !is_bound => None,
-                    _ => return Err(fault),
-                };
                 let number = (self.identity(), number);
-                let refused = process.provisions().provide(number, target, recipient);
+                let refused = loop {
+                    let revocations = process.revocations();
+                    let target = match self.named(process, header.port, now_ns) {
+                        Named::To(target) => process.added(target).then_some(target),
+                        Named::Dead | Named::Revoked => None,
+                        // A receiver has waited for these; where there is no port any more nobody does.
+                        Named::NotYet(_) | Named::Unclaimed if !is_bound => None,
+                        _ => return Err(fault),
+                    };
+                    let mut provisions = process.provisions();
+                    // Under the lock: who revokes it says so before looking here. As often as this
+                    // process revokes something meanwhile.
+                    if !process.has_revoked_since(revocations) {
+                        let target = target.map(|target| (target, process.begins(target)));
+                        break provisions.provide(number, target, recipient);
+                    }
+                    drop(provisions);
+                    if let Some(target) = target {
+                        process.ended((target, false));
+                    }
+                };
                 if let Some(target) = refused {
                     process.ended(target);
                 }
@@ -311,9 +337,22 @@ impl Link {
                     process.end_introductions(self);
                 }
             }
+            Said::Attenuate { word, mask } => {
+                let claim = self.attenuated(process, header.port, (mask, bound_now_ns));
+                let claim = claim.ok_or(fault)?;
+                self.answer_claim(claim, (header.reply, header.generation));
+                if !self.claims().claim(word, claim) {
+                    return Err(fault);
+                }
+                self.tell_if_revoked(process, word, claim);
+            }
             // Of a port that has moved: the poller's.
             Said::Mark { .. } => return Err(fault),
-            Said::Mint { word, badge } => {
+            Said::Mint {
+                word,
+                badge,
+                permissions,
+            } => {
                 let target = self.named(process, header.port, now_ns);
                 let Named::To(target) = target else {
                     return Err(fault);
@@ -322,7 +361,7 @@ impl Link {
                 let claim = match port {
                     Some(port) if !self.has_sent(&port) => return Err(fault),
                     Some(port) => self
-                        .export(&port, badge)
+                        .export(&port, Target::full(port.id, badge).attenuated(permissions))
                         .map_or(Claim::Dead, Claim::Granted),
                     None => Claim::Dead,
                 };
@@ -357,6 +396,7 @@ impl Link {
                 if !self.claims().claim(word, claim) {
                     return Err(fault);
                 }
+                self.tell_if_revoked(process, word, claim);
             }
         }
         Ok(())
@@ -380,7 +420,7 @@ impl Link {
                 }
                 None
             }
-            Claim::Dead => None,
+            Claim::Revoked | Claim::Dead => None,
         })
     }
 }
@@ -421,26 +461,44 @@ pub(crate) fn claim_moved(
     claim_as(process, link, (port, 0, lane), said)
 }
 
-/// Old home: a right with this badge to a port that has moved, which a right of ours there is to; usable at
+/// Old home: a right like this one to a port that has moved, which a right of ours there is to; usable at
 /// once. It goes that way for ever. `None`: there was no room to ask for it.
-pub(crate) fn mint(process: &Arc<Process>, to: &SendRight, badge: u64) -> Option<SendRight> {
-    let said = |word| Said::Mint { word, badge };
-    let lane = to.link().map.lane(to.receiver())?;
-    let right = claim_as(process, to.link(), (to.port(), to.handle(), lane), said)?;
+pub(crate) fn mint(process: &Arc<Process>, to: &SendRight, seal: Seal) -> Option<SendRight> {
+    let (badge, permissions) = (seal.badge, seal.permissions);
+    let said = |word| Said::Mint {
+        word,
+        badge,
+        permissions,
+    };
+    let right = claim_by(process, to.link(), (to.handle(), to.port()), said)?;
     // Asked for by that one, in the same lane.
     to.uses_as(&right);
     right.pin();
     Some(right)
 }
 
+/// As [`claim`]: of what is said by the right `by`.
+pub(crate) fn claim_by(
+    process: &Arc<Process>,
+    link: &Arc<Link>,
+    (by, port): (u32, u32),
+    said: impl FnOnce(u32) -> Said,
+) -> Option<SendRight> {
+    let lane = link.map.lane(receiver_of(port))?;
+    claim_as(process, link, (port, by, lane), said)
+}
+
 fn claim_as(
     process: &Arc<Process>,
     link: &Arc<Link>,
     (port, by, lane): (u32, u32, u32),
-    said: impl Fn(u32) -> Said,
+    said: impl FnOnce(u32) -> Said,
 ) -> Option<SendRight> {
     let receiver = receiver_of(port);
-    let own = Own::take(link)?;
+    let own = Own::take(link).or_else(|| {
+        link.hear_claims();
+        Own::take(link)
+    })?;
     let Ok(word) = link.imports().claim(port) else {
         own.free();
         return None;
@@ -457,11 +515,13 @@ fn claim_as(
     let waiting = process.waiting;
     let right = SendRight::of_handle(process.clone(), link.clone(), port, word, waiting);
     right.uses(lane);
-    Some(right.with_origin(Origin::Claimed(Arc::new(Claimed::new(process, own)))))
+    let claimed = Arc::new(Claimed::new(process, own));
+    link.awaits(&claimed);
+    Some(right.with_origin(Origin::Claimed(claimed)))
 }
 
 impl Process {
-    pub(crate) fn provisions(&self) -> MutexGuard<'_, Provisions<Target>> {
+    pub(crate) fn provisions(&self) -> MutexGuard<'_, Provisions<(Target, bool)>> {
         let provisions = self.provisions.lock();
         provisions.unwrap_or_else(PoisonError::into_inner)
     }
@@ -481,9 +541,16 @@ impl Process {
         true
     }
 
-    /// One right less.
-    pub(crate) fn ended(&self, target: Target) {
-        end_rights(target.port, 1, |receiver| self.port(receiver));
+    /// Whether a right that comes to be provided is watched. Under the lock of what was provided.
+    fn begins(&self, target: Target) -> bool {
+        let port = self.port(receiver_of(target.port));
+        let port = port.filter(|port| port.id == target.port);
+        port.is_some_and(|port| port.notices.begin(target.badge, || 1))
+    }
+
+    /// One right less; and whether it was watched.
+    pub(crate) fn ended(&self, (target, is_watched): (Target, bool)) {
+        end_right((target, is_watched), |receiver| self.port(receiver));
         self.vine_ended(target.port, target.badge);
     }
 

@@ -57,6 +57,8 @@ struct Keeper {
     leaving: Vec<Arc<Link>>,
     /// Closed and reopened to refuse a connection when descriptors have run out.
     spare: Option<OwnedFd>,
+    /// Links out of the poll set, by serial, and until when: their peers have said too much.
+    muted: Vec<(u64, u32)>,
     /// When the listeners, which are out of the poll set, come back.
     deaf_until_ns: Option<u64>,
 }
@@ -70,6 +72,7 @@ pub(crate) fn start(process: Arc<Process>) -> std::io::Result<()> {
         again_ns: GIVE_BACK_AGAIN_NS,
         leaving: Vec::new(),
         spare: spare(),
+        muted: Vec::new(),
         deaf_until_ns: None,
     };
     std::thread::Builder::new()
@@ -104,6 +107,7 @@ impl Keeper {
             .map(|pending| pending.deadline_ns)
             .chain(rouse)
             .chain(self.deaf_until_ns)
+            .chain(self.muted.iter().map(|(until_ns, _)| *until_ns))
             .min()
     }
 
@@ -123,6 +127,14 @@ impl Keeper {
             link.disturb();
             link.parked.load(Ordering::Acquire) > 0
         });
+        let over = self
+            .muted
+            .extract_if(.., |(until_ns, _)| *until_ns <= now_ns);
+        let over: Vec<_> = over.map(|(_, serial)| serial).collect();
+        for link in over.into_iter().filter_map(|serial| self.link(serial)) {
+            let listening = token::LINK | u64::from(link.serial);
+            let _ = (self.process.poll).add(&link.socket, listening, Trigger::Level);
+        }
         if self
             .deaf_until_ns
             .is_some_and(|until_ns| until_ns <= now_ns)
@@ -223,7 +235,8 @@ impl Keeper {
         let mut is_unheard = false;
         for link in links {
             again |= self.process.leave_unused(&link);
-            is_unheard |= !link.say_again() || !link.give_back(&self.process);
+            is_unheard |= !link.say_again();
+            is_unheard |= !link.tell_revoked() || !link.give_back(&self.process);
             is_unheard |= link.refuse_replies(&self.process);
             link.settle(&self.process);
             // Replies to calls that were given up have made room.
@@ -269,11 +282,24 @@ impl Keeper {
         }
     }
 
-    /// Takes control messages of a link.
+    /// Takes control messages of a link, as many as its peer may send.
     fn listen(&mut self, serial: u32, event: Event) {
         let Some(link) = self.link(serial) else {
             return;
         };
+        let mut count = 0;
+        self.listen_to(&link, event, &mut count);
+        let until_ns = link.heard_enough(&self.process, count);
+        let is_muted = self.muted.iter().any(|(_, muted)| *muted == serial);
+        if let Some(until_ns) = until_ns.filter(|_| !link.is_down() && !is_muted) {
+            // Its death is told by its process descriptor meanwhile.
+            self.process.poll.remove(&link.socket);
+            self.muted.push((until_ns, serial));
+        }
+    }
+
+    fn listen_to(&mut self, link: &Arc<Link>, event: Event, count: &mut u32) {
+        let serial = link.serial;
         let mut bytes = [0; CONTROL_BYTES_MAX];
         for _ in 0..CONTROL_BUDGET {
             match link.hear(&mut bytes) {
@@ -283,7 +309,8 @@ impl Keeper {
                     return self.end(serial);
                 }
                 Ok((len, fds)) => {
-                    if let Err(fault) = self.control(&link, &bytes[..len], fds) {
+                    *count += 1;
+                    if let Err(fault) = self.control(link, &bytes[..len], fds) {
                         link.poison(fault);
                         return self.end(serial);
                     }
@@ -324,6 +351,7 @@ impl Keeper {
                 link.slot_freed.1.notify_all();
             }
             [control::CLOSED, _, a, b, c, d] => link.close_port(u32::from_le_bytes([a, b, c, d])),
+            [control::REVOKED, _, ref words @ ..] => link.hear_revoked(words),
             [control::RELEASE, _, ref releases @ ..] => {
                 link.take_back(&self.process, releases)?;
             }

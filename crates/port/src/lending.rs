@@ -99,7 +99,7 @@ impl Link {
         let mut reserved = lent.reserve(arena.key, |of| self.returned(of));
         if reserved == Err(Refused::Unknown) {
             let number = self.free_number(&mut lent);
-            let told = number.map(|number| self.tell_of(&mut lent, arena, number));
+            let told = number.map(|number| self.tell_of_arena(&mut lent, arena, number));
             reserved = match told {
                 Ok(Ok(())) => lent.reserve(arena.key, |of| self.returned(of)),
                 Ok(Err(error)) => return Err(error),
@@ -132,7 +132,7 @@ impl Link {
     }
 
     /// Tells the peer of an arena.
-    fn tell_of(
+    fn tell_of_arena(
         self: &Arc<Self>,
         lent: &mut Lent<Out>,
         arena: &Owned,

@@ -8,7 +8,9 @@ use crate::error::{Gone, PeerFault, SendError};
 use crate::group::Group;
 use crate::lanes::LaneMap;
 use crate::notice::DeathNotice;
+use crate::origin::Claimed;
 use crate::paths::Passing;
+use crate::quotas::Heard;
 use crate::redirect::Redirects;
 use crate::returns::Returns;
 use crate::send::{SLOTS_PER_LANE, SendRight};
@@ -82,6 +84,8 @@ pub(crate) mod control {
     pub(crate) const LEAVE: u8 = 22;
     /// Recipient, it does not come again any more.
     pub(crate) const LEFT: u8 = 23;
+    /// Rights to the sender's ports are revoked: handles, or words of claims, four bytes each.
+    pub(crate) const REVOKED: u8 = 24;
     /// About ports that move. Old home, yours has arrived: token, port, handle.
     pub(crate) const ARRIVED: u8 = 40;
     /// Old home, there is no room for it: token.
@@ -140,12 +144,15 @@ pub(crate) struct Link {
     pub(crate) is_welcomed: AtomicBool,
     /// The peer, which asked for a link when it had this one, has been told to look again.
     pub(crate) crossed: AtomicBool,
+    pub(crate) heard: Mutex<Heard>,
     pub(crate) counters: Mutex<Option<OwnedFd>>,
     /// Rights to our ports that the peer has, and to its ports that we have.
     exports: Mutex<Exports>,
     /// How many of the former have ended.
     pub(crate) ended: AtomicU32,
     imports: Mutex<Imports>,
+    /// Some of the latter have been revoked.
+    pub(crate) has_revoked: AtomicBool,
     /// Those of ours whose ports have moved; whether there are any, and any that are others now.
     pub(crate) redirects: Mutex<Redirects>,
     pub(crate) has_redirects: AtomicBool,
@@ -161,6 +168,8 @@ pub(crate) struct Link {
     pub(crate) hearers: AtomicU32,
     /// What the peer names what it was provided with by others by.
     pub(crate) claims: Mutex<Claims>,
+    /// What we have claimed from the peer, and it may not have answered: each takes one of our return slots.
+    pub(crate) awaited: Mutex<Vec<Weak<Claimed>>>,
     pub(crate) redeeming: Mutex<()>,
     /// What we have provided to the peer: links with exporters, and our numbers.
     pub(crate) unheard: Mutex<VecDeque<(Weak<Self>, u64)>>,
@@ -173,6 +182,8 @@ pub(crate) struct Link {
     pub(crate) returns: Mutex<Returns>,
     /// Who wants to be told when a port of the peer is gone.
     death_notices: Mutex<Vec<DeathNotice>>,
+    /// Rights the peer has and that were revoked, to be told as soon as the socket takes it.
+    pub(crate) revoked: Mutex<VecDeque<u32>>,
     /// Rights to be given back, as soon as the socket takes it.
     pub(crate) owed: Mutex<VecDeque<(Handle, u32)>>,
     /// Rights the peer has given back, until unread replies have been read.
@@ -273,10 +284,12 @@ impl Link {
             crossed: AtomicBool::new(false),
             granted: AtomicBool::new(calls == Side::Acceptor),
             is_welcomed: AtomicBool::new(calls == Side::Connector),
+            heard: Mutex::default(),
             counters: Mutex::default(),
             exports: Mutex::default(),
             ended: AtomicU32::new(0),
             imports: Mutex::default(),
+            has_revoked: AtomicBool::new(false),
             redirects: Mutex::default(),
             has_redirects: AtomicBool::new(false),
             has_moved: AtomicBool::new(false),
@@ -286,6 +299,7 @@ impl Link {
             parties: AtomicU32::new(0),
             hearers: AtomicU32::new(0),
             claims: Mutex::default(),
+            awaited: Mutex::default(),
             redeeming: Mutex::default(),
             unheard: Mutex::default(),
             told: Mutex::default(),
@@ -293,6 +307,7 @@ impl Link {
             is_introduced: AtomicBool::new(false),
             returns: Mutex::default(),
             death_notices: Mutex::default(),
+            revoked: Mutex::default(),
             owed: Mutex::default(),
             back: Mutex::default(),
             under_way: UnderWay::default(),

@@ -19,7 +19,7 @@ use crate::notice::Notice;
 use crate::port::Port;
 use crate::process::Process;
 use crate::receive::ReceiveRight;
-use crate::request::Request;
+use crate::request::{Request, Seal};
 use crate::right::Right;
 use crate::room::Waiting;
 use crate::send::SendRight;
@@ -28,7 +28,7 @@ use core::time::Duration;
 use handfast_layout::introduction::Said;
 use handfast_layout::part::{Part, receiver_of};
 use handfast_proto::moves::{Marked, Tail};
-use handfast_proto::rights::Handle;
+use handfast_proto::rights::{Handle, Target};
 use handfast_ring::lane::Header;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::clock;
@@ -65,7 +65,7 @@ pub(crate) struct Home {
     /// The right that the new home has given to the old one.
     to: SendRight,
     /// Rights with the badges of those who send here.
-    by_badge: Mutex<HashMap<u64, Arc<SendRight>>>,
+    by_seal: Mutex<HashMap<Seal, Arc<SendRight>>>,
     tail: Mutex<Tail>,
     /// There are rights whose holders have not been told.
     has_new: AtomicBool,
@@ -76,7 +76,7 @@ pub(crate) struct Mark {
     link: Arc<Link>,
     /// The right it will not use here any more.
     right: Handle,
-    badge: u64,
+    seal: Seal,
     lanes: u32,
     number: u64,
 }
@@ -236,7 +236,7 @@ impl Process {
         let home = Arc::new(Home {
             process: self.clone(),
             to,
-            by_badge: Mutex::default(),
+            by_seal: Mutex::default(),
             tail: Mutex::default(),
             has_new: AtomicBool::new(false),
         });
@@ -282,8 +282,8 @@ impl Home {
         self.tail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn by_badge(&self) -> MutexGuard<'_, HashMap<u64, Arc<SendRight>>> {
-        self.by_badge.lock().unwrap_or_else(PoisonError::into_inner)
+    fn by_seal(&self) -> MutexGuard<'_, HashMap<Seal, Arc<SendRight>>> {
+        self.by_seal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A right to the old port has been given to a peer.
@@ -309,6 +309,8 @@ impl Home {
                 // Nobody is left to be told; calls that came here before may be answered still.
                 (None, Some(Notice::NoSenders)) => return receive.drop_quietly(),
                 (None, Some(Notice::Dead(number))) => self.told(number),
+                // What was asked of badges here is not asked there.
+                (None, Some(Notice::NoSendersOf(_))) => true,
             };
             if !goes_on {
                 break;
@@ -353,37 +355,37 @@ impl Home {
         }
     }
 
-    /// A right to the port with this badge. Waits for room in the lane to the new home; `None` when the
+    /// A right to the port with this badge and these permissions. Waits for room in the lane to the new home; `None` when the
     /// port is no more.
-    pub(crate) fn right(&self, badge: u64) -> Option<Arc<SendRight>> {
-        if let Some(right) = self.by_badge().get(&badge) {
+    pub(crate) fn right(&self, seal: Seal) -> Option<Arc<SendRight>> {
+        if let Some(right) = self.by_seal().get(&seal) {
             return Some(right.clone());
         }
         let right = loop {
             if self.to.failure().is_some() {
                 return None;
             }
-            if let Some(right) = mint(&self.process, &self.to, badge) {
+            if let Some(right) = mint(&self.process, &self.to, seal) {
                 break Arc::new(right);
             }
             // Each holds a return slot until its answer has been taken.
-            self.by_badge().values().for_each(|right| right.settle());
+            self.by_seal().values().for_each(|right| right.settle());
             clock::nap();
         };
-        let mut by_badge = self.by_badge();
+        let mut by_seal = self.by_seal();
         let mut unused = Vec::new();
-        if by_badge.len() >= BADGES_MAX {
-            let is_unused = |_: &u64, right: &mut Arc<SendRight>| Arc::strong_count(right) == 1;
-            unused.extend(by_badge.extract_if(is_unused));
+        if by_seal.len() >= BADGES_MAX {
+            let is_unused = |_: &Seal, right: &mut Arc<SendRight>| Arc::strong_count(right) == 1;
+            unused.extend(by_seal.extract_if(is_unused));
         }
-        let right = by_badge.entry(badge).or_insert(right).clone();
-        drop(by_badge);
+        let right = by_seal.entry(seal).or_insert(right).clone();
+        drop(by_seal);
         drop(unused);
         Some(right)
     }
 
     fn pass_on(&self, mut request: Request) -> bool {
-        let Some(to) = self.right(request.badge()) else {
+        let Some(to) = self.right(request.seal()) else {
             return false;
         };
         let rights: Vec<Right> = request.take_rights();
@@ -413,7 +415,7 @@ impl Home {
             }
             Marked::All => {}
         }
-        let Some(to) = self.right(mark.badge) else {
+        let Some(to) = self.right(mark.seal) else {
             return false;
         };
         while to.failure().is_none() {
@@ -447,17 +449,19 @@ impl Home {
 }
 
 impl Link {
-    /// What a mark that came from the peer for `port` says; the rule it broke.
+    /// What a mark that came from the peer for `port` says, or nothing if its right was revoked; the rule it broke.
     pub(crate) fn marked(
         self: &Arc<Self>,
         process: &Process,
         (header, port): (Header, u32),
         (lanes, number): (u32, u64),
-    ) -> Result<Mark, Fault> {
+    ) -> Result<Option<Mark>, Fault> {
         let (rule, offset) = (Rule::Introduction, 0);
         let fault = Fault { rule, offset };
-        let Named::To(target) = self.named(process, header.port, 0) else {
-            return Err(fault);
+        let target = match self.named(process, header.port, 0) {
+            Named::To(target) => target,
+            Named::Revoked => return Ok(None),
+            _ => return Err(fault),
         };
         let port_there = process.port(receiver_of(port));
         let has_moved =
@@ -465,13 +469,13 @@ impl Link {
         if target.port != port || !has_moved {
             return Err(fault);
         }
-        Ok(Mark {
+        Ok(Some(Mark {
             link: self.clone(),
             right: header.port,
-            badge: target.badge,
+            seal: Seal::of(target),
             lanes,
             number,
-        })
+        }))
     }
 
     /// Whether the peer is where `port` has come from.
@@ -491,7 +495,7 @@ pub(crate) fn settle_in(
     let answer = |receive: &ReceiveRight| {
         let port = receive.port();
         let _ = port.came_from.set(link.serial);
-        let handle = link.export(port, 0).ok()?;
+        let handle = link.export(port, Target::full(port.id, 0)).ok()?;
         let mut bytes = vec![control::ARRIVED, 0];
         bytes.extend(token.to_le_bytes());
         bytes.extend(port.id.to_le_bytes());

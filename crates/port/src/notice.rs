@@ -5,12 +5,13 @@
 //! taken: a right made since makes it wait for the next time there is none.
 
 use crate::link::Link;
+use crate::own::{Own, OwnRight};
 use crate::port::Port;
 use crate::receive::ReceiveRight;
 use crate::send::SendRight;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use handfast_layout::part::receiver_of;
-use handfast_proto::rights::{Handle, Refused, Target};
+use handfast_proto::rights::{Exports, Handle, Map, Refused, Target, Watched};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -19,10 +20,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 #[non_exhaustive]
 pub enum Notice {
     /// Nobody has a right to send to the port any more, not even this process, and no such right
-    /// is under way. Asked for with [`ReceiveRight::notify_no_senders`].
+    /// is under way. A revoked right is none. Asked for with [`ReceiveRight::notify_no_senders`].
     NoSenders,
-    /// The port that was asked after with this number is gone. Asked for with
-    /// [`SendRight::notify_death`].
+    /// Nobody has a right with this badge to send to the port any more, as above. Asked for with
+    /// [`ReceiveRight::notify_no_senders_of`].
+    NoSendersOf(u64),
+    /// The port that was asked after with this number is gone, or the right to it was revoked. Asked for
+    /// with [`SendRight::notify_death`].
     Dead(u64),
 }
 
@@ -33,12 +37,19 @@ pub(crate) struct Notices {
     /// Rights to send: of this process, and entries of links' export tables. Counted from [`ONE`] up,
     /// above [`HAD`]. The lock is taken only when there is none left.
     rights: AtomicU64,
+    /// Those of this process, by badge: all with one badge count as one.
+    own: Mutex<Map<u64, Weak<Own>>>,
+    /// Some badge is, or was, watched. Set before the tables are searched, each under its lock, and read under
+    /// the lock of the table to which a right comes.
+    has_watched: AtomicBool,
     state: Mutex<State>,
 }
 
 /// What the last senders have left is to be received first.
 pub(crate) struct Unheard;
 
+/// Ends of watched rights that are taken down under one lock.
+const ENDED_MAX: usize = 1024;
 /// There has been a right; alone: and there is none now. Set by the first one, for ever.
 const HAD: u64 = 1;
 /// One right.
@@ -46,7 +57,11 @@ const ONE: u64 = 2;
 
 #[derive(Default)]
 struct State {
+    /// Numbers of ports that have died.
+    deaths: VecDeque<u64>,
+    /// Others, which come after what was sent.
     due: VecDeque<Notice>,
+    watched: Watched,
     /// Its receiver wants to be told when there is none.
     asks: bool,
 }
@@ -54,6 +69,10 @@ struct State {
 impl Notices {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn own(&self) -> MutexGuard<'_, Map<u64, Weak<Own>>> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether there may be one. One load of private memory.
@@ -98,10 +117,7 @@ impl Notices {
     /// One that some port is gone, if there is one.
     #[cold]
     pub(crate) fn take_death(&self) -> Option<Notice> {
-        let mut state = self.state();
-        let is_death = |notice: &Notice| *notice != Notice::NoSenders;
-        let place = state.due.iter().position(is_death)?;
-        state.due.remove(place)
+        self.state().deaths.pop_front().map(Notice::Dead)
     }
 
     /// The next one.
@@ -112,24 +128,33 @@ impl Notices {
     #[cold]
     pub(crate) fn take(&self, has_looked: impl Fn() -> bool) -> Result<Option<Notice>, Unheard> {
         let mut state = self.state();
+        if let Some(number) = state.deaths.pop_front() {
+            return Ok(Some(Notice::Dead(number)));
+        }
         loop {
             let Some(notice) = state.due.pop_front() else {
                 self.is_due.store(false, Ordering::Release);
                 return Ok(None);
             };
-            if notice == Notice::NoSenders {
-                if !self.has_lost_all() {
-                    // Made since: not this time.
-                    state.asks = true;
-                    continue;
-                }
-                if !has_looked() {
+            match notice {
+                // Made since: not this time.
+                Notice::NoSenders if !self.has_lost_all() => state.asks = true,
+                Notice::NoSenders | Notice::NoSendersOf(_) if !has_looked() => {
                     state.due.push_front(notice);
                     return Err(Unheard);
                 }
+                Notice::NoSendersOf(badge) if !state.watched.take(badge) => {}
+                notice => return Ok(Some(notice)),
             }
-            return Ok(Some(notice));
         }
+    }
+
+    /// As many rights with this badge as `mark` has marked have come to a table, under its lock, or were found
+    /// there. Returns whether it is watched.
+    #[inline]
+    pub(crate) fn begin(&self, badge: u64, mark: impl FnOnce() -> u32) -> bool {
+        // Relaxed: ordered by the lock of the table.
+        self.has_watched.load(Ordering::Relaxed) && self.state().watched.begin(badge, mark)
     }
 }
 
@@ -151,9 +176,29 @@ impl Port {
         }
     }
 
+    /// Rights that were marked have ended: badges, and how many with each.
+    pub(crate) fn watched_ended(&self, ended: impl IntoIterator<Item = (u64, u32)>) {
+        let mut ended = ended.into_iter().peekable();
+        // The receiver wants the lock, too, and there may be a million.
+        while ended.peek().is_some() {
+            let mut state = self.notices.state();
+            let before = state.due.len();
+            for (badge, count) in ended.by_ref().take(ENDED_MAX) {
+                if state.watched.ended(badge, count) {
+                    state.due.push_back(Notice::NoSendersOf(badge));
+                }
+            }
+            let is_due = state.due.len() > before;
+            drop(state);
+            if is_due {
+                self.tell();
+            }
+        }
+    }
+
     /// A port is gone whose end this one was to be told of.
     pub(crate) fn tell_death(&self, number: u64) {
-        self.notices.state().due.push_back(Notice::Dead(number));
+        self.notices.state().deaths.push_back(number);
         self.tell();
     }
 
@@ -183,23 +228,63 @@ impl ReceiveRight {
     }
 }
 
+impl ReceiveRight {
+    /// Asks to be told, once, when nobody has a right with this badge to send to this port any more:
+    /// [`Notice::NoSendersOf`], for as many badges as there are. Rights that are under way count, and those of a peer that
+    /// dies end with it. One that is minted before the notice is taken makes it wait for the end of that. At most some
+    /// 10 ms after the last such right has gone; at once when there is none, so ask when there is one.
+    ///
+    /// A look at the tables of all links, and at what was provided and not claimed; 32 bytes, until it has been told.
+    pub fn notify_no_senders_of(&self, badge: u64) {
+        if self.check().is_err() {
+            return;
+        }
+        let port = self.port();
+        let (process, notices) = (&port.process, &port.notices);
+        notices.state().watched.watch(badge);
+        // Relaxed: ordered by the locks of the tables.
+        notices.has_watched.store(true, Ordering::Relaxed);
+        let own = {
+            let own = notices.own();
+            let known = own.get(&badge).and_then(Weak::upgrade);
+            known.inspect(|own| own.watch())
+        };
+        // Outside of the lock: it may be the last.
+        drop(own);
+        for (of, is_watched) in process.provisions().targets_mut() {
+            if (of.port, of.badge) == (port.id, badge) && !*is_watched {
+                *is_watched = notices.begin(badge, || 1);
+            }
+        }
+        for link in process.all_links() {
+            let mut exports = link.exports();
+            notices.begin(badge, || exports.watch(port.id, badge));
+        }
+        // The search has counted as one.
+        port.watched_ended([(badge, 1)]);
+    }
+}
+
 /// Who wants to be told of the death of a port of a peer.
 pub(crate) struct DeathNotice {
     /// The peer's port.
     of: u32,
+    /// The right to it.
+    handle: Handle,
     number: u64,
     told: Weak<Port>,
 }
 
 impl SendRight {
     /// Asks that `told` be told, once, when the port of this right is gone, because its receive
-    /// right was dropped or its process has ended: [`Request::notice`](crate::Request::notice) says
+    /// right was dropped or its process has ended, or when this right was revoked: [`Request::notice`](crate::Request::notice) says
     /// [`Notice::Dead`] with `number`. At once if it is gone already. Good for as long as this process
     /// has a right to some port of that process: without one it does not hear of it.
     pub fn notify_death(&self, told: &ReceiveRight, number: u64) {
         let this = self.best();
         let asked = DeathNotice {
             of: this.port(),
+            handle: this.handle(),
             number,
             told: Arc::downgrade(told.port()),
         };
@@ -210,12 +295,20 @@ impl SendRight {
 }
 
 impl Link {
-    /// Tells those who wait for the death of a port that is gone.
+    /// Tells those who wait for the death of a port that is gone, or of a right that was revoked.
     pub(crate) fn tell_deaths(&self) {
-        let gone: Vec<_> = self
-            .death_notices()
-            .extract_if(.., |asked| self.failure(asked.of).is_some())
-            .collect();
+        self.tell_of(|asked| self.failure(asked.of).is_some() || self.is_revoked(asked.handle));
+    }
+
+    /// As [`Self::tell_deaths`], of these rights.
+    pub(crate) fn tell_revoked_deaths(&self, handles: &[Handle]) {
+        self.tell_of(|asked| handles.contains(&asked.handle));
+    }
+
+    fn tell_of(&self, is_gone: impl Fn(&DeathNotice) -> bool) {
+        let mut asked = self.death_notices();
+        let gone: Vec<_> = asked.extract_if(.., |asked| is_gone(asked)).collect();
+        drop(asked);
         for asked in gone {
             if let Some(port) = asked.told.upgrade() {
                 port.tell_death(asked.number);
@@ -232,6 +325,8 @@ impl Link {
         }
         let moved = moved.into_iter().map(|asked| DeathNotice {
             of: new_port,
+            // Names nothing: which right it has become there is not known yet.
+            handle: 0,
             ..asked
         });
         to.death_notices().extend(moved);
@@ -240,19 +335,47 @@ impl Link {
     }
 
     /// Gives the peer a right to `port`, or counts one it has as sent once more.
-    pub(crate) fn export(&self, port: &Port, badge: u64) -> Result<Handle, Refused> {
-        let target = Target {
-            port: port.id,
-            badge,
-        };
+    pub(crate) fn export(&self, port: &Port, target: Target) -> Result<Handle, Refused> {
+        self.export_to(&mut self.exports(), port, target)
+    }
+
+    /// As [`Self::export`], of something that was found when the process had revoked so many rights. `None`: it
+    /// has begun to revoke another since, perhaps this one.
+    pub(crate) fn export_again(
+        &self,
+        port: &Port,
+        target: Target,
+        revocations: u64,
+    ) -> Option<Result<Handle, Refused>> {
         let mut exports = self.exports();
+        // Under the lock: who revokes it says so before looking here.
+        let is_good = !port.process.has_revoked_since(revocations);
+        is_good.then(|| self.export_to(&mut exports, port, target))
+    }
+
+    /// As [`Self::export`], of a right of this process. `None`: it was revoked.
+    pub(crate) fn export_own(&self, own: &OwnRight) -> Option<Result<Handle, Refused>> {
+        let mut exports = self.exports();
+        // Under the lock: who revokes it says so before looking here.
+        own.is_good()
+            .then(|| self.export_to(&mut exports, own.port(), own.target()))
+    }
+
+    fn export_to(
+        &self,
+        exports: &mut Exports,
+        port: &Port,
+        target: Target,
+    ) -> Result<Handle, Refused> {
+        let badge = target.badge;
         let before = exports.len();
-        let handle = exports.export(target)?;
+        let handle = exports.export_within(target, port.process.quotas.rights())?;
         // From now on the link stays while the peer wants it. Release: pairs with the Acquire in `release`.
         self.granted.store(true, Ordering::Release);
         if exports.len() > before {
             // Under the lock: the peer cannot have given it back before it was counted.
             port.notices.added();
+            port.notices.begin(badge, || exports.watch_new(handle));
             if let Some(vine) = port.process.vines.get()
                 && vine.port.id == port.id
             {
@@ -268,16 +391,28 @@ impl Link {
     /// The link has ended, and with it the peer's rights.
     pub(crate) fn end_exports(&self, port_of: impl Fn(u32) -> Option<Arc<Port>>) {
         let ended = self.exports().end();
-        for (port, count) in ended {
-            end_rights(port, count, &port_of);
+        for (id, count) in ended.ports {
+            let Some(port) = port_of(receiver_of(id)).filter(|port| port.id == id) else {
+                continue;
+            };
+            port.rights_ended(count);
+            let watched = ended.watched.iter().filter(|target| target.port == id);
+            port.watched_ended(watched.map(|target| (target.badge, 1)));
         }
     }
 }
 
-/// So many rights to a port have ended in an export table.
-pub(crate) fn end_rights(id: u32, count: u64, port_of: impl Fn(u32) -> Option<Arc<Port>>) {
-    if let Some(port) = port_of(receiver_of(id)).filter(|port| port.id == id) {
-        port.rights_ended(count);
+/// A right to a port has ended in a table, and whether that was watched.
+pub(crate) fn end_right(
+    (target, is_watched): (Target, bool),
+    port_of: impl Fn(u32) -> Option<Arc<Port>>,
+) {
+    let port = port_of(receiver_of(target.port));
+    if let Some(port) = port.filter(|port| port.id == target.port) {
+        port.rights_ended(1);
+        if is_watched {
+            port.watched_ended([(target.badge, 1)]);
+        }
     }
 }
 

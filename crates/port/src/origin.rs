@@ -50,7 +50,7 @@ impl Claimed {
     }
 
     /// The handle of what was claimed, once the exporter has told it.
-    fn handle(&self) -> Option<Handle> {
+    pub(crate) fn handle(&self) -> Option<Handle> {
         if let Some(handle) = self.handle.get() {
             return Some(*handle);
         }
@@ -73,6 +73,14 @@ impl Claimed {
     }
 }
 
+impl Claimed {
+    /// Whether no answer is awaited any more.
+    pub(crate) fn is_over(&self) -> bool {
+        let awaited = self.awaited.lock();
+        awaited.unwrap_or_else(PoisonError::into_inner).is_none()
+    }
+}
+
 impl Origin {
     /// What the exporter's own tables call the right with this handle. Waits a while for its word.
     pub(crate) fn handle_at_home(&self, handle: Handle) -> Result<Handle, RightError> {
@@ -84,8 +92,7 @@ impl Origin {
             if let Some(handle) = claimed.handle() {
                 return Ok(handle);
             }
-            let open = claimed.awaited.lock();
-            if open.unwrap_or_else(PoisonError::into_inner).is_none() {
+            if claimed.is_over() {
                 return Err(RightError::Dead);
             }
             if clock::now_ns() >= until_ns {
@@ -105,7 +112,7 @@ impl Drop for Claimed {
     }
 }
 
-/// Whether two rights are to the same port with the same badge.
+/// Whether two rights are to the same port with the same badge and permissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Identity {
     /// They are.
@@ -119,7 +126,7 @@ pub enum Identity {
 }
 
 impl SendRight {
-    /// Whether this right and `other` are to the same port with the same badge, by whatever way they
+    /// Whether this right and `other` are to the same port with the same badge and permissions, by whatever way they
     /// have come. No system call; does not block.
     #[must_use]
     pub fn identity(&self, other: &Self) -> Identity {

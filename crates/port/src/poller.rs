@@ -8,17 +8,17 @@
 mod bells;
 mod gather;
 mod said;
+mod through;
 mod upkeep;
 
-use crate::adopt::{Whom, adopt};
 use crate::group::Group;
 use crate::hearing::Hearing;
-use crate::introduce::{Named, Patience};
+use crate::introduce::Patience;
 use crate::link::{Link, control};
 use crate::message::Message;
 use crate::notice::Notices;
 use crate::process::Process;
-use crate::request::{Received, Request};
+use crate::request::{Received, Request, Seal};
 use core::sync::atomic::Ordering;
 use handfast_channel::arm;
 use handfast_channel::reply::Slot;
@@ -31,6 +31,7 @@ use handfast_ring::{Fault, Rule};
 use handfast_sys::{clock, cpu};
 use handfast_wait::{FIRST_LOOKS, Waiter, word};
 use std::sync::Arc;
+use through::Through;
 
 /// A lane this receiver has seen.
 struct Lane {
@@ -45,10 +46,10 @@ struct Lane {
     consumer: Consumer,
     /// Position up to which the counters know its messages.
     counted: u32,
-    /// The right its last message came through, its badge, and how many rights of the link had
+    /// The right its last message came through, what it says, and how many rights of the link had
     /// ended when it was looked up.
     word: u64,
-    badge: u64,
+    seal: Seal,
     ended: u32,
     /// Position at the last quiet check; a lane that is still there has been quiet.
     checked: u32,
@@ -323,19 +324,19 @@ impl Poller {
             Ok((header, _)) if header.kind == Kind::CONTROL => self.said(key, header),
             Ok((header, len_bytes)) => {
                 let is_usual = header.units == 0 && u64::from(header.port) == lane.usual();
-                let badge = match is_usual {
-                    true => Ok(Some(lane.badge)),
+                let through = match is_usual {
+                    true => Ok(Through::To(lane.seal)),
                     false => self.look_up(key, header),
                 };
-                match badge {
+                match through {
                     Err(fault) => self.poison(key, fault),
-                    Ok(badge) if header.kind == Kind::PASSED => {
-                        self.taken_passed(key, header, len_bytes, badge)
+                    Ok(through) if header.kind == Kind::PASSED => {
+                        self.taken_passed(key, header, len_bytes, &through)
                     }
-                    Ok(Some(badge)) => self.taken(key, header, len_bytes, Some(badge)),
-                    Ok(None) => {
+                    Ok(Through::To(seal)) => self.taken(key, header, len_bytes, Some(seal)),
+                    Ok(Through::Dead(why)) => {
                         let request = self.taken(key, header, len_bytes, None)?;
-                        self.refuse(request)
+                        self.refuse(request, why)
                     }
                 }
             }
@@ -344,14 +345,14 @@ impl Poller {
     }
 
     /// Makes a request of what was taken into the spare buffer. `None` when the peer broke a rule.
-    /// The badge, if it is not that of the lane's usual right.
+    /// What the right says, if it is not the lane's usual one.
     #[inline(always)]
     fn taken(
         &mut self,
         key: Key,
         header: Header,
         len_bytes: usize,
-        badge: Option<u64>,
+        seal: Option<Seal>,
     ) -> Option<Request> {
         let lane = self.lanes[key].as_mut()?;
         let is_call = header.kind == Kind::Call;
@@ -377,20 +378,19 @@ impl Poller {
                 Some(received) => received,
                 None => Received::of_lane(Arc::clone(&lane.link), key),
             };
-            Request::call(received, (message, badge.unwrap_or(lane.badge)), right)
+            Request::call(received, (message, seal.unwrap_or(lane.seal)), right)
         } else {
-            Request::one_way((message, badge.unwrap_or(lane.badge)), lane.link.peer)
+            Request::one_way((message, seal.unwrap_or(lane.seal)), &lane.link)
         })
     }
 
-    /// As [`Self::taken`], of a message with a reply right that was passed on. Without a badge its
-    /// port is no more.
+    /// As [`Self::taken`], of a message with a reply right that was passed on.
     fn taken_passed(
         &mut self,
         key: Key,
         header: Header,
         len_bytes: usize,
-        badge: Option<u64>,
+        through: &Through,
     ) -> Option<Request> {
         let lane = self.lanes[key].as_mut()?;
         if lane.consumer.publish_due(&lane.link.region) {
@@ -401,58 +401,21 @@ impl Poller {
         self.counts.bytes += len_bytes as u64;
         let message = core::mem::take(&mut self.spare);
         let (last, right) = (lane.passed.take(), (header.reply, header.generation));
-        let received = (message, badge.unwrap_or_default());
+        let seal = match through {
+            Through::To(seal) => *seal,
+            Through::Dead(_) => Seal::default(),
+        };
         let to = (&*lane.link, key, self.receiver);
-        match Request::passed(to, last, received, right) {
-            Ok(Some(request)) if badge.is_some() => Some(request),
-            Ok(Some(request)) => self.refuse(request),
-            Ok(None) => {
+        match (Request::passed(to, last, (message, seal), right), through) {
+            (Ok(Some(request)), Through::To(_)) => Some(request),
+            (Ok(Some(request)), Through::Dead(why)) => self.refuse(request, why),
+            (Ok(None), _) => {
                 // Nobody waits for what it asks.
                 self.again = true;
                 None
             }
-            Err(fault) => self.poison(key, fault),
+            (Err(fault), _) => self.poison(key, fault),
         }
-    }
-
-    /// Takes up the rights in the message just taken, and looks up the right it came through: its
-    /// badge, or `None` when that is to a port that is no more.
-    #[cold]
-    fn look_up(&mut self, key: Key, header: Header) -> Result<Option<u64>, Fault> {
-        let Some(lane) = self.lanes[key].as_mut() else {
-            return Ok(None);
-        };
-        let offset = lane.consumer.place().head();
-        let rule = Rule::RightHandle;
-        if header.units > 0 {
-            adopt(&self.process, &lane.link, &mut self.spare, Whom::Receiver)?;
-            if u64::from(header.port) == lane.usual() {
-                return Ok(Some(lane.badge));
-            }
-        }
-        // Together with what it vouches for, or not at all.
-        lane.word = NO_RIGHT;
-        lane.ended = lane.link.ended.load(Ordering::Acquire);
-        let target = match lane.link.named(&self.process, header.port, 0) {
-            Named::To(target) if target.port == self.port => target,
-            Named::To(_) | Named::Dead => return Ok(None),
-            Named::NotYet(_) | Named::Unclaimed | Named::Unknown => {
-                return Err(Fault { rule, offset });
-            }
-        };
-        (lane.word, lane.badge) = (header.port.into(), target.badge);
-        Ok(Some(target.badge))
-    }
-
-    /// Answers a message for a port that is no more.
-    #[cold]
-    fn refuse(&mut self, request: Request) -> Option<Request> {
-        if let Some(reply) = request.reply_right() {
-            reply.answer(Kind::DeadPort, &[]);
-        }
-        drop(request.answered());
-        self.again = true;
-        None
     }
 
     /// Whether a message was found and refused since the last question: there may be more.

@@ -11,6 +11,7 @@ use crate::process::Process;
 use crate::request::Request;
 use crate::waits::Waits;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use core::time::Duration;
 use handfast_channel::{bell, stamped_after};
 use handfast_layout::bell as bell_layout;
 use handfast_layout::counters;
@@ -43,6 +44,8 @@ pub(crate) struct Port {
     is_newer: AtomicBool,
     /// The last reply had to wake its caller (for the adaptive strategy).
     woke: AtomicBool,
+    /// Sleeps of its receivers that have ended with nothing to receive, less those that have not.
+    futile: AtomicU32,
     /// What its receiver is told besides messages. The poller has them too.
     pub(crate) notices: Arc<Notices>,
     /// Where it has moved to; and by which link it has come.
@@ -61,6 +64,13 @@ const LEFT_MAX: usize = 64;
 
 /// Messages for ports that are no more, passed over in one look.
 const REFUSALS_MAX: u32 = 64;
+
+/// So many wake-ups that bring nothing are not by chance; one that brings something makes up for some.
+const FUTILE_MAX: u32 = 64;
+const FUTILE_PER_USEFUL: i32 = 8;
+/// How long nobody is heard then, between two sleeps: at some 10 us for each of those, they take less than a
+/// twentieth of a processor.
+const PAUSE_NS: u64 = 250_000;
 
 const HANDED_BYTES: usize = 64;
 const SPINS: usize = 8;
@@ -95,6 +105,7 @@ impl Port {
             newer: Mutex::new(None),
             is_newer: AtomicBool::new(false),
             woke: AtomicBool::new(false),
+            futile: AtomicU32::new(0),
             home: HomeOf::new(),
             is_leaving: AtomicBool::new(false),
             came_from: OnceLock::new(),
@@ -170,6 +181,32 @@ impl Port {
             // Release: as in `set_waiter`.
             self.is_newer.store(true, Ordering::Release);
         }
+    }
+
+    /// A sleep has ended: with nothing (-1), by itself (0), or because of so much that is useful.
+    fn slept(&self, useful: i32) {
+        // Relaxed, both: a count; threads may miss one another's.
+        let futile = self.futile.load(Ordering::Relaxed).cast_signed();
+        let futile = match useful {
+            0 => 0,
+            useful => (futile - useful).clamp(0, FUTILE_MAX.cast_signed()),
+        };
+        self.futile.store(futile.cast_unsigned(), Ordering::Relaxed);
+    }
+
+    /// After a sleep, without the poller: if somebody wakes this port's receivers all the time and for nothing, a pause
+    /// that nobody ends, so that this costs little.
+    fn pause_if_futile(&self, deadline_ns: Option<u64>) {
+        // Relaxed: a count.
+        if self.futile.load(Ordering::Relaxed) < FUTILE_MAX {
+            return;
+        }
+        let left_ns = deadline_ns.map_or(PAUSE_NS, |deadline_ns| {
+            deadline_ns.saturating_sub(clock::now_ns())
+        });
+        let pause = Duration::from_nanos(left_ns.min(PAUSE_NS));
+        self.count(counters::MUTED, 1);
+        std::thread::sleep(pause);
     }
 
     fn newer(&self) -> MutexGuard<'_, Option<Waiter>> {
@@ -481,19 +518,27 @@ impl Place for Receiving<'_> {
         } else {
             None
         };
+        self.port.pause_if_futile(deadline_ns);
         self.parks += u64::from(matches!(ended, Some(Wait::Woken | Wait::TimedOut)));
         self.port.followers.fetch_sub(1, Ordering::Relaxed);
         self.port.notified.fetch_sub(by_notify, Ordering::Relaxed);
-        self.guard = match self.port.try_lock() {
-            Some(guard) => Some(guard),
-            None => self.port.follow(deadline_ns),
-        };
+        self.guard = self.port.try_lock();
+        // Another thread was faster, if not, and there was something.
+        let is_alone = self.guard.is_some();
+        if !is_alone {
+            self.guard = self.port.follow(deadline_ns);
+        }
         let Some(poller) = self.guard.as_mut() else {
             return NOTHING;
         };
         poller.withdraw();
         poller.refresh();
         let ready = self.look();
+        self.port.slept(match ended {
+            Some(Wait::TimedOut) => 0,
+            _ if ready || !is_alone => FUTILE_PER_USEFUL,
+            _ => -1,
+        });
         let posted_after_ns = start_ns.and_then(|start_ns| {
             let stamp = bell + bell_layout::STAMP;
             groups

@@ -9,6 +9,7 @@ use crate::moving::Moves;
 use crate::options::Options;
 use crate::paths::CallersTable;
 use crate::port::Port;
+use crate::quotas::InForce;
 use crate::redirect::Later;
 use crate::relay::Relays;
 use crate::vine::Vines;
@@ -65,9 +66,17 @@ pub(crate) struct Process {
     releases_due_ns: AtomicU64,
     /// Return paths granted, and wanted.
     pub(crate) callers: CallersTable,
-    /// The number of the next introduction this process begins, and what others have provided of its rights.
+    /// The number of the next introduction this process begins, and what others have provided of its rights
+    /// (and whether its end is watched).
     pub(crate) provided: AtomicU64,
-    pub(crate) provisions: Mutex<Provisions<Target>>,
+    pub(crate) provisions: Mutex<Provisions<(Target, bool)>>,
+    /// Revocations of rights to ports of this process: twice those that have ended, one more while one is under
+    /// way.
+    pub(crate) revocations: AtomicU64,
+    pub(crate) revoking: Mutex<()>,
+    pub(crate) quotas: InForce,
+    /// Links that have ended, as long as somebody holds them: messages of the dead lie there.
+    pub(crate) ended: Mutex<Vec<Weak<Link>>>,
     /// Letting strangers in, and being let in.
     pub(crate) doors: Mutex<Doors>,
     /// Rights to others' ports that were passed on, and go through this process.
@@ -250,6 +259,10 @@ impl Process {
             relays: Mutex::default(),
             provided: AtomicU64::new(1),
             provisions: Mutex::default(),
+            revocations: AtomicU64::new(0),
+            revoking: Mutex::default(),
+            quotas: InForce::default(),
+            ended: Mutex::default(),
             doors: Mutex::default(),
             vines: Vines::default(),
             moves: Moves::default(),
@@ -455,8 +468,9 @@ impl Process {
         // The lock orders the two flags: who drops the port finds the link welcomed, or this finds
         // the port closing.
         let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-        // Relaxed, both: under the lock.
-        link.is_welcomed.store(true, Ordering::Relaxed);
+        // Release: pairs with the load in `Link::tell_revoked`.
+        link.is_welcomed.store(true, Ordering::Release);
+        // Relaxed: under the lock.
         let closing = port.filter(|port| port.is_closing.load(Ordering::Relaxed));
         drop(links);
         if let Some(port) = closing
@@ -525,7 +539,10 @@ impl Process {
             .find(|entry| entry.as_ref().is_some_and(|entry| Arc::ptr_eq(entry, link)));
         let Some(entry) = found else { return };
         *entry = None;
-        drop(links);
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        ended.retain(|link| link.strong_count() > 0);
+        ended.push(Arc::downgrade(link));
+        drop((ended, links));
         self.poll.remove(&link.socket);
         if let Some(pidfd) = &link.pidfd {
             self.poll.remove(pidfd);

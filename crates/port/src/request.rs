@@ -9,9 +9,11 @@ use crate::notice::Notice;
 use crate::pool::{Pool, Pooled};
 use crate::process;
 use crate::reply_slot::{NO_KEY, ReplySlot};
+use crate::revoke::Holder;
 use crate::right::{Described, Load, Returned, Right};
 use core::time::Duration;
 use handfast_layout::link::Kind;
+use handfast_proto::rights::Target;
 use handfast_ring::Fault;
 use handfast_sys::clock;
 use handfast_sys::socket::Peer;
@@ -35,16 +37,39 @@ pub(crate) struct Received {
     is_call: bool,
     /// Kept by the lane from one call to the next. One-way messages have none.
     reply: Option<ReplySlot>,
-    /// Of a one-way message.
+    /// Of a one-way message, and of one with a reply right that was passed on.
     peer: Peer,
+    holder: Holder,
     /// Of the right it came through.
-    badge: u64,
+    seal: Seal,
     /// It is no message.
     notice: Option<Notice>,
     /// Nor this, which only the tail of a port that has moved gets, and takes.
     mark: Option<Box<Mark>>,
     /// While it lies in its thread's pool: the next one there.
     next: Option<Box<Self>>,
+}
+
+/// What a receiver is told of a right.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Seal {
+    pub(crate) badge: u64,
+    pub(crate) permissions: u16,
+}
+
+impl Seal {
+    /// Of no right.
+    pub(crate) const NONE: Self = Self {
+        badge: 0,
+        permissions: 0,
+    };
+
+    pub(crate) const fn of(target: Target) -> Self {
+        Self {
+            badge: target.badge,
+            permissions: target.permissions,
+        }
+    }
 }
 
 thread_local! {
@@ -84,7 +109,8 @@ impl Received {
                 is_call: false,
                 reply: None,
                 peer: Peer { pid: 0, uid: 0 },
-                badge: 0,
+                holder: Holder::NOBODY,
+                seal: Seal::NONE,
                 notice: None,
                 mark: None,
                 next: None,
@@ -134,10 +160,10 @@ impl Request {
     #[inline(always)]
     pub(crate) fn call(
         mut received: Box<Received>,
-        (message, badge): (Message, u64),
+        (message, seal): (Message, Seal),
         (index, generation): (u32, u32),
     ) -> Self {
-        received.badge = badge;
+        received.seal = seal;
         received.set_message(message);
         if let Some(reply) = &mut received.reply {
             reply.index = index;
@@ -151,11 +177,11 @@ impl Request {
 
     /// A one-way message.
     #[inline(always)]
-    pub(crate) fn one_way((message, badge): (Message, u64), peer: Peer) -> Self {
+    pub(crate) fn one_way((message, seal): (Message, Seal), link: &Link) -> Self {
         let mut received = Received::new();
         received.set_message(message);
-        received.peer = peer;
-        received.badge = badge;
+        (received.peer, received.holder) = (link.peer, Holder::of(link));
+        received.seal = seal;
         Self {
             received: Some(received),
         }
@@ -165,8 +191,8 @@ impl Request {
     #[cold]
     pub(crate) fn answering(reply: ReplySlot) -> Self {
         let mut received = Received::new();
-        received.peer = reply.link.peer;
-        received.badge = 0;
+        (received.peer, received.holder) = (reply.link.peer, Holder::of(&reply.link));
+        received.seal = Seal::NONE;
         received.reply = Some(reply);
         received.is_call = true;
         Self {
@@ -181,7 +207,7 @@ impl Request {
     pub(crate) fn passed(
         (link, key, receiver): (&Arc<Link>, usize, u32),
         last: Option<Box<Received>>,
-        (message, badge): (Message, u64),
+        (message, seal): (Message, Seal),
         (word, generation): (u32, u32),
     ) -> Result<Option<Self>, Fault> {
         let mut received = last.unwrap_or_else(Received::new);
@@ -196,8 +222,8 @@ impl Request {
             (reply.key, reply.passed_to) = (key as u32, receiver);
             received.reply = Some(reply);
         }
-        received.peer = link.peer;
-        received.badge = badge;
+        (received.peer, received.holder) = (link.peer, Holder::of(link));
+        received.seal = seal;
         received.is_call = true;
         received.set_message(message);
         Ok(Some(Self {
@@ -224,7 +250,8 @@ impl Request {
     pub(crate) fn notify(notice: Notice) -> Self {
         let mut received = Received::new();
         received.peer = Peer { pid: 0, uid: 0 };
-        received.badge = 0;
+        received.holder = Holder::NOBODY;
+        received.seal = Seal::NONE;
         received.notice = Some(notice);
         Self {
             received: Some(received),
@@ -235,7 +262,7 @@ impl Request {
     #[cold]
     pub(crate) fn mark(mark: Mark) -> Self {
         let mut received = Received::new();
-        received.badge = 0;
+        received.seal = Seal::NONE;
         received.mark = Some(Box::new(mark));
         Self {
             received: Some(received),
@@ -260,7 +287,18 @@ impl Request {
     /// its sender connected by name.
     #[must_use]
     pub fn badge(&self) -> u64 {
-        self.received().badge
+        self.received().seal.badge
+    }
+
+    /// The permissions of the right it came through: as [minted](crate::ReceiveRight::mint_with), less what holders have
+    /// [taken away](crate::SendRight::attenuate); all, when its sender connected by name.
+    #[must_use]
+    pub fn permissions(&self) -> u16 {
+        self.received().seal.permissions
+    }
+
+    pub(crate) fn seal(&self) -> Seal {
+        self.received().seal
     }
 
     /// Takes the rights that came with the message.
@@ -327,6 +365,16 @@ impl Request {
         let received = self.received();
         let reply = received.reply.as_ref().filter(|reply| !reply.is_passed());
         reply.map_or(received.peer, |reply| reply.link.peer)
+    }
+
+    /// Who sent it, as a holder of rights to this port: for
+    /// [`ReceiveRight::revoke_from`](crate::ReceiveRight::revoke_from). Of a call that was passed on, who passed
+    /// it on.
+    #[must_use]
+    pub fn holder(&self) -> Holder {
+        let received = self.received();
+        let reply = received.reply.as_ref().filter(|reply| !reply.is_passed());
+        reply.map_or(received.holder, |reply| Holder::of(&reply.link))
     }
 
     /// Replies. Never blocks: the caller has reserved the room. One copy; one system call if the
@@ -439,6 +487,7 @@ impl core::fmt::Debug for Request {
             .field("message", &self.received().message)
             .field("is_call", &self.is_call())
             .field("badge", &self.badge())
+            .field("permissions", &self.permissions())
             .field("notice", &self.notice())
             .finish()
     }

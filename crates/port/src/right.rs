@@ -1,5 +1,5 @@
-//! Rights as parts of messages: minting them, sending them. `descriptors` has those to what the
-//! kernel keeps.
+//! Rights as parts of messages, and sending them. `own` has those of a process to its own ports,
+//! `descriptors` those to what the kernel keeps.
 
 use crate::again::key_of;
 use crate::arena::Block;
@@ -9,10 +9,12 @@ use crate::link::Link;
 use crate::loan::Loan;
 use crate::memory::Memory;
 use crate::moving::depart;
+use crate::own::{OwnRight, is_forked};
 use crate::passing::{Passed, ReplyRight};
 use crate::port::Port;
 use crate::process::Process;
 use crate::receive::ReceiveRight;
+use crate::request::Seal;
 use crate::send::SendRight;
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
@@ -20,7 +22,7 @@ use handfast_layout::PARTS_MAX;
 use handfast_layout::link::{UNIT_BYTES, UNITS_MAX};
 use handfast_layout::part::Part;
 use handfast_proto::introductions::How;
-use handfast_proto::rights::{EXPORTS_MAX, Handle, Refused};
+use handfast_proto::rights::{Handle, Refused, Target};
 use handfast_ring::lane::Unit;
 use handfast_sys::{Errno, OwnedFd};
 use std::sync::Arc;
@@ -33,7 +35,8 @@ pub enum Right {
     Send(SendRight),
     /// To send to a port of this process.
     Own(OwnRight),
-    /// To a port of this process that is no more, or to answer a call whose caller is gone.
+    /// To a port of this process that is no more, or one that was revoked; or to answer a call whose caller is
+    /// gone.
     Dead,
     /// To answer a call, once.
     Reply(ReplyRight),
@@ -67,13 +70,6 @@ pub enum Right {
     Lost(Exhausted),
 }
 
-/// A right to send to a port of this very process, as [`ReceiveRight::mint`] makes it, to be sent
-/// to others; and what becomes of such a right when it comes back. Two atomic steps to copy.
-pub struct OwnRight {
-    port: Arc<Port>,
-    badge: u64,
-}
-
 /// Why rights were not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -85,16 +81,18 @@ pub enum RightError {
     },
     /// The right is to a port of a third process, and there is no port or thread left for the vine.
     Third,
-    /// The peer has as many rights as one process can have of another.
+    /// The peer has as many rights as it may have of this process ([`Quotas::rights`](crate::Quotas::rights)).
     Exhausted {
         /// How many.
         limit: u32,
     },
-    /// The right is to a port that is no more.
+    /// The right is to a port that is no more, or was revoked.
     Dead,
     /// The right came from a third process, and the process of its port, to which it is to be sent, has
     /// not said yet which of its rights that is: it has not received at that port for 100 ms.
     Unsettled,
+    /// The right goes through another process, which knows nothing of permissions.
+    Indirect,
     /// The peer's process is gone.
     Gone,
     /// The call that the reply right is to answer came from a process that is gone, or has been
@@ -150,69 +148,6 @@ pub struct Returned<E> {
     pub error: E,
     /// The rights; empty once they have been sent.
     pub rights: Vec<Right>,
-}
-
-impl ReceiveRight {
-    /// Makes a right to send to this port, which may be sent to any process in a message. Its
-    /// receiver is told the badge with each message that comes through it or a copy of it
-    /// ([`Request::badge`](crate::Request::badge)); rights got by [`connect`](crate::connect) have
-    /// badge zero. No system call, no descriptor.
-    ///
-    /// Rights to one port with one badge are one right to whoever gets them.
-    #[must_use]
-    pub fn mint(&self, badge: u64) -> OwnRight {
-        OwnRight::new(self.port().clone(), badge)
-    }
-}
-
-impl OwnRight {
-    /// Chosen when it was minted.
-    #[must_use]
-    pub const fn badge(&self) -> u64 {
-        self.badge
-    }
-
-    /// Whether it is to this port.
-    #[must_use]
-    pub fn is_to(&self, receive: &ReceiveRight) -> bool {
-        Arc::ptr_eq(&self.port, receive.port())
-    }
-
-    pub(crate) fn new(port: Arc<Port>, badge: u64) -> Self {
-        if !is_forked(&port) {
-            port.notices.added();
-        }
-        Self { port, badge }
-    }
-}
-
-impl Clone for OwnRight {
-    fn clone(&self) -> Self {
-        Self::new(self.port.clone(), self.badge)
-    }
-}
-
-impl Drop for OwnRight {
-    fn drop(&mut self) {
-        // A forked child has its parent's rights by accident, and perhaps a lock nobody will free.
-        if !is_forked(&self.port) {
-            self.port.rights_ended(1);
-        }
-    }
-}
-
-/// Whether this process is a forked child of the port's.
-fn is_forked(port: &Port) -> bool {
-    port.process.epoch != handfast_sys::process::fork_epoch()
-}
-
-impl core::fmt::Debug for OwnRight {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("OwnRight")
-            .field("port", &self.port.name)
-            .field("badge", &self.badge)
-            .finish()
-    }
 }
 
 impl From<SendRight> for Right {
@@ -469,6 +404,9 @@ fn part_of(
         }
         Right::Send(right) if Arc::ptr_eq(right.best().link(), link) => {
             let right = right.best();
+            if right.is_revoked() {
+                return Err(RightError::Dead);
+            }
             let handle = right.origin().handle_at_home(right.handle())?;
             return Ok((Part::OfReceiver { handle }, Undo::Nothing));
         }
@@ -494,26 +432,31 @@ fn part_of(
         }
         Right::Loan(_) => return Err(RightError::Loan),
         Right::Lost(_) => return Err(RightError::Lost),
-        Right::Own(own) if is_forked(&own.port) => return Err(RightError::Dead),
+        Right::Own(own) if is_forked(own.port()) => return Err(RightError::Dead),
         // Relaxed: its peers are told anyway.
-        Right::Own(own) if own.port.is_closing.load(Ordering::Relaxed) => {
+        Right::Own(own) if own.port().is_closing.load(Ordering::Relaxed) => {
             return Err(RightError::Dead);
         }
         Right::Own(own) => own,
     };
-    if let Some(home) = own.port.home.get() {
-        let right = home.right(own.badge).ok_or(RightError::Dead)?;
+    if let Some(home) = own.port().home.get() {
+        if !own.is_good() {
+            return Err(RightError::Dead);
+        }
+        let right = home.right(Seal::of(own.target())).ok_or(RightError::Dead)?;
         return part_of((process, link), &Right::Send((*right).clone()), goes_on);
     }
-    let handle = export(link, &own.port, own.badge)?;
-    let port = own.port.id;
+    let exported = link.export_own(own).ok_or(RightError::Dead)?;
+    let (handle, port) = (granted(exported, own.port())?, own.port().id);
     Ok((Part::OfSender { handle, port }, Undo::Exported(handle)))
 }
 
-fn export(link: &Link, port: &Port, badge: u64) -> Result<Handle, RightError> {
-    link.export(port, badge).map_err(|refused| match refused {
+fn granted(exported: Result<Handle, Refused>, port: &Port) -> Result<Handle, RightError> {
+    exported.map_err(|refused| match refused {
         Refused::Over => RightError::Gone,
-        _ => RightError::Exhausted { limit: EXPORTS_MAX },
+        _ => RightError::Exhausted {
+            limit: port.process.quotas.rights(),
+        },
     })
 }
 
@@ -523,7 +466,7 @@ fn third(
     link: &Link,
     (right, goes_on): (&SendRight, bool),
 ) -> Result<(Part, Undo), RightError> {
-    if right.is_forked() || right.is_down() {
+    if right.is_forked() || right.is_down() || right.is_revoked() {
         return Err(RightError::Dead);
     }
     let keep = match goes_on {
@@ -535,7 +478,8 @@ fn third(
     };
     let vine = process.vines.get_or_start()?;
     let badge = vine.add(right);
-    let handle = export(link, &vine.port, badge);
+    let exported = link.export(&vine.port, Target::full(vine.port.id, badge));
+    let handle = granted(exported, &vine.port);
     vine.ended(badge);
     let handle = handle?;
     let port = vine.port.id;
@@ -593,6 +537,10 @@ impl core::fmt::Display for RightError {
                 "the peer has not received at the right's port since the right was got from a third \
                  process; send it later",
             ),
+            Self::Indirect => f.write_str(
+                "the right goes through another process, for now at least, where none can be taken away; have its \
+                 giver do so",
+            ),
             Self::Gone => f.write_str("the peer's process is gone"),
             Self::Answered => f.write_str(
                 "the reply right has nobody to answer any more: its caller is gone; drop it",
@@ -601,7 +549,9 @@ impl core::fmt::Display for RightError {
                 f,
                 "the peer holds {limit} reply rights of this process, the limit; have it answer some"
             ),
-            Self::Dead => f.write_str("the right is to a port that is no more; drop it"),
+            Self::Dead => {
+                f.write_str("the right is to a port that is no more, or was revoked; drop it")
+            }
             Self::Unclaimed { limit } => write!(
                 f,
                 "{limit} descriptors, the limit, wait at the peer for their messages to be \

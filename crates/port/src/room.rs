@@ -102,6 +102,7 @@ impl Place for Room<'_> {
     fn look(&mut self) -> bool {
         let link = self.right.link();
         link.failure(self.right.port()).is_some()
+            || self.right.is_revoked()
             // A fault is found again, and reported, by the post that follows.
             || self.right.lock(self.lane).producer.has_room(&link.region, self.len_bytes).unwrap_or(true)
     }

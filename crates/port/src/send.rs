@@ -6,7 +6,7 @@
 use crate::call::{Call, Ticket};
 use crate::cancel::Watch;
 use crate::connect;
-use crate::error::{Exhausted, Misuse, RightError, SendError};
+use crate::error::{Exhausted, Gone, Misuse, RightError, SendError};
 use crate::link::{Link, Outgoing, SlotState};
 use crate::message::{Buffer, Message};
 use crate::options::Options;
@@ -453,6 +453,10 @@ impl SendRight {
             }
             if let Some(failure) = self.link.failure(self.port) {
                 return Err(failure);
+            }
+            // Relaxed: the count is all that is said. With the same one it was good.
+            if self.calm.load(Ordering::Relaxed) != trouble && self.is_revoked() {
+                return Err(SendError::Gone(Gone::Right));
             }
             if !matches!(self.origin, Origin::Vine(Some(_))) {
                 // Relaxed: the count is all that is said. One that may become another is asked that

@@ -59,7 +59,9 @@ const GRACE_NS: u64 = 10_000_000_000;
 pub enum Redeemed<T> {
     /// It is a right to this.
     To(T),
-    /// To a port that is no more, or another's to claim.
+    /// To nothing any more: its port is gone, or it was revoked.
+    Revoked,
+    /// Void, or another's to claim.
     Dead,
     /// The provision has not come yet.
     NotYet,
@@ -128,7 +130,7 @@ impl<T: Copy> Provisions<T> {
         };
         known.remove();
         self.one_less(number.0);
-        target.map_or(Redeemed::Dead, Redeemed::To)
+        target.map_or(Redeemed::Revoked, Redeemed::To)
     }
 
     /// What `recipient` would get if it claimed a provision now.
@@ -175,6 +177,37 @@ impl<T: Copy> Provisions<T> {
             self.forgone.insert(of, now_ns + GRACE_NS);
         }
         None
+    }
+
+    /// What was provided, to anybody or to `recipient`, is so no more if it is one of these. Returns them.
+    pub fn revoke(
+        &mut self,
+        recipient: Option<Incarnation>,
+        is_one: impl Fn(&T) -> bool,
+    ) -> Vec<T> {
+        let mut revoked = Vec::new();
+        for provision in self.provided.values_mut() {
+            if let Provision::Waiting {
+                target,
+                recipient: to,
+                ..
+            } = provision
+                && target.as_ref().is_some_and(&is_one)
+                && recipient.is_none_or(|recipient| recipient == *to)
+            {
+                revoked.extend(target.take());
+            }
+        }
+        revoked
+    }
+
+    /// What was provided and not claimed yet.
+    pub fn targets_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        let provided = self.provided.values_mut();
+        provided.filter_map(|provision| match provision {
+            Provision::Waiting { target, .. } => target.as_mut(),
+            Provision::Void { .. } => None,
+        })
     }
 
     /// Counts one more of a process's, if it may have one.
@@ -316,6 +349,8 @@ pub enum Claim {
         /// Where the handle is to be told: slot and generation.
         reply: (u32, u32),
     },
+    /// What was revoked before it was claimed.
+    Revoked,
     /// Nothing.
     Dead,
 }
@@ -365,6 +400,16 @@ impl Claims {
         }
     }
 
+    /// The numbers that stand for one of these handles. Looks at all.
+    #[must_use]
+    pub fn words_of(&self, handles: &[Handle]) -> Vec<u32> {
+        let is_one = |claim: &Claim| matches!(claim, Claim::Granted(of) if handles.contains(of));
+        let claims = self.claims.iter();
+        claims
+            .filter_map(|(word, claim)| is_one(claim).then_some(*word))
+            .collect()
+    }
+
     /// What has been provided under this number may be claimed already: by which number of the recipient's.
     #[must_use]
     pub fn waits_for(&self, number: Number) -> Option<u32> {
@@ -405,7 +450,25 @@ mod tests {
         assert_eq!(provisions.redeem((A, 1), B), Redeemed::To(7));
         assert_eq!(provisions.redeem((A, 1), B), Redeemed::NotYet);
         provisions.provide((A, 2), None, B);
-        assert_eq!(provisions.redeem((A, 2), B), Redeemed::Dead);
+        assert_eq!(provisions.redeem((A, 2), B), Redeemed::Revoked);
+    }
+
+    #[test]
+    fn what_was_revoked_is_claimed_in_vain_by_those_it_was_revoked_from() {
+        let mut provisions = Provisions::default();
+        for (number, target, recipient) in [(1, 7, B), (2, 7, C), (3, 8, B)] {
+            assert_eq!(
+                provisions.provide((A, number), Some(target), recipient),
+                None
+            );
+        }
+        assert_eq!(provisions.revoke(Some(B), |of| *of == 7), [7]);
+        assert_eq!(provisions.redeem((A, 1), B), Redeemed::Revoked);
+        assert_eq!(provisions.redeem((A, 3), B), Redeemed::To(8));
+        assert_eq!(provisions.targets_mut().count(), 1);
+        assert_eq!(provisions.revoke(None, |of| *of == 7), [7]);
+        assert_eq!(provisions.revoke(None, |_| true), []);
+        assert_eq!(provisions.take_back((A, 2), 0), None, "told of");
     }
 
     #[test]

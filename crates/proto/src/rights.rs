@@ -12,17 +12,23 @@
 //! Messages travel in lanes and releases outside of them, so a release could overtake a message
 //! that uses its handle. The importer therefore keeps what it no longer holds until the messages
 //! it sent with it have been consumed; [`Imports::give_back`] asks.
+//!
+//! The exporter may revoke a right: its entry stays, so that releases find it and its index is nobody
+//! else's meanwhile, but it stands for nothing, and is not found by what it stood for. The importer is
+//! told by handle, perhaps before the handle has come; it keeps that in mind.
 
 mod exports;
 mod hash;
 mod imports;
+mod watched;
 
 #[cfg(test)]
 mod simulation;
 
-pub use exports::{Exports, Target};
+pub use exports::{ALL_PERMISSIONS, Ended, Exports, Meaning, Revoked, Target};
 pub use hash::Map;
 pub use imports::{Imports, Use};
+pub use watched::Watched;
 
 use handfast_layout::part::{IS_HANDLE, is_handle};
 

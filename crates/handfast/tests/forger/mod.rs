@@ -227,6 +227,15 @@ impl Hand {
         }
     }
 
+    /// Wakes whoever sleeps at the port, for nothing.
+    pub(crate) fn wake(&self) {
+        let bell = handfast_layout::bell::bell(receiver_of(self.welcome.port));
+        let sleep = bell + handfast_layout::bell::SLEEP;
+        if self.bells.swap(sleep, 0, SeqCst) != 0 {
+            self.bells.wake(sleep, u32::MAX);
+        }
+    }
+
     pub(crate) fn send(&mut self, bytes: &[u8], parts: &[Part]) {
         let units = units(parts);
         let port = self.welcome.handle;

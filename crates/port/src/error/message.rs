@@ -109,6 +109,9 @@ impl fmt::Display for SendError {
             }
             Self::Gone(Gone::Process) => f.write_str("the peer's process is gone"),
             Self::Gone(Gone::Port) => f.write_str("the port is gone: its receiver was dropped"),
+            Self::Gone(Gone::Right) => {
+                f.write_str("the right was revoked by the port's receiver; drop it")
+            }
             Self::Gone(Gone::Reply) => f.write_str("the server dropped the call without a reply"),
             Self::Fault(fault) => fault.fmt(f),
             Self::Exhausted(exhausted) => exhausted.fmt(f),

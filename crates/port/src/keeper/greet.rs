@@ -8,7 +8,7 @@ use crate::port::Port;
 use core::sync::atomic::Ordering;
 use handfast_layout::hello::{HELLO_BYTES, Hello, Malformed, Status, Welcome};
 use handfast_layout::link::{REGION_BYTES, Side};
-use handfast_proto::rights::{EXPORTS_MAX, Refused};
+use handfast_proto::rights::{Refused, Target};
 use handfast_region::Region;
 use handfast_sys::memory::{Access, Mapping, create_sealed};
 use handfast_sys::{AsFd, Errno, OwnedFd, socket};
@@ -84,12 +84,15 @@ impl Keeper {
             && hello.known
         {
             link.granted.store(true, Ordering::Release);
-            match port.as_ref().map(|port| link.export(port, 0)) {
+            match port
+                .as_ref()
+                .map(|port| link.export(port, Target::full(port.id, 0)))
+            {
                 None => {}
                 Some(Ok(handle)) => welcome.handle = handle,
                 // The link is ending: it is another's turn to make one.
                 Some(Err(Refused::Over)) => return refuse(Status::Crossed, 0),
-                Some(Err(_)) => return refuse(Status::Exhausted, EXPORTS_MAX),
+                Some(Err(_)) => return refuse(Status::Exhausted, self.process.quotas.rights()),
             }
             let _ = socket::send(&socket, &welcome.to_bytes(), &[]);
             return;
@@ -174,7 +177,7 @@ impl Keeper {
             let _ = handfast_sys::signal::raise_on_arrival(&link.socket, true);
         }
         welcome.handle = port
-            .and_then(|port| link.export(port, 0).ok())
+            .and_then(|port| link.export(port, Target::full(port.id, 0)).ok())
             .unwrap_or_default();
         let fds = [region_fd.as_fd(), group.fd.as_fd()];
         if socket::send(&link.socket, &welcome.to_bytes(), &fds).is_err() {

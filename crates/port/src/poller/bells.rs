@@ -3,6 +3,7 @@
 use super::{Lane, NO_RIGHT, Poller};
 use crate::group::Group;
 use crate::hearing::Hearing;
+use crate::request::Seal;
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
 use handfast_channel::{arm, bell};
@@ -232,7 +233,7 @@ impl Poller {
             consumer,
             counted: position,
             word: NO_RIGHT,
-            badge: 0,
+            seal: Seal::default(),
             ended: 0,
             streaming: false,
             called: false,

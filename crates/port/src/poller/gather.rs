@@ -10,14 +10,13 @@ use handfast_ring::lane::Unusual;
 impl Poller {
     /// Puts the message just received into the batch, and the one-way messages that follow it in
     /// its lane, until there is no more, the batch is full, or one comes that is returned: a call, or one with
-    /// rights or another badge.
+    /// rights or through another right.
     pub(crate) fn gather(&mut self, first: Request, batch: &mut Batch) -> Option<Request> {
         if !first.is_plain() {
             return Some(first);
         }
-        let peer = first.peer();
-        let badge = first.badge();
-        batch.start(first.into_message(), (peer, badge));
+        let (peer, seal) = (first.peer(), first.seal());
+        batch.start(first.into_message(), (peer, seal));
         let key = self.last;
         let lane = self.lanes.get_mut(key)?.as_mut()?;
         let region = lane.link.region.view();

@@ -75,7 +75,11 @@ impl Poller {
                 wake_for_room(&lane.link.region, lane.consumer.place());
             }
             return match mark {
-                Ok(mark) => Some(Request::mark(mark)),
+                Ok(Some(mark)) => Some(Request::mark(mark)),
+                Ok(None) => {
+                    self.again = true;
+                    None
+                }
                 Err(fault) => self.poison(key, fault),
             };
         }

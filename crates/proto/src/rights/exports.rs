@@ -3,7 +3,7 @@
 use super::hash::{Map, hash};
 use super::{EXPORTS_MAX, Handle, Refused, handle, index, is_handle};
 use hashbrown::HashTable;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// What a handle stands for: a port of this process, and what its receiver is told of the right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -12,6 +12,60 @@ pub struct Target {
     pub port: u32,
     /// Chosen when the right was minted.
     pub badge: u64,
+    /// A bit for each thing that its holder may ask for; what they mean is the receiver's to say.
+    pub permissions: u16,
+}
+
+impl Target {
+    /// One with all permissions.
+    #[must_use]
+    pub const fn full(port: u32, badge: u64) -> Self {
+        let permissions = ALL_PERMISSIONS;
+        Self {
+            port,
+            badge,
+            permissions,
+        }
+    }
+
+    /// With no permissions but those in `mask`, as far as it has them.
+    #[must_use]
+    pub const fn attenuated(self, mask: u16) -> Self {
+        let permissions = self.permissions & mask;
+        Self {
+            permissions,
+            ..self
+        }
+    }
+}
+
+/// What a handle says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meaning {
+    /// It stands for this.
+    To(Target),
+    /// For nothing any more: what it stood for was revoked.
+    Revoked,
+}
+
+/// What a revocation has found.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Revoked {
+    /// Handles that the peer may still hold, and is to be told of.
+    pub handles: Vec<Handle>,
+    /// Rights that have ended by it.
+    pub ended: u64,
+    /// How many of them were watched.
+    pub watched: u32,
+}
+
+/// Rights that have ended with their link.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Ended {
+    /// How many to each port.
+    pub ports: Vec<(u32, u64)>,
+    /// Those that were watched.
+    pub watched: Vec<Target>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +75,13 @@ struct Entry {
     /// Times it was sent and not given back.
     wire: u32,
     generation: u16,
+    permissions: u16,
     state: State,
+    /// What it stood for has been told of, and is not found any more. The entry stays, and its index with it, until
+    /// the peer has given it back, and no message names it.
+    is_revoked: bool,
+    /// Its end is counted by badge.
+    is_watched: bool,
 }
 
 const _: () = assert!(size_of::<Entry>() == 24, "a million of them are to be had");
@@ -31,6 +91,7 @@ impl Entry {
         Target {
             port: self.port,
             badge: self.badge,
+            permissions: self.permissions,
         }
     }
 }
@@ -43,14 +104,21 @@ enum State {
     Ending,
 }
 
+/// The permissions of a right that was not attenuated.
+pub const ALL_PERMISSIONS: u16 = u16::MAX;
+
 /// Rights given to one peer. Private to the exporter.
 #[derive(Debug, Default)]
 pub struct Exports {
     entries: Vec<Entry>,
     /// In the order in which they fell free, so that an index rests as long as possible.
     free: VecDeque<u32>,
-    /// Places of live entries, found by what they stand for.
+    /// Places of entries in use that were not revoked, found by what they stand for.
     by_target: HashTable<u32>,
+    /// The permissions of those of them that have not all, by port and badge.
+    attenuated: Map<(u32, u64), BTreeSet<u16>>,
+    /// How many of them are live.
+    live: usize,
     is_over: bool,
 }
 
@@ -60,16 +128,30 @@ impl Exports {
     /// # Errors
     /// [`Refused::Full`], [`Refused::Over`].
     pub fn export(&mut self, target: Target) -> Result<Handle, Refused> {
+        self.export_within(target, EXPORTS_MAX)
+    }
+
+    /// As [`Self::export`], with a limit to how many the peer has: those that were revoked and not given back, too.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn export_within(&mut self, target: Target, limit: u32) -> Result<Handle, Refused> {
         if self.is_over {
             return Err(Refused::Over);
         }
         let hash_of = hash(target);
         let entries = &self.entries;
-        let is_it = |place: &u32| entries[*place as usize].target() == target;
+        let is_it = |place: &u32| {
+            let entry = &entries[*place as usize];
+            entry.target() == target && entry.state == State::Live
+        };
         if let Some(place) = self.by_target.find(hash_of, is_it) {
             let entry = &mut self.entries[*place as usize];
             entry.wire = entry.wire.checked_add(1).ok_or(Refused::Full)?;
             return Ok(handle(*place, entry.generation.into()));
+        }
+        if self.entries.len() - self.free.len() >= limit as usize {
+            return Err(Refused::Full);
         }
         let place = match self.free.pop_front() {
             Some(place) => place,
@@ -79,7 +161,10 @@ impl Exports {
                     port: 0,
                     wire: 0,
                     generation: 0,
+                    permissions: 0,
                     state: State::Free,
+                    is_revoked: false,
+                    is_watched: false,
                 });
                 self.entries.len() as u32 - 1
             }
@@ -87,19 +172,128 @@ impl Exports {
         };
         let entry = &mut self.entries[place as usize];
         (entry.badge, entry.port) = (target.badge, target.port);
+        entry.permissions = target.permissions;
         (entry.wire, entry.state) = (1, State::Live);
+        (entry.is_revoked, entry.is_watched) = (false, false);
         let generation = entry.generation.into();
         let entries = &self.entries;
         let rehash = |place: &u32| hash(entries[*place as usize].target());
         self.by_target.insert_unique(hash_of, place, rehash);
+        if target.permissions != ALL_PERMISSIONS {
+            let of = (target.port, target.badge);
+            self.attenuated
+                .entry(of)
+                .or_default()
+                .insert(target.permissions);
+        }
+        self.live += 1;
         Ok(handle(place, generation))
     }
 
-    /// What a handle stands for.
+    /// What a handle stands for; nothing, if the peer has not got it or has given it back.
     #[must_use]
     #[inline]
-    pub fn resolve(&self, of: Handle) -> Option<Target> {
-        self.entry(of).map(Entry::target)
+    pub fn resolve(&self, of: Handle) -> Option<Meaning> {
+        let entry = self.entry(of)?;
+        Some(match entry.is_revoked {
+            false => Meaning::To(entry.target()),
+            true => Meaning::Revoked,
+        })
+    }
+
+    /// The peer's rights to `port` with this badge, whatever their permissions, are no more, whatever it
+    /// holds and whatever is under way: what it has got so far stands for nothing, and what is exported
+    /// after this is another right. `None`: it has none.
+    pub fn revoke(&mut self, port: u32, badge: u64) -> Option<Revoked> {
+        let mut revoked = None;
+        for target in self.variants(port, badge) {
+            while let Some(place) = self.find(target) {
+                let revoked = revoked.get_or_insert_default();
+                self.revoke_at(place, revoked);
+            }
+        }
+        revoked
+    }
+
+    fn revoke_at(&mut self, place: u32, revoked: &mut Revoked) {
+        self.lose(place);
+        let entry = &mut self.entries[place as usize];
+        entry.is_revoked = true;
+        if self.is_over {
+            // Told of with the link.
+            return;
+        }
+        revoked.ended += 1;
+        revoked.watched += u32::from(entry.is_watched);
+        // What has been given back nobody holds.
+        if entry.state == State::Live {
+            self.live -= 1;
+            let handle = handle(place, entry.generation.into());
+            revoked.handles.push(handle);
+        }
+    }
+
+    /// What the peer may have rights to, to `port` with this badge.
+    fn variants(&self, port: u32, badge: u64) -> Vec<Target> {
+        let full = Target::full(port, badge);
+        let attenuated = self.attenuated.get(&(port, badge)).into_iter().flatten();
+        let attenuated = attenuated.map(|permissions| full.attenuated(*permissions));
+        core::iter::once(full).chain(attenuated).collect()
+    }
+
+    /// An entry that stands for `target`, live or not.
+    fn find(&self, target: Target) -> Option<u32> {
+        let is_it = |place: &&u32| self.entries[**place as usize].target() == target;
+        self.by_target.iter_hash(hash(target)).find(is_it).copied()
+    }
+
+    /// An entry is not to be found any more by what it stands for.
+    fn lose(&mut self, place: u32) {
+        let target = self.entries[place as usize].target();
+        let found = self
+            .by_target
+            .find_entry(hash(target), |found| *found == place);
+        let Ok(found) = found else {
+            return;
+        };
+        found.remove();
+        let of = (target.port, target.badge);
+        if target.permissions != ALL_PERMISSIONS
+            && self.find(target).is_none()
+            && let Some(variants) = self.attenuated.get_mut(&of)
+        {
+            variants.remove(&target.permissions);
+            if variants.is_empty() {
+                self.attenuated.remove(&of);
+            }
+        }
+    }
+
+    /// As [`Self::watch`], of one that has just come.
+    pub fn watch_new(&mut self, of: Handle) -> u32 {
+        let entry = self.entries.get_mut(index(of) as usize);
+        entry.map_or(0, |entry| {
+            entry.is_watched = true;
+            1
+        })
+    }
+
+    /// From now on it is told when one of the peer's rights to `port` with this badge ends. Returns of how many
+    /// that was not so before.
+    pub fn watch(&mut self, port: u32, badge: u64) -> u32 {
+        if self.is_over {
+            return 0;
+        }
+        let mut count = 0;
+        for target in self.variants(port, badge) {
+            for place in self.by_target.iter_hash(hash(target)) {
+                let entry = &mut self.entries[*place as usize];
+                if entry.target() == target && !core::mem::replace(&mut entry.is_watched, true) {
+                    count += 1;
+                }
+            }
+        }
+        count
     }
 
     #[inline]
@@ -130,48 +324,53 @@ impl Exports {
             return Ok(false);
         }
         entry.state = State::Ending;
-        let hash_of = hash(entry.target());
-        let is_it = |place: &u32| *place == index(of);
-        if let Ok(found) = self.by_target.find_entry(hash_of, is_it) {
-            found.remove();
+        if !entry.is_revoked && !self.is_over {
+            self.live -= 1;
         }
         Ok(true)
     }
 
     /// No message names a handle any more that has been given back: what it stood for, if that has
-    /// not been told of by [`Self::end`]. Its index is used again.
-    pub fn finish(&mut self, of: Handle) -> Option<Target> {
+    /// not been told of by [`Self::end`] or [`Self::revoke`], and whether it was watched. Its index is used again.
+    pub fn finish(&mut self, of: Handle) -> Option<(Target, bool)> {
         if self.entry(of)?.state != State::Ending {
             return None;
         }
         let entry = &mut self.entries[index(of) as usize];
         entry.state = State::Free;
         entry.generation = entry.generation.wrapping_add(1);
-        let target = entry.target();
+        let (target, is_revoked, is_watched) = (entry.target(), entry.is_revoked, entry.is_watched);
         self.free.push_back(index(of));
-        (!self.is_over).then_some(target)
+        self.lose(index(of));
+        (!self.is_over && !is_revoked).then_some((target, is_watched))
     }
 
-    /// The link has ended, and with it the peer's rights: how many to each port, returned the first
-    /// time. Handles in messages it left behind can still be resolved.
-    pub fn end(&mut self) -> Vec<(u32, u64)> {
+    /// The link has ended, and with it the peer's rights, returned the first time. Handles in messages it left
+    /// behind can still be resolved.
+    pub fn end(&mut self) -> Ended {
         if core::mem::replace(&mut self.is_over, true) {
-            return Vec::new();
+            return Ended::default();
         }
-        self.by_target = HashTable::new();
+        self.live = 0;
+        let mut watched = Vec::new();
         let mut ended: Map<u32, u64> = Map::default();
         for entry in &self.entries {
-            if entry.state != State::Free {
+            if entry.state != State::Free && !entry.is_revoked {
                 *ended.entry(entry.port).or_default() += 1;
+                if entry.is_watched {
+                    watched.push(entry.target());
+                }
             }
         }
-        ended.into_iter().collect()
+        let ports = ended.into_iter().collect();
+        Ended { ports, watched }
     }
 
     /// The badges of the rights to `port` that the peer has and whose end has not been told of.
     #[must_use]
     pub fn badges_of(&self, port: u32) -> Vec<u64> {
-        let live = |entry: &&Entry| entry.state != State::Free && entry.port == port;
+        let live =
+            |entry: &&Entry| entry.state != State::Free && !entry.is_revoked && entry.port == port;
         let entries = self.entries.iter().filter(live);
         let badges = entries.map(|entry| entry.badge);
         if self.is_over {
@@ -192,12 +391,12 @@ impl Exports {
     /// How many rights the peer has.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.by_target.len()
+        self.live
     }
 
     /// Whether it has none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.by_target.is_empty()
+        self.live == 0
     }
 }

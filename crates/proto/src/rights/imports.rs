@@ -1,7 +1,7 @@
 //! The importer's table.
 
 use super::hash::Map;
-use super::{EXPORTS_MAX, Handle, IS_HANDLE, Refused, is_handle};
+use super::{EXPORTS_MAX, Handle, IS_HANDLE, Refused, index, is_handle};
 use std::collections::hash_map::Entry;
 
 /// A message that used a handle: it was posted to this lane, before this position.
@@ -22,6 +22,8 @@ struct Held {
     rights: u32,
     /// It is in the list of those without rights.
     is_idle: bool,
+    /// The peer has said that it stands for nothing any more.
+    is_revoked: bool,
     /// The rights with this name are others now: it is given back although there are some.
     is_moved: bool,
     /// One of the rights is kept for an introducer: by whom, and its number.
@@ -52,6 +54,9 @@ pub struct Imports {
     /// Those of which only what is kept may be left.
     unused: Vec<Handle>,
     last_claim: u32,
+    /// Handles that were revoked and are not here: still on their way, or given back by now. One for each
+    /// index: when that comes with another generation, nothing of the one before is under way.
+    early: Map<u32, Handle>,
 }
 
 impl Imports {
@@ -63,7 +68,32 @@ impl Imports {
         if !is_handle(handle) {
             return Err(Refused::Unknown);
         }
-        self.add(handle, port)
+        self.add(handle, port)?;
+        if !self.early.is_empty() && self.early.remove(&index(handle)) == Some(handle) {
+            self.revoke(handle);
+        }
+        Ok(())
+    }
+
+    /// The peer has revoked what a handle, or the word of a claim, stands for. Returns whether that is
+    /// news of something that is here.
+    pub fn revoke(&mut self, word: u32) -> bool {
+        match self.held.get_mut(&word) {
+            Some(held) => !core::mem::replace(&mut held.is_revoked, true),
+            None => {
+                // Words are chosen here: one that is not here has been given back.
+                if is_handle(word) {
+                    self.early.insert(index(word), word);
+                }
+                false
+            }
+        }
+    }
+
+    /// Whether the peer has said that it has revoked what this stands for.
+    #[must_use]
+    pub fn is_revoked(&self, word: u32) -> bool {
+        self.held.get(&word).is_some_and(|held| held.is_revoked)
     }
 
     /// A word by which to claim a right that was provided by a third process, to a port of the peer:
@@ -99,6 +129,7 @@ impl Imports {
                 received: 0,
                 rights: 0,
                 is_idle: false,
+                is_revoked: false,
                 is_moved: false,
                 kept: None,
                 is_unused: false,
@@ -172,7 +203,7 @@ impl Imports {
     /// messages that used it have been consumed.
     pub fn give_back(&mut self, mut is_consumed: impl FnMut(Use) -> bool) -> Vec<(Handle, u32)> {
         let mut given = Vec::new();
-        let held = &mut self.held;
+        let (held, early) = (&mut self.held, &mut self.early);
         self.idle.retain(|handle| {
             let Some(entry) = held.get_mut(handle) else {
                 return false;
@@ -190,6 +221,10 @@ impl Imports {
                 given.push((*handle, received));
             }
             entry.is_idle = false;
+            if entry.is_revoked && is_handle(*handle) {
+                // It may have been sent once more before it was revoked.
+                early.insert(index(*handle), *handle);
+            }
             if entry.rights == 0 {
                 held.remove(handle);
             }

@@ -8,10 +8,17 @@ const LANES: usize = 3;
 const PORTS: u32 = 3;
 const BADGES: u64 = 2;
 
-/// A right of the importer, with what it must stand for.
-struct Right {
+/// What a right must stand for: this, as it was between two revocations.
+#[derive(Clone, Copy, PartialEq)]
+struct Sent {
     handle: Handle,
     target: Target,
+    era: u32,
+}
+
+/// A right of the importer.
+struct Right {
+    sent: Sent,
     uses: Vec<Use>,
 }
 
@@ -25,24 +32,44 @@ enum Forgets {
     Count,
     /// The exporter, to wait until replies that were sent before a release have been read.
     Replies,
+    /// To keep a revoked entry until it has been given back.
+    Entry,
+    /// That what is exported after a revocation is another right.
+    Mint,
+    /// That a revoked right has been told of when it is given back.
+    Told,
+    /// To mark what comes to a watched badge.
+    Mark,
+    /// The importer, that a handle may come after the word that it was revoked.
+    Early,
 }
 
 struct World {
     exports: Exports,
     imports: Imports,
     /// From the exporter: handles given.
-    given: [VecDeque<(Handle, Target)>; LANES],
+    given: [VecDeque<Sent>; LANES],
     /// From the importer: messages to a handle, or with it inside.
-    used: [VecDeque<(Handle, Target)>; LANES],
+    used: [VecDeque<Sent>; LANES],
     posted: [u32; LANES],
     consumed: [u32; LANES],
     /// From the importer: replies with the handle inside, and how many have been read.
-    replies: VecDeque<(Handle, Target)>,
+    replies: VecDeque<Sent>,
     read: u32,
     releases: VecDeque<(Handle, u32)>,
     /// Given back, until so many replies have been read.
     ending: VecDeque<(u32, Handle)>,
     rights: Vec<Right>,
+    /// How often each target was revoked.
+    eras: [[u32; BADGES as usize]; PORTS as usize],
+    /// Handles the importer is to be told of.
+    told: VecDeque<Handle>,
+    /// The last handle of each target, as a world without eras would have it.
+    last: [[Option<Handle>; BADGES as usize]; PORTS as usize],
+    /// Rights that have begun, less those that have ended, of each target: what no-senders notices go by.
+    senders: [[i64; BADGES as usize]; PORTS as usize],
+    /// Of those that are watched, as far as it is told.
+    watched: [[Option<i64>; BADGES as usize]; PORTS as usize],
     forgets: Forgets,
 }
 
@@ -60,43 +87,43 @@ impl World {
             releases: VecDeque::new(),
             ending: VecDeque::new(),
             rights: Vec::new(),
+            eras: Default::default(),
+            told: VecDeque::new(),
+            last: Default::default(),
+            senders: Default::default(),
+            watched: Default::default(),
             forgets,
         }
     }
 
     fn step(&mut self, dice: &mut Dice) -> Result<(), String> {
         let lane = dice.roll(LANES);
-        match dice.roll(10) {
+        match dice.roll(13) {
             0 => {
-                let port = dice.roll(PORTS as usize) as u32;
-                let badge = dice.roll(BADGES as usize) as u64;
-                let target = Target { port, badge };
-                let handle = self.exports.export(target).map_err(|e| format!("{e:?}"))?;
+                let target = Self::target(dice);
+                let sent = self.export(target)?;
                 if dice.roll(4) == 0 {
                     // There was no room in the lane after all.
-                    let undone = self.exports.release(handle, 1);
-                    undone.map_err(|e| format!("undo: {e:?}"))?;
-                    self.exports.finish(handle);
+                    let undone = self.exports.release(sent.handle, 1);
+                    if undone.map_err(|e| format!("undo: {e:?}"))? {
+                        self.finish(sent.handle);
+                    }
                 } else {
-                    self.given[lane].push_back((handle, target));
+                    self.given[lane].push_back(sent);
                 }
             }
             1 => self.receive(lane)?,
             2 if !self.rights.is_empty() => {
-                let Right { handle, target, .. } = self.rights[dice.roll(self.rights.len())];
-                self.imports.copied(handle);
+                let sent = self.rights[dice.roll(self.rights.len())].sent;
+                self.imports.copied(sent.handle);
                 let uses = Vec::new();
-                self.rights.push(Right {
-                    handle,
-                    target,
-                    uses,
-                });
+                self.rights.push(Right { sent, uses });
             }
             3 | 4 if !self.rights.is_empty() => {
                 let place = dice.roll(self.rights.len());
                 self.posted[lane] = self.posted[lane].wrapping_add(1);
                 let right = &mut self.rights[place];
-                self.used[lane].push_back((right.handle, right.target));
+                self.used[lane].push_back(right.sent);
                 right.uses.retain(|used| used.lane != lane as u32);
                 let tail = self.posted[lane];
                 right.uses.push(Use {
@@ -108,45 +135,151 @@ impl World {
             6 => self.consume(lane)?,
             7 if !self.rights.is_empty() => {
                 let right = &self.rights[dice.roll(self.rights.len())];
-                self.replies.push_back((right.handle, right.target));
+                self.replies.push_back(right.sent);
             }
             8 => self.read_reply()?,
+            9 if dice.roll(2) == 0 => self.revoke(Self::target(dice)),
+            9 => self.hear_revoked()?,
+            10 if dice.roll(4) == 0 => {
+                let target = Self::target(dice);
+                let found = self.exports.watch(target.port, target.badge);
+                *self.watched(target).get_or_insert(0) += i64::from(found);
+            }
             _ if dice.roll(2) == 0 => self.give_back(),
             _ => self.hear()?,
         }
         Ok(())
     }
 
-    fn receive(&mut self, lane: usize) -> Result<(), String> {
-        let Some((handle, target)) = self.given[lane].pop_front() else {
-            return Ok(());
+    fn target(dice: &mut Dice) -> Target {
+        let port = dice.roll(PORTS as usize) as u32;
+        let badge = dice.roll(BADGES as usize) as u64;
+        // All, or two of them.
+        Target::full(port, badge).attenuated([u16::MAX, 0b11][dice.roll(2)])
+    }
+
+    fn era(&self, target: Target) -> u32 {
+        self.eras[target.port as usize][target.badge as usize]
+    }
+
+    fn export(&mut self, target: Target) -> Result<Sent, String> {
+        let before = self.exports.len();
+        let handle = self.exports.export(target).map_err(|e| format!("{e:?}"))?;
+        if self.exports.len() > before {
+            *self.senders(target) += 1;
+            if self.watched(target).is_some() && self.forgets != Forgets::Mark {
+                let marked = self.exports.watch_new(handle);
+                *self.watched(target).get_or_insert(0) += i64::from(marked);
+            }
+        }
+        let era = self.era(target);
+        let last = &mut self.last[target.port as usize][target.badge as usize];
+        let handle = match (self.forgets, *last) {
+            (Forgets::Mint, Some(last)) if self.exports.resolve(last).is_some() => last,
+            _ => handle,
         };
-        let arrived = self.imports.arrive(handle, target.port);
-        arrived.map_err(|e| format!("arrive: {e:?}"))?;
-        let uses = Vec::new();
-        self.rights.push(Right {
+        *last = Some(handle);
+        Ok(Sent {
             handle,
             target,
-            uses,
-        });
+            era,
+        })
+    }
+
+    fn finish(&mut self, handle: Handle) {
+        let was_there = self.exports.resolve(handle).is_some();
+        if let Some((target, is_watched)) = self.exports.finish(handle) {
+            self.ended(target, 1, i64::from(is_watched));
+        } else if was_there && self.forgets == Forgets::Told {
+            self.ended(Target::full(0, 0), 1, 0);
+        }
+    }
+
+    fn ended(&mut self, target: Target, count: i64, watched: i64) {
+        *self.senders(target) -= count;
+        if watched > 0 {
+            *self.watched(target).get_or_insert(0) -= watched;
+        }
+    }
+
+    fn senders(&mut self, target: Target) -> &mut i64 {
+        &mut self.senders[target.port as usize][target.badge as usize]
+    }
+
+    fn watched(&mut self, target: Target) -> &mut Option<i64> {
+        &mut self.watched[target.port as usize][target.badge as usize]
+    }
+
+    fn revoke(&mut self, target: Target) {
+        let revoked = self
+            .exports
+            .revoke(target.port, target.badge)
+            .unwrap_or_default();
+        self.ended(target, revoked.ended.cast_signed(), revoked.watched.into());
+        self.eras[target.port as usize][target.badge as usize] += 1;
+        for handle in revoked.handles {
+            self.told.push_back(handle);
+            if self.forgets == Forgets::Entry {
+                while self.exports.release(handle, 1) == Ok(false) {}
+                self.exports.finish(handle);
+            }
+        }
+    }
+
+    fn hear_revoked(&mut self) -> Result<(), String> {
+        let Some(handle) = self.told.pop_front() else {
+            return Ok(());
+        };
+        let is_here = self.rights.iter().any(|right| right.sent.handle == handle);
+        if is_here && self.imports.is_revoked(handle) {
+            return Err(format!("{handle:#x} is told of twice"));
+        }
+        // A holder without rights to it has not given it back yet.
+        if is_here || self.forgets != Forgets::Early {
+            self.imports.revoke(handle);
+        }
+        Ok(())
+    }
+
+    /// What the exporter says of a handle must be what it was sent for, or that this was revoked since.
+    fn expect(&self, sent: Sent, what: &str) -> Result<(), String> {
+        let must_be = match sent.era == self.era(sent.target) {
+            true => Meaning::To(sent.target),
+            false => Meaning::Revoked,
+        };
+        let found = self.exports.resolve(sent.handle);
+        match found == Some(must_be) {
+            true => Ok(()),
+            false => Err(format!(
+                "{what}: {:#x} must be {must_be:?}, is {found:?}",
+                sent.handle
+            )),
+        }
+    }
+
+    fn receive(&mut self, lane: usize) -> Result<(), String> {
+        let Some(sent) = self.given[lane].pop_front() else {
+            return Ok(());
+        };
+        let arrived = self.imports.arrive(sent.handle, sent.target.port);
+        arrived.map_err(|e| format!("arrive: {e:?}"))?;
+        let uses = Vec::new();
+        self.rights.push(Right { sent, uses });
         Ok(())
     }
 
     fn drop_right(&mut self, place: usize) {
         let right = self.rights.swap_remove(place);
-        self.imports.dropped(right.handle, &right.uses);
+        self.imports.dropped(right.sent.handle, &right.uses);
     }
 
-    /// The exporter consumes one message: its handle must stand for what it stood for when posted.
+    /// The exporter consumes one message.
     fn consume(&mut self, lane: usize) -> Result<(), String> {
-        let Some((handle, target)) = self.used[lane].pop_front() else {
+        let Some(sent) = self.used[lane].pop_front() else {
             return Ok(());
         };
         self.consumed[lane] = self.consumed[lane].wrapping_add(1);
-        match self.exports.resolve(handle) {
-            Some(found) if found == target => Ok(()),
-            found => Err(format!("{handle:#x} was {target:?}, is {found:?}")),
-        }
+        self.expect(sent, "in a message")
     }
 
     fn give_back(&mut self) {
@@ -183,36 +316,47 @@ impl World {
 
     fn settle(&mut self) {
         let read = self.read;
-        while let Some((after, handle)) = self.ending.front()
-            && *after <= read
+        while let Some((after, handle)) = self.ending.front().copied()
+            && after <= read
         {
-            self.exports.finish(*handle);
+            self.finish(handle);
             self.ending.pop_front();
         }
     }
 
     fn read_reply(&mut self) -> Result<(), String> {
-        let Some((handle, target)) = self.replies.pop_front() else {
+        let Some(sent) = self.replies.pop_front() else {
             return Ok(());
         };
         self.read += 1;
-        let found = self.exports.resolve(handle);
+        let found = self.expect(sent, "in a reply");
         self.settle();
-        if found == Some(target) {
-            return Ok(());
-        }
-        Err(format!(
-            "in a reply: {handle:#x} was {target:?}, is {found:?}"
-        ))
+        found
     }
 
-    /// Whatever the importer holds, the exporter has in its table.
+    /// Whatever the importer holds, the exporter has in its table; and what it says of it is so.
     fn check(&self) -> Result<(), String> {
-        let right = self.rights.iter().find(|right| {
-            let found = self.exports.resolve(right.handle);
-            found != Some(right.target)
-        });
-        right.map_or(Ok(()), |right| Err(format!("{:#x} is lost", right.handle)))
+        for right in &self.rights {
+            self.expect(right.sent, "held")?;
+            let is_good = right.sent.era == self.era(right.sent.target);
+            if is_good && self.imports.is_revoked(right.sent.handle) {
+                return Err(format!("{:#x} is said to be revoked", right.sent.handle));
+            }
+        }
+        let left = self.exports.len() as i64;
+        let senders: i64 = self.senders.as_flattened().iter().sum();
+        if senders < left || left == 0 && self.ending.is_empty() && senders != 0 {
+            return Err(format!("{senders} senders, {left} in the table"));
+        }
+        let mut both = self
+            .senders
+            .as_flattened()
+            .iter()
+            .zip(self.watched.as_flattened());
+        match both.find(|(senders, watched)| watched.is_some_and(|watched| watched != **senders)) {
+            Some((senders, watched)) => Err(format!("{senders} senders, watched: {watched:?}")),
+            None => Ok(()),
+        }
     }
 
     /// Everything arrives and is dropped: nothing may be left.
@@ -221,6 +365,15 @@ impl World {
             for lane in 0..LANES {
                 while !self.given[lane].is_empty() {
                     self.receive(lane)?;
+                }
+            }
+            while !self.told.is_empty() {
+                self.hear_revoked()?;
+            }
+            for right in &self.rights {
+                let is_good = right.sent.era == self.era(right.sent.target);
+                if is_good == self.imports.is_revoked(right.sent.handle) {
+                    return Err(format!("not told of {:#x}", right.sent.handle));
                 }
             }
             while !self.rights.is_empty() {
@@ -243,9 +396,13 @@ impl World {
             }
         }
         if self.exports.is_empty() && self.imports.is_empty() {
-            Ok(())
+            self.check()
         } else {
-            Err(format!("{} rights left", self.exports.len()))
+            let senders = self.senders;
+            Err(format!(
+                "{} rights left, {senders:?} senders",
+                self.exports.len()
+            ))
         }
     }
 }
@@ -282,8 +439,35 @@ fn a_right_that_goes_home_in_a_reply_ends_after_that_has_been_read() {
 }
 
 #[test]
+fn a_revoked_entry_that_does_not_stay_until_it_is_given_back_is_found() {
+    assert!(one_fails(2_000, "", |seed| run(seed, Forgets::Entry)));
+}
+
+#[test]
+fn a_right_minted_after_a_revocation_needs_a_handle_of_its_own() {
+    assert!(one_fails(2_000, "", |seed| run(seed, Forgets::Mint)));
+}
+
+#[test]
+fn a_revoked_right_that_is_told_of_again_when_it_is_given_back_is_found() {
+    let run = |seed| run(seed, Forgets::Told);
+    assert!(one_fails(2_000, "senders", run));
+}
+
+#[test]
+fn a_right_that_comes_to_a_watched_badge_and_is_not_marked_is_found() {
+    assert!(one_fails(2_000, "watched", |seed| run(seed, Forgets::Mark)));
+}
+
+#[test]
+fn the_word_of_a_revocation_that_overtakes_the_right_is_kept() {
+    let run = |seed| run(seed, Forgets::Early);
+    assert!(one_fails(2_000, "not told", run));
+}
+
+#[test]
 fn what_no_honest_peer_does_is_refused() {
-    let target = |port| Target { port, badge: 7 };
+    let target = |port| Target::full(port, 7);
     let mut exports = Exports::default();
     let handle = exports.export(target(1)).unwrap();
     assert_eq!(
@@ -305,12 +489,24 @@ fn what_no_honest_peer_does_is_refused() {
     assert_eq!(exports.finish(handle), None);
     assert_eq!(exports.release(handle, 2), Ok(true));
     assert_eq!(exports.release(handle, 1), Err(Refused::Unknown));
-    assert_eq!(exports.resolve(handle), Some(target(1)));
-    assert_eq!(exports.finish(handle), Some(target(1)));
+    assert_eq!(exports.resolve(handle), Some(Meaning::To(target(1))));
+    assert_eq!(exports.finish(handle), Some((target(1), false)));
     assert_eq!(exports.finish(handle), None);
     assert_eq!(exports.resolve(handle), None);
     let again = exports.export(target(2)).unwrap();
     assert_ne!(again, handle, "the same index, another generation");
+
+    // What was left behind by the dead is revoked, too.
+    assert_eq!((exports.watch(2, 7), exports.watch(2, 7)), (1, 0));
+    let ended = Ended {
+        ports: vec![(2, 1)],
+        watched: vec![target(2)],
+    };
+    assert_eq!(exports.end(), ended);
+    assert_eq!(exports.watch(2, 7), 0);
+    assert_eq!(exports.revoke(2, 7), Some(Revoked::default()));
+    assert_eq!(exports.revoke(2, 7), None);
+    assert_eq!(exports.resolve(again), Some(Meaning::Revoked));
 
     let mut imports = Imports::default();
     assert_eq!(imports.arrive(5, 1), Err(Refused::Unknown));
@@ -322,19 +518,19 @@ fn what_no_honest_peer_does_is_refused() {
 #[test]
 #[cfg_attr(miri, ignore = "a million steps")]
 fn the_table_holds_a_million_rights_and_says_when_it_is_full() {
-    let target = |badge| Target { port: 0, badge };
+    let target = |badge| Target::full(0, badge);
     let mut exports = Exports::default();
     for badge in 0..u64::from(EXPORTS_MAX) {
         exports.export(target(badge)).unwrap();
     }
     assert_eq!(exports.export(target(u64::MAX)), Err(Refused::Full));
-    assert_eq!(exports.end(), [(0, u64::from(EXPORTS_MAX))]);
-    assert_eq!(exports.end(), [], "told once");
+    assert_eq!(exports.end().ports, [(0, u64::from(EXPORTS_MAX))]);
+    assert_eq!(exports.end(), Ended::default(), "told once");
     assert_eq!(exports.export(target(0)), Err(Refused::Over));
     let handle = handle(5, 0);
     assert_eq!(
         exports.resolve(handle),
-        Some(target(5)),
+        Some(Meaning::To(target(5))),
         "for what was left behind"
     );
     assert_eq!(exports.release(handle, 1), Ok(true));

@@ -1,6 +1,7 @@
 //! The exporter: its tables for each of the others, and what it does with what they say.
 
 use super::*;
+use crate::rights::Meaning;
 
 #[derive(Default)]
 pub(super) struct Side {
@@ -43,7 +44,7 @@ impl World {
         }
         let port = self.dice.roll(PORTS) as u32;
         let badge = self.dice.roll(BADGES) as u64;
-        let target = Target { port, badge };
+        let target = Target::full(port, badge);
         let handle = self.export(to, target);
         let handle = handle.ok_or("the table is full")?;
         self.holders[to].given.push_back((handle, target));
@@ -66,7 +67,7 @@ impl World {
     }
 
     fn named(&mut self, of: usize, word: u32) -> Result<Named, String> {
-        if let Some(target) = self.sides[of].exports.resolve(word) {
+        if let Some(Meaning::To(target)) = self.sides[of].exports.resolve(word) {
             return Ok(Named::To(target));
         }
         let claim = match self.sides[of].claims.get(word) {
@@ -80,10 +81,10 @@ impl World {
         };
         Ok(match claim {
             Some(Claim::Granted(handle)) => match self.sides[of].exports.resolve(handle) {
-                Some(target) => Named::To(target),
-                None => Named::Unknown,
+                Some(Meaning::To(target)) => Named::To(target),
+                _ => Named::Unknown,
             },
-            Some(Claim::Dead) => Named::Dead,
+            Some(Claim::Revoked | Claim::Dead) => Named::Dead,
             Some(Claim::Waiting { .. }) => Named::NotYet,
             None if word >> 31 == 0 => Named::NotYet,
             None => Named::Unknown,
@@ -126,7 +127,7 @@ impl World {
                     return Ok(Claim::Granted(handle));
                 }
             }
-            Redeemed::NotYet | Redeemed::Dead => {}
+            Redeemed::NotYet | Redeemed::Revoked | Redeemed::Dead => {}
         }
         if self.may_fail(at) || self.sides[of].peer_ended {
             return Ok(Claim::Dead);
@@ -299,7 +300,7 @@ impl World {
         let Some(control) = control else {
             if side.peer_ended && !core::mem::replace(&mut side.has_ended, true) {
                 side.socket.clear();
-                for (port, count) in side.exports.end() {
+                for (port, count) in side.exports.end().ports {
                     self.rights[port as usize] -= count.cast_signed();
                 }
                 self.end_provisions(of);
@@ -330,14 +331,14 @@ impl World {
                     }
                     return Ok(());
                 }
-                Some(Claim::Dead) => return Ok(()),
+                Some(Claim::Revoked | Claim::Dead) => return Ok(()),
                 None => return Err(format!("{word} was never claimed")),
             },
         };
         let exports = &mut self.sides[of].exports;
         let released = exports.release(handle, count);
         if released.map_err(|refused| format!("release: {refused:?}"))?
-            && let Some(target) = exports.finish(handle)
+            && let Some((target, _)) = exports.finish(handle)
         {
             self.rights[target.port as usize] -= 1;
         }

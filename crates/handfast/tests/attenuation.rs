@@ -1,0 +1,301 @@
+//! Rights with fewer permissions than those they are made of, between real processes; and peers that
+//! want more.
+
+mod common;
+mod forger;
+
+use common::PATIENCE;
+use forger::Hand;
+use handfast::error::{Gone, Rule, SendError};
+use handfast::{Identity, Notice, ReceiveRight, Right, SendRight};
+use handfast_layout::introduction::Said;
+use handfast_layout::link::{Kind, passed_word};
+use handfast_layout::part::Part;
+use std::time::Duration;
+
+#[test]
+fn a_child_process_plays_its_role() {
+    common::play(|role, arguments| match role {
+        "server" => server(arguments[0]),
+        "user" => user(arguments[0]),
+        "home" => home(arguments[0]),
+        "honest" => forger::honest(arguments[0], None),
+        _ => unreachable!(),
+    });
+}
+
+/// Says what it is told of the right that each call comes through: badge and permissions. Gives rights, takes those
+/// of its own back, and revokes.
+fn server(name: &str) {
+    let port = handfast::bind(name).unwrap();
+    common::say("ready");
+    loop {
+        let mut request = port.receive().unwrap();
+        match request.bytes() {
+            b"mint" => {
+                let rights = [
+                    port.mint(7).into(),
+                    port.mint_with(8, 0b0110).into(),
+                    port.mint(9).attenuate(0b11).attenuate(0b10).into(),
+                ];
+                request.reply_with(b"", rights).unwrap();
+            }
+            b"own" => {
+                let own = request.take_rights().into_iter().map(|right| match right {
+                    Right::Own(own) => format!("{} {:04x}", own.badge(), own.permissions()),
+                    other => format!("{other:?}"),
+                });
+                let own = own.collect::<Vec<_>>().join(", ");
+                request.reply(own.as_bytes()).unwrap();
+            }
+            b"revoke" => {
+                port.revoke(7);
+                request.reply(b"").unwrap();
+            }
+            _ => answer(request),
+        }
+    }
+}
+
+fn answer(request: handfast::Request) {
+    let text = format!("{} {:04x}", request.badge(), request.permissions());
+    if request.is_call() {
+        request.reply(text.as_bytes()).unwrap();
+    }
+}
+
+/// Says what a call through the right that came last brings.
+fn user(name: &str) {
+    let port = handfast::bind(name).unwrap();
+    common::say("ready");
+    let mut kept = None;
+    loop {
+        let mut request = port.receive().unwrap();
+        if let Some(Right::Send(right)) = request.take_rights().pop() {
+            kept = Some(right);
+        }
+        let text = kept.as_ref().map(seen).unwrap_or_default();
+        if request.bytes() == b"once" {
+            kept = None;
+        }
+        request.reply(text.as_bytes()).unwrap();
+    }
+}
+
+/// Takes over a port, and says what it is told of the rights to it.
+fn home(name: &str) {
+    let port = handfast::bind(name).unwrap();
+    common::say("ready");
+    let mut request = port.receive().unwrap();
+    let Some(Right::Receive(moved)) = request.take_rights().pop() else {
+        panic!("no port");
+    };
+    request.reply(b"").unwrap();
+    loop {
+        answer(moved.receive().unwrap());
+    }
+}
+
+/// What the receiver is told of a right.
+fn seen(right: &SendRight) -> String {
+    match right.call_until(b"seen", PATIENCE) {
+        Ok(answer) => String::from_utf8_lossy(&answer).into_owned(),
+        Err(error) => format!("{error:?}"),
+    }
+}
+
+fn minted(root: &SendRight) -> [SendRight; 3] {
+    let rights = root.call_until(b"mint", PATIENCE).unwrap().take_rights();
+    let rights: Vec<_> = rights
+        .into_iter()
+        .map(|right| match right {
+            Right::Send(right) => right,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    rights.try_into().unwrap()
+}
+
+#[test]
+fn permissions_are_taken_away_and_never_come_back() {
+    let name = common::name("permissions");
+    let mut server = common::start("server", &[&name]);
+    server.expect("ready");
+    let root = handfast::connect(&name).unwrap();
+    assert_eq!(seen(&root), "0 ffff");
+    let [all, some, one] = minted(&root);
+    assert_eq!(
+        [seen(&all), seen(&some), seen(&one)],
+        ["7 ffff", "8 0006", "9 0002"]
+    );
+    // Used at once, also in turn with others, and again attenuated before anybody has looked.
+    let less = all.attenuate(0b0111).unwrap();
+    let least = less.attenuate(0b1110).unwrap();
+    assert_eq!(seen(&least), "7 0006");
+    assert_eq!([seen(&all), seen(&less)], ["7 ffff", "7 0007"]);
+    let no_more = least.attenuate(u16::MAX).unwrap();
+    assert_eq!(
+        [seen(&no_more), seen(&some.attenuate(0b1010).unwrap())],
+        ["7 0006", "8 0002"]
+    );
+    assert_eq!(no_more.identity(&least), Identity::Same);
+    assert_eq!(less.identity(&least), Identity::Different);
+    // By another thread, whose lane is another.
+    let fresh = all.attenuate(0b1).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| assert_eq!(seen(&fresh), "7 0001"));
+    });
+    // Home, and to a third process.
+    let rights = [&all, &less, &least, &fresh].map(|right| Right::from(right.clone()));
+    let own = root.with(rights).call_until(b"own", PATIENCE).unwrap();
+    assert_eq!(&*own, b"7 ffff, 7 0007, 7 0006, 7 0001");
+    let other = common::name("permissions-user");
+    let mut user = common::start("user", &[&other]);
+    user.expect("ready");
+    let to = handfast::connect(&other).unwrap();
+    for _ in 0..3 {
+        let passed = to.with([less.clone().into()]).call_until(b"", PATIENCE);
+        assert_eq!(&*passed.unwrap(), b"7 0007");
+    }
+    // Revoked by badge, whatever the permissions.
+    root.call_until(b"revoke", PATIENCE).unwrap();
+    for right in [&all, &less, &least, &fresh, &no_more] {
+        assert_eq!(seen(right), "Gone(Right)");
+    }
+    assert_eq!(seen(&one), "9 0002");
+    let refused = less.attenuate(1).unwrap_err();
+    assert_eq!(refused, SendError::Gone(Gone::Right));
+    user.kill();
+    server.kill();
+    assert!(common::within_patience(|| one
+        .attenuate(1)
+        .is_err_and(|error| error == SendError::Gone(Gone::Process))));
+}
+
+#[test]
+fn thousands_of_them_are_had_at_once_and_each_ends() {
+    let name = common::name("many-permissions");
+    let mut server = common::start("server", &[&name]);
+    server.expect("ready");
+    let root = handfast::connect(&name).unwrap();
+    let [all, ..] = minted(&root);
+    let mut kept = Vec::new();
+    for mask in 0..2000 {
+        let less = loop {
+            match all.attenuate(mask) {
+                Ok(less) => break less,
+                Err(error) => assert_eq!(error, SendError::Full),
+            }
+        };
+        kept.push(less);
+    }
+    for (less, mask) in kept.iter().zip(0..).step_by(97) {
+        assert_eq!(seen(less), format!("7 {mask:04x}"));
+    }
+    drop(kept);
+    assert_eq!(seen(&all), "7 ffff");
+    server.kill();
+}
+
+#[test]
+fn attenuated_rights_count_as_senders_until_the_last_has_gone() {
+    let name = common::name("counted");
+    let port = handfast::anonymous().unwrap();
+    let mut user = common::start("user", &[&name]);
+    user.expect("ready");
+    let to = handfast::connect(&name).unwrap();
+    let right = port.mint_with(7, 0b11);
+    port.notify_no_senders_of(7);
+    let less = right.attenuate(0b01);
+    drop(right);
+    let call = to.with([less.into()]).try_call(b"once").unwrap();
+    let request = port.receive_until(PATIENCE).unwrap();
+    assert_eq!((request.badge(), request.permissions()), (7, 1));
+    assert!(port.try_receive().is_err());
+    answer(request);
+    assert_eq!(&*call.wait().unwrap(), b"7 0001");
+    no_senders_of(&port, 7);
+    user.kill();
+}
+
+#[test]
+fn a_port_that_moves_gives_nobody_more() {
+    let [name, new] = ["mover", "new-home"].map(common::name);
+    let port = handfast::anonymous().unwrap();
+    let mut user = common::start("user", &[&name]);
+    user.expect("ready");
+    let mut home = common::start("home", &[&new]);
+    home.expect("ready");
+    let to = handfast::connect(&name).unwrap();
+    let to_home = handfast::connect(&new).unwrap();
+    let call = to.with([port.mint(7).attenuate(1).into()]).try_call(b"");
+    let call = call.unwrap();
+    answer(port.receive_until(PATIENCE).unwrap());
+    assert_eq!(&*call.wait().unwrap(), b"7 0001");
+    // One stays here.
+    let own = port.mint_with(8, 0b10);
+    let moved = to_home.with([port.into()]).call_until(b"", PATIENCE);
+    moved.unwrap();
+    for _ in 0..5 {
+        assert_eq!(&*to.call_until(b"", PATIENCE).unwrap(), b"7 0001");
+    }
+    let last = to.with([own.into()]).call_until(b"", PATIENCE);
+    assert_eq!(&*last.unwrap(), b"8 0002");
+    user.kill();
+    home.kill();
+}
+
+fn no_senders_of(port: &ReceiveRight, badge: u64) {
+    let told = port.receive_until(PATIENCE).unwrap().notice();
+    assert_eq!(told, Some(Notice::NoSendersOf(badge)));
+    assert!(port.receive_until(Duration::from_millis(20)).is_err());
+}
+
+#[test]
+fn forged_attenuations_are_refused_by_name_and_give_nothing() {
+    let (mut honest, name) = forger::start_honest("attenuated");
+    let words = |hand: &mut Hand, by: u32, word: u32, mask: u16| {
+        let said = Said::Attenuate { word, mask }.to_bytes();
+        hand.post(Kind::CONTROL, (by, passed_word(0, 0), 1), (&said, &[]));
+    };
+    // What the peer has: its handle is answered, and the word is good.
+    let mut hand = Hand::new(&name, 1);
+    let by = hand.welcome.handle;
+    words(&mut hand, by, 5, 0);
+    assert_eq!(hand.call(5, b"by a word").1, b"by a word");
+    // The same word again.
+    words(&mut hand, by, 5, u16::MAX);
+    forger::expect_cut(&honest, Rule::Introduction, "a word that is in use");
+    hand.expect_end();
+    // What it has not got; nothing; a word nobody has claimed, which is waited for.
+    for (by, what) in [
+        (by + 1, "another's handle"),
+        (0, "nothing"),
+        (77, "no claim"),
+    ] {
+        let mut hand = Hand::new(&name, 2);
+        words(&mut hand, by, 6, 1);
+        forger::expect_cut(&honest, Rule::Introduction, what);
+        hand.expect_end();
+    }
+    // More bits than there are.
+    let mut hand = Hand::new(&name, 3);
+    let mut said = Said::Attenuate { word: 6, mask: 1 }.to_bytes();
+    said[10] = 1;
+    let by = hand.welcome.handle;
+    hand.post(Kind::CONTROL, (by, passed_word(0, 0), 1), (&said, &[]));
+    forger::expect_cut(&honest, Rule::Introduction, "a mask of 17 bits");
+    hand.expect_end();
+    // One that is given back is gone.
+    let mut hand = Hand::new(&name, 4);
+    let by = hand.welcome.handle;
+    words(&mut hand, by, 5, 1);
+    hand.settle();
+    assert!(hand.say_words(forger::RELEASE, &[5, 1]));
+    hand.settle();
+    hand.send(b"", &[Part::OfReceiver { handle: 5 }]);
+    forger::expect_cut(&honest, Rule::RightHandle, "a word that was given back");
+    hand.expect_end();
+    forger::serves(&name);
+    honest.kill();
+}

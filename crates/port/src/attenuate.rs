@@ -1,0 +1,116 @@
+//! Rights with fewer permissions than those they are made of: claimed from the exporter as introductions are, by a
+//! word that is good at once.
+
+use crate::error::{Gone, Misuse, RightError, SendError};
+use crate::introduce::{Named, claim_by};
+use crate::link::Link;
+use crate::origin::{Claimed, Origin};
+use crate::process::Process;
+use crate::send::SendRight;
+use handfast_layout::introduction::Said;
+use handfast_layout::part::receiver_of;
+use handfast_proto::introductions::Claim;
+use std::sync::{Arc, PoisonError, Weak};
+
+impl SendRight {
+    /// A right to the same port with the same badge, with no permissions but those in `mask`, as far as this one has
+    /// them; to be given to others, or used. The port's process knows which those are, so nobody adds any; its receiver
+    /// is told them with each message ([`Request::permissions`](crate::Request::permissions)).
+    ///
+    /// Does not wait for the port's process: says it in order with this thread's messages to the port. Messages that
+    /// other threads send through the new right wait there until it has been received, up to 200 ms. One message,
+    /// and a system call if the receiver sleeps.
+    ///
+    /// # Errors
+    /// [`SendError::Full`] without room in the queue, or when 256 such rights, and reply rights, that the peer has
+    /// not answered yet are under way. [`RightError::Indirect`] for a right that goes through another process.
+    /// [`SendError::Gone`].
+    pub fn attenuate(&self, mask: u16) -> Result<Self, SendError> {
+        if self.is_forked() {
+            return Err(SendError::Misuse(Misuse::Forked));
+        }
+        let this = self.best();
+        if let Some(failure) = this.link().failure(this.port()) {
+            return Err(failure);
+        }
+        if this.is_revoked() {
+            return Err(SendError::Gone(Gone::Right));
+        }
+        if matches!(this.origin(), Origin::Vine(_)) {
+            return Err(SendError::Right(RightError::Indirect));
+        }
+        let by = (this.handle(), this.port());
+        let said = |word| Said::Attenuate { word, mask };
+        let right = claim_by(this.process(), this.link(), by, said).ok_or(SendError::Full)?;
+        if let Some(lane) = this.link().map.lane(this.receiver()) {
+            this.uses(lane);
+        }
+        Ok(right)
+    }
+}
+
+impl Link {
+    /// Exporter: the peer has a right like the one it names by `by`, attenuated. `None`: that is nothing an honest peer
+    /// names.
+    pub(crate) fn attenuated(
+        self: &Arc<Self>,
+        process: &Process,
+        by: u32,
+        (mask, bound_now_ns): (u16, Option<u64>),
+    ) -> Option<Claim> {
+        let is_bound = bound_now_ns.is_some();
+        let now_ns = bound_now_ns.unwrap_or_default();
+        loop {
+            let revocations = process.revocations();
+            let target = match self.named(process, by, now_ns) {
+                Named::To(target) => target.attenuated(mask),
+                Named::Revoked => return Some(Claim::Revoked),
+                Named::Dead => return Some(Claim::Dead),
+                // A receiver has waited for these; where there is no port any more nobody does.
+                Named::NotYet(_) | Named::Unclaimed if !is_bound => return Some(Claim::Dead),
+                Named::NotYet(_) | Named::Unclaimed | Named::Unknown => return None,
+            };
+            let port = process.port(receiver_of(target.port));
+            let Some(port) = port.filter(|port| port.id == target.port) else {
+                return Some(Claim::Dead);
+            };
+            // Again as often as this process revokes something meanwhile.
+            if let Some(granted) = self.export_again(&port, target, revocations) {
+                // Beyond its quota, too.
+                return Some(granted.map_or(Claim::Revoked, Claim::Granted));
+            }
+        }
+    }
+
+    /// Recipient: something was claimed.
+    pub(crate) fn awaits(&self, claimed: &Arc<Claimed>) {
+        let mut awaited = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
+        awaited.push(Arc::downgrade(claimed));
+        if awaited.len() > AWAITED_MAX {
+            awaited.retain(|claimed| claimed.upgrade().is_some_and(|claimed| !claimed.is_over()));
+        }
+    }
+
+    /// Recipient: takes the answers that are there, which frees their slots.
+    pub(crate) fn hear_claims(&self) {
+        let awaited = {
+            let mut awaited = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
+            core::mem::take(&mut *awaited)
+        };
+        // Outside of the lock: the last right to one of them may be dropped meanwhile.
+        let mut open: Vec<Weak<Claimed>> = Vec::new();
+        for claimed in awaited {
+            if let Some(known) = claimed.upgrade()
+                && known.handle().is_none()
+                && !known.is_over()
+            {
+                open.push(claimed);
+            }
+        }
+        let mut awaited = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
+        awaited.append(&mut open);
+    }
+}
+
+/// As many as there are slots for their answers, and some that are over.
+const AWAITED_MAX: usize = 512;

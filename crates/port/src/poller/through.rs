@@ -1,0 +1,60 @@
+//! Which right a message came through.
+
+use super::{NO_RIGHT, Poller};
+use crate::adopt::{Whom, adopt};
+use crate::introduce::Named;
+use crate::request::{Request, Seal};
+use core::sync::atomic::Ordering;
+use handfast_layout::link::{Kind, REVOKED};
+use handfast_proto::rota::Key;
+use handfast_ring::lane::Header;
+use handfast_ring::{Fault, Rule};
+
+/// What the right says that a message came through.
+pub(super) enum Through {
+    To(Seal),
+    /// It leads nowhere: what a reply of kind [`Kind::DeadPort`] says of it.
+    Dead(&'static [u8]),
+}
+
+impl Poller {
+    /// Takes up the rights in the message just taken, and looks up the right it came through.
+    #[cold]
+    pub(super) fn look_up(&mut self, key: Key, header: Header) -> Result<Through, Fault> {
+        let Some(lane) = self.lanes[key].as_mut() else {
+            return Ok(Through::Dead(&[]));
+        };
+        let offset = lane.consumer.place().head();
+        let rule = Rule::RightHandle;
+        if header.units > 0 {
+            adopt(&self.process, &lane.link, &mut self.spare, Whom::Receiver)?;
+            if u64::from(header.port) == lane.usual() {
+                return Ok(Through::To(lane.seal));
+            }
+        }
+        // Together with what it vouches for, or not at all.
+        lane.word = NO_RIGHT;
+        lane.ended = lane.link.ended.load(Ordering::Acquire);
+        let target = match lane.link.named(&self.process, header.port, 0) {
+            Named::To(target) if target.port == self.port => target,
+            Named::To(_) | Named::Dead => return Ok(Through::Dead(&[])),
+            Named::Revoked => return Ok(Through::Dead(REVOKED)),
+            Named::NotYet(_) | Named::Unclaimed | Named::Unknown => {
+                return Err(Fault { rule, offset });
+            }
+        };
+        (lane.word, lane.seal) = (header.port.into(), Seal::of(target));
+        Ok(Through::To(lane.seal))
+    }
+
+    /// Answers a message for a port that is no more, or by a right that was revoked.
+    #[cold]
+    pub(super) fn refuse(&mut self, request: Request, why: &[u8]) -> Option<Request> {
+        if let Some(reply) = request.reply_right() {
+            reply.answer(Kind::DeadPort, why);
+        }
+        drop(request.answered());
+        self.again = true;
+        None
+    }
+}

@@ -1,0 +1,273 @@
+//! Revocation: rights that are dead from now on, whoever holds them.
+//!
+//! Rights to a port are in three kinds of tables: those of this process, what was provided and not claimed, and the
+//! exports of each link. Whoever moves a right from one to another does so under the lock of the one it comes to, and
+//! only if no revocation has begun since it was found, nor was under way then. A revocation says first that it has
+//! begun, and then looks at the tables one by one, so it finds each right in one of them, or is seen.
+
+use crate::link::{Link, UNSAID_MAX, control};
+use crate::port::Port;
+use crate::process::{Process, UNSAID_NS};
+use crate::receive::ReceiveRight;
+use crate::send::SendRight;
+use core::sync::atomic::Ordering;
+use handfast_proto::introductions::Claim;
+use handfast_sys::socket;
+use std::collections::VecDeque;
+use std::sync::{Arc, MutexGuard, PoisonError, Weak};
+
+/// A process that may hold rights to ports of this one, as long as there is a link with it. Numbers of processes are
+/// used again; this is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Holder(Option<u32>);
+
+impl Holder {
+    /// Who sends notices.
+    pub(crate) const NOBODY: Self = Self(None);
+
+    #[inline(always)]
+    pub(crate) const fn of(link: &Link) -> Self {
+        Self(Some(link.serial))
+    }
+}
+
+impl ReceiveRight {
+    /// Revokes all rights to this port with this badge, whoever holds them: other processes, this one
+    /// ([`OwnRight`](crate::OwnRight)), and messages on their way. Those who have connected by name have rights with
+    /// badge zero. A right that is [minted](Self::mint) afterwards with the same badge is another, and good.
+    ///
+    /// A message that was received before this was called may be answered. One that is looked at after this has
+    /// returned is refused, whenever it was sent: a call ends as [`Gone::Right`](crate::error::Gone::Right), a
+    /// one-way message is dropped. For messages in between it may go either way.
+    ///
+    /// Holders are told, without their asking: within some milliseconds their sends and calls fail by themselves,
+    /// and whoever of them has [asked](crate::SendRight::notify_death) gets a notice. For the receiver, a revoked
+    /// right is gone at once ([`Notice::NoSenders`](crate::Notice::NoSenders)). In the holder's tables and this
+    /// process's it takes up room until the holder has dropped it.
+    ///
+    /// One system call for each process that holds such a right, and a look at the tables of all links; where a
+    /// right came to its holder by introduction, at all that has come to it so.
+    ///
+    /// ```
+    /// # use handfast_port as handfast;
+    /// use handfast::Notice;
+    /// let port = handfast::anonymous()?;
+    /// let right = port.mint_with(7, 0b11);
+    /// assert_eq!(right.attenuate(0b01).permissions(), 0b01);
+    /// port.notify_no_senders_of(7);
+    /// port.revoke(7);
+    /// assert_eq!(port.receive()?.notice(), Some(Notice::NoSendersOf(7)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn revoke(&self, badge: u64) {
+        if self.check().is_ok() {
+            self.port().revoke(badge, None);
+        }
+    }
+
+    /// As [`Self::revoke`], for one holder: rights with this badge that it has got, and that are on their way to
+    /// it. What it has passed on to others stays theirs, and so does what this process has itself; and the holder
+    /// may be given such a right again, by this process or by any that has one. Nothing happens when there is no
+    /// link with the holder any more: its rights have ended with that.
+    pub fn revoke_from(&self, holder: Holder, badge: u64) {
+        if self.check().is_ok() {
+            self.port().revoke(badge, Some(holder));
+        }
+    }
+}
+
+impl SendRight {
+    /// The process that holds the receive right, as a holder of rights to ports of this one: for
+    /// [`ReceiveRight::revoke_from`](crate::ReceiveRight::revoke_from).
+    #[must_use]
+    pub fn holder(&self) -> Holder {
+        Holder::of(self.best().link())
+    }
+
+    /// Whether it is known to be revoked.
+    pub(crate) fn is_revoked(&self) -> bool {
+        self.link().is_revoked(self.handle())
+    }
+}
+
+impl Process {
+    /// A number that changes when a revocation begins. Waits for one that is under way.
+    pub(crate) fn revocations(&self) -> u64 {
+        loop {
+            // Acquire: what the last one has changed is found.
+            let revocations = self.revocations.load(Ordering::Acquire);
+            if revocations.is_multiple_of(2) {
+                return revocations;
+            }
+            drop(self.revoking.lock());
+        }
+    }
+
+    /// Whether a revocation has begun since then. Under the lock of a table that a revocation looks at.
+    pub(crate) fn has_revoked_since(&self, revocations: u64) -> bool {
+        // Acquire: pairs with the addition in `count_revocation`; the lock orders the rest.
+        self.revocations.load(Ordering::Acquire) != revocations
+    }
+
+    /// One after the other.
+    pub(crate) fn revoking(&self) -> MutexGuard<'_, ()> {
+        self.revoking.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A revocation begins, or ends: whoever holds [`Self::revoking`].
+    pub(crate) fn count_revocation(&self) {
+        // AcqRel: see `revocations`.
+        self.revocations.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// All links, also those that have ended and are still looked at.
+    pub(crate) fn all_links(&self) -> Vec<Arc<Link>> {
+        let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = ended.iter().filter_map(Weak::upgrade);
+        links.iter().flatten().cloned().chain(ended).collect()
+    }
+}
+
+impl Port {
+    fn revoke(&self, badge: u64, from: Option<Holder>) {
+        let process = &self.process;
+        let target = (self.id, badge);
+        let mut links = process.all_links().into_iter();
+        let holder = from.map(|from| links.find(|link| Holder::of(link) == from));
+        if let Some(None) = holder {
+            return;
+        }
+        let holder = holder.flatten();
+        let _one = process.revoking();
+        let recipient = holder.as_ref().map(|link| link.identity());
+        let own = {
+            let mut own = self.notices.own();
+            // Under the lock: see `OwnRight::home`.
+            process.count_revocation();
+            let known = holder.is_none().then(|| own.remove(&badge)).flatten();
+            let known = known.and_then(|known| known.upgrade());
+            known.inspect(|own| own.revoke())
+        };
+        let provided = process
+            .provisions()
+            .revoke(recipient, |(of, _)| (of.port, of.badge) == target);
+        let ended = own
+            .iter()
+            .map(|own| own.is_watched())
+            .chain(provided.iter().map(|(_, is_watched)| *is_watched));
+        let (mut ended, mut watched) = ended.fold((0, 0), |(ended, watched), is_watched| {
+            (ended + 1, watched + u32::from(is_watched))
+        });
+        // All there are now, after the count.
+        for link in process.all_links() {
+            let is_of = |of: &Arc<Link>| of.serial == link.serial || link.is_with(of.identity());
+            if holder.as_ref().is_none_or(is_of) {
+                let revoked = link.revoke(process, target);
+                (ended, watched) = (ended + revoked.0, watched + revoked.1);
+            }
+        }
+        process.count_revocation();
+        if ended > 0 {
+            self.rights_ended(ended);
+        }
+        if watched > 0 {
+            self.watched_ended([(badge, watched)]);
+        }
+    }
+}
+
+impl Link {
+    /// Revokes the peer's rights to a port with a badge, and tells it. Returns how many have ended, and how many of them
+    /// were watched.
+    fn revoke(&self, process: &Process, (port, badge): (u32, u64)) -> (u64, u32) {
+        let Some(revoked) = self.exports().revoke(port, badge) else {
+            return (0, 0);
+        };
+        // Release: pairs with the Acquire of receivers that know what it stood for.
+        self.ended.fetch_add(1, Ordering::Release);
+        if !revoked.handles.is_empty() {
+            let words = self.claims().words_of(&revoked.handles);
+            self.say_revoked(process, revoked.handles.into_iter().chain(words));
+        }
+        (revoked.ended, revoked.watched)
+    }
+
+    /// Tells the peer what it has claimed in vain; one that does not read finds out by using it.
+    pub(crate) fn tell_if_revoked(&self, process: &Process, word: u32, claim: Claim) {
+        if claim == Claim::Revoked && self.untold().len() < UNSAID_MAX {
+            self.say_revoked(process, [word]);
+        }
+    }
+
+    fn untold(&self) -> MutexGuard<'_, VecDeque<u32>> {
+        self.revoked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn say_revoked(&self, process: &Process, words: impl IntoIterator<Item = u32>) {
+        let mut untold = self.untold();
+        untold.extend(words);
+        drop(untold);
+        if !self.tell_revoked() {
+            process.give_back_in(UNSAID_NS);
+        }
+    }
+
+    /// Tells the peer which of its rights were revoked. `false`: it does not read, or is not there yet; the keeper
+    /// tells it later.
+    #[must_use]
+    pub(crate) fn tell_revoked(&self) -> bool {
+        let mut untold = self.untold();
+        // Acquire: its welcome was sent before. Before that a peer expects nothing else.
+        if !untold.is_empty() && !self.is_welcomed.load(Ordering::Acquire) {
+            return self.is_down();
+        }
+        while !untold.is_empty() {
+            let count = untold.len().min(WORDS_MAX);
+            let mut bytes = vec![control::REVOKED, 0];
+            bytes.extend(
+                untold
+                    .iter()
+                    .take(count)
+                    .flat_map(|word| word.to_le_bytes()),
+            );
+            if socket::send(&self.socket, &bytes, &[]).is_err() {
+                return self.is_down();
+            }
+            untold.drain(..count);
+        }
+        true
+    }
+
+    /// Keeper: the peer says which rights of this process were revoked.
+    pub(crate) fn hear_revoked(&self, words: &[u8]) {
+        let words = words.as_chunks::<4>().0.iter();
+        let words: Vec<_> = words.map(|word| u32::from_le_bytes(*word)).collect();
+        self.was_revoked(&words);
+    }
+
+    /// Rights of this process, to ports of the peer, were revoked.
+    pub(crate) fn was_revoked(&self, words: &[u32]) {
+        let mut imports = self.imports();
+        let is_one = |word: &u32| imports.revoke(*word);
+        let news: Vec<_> = words.iter().copied().filter(is_one).collect();
+        drop(imports);
+        // Release: also what is still on its way here comes as revoked.
+        self.has_revoked.store(true, Ordering::Release);
+        if news.is_empty() {
+            return;
+        }
+        // Whoever sends through one of them, or waits for room, looks again.
+        self.disturb();
+        self.tell_revoked_deaths(&news);
+    }
+
+    /// Whether a right of this process is known to be revoked.
+    pub(crate) fn is_revoked(&self, handle: u32) -> bool {
+        // Acquire: pairs with the store in `was_revoked`.
+        self.has_revoked.load(Ordering::Acquire) && self.imports().is_revoked(handle)
+    }
+}
+
+/// Rights in one control message.
+const WORDS_MAX: usize = 124;
