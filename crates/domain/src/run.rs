@@ -163,9 +163,9 @@ fn with_bytes(server: &Server, descriptor: &mut Descriptor, row: &Row, entry: Fu
     let stack = first.wrapping_add(descriptor.number as usize * STRIDE);
     let areas = stack.wrapping_add(REQUEST_AT);
     let buffers_at = descriptor.buffers();
-    descriptor.phase = phase::COPY;
+    descriptor.set_phase(phase::COPY);
     if !is_callers(server, row, buffers_at, size_of::<Buffers>()) {
-        descriptor.phase = phase::RUN;
+        descriptor.set_phase(phase::RUN);
         return Status::new(Status::BUFFER, 0).0;
     }
     let buffers_at: *const Buffers = core::ptr::with_exposed_provenance(buffers_at);
@@ -173,20 +173,20 @@ fn with_bytes(server: &Server, descriptor: &mut Descriptor, row: &Row, entry: Fu
     let buffers = unsafe { buffers_at.read_volatile() };
     let len = buffers.request_len;
     if len > BYTES_MAX {
-        descriptor.phase = phase::RUN;
+        descriptor.set_phase(phase::RUN);
         return Status::new(Status::TOO_LONG, len as u64).0;
     }
     let room = buffers.reply_room.min(BYTES_MAX);
     if !is_callers(server, row, buffers.request, len)
         || !is_callers(server, row, buffers.reply, room)
     {
-        descriptor.phase = phase::RUN;
+        descriptor.set_phase(phase::RUN);
         return Status::new(Status::BUFFER, 0).0;
     }
     let request: *const u8 = core::ptr::with_exposed_provenance(buffers.request);
     // SAFETY: the source as above; the target is this stack's own area, and the length at most its size.
     unsafe { copy(request, areas, len) };
-    descriptor.phase = phase::RUN;
+    descriptor.set_phase(phase::RUN);
     descriptor.request_len = len as u32;
     descriptor.reply_len = 0;
     let value = server.value();
@@ -201,12 +201,12 @@ fn with_bytes(server: &Server, descriptor: &mut Descriptor, row: &Row, entry: Fu
     let status = if len > room {
         Status::new(Status::REPLY_TOO_LONG, len as u64)
     } else {
-        descriptor.phase = phase::COPY;
+        descriptor.set_phase(phase::COPY);
         let reply: *mut u8 = core::ptr::with_exposed_provenance_mut(buffers.reply);
         // SAFETY: the source is this stack's area; the target the caller's, which lies outside of the domain's
         // memory. If it cannot be written, the fault ends this call and nothing else.
         unsafe { copy(areas.wrapping_add(BYTES_MAX), reply, len) };
-        descriptor.phase = phase::RUN;
+        descriptor.set_phase(phase::RUN);
         Status::new(Status::DONE, len as u64)
     };
     status.0
@@ -255,7 +255,7 @@ pub(crate) unsafe extern "C" fn run_fault(
     // SAFETY: laid out when the domain was loaded, and there for as long as it is.
     let server = unsafe { &*row.server.load(Relaxed) };
     if descriptor.phase == phase::COPY {
-        descriptor.phase = phase::RUN;
+        descriptor.set_phase(phase::RUN);
         return Status::new(Status::BUFFER, 0).0;
     }
     server.has_faulted(descriptor, row);

@@ -164,7 +164,7 @@ impl Server {
     pub(crate) fn has_faulted(&self, descriptor: &mut Descriptor, row: &Row) {
         use flags::Word;
         if descriptor.phase == phase::INIT {
-            descriptor.phase = phase::RUN;
+            descriptor.set_phase(phase::RUN);
             self.state.publish(state::DEAD);
         } else if self.dies {
             // Not over a reset or an end that is there already.
@@ -203,7 +203,7 @@ impl Server {
 
     /// Makes the value, in a heap of zeros. Only whoever moved the state to `RESETTING` may.
     fn make(&self, descriptor: &mut Descriptor) -> Status {
-        descriptor.phase = phase::INIT;
+        descriptor.set_phase(phase::INIT);
         // SAFETY: the heap is part of the domain's mapping, and no call is in the domain.
         unsafe { private::give_back(self.heap.base, self.heap.len_bytes) };
         // Relaxed: published by the state below.
@@ -211,7 +211,7 @@ impl Server {
         // SAFETY: `init` is the function that `make` was erased with (`Domain::new`).
         let make = || unsafe { (self.make)(self.init, &self.heap) };
         let made = catch_unwind(AssertUnwindSafe(make));
-        descriptor.phase = phase::RUN;
+        descriptor.set_phase(phase::RUN);
         if let Ok(Some(value)) = made {
             self.value.store(value.as_ptr(), Relaxed);
             flags::open(&self.state);

@@ -12,8 +12,8 @@
 use crate::Words;
 use crate::run::Entry;
 use crate::server::Server;
-use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32};
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, compiler_fence};
 
 /// The most bytes a call carries, each way.
 pub const BYTES_MAX: usize = 64 << 10;
@@ -69,6 +69,16 @@ pub(crate) struct Descriptor {
 }
 
 impl Descriptor {
+    /// Says what is being done, for whoever looks after a fault in the middle of it.
+    #[inline(always)]
+    pub(crate) fn set_phase(&mut self, phase: u32) {
+        // Volatile, and a fence for the compiler: nobody else seems to read it before it is written again.
+        compiler_fence(SeqCst);
+        // SAFETY: a field of this value.
+        unsafe { (&raw mut self.phase).write_volatile(phase) };
+        compiler_fence(SeqCst);
+    }
+
     /// Where the caller's buffers are, or zero.
     pub(crate) const fn buffers(&self) -> usize {
         buffers_of(self.control)
