@@ -119,7 +119,7 @@ unsafe impl Send for Plain {}
 unsafe impl Sync for Plain {}
 
 impl Domain {
-    /// Loads a domain: gives it memory, a key and a row in the gate's table, and makes its value. Some twenty system
+    /// Loads a domain: gives it memory, a key and a row in the gate's table, and makes its value. Some sixty system
     /// calls. The first one in a process also takes over the signals of faults (`SIGSEGV`, `SIGBUS`, `SIGFPE`,
     /// `SIGILL`): what does not concern domains goes on to the handlers that were there.
     ///
