@@ -105,7 +105,7 @@ fn edges(root: &Path) -> Vec<String> {
                 continue;
             };
             let (letter, digits) = edge.split_at(edge.len().min(1));
-            if matches!(letter, "E" | "Q") && digits.parse::<u32>().is_ok() {
+            if matches!(letter, "E" | "P" | "Q") && digits.parse::<u32>().is_ok() {
                 let site = format!("{}:{}", file.display(), number + 1);
                 sites.entry(edge.to_owned()).or_default().insert(site);
             }

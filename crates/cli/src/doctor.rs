@@ -71,7 +71,7 @@ pub(crate) fn run() -> Outcome {
     line(
         "memory protection keys",
         flag("ospke"),
-        "domains in one process (not there yet)",
+        "domains in one process need them",
     )?;
     line(
         "huge pages for memory",

@@ -47,7 +47,7 @@ fn rows(args: &[&str]) -> Vec<Value> {
     rows
 }
 
-const SYSTEMS: [&str; 14] = [
+const SYSTEMS: [&str; 18] = [
     "limit",
     "copy",
     "handfast-spin",
@@ -62,6 +62,10 @@ const SYSTEMS: [&str; 14] = [
     "sysv-queue",
     "posix-queue",
     "futex",
+    "handfast-domain",
+    "handfast-domain-held",
+    "plain-call",
+    "syscall",
 ];
 
 const NUMBERS: [&str; 12] = [
@@ -129,6 +133,32 @@ fn scale_prints_fairness_and_the_longest_wait_for_both_limits() {
     assert!(peaks.count() >= 1);
     assert_eq!(find(&rows, "free", "unix-stream")["jain"], 1.0);
     assert!(rows.iter().any(|row| row["clients"] == 5));
+}
+
+#[test]
+fn ppc_prints_calls_into_domains_for_every_number_of_threads() {
+    let rows = rows(&["ppc", "--clients", "1,2", "--payloads", "8,65536"]);
+    for system in ["plain-call", "syscall"] {
+        has(
+            find(&rows, "null", system),
+            &["clients", "p50_ns", "ops_per_s"],
+        );
+    }
+    if !handfast_sys::keys::are_supported() {
+        return;
+    }
+    for system in ["limit", "handfast-domain", "handfast-domain-held"] {
+        for case in ["null", "null-cold", "payload"] {
+            let row = find(&rows, case, system);
+            has(
+                row,
+                &["clients", "p50_ns", "p99_ns", "ops_per_s", "ratio_to_limit"],
+            );
+        }
+    }
+    assert_eq!(find(&rows, "null", "limit")["ratio_to_limit"], 1.0);
+    assert!(rows.iter().any(|row| row["clients"] == 2));
+    assert!(rows.iter().any(|row| row["payload_bytes"] == 65_536));
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Processors: which one this thread runs on, which it may run on, and how to leave one.
 
 use core::cell::Cell;
+#[cfg(target_arch = "x86_64")]
+use core::sync::atomic::{AtomicIsize, Ordering};
 use rustix::thread::CpuSet;
 
 thread_local! {
@@ -27,6 +29,79 @@ pub fn recent() -> u32 {
         u32::MAX => current(),
         cpu => cpu,
     }
+}
+
+/// As [`current`], at the price of two loads where the C library registers an rseq area and says
+/// where it is (glibc from 2.35 on), else by [`current`]. Any number may come out: a hint.
+#[must_use]
+#[inline(always)]
+pub fn hint() -> u32 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        // Relaxed: one number, the same whoever computes it.
+        match RSEQ_OFFSET.load(Ordering::Relaxed) {
+            0 => {}
+            NO_RSEQ => return current(),
+            offset => {
+                let cpu: u32;
+                // SAFETY: the C library said that its rseq area lies at this offset from the thread
+                // pointer, in every thread for as long as it lives; the CPU is its second word, which
+                // the kernel writes.
+                unsafe {
+                    core::arch::asm!(
+                        "mov {cpu:e}, fs:[{offset} + 4]",
+                        cpu = out(reg) cpu,
+                        offset = in(reg) offset,
+                        options(nostack, readonly, preserves_flags),
+                    );
+                }
+                return cpu;
+            }
+        }
+        find_rseq();
+    }
+    current()
+}
+
+/// Where the rseq area is from the thread pointer; 0: not looked up yet.
+#[cfg(target_arch = "x86_64")]
+static RSEQ_OFFSET: AtomicIsize = AtomicIsize::new(0);
+/// There is none, or nobody says where.
+#[cfg(target_arch = "x86_64")]
+const NO_RSEQ: isize = 1;
+
+#[cfg(target_arch = "x86_64")]
+#[cold]
+fn find_rseq() {
+    let symbol = |name: &core::ffi::CStr| {
+        // SAFETY: the name is a string that ends with a zero.
+        unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
+    };
+    let (offset, size) = (symbol(c"__rseq_offset"), symbol(c"__rseq_size"));
+    let found = if offset.is_null() || size.is_null() {
+        NO_RSEQ
+    } else {
+        // SAFETY: glibc's constant of this type, set before `main`.
+        let size = unsafe { size.cast::<u32>().read() };
+        // SAFETY: as above.
+        let offset = unsafe { offset.cast::<isize>().read() };
+        // Size 0: registration failed, or was turned off.
+        if size == 0 || offset == 0 {
+            NO_RSEQ
+        } else {
+            offset
+        }
+    };
+    // Relaxed: as the load in `hint`.
+    RSEQ_OFFSET.store(found, Ordering::Relaxed);
+}
+
+/// How many CPUs this machine can have; their numbers are below that. `sysconf`.
+#[must_use]
+pub fn configured() -> u32 {
+    // SAFETY: the call takes no pointers.
+    let configured = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
+    u32::try_from(configured).unwrap_or(1).max(1)
 }
 
 /// How many CPUs this thread may run on; at least 1. `sched_getaffinity`. CPU quotas of a

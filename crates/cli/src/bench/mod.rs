@@ -15,6 +15,7 @@ mod laws;
 mod machine;
 mod payload;
 mod plan;
+mod ppc;
 mod process;
 mod report;
 mod rights;
@@ -58,11 +59,11 @@ pub(crate) struct Args {
     /// Only systems with these names (limits they are compared with are measured anyway).
     #[arg(long, value_delimiter = ',', value_parser = system)]
     only: Vec<String>,
-    /// rtt, payload, eros, rights: payload sizes in bytes; for rtt and payload at least 24.
+    /// rtt, payload, eros, rights, ppc: payload sizes in bytes; for rtt and payload at least 24.
     /// More than 65,536 are measured in payload only, for loans.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(0..=1_048_576))]
     payloads: Vec<u32>,
-    /// scale, idle: numbers of client processes.
+    /// scale, idle: numbers of client processes; ppc: of threads.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
     clients: Vec<u32>,
     /// scale, wait: processes that only use CPU. In wait each is pinned, first to the client's
@@ -90,7 +91,9 @@ What `ratio` (ratio_to_limit) compares, always within one round:
            system; table1: throughput with the best of the kernel's ways: more is better. `to copy`:
            p50 with the p50 of `copy`, which moves the same bytes by memcpy within one process.
   rights   p50 with the p50 of `plain`; `per right` is their difference, per right passed, with the
-           call through it where there is one.";
+           call through it where there is one.
+  ppc      p50 with the p50 of `limit`, two WRPKRU and a stack switch; with a payload, of one that also
+           copies it once.";
 
 /// The benchmarks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -112,6 +115,8 @@ enum Bench {
     Eros,
     /// What rights in a call cost.
     Rights,
+    /// Protected procedure calls into a domain of the same process, on 1 to all CPUs.
+    Ppc,
 }
 
 /// Measures and prints.
@@ -140,6 +145,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         Bench::Idle => ("idle", idle::measure(&mut run)?),
         Bench::Eros => ("eros", eros::measure(&mut run)?),
         Bench::Rights => ("rights", rights::measure(&mut run)?),
+        Bench::Ppc => ("ppc", ppc::measure(&mut run)?),
     };
     let report = Report {
         bench,
@@ -170,6 +176,7 @@ pub(crate) fn run_child(args: &ChildArgs) -> io::Result<()> {
 fn system(text: &str) -> Result<String, String> {
     let all = systems::all();
     let mut names: Vec<_> = all.iter().map(|system| system.named().name()).collect();
+    names.extend(ppc::SYSTEMS);
     names.sort_unstable();
     names.dedup();
     if names.contains(&text) {

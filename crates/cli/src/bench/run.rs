@@ -227,6 +227,11 @@ impl Run {
         pause
     }
 
+    /// One of the expected turns is done.
+    pub(crate) fn step(&self) {
+        self.bar.inc(1);
+    }
+
     /// Ends the run and hands the notes over.
     pub(crate) fn finish(mut self) -> Vec<String> {
         self.bar.finish_and_clear();

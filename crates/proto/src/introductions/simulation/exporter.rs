@@ -144,7 +144,7 @@ impl World {
                 self.ended(target);
                 (which == at).then_some(target)
             }
-            Redeemed::Dead => None,
+            Redeemed::Revoked | Redeemed::Dead => None,
             Redeemed::NotYet if self.without == Without::Foresight => None,
             Redeemed::NotYet => {
                 let found = self.foresee(at)?;

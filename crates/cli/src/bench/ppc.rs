@@ -1,0 +1,336 @@
+//! `ppc`: protected procedure calls into a domain of the same process (paper 002, section 3).
+//!
+//! `limit` is two `WRPKRU` and a stack switch around the same function, written by hand and without checks.
+//! `handfast-domain` claims a stack from the pool of its CPU, `handfast-domain-held` has one of its own. Threads of
+//! this process, one on each CPU; figures are of bursts of calls, so that what other programs take falls out of the
+//! median.
+
+#[cfg(target_arch = "x86_64")]
+mod limit;
+
+use super::report::{Board, Key, Reading, Row};
+use super::run::Run;
+use super::stats::{median, ratio};
+use handfast::domain::{Call, Domain, Held, LoadError, Options, Table, Words};
+use handfast_sys::{clock, cpu};
+use std::hint::black_box;
+use std::io;
+use std::sync::Barrier;
+use std::time::Duration;
+
+/// All systems, the limit first.
+pub(crate) const SYSTEMS: [&str; 5] = [
+    "limit",
+    "handfast-domain",
+    "handfast-domain-held",
+    "plain-call",
+    "syscall",
+];
+
+const PAYLOADS: [u32; 6] = [8, 64, 512, 4096, 16_384, 65_536];
+
+/// Calls between two looks at the clock.
+const BURST: u32 = 256;
+/// System calls take longer, and so do long payloads.
+const BURST_LONG: u32 = 16;
+
+/// Runs the benchmark.
+pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
+    clock::calibrate();
+    let cpus = cpu::allowed();
+    let domain = match load() {
+        Ok(domain) => Some(domain),
+        Err(error) => {
+            run.warn(format!("no rows of domains: {error}"));
+            None
+        }
+    };
+    let window = if run.args.quick { 2 } else { 10 };
+    let window = run
+        .args
+        .seconds
+        .map_or(Duration::from_millis(window), Duration::from_secs_f64);
+    let threads: Vec<usize> = match run.args.clients.as_slice() {
+        [] => (1..=cpus.len()).collect(),
+        asked => asked.iter().map(|count| *count as usize).collect(),
+    };
+    let payloads = run.payloads(&PAYLOADS);
+    let mut cases: Vec<(Case, usize)> = threads.iter().map(|count| (Case::Null, *count)).collect();
+    cases.push((Case::Cold, 1));
+    cases.extend(payloads.iter().map(|len| (Case::Bytes(*len as usize), 1)));
+    run.expect(cases.len() * run.rounds as usize);
+
+    let mut board = Board::default();
+    for _ in 0..run.rounds {
+        for (case, count) in &cases {
+            let mut limit = None;
+            for system in SYSTEMS {
+                let is_limit = system == "limit";
+                if !(is_limit || run.wants(system)) || !case.has(system) {
+                    continue;
+                }
+                let seat = Seat {
+                    case: *case,
+                    system,
+                    domain: domain.as_ref(),
+                    window,
+                };
+                let Some(bursts) = threads_of(&seat, *count, &cpus) else {
+                    continue;
+                };
+                let reading = reading(&bursts);
+                if is_limit {
+                    limit = reading.p50_ns;
+                }
+                let key = Key {
+                    case: case.name(),
+                    system,
+                    payload_bytes: case.payload(),
+                    clients: Some(*count),
+                };
+                let reading = Reading {
+                    ratio_to_limit: ratio(reading.p50_ns, limit),
+                    ..reading
+                };
+                if run.wants(system) {
+                    board.add(key, reading);
+                }
+            }
+            run.step();
+        }
+    }
+    run.notes.push(
+        "ratio: p50 / p50 of `limit`; with a payload, of a `limit` that copies it once. p50, p99: of bursts of calls, \
+         for each call. ops/s: of all threads at the pace of their median bursts. null-cold: the caches hold \
+         something else before each call, and the clock is part of the time."
+            .to_owned(),
+    );
+    Ok(board.rows())
+}
+
+/// What is called.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Case {
+    /// Eight words each way.
+    Null,
+    /// As that, with other data in the caches.
+    Cold,
+    /// So many bytes each way.
+    Bytes(usize),
+}
+
+impl Case {
+    fn name(self) -> String {
+        match self {
+            Self::Null => "null".to_owned(),
+            Self::Cold => "null-cold".to_owned(),
+            Self::Bytes(_) => "payload".to_owned(),
+        }
+    }
+
+    const fn payload(self) -> Option<usize> {
+        match self {
+            Self::Bytes(len) => Some(len),
+            _ => None,
+        }
+    }
+
+    fn has(self, system: &str) -> bool {
+        match self {
+            Self::Bytes(_) => !matches!(system, "plain-call" | "syscall"),
+            _ => true,
+        }
+    }
+
+    fn burst(self, system: &str) -> u32 {
+        match self {
+            Self::Cold => 1,
+            Self::Bytes(len) if len > 1024 => BURST_LONG,
+            _ if system == "syscall" => BURST_LONG,
+            _ => BURST,
+        }
+    }
+}
+
+/// The functions of the domain.
+fn load() -> Result<Domain, LoadError> {
+    fn null((): &(), call: &mut Call<'_>) {
+        black_box(call.words());
+    }
+    fn echo((): &(), call: &mut Call<'_>) {
+        let (request, reply) = call.both();
+        let len = request.len();
+        reply[..len].copy_from_slice(request);
+        call.set_reply_len(len);
+    }
+    let table = Table::new(|_| ()).entry(null).entry(echo);
+    // SAFETY: the functions lend nothing and touch nothing but the call.
+    unsafe { Domain::new(&table, Options::new()) }
+}
+
+extern "C" fn plain(words: &mut Words) {
+    black_box(words);
+}
+
+/// What one thread of a measurement is told.
+#[derive(Clone, Copy)]
+struct Seat<'a> {
+    case: Case,
+    system: &'static str,
+    domain: Option<&'a Domain>,
+    window: Duration,
+}
+
+/// Nanoseconds of each call, for each burst of each thread. `None` where the machine has no such system.
+fn threads_of(seat: &Seat<'_>, count: usize, cpus: &[u32]) -> Option<Vec<Vec<f64>>> {
+    let barrier = Barrier::new(count);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..count)
+            .map(|index| {
+                let (barrier, seat) = (&barrier, *seat);
+                let own = cpus.get(index % cpus.len().max(1)).copied();
+                scope.spawn(move || {
+                    // Without it the figures are of threads that move.
+                    let _ = cpu::pin(own.as_slice());
+                    seat.measure(barrier)
+                })
+            })
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().ok()?)
+            .collect()
+    })
+}
+
+impl Seat<'_> {
+    fn measure(&self, barrier: &Barrier) -> Option<Vec<f64>> {
+        // Before the others are waited for: all of them fail, or none.
+        let mut made = self.prepare();
+        barrier.wait();
+        match made.as_mut()? {
+            #[cfg(target_arch = "x86_64")]
+            Prepared::Limit(limit) => match self.case {
+                Case::Bytes(len) => {
+                    let (request, mut reply) = (vec![1u8; len], vec![0; len]);
+                    Some(self.bursts(|words| {
+                        limit.call(plain, words);
+                        reply.copy_from_slice(black_box(&request));
+                        black_box(&reply);
+                    }))
+                }
+                _ => Some(self.bursts(|words| limit.call(plain, words))),
+            },
+            Prepared::Domain(domain) => match self.case {
+                Case::Bytes(len) => {
+                    let (request, mut reply) = (vec![1u8; len], vec![0; len]);
+                    Some(self.bursts(|words| {
+                        let _ = black_box(domain.call_bytes(1, words, &request, &mut reply));
+                    }))
+                }
+                _ => Some(self.bursts(|words| {
+                    let _ = black_box(domain.call_in_place(0, words));
+                })),
+            },
+            Prepared::Held(held) => match self.case {
+                Case::Bytes(len) => {
+                    let (request, mut reply) = (vec![1u8; len], vec![0; len]);
+                    Some(self.bursts(|words| {
+                        let _ = black_box(held.call_bytes(1, words, &request, &mut reply));
+                    }))
+                }
+                _ => Some(self.bursts(|words| {
+                    let _ = black_box(held.call_in_place(0, words));
+                })),
+            },
+            Prepared::Plain(function) => Some(self.bursts(|words| function(words))),
+            Prepared::Syscall => Some(self.bursts(|_| {
+                // A real one on every C library: nothing caches it.
+                black_box(rustix::process::getppid());
+            })),
+        }
+    }
+
+    fn prepare(&self) -> Option<Prepared> {
+        match self.system {
+            #[cfg(target_arch = "x86_64")]
+            "limit" => limit::Limit::new().ok().map(Prepared::Limit),
+            "handfast-domain" => self.domain.cloned().map(Prepared::Domain),
+            "handfast-domain-held" => self.domain?.hold().ok().map(Prepared::Held),
+            "plain-call" => Some(Prepared::Plain(black_box(plain))),
+            "syscall" => Some(Prepared::Syscall),
+            _ => None,
+        }
+    }
+
+    /// Calls for as long as the window lasts.
+    fn bursts(&self, mut call: impl FnMut(&mut Words)) -> Vec<f64> {
+        let burst = self.case.burst(self.system);
+        let mut evictor = Evictor::new(self.case == Case::Cold);
+        let mut words = [1; 8];
+        for _ in 0..BURST_LONG {
+            call(&mut words);
+        }
+        let mut found = Vec::with_capacity(1 << 12);
+        let end = clock::ticks_ns() + self.window.as_nanos() as u64;
+        loop {
+            evictor.run();
+            let start = clock::ticks_ns();
+            for _ in 0..burst {
+                call(black_box(&mut words));
+            }
+            black_box(words);
+            let now = clock::ticks_ns();
+            found.push(now.saturating_sub(start) as f64 / f64::from(burst));
+            if now > end {
+                return found;
+            }
+        }
+    }
+}
+
+enum Prepared {
+    #[cfg(target_arch = "x86_64")]
+    Limit(limit::Limit),
+    Domain(Domain),
+    Held(Held),
+    Plain(extern "C" fn(&mut Words)),
+    Syscall,
+}
+
+/// Puts something else into the caches of this core.
+struct Evictor(Vec<u64>);
+
+impl Evictor {
+    /// More than the two caches that a core has to itself.
+    const LEN_BYTES: usize = 4 << 20;
+
+    fn new(is_wanted: bool) -> Self {
+        let len = if is_wanted {
+            Self::LEN_BYTES / size_of::<u64>()
+        } else {
+            0
+        };
+        Self(vec![1; len])
+    }
+
+    fn run(&mut self) {
+        const LINE: usize = 8;
+        for line in self.0.chunks_mut(LINE) {
+            line[0] = black_box(line[0] + 1);
+        }
+    }
+}
+
+fn reading(bursts: &[Vec<f64>]) -> Reading {
+    let all: Vec<f64> = bursts.concat();
+    let pace = |thread: &Vec<f64>| median(thread).map(|ns| 1e9 / ns);
+    let mut sorted = all.clone();
+    sorted.sort_unstable_by(f64::total_cmp);
+    Reading {
+        p50_ns: median(&all),
+        p99_ns: sorted.get(sorted.len() * 99 / 100).copied(),
+        ops_per_s: bursts.iter().map(pace).sum(),
+        ..Reading::default()
+    }
+}

@@ -1,0 +1,424 @@
+//! A domain as its callers see it.
+
+use crate::error::{LoadError, Status};
+use crate::gate;
+use crate::pool::{self, PER_CPU};
+use crate::run::{INIT, TRIM};
+use crate::server::{Laid, Server};
+use crate::stack::{BYTES_MAX, Buffers, ENTRY_SHIFT, Row};
+use crate::table::Table;
+use crate::thread::{self, Nested};
+use crate::{CallError, Group, Held, Words};
+#[cfg(target_arch = "x86_64")]
+use core::sync::atomic::Ordering::Relaxed;
+use handfast_sys::keys::Key;
+use handfast_sys::{cpu, private, process};
+use std::sync::Arc;
+
+/// What becomes of a domain that went wrong.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// Its memory is cleared and its value made anew, as soon as no call is in it any more.
+    #[default]
+    Reset,
+    /// It stays as it is, and all calls fail.
+    Dead,
+}
+
+/// How a domain is loaded.
+#[derive(Clone, Debug)]
+pub struct Options {
+    heap_bytes: usize,
+    policy: Policy,
+    group: Option<Group>,
+    is_protected: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            heap_bytes: 1 << 20,
+            policy: Policy::Reset,
+            group: None,
+            is_protected: true,
+        }
+    }
+}
+
+impl Options {
+    /// 1 MiB of memory, a group of its own, reset after a fault.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How much memory the domain has for its value, in bytes; rounded up to pages. What is not touched takes none.
+    #[must_use]
+    pub const fn heap_bytes(mut self, heap_bytes: usize) -> Self {
+        self.heap_bytes = heap_bytes;
+        self
+    }
+
+    /// What becomes of the domain after a fault.
+    #[must_use]
+    pub const fn policy(mut self, policy: Policy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Shares stacks with the other domains of this group. Takes one memory key more than a domain alone.
+    #[must_use]
+    pub fn group(mut self, group: &Group) -> Self {
+        self.group = Some(group.clone());
+        self
+    }
+
+    /// Without memory keys: the same calls, in plain Rust, on the caller's stack. Panics are kept apart and nothing
+    /// else: any other fault is the process's.
+    #[must_use]
+    pub const fn unprotected(mut self) -> Self {
+        self.is_protected = false;
+        self
+    }
+}
+
+/// A loaded domain. Clones are handles to the same; it is unloaded with the last one.
+#[derive(Clone, Debug)]
+pub struct Domain {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    /// Its row in the gate's table; 0: it has one of its own here.
+    number: u32,
+    /// Its rights; the gate compares them with the table's.
+    #[cfg(target_arch = "x86_64")]
+    rights: u32,
+    epoch: u32,
+    own_row: Option<Box<Plain>>,
+    tag: u32,
+    /// Before the keys: they must not be another's while pages have them.
+    _memory: private::Private,
+    group: Group,
+    _key: Option<Key>,
+}
+
+struct Plain(Row);
+
+impl core::fmt::Debug for Plain {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("Row")
+    }
+}
+
+// SAFETY: what the row points to is the group's and the domain's memory, which live as long as `Inner`; its fields
+// are atomics.
+unsafe impl Send for Plain {}
+// SAFETY: as above.
+unsafe impl Sync for Plain {}
+
+impl Domain {
+    /// Loads a domain: gives it memory, a key and a row in the gate's table, and makes its value. Some sixty system
+    /// calls. The first one in a process also takes over the signals of faults (`SIGSEGV`, `SIGBUS`, `SIGFPE`,
+    /// `SIGILL`): what does not concern domains goes on to the handlers that were there.
+    ///
+    /// # Errors
+    /// [`LoadError`]; nothing is left of a domain that was not loaded.
+    ///
+    /// # Safety
+    /// A fault ends a call at an arbitrary instruction, and drops nothing on its stack. So a function of the table
+    /// must not have lent its stack to another thread (`std::thread::scope`), and what it does to memory outside of
+    /// the domain must be whole at any instruction, or never be used again after a fault. Locks of the process that
+    /// it holds then (the allocator's among them) stay held.
+    pub unsafe fn new<T: Sync + 'static>(
+        table: &Table<T>,
+        options: Options,
+    ) -> Result<Self, LoadError> {
+        let inner = Inner::new(table, options)?;
+        let domain = Self {
+            inner: Arc::new(inner),
+        };
+        match domain.inner.call(INIT, &mut Words::default(), 0) {
+            Ok(_) => Ok(domain),
+            Err(CallError::Fault(fault)) => Err(LoadError::Init(fault)),
+            Err(error) => Err(LoadError::Call(error)),
+        }
+    }
+
+    /// Calls function `entry` with eight words, on this thread and processor. No system call, no lock, no allocation,
+    /// and no write to memory that another CPU writes.
+    ///
+    /// # Errors
+    /// [`CallError`]. After [`CallError::Fault`] the function was ended where it was.
+    #[inline]
+    pub fn call(&self, entry: u16, words: Words) -> Result<Words, CallError> {
+        let mut words = words;
+        self.call_in_place(entry, &mut words)?;
+        Ok(words)
+    }
+
+    /// As [`Self::call`]; the result's words take the place of the call's. Spares copies of the words, which cost up
+    /// to a quarter of a call. After an error the words are anything.
+    ///
+    /// # Errors
+    /// As [`Self::call`].
+    #[inline]
+    pub fn call_in_place(&self, entry: u16, words: &mut Words) -> Result<(), CallError> {
+        self.inner.call(entry, words, first_of_cpu())
+    }
+
+    /// As [`Self::call_in_place`], with up to [`BYTES_MAX`] bytes each way. The domain gets a copy of `request`; the bytes
+    /// of its reply are copied to the front of `reply`. Returns how many those are. Two copies.
+    ///
+    /// # Errors
+    /// As [`Self::call`]; [`CallError::TooLong`], [`CallError::ReplyTooLong`].
+    #[inline]
+    pub fn call_bytes(
+        &self,
+        entry: u16,
+        words: &mut Words,
+        request: &[u8],
+        reply: &mut [u8],
+    ) -> Result<usize, CallError> {
+        self.inner
+            .call_bytes(entry, words, request, reply, first_of_cpu())
+    }
+
+    /// Keeps a stack for calls through the handle alone: those need not find out which CPU they are on, and what
+    /// they leave on it stays in the cache. No system call.
+    ///
+    /// # Errors
+    /// [`CallError::Stacks`] when the 32 stacks that can be held in a group are.
+    pub fn hold(&self) -> Result<Held, CallError> {
+        Held::new(self.inner.clone())
+    }
+
+    /// Gives the memory of stacks that are not in use back, but for one for each CPU. Calls do that by themselves,
+    /// for stacks of their CPU that have not been used for some thousand calls; this is for domains that nobody calls.
+    ///
+    /// # Errors
+    /// As [`Self::call`].
+    pub fn trim(&self) -> Result<(), CallError> {
+        self.inner.call(TRIM, &mut Words::default(), first_of_cpu())
+    }
+
+    /// Whether it has memory keys.
+    #[must_use]
+    pub fn is_protected(&self) -> bool {
+        self.inner.number != 0
+    }
+
+    /// Its group.
+    #[must_use]
+    pub fn group(&self) -> &Group {
+        &self.inner.group
+    }
+}
+
+/// The stack to try first: the first one of this CPU's.
+#[inline(always)]
+fn first_of_cpu() -> u32 {
+    cpu::hint().wrapping_mul(PER_CPU as u32)
+}
+
+impl Inner {
+    fn new<T: Sync + 'static>(table: &Table<T>, options: Options) -> Result<Self, LoadError> {
+        process::watch_forks();
+        let entries = table.entries.len();
+        if entries >= usize::from(TRIM) {
+            return Err(LoadError::TooManyEntries { entries });
+        }
+        let own_group = options.group.is_none();
+        let group = match options.group {
+            Some(group) => group,
+            None if options.is_protected => Group::new()?,
+            None => Group::unprotected()?,
+        };
+        if group.0.key().is_some() != options.is_protected {
+            return Err(LoadError::OtherGroup);
+        }
+        let key = match options.is_protected && !own_group {
+            true => Some(pool::allocate()?),
+            false => None,
+        };
+        let os = |call| move |errno| LoadError::Os { call, errno };
+        let room = size_of_val(table.entries.as_slice()) + 2 * private::page_bytes();
+        let len_bytes = options.heap_bytes.checked_add(room);
+        let len_bytes =
+            len_bytes.and_then(|len| len.checked_next_multiple_of(private::page_bytes()));
+        let memory = private::Private::new(len_bytes.unwrap_or(usize::MAX))
+            .map_err(os("mmap of the domain's memory"))?;
+        let dies = options.policy == Policy::Dead;
+        let server = Server::lay_out(
+            &memory,
+            &table.entries,
+            dies,
+            table.init_erased(),
+            Table::<T>::make(),
+        )
+        .ok_or(LoadError::TooManyEntries { entries })?;
+        if let Some(key) = key.as_ref().or(group.0.key()) {
+            memory
+                .protect(key)
+                .map_err(os("pkey_mprotect of the domain's memory"))?;
+        }
+        let tag = group.0.take_tag()?;
+        let mut inner = Self {
+            number: 0,
+            #[cfg(target_arch = "x86_64")]
+            rights: 0,
+            epoch: thread::epoch(),
+            own_row: None,
+            tag,
+            _memory: memory,
+            group,
+            _key: key,
+        };
+        inner.describe(server).map_err(os("mprotect of the gate"))?;
+        Ok(inner)
+    }
+
+    /// Fills in the row.
+    fn describe(&mut self, server: Laid) -> Result<(), handfast_sys::Errno> {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(stacks) = self.group.0.key() {
+            let own = self._key.as_ref().unwrap_or(stacks).number();
+            let rights = gate::protected::rights(own, stacks.number());
+            crate::fault::install()?;
+            gate::protected::change(own, |row| {
+                row.rights.store(rights, Relaxed);
+                self.group.0.describe(row, self.tag);
+                server.describe(row);
+            })?;
+            self.number = own;
+            self.rights = rights;
+            return Ok(());
+        }
+        let row = Row::unused(0);
+        self.group.0.describe(&row, self.tag);
+        server.describe(&row);
+        self.own_row = Some(Box::new(Plain(row)));
+        Ok(())
+    }
+
+    #[inline(always)]
+    pub(crate) fn call(&self, entry: u16, words: &mut Words, hint: u32) -> Result<(), CallError> {
+        let status = self.cross(u64::from(entry) << ENTRY_SHIFT, hint, words)?;
+        match status.code() {
+            Status::DONE => Ok(()),
+            _ => Err(self.failed(status)),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn call_bytes(
+        &self,
+        entry: u16,
+        words: &mut Words,
+        request: &[u8],
+        reply: &mut [u8],
+        hint: u32,
+    ) -> Result<usize, CallError> {
+        if request.len() > BYTES_MAX {
+            return Err(CallError::TooLong {
+                len_bytes: request.len(),
+            });
+        }
+        let buffers = Buffers {
+            request: request.as_ptr().expose_provenance(),
+            request_len: request.len(),
+            reply: reply.as_mut_ptr().expose_provenance(),
+            reply_room: reply.len(),
+        };
+        let control =
+            u64::from(entry) << ENTRY_SHIFT | (&raw const buffers).expose_provenance() as u64;
+        let status = self.cross(control, hint, words)?;
+        match status.code() {
+            Status::DONE => Ok((status.number() as usize).min(reply.len())),
+            _ => Err(self.failed(status)),
+        }
+    }
+
+    #[inline(always)]
+    fn cross(&self, control: u64, hint: u32, words: &mut Words) -> Result<Status, CallError> {
+        thread::ready(self.epoch)?;
+        let status = self.try_cross(control, hint, words);
+        if status.code() == Status::DONE {
+            return Ok(status);
+        }
+        if status.code() == Status::STACKS {
+            return Ok(self.cross_again(control, hint, words));
+        }
+        Ok(status)
+    }
+
+    #[inline(always)]
+    fn try_cross(&self, control: u64, hint: u32, words: &mut Words) -> Status {
+        #[cfg(target_arch = "x86_64")]
+        if self.number != 0 {
+            // SAFETY: this handle keeps the domain loaded; `control` comes from the functions above.
+            return unsafe {
+                gate::protected::cross(self.number, self.rights, control, hint, words)
+            };
+        }
+        self.cross_plain(control, hint, words)
+    }
+
+    #[inline(never)]
+    fn cross_plain(&self, control: u64, hint: u32, words: &mut Words) -> Status {
+        let Some(_nested) = Nested::enter() else {
+            return Status::new(Status::TOO_DEEP, 0);
+        };
+        match &self.own_row {
+            // SAFETY: as above.
+            Some(row) => unsafe { gate::plain::cross(&row.0, control, hint, words) },
+            None => Status::new(Status::DEAD, 0),
+        }
+    }
+
+    /// No stack was free; another thread may be building some.
+    #[cold]
+    fn cross_again(&self, control: u64, hint: u32, words: &mut Words) -> Status {
+        /// Building takes some microseconds.
+        const TRIES: u32 = 64;
+        for _ in 0..TRIES {
+            cpu::yield_now();
+            let status = self.try_cross(control, hint, words);
+            if status.code() != Status::STACKS {
+                return status;
+            }
+        }
+        Status::new(Status::STACKS, 0)
+    }
+
+    #[cold]
+    fn failed(&self, status: Status) -> CallError {
+        status.error(self.group.stacks())
+    }
+
+    pub(crate) fn group(&self) -> &pool::Inner {
+        &self.group.0
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        #[cfg(target_arch = "x86_64")]
+        if self.number != 0 {
+            // A failure leaves a row that leads to memory nobody has any more: a call through it faults, and there is
+            // no handle left to make one.
+            let _ = gate::protected::change(self.number, |row| {
+                row.server.store(core::ptr::null_mut(), Relaxed);
+                row.stacks.store(0, Relaxed);
+                row.stacks_all.store(0, Relaxed);
+                row.stack_key.store(0, Relaxed);
+                row.rights.store(gate::protected::NO_DOMAIN, Relaxed);
+            });
+        }
+        self.group.0.give_tag(self.tag);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,282 @@
+//! What can go wrong, and what to do about it.
+
+use core::fmt;
+use handfast_sys::Errno;
+
+/// How a domain went wrong in a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It panicked.
+    Panic,
+    /// It touched memory that is not there, or may not be touched that way.
+    Access {
+        /// Where; zero when the processor does not say.
+        address: u64,
+    },
+    /// It touched memory of another domain.
+    Key {
+        /// Where.
+        address: u64,
+    },
+    /// Its stack ([`STACK_BYTES`](crate::STACK_BYTES)) was full.
+    StackOverflow,
+    /// It divided by zero, or the like (`SIGFPE`).
+    Arithmetic,
+    /// It ran an instruction that the processor does not know or allow (`SIGILL`), `abort` of Rust's core included.
+    Illegal,
+    /// Memory that could not be had from its file (`SIGBUS`).
+    Bus,
+}
+
+/// Why a call has no result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CallError {
+    /// The domain has no such entry.
+    NoEntry {
+        /// The one asked for.
+        entry: u16,
+    },
+    /// More bytes than a call carries ([`BYTES_MAX`](crate::BYTES_MAX)).
+    TooLong {
+        /// How many.
+        len_bytes: usize,
+    },
+    /// The reply has more bytes than the caller has room for; none were copied. The call has been done.
+    ReplyTooLong {
+        /// How many.
+        len_bytes: usize,
+    },
+    /// The caller's buffers could not be read or written, or lie in the domain's own memory.
+    Buffer,
+    /// All stacks of the domain's group are in use.
+    Stacks {
+        /// How many there are.
+        limit: u32,
+    },
+    /// This thread is in [`DEPTH_MAX`](crate::DEPTH_MAX) nested calls.
+    TooDeep,
+    /// The domain went wrong in this call.
+    Fault(Fault),
+    /// The domain went wrong before, and its policy is to stay dead.
+    Dead,
+    /// The domain went wrong, and is made anew once the calls that are in it have ended.
+    Resetting,
+    /// The handle was made before `fork` and is used in the child.
+    Forked,
+    /// A signal handler on the alternate stack made the call: a signal in the domain would take that stack again.
+    SignalStack,
+    /// A domain made the call on a stack that is not its own.
+    ForeignStack,
+    /// This thread has no alternate stack for signals, and got none.
+    NoSignalStack(Errno),
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Panic => f.write_str("it panicked"),
+            Self::Access { address } => write!(f, "it touched {address:#x}, which it may not"),
+            Self::Key { address } => {
+                write!(f, "it touched {address:#x}, which is another domain's")
+            }
+            Self::StackOverflow => write!(
+                f,
+                "its stack of {} KiB overflowed",
+                crate::STACK_BYTES / 1024
+            ),
+            Self::Arithmetic => f.write_str("it divided by zero or the like (SIGFPE)"),
+            Self::Illegal => f.write_str("it ran an illegal instruction (SIGILL)"),
+            Self::Bus => f.write_str("memory of a file was not there (SIGBUS)"),
+        }
+    }
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoEntry { entry } => write!(f, "the domain has no entry {entry}"),
+            Self::TooLong { len_bytes } => write!(
+                f,
+                "{len_bytes} bytes are more than a call carries ({}); make several calls",
+                crate::BYTES_MAX
+            ),
+            Self::ReplyTooLong { len_bytes } => write!(
+                f,
+                "the reply has {len_bytes} bytes, more than there is room for; the call has been done"
+            ),
+            Self::Buffer => f.write_str(
+                "the buffers of the call cannot be read or written, or lie in the domain's memory",
+            ),
+            Self::Stacks { limit } => write!(
+                f,
+                "all {limit} stacks of the domain's group are in use; make fewer calls at a time"
+            ),
+            Self::TooDeep => write!(
+                f,
+                "this thread is in {} nested calls, which is the limit",
+                crate::DEPTH_MAX
+            ),
+            Self::Fault(fault) => write!(f, "the domain went wrong in this call: {fault}"),
+            Self::Dead => f.write_str("the domain went wrong before; load it again"),
+            Self::Resetting => f.write_str(
+                "the domain went wrong and is made anew once the calls in it have ended; try again",
+            ),
+            Self::Forked => f.write_str(
+                "this handle was made before fork() and does not work in the child; load the \
+                 domain again there",
+            ),
+            Self::SignalStack => f.write_str(
+                "a signal handler on the alternate stack cannot call a domain; call it elsewhere",
+            ),
+            Self::ForeignStack => f.write_str(
+                "a domain can call another only on the stack on which it was called itself",
+            ),
+            Self::NoSignalStack(errno) => {
+                write!(f, "this thread has no alternate stack for signals: {errno}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for CallError {}
+
+/// Why a domain was not loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// The processor or the kernel has no memory protection keys.
+    NoKeys,
+    /// All keys are taken: a domain needs one, a group of several one more.
+    KeysTaken {
+        /// How many a process has.
+        limit: u32,
+    },
+    /// The group and the domain are of different kinds, one protected and one not.
+    OtherGroup,
+    /// The group has as many domains as it can have.
+    GroupFull {
+        /// How many those are.
+        limit: u32,
+    },
+    /// The table has more entries than can be numbered, or than fit into the domain's memory.
+    TooManyEntries {
+        /// How many it has.
+        entries: usize,
+    },
+    /// The domain went wrong while it made its value.
+    Init(Fault),
+    /// A system call failed.
+    Os {
+        /// The call.
+        call: &'static str,
+        /// Its error.
+        errno: Errno,
+    },
+    /// The first call could not be made.
+    Call(CallError),
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoKeys => f.write_str(
+                "no memory protection keys on this processor or kernel; load the domain \
+                 unprotected, or use a process",
+            ),
+            Self::KeysTaken { limit } => write!(
+                f,
+                "all {limit} memory protection keys of this process are taken; each domain needs one"
+            ),
+            Self::OtherGroup => {
+                f.write_str("a protected domain needs a protected group, another one another")
+            }
+            Self::GroupFull { limit } => {
+                write!(f, "the group has {limit} domains, which is the limit")
+            }
+            Self::TooManyEntries { entries } => {
+                write!(
+                    f,
+                    "{entries} entries are too many for the domain's numbers or memory"
+                )
+            }
+            Self::Init(fault) => write!(f, "the domain went wrong as it made its value: {fault}"),
+            Self::Os { call, errno } => write!(f, "{call} failed: {errno}"),
+            Self::Call(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for LoadError {}
+
+/// How a crossing ended, as it comes back through the gate: a code in the low byte, a number above.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Status(pub(crate) u64);
+
+impl Status {
+    pub(crate) const DONE: u8 = 0;
+    pub(crate) const NO_ENTRY: u8 = 1;
+    /// No stack was free: one may be as soon as another thread has built it.
+    pub(crate) const STACKS: u8 = 2;
+    pub(crate) const DEAD: u8 = 3;
+    pub(crate) const RESETTING: u8 = 4;
+    pub(crate) const TOO_LONG: u8 = 5;
+    pub(crate) const BUFFER: u8 = 6;
+    pub(crate) const FOREIGN_STACK: u8 = 7;
+    pub(crate) const REPLY_TOO_LONG: u8 = 8;
+    pub(crate) const TOO_DEEP: u8 = 9;
+    pub(crate) const PANIC: u8 = 16;
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) const ACCESS: u8 = 17;
+    pub(crate) const KEY: u8 = 18;
+    pub(crate) const OVERFLOW: u8 = 19;
+    pub(crate) const ARITHMETIC: u8 = 20;
+    pub(crate) const ILLEGAL: u8 = 21;
+    pub(crate) const BUS: u8 = 22;
+
+    pub(crate) const fn new(code: u8, number: u64) -> Self {
+        Self(code as u64 | number << 8)
+    }
+
+    pub(crate) const fn code(self) -> u8 {
+        self.0 as u8
+    }
+
+    pub(crate) const fn number(self) -> u64 {
+        self.0 >> 8
+    }
+
+    /// What went wrong. Whatever is no known code is taken for a domain that was overwritten.
+    pub(crate) fn error(self, limit: u32) -> CallError {
+        let number = self.number();
+        let len_bytes = usize::try_from(number).unwrap_or(usize::MAX);
+        match self.code() {
+            Self::NO_ENTRY => CallError::NoEntry {
+                entry: number as u16,
+            },
+            Self::STACKS => CallError::Stacks { limit },
+            Self::DEAD => CallError::Dead,
+            Self::RESETTING => CallError::Resetting,
+            Self::TOO_LONG => CallError::TooLong { len_bytes },
+            Self::BUFFER => CallError::Buffer,
+            Self::FOREIGN_STACK => CallError::ForeignStack,
+            Self::TOO_DEEP => CallError::TooDeep,
+            Self::REPLY_TOO_LONG => CallError::ReplyTooLong { len_bytes },
+            _ => CallError::Fault(self.fault()),
+        }
+    }
+
+    const fn fault(self) -> Fault {
+        let address = self.number();
+        match self.code() {
+            Self::PANIC => Fault::Panic,
+            Self::KEY => Fault::Key { address },
+            Self::OVERFLOW => Fault::StackOverflow,
+            Self::ARITHMETIC => Fault::Arithmetic,
+            Self::ILLEGAL => Fault::Illegal,
+            Self::BUS => Fault::Bus,
+            // `ACCESS`, or whatever else an overwritten domain says.
+            _ => Fault::Access { address },
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Protected procedure calls (paper 002): the caller's thread crosses into a domain of the same process, on its own
+//! processor, without a system call, a lock or a shared write.
+//!
+//! A [`Domain`] is functions and memory behind a gate. Its memory has a protection key of its own: code outside
+//! faults when it touches it, and so does every other domain. A call saves the caller's place, takes the domain's
+//! rights, claims a stack from the pool of this CPU with one exchange, and runs the function on that stack. What goes
+//! wrong in there comes back as a [`CallError::Fault`]; the process goes on.
+//!
+//! What it keeps apart are *faults*, in both directions between domains and from clients to domains. It is no
+//! boundary against hostile code in the same process, and a domain can touch what lies outside of all domains
+//! (CAVEATS.md and SECURITY.md name what is open).
+//!
+//! ```
+//! use handfast_domain::{Call, CallError, Domain, Fault, LoadError, Options, Table};
+//! use std::sync::atomic::{AtomicU64, Ordering};
+//!
+//! fn add(total: &AtomicU64, call: &mut Call<'_>) {
+//!     let words = call.words();
+//!     words[0] += total.fetch_add(words[0], Ordering::Relaxed);
+//! }
+//! fn fail(_: &AtomicU64, _: &mut Call<'_>) {
+//!     panic!("a fault of the domain's");
+//! }
+//!
+//! let table = Table::new(|_| AtomicU64::new(0)).entry(add).entry(fail);
+//! // SAFETY: the functions lend nothing to other threads, and touch nothing outside of the domain.
+//! let load = |options| unsafe { Domain::new(&table, options) };
+//! let domain = match load(Options::new()) {
+//!     // This processor has no memory keys.
+//!     Err(LoadError::NoKeys) => load(Options::new().unprotected())?,
+//!     loaded => loaded?,
+//! };
+//! domain.call(0, [2; 8])?;
+//! assert_eq!(domain.call(0, [3; 8])?[0], 5);
+//! assert_eq!(domain.call(1, [0; 8]), Err(CallError::Fault(Fault::Panic)));
+//! // It was made anew.
+//! assert_eq!(domain.call(0, [4; 8])?[0], 4);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Where the processor has no memory keys [`Domain::new`] says so ([`LoadError::NoKeys`]);
+//! [`Options::unprotected`] loads a domain whose gate is plain Rust, and which keeps only panics apart.
+//!
+//! Reading order: [`Domain`] (what a caller sees), [`Table`] and [`Call`] (what a server sees), `gate` (the
+//! crossing), `run` (the server's side of it), `stack` and `pool` (what is claimed), `server` (the domain's own state,
+//! and its reset), `fault` (signals), [`error`].
+
+mod domain;
+pub mod error;
+#[cfg(target_arch = "x86_64")]
+mod fault;
+mod flags;
+mod gate;
+mod held;
+mod pool;
+mod run;
+mod server;
+mod stack;
+mod table;
+mod thread;
+
+pub use domain::{Domain, Options, Policy};
+pub use error::{CallError, Fault, LoadError};
+pub use held::Held;
+pub use pool::Group;
+pub use server::Heap;
+pub use stack::{BYTES_MAX, STACK_BYTES};
+pub use table::{Call, Table};
+
+/// What a call carries in registers, each way.
+pub type Words = [u64; 8];
+
+/// How many calls may be nested in one thread: a domain that calls a domain that calls … Each holds a stack.
+pub const DEPTH_MAX: u32 = 32;

@@ -1,0 +1,263 @@
+//! The domain's side of a call: runs with the domain's rights, on the claimed stack.
+
+use crate::error::Status;
+use crate::flags;
+use crate::pool;
+use crate::server::Server;
+use crate::stack::{
+    BYTES_MAX, Buffers, Descriptor, REQUEST_AT, Row, STRIDE, buffers_of, entry_of, phase,
+};
+use crate::table::Call;
+use core::sync::atomic::Ordering::Relaxed;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Not an entry: the first call, which makes the domain's value.
+pub(crate) const INIT: u16 = u16::MAX;
+/// Not an entry: gives the memory of idle stacks back.
+pub(crate) const TRIM: u16 = u16::MAX - 1;
+
+/// A function of a domain as the gate calls it: [`run`] for that function.
+pub(crate) type Entry = unsafe extern "C" fn(*mut Descriptor, *const Row, u64, u32) -> u64;
+
+/// A function with its type, and that of its value, erased.
+type Function = unsafe fn(*const (), &mut Call<'_>);
+
+/// Calls the function `F`.
+///
+/// # Safety
+/// `value` is a `T`.
+#[inline(always)]
+unsafe fn apply<T, F: Fn(&T, &mut Call<'_>)>(value: *const (), call: &mut Call<'_>) {
+    const {
+        assert!(
+            size_of::<F>() == 0,
+            "a function by its name, or a closure that captures nothing"
+        )
+    };
+    // SAFETY: the caller says so, and it lives for as long as calls are in the domain.
+    let value = unsafe { &*value.cast::<T>() };
+    // SAFETY: a value of no bytes, of a type of which the table was given one.
+    let function = unsafe { core::ptr::NonNull::<F>::dangling().as_ref() };
+    function(value, call);
+}
+
+/// Runs the call that `descriptor` describes. The gate calls it, and nothing unwinds out of it.
+///
+/// Every instruction here is part of every call: what is rare is elsewhere.
+///
+/// # Safety
+/// The descriptor is of a stack that was claimed for the domain of `row`, whose value is a `T`, and this thread has the
+/// domain's rights. `control` and `number` are what the descriptor says.
+pub(crate) unsafe extern "C" fn run<T, F: Fn(&T, &mut Call<'_>)>(
+    descriptor: *mut Descriptor,
+    row: *const Row,
+    control: u64,
+    number: u32,
+) -> u64 {
+    // SAFETY: claimed, so nobody else's; the caller vouches for the pointer.
+    let descriptor = unsafe { &mut *descriptor };
+    // SAFETY: the row of a loaded domain; its call keeps it.
+    let row = unsafe { &*row };
+    // SAFETY: laid out when the domain was loaded, and there for as long as it is.
+    let server = unsafe { &*row.server.load(Relaxed) };
+    if !flags::may_enter(&server.state) {
+        return not_live(server, descriptor, row);
+    }
+    if buffers_of(control) != 0 || !pool::is_first(number) {
+        return run_any(server, descriptor, row, apply::<T, F>);
+    }
+    let value = server.value();
+    let mut call = Call::with_words(descriptor);
+    // SAFETY: the caller vouches for the value.
+    let entered = catch_unwind(AssertUnwindSafe(|| unsafe {
+        apply::<T, F>(value, &mut call)
+    }));
+    if let Err(payload) = entered {
+        return panicked(server, descriptor, row, payload);
+    }
+    pool::look_after_first(row, number);
+    Status::new(Status::DONE, 0).0
+}
+
+/// As [`run`], for a number that is no entry.
+///
+/// # Safety
+/// As there.
+pub(crate) unsafe extern "C" fn run_other(
+    descriptor: *mut Descriptor,
+    row: *const Row,
+    control: u64,
+    _number: u32,
+) -> u64 {
+    // SAFETY: claimed, so nobody else's; the caller vouches for the pointer.
+    let descriptor = unsafe { &mut *descriptor };
+    // SAFETY: the row of a loaded domain; its call keeps it.
+    let row = unsafe { &*row };
+    // SAFETY: laid out when the domain was loaded, and there for as long as it is.
+    let server = unsafe { &*row.server.load(Relaxed) };
+    let number = entry_of(control);
+    let status = match number {
+        INIT => server.init(descriptor),
+        TRIM => {
+            pool::trim(row);
+            Status::new(Status::DONE, 0)
+        }
+        _ => Status::new(Status::NO_ENTRY, number.into()),
+    };
+    status.0
+}
+
+#[cold]
+#[inline(never)]
+fn not_live(server: &Server, descriptor: &mut Descriptor, row: &Row) -> u64 {
+    server.settle(descriptor, row).0
+}
+
+/// As the end of [`run`], for calls with bytes and on any stack.
+#[inline(never)]
+fn run_any(server: &Server, descriptor: &mut Descriptor, row: &Row, entry: Function) -> u64 {
+    let number = descriptor.number;
+    if !pool::is_first(number) {
+        pool::grow(row, number);
+    }
+    let status = if descriptor.buffers() == 0 {
+        let value = server.value();
+        let mut call = Call::with_words(descriptor);
+        // SAFETY: the entry was erased together with the type of this domain's value.
+        let entered = catch_unwind(AssertUnwindSafe(|| unsafe { entry(value, &mut call) }));
+        match entered {
+            Ok(()) => Status::new(Status::DONE, 0).0,
+            Err(payload) => panicked(server, descriptor, row, payload),
+        }
+    } else {
+        with_bytes(server, descriptor, row, entry)
+    };
+    if pool::is_first(number) {
+        pool::look_after_first(row, number);
+    } else {
+        pool::look_after(row, number);
+    }
+    status
+}
+
+#[cold]
+#[inline(never)]
+fn panicked(
+    server: &Server,
+    descriptor: &mut Descriptor,
+    row: &Row,
+    payload: Box<dyn core::any::Any + Send>,
+) -> u64 {
+    // Its drop may panic again; that is one leak more, in a place that leaks what it owned.
+    if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        core::mem::forget(second);
+    }
+    server.has_faulted(descriptor, row);
+    Status::new(Status::PANIC, 0).0
+}
+
+/// A call with bytes: copies them in before anybody looks at them, and the reply's out.
+#[inline(never)]
+fn with_bytes(server: &Server, descriptor: &mut Descriptor, row: &Row, entry: Function) -> u64 {
+    let first = row.first_stack.load(Relaxed);
+    let stack = first.wrapping_add(descriptor.number as usize * STRIDE);
+    let areas = stack.wrapping_add(REQUEST_AT);
+    let buffers_at = descriptor.buffers();
+    descriptor.set_phase(phase::COPY);
+    if !is_callers(server, row, buffers_at, size_of::<Buffers>()) {
+        descriptor.set_phase(phase::RUN);
+        return Status::new(Status::BUFFER, 0).0;
+    }
+    let buffers_at: *const Buffers = core::ptr::with_exposed_provenance(buffers_at);
+    // SAFETY: the caller's memory; if it cannot be read, the fault ends this call and nothing else. Read once, whole.
+    let buffers = unsafe { buffers_at.read_volatile() };
+    let len = buffers.request_len;
+    if len > BYTES_MAX {
+        descriptor.set_phase(phase::RUN);
+        return Status::new(Status::TOO_LONG, len as u64).0;
+    }
+    let room = buffers.reply_room.min(BYTES_MAX);
+    if !is_callers(server, row, buffers.request, len)
+        || !is_callers(server, row, buffers.reply, room)
+    {
+        descriptor.set_phase(phase::RUN);
+        return Status::new(Status::BUFFER, 0).0;
+    }
+    let request: *const u8 = core::ptr::with_exposed_provenance(buffers.request);
+    // SAFETY: the source as above; the target is this stack's own area, and the length at most its size.
+    unsafe { copy(request, areas, len) };
+    descriptor.set_phase(phase::RUN);
+    descriptor.request_len = len as u32;
+    descriptor.reply_len = 0;
+    let value = server.value();
+    // SAFETY: the areas of this stack; the request's length was checked, the reply's is none.
+    let mut call = unsafe { Call::with_bytes(descriptor, areas) };
+    // SAFETY: the entry was erased together with the type of this domain's value.
+    let entered = catch_unwind(AssertUnwindSafe(|| unsafe { entry(value, &mut call) }));
+    if let Err(payload) = entered {
+        return panicked(server, descriptor, row, payload);
+    }
+    let len = (descriptor.reply_len as usize).min(BYTES_MAX);
+    let status = if len > room {
+        Status::new(Status::REPLY_TOO_LONG, len as u64)
+    } else {
+        descriptor.set_phase(phase::COPY);
+        let reply: *mut u8 = core::ptr::with_exposed_provenance_mut(buffers.reply);
+        // SAFETY: the source is this stack's area; the target the caller's, which lies outside of the domain's
+        // memory. If it cannot be written, the fault ends this call and nothing else.
+        unsafe { copy(areas.wrapping_add(BYTES_MAX), reply, len) };
+        descriptor.set_phase(phase::RUN);
+        Status::new(Status::DONE, len as u64)
+    };
+    status.0
+}
+
+/// Whether a range that the caller named lies outside of all memory that this thread may touch and the caller may
+/// not: the domain must not be made to read or write itself.
+fn is_callers(server: &Server, row: &Row, at: usize, len: usize) -> bool {
+    let Some(end) = at.checked_add(len) else {
+        return false;
+    };
+    let outside = |(start, stop): (usize, usize)| end <= start || at >= stop;
+    outside(server.range()) && outside(pool::range(row))
+}
+
+/// Copies between the domain's memory and the caller's.
+///
+/// # Safety
+/// The domain's range is valid. The caller's need not be: a fault in here is turned into the end of the call. The
+/// caller's other threads may write theirs meanwhile.
+#[inline]
+unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    if len == 0 {
+        return;
+    }
+    // The C library's: a function the compiler knows nothing of that another thread's writes could break.
+    // SAFETY: the caller vouches for one range, and the other's fault is caught.
+    unsafe { libc::memcpy(to.cast(), from.cast(), len) };
+}
+
+/// The call of `descriptor` ended with a signal: its frames are abandoned. Runs with the domain's rights, on the
+/// domain's stack, from its top.
+///
+/// # Safety
+/// As [`run`], once for a call in which `run` was interrupted.
+#[cfg(target_arch = "x86_64")]
+pub(crate) unsafe extern "C" fn run_fault(
+    descriptor: *mut Descriptor,
+    row: *const Row,
+    status: u64,
+) -> u64 {
+    // SAFETY: claimed, and the frames that used it are abandoned.
+    let descriptor = unsafe { &mut *descriptor };
+    // SAFETY: the row of a loaded domain; its call keeps it.
+    let row = unsafe { &*row };
+    // SAFETY: laid out when the domain was loaded, and there for as long as it is.
+    let server = unsafe { &*row.server.load(Relaxed) };
+    if descriptor.phase == phase::COPY {
+        descriptor.set_phase(phase::RUN);
+        return Status::new(Status::BUFFER, 0).0;
+    }
+    server.has_faulted(descriptor, row);
+    status
+}

@@ -1,0 +1,224 @@
+//! A domain's own state, at the front of its memory: only code with its rights can touch it.
+
+use crate::error::Status;
+use crate::flags::{self, state};
+use crate::run::Entry;
+use crate::stack::{Descriptor, Row, phase};
+use core::alloc::Layout;
+use core::ptr::NonNull;
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicUsize};
+use handfast_sys::private;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// The memory of a domain that its value is made in: protected by the domain's key. It is given out from front to
+/// back, and all of it comes back when the domain is reset.
+pub struct Heap {
+    base: NonNull<u8>,
+    len_bytes: usize,
+    used: AtomicUsize,
+}
+
+// SAFETY: the base is only handed out in parts that no two callers get.
+unsafe impl Sync for Heap {}
+
+impl Heap {
+    /// Memory for `layout`, zeros; `None` when the heap has no more. It is the caller's until the domain is reset or
+    /// unloaded. Takes no lock, makes no system call; pages are faulted in when they are first touched.
+    #[must_use]
+    pub fn allocate(&self, layout: Layout) -> Option<NonNull<u8>> {
+        let base = self.base.addr().get();
+        // Relaxed: the count gives out disjoint parts; what is in them is published by whoever publishes the pointer.
+        let mut used = self.used.load(Relaxed);
+        loop {
+            let start = base
+                .checked_add(used)?
+                .checked_next_multiple_of(layout.align())?
+                - base;
+            let end = start.checked_add(layout.size())?;
+            if end > self.len_bytes {
+                return None;
+            }
+            match self.used.compare_exchange_weak(used, end, Relaxed, Relaxed) {
+                // SAFETY: `start` is at most the heap's length, which is one mapping.
+                Ok(_) => return Some(unsafe { self.base.add(start) }),
+                Err(now) => used = now,
+            }
+        }
+    }
+
+    /// Bytes that are left, at most.
+    #[must_use]
+    pub fn left_bytes(&self) -> usize {
+        // Relaxed: a number.
+        self.len_bytes - self.used.load(Relaxed).min(self.len_bytes)
+    }
+}
+
+/// Makes the value: the function it is given, with its type erased.
+pub(crate) type Make = unsafe fn(*const (), &Heap) -> Option<NonNull<()>>;
+
+/// See the module text.
+pub(crate) struct Server {
+    pub(crate) state: AtomicU32,
+    /// Whether a fault is the end.
+    dies: bool,
+    /// The value, in the heap.
+    value: AtomicPtr<()>,
+    init: *const (),
+    make: Make,
+    heap: Heap,
+    /// All of the domain's memory: first byte, and the one behind the last.
+    range: (usize, usize),
+}
+
+/// Where a server and its entries were laid out.
+#[derive(Clone, Copy)]
+pub(crate) struct Laid {
+    server: NonNull<Server>,
+    entries: NonNull<Entry>,
+    entries_len: u32,
+}
+
+impl Laid {
+    /// Fills in what a row says of them.
+    pub(crate) fn describe(self, row: &Row) {
+        // Relaxed, all of them: whoever gets the domain gets it after this.
+        row.entries.store(self.entries.as_ptr(), Relaxed);
+        row.entries_len.store(self.entries_len, Relaxed);
+        row.server.store(self.server.as_ptr(), Relaxed);
+    }
+}
+
+impl Server {
+    /// Lays a server out at the front of `memory`, behind it the entries, behind those on a page boundary the heap.
+    /// `None` when there is no room.
+    pub(crate) fn lay_out(
+        memory: &private::Private,
+        entries: &[Entry],
+        dies: bool,
+        init: *const (),
+        make: Make,
+    ) -> Option<Laid> {
+        let page = private::page_bytes();
+        let entries_at = size_of::<Self>().next_multiple_of(align_of::<Entry>());
+        let heap_at = (entries_at + size_of_val(entries)).next_multiple_of(page);
+        let len_bytes = memory.len_bytes().checked_sub(heap_at)?;
+        // SAFETY: `heap_at` is inside the mapping, by the subtraction.
+        let heap = unsafe { memory.base().add(heap_at) };
+        // SAFETY: as above; less than `heap_at`.
+        let place = unsafe { memory.base().add(entries_at) }.cast::<Entry>();
+        for (index, entry) in entries.iter().enumerate() {
+            // SAFETY: `heap_at` was computed so that all entries lie before it.
+            let slot = unsafe { place.add(index) };
+            // SAFETY: aligned, in the mapping, which is new and nobody else's.
+            unsafe { slot.write(*entry) };
+        }
+        let server = memory.base().cast::<Self>();
+        let value = Self {
+            state: AtomicU32::new(state::NEW),
+            dies,
+            range: {
+                let start = memory.base().addr().get();
+                (start, start + memory.len_bytes())
+            },
+            value: AtomicPtr::new(core::ptr::null_mut()),
+            init,
+            make,
+            heap: Heap {
+                base: heap,
+                len_bytes,
+                used: AtomicUsize::new(0),
+            },
+        };
+        // SAFETY: a page boundary, in the mapping, which is new and nobody else's.
+        unsafe { server.write(value) };
+        Some(Laid {
+            server,
+            entries: place,
+            entries_len: u32::try_from(entries.len()).ok()?,
+        })
+    }
+
+    /// The value. Null before it is made.
+    #[inline]
+    pub(crate) fn value(&self) -> *const () {
+        // Relaxed: published by the state (P2).
+        self.value.load(Relaxed)
+    }
+
+    pub(crate) const fn range(&self) -> (usize, usize) {
+        self.range
+    }
+
+    /// The first call: makes the value. Later ones do nothing.
+    pub(crate) fn init(&self, descriptor: &mut Descriptor) -> Status {
+        use flags::Word;
+        if !self.state.exchange(state::NEW, state::RESETTING) {
+            return Status::new(Status::DONE, 0);
+        }
+        self.make(descriptor)
+    }
+
+    /// The domain went wrong in the call of `descriptor`, which touches it no more.
+    pub(crate) fn has_faulted(&self, descriptor: &mut Descriptor, row: &Row) {
+        use flags::Word;
+        if descriptor.phase == phase::INIT {
+            descriptor.set_phase(phase::RUN);
+            self.state.publish(state::DEAD);
+        } else if self.dies {
+            // Not over a reset or an end that is there already.
+            self.state.exchange(state::LIVE, state::DEAD);
+        } else {
+            flags::start_draining(&self.state);
+            self.settle(descriptor, row);
+        }
+    }
+
+    /// A call that does not touch the domain's memory any more, or not yet, finds that it is not live: resets it when
+    /// no other call is in it. Says what a caller is told.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn settle(&self, descriptor: &mut Descriptor, row: &Row) -> Status {
+        use flags::Word;
+        let now = self.state.look();
+        if now == state::DEAD {
+            return Status::new(Status::DEAD, 0);
+        }
+        let tag = row.tag.load(Relaxed) as u16;
+        // SAFETY: the flag of the call's own stack, in the group's memory, which outlives the call.
+        let own = unsafe { &*descriptor.flag };
+        let count = row.stacks_all.load(Relaxed) as usize;
+        let flags: *const AtomicU16 = row.flags.load(Relaxed);
+        // SAFETY: as many flags lie there, and outlive the call.
+        let all = unsafe { core::slice::from_raw_parts(flags, count) };
+        if now == state::DRAINING
+            && flags::drain(own, all.iter(), tag, &self.state)
+            && self.make(descriptor).code() != Status::DONE
+        {
+            return Status::new(Status::DEAD, 0);
+        }
+        Status::new(Status::RESETTING, 0)
+    }
+
+    /// Makes the value, in a heap of zeros. Only whoever moved the state to `RESETTING` may.
+    fn make(&self, descriptor: &mut Descriptor) -> Status {
+        descriptor.set_phase(phase::INIT);
+        // SAFETY: the heap is part of the domain's mapping, and no call is in the domain.
+        unsafe { private::give_back(self.heap.base, self.heap.len_bytes) };
+        // Relaxed: published by the state below.
+        self.heap.used.store(0, Relaxed);
+        // SAFETY: `init` is the function that `make` was erased with (`Domain::new`).
+        let make = || unsafe { (self.make)(self.init, &self.heap) };
+        let made = catch_unwind(AssertUnwindSafe(make));
+        descriptor.set_phase(phase::RUN);
+        if let Ok(Some(value)) = made {
+            self.value.store(value.as_ptr(), Relaxed);
+            flags::open(&self.state);
+            return Status::new(Status::DONE, 0);
+        }
+        flags::Word::publish(&self.state, state::DEAD);
+        core::mem::forget(made);
+        Status::new(Status::PANIC, 0)
+    }
+}

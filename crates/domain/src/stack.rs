@@ -1,0 +1,189 @@
+//! One stack with its call descriptor and argument areas, and the row by which the gate finds a domain.
+//!
+//! ```text
+//! +0          16 KiB   guard: no access
+//! +16 KiB    108 KiB   stack, which grows down from the descriptor
+//!                      descriptor (its place within its page differs from group to group, for the cache)
+//! +128 KiB    64 KiB   bytes of the request, copied in
+//! +192 KiB    64 KiB   bytes of the reply, copied out
+//! ```
+//! All of it lies in the group's memory; the pages that are not touched do not exist.
+
+use crate::Words;
+use crate::run::Entry;
+use crate::server::Server;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, compiler_fence};
+
+/// The most bytes a call carries, each way.
+pub const BYTES_MAX: usize = 64 << 10;
+
+/// What an entry has for its stack, at least.
+pub const STACK_BYTES: usize = DESCRIPTOR_PAGE - GUARD_BYTES;
+
+/// From one stack to the next: a power of two, for the gate.
+pub(crate) const STRIDE_BITS: u32 = 18;
+pub(crate) const STRIDE: usize = 1 << STRIDE_BITS;
+/// Larger than a frame that C makes without looking is likely to be.
+pub(crate) const GUARD_BYTES: usize = 16 << 10;
+const DESCRIPTOR_PAGE: usize = REQUEST_AT - 4096;
+pub(crate) const REQUEST_AT: usize = 128 << 10;
+pub(crate) const REPLY_AT: usize = REQUEST_AT + BYTES_MAX;
+const _: () = assert!(REPLY_AT + BYTES_MAX == STRIDE);
+
+/// Where the descriptors of a group's stacks lie: groups differ, so that the hot lines of several do not compete
+/// for one set of the cache.
+pub(crate) const fn descriptor_at(group: usize) -> usize {
+    const STEP: usize = 256;
+    REQUEST_AT - size_of::<Descriptor>() - group % COLOURS * STEP
+}
+const COLOURS: usize = 12;
+const _: () = assert!(descriptor_at(COLOURS - 1) >= DESCRIPTOR_PAGE);
+
+/// What one call needs to find its way back: written by the gate and by `run`, in the group's memory.
+#[repr(C, align(64))]
+pub(crate) struct Descriptor {
+    /// The words of the call, and then of its result.
+    pub(crate) words: Words,
+    /// The caller's stack pointer.
+    pub(crate) caller_stack: u64,
+    /// The caller's buffers (an address, or zero) and above them, from bit 48, the number of the entry.
+    pub(crate) control: u64,
+    /// The flag of this stack.
+    pub(crate) flag: *const AtomicU16,
+    /// The stack pointer with which this call called another domain; zero when it has not.
+    pub(crate) call_out: u64,
+    /// The caller's rights.
+    pub(crate) caller_rights: u32,
+    /// How many calls this one is nested in. Directly behind the rights: the gate stores both at once.
+    pub(crate) depth: u32,
+    /// The number of this stack in its group.
+    pub(crate) number: u32,
+    /// What `run` is doing: one of [`phase`].
+    pub(crate) phase: u32,
+    /// Bytes of the request that were copied in; only with buffers.
+    pub(crate) request_len: u32,
+    /// Bytes of the reply that are to be copied out; only with buffers.
+    pub(crate) reply_len: u32,
+    pub(crate) padding: [u32; 2],
+}
+
+impl Descriptor {
+    /// Says what is being done, for whoever looks after a fault in the middle of it.
+    #[inline(always)]
+    pub(crate) fn set_phase(&mut self, phase: u32) {
+        // Volatile, and a fence for the compiler: nobody else seems to read it before it is written again.
+        compiler_fence(SeqCst);
+        // SAFETY: a field of this value.
+        unsafe { (&raw mut self.phase).write_volatile(phase) };
+        compiler_fence(SeqCst);
+    }
+
+    /// Where the caller's buffers are, or zero.
+    pub(crate) const fn buffers(&self) -> usize {
+        buffers_of(self.control)
+    }
+}
+
+/// The number of the entry in [`Descriptor::control`].
+#[inline(always)]
+pub(crate) const fn entry_of(control: u64) -> u16 {
+    (control >> ENTRY_SHIFT) as u16
+}
+
+/// Where the buffers are, in [`Descriptor::control`].
+#[inline(always)]
+pub(crate) const fn buffers_of(control: u64) -> usize {
+    (control & ((1 << ENTRY_SHIFT) - 1)) as usize
+}
+
+/// Addresses of programs have 47 bits.
+pub(crate) const ENTRY_SHIFT: u32 = 48;
+
+/// What is being done when something goes wrong.
+pub(crate) mod phase {
+    /// Everything that is nothing else: the domain's own function above all.
+    pub(crate) const RUN: u32 = 0;
+    /// The caller's buffers are copied: what faults then is the caller's.
+    pub(crate) const COPY: u32 = 1;
+    /// The domain makes its value.
+    pub(crate) const INIT: u32 = 2;
+}
+
+const _: () = assert!(size_of::<Descriptor>() == 128);
+const _: () = assert!(
+    core::mem::offset_of!(Descriptor, depth)
+        == core::mem::offset_of!(Descriptor, caller_rights) + 4
+);
+
+/// A domain as the gate sees it. Rows of protected domains lie in a table that is read-only.
+#[repr(C, align(128))]
+pub(crate) struct Row {
+    /// The rights of the domain (PKRU).
+    pub(crate) rights: AtomicU32,
+    /// What it writes into the flag of a stack it has claimed.
+    pub(crate) tag: AtomicU32,
+    /// Stacks that anybody's call may be given.
+    pub(crate) stacks: AtomicU32,
+    /// Those and the held ones.
+    pub(crate) stacks_all: AtomicU32,
+    /// The key of the stacks.
+    pub(crate) stack_key: AtomicU32,
+    /// How many entries there are.
+    pub(crate) entries_len: AtomicU32,
+    /// The entries, in the domain's memory.
+    pub(crate) entries: AtomicPtr<Entry>,
+    /// The flags of all stacks, [`crate::pool::PER_CPU`] for each CPU, then those of held ones.
+    pub(crate) flags: AtomicPtr<AtomicU16>,
+    /// The first stack, at its guard.
+    pub(crate) first_stack: AtomicPtr<u8>,
+    /// The first stack's descriptor.
+    pub(crate) first_descriptor: AtomicPtr<Descriptor>,
+    /// The pools' own lines, one for each CPU.
+    pub(crate) pools: AtomicPtr<crate::pool::Pool>,
+    /// The domain's own state.
+    pub(crate) server: AtomicPtr<Server>,
+}
+
+impl Row {
+    /// The entry of that number.
+    #[inline(always)]
+    pub(crate) fn entry(&self, number: u16) -> Option<Entry> {
+        // Relaxed: a row is filled in before the domain is anybody's.
+        if u32::from(number) >= self.entries_len.load(Relaxed) {
+            return None;
+        }
+        // SAFETY: below the number of entries laid out.
+        let entry = unsafe { self.entries.load(Relaxed).add(number.into()) };
+        // SAFETY: laid out with the server, never written again.
+        Some(unsafe { entry.read() })
+    }
+
+    /// No domain: nobody's rights, and no stack.
+    pub(crate) const fn unused(rights: u32) -> Self {
+        Self {
+            rights: AtomicU32::new(rights),
+            tag: AtomicU32::new(0),
+            stacks: AtomicU32::new(0),
+            stacks_all: AtomicU32::new(0),
+            stack_key: AtomicU32::new(0),
+            entries_len: AtomicU32::new(0),
+            entries: AtomicPtr::new(core::ptr::null_mut()),
+            flags: AtomicPtr::new(core::ptr::null_mut()),
+            first_stack: AtomicPtr::new(core::ptr::null_mut()),
+            first_descriptor: AtomicPtr::new(core::ptr::null_mut()),
+            pools: AtomicPtr::new(core::ptr::null_mut()),
+            server: AtomicPtr::new(core::ptr::null_mut()),
+        }
+    }
+}
+
+/// The caller's buffers: in the caller's memory, copied before it is looked at.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Buffers {
+    pub(crate) request: usize,
+    pub(crate) request_len: usize,
+    pub(crate) reply: usize,
+    pub(crate) reply_room: usize,
+}

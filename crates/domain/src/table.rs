@@ -1,0 +1,127 @@
+//! What a server is made of: a value and the functions that are called with it.
+
+use crate::Words;
+use crate::run::{Entry, run};
+use crate::server::{Heap, Make};
+use crate::stack::{BYTES_MAX, Descriptor};
+use core::alloc::Layout;
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+
+/// A call as the domain's function sees it. All of it is in memory of the domain's group.
+pub struct Call<'a> {
+    descriptor: &'a mut Descriptor,
+    /// The first byte of the stack's request area, if the call has buffers; else null.
+    areas: *mut u8,
+}
+
+impl<'a> Call<'a> {
+    /// A call with eight words.
+    #[inline]
+    pub(crate) const fn with_words(descriptor: &'a mut Descriptor) -> Self {
+        Self {
+            descriptor,
+            areas: core::ptr::null_mut(),
+        }
+    }
+
+    /// A call with bytes, too.
+    ///
+    /// # Safety
+    /// `areas` are the two areas of the descriptor's stack, and its lengths are at most theirs.
+    pub(crate) const unsafe fn with_bytes(descriptor: &'a mut Descriptor, areas: *mut u8) -> Self {
+        Self { descriptor, areas }
+    }
+
+    /// The eight words of the call; what is in them at the end goes back to the caller.
+    #[inline]
+    pub const fn words(&mut self) -> &mut Words {
+        &mut self.descriptor.words
+    }
+
+    /// The bytes of the call: a copy, which the caller cannot change.
+    #[inline]
+    #[must_use]
+    pub const fn request(&self) -> &'a [u8] {
+        if self.areas.is_null() {
+            return &[];
+        }
+        // SAFETY: the request's area, of which so many bytes were written; nobody writes it during the call.
+        unsafe { core::slice::from_raw_parts(self.areas, self.descriptor.request_len as usize) }
+    }
+
+    /// Room for the bytes of the reply, [`BYTES_MAX`]; none where the caller wants no bytes. What earlier calls left
+    /// is in it.
+    #[inline]
+    pub const fn reply(&mut self) -> &mut [u8] {
+        if self.areas.is_null() {
+            return &mut [];
+        }
+        // SAFETY: the reply's area lies behind the request's, in the same stack.
+        let reply = unsafe { self.areas.add(BYTES_MAX) };
+        // SAFETY: this call's alone, and borrowed as long as `self` is.
+        unsafe { core::slice::from_raw_parts_mut(reply, BYTES_MAX) }
+    }
+
+    /// The bytes of the request, and the room for those of the reply.
+    #[inline]
+    pub const fn both(&mut self) -> (&'a [u8], &mut [u8]) {
+        (self.request(), self.reply())
+    }
+
+    /// Sends the first `len_bytes` bytes of [`Self::reply`] back; without it none are sent.
+    #[inline]
+    pub fn set_reply_len(&mut self, len_bytes: usize) {
+        self.descriptor.reply_len = len_bytes.min(BYTES_MAX) as u32;
+    }
+}
+
+/// The functions of a domain, and what makes their common value.
+pub struct Table<T> {
+    pub(crate) init: fn(&Heap) -> T,
+    pub(crate) entries: Vec<Entry>,
+    value: PhantomData<fn(T) -> T>,
+}
+
+impl<T: Sync + 'static> Table<T> {
+    /// A table without functions. `init` runs in the domain when it is loaded and whenever it is reset; what it
+    /// returns lies in the domain's memory. What that owns elsewhere (a `Box` or `Vec` is in the memory of all) is not
+    /// protected, and is leaked by a reset and at the end: the value is never dropped.
+    #[must_use]
+    pub const fn new(init: fn(&Heap) -> T) -> Self {
+        Self {
+            init,
+            entries: Vec::new(),
+            value: PhantomData,
+        }
+    }
+
+    /// Adds a function, by its name or as a closure that captures nothing; the first one has number 0.
+    #[must_use]
+    pub fn entry<F: Fn(&T, &mut Call<'_>) + Copy + 'static>(mut self, function: F) -> Self {
+        let _ = function;
+        self.entries.push(run::<T, F>);
+        self
+    }
+
+    /// What makes the value, given the function as [`Self::init_erased`].
+    pub(crate) const fn make() -> Make {
+        make::<T>
+    }
+
+    pub(crate) fn init_erased(&self) -> *const () {
+        self.init as *const ()
+    }
+}
+
+/// # Safety
+/// `init` is a `fn(&Heap) -> T`.
+unsafe fn make<T>(init: *const (), heap: &Heap) -> Option<NonNull<()>> {
+    // SAFETY: the caller says that it is such a function.
+    let init = unsafe { core::mem::transmute::<*const (), fn(&Heap) -> T>(init) };
+    let place = heap.allocate(Layout::new::<T>())?.cast::<T>();
+    let value = init(heap);
+    // SAFETY: the heap gave this place out for one `T`, aligned.
+    unsafe { place.write(value) };
+    Some(place.cast())
+}

@@ -1,0 +1,109 @@
+//! What a thread has to have before it calls: an alternate stack for signals, since no handler can run on a domain's
+//! stack.
+//! And how deep its calls are nested, where nothing else counts that.
+
+use crate::{CallError, DEPTH_MAX};
+use core::cell::Cell;
+use handfast_sys::process;
+use std::sync::Once;
+
+/// No process's number: this thread has not been prepared.
+const NEW: u32 = u32::MAX;
+
+thread_local! {
+    /// The process in which this thread has been prepared.
+    static PREPARED: Cell<u32> = const { Cell::new(NEW) };
+    /// The alternate stack: first byte and length.
+    static SIGNAL_STACK: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
+}
+
+extern "C" fn forget() {
+    PREPARED.set(NEW);
+}
+
+/// The process that a handle is made in, as [`ready`] wants it: how many forks lie before it.
+pub(crate) fn epoch() -> u32 {
+    static FORGETS: Once = Once::new();
+    process::watch_forks();
+    FORGETS.call_once(|| {
+        // SAFETY: `forget` is async-signal-safe and lives for ever.
+        unsafe { libc::pthread_atfork(None, None, Some(forget)) };
+    });
+    process::fork_epoch()
+}
+
+/// Whether this thread may call through a handle of `epoch` now. Three loads; the first time in a thread, up to four
+/// system calls.
+#[inline(always)]
+pub(crate) fn ready(epoch: u32) -> Result<(), CallError> {
+    if PREPARED.get() != epoch {
+        prepare(epoch)?;
+    }
+    let here = 0u8;
+    let (base, len) = SIGNAL_STACK.get();
+    if (&raw const here as usize).wrapping_sub(base) < len {
+        return Err(CallError::SignalStack);
+    }
+    Ok(())
+}
+
+#[cold]
+#[inline(never)]
+fn prepare(handle: u32) -> Result<(), CallError> {
+    if handle != process::fork_epoch() {
+        return Err(CallError::Forked);
+    }
+    #[cfg(target_arch = "x86_64")]
+    SIGNAL_STACK.set(signal_stack().map_err(CallError::NoSignalStack)?);
+    PREPARED.set(handle);
+    Ok(())
+}
+
+/// One of this thread's nested calls through the gate without protection, until it is dropped. The other gate keeps
+/// count in its descriptors.
+pub(crate) struct Nested(u32);
+
+impl Nested {
+    /// One call more, if that is not too deep.
+    pub(crate) fn enter() -> Option<Self> {
+        let depth = DEPTH.get();
+        (depth < DEPTH_MAX).then(|| {
+            DEPTH.set(depth + 1);
+            Self(depth)
+        })
+    }
+}
+
+thread_local! {
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+}
+
+impl Drop for Nested {
+    fn drop(&mut self) {
+        DEPTH.set(self.0);
+    }
+}
+
+/// This thread's alternate stack; one is made if it has none, for as long as the thread lives.
+#[cfg(target_arch = "x86_64")]
+fn signal_stack() -> Result<(usize, usize), handfast_sys::Errno> {
+    use handfast_sys::signal_stack::{self as stacks, SignalStack};
+    use std::cell::RefCell;
+    thread_local! {
+        static OWN: RefCell<Option<SignalStack>> = const { RefCell::new(None) };
+    }
+    if cfg!(miri) {
+        return Ok((0, 0));
+    }
+    if let Some(there) = stacks::current()? {
+        return Ok(there);
+    }
+    let stack = SignalStack::install()?;
+    let range = stack.range();
+    let mut stack = Some(stack);
+    // While the thread ends there is no place for it: then it stays.
+    if OWN.try_with(|own| own.replace(stack.take())).is_err() {
+        core::mem::forget(stack);
+    }
+    Ok(range)
+}

@@ -1,0 +1,467 @@
+//! What holds for every gate: with protection, and in plain Rust.
+
+use handfast_domain::{
+    BYTES_MAX, Call, CallError, DEPTH_MAX, Domain, Fault, Group, Heap, LoadError, Options, Policy,
+    Table,
+};
+use handfast_sys::keys;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Barrier, OnceLock};
+
+/// Runs `test` with options for each kind of gate that there is here.
+fn each_gate(test: impl Fn(Options)) {
+    // One test at a time: a process has few keys.
+    let _alone = handfast_testing::alone();
+    if keys::are_supported() {
+        test(Options::new());
+    }
+    test(Options::new().unprotected());
+}
+
+fn load<T: Sync + 'static>(table: &Table<T>, options: Options) -> Domain {
+    // SAFETY: the functions of these tests lend nothing, and touch nothing outside that a fault could leave torn.
+    unsafe { Domain::new(table, options) }.unwrap()
+}
+
+#[derive(Default)]
+struct Counter(AtomicU64);
+
+fn counter(_: &Heap) -> Counter {
+    Counter::default()
+}
+
+fn add(own: &Counter, call: &mut Call<'_>) {
+    let added = call.words()[0];
+    call.words()[0] = own.0.fetch_add(added, Ordering::Relaxed) + added;
+}
+
+fn rotate(_: &Counter, call: &mut Call<'_>) {
+    call.words().rotate_left(1);
+}
+
+fn echo(_: &Counter, call: &mut Call<'_>) {
+    let (request, reply) = call.both();
+    if let Some(reply) = reply.get_mut(..request.len()) {
+        reply.copy_from_slice(request);
+    }
+    let len = request.len();
+    call.words()[0] = len as u64;
+    call.set_reply_len(len);
+}
+
+fn fail(_: &Counter, _: &mut Call<'_>) {
+    std::panic::resume_unwind(Box::new("no message, no hook"));
+}
+
+fn table() -> Table<Counter> {
+    Table::new(counter)
+        .entry(add)
+        .entry(rotate)
+        .entry(echo)
+        .entry(fail)
+}
+const ADD: u16 = 0;
+const ROTATE: u16 = 1;
+const ECHO: u16 = 2;
+const FAIL: u16 = 3;
+
+#[test]
+fn eight_words_go_there_and_come_back() {
+    each_gate(|options| {
+        let domain = load(&table(), options);
+        let back = domain.call(ROTATE, [1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(back, Ok([2, 3, 4, 5, 6, 7, 8, 1]));
+        let mut held = domain.hold().unwrap();
+        assert_eq!(held.call(ROTATE, [1, 2, 3, 4, 5, 6, 7, 8]), back);
+        let mut words = [u64::MAX, 2, 3, 4, 5, 6, 7, 8];
+        domain.call_in_place(ROTATE, &mut words).unwrap();
+        assert_eq!(words, [2, 3, 4, 5, 6, 7, 8, u64::MAX]);
+    });
+}
+
+#[test]
+fn bytes_are_copied_in_and_out_whole() {
+    each_gate(|options| {
+        let domain = load(&table(), options);
+        let all: Vec<u8> = (0..BYTES_MAX).map(|at| (at % 251) as u8).collect();
+        for len in [0, 1, 7, 8, 63, 64, 4096, BYTES_MAX - 1, BYTES_MAX] {
+            let mut reply = vec![0xaa; len + 3];
+            let mut words = [0; 8];
+            let got = domain.call_bytes(ECHO, &mut words, &all[..len], &mut reply);
+            assert_eq!((got, words[0]), (Ok(len), len as u64));
+            assert_eq!(reply[..len], all[..len]);
+            assert_eq!(reply[len..], [0xaa; 3]);
+        }
+    });
+}
+
+#[test]
+fn what_is_too_long_is_refused_and_nothing_is_written() {
+    each_gate(|options| {
+        let domain = load(&table(), options);
+        let long = vec![1; BYTES_MAX + 1];
+        let mut reply = [0; 4];
+        let got = domain.call_bytes(ECHO, &mut [0; 8], &long, &mut reply);
+        let len_bytes = BYTES_MAX + 1;
+        assert_eq!(got, Err(CallError::TooLong { len_bytes }));
+        let got = domain.call_bytes(ECHO, &mut [0; 8], &long[..5], &mut reply);
+        assert_eq!(got, Err(CallError::ReplyTooLong { len_bytes: 5 }));
+        assert_eq!(reply, [0; 4]);
+        assert_eq!(domain.call(ADD, [3; 8]).unwrap()[0], 3);
+    });
+}
+
+#[test]
+fn a_call_without_bytes_has_none() {
+    fn look(_: &Counter, call: &mut Call<'_>) {
+        call.words()[0] = call.request().len() as u64;
+        call.words()[1] = call.reply().len() as u64;
+        call.set_reply_len(10);
+    }
+    each_gate(|options| {
+        let domain = load(&Table::new(counter).entry(look), options);
+        domain
+            .call_bytes(0, &mut [0; 8], b"some", &mut [0; 16])
+            .unwrap();
+        assert_eq!(domain.call(0, [9; 8]).unwrap()[..2], [0, 0]);
+    });
+}
+
+#[test]
+fn an_entry_that_is_not_there_is_an_error() {
+    each_gate(|options| {
+        let domain = load(&table(), options);
+        for entry in [4, 99, u16::MAX - 2] {
+            assert_eq!(
+                domain.call(entry, [0; 8]),
+                Err(CallError::NoEntry { entry })
+            );
+        }
+        // The numbers that are no entries but mean something change nothing.
+        domain.call(ADD, [5; 8]).unwrap();
+        let _ = domain.call(u16::MAX, [0; 8]);
+        let _ = domain.call(u16::MAX - 1, [0; 8]);
+        assert_eq!(domain.call(ADD, [1; 8]).unwrap()[0], 6);
+    });
+}
+
+#[test]
+fn a_panic_is_an_error_and_the_domain_starts_anew() {
+    each_gate(|options| {
+        let domain = load(&table(), options);
+        assert_eq!(domain.call(ADD, [5; 8]).unwrap()[0], 5);
+        assert_eq!(
+            domain.call(FAIL, [0; 8]),
+            Err(CallError::Fault(Fault::Panic))
+        );
+        assert_eq!(domain.call(ADD, [2; 8]).unwrap()[0], 2);
+        let got = domain.call_bytes(FAIL, &mut [0; 8], b"x", &mut []);
+        assert_eq!(got, Err(CallError::Fault(Fault::Panic)));
+        assert_eq!(domain.call(ADD, [3; 8]).unwrap()[0], 3);
+    });
+}
+
+#[test]
+fn a_domain_may_stay_dead() {
+    each_gate(|options| {
+        let domain = load(&table(), options.policy(Policy::Dead));
+        assert_eq!(
+            domain.call(FAIL, [0; 8]),
+            Err(CallError::Fault(Fault::Panic))
+        );
+        assert_eq!(domain.call(ADD, [2; 8]), Err(CallError::Dead));
+        assert_eq!(domain.clone().call(ADD, [2; 8]), Err(CallError::Dead));
+    });
+}
+
+#[test]
+fn a_domain_that_cannot_make_its_value_is_not_loaded() {
+    fn never(_: &Heap) -> Counter {
+        std::panic::resume_unwind(Box::new(()))
+    }
+    each_gate(|options| {
+        let table = Table::new(never).entry(add);
+        // SAFETY: as in `load`.
+        let got = unsafe { Domain::new(&table, options.clone()) };
+        assert_eq!(got.err(), Some(LoadError::Init(Fault::Panic)));
+        // SAFETY: as in `load`.
+        unsafe { Domain::new(&self::table(), options) }.unwrap();
+    });
+}
+
+#[test]
+fn a_domain_that_cannot_make_its_value_again_is_dead() {
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    fn once(_: &Heap) -> Counter {
+        if !MADE.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) {
+            std::panic::resume_unwind(Box::new(()));
+        }
+        Counter::default()
+    }
+    each_gate(|options| {
+        let domain = load(&Table::new(once).entry(add).entry(fail), options);
+        assert_eq!(domain.call(1, [0; 8]), Err(CallError::Fault(Fault::Panic)));
+        assert_eq!(domain.call(0, [0; 8]), Err(CallError::Dead));
+    });
+}
+
+#[test]
+fn memory_of_the_heap_is_zero_and_comes_back_with_a_reset() {
+    struct Table16([core::ptr::NonNull<u8>; 16]);
+    // SAFETY: the pointers are only looked at.
+    unsafe impl Sync for Table16 {}
+    fn fill(heap: &Heap) -> Table16 {
+        let layout = std::alloc::Layout::from_size_align(10_000, 64).unwrap();
+        Table16(std::array::from_fn(|_| {
+            let place = heap.allocate(layout).unwrap();
+            // SAFETY: 10,000 bytes of the heap's, nobody else's.
+            assert_eq!(unsafe { place.read() }, 0);
+            // SAFETY: as above.
+            unsafe { place.write(1) };
+            place
+        }))
+    }
+    fn distinct(own: &Table16, call: &mut Call<'_>) {
+        let mut sorted = own.0.map(|place| place.addr().get());
+        sorted.sort_unstable();
+        call.words()[0] = sorted
+            .windows(2)
+            .filter(|pair| pair[1] - pair[0] >= 10_000)
+            .count() as u64;
+        call.words()[1] = sorted.iter().filter(|at| **at % 64 == 0).count() as u64;
+    }
+    fn fail(_: &Table16, _: &mut Call<'_>) {
+        std::panic::resume_unwind(Box::new(()));
+    }
+    each_gate(|options| {
+        let domain = load(
+            &Table::new(fill).entry(distinct).entry(fail),
+            options.heap_bytes(200_000),
+        );
+        for _ in 0..20 {
+            assert_eq!(domain.call(0, [0; 8]).unwrap()[..2], [15, 16]);
+            domain.call(1, [0; 8]).unwrap_err();
+        }
+    });
+}
+
+static OTHER: [OnceLock<Domain>; 2] = [const { OnceLock::new() }; 2];
+
+fn call_other(which: &usize, call: &mut Call<'_>) {
+    let depth = call.words()[0];
+    if depth > 0 {
+        let other = OTHER[*which].get().unwrap();
+        let got = other.call(0, [depth - 1, 0, 0, 0, 0, 0, 0, 0]);
+        call.words()[1] = match got {
+            Ok(words) => words[1] + 1,
+            Err(CallError::TooDeep) => 1_000,
+            Err(_) => 9_999_999,
+        };
+    }
+}
+
+#[test]
+fn calls_nest_to_the_limit_and_no_further() {
+    static WHICH: AtomicU32 = AtomicU32::new(0);
+    fn which(_: &Heap) -> usize {
+        WHICH.load(Ordering::Relaxed) as usize
+    }
+    each_gate(|options| {
+        let domain = load(&Table::new(which).entry(call_other), options);
+        // It calls itself, through its own gate.
+        let own = WHICH.fetch_add(1, Ordering::Relaxed) as usize;
+        let depth = |words: u64| domain.call(0, [words, 0, 0, 0, 0, 0, 0, 0]).unwrap()[1];
+        OTHER[own].set(domain.clone()).unwrap();
+        assert_eq!(depth(0), 0);
+        let most = u64::from(DEPTH_MAX) - 1;
+        assert_eq!(depth(most), most);
+        assert_eq!(depth(most + 1), 1_000 + most);
+        // And again: all stacks came back.
+        assert_eq!(depth(most), most);
+    });
+}
+
+#[test]
+fn a_stack_for_every_thread_and_never_one_for_two() {
+    struct Inside(AtomicU32, AtomicU32);
+    fn stay(own: &Inside, call: &mut Call<'_>) {
+        // A place on this call's own stack or areas: nobody else may change it meanwhile.
+        let mark = call.words()[0];
+        call.reply()[100] = mark as u8;
+        own.0.fetch_add(1, Ordering::SeqCst);
+        let wanted = call.words()[1] as u32;
+        while own.0.load(Ordering::SeqCst) < wanted {
+            std::thread::yield_now();
+        }
+        if call.reply()[100] != mark as u8 || call.words()[0] != mark {
+            own.1.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    fn wrong(own: &Inside, call: &mut Call<'_>) {
+        own.0.store(0, Ordering::SeqCst);
+        call.words()[0] = own.1.load(Ordering::SeqCst).into();
+    }
+    const THREADS: u64 = 100;
+    each_gate(|options| {
+        let init = |_: &Heap| Inside(AtomicU32::new(0), AtomicU32::new(0));
+        let domain = load(&Table::new(init).entry(stay).entry(wrong), options);
+        for _ in 0..3 {
+            std::thread::scope(|scope| {
+                for thread in 0..THREADS {
+                    let domain = domain.clone();
+                    scope.spawn(move || {
+                        let mut words = [thread, THREADS, 0, 0, 0, 0, 0, 0];
+                        domain.call_bytes(0, &mut words, &[], &mut [0; 8]).unwrap();
+                    });
+                }
+            });
+            assert_eq!(domain.call(1, [0; 8]).unwrap()[0], 0);
+        }
+    });
+}
+
+#[test]
+fn stacks_run_out_with_an_error_and_come_back() {
+    fn wait(own: &Counter, _: &mut Call<'_>) {
+        own.0.fetch_add(1, Ordering::SeqCst);
+        while own.0.load(Ordering::SeqCst) < 1 << 32 {
+            std::thread::park_timeout(std::time::Duration::from_millis(20));
+        }
+    }
+    each_gate(|options| {
+        let domain = load(&Table::new(counter).entry(wait).entry(add), options);
+        let limit = domain.group().stacks();
+        let mut held = domain.hold().unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..limit {
+                let domain = domain.clone();
+                scope.spawn(move || {
+                    // Those that come while stacks are built may have to try again.
+                    while domain.call(0, [0; 8]).is_err() {}
+                });
+            }
+            while held.call(1, [0; 8]).unwrap()[0] < u64::from(limit) {
+                std::thread::yield_now();
+            }
+            assert_eq!(domain.call(1, [0; 8]), Err(CallError::Stacks { limit }));
+            held.call(1, [1 << 32; 8]).unwrap();
+        });
+        domain.call(1, [0; 8]).unwrap();
+    });
+}
+
+#[test]
+fn stacks_are_held_by_one_each_until_there_are_no_more() {
+    each_gate(|options| {
+        let domain = load(&table(), options);
+        let mut all = Vec::new();
+        let error = loop {
+            match domain.hold() {
+                Ok(held) => all.push(held),
+                Err(error) => break error,
+            }
+        };
+        let limit = all.len() as u32;
+        assert_eq!(error, CallError::Stacks { limit });
+        for held in &mut all {
+            assert_eq!(held.call(ROTATE, [7; 8]), Ok([7; 8]));
+        }
+        all.pop();
+        domain.hold().unwrap();
+    });
+}
+
+#[test]
+fn domains_of_a_group_share_stacks_and_nothing_else() {
+    let _alone = handfast_testing::alone();
+    let groups: Vec<(Group, Options)> = [
+        keys::are_supported().then(|| (Group::new().unwrap(), Options::new())),
+        Some((Group::unprotected().unwrap(), Options::new().unprotected())),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    for (group, options) in groups {
+        let one = load(&table(), options.clone().group(&group));
+        let two = load(&table(), options.clone().group(&group));
+        one.call(ADD, [5; 8]).unwrap();
+        assert_eq!(two.call(ADD, [1; 8]).unwrap()[0], 1);
+        two.call(FAIL, [0; 8]).unwrap_err();
+        assert_eq!(one.call(ADD, [1; 8]).unwrap()[0], 6);
+        assert_eq!(two.call(ADD, [1; 8]).unwrap()[0], 1);
+    }
+    let other = Options::new().unprotected();
+    if keys::are_supported() {
+        let other = other.group(&Group::new().unwrap());
+        // SAFETY: as in `load`.
+        let got = unsafe { Domain::new(&table(), other) };
+        assert_eq!(got.err(), Some(LoadError::OtherGroup));
+    }
+}
+
+#[test]
+fn a_reset_waits_for_the_calls_that_are_in_the_domain() {
+    static GATE: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
+    fn wait(own: &Counter, call: &mut Call<'_>) {
+        GATE[0].store(1, Ordering::SeqCst);
+        while GATE[1].load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        call.words()[0] = own.0.load(Ordering::SeqCst);
+    }
+    each_gate(|options| {
+        GATE[0].store(0, Ordering::SeqCst);
+        GATE[1].store(0, Ordering::SeqCst);
+        let domain = load(
+            &Table::new(counter).entry(add).entry(wait).entry(fail),
+            options,
+        );
+        domain.call(0, [77; 8]).unwrap();
+        std::thread::scope(|scope| {
+            let inside = scope.spawn(|| domain.call(1, [0; 8]));
+            while GATE[0].load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            assert_eq!(domain.call(2, [0; 8]), Err(CallError::Fault(Fault::Panic)));
+            // Not over the one that is in there.
+            assert_eq!(domain.call(0, [0; 8]), Err(CallError::Resetting));
+            GATE[1].store(1, Ordering::SeqCst);
+            assert_eq!(inside.join().unwrap().unwrap()[0], 77);
+        });
+        assert!((0..2).any(|_| domain.call(0, [4; 8]).is_ok_and(|words| words[0] == 4)));
+    });
+}
+
+#[test]
+fn random_panics_on_all_cpus_lose_no_stack() {
+    let mut random = handfast_testing::Random::seeded("random panics");
+    let seeds: Vec<u64> = (0..6).map(|_| random.next()).collect();
+    each_gate(|options| {
+        let domain = load(&table(), options);
+        let start = Barrier::new(seeds.len());
+        std::thread::scope(|scope| {
+            for seed in &seeds {
+                let (domain, start) = (&domain, &start);
+                scope.spawn(move || {
+                    let mut random = handfast_testing::Random::of(*seed);
+                    start.wait();
+                    for _ in 0..20_000 {
+                        let got = match random.below(20) {
+                            0 => domain.call(FAIL, [0; 8]).map(|_| ()),
+                            1 => domain
+                                .call_bytes(ECHO, &mut [0; 8], b"abc", &mut [0; 3])
+                                .map(|_| ()),
+                            _ => domain.call(ADD, [1; 8]).map(|_| ()),
+                        };
+                        let is_expected = matches!(
+                            got,
+                            Ok(()) | Err(CallError::Resetting | CallError::Fault(Fault::Panic))
+                        );
+                        assert!(is_expected, "{got:?}");
+                    }
+                });
+            }
+        });
+        while domain.call(ADD, [0; 8]).is_err() {}
+    });
+}
