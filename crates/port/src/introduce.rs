@@ -272,7 +272,17 @@ impl Link {
                 reply,
             },
             Redeemed::Revoked => Claim::Revoked,
-            Redeemed::NotYet | Redeemed::Dead => Claim::Dead,
+            Redeemed::NotYet => {
+                // Should it come after all, nobody has a use for it.
+                let given_up = provisions.forgo(number, self.identity(), clock::ticks_ns());
+                drop(provisions);
+                process.give_back_in(EXPIRE_NS);
+                if let Some(target) = given_up {
+                    process.ended(target);
+                }
+                Claim::Dead
+            }
+            Redeemed::Dead => Claim::Dead,
             Redeemed::To((target, is_watched)) => {
                 let port = process.port(receiver_of(target.port));
                 let port = port.filter(|port| port.id == target.port);
@@ -317,7 +327,11 @@ impl Link {
                     // process revokes something meanwhile.
                     if !process.has_revoked_since(revocations) {
                         let target = target.map(|target| (target, process.begins(target)));
-                        break provisions.provide(number, target, recipient);
+                        let now_ns = clock::ticks_ns();
+                        if target.is_none() {
+                            process.give_back_in(EXPIRE_NS);
+                        }
+                        break provisions.provide(number, target, recipient, now_ns);
                     }
                     drop(provisions);
                     if let Some(target) = target {

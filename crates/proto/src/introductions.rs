@@ -79,12 +79,14 @@ impl<T> Default for Provisions<T> {
 
 impl<T: Copy> Provisions<T> {
     /// An introducer provides a right to `target` to `recipient`. Returns `target` when it is not kept:
-    /// it was taken back or given up, its number is in use, or there are too many.
+    /// it was taken back or given up, its number is in use, or there are too many. One to nothing is known
+    /// for a while, for its claim to find.
     pub fn provide(
         &mut self,
         number: Number,
         target: Option<T>,
         recipient: Incarnation,
+        now_ns: u64,
     ) -> Option<T> {
         if !self.forgone.is_empty() && self.forgone.remove(&(number, recipient)).is_some() {
             self.one_less(recipient);
@@ -106,7 +108,7 @@ impl<T: Copy> Provisions<T> {
                 place.insert(Provision::Waiting {
                     target,
                     recipient,
-                    until_ns: None,
+                    until_ns: target.is_none().then_some(now_ns + GRACE_NS),
                 });
                 None
             }
@@ -444,12 +446,12 @@ mod tests {
     fn a_provision_is_redeemed_once_by_whom_it_names() {
         let mut provisions = Provisions::default();
         assert_eq!(provisions.redeem((A, 1), B), Redeemed::NotYet);
-        assert_eq!(provisions.provide((A, 1), Some(7), B), None);
+        assert_eq!(provisions.provide((A, 1), Some(7), B, 0), None);
         assert_eq!(provisions.redeem((A, 1), C), Redeemed::Dead);
         assert_eq!(provisions.redeem((C, 1), B), Redeemed::NotYet);
         assert_eq!(provisions.redeem((A, 1), B), Redeemed::To(7));
         assert_eq!(provisions.redeem((A, 1), B), Redeemed::NotYet);
-        provisions.provide((A, 2), None, B);
+        provisions.provide((A, 2), None, B, 0);
         assert_eq!(provisions.redeem((A, 2), B), Redeemed::Revoked);
     }
 
@@ -458,7 +460,7 @@ mod tests {
         let mut provisions = Provisions::default();
         for (number, target, recipient) in [(1, 7, B), (2, 7, C), (3, 8, B)] {
             assert_eq!(
-                provisions.provide((A, number), Some(target), recipient),
+                provisions.provide((A, number), Some(target), recipient, 0),
                 None
             );
         }
@@ -474,42 +476,42 @@ mod tests {
     #[test]
     fn what_is_taken_back_is_not_redeemed_whichever_comes_first() {
         let mut provisions = Provisions::default();
-        provisions.provide((A, 1), Some(7), B);
+        provisions.provide((A, 1), Some(7), B, 0);
         assert_eq!(provisions.take_back((A, 1), 0), Some(7));
         assert_eq!(provisions.take_back((A, 2), 0), None);
-        assert_eq!(provisions.provide((A, 2), Some(8), B), Some(8));
-        assert_eq!(provisions.provide((A, 2), Some(9), B), None);
-        assert_eq!(provisions.provide((A, 2), Some(10), B), Some(10));
+        assert_eq!(provisions.provide((A, 2), Some(8), B, 0), Some(8));
+        assert_eq!(provisions.provide((A, 2), Some(9), B, 0), None);
+        assert_eq!(provisions.provide((A, 2), Some(10), B, 0), Some(10));
         assert_eq!(provisions.redeem((A, 2), B), Redeemed::To(9));
         assert_eq!(provisions.take_back((A, 3), 0), None);
         assert_eq!(provisions.take_back((A, 3), 0), None, "twice");
         assert_eq!(provisions.redeem((A, 3), B), Redeemed::Dead);
-        assert_eq!(provisions.provide((A, 3), Some(11), B), Some(11));
+        assert_eq!(provisions.provide((A, 3), Some(11), B, 0), Some(11));
     }
 
     #[test]
     fn provisions_end_with_their_recipient_and_a_while_after_their_introducer() {
         let mut provisions = Provisions::default();
-        provisions.provide((A, 1), Some(7), B);
-        provisions.provide((A, 2), Some(8), C);
+        provisions.provide((A, 1), Some(7), B, 0);
+        provisions.provide((A, 2), Some(8), C, 0);
         assert_eq!(provisions.ended(B, true, 5), [7]);
         assert!(!provisions.has_mortal());
         assert_eq!(provisions.ended(A, true, 5), []);
         assert!(provisions.has_mortal());
         assert_eq!(provisions.expire(GRACE_NS, |of| of != C), []);
         assert_eq!(provisions.redeem((A, 2), C), Redeemed::To(8));
-        provisions.provide((A, 3), Some(9), C);
+        provisions.provide((A, 3), Some(9), C, 0);
         let _ = provisions.ended(A, true, 5);
         assert_eq!(provisions.expire(GRACE_NS + 5, |_| false), [9]);
         // Its link has ended, and it lives.
-        provisions.provide((A, 4), Some(10), B);
+        provisions.provide((A, 4), Some(10), B, 0);
         assert_eq!(provisions.ended(B, false, 5), []);
         assert_eq!(provisions.redeem((A, 4), B), Redeemed::To(10));
-        provisions.provide((A, 5), Some(11), B);
+        provisions.provide((A, 5), Some(11), B, 0);
         assert_eq!(provisions.ended(B, false, 5), []);
         assert_eq!(provisions.expire(GRACE_NS + 5, |_| false), [11]);
-        provisions.provide((A, 6), Some(10), C);
-        provisions.provide((B, 4), Some(11), C);
+        provisions.provide((A, 6), Some(10), C, 0);
+        provisions.provide((B, 4), Some(11), C, 0);
         let _ = provisions.ended(A, true, 5);
         assert_eq!(provisions.expire(6, |of| of == C), [10]);
     }
@@ -517,16 +519,16 @@ mod tests {
     #[test]
     fn a_claim_that_is_given_up_ends_its_own_provision_and_no_other() {
         let mut provisions = Provisions::default();
-        provisions.provide((A, 1), Some(7), B);
+        provisions.provide((A, 1), Some(7), B, 0);
         assert_eq!(provisions.forgo((A, 1), C, 0), None);
         assert_eq!(provisions.forgo((A, 2), C, 0), None);
-        assert_eq!(provisions.provide((A, 2), Some(8), B), None);
+        assert_eq!(provisions.provide((A, 2), Some(8), B, 0), None);
         assert_eq!(provisions.redeem((A, 1), B), Redeemed::To(7));
         assert_eq!(provisions.redeem((A, 2), B), Redeemed::To(8));
         // Before it comes, and after.
         assert_eq!(provisions.forgo((A, 3), B, 0), None);
-        assert_eq!(provisions.provide((A, 3), Some(9), B), Some(9));
-        provisions.provide((A, 4), Some(10), B);
+        assert_eq!(provisions.provide((A, 3), Some(9), B, 0), Some(9));
+        provisions.provide((A, 4), Some(10), B, 0);
         assert_eq!(provisions.forgo((A, 4), B, 0), Some(10));
         // What C has said lasts a while, too.
         assert!(provisions.has_mortal());
@@ -545,13 +547,13 @@ mod tests {
             for number in 0..2 * PROVISIONS_MAX as u64 {
                 match by_voids {
                     true => drop(provisions.take_back((A, number), 0)),
-                    false => drop(provisions.provide((A, number), Some(1), B)),
+                    false => drop(provisions.provide((A, number), Some(1), B, 0)),
                 }
                 provisions.forgo((C, number), B, 0);
             }
             assert!(provisions.provided.len() + provisions.forgone.len() < PROVISIONS_MAX);
             for number in 0..1000 {
-                assert_eq!(provisions.provide((C, number), Some(2), A), None);
+                assert_eq!(provisions.provide((C, number), Some(2), A, 0), None);
             }
             let _ = (provisions.ended(A, true, 0), provisions.ended(B, true, 0));
             let _ = (

@@ -111,9 +111,12 @@ impl World {
                 }
                 self.introductions[at].is_redeemed = true;
                 if self.without == Without::Once {
-                    let _ = self
-                        .provisions
-                        .provide(number, Some((target, at)), incarnation(of));
+                    let _ = self.provisions.provide(
+                        number,
+                        Some((target, at)),
+                        incarnation(of),
+                        self.now_ns,
+                    );
                     self.introductions[at].is_redeemed = false;
                 }
                 if self.without == Without::NextFirst {
@@ -127,7 +130,12 @@ impl World {
                     return Ok(Claim::Granted(handle));
                 }
             }
-            Redeemed::NotYet | Redeemed::Revoked | Redeemed::Dead => {}
+            Redeemed::NotYet => {
+                // Should it come after all, nobody has a use for it.
+                let given_up = self.provisions.forgo(number, incarnation(of), self.now_ns);
+                assert_eq!(given_up, None, "it was not there");
+            }
+            Redeemed::Revoked | Redeemed::Dead => {}
         }
         if self.may_fail(at) || self.sides[of].peer_ended {
             return Ok(Claim::Dead);
@@ -272,7 +280,10 @@ impl World {
             self.introductions[at].is_excused = true;
         }
         let what = target.map(|target| (target, at));
-        if let Some((target, _)) = self.provisions.provide(number, what, incarnation(to)) {
+        if let Some((target, _)) =
+            self.provisions
+                .provide(number, what, incarnation(to), self.now_ns)
+        {
             self.ended(target);
         }
         // What was found in the lane of one that has ended.
