@@ -360,8 +360,9 @@ impl Link {
                 }
                 self.tell_if_revoked(process, word, claim);
             }
-            // Of a port that has moved: the poller's.
-            Said::Mark { .. } => return Err(fault),
+            // Of a port that has moved: the poller's. Here its new home has ended since, and the port with it.
+            Said::Mark { .. } if is_bound => return Err(fault),
+            Said::Mark { .. } => {}
             Said::Mint {
                 word,
                 badge,

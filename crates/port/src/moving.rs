@@ -25,6 +25,7 @@ use crate::room::Waiting;
 use crate::send::SendRight;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
+use handfast_layout::bell::RECEIVERS;
 use handfast_layout::introduction::Said;
 use handfast_layout::part::{Part, receiver_of};
 use handfast_proto::moves::{Marked, Tail};
@@ -176,6 +177,9 @@ impl Process {
         let (token, rest) = bytes.split_first_chunk::<4>().ok_or(fault)?;
         let token = u32::from_le_bytes(*token);
         if kind == control::NOT_ARRIVED {
+            if !rest.is_empty() {
+                return Err(fault);
+            }
             let departure = self.take_departure(link, token);
             drop(departure);
             return Ok(());
@@ -183,8 +187,14 @@ impl Process {
         if kind == control::MOVED {
             return self.hear_moved(link, token, rest);
         }
-        let [port, handle] = *rest.as_chunks::<4>().0.as_array().ok_or(fault)?;
+        let (words, []) = rest.as_chunks::<4>() else {
+            return Err(fault);
+        };
+        let [port, handle] = *words.as_array().ok_or(fault)?;
         let (port, handle) = (u32::from_le_bytes(port), u32::from_le_bytes(handle));
+        if receiver_of(port) >= RECEIVERS {
+            return Err(fault);
+        }
         let right = crate::adopt::import(self, link, (handle, port))?;
         right.pin();
         let mut leaving = self.moves.leaving();
@@ -297,6 +307,8 @@ impl Home {
     fn serve(&self, receive: ReceiveRight) {
         let port = receive.port().clone();
         receive.notify_no_senders();
+        // What comes of it passes nobody on: the thread finds that it is of no use any more.
+        self.to.notify_death(&receive, 0);
         self.tell_holders(&port);
         while let Ok(mut request) = receive.receive() {
             // Acquire: pairs with the Release in `exported`.
