@@ -82,6 +82,9 @@ pub(crate) struct Mark {
     number: u64,
 }
 
+/// How soon who has got a right to a port that has moved is told.
+const TELL_NS: u64 = 2_000_000;
+
 /// Rights by badge that a tail keeps before it lets go of those it can have again.
 const BADGES_MAX: usize = 4096;
 
@@ -265,6 +268,18 @@ impl Process {
         }
     }
 
+    /// Keeper: tells those who have got a right to a port since it moved.
+    pub(crate) fn tell_new_holders(&self) {
+        for port in self.all_ports() {
+            // Acquire: pairs with the Release in `exported`.
+            if let Some(home) = port.home.get()
+                && home.has_new.swap(false, Ordering::Acquire)
+            {
+                home.tell_holders(&port);
+            }
+        }
+    }
+
     fn tail_ended(&self) {
         self.moves.leaving().tails -= 1;
         self.moves.left.notify_all();
@@ -296,10 +311,11 @@ impl Home {
         self.by_seal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A right to the old port has been given to a peer.
+    /// A right to the old port has been given to a peer, or it has got a name for one: the keeper tells it.
     pub(crate) fn exported(&self) {
         // Release: whoever takes it away finds the right.
         self.has_new.store(true, Ordering::Release);
+        self.process.give_back_in(TELL_NS);
     }
 
     /// Passes on what comes, one after the other, until nobody can send here any more or nobody receives
@@ -311,10 +327,6 @@ impl Home {
         self.to.notify_death(&receive, 0);
         self.tell_holders(&port);
         while let Ok(mut request) = receive.receive() {
-            // Acquire: pairs with the Release in `exported`.
-            if self.has_new.swap(false, Ordering::Acquire) {
-                self.tell_holders(&port);
-            }
             let goes_on = match (request.take_mark(), request.notice()) {
                 (Some(mark), _) => self.provide(&mark),
                 (None, None) => self.pass_on(request),
@@ -448,7 +460,7 @@ impl Home {
             let lane = to.link().map.lane(to.receiver());
             let said_in = |lane: &u32| {
                 let at = (*lane, to.receiver());
-                to.link().say_in_lane(at, words, said).is_some()
+                to.link().say_in_lane(at, words, said, || true).is_some()
             };
             if let Some(lane) = lane.filter(said_in) {
                 to.uses(lane);
