@@ -6,9 +6,9 @@ use common::{Child, within_patience};
 use handfast::error::{Gone, RightError, SendError};
 use handfast::{Notice, ReceiveRight, Right, SendRight};
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 #[test]
 fn a_child_process_plays_its_role() {
@@ -42,8 +42,10 @@ fn home(name: &str) {
                 request.reply_with(b"", [right.into()]).unwrap();
             }
             ("take", state) => {
+                // Nothing, where the old home has died since.
                 let Some(Right::Receive(port)) = rights.pop() else {
-                    panic!("no receive right came");
+                    let _ = request.reply(b"");
+                    continue;
                 };
                 let state = Seen::parse(state);
                 std::thread::spawn(move || serve(port, state));
@@ -53,6 +55,32 @@ fn home(name: &str) {
                 // For ever: the ports in it are not received from.
                 request.reply(b"").unwrap();
                 std::mem::forget(rights);
+            }
+            ("spray", _) => {
+                let Some(Right::Send(port)) = rights.pop() else {
+                    panic!("no right came");
+                };
+                std::thread::spawn(move || {
+                    let mut number = 0;
+                    while port.call(format!("99:{number}").as_bytes()).is_ok() {
+                        number += 1;
+                    }
+                });
+                request.reply(b"").unwrap();
+            }
+            ("direct", pid) => {
+                let Some(Right::Send(port)) = rights.pop() else {
+                    panic!("no right came");
+                };
+                let _ = port.call(b"98:1").unwrap();
+                let pid = pid.parse().unwrap();
+                std::thread::spawn(move || {
+                    assert!(within_patience(|| port.peer().pid == pid));
+                    common::say("direct");
+                    let answer = port.call(b"98:2").map(drop);
+                    common::say(&format!("{answer:?}"));
+                });
+                request.reply(b"").unwrap();
             }
             ("know", name) => {
                 // A link that stays.
@@ -152,7 +180,8 @@ fn serve(port: ReceiveRight, mut seen: Seen) {
                 seen.take(&text);
                 if request.is_call() {
                     let answer = format!("{text} {} {}", request.badge(), std::process::id());
-                    request.reply(answer.as_bytes()).unwrap();
+                    // Who asked may be gone.
+                    let _ = request.reply(answer.as_bytes());
                 }
             }
         }
@@ -568,4 +597,124 @@ fn a_sender_without_a_link_to_the_new_home_is_let_in_there() {
     assert!(within_patience(|| homes.rests(0)));
     homes.children[0].kill();
     assert_eq!(call(&port, 1, 1), ("7".into(), homes.pid(1)));
+}
+
+#[test]
+fn a_right_that_nobody_uses_follows_its_port_along_a_chain() {
+    let mut homes = Homes::new("idle", 4);
+    let port = homes.make(0);
+    // Another process keeps one, and does nothing with it.
+    let _ = homes.controls[3]
+        .with([port.clone().into()])
+        .call(b"keep")
+        .unwrap();
+    homes.move_to(&port, 1);
+    homes.move_to(&port, 2);
+    for place in [0, 1] {
+        assert!(within_patience(|| homes.rests(place)), "home {place}");
+    }
+    homes.children[0].kill();
+    homes.children[1].kill();
+    assert_eq!(call(&port, 1, 1).1, homes.pid(2));
+}
+
+#[test]
+fn who_waits_for_what_an_old_home_took_along_is_told() {
+    let mut homes = Homes::new("unprovided", 3);
+    let port = homes.make(0);
+    for place in [0, 1] {
+        let text = format!("know {}", homes.names[place]);
+        let _ = homes.controls[2].call(text.as_bytes()).unwrap();
+    }
+    let text = format!("direct {}", homes.pid(1));
+    let right = port.clone().into();
+    let _ = homes.controls[2]
+        .with([right])
+        .call(text.as_bytes())
+        .unwrap();
+    // It is told when the old home cannot hear any more what it says to that.
+    homes.children[2].stop();
+    homes.move_to(&port, 1);
+    assert!(within_patience(
+        || port.peer().pid == homes.children[1].pid()
+    ));
+    homes.children[0].stop();
+    homes.children[2].resume();
+    homes.children[2].expect("direct");
+    homes.children[0].kill();
+    homes.children[2].expect("Err(Gone(Port))");
+    assert_eq!(call(&port, 1, 1).1, homes.pid(1));
+}
+
+#[test]
+fn calls_end_whoever_dies_while_a_port_moves() {
+    let mut random = common::Random::seeded("deaths while a port moves");
+    let end = Instant::now() + common::campaign(6);
+    let mut round = 0;
+    while Instant::now() < end {
+        round += 1;
+        one_dies(round, &mut random);
+    }
+    println!("{round} rounds");
+}
+
+/// A port moves between three homes, and one of them or a sender dies; every call ends, with a typed outcome.
+fn one_dies(round: u32, random: &mut common::Random) {
+    const SENDERS: usize = 3;
+    let mut homes = Homes::new(&format!("dies{round}"), 4);
+    let port = homes.make(0);
+    let _ = homes.controls[3]
+        .with([port.clone().into()])
+        .call(b"spray")
+        .unwrap();
+    let done = Arc::new(AtomicBool::new(false));
+    let (ended, ends) = std::sync::mpsc::channel();
+    for sender in 0..SENDERS {
+        let (port, done, ended) = (port.clone(), done.clone(), ended.clone());
+        std::thread::spawn(move || {
+            let mut number = 0;
+            let outcome = loop {
+                number += 1;
+                match port.call(format!("{sender}:{number}").as_bytes()) {
+                    Ok(_) if done.load(Ordering::Relaxed) => break None,
+                    Ok(_) => {}
+                    Err(error) => break Some(error),
+                }
+            };
+            ended.send(outcome).unwrap();
+        });
+    }
+    let (turns, victim) = (random.below(4), random.below(3) as usize);
+    let mut from = 0;
+    for turn in 0..=turns {
+        let to = (from + 1 + random.below(2) as usize) % 3;
+        let _ = port
+            .call_until(
+                format!("move {}", homes.names[to]).as_bytes(),
+                common::PATIENCE,
+            )
+            .unwrap();
+        if turn == turns {
+            // Some way into the move.
+            let until = Instant::now() + Duration::from_micros(random.below(4000));
+            while Instant::now() < until {
+                std::hint::spin_loop();
+            }
+            homes.children[[from, to, 3][victim]].kill();
+        }
+        from = to;
+    }
+    done.store(true, Ordering::Relaxed);
+    for _ in 0..SENDERS {
+        let outcome = ends.recv_timeout(common::PATIENCE);
+        let outcome = outcome.unwrap_or_else(|_| panic!("a call hangs: {turns} {victim}"));
+        assert!(
+            matches!(outcome, None | Some(SendError::Gone(_))),
+            "{turns} {victim}: {outcome:?}"
+        );
+        assert!(
+            victim < 2 || outcome.is_none(),
+            "nobody has died but a sender: {outcome:?}"
+        );
+    }
 }

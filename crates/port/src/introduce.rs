@@ -126,7 +126,9 @@ impl Provided {
         let exporter = right.link();
         let receiver = right.receiver();
         let lane = exporter.map.lane(receiver)?;
-        exporter.say_in_lane((lane, receiver), (right.handle(), 0, 0), said)?;
+        // Behind a mark its name may mean nothing any more.
+        let stays = || !right.has_moved();
+        exporter.say_in_lane((lane, receiver), (right.handle(), 0, 0), said, stays)?;
         right.uses(lane);
         let exporter = exporter.clone();
         let mut unheard = to.unheard();
@@ -145,12 +147,14 @@ impl Provided {
 }
 
 impl Link {
-    /// Posts to a lane for `receiver`, by a right and with a reply right, if there is room at once.
+    /// Posts to a lane for `receiver`, by a right and with a reply right, if there is room at once, and `may` says
+    /// so under the lane's lock.
     pub(crate) fn say_in_lane(
         &self,
         (lane, receiver): (u32, u32),
         (word, reply, generation): (u32, u32, u32),
         said: Said,
+        may: impl FnOnce() -> bool,
     ) -> Option<()> {
         let header = Header {
             kind: Kind::CONTROL,
@@ -161,6 +165,9 @@ impl Link {
             cpu: cpu::recent(),
         };
         let mut outgoing = self.lanes[lane as usize].lock();
+        if !may() {
+            return None;
+        }
         let region = self.region.view();
         let posted = outgoing.producer.post(&region, header, &said.to_bytes());
         drop(outgoing);
@@ -202,7 +209,13 @@ impl Link {
             Some(Claim::Granted(handle)) => self.exports().resolve(handle).into(),
             Some(Claim::Revoked) => Named::Revoked,
             Some(Claim::Dead) => Named::Dead,
-            Some(Claim::Waiting { until_ns, .. }) => Named::NotYet(until_ns),
+            // One at a port's new home is looked at again before: its old home may end.
+            Some(Claim::Waiting {
+                until_ns, number, ..
+            }) => Named::NotYet(match number.1 & OF_MOVED {
+                0 => until_ns,
+                _ => until_ns.min(now_ns.saturating_add(CLAIM_NS)),
+            }),
             None => Named::Unclaimed,
         }
     }
@@ -226,7 +239,19 @@ impl Link {
         let claim = self.redeem(process, number, (now_ns, until_ns, reply));
         self.claims().settle(word, claim);
         self.tell_if_revoked(process, word, claim);
+        self.granted_anew(process, claim);
         Some(claim)
+    }
+
+    /// Exporter: the peer has a name for a right. If its port has moved, it is told of that.
+    fn granted_anew(&self, process: &Process, claim: Claim) {
+        if let Claim::Granted(handle) = claim
+            && let Some(Meaning::To(target)) = self.exports().resolve(handle)
+            && let Some(port) = process.port_by_id(target.port)
+            && let Some(home) = port.home.get()
+        {
+            home.exported();
+        }
     }
 
     /// Exporter: gives the peer what it was provided with, and tells it the handle.
@@ -262,15 +287,22 @@ impl Link {
         number: Number,
         (now_ns, until_ns, reply): (u64, u64, (u32, u32)),
     ) -> Claim {
+        // An old home that has ended provides nothing; what it has left was looked for a while.
+        let is_old = now_ns.saturating_add(CLAIM_MOVED_NS) >= until_ns.saturating_add(CLAIM_NS);
+        let is_lost = number.1 & OF_MOVED != 0
+            && is_old
+            && process.find_link(|of| of.is_with(number.0)).is_none();
         // Locked until there is an export: who revokes it finds the one or the other.
         let mut provisions = process.provisions();
         match provisions.redeem(number, self.identity()) {
             // Who is gone gets nothing any more, so what it has left does not wait for it.
-            Redeemed::NotYet if now_ns < until_ns && !self.is_down() => Claim::Waiting {
-                number,
-                until_ns,
-                reply,
-            },
+            Redeemed::NotYet if now_ns < until_ns && !is_lost && !self.is_down() => {
+                Claim::Waiting {
+                    number,
+                    until_ns,
+                    reply,
+                }
+            }
             Redeemed::Revoked => Claim::Revoked,
             Redeemed::NotYet => {
                 // Should it come after all, nobody has a use for it.
@@ -360,8 +392,9 @@ impl Link {
                 }
                 self.tell_if_revoked(process, word, claim);
             }
-            // Of a port that has moved: the poller's.
-            Said::Mark { .. } => return Err(fault),
+            // Of a port that has moved: the poller's. Here its new home has ended since, and the port with it.
+            Said::Mark { .. } if is_bound => return Err(fault),
+            Said::Mark { .. } => {}
             Said::Mint {
                 word,
                 badge,
@@ -411,6 +444,7 @@ impl Link {
                     return Err(fault);
                 }
                 self.tell_if_revoked(process, word, claim);
+                self.granted_anew(process, claim);
             }
         }
         Ok(())
@@ -519,7 +553,7 @@ fn claim_as(
     };
     let named = (by, own.word(), own.generation);
     if link
-        .say_in_lane((lane, receiver), named, said(word))
+        .say_in_lane((lane, receiver), named, said(word), || true)
         .is_none()
     {
         link.imports().unclaim(word);

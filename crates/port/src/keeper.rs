@@ -243,6 +243,7 @@ impl Keeper {
             link.wake_for_room();
             again |= link.has_unsettled();
         }
+        self.process.tell_new_holders();
         is_unheard |= self.process.switch_again();
         is_unheard |= self.process.leave_paths() | self.process.expire_provisions();
         if self.process.relays().has_pieces() {

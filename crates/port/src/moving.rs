@@ -25,6 +25,7 @@ use crate::room::Waiting;
 use crate::send::SendRight;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
+use handfast_layout::bell::RECEIVERS;
 use handfast_layout::introduction::Said;
 use handfast_layout::part::{Part, receiver_of};
 use handfast_proto::moves::{Marked, Tail};
@@ -80,6 +81,9 @@ pub(crate) struct Mark {
     lanes: u32,
     number: u64,
 }
+
+/// How soon who has got a right to a port that has moved is told.
+const TELL_NS: u64 = 2_000_000;
 
 /// Rights by badge that a tail keeps before it lets go of those it can have again.
 const BADGES_MAX: usize = 4096;
@@ -176,6 +180,9 @@ impl Process {
         let (token, rest) = bytes.split_first_chunk::<4>().ok_or(fault)?;
         let token = u32::from_le_bytes(*token);
         if kind == control::NOT_ARRIVED {
+            if !rest.is_empty() {
+                return Err(fault);
+            }
             let departure = self.take_departure(link, token);
             drop(departure);
             return Ok(());
@@ -183,8 +190,14 @@ impl Process {
         if kind == control::MOVED {
             return self.hear_moved(link, token, rest);
         }
-        let [port, handle] = *rest.as_chunks::<4>().0.as_array().ok_or(fault)?;
+        let (words, []) = rest.as_chunks::<4>() else {
+            return Err(fault);
+        };
+        let [port, handle] = *words.as_array().ok_or(fault)?;
         let (port, handle) = (u32::from_le_bytes(port), u32::from_le_bytes(handle));
+        if receiver_of(port) >= RECEIVERS {
+            return Err(fault);
+        }
         let right = crate::adopt::import(self, link, (handle, port))?;
         right.pin();
         let mut leaving = self.moves.leaving();
@@ -255,6 +268,18 @@ impl Process {
         }
     }
 
+    /// Keeper: tells those who have got a right to a port since it moved.
+    pub(crate) fn tell_new_holders(&self) {
+        for port in self.all_ports() {
+            // Acquire: pairs with the Release in `exported`.
+            if let Some(home) = port.home.get()
+                && home.has_new.swap(false, Ordering::Acquire)
+            {
+                home.tell_holders(&port);
+            }
+        }
+    }
+
     fn tail_ended(&self) {
         self.moves.leaving().tails -= 1;
         self.moves.left.notify_all();
@@ -286,10 +311,11 @@ impl Home {
         self.by_seal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A right to the old port has been given to a peer.
+    /// A right to the old port has been given to a peer, or it has got a name for one: the keeper tells it.
     pub(crate) fn exported(&self) {
         // Release: whoever takes it away finds the right.
         self.has_new.store(true, Ordering::Release);
+        self.process.give_back_in(TELL_NS);
     }
 
     /// Passes on what comes, one after the other, until nobody can send here any more or nobody receives
@@ -297,12 +323,10 @@ impl Home {
     fn serve(&self, receive: ReceiveRight) {
         let port = receive.port().clone();
         receive.notify_no_senders();
+        // What comes of it passes nobody on: the thread finds that it is of no use any more.
+        self.to.notify_death(&receive, 0);
         self.tell_holders(&port);
         while let Ok(mut request) = receive.receive() {
-            // Acquire: pairs with the Release in `exported`.
-            if self.has_new.swap(false, Ordering::Acquire) {
-                self.tell_holders(&port);
-            }
             let goes_on = match (request.take_mark(), request.notice()) {
                 (Some(mark), _) => self.provide(&mark),
                 (None, None) => self.pass_on(request),
@@ -436,7 +460,7 @@ impl Home {
             let lane = to.link().map.lane(to.receiver());
             let said_in = |lane: &u32| {
                 let at = (*lane, to.receiver());
-                to.link().say_in_lane(at, words, said).is_some()
+                to.link().say_in_lane(at, words, said, || true).is_some()
             };
             if let Some(lane) = lane.filter(said_in) {
                 to.uses(lane);

@@ -135,17 +135,31 @@ impl ReceiveRight {
             right.publish_name(true);
             return Ok(right);
         };
-        // Those who have connected so far were told that the old home listens: they try again.
-        socket::listen_again(&listener, rendezvous::BACKLOG)
-            .map_err(|errno| Resource::of("listen", errno))?;
-        for _ in 0..rendezvous::BACKLOG {
-            if socket::accept(&listener).is_err() {
-                break;
+        // Its old home has it still, and may have made it one that blocks.
+        let listening = socket::set_nonblocking(&listener, true)
+            .and_then(|()| socket::listen_again(&listener, rendezvous::BACKLOG));
+        listening.map_err(|errno| Resource::of("listen", errno))?;
+        let refuse_waiting = || {
+            for _ in 0..rendezvous::BACKLOG {
+                if socket::accept(&listener).is_err() {
+                    break;
+                }
             }
-        }
+        };
+        // Those who have connected so far were told that the old home listens: they try again.
+        refuse_waiting();
+        // A name that a port of this process has is not this one's.
+        let is_taken = !process
+            .ports(|port| port.name == name.name && port.home.get().is_none())
+            .is_empty();
+        let file = match is_taken {
+            true => (0, 0),
+            false => name.file,
+        };
+        let file = SocketFile::moved(&name.name, file);
         let bound = Bound {
             listener: Arc::new(listener),
-            file: SocketFile::moved(&name.name, name.file),
+            file,
         };
         let right = make(process, &name.name, Options::new(), Some(bound))?;
         right.publish_name(true);

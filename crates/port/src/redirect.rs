@@ -9,7 +9,7 @@ use crate::send::SendRight;
 use core::sync::atomic::Ordering;
 use handfast_layout::bell::RECEIVERS;
 use handfast_layout::introduction::{SAID_BYTES, Said};
-use handfast_layout::link::Kind;
+use handfast_layout::link::{Kind, LANES};
 use handfast_layout::part::receiver_of;
 use handfast_proto::rights::{Handle, Use};
 use handfast_ring::lane::Header;
@@ -231,8 +231,7 @@ impl Process {
             units: 0,
             cpu: cpu::recent(),
         };
-        let mut uses = Vec::new();
-        for (lane, outgoing) in lanes.iter().zip(&mut held) {
+        for outgoing in &mut held {
             if outgoing
                 .producer
                 .post(region, header, &said.to_bytes())
@@ -244,10 +243,6 @@ impl Process {
                 self.attention.raise();
                 return Switched::Done;
             }
-            uses.push(Use {
-                lane: *lane,
-                tail: outgoing.producer.position(),
-            });
         }
         let new_port = direct.port();
         let _ = moved.direct.set(direct);
@@ -262,6 +257,14 @@ impl Process {
         drop(lanes);
         link.disturb();
         link.move_deaths(old_port, (with, new_port));
+        // Messages to other ports there may have it in them, too. After the count: who posts one after this look
+        // finds what the right has become.
+        let uses: Vec<_> = (0..LANES)
+            .map(|lane| Use {
+                lane,
+                tail: link.lanes[lane as usize].lock().producer.position(),
+            })
+            .collect();
         if link.imports().moved(name, &uses) {
             self.give_back_in(GIVE_BACK_NS);
         }

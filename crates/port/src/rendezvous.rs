@@ -31,6 +31,9 @@ pub(crate) const BACKLOG: i32 = 128;
 /// How long the look at a name's present server may take.
 const PROBE_TIMEOUT: core::time::Duration = core::time::Duration::from_millis(200);
 
+/// As that, of one that has moved here: its backlog has just been emptied.
+const MOVED_TIMEOUT: core::time::Duration = core::time::Duration::from_millis(1);
+
 /// Whether the process that called `listen` on the other end has ended: a child that it forked may
 /// have inherited the socket, and the kernel goes on taking connections that nobody will accept.
 /// When in doubt (before kernel 6.5 a process number used again; a process out of sight), it lives.
@@ -77,11 +80,19 @@ impl SocketFile {
         Self { path, identity }
     }
 
-    /// The file of a socket that has come with its port; elsewhere, perhaps, than names are here.
+    /// The file of a socket that has come with its port, at which this process listens since. It counts only if
+    /// it leads to this process: what the peer says of a file may be true of another's, and names may lie
+    /// elsewhere here. One that does not count stays when the port ends, as a dead server's does.
     pub(crate) fn moved(name: &str, identity: (u64, u64)) -> Self {
+        let found = Self::of(name);
+        let own = |peer: socket::Peer| peer.pid == std::process::id();
+        let leads_here = found.identity == Some(identity)
+            && socket::connect(&found.path, MOVED_TIMEOUT)
+                .and_then(socket::peer)
+                .is_ok_and(own);
         Self {
-            path: path_of(name),
-            identity: (identity != (0, 0)).then_some(identity),
+            identity: found.identity.filter(|_| leads_here),
+            ..found
         }
     }
 

@@ -290,6 +290,11 @@ impl SendRight {
         }
     }
 
+    /// Whether it is another right now.
+    pub(crate) fn has_moved(&self) -> bool {
+        self.moved_to().is_some()
+    }
+
     #[cold]
     fn look_moved(&self) -> Option<&Self> {
         if let Some(moved) = self.moved.get() {
@@ -480,6 +485,12 @@ impl SendRight {
                 return next
                     .best()
                     .post_with((bytes, kind), (load, described), waiting);
+            }
+            // Acquire: as above. What was described may have become another since.
+            if !load.rights.is_empty() && self.link.trouble.load(Ordering::Acquire) != trouble {
+                drop(outgoing);
+                described.take_back(&self.process, &self.link);
+                continue;
             }
             let ahead = (&mut *described, &load.rights[..]);
             let ahead = self.send_ahead((&mut outgoing, lane), (bytes, kind), ahead);

@@ -7,6 +7,9 @@
 //! with that, with what it has claimed at the new home (`introductions`). So the order of each lane is kept, and
 //! nobody waits.
 
+#[cfg(test)]
+mod simulation;
+
 use super::rights::Handle;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

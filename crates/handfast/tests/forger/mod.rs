@@ -189,8 +189,15 @@ impl Hand {
     }
 
     /// Posts to the first lane, waits for room, and rings.
-    pub(crate) fn post(
+    pub(crate) fn post(&mut self, kind: Kind, words: (u32, u32, u32), body: (&[u8], &[Unit])) {
+        let receiver = receiver_of(self.welcome.port);
+        self.post_to((0, receiver), kind, words, body);
+    }
+
+    /// As [`Self::post`], to any lane, for any receiver.
+    pub(crate) fn post_to(
         &mut self,
+        (lane, receiver): (u32, u32),
         kind: Kind,
         (port, reply, generation): (u32, u32, u32),
         (bytes, units): (&[u8], &[Unit]),
@@ -203,9 +210,9 @@ impl Hand {
             units: units.len() as u32,
             cpu: 0,
         };
-        let (lane, region) = (&mut self.lanes[0], &self.region);
+        let (outgoing, region) = (&mut self.lanes[lane as usize], &self.region);
         assert!(common::within_patience(|| loop {
-            match lane.post_described(region, header, (bytes, units)) {
+            match outgoing.post_described(region, header, (bytes, units)) {
                 Ok(()) => return true,
                 Err(Refused::Full) => std::thread::yield_now(),
                 Err(Refused::Fault(fault)) => panic!("{fault:?}"),
@@ -214,12 +221,11 @@ impl Hand {
                 return true;
             }
         }));
-        self.ring();
+        self.ring(lane, receiver);
     }
 
-    fn ring(&self) {
-        let receiver = receiver_of(self.welcome.port);
-        let at = (Side::Connector, 0);
+    fn ring(&self, lane: u32, receiver: u32) {
+        let at = (Side::Connector, lane);
         let asleep = bell::ring(&self.region, &self.bells, at, receiver, self.welcome.link);
         if asleep.is_some() {
             let sleep = handfast_layout::bell::bell(receiver) + handfast_layout::bell::SLEEP;
@@ -263,6 +269,12 @@ impl Hand {
         assert_eq!(self.call(handle, b"settled").1, b"settled");
         self.say(&[STAT, 0]);
         while self.hear()[0] != COUNTERS {}
+    }
+
+    /// As [`Self::settle`], whatever else the process says meanwhile.
+    pub(crate) fn settle_quietly(&mut self) {
+        let handle = self.welcome.handle;
+        assert_eq!(self.call(handle, b"settled").1, b"settled");
     }
 
     /// The process says that it will not claim what `exporter` was told of.
@@ -319,7 +331,11 @@ impl Hand {
         let lane = at - (at - Side::Acceptor.lane(0)) % LANE_BYTES;
         let arena = self.region.load(at + slot::ARENA, SeqCst) as usize;
         let mut units = vec![[0; UNIT_BYTES]; count];
-        let from = lane + arena_offset() + arena;
+        let from = match count {
+            // They lie in the slot.
+            ..3 => at + slot::BYTES,
+            _ => lane + arena_offset() + arena,
+        };
         self.region.copy_out(from, units.as_flattened_mut());
         units
     }

@@ -1,0 +1,628 @@
+//! Peers that forge moves: ports that arrived where none was sent, rights that moved nowhere, marks for what
+//! they have not been told of, receive rights that are none.
+
+mod common;
+mod forger;
+
+use forger::{Hand, expect_cut, message, serves, start_honest, units, words_of};
+use handfast::error::Rule;
+use handfast::{ReceiveRight, Right, SendRight};
+use handfast_layout::bell::RECEIVERS;
+use handfast_layout::introduction::Said;
+use handfast_layout::link::{Kind, UNIT_BYTES};
+use handfast_layout::part::{Bound, Descriptors, Part, receiver_of};
+use rustix::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+
+#[test]
+fn a_child_process_plays_its_role() {
+    common::play(|role, arguments| match role {
+        "honest" => forger::honest(arguments[0], None),
+        "mover" => mover(arguments[0]),
+        "keeper" => keeper(arguments[0]),
+        _ => unreachable!(),
+    });
+}
+
+const ARRIVED: u8 = 40;
+const NOT_ARRIVED: u8 = 41;
+const MOVED: u8 = 42;
+
+/// Rights of a hand's own.
+const fn own(number: u32) -> Part {
+    Part::OfSender {
+        handle: 1 << 31 | number,
+        port: 0x100,
+    }
+}
+
+/// Starts a process that plays that role.
+fn start(role: &'static str, what: &str) -> (common::Child, String) {
+    let name = common::name(what);
+    let child = common::start(role, &[&name]);
+    child.expect("ready");
+    (child, name)
+}
+
+fn moved(hand: &Hand, name: u32, port: u32, number: u64) -> Vec<u8> {
+    let said = message(MOVED, &[name, port]);
+    [&said[..], &number.to_le_bytes(), &hand.process].concat()
+}
+
+/// What is said or posted, and for which rule the link is cut.
+type Forgery = (&'static str, fn(&mut Hand), Rule);
+
+const FORGERIES: [Forgery; 19] = [
+    (
+        "arrived-empty",
+        |hand| assert!(hand.say(&[ARRIVED, 0])),
+        Rule::Introduction,
+    ),
+    (
+        "arrived-short",
+        |hand| assert!(hand.say_words(ARRIVED, &[1, 0x100])),
+        Rule::Introduction,
+    ),
+    (
+        "arrived-long",
+        |hand| assert!(hand.say_words(ARRIVED, &[1, 0x100, 1 << 31 | 5, 0])),
+        Rule::Introduction,
+    ),
+    (
+        "arrived-and-a-byte",
+        |hand| {
+            let said = message(ARRIVED, &[1, 0x100, 1 << 31 | 5]);
+            assert!(hand.say(&[&said[..], b"x"].concat()));
+        },
+        Rule::Introduction,
+    ),
+    (
+        "arrived-at-no-receiver",
+        |hand| assert!(hand.say_words(ARRIVED, &[1, RECEIVERS, 1 << 31 | 5])),
+        Rule::Introduction,
+    ),
+    (
+        "arrived-by-no-handle",
+        |hand| assert!(hand.say_words(ARRIVED, &[1, 0x100, 5])),
+        Rule::RightHandle,
+    ),
+    (
+        "not-arrived-short",
+        |hand| assert!(hand.say(&[NOT_ARRIVED, 0, 1, 0, 0])),
+        Rule::Introduction,
+    ),
+    (
+        "not-arrived-long",
+        |hand| assert!(hand.say_words(NOT_ARRIVED, &[1, 1])),
+        Rule::Introduction,
+    ),
+    (
+        "moved-short",
+        |hand| {
+            let said = moved(hand, 5, 0x100, 1);
+            assert!(hand.say(&said[..said.len() - 1]));
+        },
+        Rule::Introduction,
+    ),
+    (
+        "moved-long",
+        |hand| {
+            let said = moved(hand, 5, 0x100, 1);
+            assert!(hand.say(&[&said[..], b"x"].concat()));
+        },
+        Rule::Introduction,
+    ),
+    (
+        "moved-to-no-receiver",
+        |hand| assert!(hand.say(&moved(hand, 5, RECEIVERS, 1))),
+        Rule::Introduction,
+    ),
+    (
+        "mint-of-a-port-it-never-had",
+        |hand| {
+            hand.tell(Said::Mint {
+                word: 5,
+                badge: 9,
+                permissions: 0,
+            })
+        },
+        Rule::Introduction,
+    ),
+    (
+        "mint-by-no-handle",
+        |hand| {
+            let said = Said::Mint {
+                word: 5,
+                badge: 9,
+                permissions: 0,
+            };
+            hand.post(Kind::CONTROL, (6, 0, 0), (&said.to_bytes(), &[]));
+        },
+        Rule::Introduction,
+    ),
+    (
+        "mint-by-zero",
+        |hand| {
+            hand.tell(Said::Mint {
+                word: 0,
+                badge: 9,
+                permissions: 0,
+            })
+        },
+        Rule::Introduction,
+    ),
+    (
+        "told-of-a-port-it-never-had",
+        |hand| hand.tell(Said::Told { number: 1 }),
+        Rule::Introduction,
+    ),
+    (
+        "mark-at-a-port-that-has-not-moved",
+        |hand| {
+            hand.tell(Said::Mark {
+                lanes: 1,
+                number: 1,
+            })
+        },
+        Rule::Introduction,
+    ),
+    (
+        "mark-in-no-lanes",
+        |hand| {
+            hand.tell(Said::Mark {
+                lanes: 0,
+                number: 1,
+            })
+        },
+        Rule::Introduction,
+    ),
+    (
+        "mark-in-too-many-lanes",
+        |hand| {
+            hand.tell(Said::Mark {
+                lanes: 17,
+                number: 1,
+            })
+        },
+        Rule::Introduction,
+    ),
+    (
+        "mark-by-no-handle",
+        |hand| {
+            let said = Said::Mark {
+                lanes: 1,
+                number: 1,
+            };
+            let port = hand.welcome.handle | 1 << 20;
+            hand.post(Kind::CONTROL, (port, 0, 0), (&said.to_bytes(), &[]));
+        },
+        Rule::Introduction,
+    ),
+];
+
+#[test]
+fn forged_moves_are_refused_by_name_and_harm_nobody_else() {
+    let (mut server, name) = start_honest("forged-moves");
+    let honest = handfast::connect(&name).unwrap();
+    for (number, (what, forge, rule)) in (0u8..).zip(FORGERIES) {
+        let mut hand = Hand::new(&name, 100 + number);
+        forge(&mut hand);
+        expect_cut(&server, rule, what);
+        hand.expect_end();
+        assert_eq!(&*honest.call(what.as_bytes()).unwrap(), what.as_bytes());
+    }
+    assert_eq!(server.said(), None);
+    server.finish();
+}
+
+#[test]
+fn what_is_said_of_moves_nobody_made_changes_nothing() {
+    let (mut server, name) = start_honest("no-moves");
+    let honest = handfast::connect(&name).unwrap();
+    let mut hand = Hand::new(&name, 1);
+    // Harmless by design: a move may have been given up, and a right given back, when the other hears of it.
+    for token in [0, 1, 1, u32::MAX] {
+        assert!(hand.say_words(NOT_ARRIVED, &[token]));
+        assert!(hand.say_words(ARRIVED, &[token, 0x100, 1 << 31 | 5]));
+        assert!(hand.say(&moved(&hand, 1 << 31 | 9, 0x100, token.into())));
+        hand.settle();
+    }
+    // Of a right that the process has: to itself, and to the one that says so; it stays.
+    hand.send(b"", &[own(7)]);
+    hand.settle();
+    for process in [hand.peer, hand.process] {
+        let said = message(MOVED, &[1 << 31 | 7, 0x100, 1, 0]);
+        let process = message(0, &words_of(process));
+        assert!(hand.say(&[&said[..], &process[2..]].concat()));
+        hand.settle();
+    }
+    server.tell("call");
+    let (index, generation, _) = hand.next();
+    hand.answer((index, generation), Kind::Message, (b"here", &[]));
+    server.expect("Ok(\"here\")");
+    assert_eq!(&*honest.call(b"well").unwrap(), b"well");
+    assert_eq!(server.said(), None);
+    server.finish();
+}
+
+/// Keeps the rights that come. Told `right`, makes a port, and gives the last that came a right to it; told
+/// `move`, moves the port to the first.
+fn mover(name: &str) {
+    let cuts = common::Cuts(|fault: &str| common::say(&format!("cut: {fault}")));
+    tracing::subscriber::set_global_default(cuts).unwrap();
+    let port = handfast::bind(name).unwrap();
+    let kept = std::sync::Mutex::new(Vec::<SendRight>::new());
+    let mut moving: Option<ReceiveRight> = None;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            loop {
+                let mut request = port.receive().unwrap();
+                for right in request.take_rights() {
+                    if let Right::Send(right) = right {
+                        kept.lock().unwrap().push(right);
+                    }
+                }
+                if request.is_call() {
+                    let bytes = request.bytes().to_vec();
+                    let _ = request.reply(&bytes);
+                }
+            }
+        });
+        common::say("ready");
+        while let Some(told) = common::told() {
+            let kept = kept.lock().unwrap();
+            match told.as_str() {
+                "right" => {
+                    let port = moving.insert(handfast::anonymous().unwrap());
+                    let to = kept.last().unwrap();
+                    to.with([port.mint(7).into()]).send(b"").unwrap();
+                }
+                "move" => {
+                    let port = moving.take().unwrap();
+                    kept[0].with([port.into()]).send(b"").unwrap();
+                }
+                _ => unreachable!("{told}"),
+            }
+        }
+        std::process::exit(0);
+    });
+}
+
+/// What a sender has been told: its right, the receiver there, and the number.
+struct Told {
+    handle: u32,
+    receiver: u32,
+    number: u64,
+}
+
+impl Told {
+    fn mark(&self, hand: &mut Hand, lane: u32, (number, lanes): (u64, u32)) {
+        let said = Said::Mark { lanes, number };
+        let at = (lane, self.receiver);
+        let body = (&said.to_bytes()[..], &[][..]);
+        hand.post_to(at, Kind::CONTROL, (self.handle, 0, 0), body);
+    }
+}
+
+/// A mover, with a forger that is to be the home of what it moves.
+fn moving(what: &str) -> (common::Child, String, Hand) {
+    let (child, name) = start("mover", what);
+    let mut home = Hand::new(&name, 1);
+    home.send(b"", &[own(5)]);
+    home.settle();
+    (child, name, home)
+}
+
+/// A port moves to the home; says with which token.
+fn departs(mover: &mut common::Child, home: &mut Hand) -> u32 {
+    mover.tell("move");
+    let units = home.next_units(1);
+    match Part::parse(&units).unwrap().0 {
+        Part::Receive { token, .. } => token,
+        part => panic!("{part:?}"),
+    }
+}
+
+/// A sender gets a right, and is told that its port has moved.
+fn is_told(mover: &mut common::Child, (home, sender): (&mut Hand, &mut Hand), turn: u32) -> Told {
+    sender.send(b"", &[own(6)]);
+    sender.settle();
+    mover.tell("right");
+    let Part::OfSender { handle, port } = Part::parse(&sender.next_units(1)).unwrap().0 else {
+        panic!("no right");
+    };
+    let token = departs(mover, home);
+    assert!(home.say_words(ARRIVED, &[token, 0x101, 1 << 31 | (100 + turn)]));
+    let said = sender.hear_words(MOVED);
+    assert_eq!(said[..2], [handle, 0x101]);
+    assert_eq!(said[4..], words_of(home.process));
+    Told {
+        handle,
+        receiver: receiver_of(port),
+        number: u64::from(said[3]) << 32 | u64::from(said[2]),
+    }
+}
+
+#[test]
+fn forged_marks_cut_who_makes_them() {
+    let (mut server, name, mut home) = moving("forged-marks");
+    let honest = handfast::connect(&name).unwrap();
+    type Forge = fn(&Told, &mut Hand);
+    let forgeries: [(&str, Forge); 5] = [
+        ("another-number", |told, hand| {
+            told.mark(hand, 1, (told.number + 1, 1));
+        }),
+        ("another-sender's", |told, hand| {
+            told.mark(hand, 1, (told.number - 1, 1));
+        }),
+        ("other-lanes", |told, hand| {
+            told.mark(hand, 1, (told.number, 3));
+            told.mark(hand, 1, (told.number, 2));
+        }),
+        ("fewer-lanes", |told, hand| {
+            told.mark(hand, 1, (told.number, 2));
+            told.mark(hand, 1, (told.number, 1));
+        }),
+        ("once-more", |told, hand| {
+            told.mark(hand, 1, (told.number, 1));
+            told.mark(hand, 1, (told.number, 1));
+        }),
+    ];
+    for (turn, (what, forge)) in (0..).zip(forgeries) {
+        let mut sender = Hand::new(&name, 10 + turn);
+        let told = is_told(&mut server, (&mut home, &mut sender), turn.into());
+        forge(&told, &mut sender);
+        expect_cut(&server, Rule::Introduction, what);
+        sender.expect_end();
+        assert_eq!(&*honest.call(what.as_bytes()).unwrap(), what.as_bytes());
+    }
+    assert_eq!(server.said(), None);
+    server.finish();
+}
+
+#[test]
+fn a_move_is_answered_once_by_who_it_went_to() {
+    let (mut server, name, mut home) = moving("answers");
+    let mut other = Hand::new(&name, 2);
+    let mut sender = Hand::new(&name, 3);
+    sender.send(b"", &[own(6)]);
+    sender.settle();
+    server.tell("right");
+    let Part::OfSender { handle, port } = Part::parse(&sender.next_units(1)).unwrap().0 else {
+        panic!("no right");
+    };
+    let token = departs(&mut server, &mut home);
+    // Another's.
+    assert!(other.say_words(ARRIVED, &[token, 0x101, 1 << 31 | 9]));
+    assert!(other.say_words(NOT_ARRIVED, &[token]));
+    other.settle();
+    assert!(home.say_words(ARRIVED, &[token, 0x101, 1 << 31 | 9]));
+    assert_eq!(sender.hear_words(MOVED)[..2], [handle, 0x101]);
+    // Again, and otherwise.
+    assert!(home.say_words(ARRIVED, &[token, 0x102, 1 << 31 | 10]));
+    assert!(home.say_words(NOT_ARRIVED, &[token]));
+    home.settle();
+    // What is sent by the old way is passed on.
+    let at = (1, receiver_of(port));
+    sender.post_to(at, Kind::Message, (handle, 0, 0), (b"on", &[]));
+    let _ = home.next();
+    other.settle();
+    assert_eq!(server.said(), None);
+    server.finish();
+}
+
+#[test]
+fn a_mark_for_a_port_that_went_down_with_its_home_is_no_fault() {
+    let (mut server, name, mut home) = moving("late-marks");
+    let mut sender = Hand::new(&name, 3);
+    let told = is_told(&mut server, (&mut home, &mut sender), 0);
+    drop(home);
+    // The port is dead: this is told.
+    let closed = sender.hear();
+    assert!(!closed.is_empty());
+    told.mark(&mut sender, 1, (told.number, 1));
+    for _ in 0..3 {
+        sender.settle();
+    }
+    serves(&name);
+    assert_eq!(server.said(), None);
+    server.finish();
+}
+
+/// Keeps the receive rights that come, and drops them when it is told.
+fn keeper(name: &str) {
+    let cuts = common::Cuts(|fault: &str| common::say(&format!("cut: {fault}")));
+    tracing::subscriber::set_global_default(cuts).unwrap();
+    let port = handfast::bind(name).unwrap();
+    let kept = std::sync::Mutex::new(Vec::<Right>::new());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            loop {
+                let mut request = port.receive().unwrap();
+                kept.lock().unwrap().extend(request.take_rights());
+                if request.is_call() {
+                    let bytes = request.bytes().to_vec();
+                    let _ = request.reply(&bytes);
+                }
+            }
+        });
+        common::say("ready");
+        while common::told().is_some() {
+            kept.lock().unwrap().clear();
+            common::say("dropped");
+        }
+        std::process::exit(0);
+    });
+}
+
+/// Sends a receive right with a name, of which the listener is this.
+fn send_named(
+    hand: &mut Hand,
+    (first, number): (u32, u32),
+    listener: &OwnedFd,
+    bound: (&str, (u64, u64)),
+) {
+    let sent = Descriptors { count: 1, first }.to_bytes();
+    handfast_sys::socket::send(&hand.socket, &sent, &[listener.as_fd()]).unwrap();
+    let (name, file) = bound;
+    let part = Part::Receive {
+        token: 1,
+        number,
+        name_bytes: name.len() as u8,
+        asks: false,
+    };
+    let name = name.to_owned();
+    let mut units = units(&[part]);
+    units.extend(Bound { file, name }.to_units());
+    let handle = hand.welcome.handle;
+    hand.post(Kind::Message, (handle, 0, 0), (b"", &units));
+}
+
+/// A socket that listens somewhere; not at a name.
+fn listener(what: &str) -> OwnedFd {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+    let address = SocketAddrUnix::new_abstract_name(common::name(what).as_bytes()).unwrap();
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    // It blocks: whoever takes connections from it is not to wait for ever.
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(family, kind, flags, None).unwrap();
+    rustix::net::bind(&socket, &address).unwrap();
+    rustix::net::listen(&socket, 1).unwrap();
+    socket
+}
+
+#[test]
+fn forged_receive_rights_are_refused_by_name_and_harm_nobody_else() {
+    let (mut server, name) = start("keeper", "forged-receive");
+    let pipe = || rustix::pipe::pipe().unwrap().1;
+    type Forge = fn(&mut Hand, &OwnedFd, &OwnedFd);
+    let forgeries: [(&str, Forge, Rule); 6] = [
+        (
+            "no-listener",
+            |hand, _, pipe| send_named(hand, (0, 0), pipe, ("some", (0, 0))),
+            Rule::Descriptor,
+        ),
+        (
+            "a-path",
+            |hand, listener, _| send_named(hand, (0, 0), listener, ("../some", (0, 0))),
+            Rule::Part,
+        ),
+        (
+            "a-name-with-zero",
+            |hand, listener, _| send_named(hand, (0, 0), listener, ("so\0me", (0, 0))),
+            Rule::Part,
+        ),
+        (
+            "a-descriptor-never-sent",
+            |hand, listener, _| send_named(hand, (0, 1), listener, ("some", (0, 0))),
+            Rule::Descriptor,
+        ),
+        (
+            "no-name-behind",
+            |hand, _, _| {
+                let part = Part::Receive {
+                    token: 1,
+                    number: 0,
+                    name_bytes: 4,
+                    asks: false,
+                };
+                let handle = hand.welcome.handle;
+                hand.post(Kind::Message, (handle, 0, 0), (b"", &units(&[part])));
+            },
+            Rule::Part,
+        ),
+        (
+            "padding",
+            |hand, _, _| {
+                let part = Part::Receive {
+                    token: 1,
+                    number: 0,
+                    name_bytes: 0,
+                    asks: false,
+                };
+                let mut units = units(&[part]);
+                units[0][UNIT_BYTES - 2] = 1;
+                let handle = hand.welcome.handle;
+                hand.post(Kind::Message, (handle, 0, 0), (b"", &units));
+            },
+            Rule::Part,
+        ),
+    ];
+    for (number, (what, forge, rule)) in (100u8..).zip(forgeries) {
+        let mut hand = Hand::new(&name, number);
+        forge(&mut hand, &listener(what), &pipe());
+        expect_cut(&server, rule, what);
+        hand.expect_end();
+        serves(&name);
+    }
+    assert_eq!(server.said(), None);
+    server.finish();
+}
+
+#[test]
+fn a_socket_file_of_another_stays_whatever_is_said_of_it() {
+    let (mut server, name) = start("keeper", "others-file");
+    let victim = common::name("others-file-victim");
+    let port = handfast::bind(&victim).unwrap();
+    let path = common::directory().join(&victim);
+    let file = std::fs::symlink_metadata(&path).unwrap();
+    let mut hand = Hand::new(&name, 1);
+    let of_file = (file.dev(), file.ino());
+    for (first, said) in (0..).zip([(0, 0), (1, 1), (of_file.0, 1), of_file]) {
+        send_named(
+            &mut hand,
+            (first, first),
+            &listener("others-file"),
+            (&victim, said),
+        );
+        hand.settle_quietly();
+        server.tell("drop");
+        server.expect("dropped");
+        serves(&name);
+        let now = std::fs::symlink_metadata(&path).map(|file| (file.dev(), file.ino()));
+        assert_eq!(now.ok(), Some(of_file), "{said:?}");
+    }
+    assert_eq!(port.name(), victim);
+    assert_eq!(server.said(), None);
+    server.finish();
+}
+
+#[test]
+fn a_flood_of_receive_rights_is_refused_beyond_what_there_is_room_for() {
+    let (mut server, name) = start("keeper", "flood-receive");
+    let honest = handfast::connect(&name).unwrap();
+    let mut hand = Hand::new(&name, 1);
+    for turn in 0..3 {
+        let mut answers = [0, 0];
+        for token in 0..2 * RECEIVERS {
+            let part = Part::Receive {
+                token,
+                number: 0,
+                name_bytes: 0,
+                asks: true,
+            };
+            hand.send(b"", &[part]);
+            // Beside word of ports that have ended.
+            let said = loop {
+                let said = hand.hear();
+                match said[0] {
+                    ARRIVED => answers[0] += 1,
+                    NOT_ARRIVED => answers[1] += 1,
+                    _ => continue,
+                }
+                break said;
+            };
+            assert_eq!(said[2..6], token.to_le_bytes());
+        }
+        // One is the process's own.
+        assert!(
+            answers[0] < RECEIVERS && answers[0] > 0,
+            "{turn}: {answers:?}"
+        );
+        assert_eq!(&*honest.call(b"well").unwrap(), b"well");
+        server.tell("drop");
+        server.expect("dropped");
+    }
+    assert_eq!(server.said(), None);
+    server.finish();
+}
