@@ -25,6 +25,9 @@ impl Dice {
     }
 }
 
+/// Seed of the first of the schedules that are always the same.
+const FIRST: u64 = 1 << 40;
+
 /// Seeds of so many schedules; of one, if `HANDFAST_SEED` names it.
 pub(crate) fn seeds(count: u64) -> impl Iterator<Item = u64> {
     // miri is some thousand times slower, and looks for something else.
@@ -49,8 +52,9 @@ pub(crate) fn all_pass(count: u64, known: &[u64], run: impl Fn(u64) -> Result<()
     }
 }
 
-/// Whether one of so many schedules fails with these words, as it must when a rule is left out.
+/// Whether one of so many schedules fails with these words, as it must when a rule is left out. Always the same
+/// schedules: whether there is one is no question of luck.
 pub(crate) fn one_fails(count: u64, words: &str, run: impl Fn(u64) -> Result<(), String>) -> bool {
     let is_it = |seed| run(seed).is_err_and(|broken| broken.contains(words));
-    cfg!(miri) || seeds(count).any(is_it)
+    cfg!(miri) || (0..count).map(|n| FIRST + 2 * n).any(is_it)
 }
