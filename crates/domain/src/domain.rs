@@ -5,10 +5,11 @@ use crate::gate;
 use crate::pool::{self, PER_CPU};
 use crate::run::{INIT, TRIM};
 use crate::server::{Laid, Server};
-use crate::stack::{BYTES_MAX, Buffers, ENTRY_SHIFT, Row};
+use crate::stack::{BYTES_MAX, Buffers, ENTRY_SHIFT, Row, Sender};
 use crate::table::Table;
 use crate::thread::{self, Nested};
 use crate::{CallError, Group, Held, Words};
+use core::cell::Cell;
 #[cfg(target_arch = "x86_64")]
 use core::sync::atomic::Ordering::Relaxed;
 use handfast_sys::keys::Key;
@@ -181,8 +182,69 @@ impl Domain {
         request: &[u8],
         reply: &mut [u8],
     ) -> Result<usize, CallError> {
+        let none = Sender::NOBODY;
         self.inner
-            .call_bytes(entry, words, request, reply, first_of_cpu())
+            .call_bytes(entry, words, (request, none), reply, first_of_cpu())
+    }
+
+    /// As [`Self::call_bytes`], of a message of which a port says this ([`Call::sender`](crate::Call::sender)). A
+    /// domain may call another so, with what lies in its own memory: two copies more then.
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn call_message(
+        &self,
+        entry: u16,
+        sender: Sender,
+        request: &[u8],
+        reply: &mut [u8],
+    ) -> Result<usize, CallError> {
+        let mut words = Words::default();
+        if self.is_protected() && is_inside() {
+            return self.call_staged(entry, sender, request, reply);
+        }
+        let request = (request, sender);
+        self.inner
+            .call_bytes(entry, &mut words, request, reply, first_of_cpu())
+    }
+
+    /// As [`Self::call_message`], from a domain: nothing that the other is to read or write lies in this one's memory.
+    #[cold]
+    fn call_staged(
+        &self,
+        entry: u16,
+        sender: Sender,
+        request: &[u8],
+        reply: &mut [u8],
+    ) -> Result<usize, CallError> {
+        if request.len() > BYTES_MAX {
+            return Err(CallError::TooLong {
+                len_bytes: request.len(),
+            });
+        }
+        let stage = STAGE.try_with(Cell::take).ok().flatten();
+        let mut stage = stage.unwrap_or_else(|| {
+            Box::new(Stage {
+                buffers: Buffers::default(),
+                bytes: vec![0; 2 * BYTES_MAX],
+            })
+        });
+        let (there, room) = stage.bytes.split_at_mut(BYTES_MAX);
+        let there = &mut there[..request.len()];
+        there.copy_from_slice(request);
+        let room_bytes = reply.len().min(BYTES_MAX);
+        let room = &mut room[..room_bytes];
+        stage.buffers = Buffers::of((there, sender), room);
+        let (mut words, hint) = (Words::default(), first_of_cpu());
+        let called = self
+            .inner
+            .call_buffers(entry, &mut words, &stage.buffers, hint);
+        if let Ok(len_bytes) = called {
+            reply[..len_bytes].copy_from_slice(&room[..len_bytes]);
+        }
+        let _ = STAGE.try_with(|place| place.set(Some(stage)));
+        called
     }
 
     /// Keeps a stack for calls through the handle alone: those need not find out which CPU they are on, and what
@@ -214,6 +276,28 @@ impl Domain {
     pub fn group(&self) -> &Group {
         &self.inner.group
     }
+}
+
+/// What goes from one domain to another, in memory that both may touch.
+struct Stage {
+    buffers: Buffers,
+    bytes: Vec<u8>,
+}
+
+thread_local! {
+    /// The last one used, while it is not. A fault may lose one.
+    static STAGE: Cell<Option<Box<Stage>>> = const { Cell::new(None) };
+}
+
+/// Whether this thread is in a domain, with its rights.
+#[cfg(target_arch = "x86_64")]
+fn is_inside() -> bool {
+    gate::protected::is_inside()
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+const fn is_inside() -> bool {
+    false
 }
 
 /// The stack to try first: the first one of this CPU's.
@@ -316,7 +400,7 @@ impl Inner {
         &self,
         entry: u16,
         words: &mut Words,
-        request: &[u8],
+        (request, sender): (&[u8], Sender),
         reply: &mut [u8],
         hint: u32,
     ) -> Result<usize, CallError> {
@@ -325,17 +409,23 @@ impl Inner {
                 len_bytes: request.len(),
             });
         }
-        let buffers = Buffers {
-            request: request.as_ptr().expose_provenance(),
-            request_len: request.len(),
-            reply: reply.as_mut_ptr().expose_provenance(),
-            reply_room: reply.len(),
-        };
+        let buffers = Buffers::of((request, sender), reply);
+        self.call_buffers(entry, words, &buffers, hint)
+    }
+
+    #[inline(always)]
+    fn call_buffers(
+        &self,
+        entry: u16,
+        words: &mut Words,
+        buffers: &Buffers,
+        hint: u32,
+    ) -> Result<usize, CallError> {
         let control =
-            u64::from(entry) << ENTRY_SHIFT | (&raw const buffers).expose_provenance() as u64;
+            u64::from(entry) << ENTRY_SHIFT | (&raw const *buffers).expose_provenance() as u64;
         let status = self.cross(control, hint, words)?;
         match status.code() {
-            Status::DONE => Ok((status.number() as usize).min(reply.len())),
+            Status::DONE => Ok((status.number() as usize).min(buffers.reply_room)),
             _ => Err(self.failed(status)),
         }
     }

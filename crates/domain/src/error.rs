@@ -147,6 +147,8 @@ impl std::error::Error for CallError {}
 pub enum LoadError {
     /// The processor or the kernel has no memory protection keys.
     NoKeys,
+    /// The process is confined, and loads no domains any more.
+    Confined,
     /// All keys are taken: a domain needs one, a group of several one more.
     KeysTaken {
         /// How many a process has.
@@ -183,6 +185,9 @@ impl fmt::Display for LoadError {
             Self::NoKeys => f.write_str(
                 "no memory protection keys on this processor or kernel; load the domain \
                  unprotected, or use a process",
+            ),
+            Self::Confined => f.write_str(
+                "the process is confined (confine::confine) and loads no domains any more; load all before",
             ),
             Self::KeysTaken { limit } => write!(
                 f,

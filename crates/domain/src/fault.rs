@@ -18,7 +18,8 @@ use handfast_sys::Errno;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 
-const SIGNALS: [c_int; 4] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL];
+/// The signals of faults.
+pub(crate) const SIGNALS: [c_int; 4] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL];
 
 /// The handlers that were there before, in the order of [`SIGNALS`].
 static BEFORE: [AtomicPtr<libc::sigaction>; 4] =

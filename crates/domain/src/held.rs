@@ -1,7 +1,7 @@
 //! A stack that is held for one caller.
 
 use crate::domain::Inner;
-use crate::{CallError, Words};
+use crate::{CallError, Sender, Words};
 use core::fmt;
 use std::sync::Arc;
 
@@ -55,6 +55,7 @@ impl Held {
         request: &[u8],
         reply: &mut [u8],
     ) -> Result<usize, CallError> {
+        let request = (request, Sender::NOBODY);
         self.inner
             .call_bytes(entry, words, request, reply, self.number)
     }

@@ -7,8 +7,8 @@
 //! wrong in there comes back as a [`CallError::Fault`]; the process goes on.
 //!
 //! What it keeps apart are *faults*, in both directions between domains and from clients to domains. It is no
-//! boundary against hostile code in the same process, and a domain can touch what lies outside of all domains
-//! (CAVEATS.md and SECURITY.md name what is open).
+//! boundary against hostile code in the same process unless that is confined ([`confine`]), and a domain can touch what
+//! lies outside of all domains (CAVEATS.md and SECURITY.md name what is open).
 //!
 //! ```
 //! use handfast_domain::{Call, CallError, Domain, Fault, LoadError, Options, Table};
@@ -43,8 +43,9 @@
 //!
 //! Reading order: [`Domain`] (what a caller sees), [`Table`] and [`Call`] (what a server sees), `gate` (the
 //! crossing), `run` (the server's side of it), `stack` and `pool` (what is claimed), `server` (the domain's own state,
-//! and its reset), `fault` (signals), [`error`].
+//! and its reset), `fault` (signals), [`confine`], [`error`].
 
+pub mod confine;
 mod domain;
 pub mod error;
 #[cfg(target_arch = "x86_64")]
@@ -64,7 +65,7 @@ pub use error::{CallError, Fault, LoadError};
 pub use held::Held;
 pub use pool::Group;
 pub use server::Heap;
-pub use stack::{BYTES_MAX, STACK_BYTES};
+pub use stack::{BYTES_MAX, STACK_BYTES, Sender};
 pub use table::{Call, Table};
 
 /// What a call carries in registers, each way.

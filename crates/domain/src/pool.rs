@@ -124,6 +124,9 @@ impl Group {
 
 /// A key, or what a user has to know.
 pub(crate) fn allocate() -> Result<Key, LoadError> {
+    if crate::confine::is_confined() {
+        return Err(LoadError::Confined);
+    }
     if !keys::are_supported() || cfg!(miri) {
         return Err(LoadError::NoKeys);
     }

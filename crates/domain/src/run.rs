@@ -191,7 +191,7 @@ fn with_bytes(server: &Server, descriptor: &mut Descriptor, row: &Row, entry: Fu
     descriptor.reply_len = 0;
     let value = server.value();
     // SAFETY: the areas of this stack; the request's length was checked, the reply's is none.
-    let mut call = unsafe { Call::with_bytes(descriptor, areas) };
+    let mut call = unsafe { Call::with_bytes(descriptor, areas, buffers.sender) };
     // SAFETY: the entry was erased together with the type of this domain's value.
     let entered = catch_unwind(AssertUnwindSafe(|| unsafe { entry(value, &mut call) }));
     if let Err(payload) = entered {

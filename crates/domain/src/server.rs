@@ -205,7 +205,7 @@ impl Server {
     fn make(&self, descriptor: &mut Descriptor) -> Status {
         descriptor.set_phase(phase::INIT);
         // SAFETY: the heap is part of the domain's mapping, and no call is in the domain.
-        unsafe { private::give_back(self.heap.base, self.heap.len_bytes) };
+        unsafe { private::clear(self.heap.base, self.heap.len_bytes) };
         // Relaxed: published by the state below.
         self.heap.used.store(0, Relaxed);
         // SAFETY: `init` is the function that `make` was erased with (`Domain::new`).

@@ -180,10 +180,57 @@ impl Row {
 
 /// The caller's buffers: in the caller's memory, copied before it is looked at.
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Buffers {
     pub(crate) request: usize,
     pub(crate) request_len: usize,
     pub(crate) reply: usize,
     pub(crate) reply_room: usize,
+    pub(crate) sender: Sender,
+}
+
+impl Buffers {
+    #[inline(always)]
+    pub(crate) fn of((request, sender): (&[u8], Sender), reply: &mut [u8]) -> Self {
+        Self {
+            request: request.as_ptr().expose_provenance(),
+            request_len: request.len(),
+            reply: reply.as_mut_ptr().expose_provenance(),
+            reply_room: reply.len(),
+            sender,
+        }
+    }
+}
+
+/// What a port says of a message that it has a domain serve; nothing, where a domain is called by itself.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sender {
+    /// Of the right it came through.
+    pub badge: u64,
+    /// Of that right, too.
+    pub permissions: u16,
+    is_one_way: u16,
+}
+
+impl Sender {
+    /// Nobody: the domain was called by itself.
+    pub(crate) const NOBODY: Self = Self::of(0, 0, false);
+
+    /// Of a right with this badge and these permissions; and whether somebody waits for a reply.
+    #[must_use]
+    #[inline]
+    pub const fn of(badge: u64, permissions: u16, is_one_way: bool) -> Self {
+        Self {
+            badge,
+            permissions,
+            is_one_way: is_one_way as u16,
+        }
+    }
+
+    /// Whether nobody waits for a reply.
+    #[must_use]
+    pub const fn is_one_way(self) -> bool {
+        self.is_one_way != 0
+    }
 }

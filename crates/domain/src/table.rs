@@ -3,7 +3,7 @@
 use crate::Words;
 use crate::run::{Entry, run};
 use crate::server::{Heap, Make};
-use crate::stack::{BYTES_MAX, Descriptor};
+use crate::stack::{BYTES_MAX, Descriptor, Sender};
 use core::alloc::Layout;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
@@ -13,6 +13,7 @@ pub struct Call<'a> {
     descriptor: &'a mut Descriptor,
     /// The first byte of the stack's request area, if the call has buffers; else null.
     areas: *mut u8,
+    sender: Sender,
 }
 
 impl<'a> Call<'a> {
@@ -22,6 +23,7 @@ impl<'a> Call<'a> {
         Self {
             descriptor,
             areas: core::ptr::null_mut(),
+            sender: Sender::NOBODY,
         }
     }
 
@@ -29,8 +31,23 @@ impl<'a> Call<'a> {
     ///
     /// # Safety
     /// `areas` are the two areas of the descriptor's stack, and its lengths are at most theirs.
-    pub(crate) const unsafe fn with_bytes(descriptor: &'a mut Descriptor, areas: *mut u8) -> Self {
-        Self { descriptor, areas }
+    pub(crate) const unsafe fn with_bytes(
+        descriptor: &'a mut Descriptor,
+        areas: *mut u8,
+        sender: Sender,
+    ) -> Self {
+        Self {
+            descriptor,
+            areas,
+            sender,
+        }
+    }
+
+    /// What the port says of the message; nothing, where the domain was called by itself.
+    #[inline]
+    #[must_use]
+    pub const fn sender(&self) -> Sender {
+        self.sender
     }
 
     /// The eight words of the call; what is in them at the end goes back to the caller.

@@ -278,3 +278,30 @@ fn pools_grow_under_concurrency_and_shrink_again() {
         assert!(domain.group().resident_pages().unwrap() <= pools * 40);
     }
 }
+
+/// The direction of string instructions, as the domain finds it.
+fn direction((): &(), call: &mut Call<'_>) {
+    let flags: u64;
+    // SAFETY: reads the flags by way of the stack.
+    unsafe { std::arch::asm!("pushfq", "pop {}", out(reg) flags) };
+    call.words()[0] = flags >> 10 & 1;
+}
+
+#[test]
+fn the_callers_string_direction_is_not_the_domains() {
+    if !keys::are_supported() {
+        return;
+    }
+    let table = Table::new(|_| ()).entry(direction);
+    let domain = load(&table, Options::new());
+    let mut words = [7; 8];
+    domain.call_in_place(0, &mut words).unwrap();
+    // SAFETY: nothing between the two copies anything but by plain instructions.
+    unsafe { std::arch::asm!("std") };
+    let result = domain.call_in_place(0, &mut words);
+    // SAFETY: as every function expects it.
+    unsafe { std::arch::asm!("cld") };
+    result.unwrap();
+    // Backwards, a copy of the domain's would write over what lies before its target.
+    assert_eq!(words[0], 0);
+}

@@ -1,8 +1,11 @@
 //! Processors: which one this thread runs on, which it may run on, and how to leave one.
 
+#[cfg(target_arch = "x86_64")]
+use crate::last_errno;
 use core::cell::Cell;
 #[cfg(target_arch = "x86_64")]
 use core::sync::atomic::{AtomicIsize, Ordering};
+use rustix::io::Errno;
 use rustix::thread::CpuSet;
 
 thread_local! {
@@ -32,7 +35,8 @@ pub fn recent() -> u32 {
 }
 
 /// As [`current`], at the price of two loads where the C library registers an rseq area and says
-/// where it is (glibc from 2.35 on), else by [`current`]. Any number may come out: a hint.
+/// where it is (glibc from 2.35 on); elsewhere what [`current`] said at most 64 such questions ago. Any number may
+/// come out: a hint.
 #[must_use]
 #[inline(always)]
 pub fn hint() -> u32 {
@@ -41,7 +45,7 @@ pub fn hint() -> u32 {
         // Relaxed: one number, the same whoever computes it.
         match RSEQ_OFFSET.load(Ordering::Relaxed) {
             0 => {}
-            NO_RSEQ => return current(),
+            NO_RSEQ => return aged(),
             offset => {
                 let cpu: u32;
                 // SAFETY: the C library said that its rseq area lies at this offset from the thread
@@ -62,6 +66,87 @@ pub fn hint() -> u32 {
     }
     current()
 }
+
+/// What [`current`] said some questions ago.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn aged() -> u32 {
+    /// Threads move far less often than that: a turn of the scheduler is thousands of calls.
+    const QUESTIONS: u32 = 64;
+    thread_local! {
+        static LEFT: Cell<u32> = const { Cell::new(0) };
+    }
+    match LEFT.get() {
+        0 => {
+            LEFT.set(QUESTIONS);
+            current()
+        }
+        left => {
+            LEFT.set(left - 1);
+            RECENT.get()
+        }
+    }
+}
+
+/// Takes this thread's rseq area away from the kernel, for good: it no longer looks into the thread's memory for
+/// where to let it go on. Threads that this one makes get none either (glibc passes that on). Up to four system calls.
+///
+/// # Errors
+/// What the kernel says when the area cannot be given up: another than the C library's, above all (`EBUSY`).
+#[cfg(target_arch = "x86_64")]
+pub fn give_up_rseq() -> Result<(), Errno> {
+    const UNREGISTER: libc::c_long = 1;
+    /// The C library's on x86-64.
+    const SIGNATURE: u32 = 0x5305_3053;
+    #[repr(C, align(32))]
+    struct Area([u32; 8]);
+    let call = |at: usize, len_bytes: usize, flags: libc::c_long| {
+        // SAFETY: an area of ours, or the C library's, which is given up.
+        let result = unsafe { libc::syscall(libc::SYS_rseq, at, len_bytes, flags, SIGNATURE) };
+        if result == 0 {
+            Ok(())
+        } else {
+            Err(last_errno())
+        }
+    };
+    // Relaxed: as in `hint`.
+    if RSEQ_OFFSET.load(Ordering::Relaxed) == 0 {
+        find_rseq();
+    }
+    let offset = RSEQ_OFFSET.load(Ordering::Relaxed);
+    if offset != NO_RSEQ {
+        let pointer: usize;
+        // SAFETY: reads the thread pointer, which the C library keeps there.
+        unsafe {
+            core::arch::asm!("mov {}, fs:[0]", out(reg) pointer, options(nostack, readonly, preserves_flags));
+        }
+        let at = pointer.wrapping_add_signed(offset);
+        // The kernel wants the length that was registered: the first version's, or what it has said itself since.
+        // SAFETY: takes an integer.
+        let feature_bytes = unsafe { libc::getauxval(AT_RSEQ_FEATURE_SIZE) } as usize;
+        let lengths = [32, feature_bytes.next_multiple_of(32), feature_bytes];
+        let _ = lengths
+            .into_iter()
+            .try_for_each(|len| match call(at, len, UNREGISTER) {
+                Ok(()) => Err(()),
+                Err(_) => Ok(()),
+            });
+        // Relaxed: as in `find_rseq`.
+        RSEQ_OFFSET.store(NO_RSEQ, Ordering::Relaxed);
+    }
+    // Is there none now? Then one can be registered.
+    let mut area = Area([0; 8]);
+    let at = (&raw mut area) as usize;
+    match call(at, size_of::<Area>(), 0) {
+        Ok(()) => call(at, size_of::<Area>(), UNREGISTER),
+        // A kernel without.
+        Err(Errno::NOSYS) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+const AT_RSEQ_FEATURE_SIZE: libc::c_ulong = 27;
 
 /// Where the rseq area is from the thread pointer; 0: not looked up yet.
 #[cfg(target_arch = "x86_64")]
@@ -143,7 +228,7 @@ pub fn allowed() -> Vec<u32> {
 ///
 /// # Errors
 /// `EINVAL` when none of them exists or is allowed.
-pub fn pin(cpus: &[u32]) -> Result<(), rustix::io::Errno> {
+pub fn pin(cpus: &[u32]) -> Result<(), Errno> {
     let mut set = CpuSet::new();
     for cpu in cpus {
         if (*cpu as usize) < CpuSet::MAX_CPU {
@@ -172,4 +257,27 @@ pub fn leave(cpu: u32) -> bool {
 /// Gives the rest of the time slice to another runnable thread. One system call.
 pub fn yield_now() {
     rustix::thread::sched_yield();
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "miri has no rseq")]
+    fn a_thread_that_gives_up_rseq_still_gets_hints_that_age() {
+        let thread = std::thread::spawn(|| {
+            give_up_rseq().unwrap();
+            // There is none to give up any more.
+            give_up_rseq().unwrap();
+            for cpu in allowed() {
+                pin(&[cpu]).unwrap();
+                for _ in 0..=64 {
+                    assert!(hint() < configured());
+                }
+                assert_eq!(hint(), cpu);
+            }
+        });
+        thread.join().unwrap();
+    }
 }

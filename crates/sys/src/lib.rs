@@ -3,19 +3,21 @@
 //! Every function names the call it makes and says whether it can block. Errors are the kernel's
 //! ([`Errno`]); what they mean for a user is decided above. Reading order: [`memory`], [`private`],
 //! [`keys`], [`futex`], [`socket`], [`poll`], [`clock`], [`cpu`], [`process`], [`members`],
-//! [`signal`], [`signal_stack`].
+//! [`signal`], [`signal_stack`], [`seccomp`], [`landlock`].
 
 pub mod clock;
 pub mod cpu;
 pub mod directory;
 pub mod futex;
 pub mod keys;
+pub mod landlock;
 pub mod lock;
 pub mod members;
 pub mod memory;
 pub mod poll;
 pub mod private;
 pub mod process;
+pub mod seccomp;
 pub mod signal;
 pub mod signal_stack;
 pub mod socket;

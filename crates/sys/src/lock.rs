@@ -13,15 +13,17 @@ use core::cell::{Cell, UnsafeCell};
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+thread_local! {
+    static OWN: Cell<u32> = const { Cell::new(0) };
+}
+
+static NEXT: AtomicU32 = AtomicU32::new(1);
+
 /// A number of this thread, from 1: threads are numbered in the order in which they first ask.
 #[inline(always)]
 pub fn thread_number() -> u32 {
-    thread_local! {
-        static OWN: Cell<u32> = const { Cell::new(0) };
-    }
     #[cold]
     fn number() -> u32 {
-        static NEXT: AtomicU32 = AtomicU32::new(1);
         // Relaxed: a number.
         let own = NEXT.fetch_add(1, Ordering::Relaxed);
         OWN.set(own);
@@ -31,6 +33,14 @@ pub fn thread_number() -> u32 {
         0 => number(),
         own => own,
     }
+}
+
+/// Gives this thread, which has not asked yet, a number that `by` divides: for those that follow one another and need the
+/// same place among so many.
+pub fn number_thread(by: u32) {
+    // Relaxed: a number. Of so many in a row it divides one.
+    let first = NEXT.fetch_add(by, Ordering::Relaxed);
+    OWN.set(first.next_multiple_of(by));
 }
 
 /// See the module text.

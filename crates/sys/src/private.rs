@@ -124,6 +124,93 @@ pub unsafe fn give_back(at: NonNull<u8>, len_bytes: usize) {
     let _ = unsafe { rustix::mm::madvise(at.as_ptr().cast(), len_bytes, Advice::LinuxDontNeed) };
 }
 
+/// As [`give_back`]; where the kernel refuses (a confined process), writes zeros over whatever is not zero. That keeps
+/// the memory.
+///
+/// # Safety
+/// As there; and this thread may touch the pages.
+pub unsafe fn clear(at: NonNull<u8>, len_bytes: usize) {
+    // SAFETY: the caller vouches for the pages.
+    if unsafe { rustix::mm::madvise(at.as_ptr().cast(), len_bytes, Advice::LinuxDontNeed) }.is_ok()
+    {
+        return;
+    }
+    let first = at.cast::<u64>();
+    for number in 0..len_bytes / size_of::<u64>() {
+        // SAFETY: inside the pages.
+        let word = unsafe { first.add(number) };
+        // Looked at first: reading makes no page of one that does not exist.
+        // SAFETY: the caller vouches for the pages.
+        if unsafe { word.read_volatile() } != 0 {
+            // SAFETY: as above.
+            unsafe { word.write_volatile(0) };
+        }
+    }
+}
+
+/// Whole pages of code, or of what is only read, in memory of their own: no file stands behind them any more.
+/// `change` gets the copy before it takes the place of the original. Four system calls.
+///
+/// # Errors
+/// `EACCES` where a security module forbids it. The pages are then as they were.
+///
+/// # Safety
+/// The pages can be read, and belong to one mapping. No other thread runs, and nothing refers to the pages in a way
+/// that `change` breaks.
+pub unsafe fn replace(
+    at: NonNull<u8>,
+    len_bytes: usize,
+    is_code: bool,
+    change: impl FnOnce(&mut [u8]),
+) -> Result<(), Errno> {
+    let copy = Private::new(len_bytes)?;
+    // SAFETY: the caller vouches for the source; the target is new and as long.
+    unsafe { core::ptr::copy_nonoverlapping(at.as_ptr(), copy.base().as_ptr(), len_bytes) };
+    // SAFETY: the whole new mapping, all of it written, and nobody else's.
+    change(unsafe { core::slice::from_raw_parts_mut(copy.base().as_ptr(), len_bytes) });
+    let last = if is_code {
+        MprotectFlags::READ.union(MprotectFlags::EXEC)
+    } else {
+        MprotectFlags::READ
+    };
+    // SAFETY: the new mapping.
+    unsafe { rustix::mm::mprotect(copy.base().as_ptr().cast(), len_bytes, last) }?;
+    // SAFETY: the kernel puts the copy in the place of the original in one step: whoever runs in it goes on in the
+    // copy, which the caller vouches for.
+    unsafe {
+        rustix::mm::mremap_fixed(
+            copy.base().as_ptr().cast(),
+            len_bytes,
+            len_bytes,
+            rustix::mm::MremapFlags::MAYMOVE,
+            at.as_ptr().cast(),
+        )
+    }?;
+    // It lies elsewhere now.
+    core::mem::forget(copy);
+    Ok(())
+}
+
+/// New memory at an address where nothing is, readable and writable. `mmap`.
+///
+/// # Errors
+/// `EEXIST` when something is there.
+pub fn take_at(at: usize, len_bytes: usize) -> Result<Private, Errno> {
+    let protection = ProtFlags::READ.union(ProtFlags::WRITE);
+    let flags = MapFlags::PRIVATE.union(MapFlags::FIXED_NOREPLACE);
+    let wanted: *mut core::ffi::c_void = core::ptr::with_exposed_provenance_mut(at);
+    // SAFETY: with this flag nothing is replaced.
+    let base = unsafe { rustix::mm::mmap_anonymous(wanted, len_bytes, protection, flags)? };
+    let base = NonNull::new(base.cast::<u8>()).ok_or(Errno::NOMEM)?;
+    // Kernels without the flag take the address for a wish.
+    let memory = Private { base, len_bytes };
+    if base.addr().get() == at {
+        Ok(memory)
+    } else {
+        Err(Errno::EXIST)
+    }
+}
+
 /// How many of the pages of a range exist. `mincore`; for tests and reports.
 ///
 /// # Errors

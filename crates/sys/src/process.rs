@@ -53,6 +53,15 @@ pub fn uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
+/// This process leaves no core file, nor sends one anywhere, and no process of the same user can look into it. A forked
+/// child neither. `prctl(PR_SET_DUMPABLE)`.
+///
+/// # Errors
+/// None that the kernel documents.
+pub fn hide() -> Result<(), Errno> {
+    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
+}
+
 /// Soft limit of open descriptors.
 #[must_use]
 pub fn descriptor_limit() -> u64 {

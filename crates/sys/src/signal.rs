@@ -37,6 +37,28 @@ pub fn block_all() {
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, set.as_ptr(), core::ptr::null_mut()) };
 }
 
+/// Which signals a thread blocks.
+#[derive(Clone, Copy)]
+pub struct Mask(libc::sigset_t);
+
+/// Those that the calling thread blocks. `pthread_sigmask`.
+#[must_use]
+pub fn mask() -> Mask {
+    let mut set = core::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: `set` is valid for the write that initialises it.
+    unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+    // SAFETY: no new mask is given; `set` is valid for the write.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, core::ptr::null(), set.as_mut_ptr()) };
+    // SAFETY: `sigemptyset` has initialised it, and does not fail.
+    Mask(unsafe { set.assume_init() })
+}
+
+/// Makes the calling thread block these and no others. `pthread_sigmask`.
+pub fn set_mask(mask: &Mask) {
+    // SAFETY: the mask is initialised; no old mask is asked for.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const mask.0, core::ptr::null_mut()) };
+}
+
 /// The real-time signal handfast raises at itself.
 #[must_use]
 pub fn number() -> i32 {
@@ -63,6 +85,51 @@ pub fn install(handler: Handler) -> Result<(), Errno> {
         run_on(libc::SIGIO)?;
     }
     Ok(())
+}
+
+/// Whether a function runs on `signal`: one of the program's, or of the C library's, which does not speak of its own
+/// (`sigaction` refuses their numbers). `rt_sigaction`.
+///
+/// # Errors
+/// `EINVAL` for a number that is no signal's.
+pub fn has_handler(signal: i32) -> Result<bool, Errno> {
+    let mut now = KernelAction::default();
+    kernel_action(signal, core::ptr::null(), &raw mut now)?;
+    Ok(now.handler != libc::SIG_DFL && now.handler != libc::SIG_IGN)
+}
+
+/// The kernel's own action for `signal`, from now on. `rt_sigaction`.
+///
+/// # Errors
+/// As [`has_handler`]; `EPERM` in a confined process.
+pub fn set_default(signal: i32) -> Result<(), Errno> {
+    let action = KernelAction::default();
+    kernel_action(signal, &raw const action, core::ptr::null_mut())
+}
+
+/// An action as the kernel sees it; all zeros is its own.
+#[repr(C)]
+#[derive(Default)]
+struct KernelAction {
+    handler: usize,
+    flags: libc::c_ulong,
+    restorer: usize,
+    mask: u64,
+}
+
+fn kernel_action(
+    signal: i32,
+    new: *const KernelAction,
+    old: *mut KernelAction,
+) -> Result<(), Errno> {
+    // SAFETY: reads and writes structures of the kernel's layout, where they are given; no handler is set.
+    let result =
+        unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, new, old, size_of::<u64>()) };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(last_errno())
+    }
 }
 
 /// What the process does on `signal`.

@@ -107,6 +107,17 @@ pub(crate) const fn rights(own: u32, stacks: u32) -> u32 {
     NO_DOMAIN & !(BOTH << (2 * own)) & !(BOTH << (2 * stacks))
 }
 
+/// Whether this thread has some domain's rights. Only where there is one that is protected.
+pub(crate) fn is_inside() -> bool {
+    let rights: u32;
+    // SAFETY: reads a register; protected domains are loaded only where the processor has it.
+    unsafe {
+        core::arch::asm!("rdpkru", in("ecx") 0, out("eax") rights, out("edx") _, options(nomem, nostack, preserves_flags));
+    }
+    // Relaxed: as in the gate.
+    !rights & table().denied.load(Relaxed) != 0
+}
+
 fn vectors() -> u32 {
     let wide = std::arch::is_x86_feature_detected!("avx512f")
         && std::arch::is_x86_feature_detected!("avx512bw");
@@ -274,6 +285,10 @@ unsafe extern "C" fn enter(
         "mov rdi, qword ptr [rdi]",
         "xor ecx, ecx",
         "xor edx, edx",
+        // Named for whoever looks for instructions that change rights ([`changes`]).
+        ".globl handfast_domain_gate_in",
+        ".hidden handfast_domain_gate_in",
+        "handfast_domain_gate_in:",
         "wrpkru",
 
         // ---- From here on no register is trusted but what is looked up again.
@@ -283,6 +298,8 @@ unsafe extern "C" fn enter(
         "add rdx, r12",
         "cmp eax, dword ptr [rdx + {rights}]",
         "jne 99f",
+        // Copies in the domain go forward, whatever the caller's went: behind the check, so that nobody gets past it.
+        "cld",
 
         // ---- Claim a stack: the one that the caller names, if there is such a one and it is free.
         "mov ecx, r14d",
@@ -366,6 +383,9 @@ unsafe extern "C" fn enter(
         "60:",
         "xor ecx, ecx",
         "xor edx, edx",
+        ".globl handfast_domain_gate_out",
+        ".hidden handfast_domain_gate_out",
+        "handfast_domain_gate_out:",
         "wrpkru",
         // Those of no domain, or else of one that waits here.
         "not eax",
@@ -565,6 +585,20 @@ unsafe extern "C" fn enter(
 unsafe extern "C" {
     fn handfast_domain_landing();
     fn handfast_domain_gate_end();
+    fn handfast_domain_gate_in();
+    fn handfast_domain_gate_out();
+}
+
+/// The gate's two instructions that change rights. Behind each of them follows the check of what it did.
+pub(crate) fn changes() -> [usize; 2] {
+    [handfast_domain_gate_in, handfast_domain_gate_out]
+        .map(|place: unsafe extern "C" fn()| place as usize)
+}
+
+/// The pages of the table: first byte, and the one behind the last.
+pub(crate) fn table_range() -> (usize, usize) {
+    let start = TABLE.0.get().addr();
+    (start, start + size_of::<Page>())
 }
 
 /// Where a call goes on that a signal has ended, with rbx and rsp at its descriptor, rdi and rsi there and at its row,
