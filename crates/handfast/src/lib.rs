@@ -25,7 +25,8 @@
 //! What is not there yet is listed in `CAVEATS.md`.
 #![forbid(unsafe_code)]
 
-pub use handfast_domain as domain;
+pub mod domain;
+
 pub use handfast_port::*;
 
 #[cfg(feature = "service")]

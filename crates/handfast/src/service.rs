@@ -51,11 +51,17 @@
 //!
 //! `AccountClient` wraps a [`SendRight`](crate::SendRight); its methods take what the trait's do and
 //! return `Result<T, CallError>`: what the service has to say is in `T`, what happened to the call
-//! in [`CallError`]. `with_timeout` gives every call a deadline. `AccountServer::serve` is the loop of
+//! in [`CallError`]. `with_timeout` gives every call a deadline; calls that a method makes in turn, by clients of the same
+//! thread, end no later than its own caller gives up waiting. `AccountServer::serve` is the loop of
 //! a server, and `serve_async` that of a task; `AccountServer::dispatch` answers one [`Request`](crate::Request) in a loop of one's own.
 //! `AccountAsyncClient` has the same methods as `async fn`, for tasks of any executor: a future that is
 //! dropped gives its call up, so deadlines are the executor's (`tokio::time::timeout`). Its one-way
 //! methods do not wait for room: [`SendError::Full`](crate::error::SendError::Full).
+//! A trait with `async` methods is served by tasks only: `serve_async` has up to 64 calls at work at once, and `dispatch_async`
+//! answers one request, to be spawned. A method whose caller has given up is dropped where it waits. Its clients are the same.
+//! `AccountServer::entry` is a function of a [domain](crate::domain) that serves the same trait: its client is the same, and so are
+//! its errors, but that a method that panics is [`DomainError::Panic`](crate::error::DomainError::Panic).
+//!
 //! The attribute belongs to the feature `service`, which is on by default.
 //!
 //! # Values
@@ -152,5 +158,27 @@ pub use handfast_service::error;
 pub use handfast_service::{CallError, Malformed, Method, Refusal, Service, Unencodable};
 #[doc(hidden)]
 pub use handfast_service::{
-    Client, Decoder, Encoder, FixedRequest, dispatch, fingerprint, serve, serve_async,
+    Client, Decoder, Encoder, FixedRequest, begin, dispatch, fingerprint, finish, serve,
+    serve_async, serve_at_once, unless_given_up,
 };
+
+/// Serves a message inside a domain.
+#[doc(hidden)]
+pub fn serve_in(
+    call: &mut crate::domain::Call<'_>,
+    service: &Service,
+    run: impl Fn(u16, &mut Decoder<'_>, &mut Encoder) -> Result<(), Refusal>,
+) {
+    let is_call = !call.sender().is_one_way();
+    let (request, rights) = (call.request(), crate::domain::take_rights());
+    let answered = |reply: &[u8], rights| {
+        // Where there is no room for it, the message was one-way.
+        if let Some(room) = call.reply().get_mut(..reply.len()) {
+            room.copy_from_slice(reply);
+            call.set_reply_len(reply.len());
+        }
+        // No more than fit a message: the macro has counted them.
+        let _ = crate::domain::reply_rights(rights);
+    };
+    handfast_service::serve_message((request, is_call), rights, service, run, answered);
+}

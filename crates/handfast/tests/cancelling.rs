@@ -355,9 +355,7 @@ fn a_call_that_was_passed_on_tells_its_last_holder() {
 
 #[test]
 fn a_nested_call_ends_when_the_first_caller_gives_up_and_so_do_those_behind_it() {
-    let names: Vec<_> = (0..3)
-        .map(|place| common::name(&format!("nested{place}")))
-        .collect();
+    let names = ["nested0", "nested1", "nested2"].map(common::name);
     let last = start("waits", &[&names[2]]);
     let second = start("nests", &[&names[1], &names[2]]);
     let first = start("nests", &[&names[0], &names[1]]);
@@ -417,9 +415,7 @@ fn a_nested_call_back_to_the_caller_ends_as_well() {
 
 #[test]
 fn a_nested_call_that_was_passed_on_ends_as_well() {
-    let names: Vec<_> = (0..3)
-        .map(|place| common::name(&format!("nested-passed{place}")))
-        .collect();
+    let names = ["nested-passed0", "nested-passed1", "nested-passed2"].map(common::name);
     let last = start("waits", &[&names[2]]);
     let _middle = start("middle", &[&names[1], &names[2]]);
     let first = start("nests", &[&names[0], &names[1]]);

@@ -4,7 +4,11 @@
 mod common;
 mod forger;
 
-use forger::{COUNTERS, Hand, OWN_SLOT, RELEASE, STAT, expect_cut, serves, start_honest, units};
+use forger::introductions::{OWN, claim, claims, introduces, provide, third};
+use forger::{
+    COUNTERS, Forgery, Hand, OWN_SLOT, RELEASE, STAT, expect_cut, refused_by_name, serves,
+    start_honest, units,
+};
 use handfast::error::Rule;
 use handfast_layout::introduction::{Said, process};
 use handfast_layout::link::Kind;
@@ -16,88 +20,8 @@ use std::time::{Duration, Instant};
 fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
         "honest" => forger::honest(arguments[0], arguments.get(1).copied()),
-        "many" => many(arguments[0]),
-        "set" => set(arguments[0]),
-        "threads" => threads_that_receive(arguments[0]),
-        "caller" => caller(arguments[0], arguments[1]),
         _ => unreachable!(),
     });
-}
-
-/// Answers calls with what they say, at a port in a wait set.
-fn set(name: &str) {
-    let mut set = handfast::WaitSet::new().unwrap();
-    set.add(handfast::bind(name).unwrap());
-    common::say("ready");
-    loop {
-        if let handfast::Event::Message(_, request) = set.receive().unwrap() {
-            let bytes = request.bytes().to_vec();
-            let _ = request.reply(&bytes);
-        }
-    }
-}
-
-/// Answers calls with what they say, by two threads; each takes long over what is `slow`.
-fn threads_that_receive(name: &str) {
-    let port = handfast::bind(name).unwrap();
-    common::say("ready");
-    std::thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                loop {
-                    let request = port.receive().unwrap();
-                    let bytes = request.bytes().to_vec();
-                    if bytes == b"slow" {
-                        std::thread::sleep(Duration::from_secs(4));
-                    }
-                    let _ = request.reply(&bytes);
-                }
-            });
-        }
-    });
-}
-
-/// Ports that `many` has.
-const PORTS: usize = 10;
-
-/// Answers calls at so many ports.
-fn many(name: &str) {
-    let ports = (0..PORTS).map(|number| handfast::bind(&format!("{name}-{number}")).unwrap());
-    let ports: Vec<_> = ports.collect();
-    common::say("ready");
-    std::thread::scope(|scope| {
-        for port in &ports {
-            scope.spawn(move || {
-                loop {
-                    port.receive().unwrap().reply(b"here").unwrap();
-                }
-            });
-        }
-    });
-}
-
-/// Has a link with `many`; takes what it is sent, and when it is told to, calls each of those ports.
-fn caller(name: &str, many: &str) {
-    let port = handfast::bind(name).unwrap();
-    let _link = handfast::connect(&format!("{many}-0")).unwrap();
-    common::say("ready");
-    let mut kept = Vec::new();
-    loop {
-        let mut request = port.receive().unwrap();
-        kept.extend(request.take_rights());
-        if !request.is_call() {
-            continue;
-        }
-        if request.bytes() == b"call all" {
-            for number in 0..PORTS {
-                let right = handfast::connect(&format!("{many}-{number}")).unwrap();
-                let answer = right.call(b"");
-                common::say(&format!("{:?}", answer.map(|answer| answer.to_vec())));
-            }
-        }
-        let bytes = request.bytes().to_vec();
-        request.reply(&bytes).unwrap();
-    }
 }
 
 const PROVISION_VOID: u8 = 14;
@@ -109,40 +33,6 @@ const DOOR_OF: u8 = 20;
 const KEPT: u8 = 21;
 const LEAVE: u8 = 22;
 const LEFT: u8 = 23;
-
-const fn provide(number: u64, to: &Hand) -> Said {
-    let recipient = to.process;
-    Said::Provide { number, recipient }
-}
-
-const fn claim(word: u32, number: u64, of: &Hand) -> Said {
-    let introducer = of.process;
-    Said::Claim {
-        word,
-        number,
-        introducer,
-    }
-}
-
-/// An honest introduction goes through the process.
-fn introduces(name: &str, (introducer, recipient): (u8, u8), number: u64) {
-    let mut introducer = Hand::new(name, introducer);
-    let mut recipient = Hand::new(name, recipient);
-    introducer.tell(provide(number, &recipient));
-    claims(&mut recipient, 9, number, &introducer);
-}
-
-/// What was provided is there for the recipient.
-fn claims(recipient: &mut Hand, word: u32, number: u64, introducer: &Hand) {
-    recipient.tell(claim(word, number, introducer));
-    let answer = recipient.call(word, b"introduced");
-    assert_eq!(answer, (Kind::Message, b"introduced".to_vec()));
-    let (kind, handle) = recipient.outcome(OWN_SLOT, 1).unwrap();
-    assert_eq!((kind, handle.len()), (Kind::Message, 4));
-}
-
-/// What is said or posted, and for which rule the link is cut.
-type Forgery = (&'static str, fn(&mut Hand), Rule);
 
 fn raw(hand: &mut Hand, port: u32, bytes: &[u8]) {
     hand.post(Kind::CONTROL, (port, 0, 0), (bytes, &[]));
@@ -310,18 +200,9 @@ const FORGERIES: [Forgery; 25] = [
 
 #[test]
 fn forged_introductions_are_refused_by_name_and_harm_nobody_else() {
-    let (mut server, name) = start_honest("forged-intro");
-    let honest = handfast::connect(&name).unwrap();
-    for (number, (what, forge, rule)) in (0u8..).zip(FORGERIES) {
-        let mut hand = Hand::new(&name, 100 + number);
-        forge(&mut hand);
-        expect_cut(&server, rule, what);
-        hand.expect_end();
-        introduces(&name, (1, 2), number.into());
-        assert_eq!(&*honest.call(what.as_bytes()).unwrap(), what.as_bytes());
-    }
-    assert_eq!(server.said(), None);
-    server.finish();
+    refused_by_name("forged-intro", &FORGERIES, |name, number| {
+        introduces(name, (1, 2), number.into())
+    });
 }
 
 /// What `introducer` has provided under a number goes home.
@@ -485,47 +366,6 @@ fn floods_of_provisions_and_voids_leave_room_for_others_and_end() {
 }
 
 #[test]
-fn a_flood_of_claims_ends_at_the_limit_with_the_link() {
-    let _alone = common::alone();
-    let (mut server, name) = start_honest("flood-claims");
-    let before = forger::own_kib(server.pid());
-    let mut forger = Hand::new(&name, 10);
-    for word in 1..=1 << 20 {
-        forger.tell(claim(word, word.into(), &forger));
-    }
-    forger.settle();
-    let grown = forger::own_kib(server.pid()).saturating_sub(before);
-    println!("a million claims of nothing: {grown} KiB");
-    assert!(grown < 300_000, "{grown} KiB");
-    assert_eq!(server.said(), None);
-    introduces(&name, (1, 2), 1);
-    forger.tell(claim(1 << 30, 1, &forger));
-    expect_cut(&server, Rule::Introduction, "one more");
-    introduces(&name, (1, 2), 1);
-    serves(&name);
-    server.finish();
-}
-
-/// A right of a hand's own.
-const OWN: Part = Part::OfSender {
-    handle: 1 << 31 | 5,
-    port: 0x100,
-};
-
-/// As that, told of as if it were another's.
-fn third(exporter: [u8; 20]) -> Part {
-    let (exporter, pid) = exporter.split_first_chunk().unwrap();
-    Part::Third {
-        vine: (1 << 31 | 5, 0x100),
-        port: 0x100,
-        exporter: *exporter,
-        number: 1,
-        pid: u32::from_le_bytes(pid.try_into().unwrap()),
-        keep: true,
-    }
-}
-
-#[test]
 fn forged_parts_of_introductions_are_refused_by_name_and_harm_nobody_else() {
     let (mut server, name) = start_honest("forged-third");
     type Change = fn(&mut Vec<[u8; 16]>);
@@ -608,40 +448,6 @@ fn an_answer_nobody_waits_for_stops_nobody_whatever_it_tells_of() {
 }
 
 #[test]
-fn claims_of_nothing_hold_up_their_own_lane_alone() {
-    let (mut server, name) = start_honest("held-up");
-    let honest = handfast::connect(&name).unwrap();
-    let mut forger = Hand::new(&name, 1);
-    let start = (Instant::now(), forger::used(server.pid()));
-    for word in 1..=2 {
-        forger.tell(claim(word, word.into(), &forger));
-        forger.post(Kind::Message, (word, 0, 0), (b"", &[]));
-    }
-    let (mut calls, mut longest) = (0, Duration::ZERO);
-    while start.0.elapsed() < Duration::from_millis(1500) {
-        let start = Instant::now();
-        assert_eq!(&*honest.call(b"others").unwrap(), b"others");
-        longest = longest.max(start.elapsed());
-        calls += 1;
-    }
-    println!("meanwhile {calls} calls, the longest {longest:?}");
-    assert!(longest < Duration::from_millis(500), "{longest:?}");
-    forger.settle();
-    let after = forger::used(server.pid());
-    println!(
-        "in {:?}: {:?} of a processor",
-        start.0.elapsed(),
-        after - start.1
-    );
-    // And then it is over.
-    let idle = forger::used(server.pid());
-    std::thread::sleep(Duration::from_millis(300));
-    assert!(forger::used(server.pid()) - idle < Duration::from_millis(100));
-    assert_eq!(server.said(), None);
-    server.finish();
-}
-
-#[test]
 fn what_is_said_of_rights_that_nobody_gave_is_answered_and_harms_nobody() {
     let (mut server, name) = start_honest("said-of-none");
     let hand = Hand::new(&name, 1);
@@ -662,115 +468,6 @@ fn what_is_said_of_rights_that_nobody_gave_is_answered_and_harms_nobody() {
     expect_cut(&server, Rule::Introduction, "unread");
     serves(&name);
     server.finish();
-}
-
-#[test]
-fn who_introduces_rights_to_any_port_leaves_lanes_to_others() {
-    let names = ["lanes-many", "lanes-caller"].map(common::name);
-    let exporter = common::start("many", &[&names[0]]);
-    exporter.expect("ready");
-    let caller = common::start("caller", &[&names[1], &names[0]]);
-    caller.expect("ready");
-    let of = Hand::new(&format!("{}-0", names[0]), 3).peer;
-    for introducer in [1, 2] {
-        let mut hand = Hand::new(&names[1], introducer);
-        for receiver in 20..60 {
-            let mut part = third(of);
-            if let Part::Third { port, number, .. } = &mut part {
-                (*port, *number) = (0x100 | receiver, receiver.into());
-            }
-            hand.send(b"", &[part]);
-        }
-        hand.settle();
-    }
-    let mut hand = Hand::new(&names[1], 4);
-    hand.send(b"", &[]);
-    let handle = hand.welcome.handle;
-    hand.post(Kind::Call, (handle, 0, 1), (b"call all", &[]));
-    for _ in 0..PORTS {
-        caller.expect(&format!("Ok({:?})", b"here"));
-    }
-}
-
-#[test]
-fn a_receiver_sleeps_while_messages_wait_for_what_nobody_has_provided() {
-    let _alone = common::alone();
-    let (mut server, name) = start_honest("asleep");
-    let mut introducer = Hand::new(&name, 1);
-    let mut recipient = Hand::new(&name, 2);
-    let (start, used) = (Instant::now(), forger::used(server.pid()));
-    let mut word = 0;
-    // As soon as one is over, the next; and from new ones who name what they never claim.
-    for round in 10..14 {
-        word += 1;
-        recipient.tell(claim(word, word.into(), &introducer));
-        let handle = recipient.welcome.handle;
-        let mut hand = Hand::new(&name, round);
-        hand.post(Kind::Message, (5, 0, 0), (b"", &[]));
-        expect_cut(&server, Rule::RightHandle, "never claimed");
-        // Another message to the lane that waits wakes nobody for long.
-        recipient.post(Kind::Message, (word, 0, 0), (b"", &[]));
-        recipient.post(Kind::Message, (handle, 0, 0), (b"", &[]));
-        recipient.settle();
-        assert_eq!(recipient.outcome(OWN_SLOT, 1).unwrap().0, Kind::Dropped);
-    }
-    let used = forger::used(server.pid()) - used;
-    let took = start.elapsed();
-    println!("{used:?} of a processor in {took:?}");
-    assert!(
-        took > Duration::from_secs(4) && took < Duration::from_secs(12),
-        "{took:?}"
-    );
-    assert!(used < took / 8, "{used:?} of a processor in {took:?}");
-    // What is provided after all wakes it.
-    let start = Instant::now();
-    recipient.tell(claim(100, 100, &introducer));
-    recipient.post(Kind::Call, (100, 0, 1000), (b"waits", &[]));
-    std::thread::sleep(Duration::from_millis(100));
-    introducer.tell(provide(100, &recipient));
-    assert_eq!(recipient.outcome(0, 1000).unwrap().1, b"waits");
-    assert!(
-        start.elapsed() < Duration::from_millis(800),
-        "{:?}",
-        start.elapsed()
-    );
-    assert_eq!(server.said(), None);
-    server.finish();
-}
-
-#[test]
-fn who_receives_in_a_set_or_by_several_threads_sleeps_and_is_woken_as_well() {
-    let _alone = common::alone();
-    for role in ["set", "threads"] {
-        let name = common::name(&format!("asleep-{role}"));
-        let server = common::start(role, &[&name]);
-        server.expect("ready");
-        let mut introducer = Hand::new(&name, 1);
-        let mut recipient = Hand::new(&name, 2);
-        let used = forger::used(server.pid());
-        for word in [1, 2] {
-            let start = Instant::now();
-            recipient.tell(claim(word, word.into(), &introducer));
-            recipient.post(Kind::Call, (word, 0, word), (b"waits", &[]));
-            // The thread that took up what waits is at work on something else then.
-            let slow = handfast::connect(&name).unwrap();
-            let slow =
-                (role == "threads").then(|| slow.send(if word == 1 { b"slow" } else { b"fast" }));
-            assert!(slow.is_none_or(|sent| sent.is_ok()));
-            if word == 2 {
-                introducer.tell(provide(2, &recipient));
-            }
-            let expected = [Kind::DeadPort, Kind::Message][word as usize - 1];
-            assert_eq!(recipient.outcome(0, word).unwrap().0, expected, "{role}");
-            let took = start.elapsed();
-            assert!(
-                took < Duration::from_millis([3000, 800][word as usize - 1]),
-                "{took:?}"
-            );
-        }
-        let used = forger::used(server.pid()) - used;
-        assert!(used < Duration::from_millis(200), "{role}: {used:?}");
-    }
 }
 
 /// Threads of a process.

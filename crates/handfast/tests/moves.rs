@@ -1,274 +1,18 @@
 //! Receive rights that travel: a port moves from process to process, and all who send to it follow.
 
 mod common;
+mod homes;
 
-use common::{Child, within_patience};
+use common::within_patience;
 use handfast::error::{Gone, RightError, SendError};
-use handfast::{Notice, ReceiveRight, Right, SendRight};
-use std::collections::BTreeMap;
+use handfast::{Identity, Notice, Right};
+use homes::{Homes, Seen, call, seen};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 #[test]
 fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "home" => home(arguments[0]),
-        "friend" => friend(arguments[0]),
-        _ => unreachable!(),
-    });
-}
-
-/// A place where ports live. Its own port takes `bind NAME`, `make` (a port without a name, a right to
-/// which with badge 7 comes back), `take STATE` with a receive right, and `rest`: whether nothing goes through here
-/// any more.
-fn home(name: &str) {
-    let control = handfast::bind(name).unwrap();
-    common::say("ready");
-    loop {
-        let mut request = control.receive().unwrap();
-        let text = String::from_utf8_lossy(request.bytes()).into_owned();
-        let mut rights = request.take_rights();
-        match text.split_once(' ').unwrap_or((&text, "")) {
-            ("bind", name) => {
-                let port = handfast::bind(name).unwrap();
-                std::thread::spawn(move || serve(port, Seen::default()));
-                request.reply(b"").unwrap();
-            }
-            ("make", _) => {
-                let port = handfast::anonymous().unwrap();
-                let right = port.mint(7);
-                std::thread::spawn(move || serve(port, Seen::default()));
-                request.reply_with(b"", [right.into()]).unwrap();
-            }
-            ("take", state) => {
-                // Nothing, where the old home has died since.
-                let Some(Right::Receive(port)) = rights.pop() else {
-                    let _ = request.reply(b"");
-                    continue;
-                };
-                let state = Seen::parse(state);
-                std::thread::spawn(move || serve(port, state));
-                request.reply(b"").unwrap();
-            }
-            ("keep", _) => {
-                // For ever: the ports in it are not received from.
-                request.reply(b"").unwrap();
-                std::mem::forget(rights);
-            }
-            ("spray", _) => {
-                let Some(Right::Send(port)) = rights.pop() else {
-                    panic!("no right came");
-                };
-                std::thread::spawn(move || {
-                    let mut number = 0;
-                    while port.call(format!("99:{number}").as_bytes()).is_ok() {
-                        number += 1;
-                    }
-                });
-                request.reply(b"").unwrap();
-            }
-            ("direct", pid) => {
-                let Some(Right::Send(port)) = rights.pop() else {
-                    panic!("no right came");
-                };
-                let _ = port.call(b"98:1").unwrap();
-                let pid = pid.parse().unwrap();
-                std::thread::spawn(move || {
-                    assert!(within_patience(|| port.peer().pid == pid));
-                    common::say("direct");
-                    let answer = port.call(b"98:2").map(drop);
-                    common::say(&format!("{answer:?}"));
-                });
-                request.reply(b"").unwrap();
-            }
-            ("know", name) => {
-                // A link that stays.
-                let _ = link(name);
-                request.reply(b"").unwrap();
-            }
-            ("rest", _) => {
-                let rests = handfast::wait_moved(Duration::from_millis(1));
-                request.reply(rests.to_string().as_bytes()).unwrap();
-            }
-            _ => unreachable!("{text}"),
-        }
-    }
-}
-
-/// Calls with the text through the right it is given, and answers with what it was answered.
-fn friend(name: &str) {
-    let port = handfast::bind(name).unwrap();
-    common::say("ready");
-    loop {
-        let mut request = port.receive().unwrap();
-        let answer = match request.take_rights().pop() {
-            Some(Right::Send(right)) => right.call(request.bytes()).unwrap(),
-            other => panic!("{other:?}"),
-        };
-        request.reply(&answer).unwrap();
-    }
-}
-
-/// The last number of each sender, and how many came out of order.
-#[derive(Default)]
-struct Seen(BTreeMap<u64, u64>, u64);
-
-impl Seen {
-    fn take(&mut self, text: &str) {
-        let (sender, number) = text.split_once(':').unwrap();
-        let (sender, number) = (sender.parse().unwrap(), number.parse().unwrap());
-        let last = self.0.insert(sender, number).unwrap_or_default();
-        self.1 += u64::from(number != last + 1);
-    }
-
-    fn to_text(&self) -> String {
-        let pairs = self
-            .0
-            .iter()
-            .map(|(sender, number)| format!("{sender}:{number}"));
-        let pairs: Vec<_> = pairs.collect();
-        format!("{};{}", pairs.join(","), self.1)
-    }
-
-    fn parse(text: &str) -> Self {
-        let (pairs, wrong) = text.split_once(';').unwrap();
-        let pairs = pairs
-            .split(',')
-            .filter(|pair| !pair.is_empty())
-            .map(|pair| {
-                let (sender, number) = pair.split_once(':').unwrap();
-                (sender.parse().unwrap(), number.parse().unwrap())
-            });
-        Self(pairs.collect(), wrong.parse().unwrap())
-    }
-}
-
-/// Serves a port that moves: `SENDER:NUMBER`, one way or as a call, which is answered with the text, the badge and this process's
-/// number; `seen` asks what has come; `move NAME` moves it to the home with that name, `lose NAME` gives it to one
-/// that does not receive; `tell` asks for the notice of no senders, which is printed.
-fn serve(port: ReceiveRight, mut seen: Seen) {
-    loop {
-        let mut request = port.receive().unwrap();
-        if request.notice() == Some(Notice::NoSenders) {
-            common::say("no senders");
-            continue;
-        }
-        let text = String::from_utf8_lossy(request.bytes()).into_owned();
-        let _ = request.take_rights();
-        match text.split_once(' ').unwrap_or((&text, "")) {
-            ("seen", _) => request.reply(seen.to_text().as_bytes()).unwrap(),
-            ("tell", _) => {
-                port.notify_no_senders();
-                request.reply(b"").unwrap();
-            }
-            ("move" | "lose", to) => {
-                let to = link(to);
-                let (_, reply) = request.split();
-                let what = match text.starts_with("move") {
-                    true => format!("take {}", seen.to_text()),
-                    false => "keep".to_owned(),
-                };
-                if let Some(reply) = reply {
-                    reply.reply(b"").unwrap();
-                }
-                // The new home may die meanwhile.
-                let _ = to.with([port.into()]).call(what.as_bytes());
-                return;
-            }
-            _ => {
-                seen.take(&text);
-                if request.is_call() {
-                    let answer = format!("{text} {} {}", request.badge(), std::process::id());
-                    // Who asked may be gone.
-                    let _ = request.reply(answer.as_bytes());
-                }
-            }
-        }
-    }
-}
-
-/// A right to a home; one that does not answer may have a link already.
-fn link(name: &str) -> SendRight {
-    static KNOWN: Mutex<Vec<(String, SendRight)>> = Mutex::new(Vec::new());
-    let mut known = KNOWN.lock().unwrap();
-    if let Some((_, right)) = known.iter().find(|(of, _)| of == name) {
-        return right.clone();
-    }
-    let right = handfast::connect(name).unwrap();
-    known.push((name.to_owned(), right.clone()));
-    right
-}
-
-struct Homes {
-    children: Vec<Child>,
-    names: Vec<String>,
-    controls: Vec<SendRight>,
-}
-
-impl Homes {
-    fn new(what: &str, count: usize) -> Self {
-        Self::with(what, count, |_| {})
-    }
-
-    fn with(what: &str, count: usize, change: impl Fn(&mut std::process::Command)) -> Self {
-        let names = (0..count).map(|place| common::name(&format!("{what}-home{place}")));
-        let names: Vec<_> = names.collect();
-        let children: Vec<_> = names
-            .iter()
-            .map(|name| common::start_with("home", &[name], |command| change(command)))
-            .collect();
-        children.iter().for_each(|child| child.expect("ready"));
-        let controls = names.iter().map(|name| handfast::connect(name).unwrap());
-        let controls = controls.collect();
-        Self {
-            children,
-            names,
-            controls,
-        }
-    }
-
-    fn make(&self, place: usize) -> SendRight {
-        let mut answer = self.controls[place].call(b"make").unwrap();
-        match answer.take_rights().pop() {
-            Some(Right::Send(right)) => right,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    /// Returns once it is there.
-    fn move_to(&self, port: &SendRight, place: usize) {
-        self.begin_move(port, place);
-        let _ = seen(port);
-    }
-
-    fn begin_move(&self, port: &SendRight, place: usize) {
-        let text = format!("move {}", self.names[place]);
-        let _ = port.call(text.as_bytes()).unwrap();
-    }
-
-    fn rests(&self, place: usize) -> bool {
-        &*self.controls[place].call(b"rest").unwrap() == b"true"
-    }
-
-    fn pid(&self, place: usize) -> String {
-        self.children[place].pid().to_string()
-    }
-}
-
-/// Calls with the next number of a sender: badge and process that have answered.
-fn call(port: &SendRight, sender: u64, number: u64) -> (String, String) {
-    let text = format!("{sender}:{number}");
-    let answer = port.call(text.as_bytes()).unwrap();
-    let answer = String::from_utf8_lossy(&answer).into_owned();
-    let words: Vec<_> = answer.split(' ').collect();
-    assert_eq!(words[0], text);
-    (words[1].to_owned(), words[2].to_owned())
-}
-
-fn seen(port: &SendRight) -> Seen {
-    let answer = port.call(b"seen").unwrap();
-    Seen::parse(&String::from_utf8_lossy(&answer))
+    homes::play();
 }
 
 #[test]
@@ -422,7 +166,7 @@ fn connections_made_during_a_move_reach_one_home_or_the_other() {
 
 #[test]
 fn a_port_moves_to_the_process_that_holds_the_only_send_right() {
-    let homes = Homes::new("holder", 1);
+    let mut homes = Homes::new("holder", 1);
     let port = homes.make(0);
     let own = handfast::bind(&common::name("holder-own")).unwrap();
     let text = format!("lose {}", own.name());
@@ -445,6 +189,41 @@ fn a_port_moves_to_the_process_that_holds_the_only_send_right() {
         });
         assert_eq!(&*port.call(b"to myself").unwrap(), b"well");
     });
+    // It has followed as any other sender: the old home is not needed, and the order is kept.
+    std::thread::scope(|scope| {
+        let serving = scope.spawn(|| {
+            let mut last = 0;
+            loop {
+                let request = moved.receive().unwrap();
+                let text = String::from_utf8_lossy(request.bytes()).into_owned();
+                match text.parse::<u64>() {
+                    Ok(number) => assert_eq!((number, request.badge()), (last + 1, 7)),
+                    Err(_) => return request.reply(b"").unwrap(),
+                }
+                last += 1;
+                if request.is_call() {
+                    request.reply(b"").unwrap();
+                }
+            }
+        });
+        let mut number = 0;
+        assert!(within_patience(|| {
+            for _ in 0..10 {
+                number += 2;
+                port.send((number - 1).to_string().as_bytes()).unwrap();
+                let _ = port.call(number.to_string().as_bytes()).unwrap();
+            }
+            port.peer().pid == std::process::id()
+        }));
+        assert!(within_patience(|| homes.rests(0)));
+        let _ = port.call((number + 1).to_string().as_bytes()).unwrap();
+        let _ = port.call(b"stop").unwrap();
+        serving.join().unwrap();
+    });
+    assert_eq!(port.identity(&port.clone()), Identity::Same);
+    let same = moved.mint(7).connect().unwrap();
+    assert_eq!(port.identity(&same), Identity::Same);
+    drop(same);
     // And back, with a right to it that its own process holds.
     let right = moved.mint(9);
     let state = format!("take {}", Seen::default().to_text());
@@ -457,6 +236,15 @@ fn a_port_moves_to_the_process_that_holds_the_only_send_right() {
         .with([right.into()])
         .call(b"keep")
         .unwrap();
+    // The way through this process is not needed any more either.
+    assert!(within_patience(
+        || port.peer().pid == homes.children[0].pid()
+    ));
+    assert!(within_patience(|| handfast::wait_moved(
+        Duration::from_millis(1)
+    )));
+    assert_eq!(call(&port, 1, 2).1, homes.pid(0));
+    homes.children[0].kill();
 }
 
 #[test]
@@ -638,83 +426,98 @@ fn who_waits_for_what_an_old_home_took_along_is_told() {
     assert!(within_patience(
         || port.peer().pid == homes.children[1].pid()
     ));
+    // This one has been provided for.
+    assert_eq!(call(&port, 1, 1).1, homes.pid(1));
     homes.children[0].stop();
     homes.children[2].resume();
     homes.children[2].expect("direct");
     homes.children[0].kill();
     homes.children[2].expect("Err(Gone(Port))");
-    assert_eq!(call(&port, 1, 1).1, homes.pid(1));
+    assert_eq!(call(&port, 1, 2).1, homes.pid(1));
+}
+
+/// The next right that comes to a port of this process.
+fn take(own: &handfast::ReceiveRight) -> handfast::SendRight {
+    match own.receive().unwrap().take_rights().pop() {
+        Some(Right::Send(right)) => right,
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
-fn calls_end_whoever_dies_while_a_port_moves() {
-    let mut random = common::Random::seeded("deaths while a port moves");
-    let end = Instant::now() + common::campaign(6);
-    let mut round = 0;
-    while Instant::now() < end {
-        round += 1;
-        one_dies(round, &mut random);
-    }
-    println!("{round} rounds");
+fn a_right_that_is_under_way_while_its_receiver_hears_of_the_move_follows() {
+    let homes = Homes::new("early", 2);
+    let [late, soon] =
+        ["early-late", "early-soon"].map(|name| handfast::bind(&common::name(name)).unwrap());
+    let give = |port: &handfast::SendRight, to: &handfast::ReceiveRight| {
+        let text = format!("give {}", to.name());
+        let _ = port.call(text.as_bytes()).unwrap();
+    };
+    let port = homes.make(0);
+    give(&port, &late);
+    // Its holders are told after those of the other.
+    let last = homes.make(0);
+    homes.move_to(&port, 1);
+    homes.move_to(&last, 1);
+    let moved = |right: &handfast::SendRight| {
+        let pid = homes.children[1].pid();
+        within_patience(|| right.peer().pid == pid)
+    };
+    assert!(moved(&port) && moved(&last));
+    let right = take(&late);
+    assert!(moved(&right), "it goes through the old home");
+    assert_eq!(call(&right, 1, 1), ("5".into(), homes.pid(1)));
+    assert!(within_patience(|| homes.rests(0)));
+    // Of two under way one comes after the other has become direct and was given back.
+    let port = homes.make(0);
+    give(&port, &late);
+    give(&port, &soon);
+    homes.move_to(&port, 1);
+    let first = take(&soon);
+    assert!(moved(&first));
+    assert_eq!(call(&first, 1, 1).1, homes.pid(1));
+    drop(first);
+    // No synchronisation: it has been given back by then, or is soon.
+    std::thread::sleep(Duration::from_millis(100));
+    let right = take(&late);
+    assert!(moved(&right), "it goes through the old home");
+    assert_eq!(call(&right, 1, 2), ("5".into(), homes.pid(1)));
+    assert!(within_patience(|| homes.rests(0)));
 }
 
-/// A port moves between three homes, and one of them or a sender dies; every call ends, with a typed outcome.
-fn one_dies(round: u32, random: &mut common::Random) {
-    const SENDERS: usize = 3;
-    let mut homes = Homes::new(&format!("dies{round}"), 4);
+#[test]
+fn calls_that_were_taken_before_a_move_outlive_another_port_at_their_receiver() {
+    let homes = Homes::new("outlive", 2);
     let port = homes.make(0);
-    let _ = homes.controls[3]
-        .with([port.clone().into()])
-        .call(b"spray")
+    let held = port.try_call(b"hold").unwrap();
+    homes.move_to(&port, 1);
+    assert!(within_patience(|| homes.rests(0)));
+    // It gets the receiver that was left.
+    let brief = homes.controls[0].call(b"brief").unwrap().take_rights();
+    let Some(Right::Send(brief)) = brief.into_iter().next() else {
+        panic!("no right came");
+    };
+    let _ = homes.controls[0].call(b"end brief").unwrap();
+    assert!(within_patience(|| {
+        brief.try_send(b"") == Err(SendError::Gone(Gone::Port))
+    }));
+    let held = held.try_wait().expect_err("it is not answered yet");
+    let _ = homes.controls[0].call(b"answer").unwrap();
+    assert_eq!(&*held.wait().unwrap(), b"after all");
+}
+
+#[test]
+fn calls_that_were_taken_before_a_move_end_with_the_port_that_others_go_through() {
+    let mut homes = Homes::new("through", 2);
+    let late = handfast::bind(&common::name("through-late")).unwrap();
+    let port = homes.make(0);
+    let held = port.try_call(b"hold").unwrap();
+    // On its way for as long as this takes.
+    let _ = port
+        .call(format!("give {}", late.name()).as_bytes())
         .unwrap();
-    let done = Arc::new(AtomicBool::new(false));
-    let (ended, ends) = std::sync::mpsc::channel();
-    for sender in 0..SENDERS {
-        let (port, done, ended) = (port.clone(), done.clone(), ended.clone());
-        std::thread::spawn(move || {
-            let mut number = 0;
-            let outcome = loop {
-                number += 1;
-                match port.call(format!("{sender}:{number}").as_bytes()) {
-                    Ok(_) if done.load(Ordering::Relaxed) => break None,
-                    Ok(_) => {}
-                    Err(error) => break Some(error),
-                }
-            };
-            ended.send(outcome).unwrap();
-        });
-    }
-    let (turns, victim) = (random.below(4), random.below(3) as usize);
-    let mut from = 0;
-    for turn in 0..=turns {
-        let to = (from + 1 + random.below(2) as usize) % 3;
-        let _ = port
-            .call_until(
-                format!("move {}", homes.names[to]).as_bytes(),
-                common::PATIENCE,
-            )
-            .unwrap();
-        if turn == turns {
-            // Some way into the move.
-            let until = Instant::now() + Duration::from_micros(random.below(4000));
-            while Instant::now() < until {
-                std::hint::spin_loop();
-            }
-            homes.children[[from, to, 3][victim]].kill();
-        }
-        from = to;
-    }
-    done.store(true, Ordering::Relaxed);
-    for _ in 0..SENDERS {
-        let outcome = ends.recv_timeout(common::PATIENCE);
-        let outcome = outcome.unwrap_or_else(|_| panic!("a call hangs: {turns} {victim}"));
-        assert!(
-            matches!(outcome, None | Some(SendError::Gone(_))),
-            "{turns} {victim}: {outcome:?}"
-        );
-        assert!(
-            victim < 2 || outcome.is_none(),
-            "nobody has died but a sender: {outcome:?}"
-        );
-    }
+    homes.move_to(&port, 1);
+    homes.children[1].kill();
+    let ended = held.wait_until(common::PATIENCE);
+    assert_eq!(ended.unwrap_err(), SendError::Gone(Gone::Port));
 }

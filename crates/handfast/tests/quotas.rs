@@ -5,28 +5,43 @@ mod forger;
 
 use common::PATIENCE;
 use forger::Hand;
+use forger::introductions::{claim, provide};
 use handfast::error::{Gone, RightError, SendError};
 use handfast::{Counters, Options, Quotas, Right, SendRight, Strategy};
+use handfast_layout::link::Kind;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 const RIGHTS: u32 = 50;
+const FEW: u32 = 5;
+const PROVISIONS: u32 = 10;
 const MESSAGES_PER_S: u32 = 2000;
 
 #[test]
 fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
-        "server" => server(arguments[0]),
+        "server" => server(arguments[0], arguments.get(1).copied()),
+        "greedy" => greedy(arguments[0]),
         _ => unreachable!(),
     });
 }
 
-/// A server with quotas: answers calls with what it was sent, and gives new rights.
-fn server(name: &str) {
+/// A server with quotas, or with less for all but one process: answers calls with what it was sent, and gives new rights.
+fn server(name: &str, but: Option<&str>) {
     let quotas = Quotas::new()
         .rights(RIGHTS)
+        .provisions(PROVISIONS)
         .control_messages_per_s(MESSAGES_PER_S);
-    handfast::set_quotas(quotas).unwrap();
+    match but.map(|but| but.parse::<u32>().unwrap()) {
+        None => handfast::set_quotas(quotas).unwrap(),
+        Some(but) => {
+            let of = move |peer: &handfast::Peer| match peer.pid == but {
+                true => quotas,
+                false => quotas.rights(FEW),
+            };
+            handfast::set_quotas_by(of).unwrap();
+        }
+    }
     let port = handfast::bind_with(name, Options::new().strategy(Strategy::Block)).unwrap();
     common::say("ready");
     let mut badge = 0;
@@ -45,6 +60,17 @@ fn server(name: &str) {
     }
 }
 
+/// Takes as many rights as it can get, and says how many those are.
+fn greedy(name: &str) {
+    let root = handfast::connect(name).unwrap();
+    let mut kept = Vec::new();
+    while let Ok(right) = mint(&root) {
+        kept.push(right);
+    }
+    common::say(&format!("got {}", kept.len()));
+    common::told();
+}
+
 fn start(what: &str) -> (common::Child, String) {
     let name = common::name(what);
     let child = common::start("server", &[&name]);
@@ -58,6 +84,17 @@ fn mint(root: &SendRight) -> Result<SendRight, SendError> {
         Some(Right::Send(right)) => Ok(right),
         other => panic!("{other:?}"),
     }
+}
+
+/// How many rights each peer has, by its process.
+fn rights(root: &SendRight) -> Vec<(u64, u64)> {
+    let of = |row: &Vec<u64>| {
+        let value = |column| Counters::value(row, column);
+        (value("peer_pid"), value("rights"))
+    };
+    let mut rights: Vec<_> = root.counters().unwrap().links.iter().map(of).collect();
+    rights.sort_unstable();
+    rights
 }
 
 /// How often somebody was not listened to: by the keeper, and by ports.
@@ -159,5 +196,68 @@ fn who_wakes_a_receiver_all_the_time_costs_it_little() {
     assert!(muted(&other).1 > 0, "{:?}", muted(&other));
     drop(hand);
     common::answers(&name);
+    child.kill();
+}
+
+#[test]
+fn each_peer_has_its_own_quota_and_how_much_it_has_of_that_is_in_the_counters() {
+    let name = common::name("peer-quota");
+    let but = std::process::id();
+    let mut child = common::start("server", &[&name, &but.to_string()]);
+    child.expect("ready");
+    let root = handfast::connect(&name).unwrap();
+    let mut greedy = common::start("greedy", &[&name]);
+    greedy.expect(&format!("got {}", FEW - 1));
+    let has = |of: u32, count: u32| {
+        common::within_patience(|| rights(&root).contains(&(of.into(), count.into())))
+    };
+    assert!(has(greedy.pid(), FEW), "{:?}", rights(&root));
+    let mut kept: Vec<_> = (1..RIGHTS).map(|_| mint(&root).unwrap()).collect();
+    assert!(has(but, RIGHTS), "{:?}", rights(&root));
+    // What it gives back is another's no more than what it leaves behind.
+    kept.truncate(10);
+    assert!(has(but, 11), "{:?}", rights(&root));
+    greedy.kill();
+    assert!(common::within_patience(
+        || rights(&root) == [(but.into(), 11)]
+    ));
+    child.kill();
+}
+
+#[test]
+fn a_peer_leaves_as_many_provisions_as_it_may_and_others_theirs() {
+    let (mut child, name) = start("provision-quota");
+    let [mut introducer, mut other, mut recipient] =
+        [1, 2, 3].map(|number| Hand::new(&name, number));
+    let one_more = u64::from(PROVISIONS) + 1;
+    for number in 1..=one_more {
+        introducer.tell(provide(number, &recipient));
+    }
+    introducer.settle_quietly();
+    // Who was to get it finds that there is nothing.
+    recipient.tell(claim(1, one_more, &introducer));
+    assert_eq!(recipient.call(1, b"nothing").0, Kind::DeadPort);
+    other.tell(provide(1, &recipient));
+    other.settle_quietly();
+    recipient.tell(claim(2, 1, &other));
+    assert_eq!(recipient.call(2, b"of another").1, b"of another");
+    // What is claimed, or taken back, makes room.
+    recipient.tell(claim(3, 1, &introducer));
+    assert_eq!(recipient.call(3, b"first").1, b"first");
+    assert!(introducer.say(&[&[14, 0][..], &2u64.to_le_bytes()].concat()));
+    introducer.settle();
+    for number in [20, 21, 22] {
+        introducer.tell(provide(number, &recipient));
+    }
+    introducer.settle_quietly();
+    for (number, expected) in [
+        (20, Kind::Message),
+        (21, Kind::Message),
+        (22, Kind::DeadPort),
+    ] {
+        let word = number as u32;
+        recipient.tell(claim(word, number, &introducer));
+        assert_eq!(recipient.call(word, b"").0, expected, "{number}");
+    }
     child.kill();
 }

@@ -10,7 +10,7 @@ use common::Child;
 use handfast::Right;
 use handfast::error::{Gone, SendError};
 use handfast::service::{CallError, Malformed, Refusal, Unencodable};
-use server::{AllAsyncClient, AllClient, AllServer, Color, Point, Tree, other};
+use server::{AllAsyncClient, AllClient, AllServer, ChainClient, Color, Point, Tree, other};
 use std::time::Duration;
 
 #[test]
@@ -18,6 +18,7 @@ fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
         "server" => server::server(arguments[0]),
         "tasks" => server::tasks(arguments[0]),
+        "chain" => server::chain(arguments[0]),
         "liar" => hostile::liar(arguments[0]),
         _ => unreachable!(),
     });
@@ -345,5 +346,33 @@ fn tasks_call(role: &'static str) {
         server.kill();
         let gone = CallError::Send(SendError::Gone(Gone::Process));
         assert_eq!(dies.await.unwrap(), Err(gone));
+    });
+}
+
+#[test]
+fn calls_of_a_method_end_when_its_caller_gives_up_waiting() {
+    let name = common::name("chained");
+    let _server = started("chain", &name);
+    let right = handfast::connect(&name).unwrap();
+    let chain = ChainClient::new(right.clone()).with_timeout(common::PATIENCE);
+    let brief = ChainClient::new(right).with_timeout(Duration::from_millis(100));
+    let mute = handfast::anonymous().unwrap();
+    // The inner call ends first, and its end is told if there is time.
+    let timed_out = "Err(Send(TimedOut))";
+    match brief.call(mute.mint(0)) {
+        Ok(inner) => assert_eq!(inner, timed_out),
+        outer => assert_eq!(outer, Err(CallError::Send(SendError::TimedOut))),
+    }
+    // The server's one thread would still wait there.
+    assert_eq!(chain.called().unwrap(), [timed_out]);
+    // The next caller has more time.
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            drop(mute.receive().unwrap());
+            let next = mute.receive().unwrap();
+            std::thread::sleep(Duration::from_millis(200));
+            next.reply(&[0]).unwrap();
+        });
+        assert_eq!(chain.call(mute.mint(0)).unwrap(), "Ok(())");
     });
 }

@@ -25,7 +25,7 @@ pub const COLUMNS: [&str; 16] = [
     "peer_uid",
     "calls",
     "sends",
-    "replies",
+    "rights",
     "bytes_in",
     "bytes_out",
     "spins",
@@ -37,6 +37,12 @@ pub const COLUMNS: [&str; 16] = [
     "vines",
     "muted",
 ];
+
+/// The column of calls.
+pub const CALLS: usize = 3;
+
+/// The column of how many rights to ports of this process the peer of a link has: those that were revoked, too.
+pub const RIGHTS: usize = 5;
 
 /// The column of how often somebody who woke this process all the time was not listened to for a moment.
 pub const MUTED: usize = 15;

@@ -141,6 +141,8 @@ pub const REPLY_BUFFER_BYTES: usize = page_align(BODY_BYTES_MAX);
 /// Each in a line of its own.
 const SIDE_OVER: usize = PAGE - 2 * LINE;
 const SIDE_CLAIMED: usize = PAGE - LINE;
+/// Lines of ready words: receivers on different CPUs have theirs apart, but for the last two.
+const READY_LINES: u32 = (SIDE_OVER / LINE) as u32;
 /// In a line each: the lender looks at some while the borrower writes others.
 const SIDE_RETURNED: usize = PAGE;
 const SIDE_LANES: usize = SIDE_RETURNED + page_align(LOANS as usize * LINE);
@@ -185,7 +187,9 @@ impl Side {
     #[must_use]
     pub const fn ready(self, receiver: u32) -> usize {
         assert!(receiver < crate::bell::RECEIVERS);
-        self.base() + receiver as usize * 4
+        self.base()
+            + (receiver % READY_LINES) as usize * LINE
+            + (receiver / READY_LINES) as usize * 4
     }
 
     /// How many of the caller's descriptors the callee has claimed, modulo 2^32: those of its replies
@@ -325,6 +329,10 @@ impl Kind {
 /// through was revoked; nothing otherwise.
 pub const REVOKED: &[u8] = &[1];
 
+/// What the word of the CPU of a reply of kind [`Kind::Dropped`] holds when the domain that served the call went wrong:
+/// this, and in the low byte how. No CPU has such a number.
+pub const FAILED: u32 = 0xfa11_ed00;
+
 /// Mask of the CPU hint in a meta word: its low bits.
 pub const META_CPU_MASK: u32 = 0xff;
 
@@ -444,6 +452,28 @@ const _: () = {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bell;
+
+    /// What two receivers and their senders write to is on lines apart: neither calls nor answers on different CPUs
+    /// meet. The last two receivers' ready words have a neighbour.
+    #[test]
+    fn receivers_and_lanes_share_no_line_with_others() {
+        for side in [Side::Connector, Side::Acceptor] {
+            let mut lines: Vec<usize> = (0..READY_LINES).map(|at| side.ready(at) / LINE).collect();
+            lines.extend([side.claimed() / LINE, side.over() / LINE]);
+            let all: Vec<usize> = (0..bell::RECEIVERS).map(|at| side.ready(at)).collect();
+            lines.sort_unstable();
+            lines.dedup();
+            assert_eq!(lines.len(), READY_LINES as usize + 2);
+            for (at, word) in all.iter().enumerate() {
+                assert!(!all[..at].contains(word) && word / LINE <= lines[lines.len() - 3]);
+            }
+        }
+        // Lanes begin with pages; a reply slot and a bell are whole lines.
+        assert!(LANE_BYTES.is_multiple_of(PAGE) && SIDE_LANES.is_multiple_of(PAGE));
+        assert!(reply::BYTES_ALL.is_multiple_of(2 * LINE) && SIDE_REPLIES.is_multiple_of(2 * LINE));
+        assert!(bell::BELL_BYTES.is_multiple_of(2 * LINE));
+    }
 
     #[test]
     fn meta_words_round_trip_and_refuse_impossible_lengths() {
@@ -509,7 +539,7 @@ mod tests {
             let other = side.other().base();
             let end = side.base() + SIDE_BYTES;
             assert!(end <= other || side.base() >= other + SIDE_BYTES);
-            assert!(side.ready(crate::bell::RECEIVERS - 1) + 4 <= side.over());
+            assert!(side.ready(bell::RECEIVERS - 1) + 4 <= side.over());
             assert!(side.over() + LINE <= side.claimed());
             assert!(side.claimed() + LINE <= side.returned(0));
             assert!(side.returned(LOANS - 1) + LINE <= side.lane(0));

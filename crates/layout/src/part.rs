@@ -147,6 +147,7 @@ const LOAN: u32 = 10;
 
 impl Part {
     /// What describes it: units, and how many there are. Those of [`Bound`] follow where there is a name.
+    #[inline]
     #[must_use]
     pub fn to_units(self) -> ([[u8; UNIT_BYTES]; PART_UNITS_MAX], usize) {
         let mut units = [[0; UNIT_BYTES]; PART_UNITS_MAX];
@@ -229,14 +230,25 @@ impl Part {
         }
     }
 
+    /// Handle and port number of [`Self::OfSender`], if a peer described that.
+    #[inline]
+    #[must_use]
+    pub fn of_sender(unit: &[u8; UNIT_BYTES]) -> Option<(u32, u32)> {
+        match words(unit) {
+            [OF_SENDER, handle, port, 0] if receiver_of(port) < RECEIVERS => Some((handle, port)),
+            _ => None,
+        }
+    }
+
     /// What a peer described first in these units, and how many of them; `None` for what this layout does
     /// not know.
     #[must_use]
     pub fn parse(units: &[[u8; UNIT_BYTES]]) -> Option<(Self, usize)> {
-        let part = match words(units.first()?) {
-            [OF_SENDER, handle, port, 0] if receiver_of(port) < RECEIVERS => {
-                Self::OfSender { handle, port }
-            }
+        let first = units.first()?;
+        if let Some((handle, port)) = Self::of_sender(first) {
+            return Some((Self::OfSender { handle, port }, 1));
+        }
+        let part = match words(first) {
             [OF_RECEIVER, handle, 0, 0] => Self::OfReceiver { handle },
             [REPLY, word, generation, 0] => Self::Reply { word, generation },
             [THIRD, handle, vine, port]

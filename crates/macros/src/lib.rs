@@ -21,7 +21,8 @@ use trait_::Trait;
 /// See the module `handfast::service`.
 ///
 /// Methods take `&self` and no generic parameters. Attributes of methods: `#[oneway]` for one that is
-/// sent and has no reply; `#[fixed]` for one whose own types all have a fixed layout.
+/// sent and has no reply; `#[fixed]` for one whose own types all have a fixed layout. A method may be `async`: then tasks
+/// serve the trait, many calls at once.
 #[proc_macro_attribute]
 pub fn service(attribute: TokenStream, item: TokenStream) -> TokenStream {
     let attribute = proc_macro2::TokenStream::from(attribute);
@@ -38,6 +39,11 @@ pub fn service(attribute: TokenStream, item: TokenStream) -> TokenStream {
 
 fn make(mut item: syn::ItemTrait) -> syn::Result<proc_macro2::TokenStream> {
     let service = Trait::read(&mut item)?;
+    if service.is_async() {
+        let reason = "whether its futures are Send is known where the service is";
+        item.attrs
+            .push(syn::parse_quote!(#[allow(async_fn_in_trait, reason = #reason)]));
+    }
     let (client, server) = (client::client(&service), server::server(&service));
     let async_client = client::async_client(&service);
     Ok(quote! { #item #client #async_client #server })

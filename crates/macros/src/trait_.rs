@@ -23,6 +23,8 @@ pub(crate) struct Method {
     pub(crate) arguments: Vec<Argument>,
     pub(crate) result: Shape,
     pub(crate) is_one_way: bool,
+    /// At the server; to its callers it is as any other.
+    pub(crate) is_async: bool,
     /// What the fingerprint is made of.
     signature: String,
 }
@@ -90,6 +92,11 @@ impl Trait {
         }
     }
 
+    /// Whether tasks serve it, and nothing else can.
+    pub(crate) fn is_async(&self) -> bool {
+        self.methods.iter().any(|method| method.is_async)
+    }
+
     pub(crate) fn server(&self) -> Ident {
         format_ident!("{}Server", self.name)
     }
@@ -108,10 +115,6 @@ impl Method {
             let message = "a method of a service has no generic parameters or named lifetimes: its \
                            caller is another program";
             return Err(Error::new_spanned(&signature.generics, message));
-        }
-        if signature.asyncness.is_some() {
-            let message = "a method of a service is not async";
-            return Err(Error::new_spanned(signature.asyncness, message));
         }
         if RESERVED.iter().any(|name| signature.ident == name) {
             let message = "the client has a function of this name; take another one";
@@ -148,6 +151,7 @@ impl Method {
                 return Err(Error::new_spanned(signature, message));
             }
         }
+        let is_async = signature.asyncness.is_some();
         let types = arguments.iter().map(|argument| &argument.ty);
         let output = &signature.output;
         let name = signature.ident.clone();
@@ -163,6 +167,7 @@ impl Method {
             arguments,
             result,
             is_one_way,
+            is_async,
         })
     }
 

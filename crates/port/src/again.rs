@@ -41,6 +41,14 @@ impl Link {
         }
     }
 
+    /// As [`Self::how_to_give`], of a right that the peer keeps: its number.
+    #[inline]
+    pub(crate) fn give_again(&self, right: &SendRight) -> Option<u64> {
+        has_arrived(right)
+            .then(|| self.told().give_again(key_of(right)))
+            .flatten()
+    }
+
     /// Introducer: what was to come again was not sent.
     pub(crate) fn unsent_again(&self, process: &Process, number: u64) {
         if self.told().unsent(number) {

@@ -1,14 +1,13 @@
 //! Rights with fewer permissions than those they are made of: claimed from the exporter as introductions are, by a
 //! word that is good at once.
 
-use crate::error::{Gone, Misuse, RightError, SendError};
+use crate::error::{ConnectError, Gone, Misuse, RightError, SendError};
 use crate::introduce::{Named, claim_by};
 use crate::link::Link;
 use crate::origin::{Claimed, Origin};
 use crate::process::Process;
 use crate::send::SendRight;
 use handfast_layout::introduction::Said;
-use handfast_layout::part::receiver_of;
 use handfast_proto::introductions::Claim;
 use std::sync::{Arc, PoisonError, Weak};
 
@@ -38,6 +37,15 @@ impl SendRight {
         }
         if matches!(this.origin(), Origin::Vine(_)) {
             return Err(SendError::Right(RightError::Indirect));
+        }
+        if let Some(by) = this.shortcut() {
+            // This process knows itself which permissions those are.
+            let right = by.own().attenuate(mask).connect();
+            return right.map_err(|error| match error {
+                ConnectError::Gone(gone) => SendError::Gone(gone),
+                ConnectError::Exhausted(exhausted) => SendError::Exhausted(exhausted),
+                _ => SendError::Full,
+            });
         }
         let by = (this.handle(), this.port());
         let said = |word| Said::Attenuate { word, mask };
@@ -70,8 +78,7 @@ impl Link {
                 Named::NotYet(_) | Named::Unclaimed if !is_bound => return Some(Claim::Dead),
                 Named::NotYet(_) | Named::Unclaimed | Named::Unknown => return None,
             };
-            let port = process.port(receiver_of(target.port));
-            let Some(port) = port.filter(|port| port.id == target.port) else {
+            let Some(port) = process.port_by_id(target.port) else {
                 return Some(Claim::Dead);
             };
             // Again as often as this process revokes something meanwhile.

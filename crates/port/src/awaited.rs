@@ -2,6 +2,7 @@
 //! its reply right has gone since.
 
 use crate::adopt::{Whom, adopt, adopt_rest};
+use crate::call::why_dropped;
 use crate::cancel::{Watch, given_up};
 use crate::elsewhere::{Elsewhere, HOPES};
 use crate::error::{Gone, SendError};
@@ -152,10 +153,9 @@ impl Awaited {
         }
         Ok(match meta.kind {
             Kind::Message => Outcome::Reply(meta.len_bytes as usize),
+            Kind::Dropped => Outcome::Error(why_dropped(meta.cpu)),
             // The port that is dead is another than the one that was called.
-            Kind::Dropped | Kind::DeadPort | Kind::MOVED => {
-                Outcome::Error(SendError::Gone(Gone::Reply))
-            }
+            Kind::DeadPort | Kind::MOVED => Outcome::Error(SendError::Gone(Gone::Reply)),
         })
     }
 
@@ -277,7 +277,7 @@ impl Place for Looking<'_> {
     fn park(&mut self, how: Sleep, deadline_ns: Option<u64>, start: Option<Start>) -> Parked {
         let (link, slot) = (self.0.link(), self.0.slot());
         // AcqRel: the keeper looks after this thread while it is not zero.
-        link.parked.fetch_add(1, Ordering::AcqRel);
+        link.parked.of(0).fetch_add(1, Ordering::AcqRel);
         link.returns().sleeps(slot.wait());
         self.1.watch_sleepers();
         let notified = crate::notify::epoch();
@@ -305,7 +305,7 @@ impl Place for Looking<'_> {
         word::withdraw(&link.region, slot.wait());
         elsewhere.withdraw();
         link.returns().wakes(slot.wait());
-        link.parked.fetch_sub(1, Ordering::AcqRel);
+        link.parked.of(0).fetch_sub(1, Ordering::AcqRel);
         let stamp = |start_ns| stamped_after(&link.region, slot.stamp(), start_ns);
         Parked {
             ready: self.look(),

@@ -4,16 +4,17 @@ use crate::adopt::{Whom, adopt};
 use crate::awaited::{Awaited, Outcome};
 use crate::cancel::{Watch, given_up};
 use crate::elsewhere::{Elsewhere, HOPES};
-use crate::error::{Gone, SendError};
-use crate::link::{Link, SlotState};
+use crate::error::{DomainError, Gone, SendError};
+use crate::link::Link;
 use crate::message::{Message, ReplySink};
 use crate::origin::Origin;
-use crate::send::SendRight;
+use crate::send::{SLOTS_PER_LANE, SendRight};
+use crate::slots::SlotState;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use handfast_channel::reply::Slot;
 use handfast_channel::{bell, stamped_after};
-use handfast_layout::link::{Kind, Meta};
+use handfast_layout::link::{FAILED, Kind, Meta};
 use handfast_ring::Fault;
 use handfast_sys::{clock, cpu};
 use handfast_wait::waiter::{Parked, Place, Sleep, Start};
@@ -35,7 +36,7 @@ pub struct Call<'a> {
     moved: Option<Box<Awaited>>,
 }
 
-/// The reply slot of a call, and its generation there.
+/// The reply slot of a call, and its generation there; of another message, its position in the lane.
 #[derive(Clone, Copy)]
 pub(crate) struct Ticket {
     pub(crate) index: u32,
@@ -110,7 +111,7 @@ impl<'a> Call<'a> {
             }
             return taken.map(|taken| taken.map(|_| message));
         }
-        let failure = self.right.link().failure(self.right.port())?;
+        let failure = self.right.failure_of_calls()?;
         // The last thing a peer does may be to answer, or to pass the call on.
         match self.is_answered() {
             true => self.try_take(),
@@ -122,7 +123,7 @@ impl<'a> Call<'a> {
     pub(crate) fn is_due(&self) -> bool {
         match &self.moved {
             Some(moved) => moved.is_answered() || moved.failure().is_some(),
-            None => self.is_answered() || self.right.link().failure(self.right.port()).is_some(),
+            None => self.is_answered() || self.right.failure_of_calls().is_some(),
         }
     }
 
@@ -233,7 +234,7 @@ impl<'a> Call<'a> {
             // Before the look at what it was: trouble that comes after the look must be seen.
             // Acquire: pairs with the addition in `disturb`.
             self.trouble = right.link().trouble.load(Ordering::Acquire);
-            if let Some(failure) = right.link().failure(right.port()) {
+            if let Some(failure) = right.failure_of_calls() {
                 // The last thing a peer does may be to pass the call on.
                 if self.is_answered() {
                     continue;
@@ -343,7 +344,7 @@ impl<'a> Call<'a> {
         self.done = true;
         right.free(self.ticket.index);
         match meta.kind {
-            Kind::Dropped => Err(SendError::Gone(Gone::Reply)),
+            Kind::Dropped => Err(why_dropped(meta.cpu)),
             Kind::DeadPort if meta.len_bytes > 0 => {
                 // Known from now on, as of a port.
                 right.link().was_revoked(&[right.handle()]);
@@ -359,13 +360,21 @@ impl<'a> Call<'a> {
             }
             Kind::Message | Kind::Call => {
                 // Relaxed, both: a hint. Stored only when it changes, to keep the line shared.
-                if right.link().peer_cpu.load(Ordering::Relaxed) != meta.cpu {
-                    right.link().peer_cpu.store(meta.cpu, Ordering::Relaxed);
+                if right.peer_cpu().load(Ordering::Relaxed) != meta.cpu {
+                    right.peer_cpu().store(meta.cpu, Ordering::Relaxed);
                 }
                 Ok(meta.len_bytes as usize)
             }
         }
     }
+}
+
+/// What the word of the CPU in a dropped call says of why.
+#[cold]
+pub(crate) fn why_dropped(word: u32) -> SendError {
+    let code = (word ^ FAILED).try_into().ok();
+    let error = code.and_then(DomainError::of_code);
+    error.map_or(SendError::Gone(Gone::Reply), SendError::Domain)
 }
 
 impl Drop for Call<'_> {
@@ -429,14 +438,15 @@ impl Place for Answer<'_, '_> {
 
     fn shares_processor(&mut self) -> bool {
         // Relaxed: a hint.
-        self.0.right.link().peer_cpu.load(Ordering::Relaxed) == cpu::current()
+        self.0.right.peer_cpu().load(Ordering::Relaxed) == cpu::current()
     }
 
     fn park(&mut self, how: Sleep, deadline_ns: Option<u64>, start: Option<Start>) -> Parked {
         let (right, slot) = (self.0.right, self.0.slot());
         let link = right.link();
+        let parked = link.parked.of(self.0.ticket.index / SLOTS_PER_LANE);
         // AcqRel: the keeper looks after this thread while it is not zero.
-        link.parked.fetch_add(1, Ordering::AcqRel);
+        parked.fetch_add(1, Ordering::AcqRel);
         right.process().watch_sleepers();
         let notified = crate::notify::epoch();
         let how = match how {
@@ -468,7 +478,7 @@ impl Place for Answer<'_, '_> {
         }
         word::withdraw(&link.region, slot.wait());
         elsewhere.withdraw();
-        link.parked.fetch_sub(1, Ordering::AcqRel);
+        parked.fetch_sub(1, Ordering::AcqRel);
         let hint = bell::load_hint(&link.peer_bells, right.receiver());
         if let Some((_, server_cpu)) = hint
             && server_cpu == cpu::current()

@@ -4,9 +4,10 @@ use crate::error::{ConnectError, Exhausted, Found, Resource};
 use crate::keeper::map_peer_bells;
 use crate::link::{Link, Parts};
 use crate::options::Options;
-use crate::process::{self, Process, Turns};
+use crate::process::{self, Process};
 use crate::rendezvous;
 use crate::send::SendRight;
+use crate::turns::Turns;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use handfast_layout::hello::{Hello, Malformed, Status, WELCOME_BYTES, Welcome};
@@ -121,12 +122,15 @@ fn connect_by(
     for attempts in 0.. {
         match attempt(process, name, limit)? {
             Attempt::Linked(link, welcome) => {
-                let arrived = link.imports().arrive(welcome.handle, welcome.port);
+                let named = (welcome.handle, welcome.port);
+                let arrived =
+                    link.change_imports(process, |imports| imports.arrive(named.0, named.1));
                 if arrived.is_err() {
                     process.end_link(&link);
                     return Err(failed(name, "no right in the welcome"));
                 }
-                let right = SendRight::new(process.clone(), link, &welcome, options);
+                link.arrived_moved(process, welcome.handle);
+                let right = SendRight::new(process, link, &welcome, options);
                 // The last other right to a shared link may have gone meanwhile, and the link with
                 // it.
                 if !right.is_down() {
@@ -163,7 +167,7 @@ pub(crate) fn by_door(
     let mut pause = RETRY_FIRST;
     while !limit.left().is_zero() {
         if let Attempt::Linked(link, _) = attempt_at(process, (DOOR_NAME, &path), limit)? {
-            link.rights.fetch_add(1, Ordering::AcqRel);
+            link.uses.fetch_add(1, Ordering::AcqRel);
             if link.is_with(meant) {
                 // The last other right to a shared link may have gone meanwhile, and the link with it.
                 if !link.is_down() {
@@ -283,6 +287,7 @@ fn attempt_at(
         peer,
         incarnation: welcome.incarnation,
     })?;
+    process.tell_spread(&link);
     Ok(Attempt::Linked(link, welcome))
 }
 
@@ -389,7 +394,7 @@ fn within<T>(
 /// nothing, is ended.
 pub(crate) fn release(process: &Arc<Process>, link: &Arc<Link>) {
     // AcqRel: the last one sees what the others did.
-    if link.rights.fetch_sub(1, Ordering::AcqRel) == 1 && !link.granted.load(Ordering::Acquire) {
+    if link.uses.fetch_sub(1, Ordering::AcqRel) == 1 && !link.granted.load(Ordering::Acquire) {
         // It is not the peer that goes.
         link.death_notices().clear();
         process.end_link(link);

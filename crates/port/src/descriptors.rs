@@ -386,4 +386,4 @@ pub(crate) fn exhausted(resource: Resource) -> Exhausted {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

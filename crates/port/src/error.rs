@@ -4,17 +4,21 @@
 //! ([`Exhausted`]), the peer ([`Gone`], [`PeerFault`]), the system ([`Os`]).
 
 mod connect;
+mod domain;
 mod message;
+mod right;
 
 pub use crate::loan::LoanError;
 pub use crate::memory::MemoryError;
-pub use crate::right::RightError;
+pub use crate::per_cpu::ServeError;
 pub use connect::{BindError, ConnectError, Found};
 use core::fmt;
+pub use domain::DomainError;
 use handfast_ring::Fault;
 pub use handfast_ring::Rule;
 use handfast_sys::Errno;
 pub use message::{ReceiveError, ReplyError, SendError, Unsent};
+pub use right::RightError;
 
 /// How a peer went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

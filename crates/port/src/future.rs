@@ -183,7 +183,7 @@ impl Reply<'_> {
             _ => (right.link().clone(), None),
         };
         // AcqRel: the keeper looks after this task while it is not zero.
-        link.parked.fetch_add(1, Ordering::AcqRel);
+        link.parked.of(0).fetch_add(1, Ordering::AcqRel);
         let what = place.map_or(What::Room, |(slot, generation)| {
             What::Reply(slot, generation)
         });
@@ -209,7 +209,7 @@ impl Reply<'_> {
             word::withdraw(&link.region, slot.wait());
         }
         link.tasks.leave(number);
-        link.parked.fetch_sub(1, Ordering::AcqRel);
+        link.parked.of(0).fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::error::{Exhausted, Resource};
 use crate::hearing::Hearing;
 use crate::link::Link;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 use handfast_layout::bell;
 use handfast_region::{Memory, Region};
 use handfast_sys::OwnedFd;
@@ -17,6 +17,8 @@ pub(crate) struct Group {
     pub(crate) bells: Region,
     pub(crate) fd: OwnedFd,
     links: RwLock<Vec<Entry>>,
+    /// Changes with the links.
+    version: AtomicU32,
 }
 
 enum Entry {
@@ -37,6 +39,7 @@ impl Group {
             bells: Region::mapped(mapping),
             fd,
             links: RwLock::default(),
+            version: AtomicU32::new(0),
         })
     }
 
@@ -67,9 +70,31 @@ impl Group {
         };
         let new = link.map_or(Entry::Free, |link| Entry::Link(Hearing::new(link)));
         let old = core::mem::replace(entry, new);
+        // Release: who sees the number finds the list as it is now, or later.
+        self.version.fetch_add(1, Ordering::Release);
         drop(links);
         // Without the lock: its end may be the end of another link.
         drop(old);
+    }
+
+    /// A number that changes with the links.
+    #[inline]
+    pub(crate) fn version(&self) -> u32 {
+        // Acquire: pairs with the Release of `set`.
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// The links there are, for who only looks at their memory.
+    pub(crate) fn all_links(&self) -> Vec<(u32, Arc<Link>)> {
+        let links = self.links.read().unwrap_or_else(PoisonError::into_inner);
+        let links = links
+            .iter()
+            .zip(0..)
+            .filter_map(|(entry, index)| match entry {
+                Entry::Link(link) => Some((index, Arc::clone(link))),
+                Entry::Free | Entry::Reserved => None,
+            });
+        links.collect()
     }
 
     pub(crate) fn link(&self, index: u32) -> Option<Hearing> {

@@ -14,7 +14,7 @@ use crate::send::SendRight;
 use core::sync::atomic::{AtomicBool, Ordering};
 use handfast_layout::introduction::{Process as Name, SAID_BYTES, Said};
 use handfast_layout::link::{Kind, SLOTS};
-use handfast_layout::part::{Part, receiver_of};
+use handfast_layout::part::Part;
 use handfast_proto::introductions::{Claim, Number, Redeemed};
 use handfast_proto::rights::Target;
 use handfast_ring::lane::{Header, Inline};
@@ -86,7 +86,8 @@ impl SendRight {
     }
 }
 
-/// How long another thread that polls the port a right is to is waited for: it takes what provides the right.
+/// How long a right that goes home waits: at its sender for its exporter to say which it is, at home for another
+/// thread that polls its port and takes what provides it.
 pub(crate) const SETTLE_NS: u64 = 100_000_000;
 
 /// How soon an answer is looked at again whose rights another thread's port knows of.
@@ -111,7 +112,7 @@ impl Process {
             if let Some(right) = self.redeem_at_home(number, recipient) {
                 return Some(right);
             }
-            let at = self.port(receiver_of(port)).filter(|at| at.id == port);
+            let at = self.port_by_id(port);
             let Some(at) = at else { break };
             if let Some(mut poller) = at.try_lock() {
                 // Nothing is between a lane and the table now.

@@ -3,11 +3,8 @@
 
 use crate::link::{Link, control};
 use crate::notice::end_right;
-use crate::origin::{Claimed, Origin};
-use crate::passing::Own;
 use crate::process::Process;
 use crate::reply_slot::ReplySlot;
-use crate::request::Seal;
 use crate::send::SendRight;
 use core::sync::atomic::Ordering;
 use handfast_layout::PARTS_MAX;
@@ -22,8 +19,12 @@ use handfast_sys::{clock, cpu};
 use std::collections::VecDeque;
 use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 
+mod claim;
 mod ends;
+#[cfg(test)]
+mod tests;
 
+pub(crate) use claim::{claim, claim_by, claim_moved, mint};
 use ends::EXPIRE_NS;
 
 /// How long a claim waits for what it claims. Who lets it wait longer has not been provided with it.
@@ -64,6 +65,12 @@ impl Patience {
     /// The receiver has slept: all its lanes were empty meanwhile, but for those that wait.
     pub(crate) fn slept(&mut self) {
         self.pass(u64::MAX);
+    }
+
+    /// As [`Self::slept`], of one that was called at that time, or now, and looks only later.
+    pub(crate) fn slept_until(&mut self, called_ns: Option<u64>) {
+        let asleep_ns = called_ns.map_or(u64::MAX, |then_ns| then_ns.saturating_sub(self.seen_ns));
+        self.pass(asleep_ns);
     }
 
     fn pass(&mut self, ns_max: u64) -> u64 {
@@ -114,8 +121,7 @@ impl Provided {
     /// Tells the exporter of `right` that the peer of `to` gets one like it. `None`: there was no room
     /// to do so at once.
     pub(crate) fn say(process: &Process, right: &SendRight, to: &Link) -> Option<Self> {
-        // Relaxed: a number.
-        let number = process.provided.fetch_add(1, Ordering::Relaxed);
+        let number = process.next_provision();
         Self::say_as(number, right, to)
     }
 
@@ -124,7 +130,8 @@ impl Provided {
         let recipient = to.identity();
         let said = Said::Provide { number, recipient };
         let exporter = right.link();
-        let receiver = right.receiver();
+        // Of all that are sent to, the one that claims come to.
+        let receiver = receiver_of(right.port());
         let lane = exporter.map.lane(receiver)?;
         // Behind a mark its name may mean nothing any more.
         let stays = || !right.has_moved();
@@ -316,8 +323,7 @@ impl Link {
             }
             Redeemed::Dead => Claim::Dead,
             Redeemed::To((target, is_watched)) => {
-                let port = process.port(receiver_of(target.port));
-                let port = port.filter(|port| port.id == target.port);
+                let port = process.port_by_id(target.port);
                 let granted = port.map(|port| self.export(&port, target));
                 drop(provisions);
                 // The provision's own use ends after the one that follows it has begun.
@@ -354,6 +360,8 @@ impl Link {
                         Named::NotYet(_) | Named::Unclaimed if !is_bound => None,
                         _ => return Err(fault),
                     };
+                    #[cfg(test)]
+                    tests::between();
                     let mut provisions = process.provisions();
                     // Under the lock: who revokes it says so before looking here. As often as this
                     // process revokes something meanwhile.
@@ -363,7 +371,8 @@ impl Link {
                         if target.is_none() {
                             process.give_back_in(EXPIRE_NS);
                         }
-                        break provisions.provide(number, target, recipient, now_ns);
+                        let recipient = (recipient, self.quotas.provisions());
+                        break provisions.provide_within(number, target, recipient, now_ns);
                     }
                     drop(provisions);
                     if let Some(target) = target {
@@ -374,9 +383,12 @@ impl Link {
                     process.ended(target);
                 }
                 // It may have been claimed already, by who sends nothing through it and waits for its name.
-                if let Some(to) = process.find_link(|link| link.is_with(recipient)) {
-                    let waits = to.claims().waits_for(number);
-                    waits.map(|word| to.look_at_claim(process, word, 0));
+                // A process has several links with itself.
+                for to in process.all_links() {
+                    if to.is_with(recipient) && !to.is_down() {
+                        let waits = to.claims().waits_for(number);
+                        waits.map(|word| to.look_at_claim(process, word, 0));
+                    }
                 }
                 if self.is_down() {
                     // Left behind: its end has been told of.
@@ -473,101 +485,6 @@ impl Link {
     }
 }
 
-/// Recipient: a right to `port` of the exporter behind `link`, which the introducer has told of it under
-/// `number`; usable at once. `None`: there was no room to claim it.
-pub(crate) fn claim(
-    process: &Arc<Process>,
-    link: &Arc<Link>,
-    port: u32,
-    (by, number): (&Link, u64),
-) -> Option<SendRight> {
-    let receiver = receiver_of(port);
-    let lane = link.map.lane_to_claim(receiver, by.serial)?;
-    let introducer = by.identity();
-    let said = |word| Said::Claim {
-        word,
-        number,
-        introducer,
-    };
-    claim_as(process, link, (port, 0, lane), said)
-}
-
-/// Sender: as [`claim`], of a right to a port that has moved.
-pub(crate) fn claim_moved(
-    process: &Arc<Process>,
-    link: &Arc<Link>,
-    port: u32,
-    (old_home, number): (&Link, u64),
-) -> Option<SendRight> {
-    let lane = link.map.lane(receiver_of(port))?;
-    let introducer = old_home.identity();
-    let said = |word| Said::Claim {
-        word,
-        number,
-        introducer,
-    };
-    claim_as(process, link, (port, 0, lane), said)
-}
-
-/// Old home: a right like this one to a port that has moved, which a right of ours there is to; usable at
-/// once. It goes that way for ever. `None`: there was no room to ask for it.
-pub(crate) fn mint(process: &Arc<Process>, to: &SendRight, seal: Seal) -> Option<SendRight> {
-    let (badge, permissions) = (seal.badge, seal.permissions);
-    let said = |word| Said::Mint {
-        word,
-        badge,
-        permissions,
-    };
-    let right = claim_by(process, to.link(), (to.handle(), to.port()), said)?;
-    // Asked for by that one, in the same lane.
-    to.uses_as(&right);
-    right.pin();
-    Some(right)
-}
-
-/// As [`claim`]: of what is said by the right `by`.
-pub(crate) fn claim_by(
-    process: &Arc<Process>,
-    link: &Arc<Link>,
-    (by, port): (u32, u32),
-    said: impl FnOnce(u32) -> Said,
-) -> Option<SendRight> {
-    let lane = link.map.lane(receiver_of(port))?;
-    claim_as(process, link, (port, by, lane), said)
-}
-
-fn claim_as(
-    process: &Arc<Process>,
-    link: &Arc<Link>,
-    (port, by, lane): (u32, u32, u32),
-    said: impl FnOnce(u32) -> Said,
-) -> Option<SendRight> {
-    let receiver = receiver_of(port);
-    let own = Own::take(link).or_else(|| {
-        link.hear_claims();
-        Own::take(link)
-    })?;
-    let Ok(word) = link.imports().claim(port) else {
-        own.free();
-        return None;
-    };
-    let named = (by, own.word(), own.generation);
-    if link
-        .say_in_lane((lane, receiver), named, said(word), || true)
-        .is_none()
-    {
-        link.imports().unclaim(word);
-        own.free();
-        return None;
-    }
-    let waiting = process.waiting;
-    let right = SendRight::of_handle(process.clone(), link.clone(), port, word, waiting);
-    right.uses(lane);
-    let claimed = Arc::new(Claimed::new(process, own));
-    link.awaits(&claimed);
-    Some(right.with_origin(Origin::Claimed(claimed)))
-}
-
 impl Process {
     pub(crate) fn provisions(&self) -> MutexGuard<'_, Provisions<(Target, bool)>> {
         let provisions = self.provisions.lock();
@@ -576,8 +493,7 @@ impl Process {
 
     /// One more right to a port of this process. `false`: the port is no more.
     fn added(&self, target: Target) -> bool {
-        let port = self.port(receiver_of(target.port));
-        let Some(port) = port.filter(|port| port.id == target.port) else {
+        let Some(port) = self.port_by_id(target.port) else {
             return false;
         };
         port.notices.added();
@@ -591,8 +507,7 @@ impl Process {
 
     /// Whether a right that comes to be provided is watched. Under the lock of what was provided.
     fn begins(&self, target: Target) -> bool {
-        let port = self.port(receiver_of(target.port));
-        let port = port.filter(|port| port.id == target.port);
+        let port = self.port_by_id(target.port);
         port.is_some_and(|port| port.notices.begin(target.badge, || 1))
     }
 

@@ -8,7 +8,6 @@ use crate::descriptors::{CONTROL_BYTES_MAX, Unheard};
 use crate::error::Resource;
 use crate::link::{Link, control};
 use crate::process::{Process, WATCH_NS, token};
-use core::sync::atomic::Ordering;
 use handfast_layout::bell;
 use handfast_layout::hello::{Status, Welcome};
 use handfast_region::Region;
@@ -125,7 +124,7 @@ impl Keeper {
         // A hostile peer may have put a waiter back to sleep: again, until all have left.
         self.leaving.retain(|link| {
             link.disturb();
-            link.parked.load(Ordering::Acquire) > 0
+            link.parked.any()
         });
         let over = self
             .muted
@@ -207,7 +206,7 @@ impl Keeper {
         let links: Vec<_> = {
             let links = self.process.links.lock();
             let links = links.unwrap_or_else(PoisonError::into_inner);
-            let asleep = |link: &&Arc<Link>| link.parked.load(Ordering::Acquire) > 0;
+            let asleep = |link: &&Arc<Link>| link.parked.any();
             links.iter().flatten().filter(asleep).cloned().collect()
         };
         if links.is_empty() {
@@ -232,6 +231,7 @@ impl Keeper {
             links.iter().flatten().cloned().collect()
         };
         let mut again = self.process.refuse_unbound();
+        again |= self.process.start_workers();
         let mut is_unheard = false;
         for link in links {
             again |= self.process.leave_unused(&link);
@@ -244,6 +244,12 @@ impl Keeper {
             again |= link.has_unsettled();
         }
         self.process.tell_new_holders();
+        for port in self.process.ports(|port| port.served.get().is_some()) {
+            port.served.get().inspect(|local| local.publish(&port));
+        }
+        if let Some(from_now_ns) = self.process.call_due() {
+            self.process.give_back_in(from_now_ns);
+        }
         is_unheard |= self.process.switch_again();
         is_unheard |= self.process.leave_paths() | self.process.expire_provisions();
         if self.process.relays().has_pieces() {
@@ -353,6 +359,7 @@ impl Keeper {
             }
             [control::CLOSED, _, a, b, c, d] => link.close_port(u32::from_le_bytes([a, b, c, d])),
             [control::REVOKED, _, ref words @ ..] => link.hear_revoked(words),
+            [control::SPREAD, _, ref rest @ ..] => link.hear_spread(rest)?,
             [control::RELEASE, _, ref releases @ ..] => {
                 link.take_back(&self.process, releases)?;
             }

@@ -28,6 +28,9 @@ impl HeldLanes<'_> {
     }
 }
 
+/// In the place of a receiver: it has no lanes.
+pub(crate) const NOBODY: u32 = bell_layout::RECEIVERS;
+
 /// Threads told apart; more share lanes.
 const THREADS: usize = LANES as usize;
 
@@ -48,11 +51,11 @@ impl Default for LaneMap {
 }
 
 impl LaneMap {
-    /// The lane of this thread for `receiver`; `None` when other receivers have used all up.
+    /// The lane of this thread for `receiver`; `None` when other receivers have used all up, and for [`NOBODY`].
     #[inline]
     pub(crate) fn lane(&self, receiver: u32) -> Option<u32> {
         let thread = thread_number() as usize % THREADS;
-        let entry = &self.lanes[receiver as usize * THREADS + thread];
+        let entry = self.lanes.get(receiver as usize * THREADS + thread)?;
         // Relaxed: a number; the lane itself is behind a lock.
         match entry.load(Ordering::Relaxed) {
             0 => self.assign(receiver, thread),
@@ -60,22 +63,24 @@ impl LaneMap {
         }
     }
 
+    /// The lane that this thread has for `receiver`, if it has one.
+    pub(crate) fn known(&self, receiver: u32) -> Option<u32> {
+        let thread = thread_number() as usize % THREADS;
+        let entry = self.lanes.get(receiver as usize * THREADS + thread)?;
+        // Relaxed: as in `lane`.
+        u32::from(entry.load(Ordering::Relaxed)).checked_sub(1)
+    }
+
     /// A lane to claim a right to a port of `receiver` in, that the process with this serial has introduced: the one
     /// of this thread, or any that leads there. A new one is taken for few receivers of each introducer, and leaves
     /// enough to this process: who introduces may name any port.
     pub(crate) fn lane_to_claim(&self, receiver: u32, introducer: u32) -> Option<u32> {
-        let thread = thread_number() as usize % THREADS;
-        let row = &self.lanes[receiver as usize * THREADS..][..THREADS];
         let mut introduced = self
             .introduced
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        // Relaxed throughout: numbers; the lanes themselves are behind locks.
-        let own = row[thread].load(Ordering::Relaxed);
-        let mut any =
-            core::iter::once(own).chain(row.iter().map(|lane| lane.load(Ordering::Relaxed)));
-        if let Some(lane) = any.find(|lane| *lane != 0) {
-            return Some(u32::from(lane) - 1);
+        if let Some(lane) = self.given(receiver) {
+            return Some(lane);
         }
         let by_it = introduced.iter().filter(|by| **by == introducer).count();
         let is_too_much = by_it >= INTRODUCER_LANES_MAX || introduced.len() >= INTRODUCED_LANES_MAX;
@@ -85,6 +90,22 @@ impl LaneMap {
         let lane = self.lane(receiver)?;
         introduced.push(introducer);
         Some(lane)
+    }
+
+    /// As [`Self::lane`], or any that leads there: for what is said once, in no order with anything else.
+    pub(crate) fn any_lane(&self, receiver: u32) -> Option<u32> {
+        self.given(receiver).or_else(|| self.lane(receiver))
+    }
+
+    /// A lane that leads there, of this thread if there is one.
+    fn given(&self, receiver: u32) -> Option<u32> {
+        let thread = thread_number() as usize % THREADS;
+        let row = &self.lanes[receiver as usize * THREADS..][..THREADS];
+        let (before, from_own) = row.split_at(thread);
+        // Relaxed: numbers; the lanes themselves are behind locks.
+        let mut lanes = (from_own.iter().chain(before)).map(|lane| lane.load(Ordering::Relaxed));
+        let lane = lanes.find(|lane| *lane != 0)?;
+        Some(u32::from(lane) - 1)
     }
 
     /// The receiver that `lane` was given to.

@@ -6,58 +6,14 @@ use crate::descriptors::exhausted;
 use crate::error::{Exhausted, Resource, RightError};
 use crate::link::Link;
 use crate::loan::Loan;
-use crate::origin::Origin;
 use crate::process::{self, Process, UNSAID_NS};
-use crate::right::{Load, Right};
-use crate::room::Waiting;
-use crate::send::{Posted, SendRight};
 use handfast_channel::loan;
-use handfast_layout::MESSAGE_BYTES_MAX;
-use handfast_layout::link::Kind;
 use handfast_layout::loan::{ARENAS, LOANS, Told};
 use handfast_layout::part::Part;
 use handfast_proto::loans::{Borrowed, Lent, Missed, Refused, Reserved, Taken};
 use handfast_ring::{Fault, Rule};
 use handfast_sys::{Errno, OwnedFd};
 use std::sync::{Arc, MutexGuard, PoisonError};
-
-impl SendRight {
-    /// As [`Self::post_loaded`], of one block, if nothing at all stands in the way.
-    #[inline]
-    pub(crate) fn lend_now(
-        &self,
-        (bytes, kind): (&[u8], Kind),
-        load: &mut Load,
-        waiting: Waiting,
-    ) -> Option<Posted<'_>> {
-        let right = self.best();
-        let [Right::Block(block)] = &load.rights[..] else {
-            return None;
-        };
-        if bytes.len() > MESSAGE_BYTES_MAX || matches!(right.origin(), Origin::Vine(_)) {
-            return None;
-        }
-        let words = match kind {
-            Kind::Call => waiting.words(),
-            _ => (0, 0),
-        };
-        let (lane, mut outgoing, trouble) = right.lane_now()?;
-        let (part, loan) = right.link().lend_now(block)?;
-        let (units, count) = part.to_units();
-        let message = (bytes, kind, words);
-        let posted = right.post_described(&mut outgoing, lane, message, &units[..count]);
-        drop(outgoing);
-        let Ok(ticket) = posted else {
-            right.link().lends_not(loan);
-            return None;
-        };
-        let woke_peer = right.link().ring(lane, right.receiver());
-        if let Some(Right::Block(block)) = load.rights.pop() {
-            right.link().has_lent(loan, block);
-        }
-        Some((right, (ticket, trouble, woke_peer)))
-    }
-}
 
 /// Loans looked at when another one is made: more come back than go.
 const LOOKS: usize = 2;

@@ -9,6 +9,7 @@ mod send;
 mod call;
 mod cancel;
 mod future;
+mod give_back;
 mod tasks;
 
 mod adopt;
@@ -24,11 +25,13 @@ mod home;
 mod introduce;
 mod lending;
 mod loan;
+mod loops;
 mod memory;
 mod moving;
 mod notice;
 mod origin;
 mod own;
+mod parked;
 mod passing;
 mod paths;
 mod redirect;
@@ -39,15 +42,19 @@ mod right;
 mod room;
 mod sending;
 mod slots;
+mod spread;
 mod waiters;
 
 mod batch;
 
+mod per_cpu;
 mod port;
 mod receive;
 mod receiving;
 mod reply_slot;
 mod request;
+#[doc(hidden)]
+pub mod served;
 mod set;
 
 mod poller;
@@ -70,6 +77,7 @@ mod process;
 mod queue;
 mod quotas;
 pub mod rendezvous;
+mod turns;
 
 pub use arena::{Arena, Block};
 pub use batch::{BATCH_MESSAGES_MAX, Batch};
@@ -91,8 +99,9 @@ pub use options::Options;
 pub use origin::Identity;
 pub use own::OwnRight;
 pub use passing::{NotForwarded, ReplyRight};
+pub use per_cpu::{PerCpu, Place, Worker};
 pub use queue::{PopError, PushError, QUEUE_MESSAGE_BYTES, QueueKind, SharedQueue};
-pub use quotas::{Quotas, set_quotas};
+pub use quotas::{Quotas, set_quotas, set_quotas_by};
 pub use receive::{ReceiveRight, anonymous, anonymous_with, bind, bind_with};
 pub use receiving::Receive;
 pub use request::Request;

@@ -1,19 +1,24 @@
 //! A link: everything one pair of processes shares, seen from one of the two.
 
-use crate::adopt::GivenBack;
 use crate::again::Key;
 use crate::arena::Out;
+use crate::connect;
 use crate::descriptors::UnderWay;
 use crate::error::{Gone, PeerFault, SendError};
+use crate::give_back::GivenBack;
 use crate::group::Group;
 use crate::lanes::LaneMap;
 use crate::notice::DeathNotice;
 use crate::origin::Claimed;
+use crate::parked::Parked;
 use crate::paths::Passing;
-use crate::quotas::Heard;
+use crate::process::Process;
+use crate::quotas::{Heard, InForce};
 use crate::redirect::Redirects;
 use crate::returns::Returns;
 use crate::send::{SLOTS_PER_LANE, SendRight};
+use crate::slots::{SlotState, Slots};
+use crate::spread::Told;
 use crate::tasks::Tasks;
 
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
@@ -34,65 +39,7 @@ use handfast_wait::word;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-/// Messages of the control socket; one byte, then an argument byte.
-pub(crate) mod control {
-    /// Wake this receiver, which sleeps in a descriptor; or [`NOBODY`], and who waits for an outcome.
-    pub(crate) const RING: u8 = 1;
-    /// In the place of a receiver.
-    pub(crate) const NOBODY: u8 = u8::MAX;
-    /// Send your counters.
-    pub(crate) const STAT: u8 = 2;
-    /// Here are my counters (one descriptor).
-    pub(crate) const COUNTERS: u8 = 3;
-    /// A port has been dropped: its index follows in four bytes.
-    pub(crate) const CLOSED: u8 = 4;
-    /// Rights are given back: handles and how often each was received, four bytes each.
-    pub(crate) const RELEASE: u8 = 5;
-    /// About return paths; four bytes each of what `handfast_proto::paths` says, a process (incarnation and process
-    /// number) in 20.
-    /// Replier, a path is asked for: number, caller, index of the link there, set.
-    pub(crate) const PATH_ASK: u8 = 6;
-    /// Caller, a path is wanted: token, forwarder, index of the link there, set.
-    pub(crate) const PATH_WANT: u8 = 7;
-    /// Replier, it is granted: token, path, set.
-    pub(crate) const PATH_GRANTED: u8 = 8;
-    /// Replier, it is not: token.
-    pub(crate) const PATH_DENIED: u8 = 9;
-    /// Forwarder, it is there: number, path.
-    pub(crate) const PATH_READY: u8 = 10;
-    /// Forwarder, it is not there, or not any more: number.
-    pub(crate) const PATH_REFUSED: u8 = 11;
-    /// Caller, nothing more comes by it: path.
-    pub(crate) const PATH_OVER: u8 = 12;
-    /// Replier, it is not needed any more: number.
-    pub(crate) const PATH_DROP: u8 = 13;
-    /// About introductions. Exporter, what was provided is void: the introducer's number in 8 bytes.
-    pub(crate) const PROVISION_VOID: u8 = 14;
-    /// Introducer, what was provided will not be claimed: its number in 8 bytes, exporter in 20.
-    pub(crate) const DECLINED: u8 = 15;
-    /// Introducer, where is its door: exporter.
-    pub(crate) const DOOR_WHERE: u8 = 17;
-    /// Exporter, show your door: token.
-    pub(crate) const DOOR_ASK: u8 = 18;
-    /// Introducer, here it is, with a descriptor, or there is none: token.
-    pub(crate) const DOOR: u8 = 19;
-    /// Recipient, likewise: exporter.
-    pub(crate) const DOOR_OF: u8 = 20;
-    /// About rights that come again, by the introducer's number in 8 bytes. Introducer, what was provided is kept.
-    pub(crate) const KEPT: u8 = 21;
-    /// Introducer, there is no use for it any more: how often it has come again, in 4 bytes.
-    pub(crate) const LEAVE: u8 = 22;
-    /// Recipient, it does not come again any more.
-    pub(crate) const LEFT: u8 = 23;
-    /// Rights to the sender's ports are revoked: handles, or words of claims, four bytes each.
-    pub(crate) const REVOKED: u8 = 24;
-    /// About ports that move. Old home, yours has arrived: token, port, handle.
-    pub(crate) const ARRIVED: u8 = 40;
-    /// Old home, there is no room for it: token.
-    pub(crate) const NOT_ARRIVED: u8 = 41;
-    /// Sender, the port of a right has moved: its name, port there, number in 8 bytes, new home in 20.
-    pub(crate) const MOVED: u8 = 42;
-}
+pub(crate) mod control;
 
 /// See the module text. Fields in the order in which a call meets them.
 pub(crate) struct Link {
@@ -103,16 +50,16 @@ pub(crate) struct Link {
     agreed: bool,
     pub(crate) lanes: [OwnedLock<Outgoing>; LANES as usize],
     pub(crate) map: LaneMap,
-    pub(crate) slots: Box<[SlotState]>,
+    pub(crate) slots: Box<Slots>,
     /// Counts events a waiting caller must look at: death, fault, a closed port.
     pub(crate) trouble: AtomicU32,
     /// Threads parked on words of this link.
-    pub(crate) parked: AtomicU32,
+    pub(crate) parked: Parked,
     pub(crate) slot_freed: (Mutex<u32>, Condvar),
     /// Those that wait as futures.
     pub(crate) tasks: Tasks,
-    /// CPU on which each receiver of the peer last answered; a hint.
-    pub(crate) peer_cpu: AtomicU32,
+    /// Ports of the peer that have a receiver for each CPU.
+    pub(crate) spread: Told,
 
     pub(crate) peer_bells: Region,
     /// Our bit in the peer's bells.
@@ -136,8 +83,10 @@ pub(crate) struct Link {
     pub(crate) serial: u32,
     /// The fork epoch of its process; in a forked child its region is not mapped.
     epoch: u32,
+    /// The other end, of a link of this process with itself.
+    pub(crate) twin: OnceLock<Weak<Self>>,
     /// Send rights of this process that use the link.
-    pub(crate) rights: AtomicU32,
+    pub(crate) uses: AtomicU32,
     /// The peer has got a port of ours through this link.
     pub(crate) granted: AtomicBool,
     /// The peer has its end of the link; one that connects has not before its welcome.
@@ -145,6 +94,7 @@ pub(crate) struct Link {
     /// The peer, which asked for a link when it had this one, has been told to look again.
     pub(crate) crossed: AtomicBool,
     pub(crate) heard: Mutex<Heard>,
+    pub(crate) quotas: InForce,
     pub(crate) counters: Mutex<Option<OwnedFd>>,
     /// Rights to our ports that the peer has, and to its ports that we have.
     exports: Mutex<Exports>,
@@ -213,34 +163,13 @@ pub(crate) struct Parts {
     pub(crate) agreed: bool,
 }
 
-/// Our side of a lane.
+/// Our side of a lane. On lines of its own: another lane's thread is on another CPU.
+#[repr(align(128))]
 pub(crate) struct Outgoing {
     pub(crate) producer: Producer,
     /// A reply slot for its next call, with the generation there: claimed while the last call was
     /// under way, when there is nothing better to do.
     pub(crate) claimed: Option<(u32, u32)>,
-}
-
-/// Our side of a reply slot. The slot's current call writes it; claims happen under its lane's
-/// lock.
-#[derive(Default)]
-pub(crate) struct SlotState {
-    pub(crate) state: AtomicU8,
-    pub(crate) generation: AtomicU32,
-    pub(crate) position: AtomicU32,
-    /// Generation of the call that was in flight at the keeper's last look.
-    watched: AtomicU32,
-}
-
-impl SlotState {
-    pub(crate) const FREE: u8 = 0;
-    pub(crate) const BUSY: u8 = 1;
-    /// Claimed for the lane's next call, which has not been posted.
-    pub(crate) const CLAIMED: u8 = 3;
-    /// The keeper takes its outcome, which nobody wants.
-    pub(crate) const REFUSED: u8 = 4;
-    /// Its caller gave up; free again once the reply has come.
-    pub(crate) const ABANDONED: u8 = 2;
 }
 
 impl Link {
@@ -258,12 +187,12 @@ impl Link {
                 })
             }),
             map: LaneMap::default(),
-            slots: (0..REPLIES).map(|_| SlotState::default()).collect(),
+            slots: Box::default(),
             trouble: AtomicU32::new(0),
-            parked: AtomicU32::new(0),
+            parked: Parked::default(),
             slot_freed: Default::default(),
             tasks: Tasks::default(),
-            peer_cpu: AtomicU32::new(u32::MAX),
+            spread: Told::default(),
             peer_bells: parts.peer_bells,
             peer_index: parts.peer_index,
             group: parts.group,
@@ -279,12 +208,14 @@ impl Link {
             incarnation: parts.incarnation,
             serial,
             epoch: handfast_sys::process::fork_epoch(),
-            rights: AtomicU32::new(0),
+            twin: OnceLock::new(),
+            uses: AtomicU32::new(0),
             // Who connected has a right.
             crossed: AtomicBool::new(false),
             granted: AtomicBool::new(calls == Side::Acceptor),
             is_welcomed: AtomicBool::new(calls == Side::Connector),
             heard: Mutex::default(),
+            quotas: InForce::default(),
             counters: Mutex::default(),
             exports: Mutex::default(),
             ended: AtomicU32::new(0),
@@ -336,6 +267,28 @@ impl Link {
     /// The rights to the peer's ports that we have.
     pub(crate) fn imports(&self) -> MutexGuard<'_, Imports> {
         self.imports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the rights that we have; the first one and the last one are a use of the link, as [`Held`] is.
+    #[inline]
+    pub(crate) fn change_imports<T>(
+        self: &Arc<Self>,
+        process: &Arc<Process>,
+        change: impl FnOnce(&mut Imports) -> T,
+    ) -> T {
+        let mut imports = self.imports();
+        let had = imports.has_rights();
+        let changed = change(&mut imports);
+        let has = imports.has_rights();
+        if has && !had {
+            // AcqRel: pairs with the last drop. Under the lock, so before that of the last right.
+            self.uses.fetch_add(1, Ordering::AcqRel);
+        }
+        drop(imports);
+        if had && !has {
+            connect::release(process, self);
+        }
+        changed
     }
 
     pub(crate) fn death_notices(&self) -> MutexGuard<'_, Vec<DeathNotice>> {
@@ -390,6 +343,8 @@ impl Link {
     /// The peer has said that its `port` is gone. It may say so late, when the receiver has another
     /// port already: all up to this one are.
     pub(crate) fn close_port(&self, port: u32) {
+        // Before: who sees the port closed asks for this.
+        self.end_moved(port);
         let closed = &self.closed[(port % bell_layout::RECEIVERS) as usize];
         // Acquire and Release: pairs with the load in `failure`.
         let _ = closed.fetch_update(Ordering::AcqRel, Ordering::Acquire, |last| {
@@ -428,7 +383,7 @@ impl Link {
         // E4 wake: orders the count above before this look at who sleeps. Pairs with the fence in
         // `announce`: a thread that is not counted yet sees the trouble before it sleeps.
         self.region.fence();
-        if self.parked.load(Ordering::Acquire) == 0 {
+        if !self.parked.any() {
             return;
         }
         for index in 0..REPLIES {

@@ -48,6 +48,24 @@ impl Message {
         Self { body: Some(body) }
     }
 
+    /// A message with these bytes.
+    #[inline]
+    pub(crate) fn of(bytes: &[u8]) -> Self {
+        let mut message = Self::new();
+        if let Some(body) = &mut message.body {
+            (body.len_bytes, body.is_long) = (bytes.len(), bytes.len() > INLINE_BYTES);
+            match body.inline.get_mut(..bytes.len()) {
+                Some(inline) => inline.copy_from_slice(bytes),
+                None => {
+                    body.long.clear();
+                    body.long.extend_from_slice(bytes);
+                }
+            }
+        }
+        message.clear();
+        message
+    }
+
     /// Whether it has a buffer.
     #[inline(always)]
     pub(crate) const fn has_buffer(&self) -> bool {

@@ -10,9 +10,9 @@
 //! ```
 //!
 //! Between the first two lines nobody receives; what is sent waits in its lane. Then a thread of the old home,
-//! the *tail*, passes on what comes there, until nobody has a right there any more.
+//! the *trail*, passes on what comes there, until nobody has a right there any more.
 
-use crate::error::{Misuse, ReceiveError, RightError, SendError};
+use crate::error::{RightError, SendError};
 use crate::introduce::{Named, OF_MOVED, Provided, mint};
 use crate::link::{Link, control};
 use crate::notice::Notice;
@@ -27,14 +27,15 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use handfast_layout::bell::RECEIVERS;
 use handfast_layout::introduction::Said;
+use handfast_layout::link::LANES;
 use handfast_layout::part::{Part, receiver_of};
-use handfast_proto::moves::{Marked, Tail};
-use handfast_proto::rights::{Handle, Target};
+use handfast_proto::moves::{Marked, Trail};
+use handfast_proto::rights::{Handle, Meaning, Target};
 use handfast_ring::lane::Header;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::clock;
 use std::collections::HashMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Old home: the ports on their way out, and those that have gone and still have senders here.
 #[derive(Default)]
@@ -48,7 +49,7 @@ struct Leaving {
     last: u32,
     departures: HashMap<u32, Departure>,
     /// Threads that pass on.
-    tails: usize,
+    trails: usize,
 }
 
 /// A receive right under way.
@@ -67,7 +68,7 @@ pub(crate) struct Home {
     to: SendRight,
     /// Rights with the badges of those who send here.
     by_seal: Mutex<HashMap<Seal, Arc<SendRight>>>,
-    tail: Mutex<Tail>,
+    trail: Mutex<Trail>,
     /// There are rights whose holders have not been told.
     has_new: AtomicBool,
 }
@@ -85,7 +86,7 @@ pub(crate) struct Mark {
 /// How soon who has got a right to a port that has moved is told.
 const TELL_NS: u64 = 2_000_000;
 
-/// Rights by badge that a tail keeps before it lets go of those it can have again.
+/// Rights by badge that a trail keeps before it lets go of those it can have again.
 const BADGES_MAX: usize = 4096;
 
 impl Moves {
@@ -106,7 +107,7 @@ pub fn wait_moved(timeout: Duration) -> bool {
         return true;
     };
     let moves = &process.moves;
-    let is_busy = |leaving: &mut Leaving| !leaving.departures.is_empty() || leaving.tails > 0;
+    let is_busy = |leaving: &mut Leaving| !leaving.departures.is_empty() || leaving.trails > 0;
     let waited = moves
         .left
         .wait_timeout_while(moves.leaving(), timeout, is_busy);
@@ -120,7 +121,8 @@ pub(crate) fn depart(
     link: &Arc<Link>,
     receive: &ReceiveRight,
 ) -> Result<(Part, u32), RightError> {
-    if matches!(receive.check(), Err(ReceiveError::Misuse(Misuse::Forked))) {
+    // It is another process's.
+    if receive.check().is_err() {
         return Err(RightError::Dead);
     }
     if link.incarnation == process.incarnation {
@@ -223,7 +225,7 @@ impl Process {
         departure
     }
 
-    /// Starts the tail of a port that has been sent and has arrived.
+    /// Starts the trail of a port that has been sent and has arrived.
     fn follow(self: &Arc<Self>, mut leaving: MutexGuard<'_, Leaving>, token: u32) {
         let is_there =
             |departure: &&mut Departure| departure.receive.is_some() && departure.arrived.is_some();
@@ -236,7 +238,7 @@ impl Process {
             return;
         }
         let departure = leaving.departures.remove(&token);
-        leaving.tails += 1;
+        leaving.trails += 1;
         drop(leaving);
         let Some(Departure {
             receive: Some(receive),
@@ -250,21 +252,23 @@ impl Process {
             process: self.clone(),
             to,
             by_seal: Mutex::default(),
-            tail: Mutex::default(),
+            trail: Mutex::default(),
             has_new: AtomicBool::new(false),
         });
         let _ = receive.port().home.set(home.clone());
         let process = self.clone();
         let work = move || {
             handfast_sys::signal::block_all();
+            // All trails send in the same lanes, which are given to threads for as long as a link lasts.
+            handfast_sys::lock::number_thread(LANES);
             home.serve(receive);
             drop(home);
-            process.tail_ended();
+            process.trail_ended();
         };
-        let thread = std::thread::Builder::new().name("handfast-tail".into());
+        let thread = std::thread::Builder::new().name("handfast-trail".into());
         if let Err(error) = thread.stack_size(256 * 1024).spawn(work) {
             tracing::warn!(%error, "no thread to follow a port: its senders lose it");
-            self.tail_ended();
+            self.trail_ended();
         }
     }
 
@@ -280,8 +284,8 @@ impl Process {
         }
     }
 
-    fn tail_ended(&self) {
-        self.moves.leaving().tails -= 1;
+    fn trail_ended(&self) {
+        self.moves.leaving().trails -= 1;
         self.moves.left.notify_all();
     }
 
@@ -296,15 +300,15 @@ impl Process {
         drop(lost);
         for port in self.all_ports() {
             if let Some(home) = port.home.get() {
-                home.tail().end(link.serial);
+                home.trail().end(link.serial);
             }
         }
     }
 }
 
 impl Home {
-    fn tail(&self) -> MutexGuard<'_, Tail> {
-        self.tail.lock().unwrap_or_else(PoisonError::into_inner)
+    fn trail(&self) -> MutexGuard<'_, Trail> {
+        self.trail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn by_seal(&self) -> MutexGuard<'_, HashMap<Seal, Arc<SendRight>>> {
@@ -350,11 +354,7 @@ impl Home {
         let links: Vec<_> = {
             let links = self.process.links.lock();
             let links = links.unwrap_or_else(PoisonError::into_inner);
-            let others = links
-                .iter()
-                .flatten()
-                .filter(|link| !Arc::ptr_eq(link, new));
-            others.cloned().collect()
+            links.iter().flatten().cloned().collect()
         };
         for link in links {
             let mut names: Vec<_> = link.exports().handles_of(port.id).collect();
@@ -364,9 +364,8 @@ impl Home {
             names.extend(claimed.filter_map(|(word, handle)| Some((word, *handles.get(&handle)?))));
             drop(claims);
             for (name, _) in names {
-                // Relaxed: a number.
-                let number = self.process.provided.fetch_add(1, Ordering::Relaxed) | OF_MOVED;
-                if !self.tail().tell((link.serial, name), number) {
+                let number = self.process.next_provision() | OF_MOVED;
+                if !self.trail().tell((link.serial, name), number) {
                     continue;
                 }
                 let mut bytes = vec![control::MOVED, 0];
@@ -387,6 +386,11 @@ impl Home {
         }
         let right = loop {
             if self.to.failure().is_some() {
+                return None;
+            }
+            // All are taken, and none is given back.
+            if self.to.link().map.lane(self.to.receiver()).is_none() {
+                tracing::warn!("no lane to where a port has moved: its senders lose it");
                 return None;
             }
             if let Some(right) = mint(&self.process, &self.to, seal) {
@@ -429,7 +433,8 @@ impl Home {
     /// claimed at the new home is its from now on.
     fn provide(&self, mark: &Mark) -> bool {
         let right = (mark.link.serial, mark.right);
-        match self.tail().mark(right, mark.number, mark.lanes) {
+        let marked = self.trail().mark(right, mark.number, mark.lanes);
+        match marked {
             Marked::More => return true,
             Marked::Unknown => {
                 let (rule, offset) = (Rule::Introduction, 0);
@@ -437,7 +442,8 @@ impl Home {
                 self.process.attention.raise();
                 return true;
             }
-            Marked::All => {}
+            Marked::All { again: false } => {}
+            Marked::All { again: true } => self.exported(),
         }
         let Some(to) = self.right(mark.seal) else {
             return false;
@@ -487,9 +493,8 @@ impl Link {
             Named::Revoked => return Ok(None),
             _ => return Err(fault),
         };
-        let port_there = process.port(receiver_of(port));
-        let has_moved =
-            port_there.is_some_and(|there| there.id == port && there.home.get().is_some());
+        let there = process.port_by_id(port);
+        let has_moved = there.is_some_and(|there| there.home.get().is_some());
         if target.port != port || !has_moved {
             return Err(fault);
         }
@@ -500,6 +505,17 @@ impl Link {
             lanes,
             number,
         }))
+    }
+
+    /// Keeper: the peer has given back what it has got by this handle, and more is under way.
+    pub(crate) fn is_under_way(&self, process: &Process, handle: Handle) {
+        if let Some(Meaning::To(target)) = self.exports().resolve(handle)
+            && let Some(port) = process.port_by_id(target.port)
+            && let Some(home) = port.home.get()
+            && home.trail().tell_again((self.serial, handle))
+        {
+            home.exported();
+        }
     }
 
     /// Whether the peer is where `port` has come from.
@@ -549,6 +565,3 @@ pub(crate) fn refuse(process: &Process, link: &Link, token: u32) {
     bytes.extend(token.to_le_bytes());
     process.say(link, &bytes);
 }
-
-/// Where a port that has moved is; and the link it has come by, if it has.
-pub(crate) type HomeOf = OnceLock<Arc<Home>>;

@@ -288,7 +288,13 @@ impl SendRight {
             number,
             told: Arc::downgrade(told.port()),
         };
-        this.link().death_notices().push(asked);
+        let mut notices = this.link().death_notices();
+        // Before there is need for more room, which keeps that cheap: nobody hears any more of these.
+        if notices.len() == notices.capacity() {
+            notices.retain(|asked| asked.told.strong_count() > 0);
+        }
+        notices.push(asked);
+        drop(notices);
         // Before the look: who takes it down after that finds it.
         this.link().tell_deaths();
     }
@@ -369,10 +375,11 @@ impl Link {
     ) -> Result<Handle, Refused> {
         let badge = target.badge;
         let before = exports.len();
-        let handle = exports.export_within(target, port.process.quotas.rights())?;
+        let handle = exports.export_within(target, self.quotas.rights())?;
         // From now on the link stays while the peer wants it. Release: pairs with the Acquire in `release`.
         self.granted.store(true, Ordering::Release);
         if exports.len() > before {
+            self.count_rights(&port.process, exports);
             // Under the lock: the peer cannot have given it back before it was counted.
             port.notices.added();
             port.notices.begin(badge, || exports.watch_new(handle));

@@ -4,7 +4,7 @@ use crate::adopt::Whom;
 use crate::awaited::{Awaited, Outcome};
 use crate::door::Upgrade;
 use crate::error::RightError;
-use crate::home::GoingHome;
+use crate::home::{GoingHome, SETTLE_NS};
 use crate::message::Message;
 use crate::passing::Own;
 use crate::process::Process;
@@ -154,6 +154,3 @@ impl SendRight {
         }
     }
 }
-
-/// How long a right that goes home waits for its exporter to say which it is.
-const SETTLE_NS: u64 = 100_000_000;

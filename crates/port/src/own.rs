@@ -1,14 +1,17 @@
 //! Rights of a process to its own ports: minting them, and what becomes of those that come home.
 
+use crate::error::{ConnectError, Gone, Misuse};
 use crate::port::Port;
 use crate::receive::ReceiveRight;
+use crate::request::Seal;
+use crate::send::SendRight;
 use core::sync::atomic::{AtomicBool, Ordering};
 use handfast_proto::rights::{ALL_PERMISSIONS, Map, Target};
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Weak};
 
 /// A right to send to a port of this very process, as [`ReceiveRight::mint`] makes it, to be sent
-/// to others; and what becomes of such a right when it comes back. One atomic step to copy.
+/// to others or [used here](Self::connect); and what becomes of such a right when it comes back. One atomic step to copy.
 #[derive(Clone)]
 pub struct OwnRight {
     own: Arc<Own>,
@@ -67,6 +70,43 @@ impl OwnRight {
             permissions,
             ..self.clone()
         }
+    }
+
+    /// A right by which this process itself sends to its port and calls it, from any thread: with this badge and these
+    /// permissions, and else as a right that another process has got. It is revoked with this one; it counts as a right
+    /// to the port until it is dropped ([`ReceiveRight::notify_no_senders`]); to send it in a message is to send this
+    /// one. Whoever gets it in this process gets it as an [`OwnRight`].
+    ///
+    /// Its messages take the way of all others, through a link of this process with itself, which up to four ports share:
+    /// the first right makes it (some twenty system calls, four descriptors) and the last one ends it. Then no system
+    /// call. Does not block.
+    ///
+    /// ```
+    /// # use handfast_port as handfast;
+    /// let port = handfast::anonymous()?;
+    /// let right = port.mint_with(7, 0b01).connect()?;
+    /// std::thread::scope(|threads| {
+    ///     threads.spawn(|| port.receive().unwrap().reply(b"here").unwrap());
+    ///     assert_eq!(&*right.call(b"anybody?").unwrap(), b"here");
+    /// });
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ConnectError::Gone`] when the right was revoked or its port dropped; [`ConnectError::Exhausted`] without
+    /// descriptors, memory or links; [`ConnectError::Misuse`] in a forked child.
+    pub fn connect(&self) -> Result<SendRight, ConnectError> {
+        let port = self.port();
+        if is_forked(port) {
+            return Err(ConnectError::Misuse(Misuse::Forked));
+        }
+        if let Some(home) = port.home.get() {
+            let moved = self.is_good().then(|| home.right(Seal::of(self.target())));
+            let moved = moved.ok_or(ConnectError::Gone(Gone::Right))?;
+            let moved = moved.ok_or(ConnectError::Gone(Gone::Port))?;
+            return Ok((*moved).clone());
+        }
+        port.process.right_to_own(self)
     }
 
     /// Whether it is to this port.
@@ -136,6 +176,13 @@ impl OwnRight {
             badge: self.own.badge,
             permissions: self.permissions,
         }
+    }
+
+    /// Whether its port is not this process's any more.
+    #[inline]
+    pub(crate) fn is_over(&self) -> bool {
+        // Relaxed: its peers are told anyway.
+        is_forked(self.port()) || self.port().is_closing.load(Ordering::Relaxed)
     }
 
     /// Whether it has not been revoked.

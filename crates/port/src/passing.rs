@@ -1,7 +1,7 @@
 //! Reply rights as values: answering with them, calling on them, passing them on.
 
 use crate::awaited::Awaited;
-use crate::error::{Exhausted, Misuse, ReplyError, SendError};
+use crate::error::{Exhausted, Misuse, ReplyError, RightError, SendError};
 use crate::link::Link;
 use crate::message::Message;
 use crate::paths::Held;
@@ -9,7 +9,7 @@ use crate::process::{self, Process};
 use crate::relay::Relay;
 use crate::reply_slot::ReplySlot;
 use crate::request::Request;
-use crate::right::{Load, Returned, Right, RightError};
+use crate::right::{Load, Returned, Right};
 use crate::room::Waiting;
 use crate::send::SendRight;
 use crate::waiters::{OF_PROCESS, with_waiter};

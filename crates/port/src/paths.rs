@@ -27,7 +27,7 @@ pub(crate) struct Held {
 impl Held {
     pub(crate) fn new(process: &Arc<Process>, link: &Arc<Link>) -> Self {
         // AcqRel: pairs with the last drop.
-        link.rights.fetch_add(1, Ordering::AcqRel);
+        link.uses.fetch_add(1, Ordering::AcqRel);
         Self {
             process: process.clone(),
             link: link.clone(),

@@ -7,6 +7,7 @@
 
 mod bells;
 mod gather;
+mod pinned;
 mod said;
 mod through;
 mod upkeep;
@@ -30,6 +31,7 @@ use handfast_ring::lane::{Consumer, Header, Place, Unusual};
 use handfast_ring::{Fault, Rule};
 use handfast_sys::{clock, cpu};
 use handfast_wait::{FIRST_LOOKS, Waiter, word};
+use pinned::Pinned;
 use std::sync::Arc;
 use through::Through;
 
@@ -123,6 +125,8 @@ pub(crate) struct Poller {
     /// CPU of the client served last.
     client_cpu: u32,
     cap: usize,
+    /// For one of the receivers of a port that is served on every CPU.
+    pinned: Option<Box<Pinned>>,
     pub(crate) waiter: Option<Box<Waiter>>,
     /// When the wait of a task or a loop began that has gone on elsewhere, by [`clock::now_ns`].
     pub(crate) waits_since_ns: Option<u64>,
@@ -177,6 +181,7 @@ impl Poller {
             fenceless: false,
             client_cpu: u32::MAX,
             cap,
+            pinned: None,
             eager: waiter.is_eager(),
             waiter: Some(Box::new(waiter)),
             waits_since_ns: None,

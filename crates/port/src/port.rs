@@ -4,11 +4,12 @@ use crate::error::ReceiveError;
 use crate::group::Group;
 use crate::hearing::Hearing;
 use crate::link::Link;
-use crate::moving::HomeOf;
+use crate::moving::Home;
 use crate::notice::Notices;
 use crate::poller::Poller;
 use crate::process::Process;
 use crate::request::Request;
+use crate::served::Local;
 use crate::waits::Waits;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use core::time::Duration;
@@ -22,7 +23,8 @@ use handfast_wait::waiter::{Parked, Place, Sleep, Start};
 use handfast_wait::{Ended, Strategy, Waiter, word};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// A bound port: what its receive right and the keeper share.
+/// A bound port: what its receive right and the keeper share. On lines of its own: its receiver writes there.
+#[repr(align(128))]
 pub(crate) struct Port {
     pub(crate) receiver: u32,
     /// Index that messages name: the receiver and a generation.
@@ -49,10 +51,12 @@ pub(crate) struct Port {
     /// What its receiver is told besides messages. The poller has them too.
     pub(crate) notices: Arc<Notices>,
     /// Where it has moved to; and by which link it has come.
-    pub(crate) home: HomeOf,
+    pub(crate) home: OnceLock<Arc<Home>>,
     /// It is on its way there.
     pub(crate) is_leaving: AtomicBool,
     pub(crate) came_from: OnceLock<u32>,
+    /// Who serves it inside this process.
+    pub(crate) served: OnceLock<Arc<Local>>,
     /// Its receive right is being dropped.
     pub(crate) is_closing: AtomicBool,
     /// Links that ended after they rang and before the poller looked.
@@ -106,9 +110,10 @@ impl Port {
             is_newer: AtomicBool::new(false),
             woke: AtomicBool::new(false),
             futile: AtomicU32::new(0),
-            home: HomeOf::new(),
+            home: OnceLock::new(),
             is_leaving: AtomicBool::new(false),
             came_from: OnceLock::new(),
+            served: OnceLock::new(),
             is_closing: AtomicBool::new(false),
             left: Mutex::default(),
         }

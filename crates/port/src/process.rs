@@ -5,13 +5,16 @@ use crate::error::{Exhausted, Resource};
 use crate::group::Group;
 use crate::keeper;
 use crate::link::{Link, Parts};
+use crate::loops::Loops;
 use crate::moving::Moves;
 use crate::options::Options;
 use crate::paths::CallersTable;
+use crate::per_cpu::Servers;
 use crate::port::Port;
-use crate::quotas::InForce;
+use crate::quotas::QuotasOf;
 use crate::redirect::Later;
 use crate::relay::Relays;
+use crate::turns::Turns;
 use crate::vine::Vines;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
@@ -24,7 +27,7 @@ use handfast_sys::poll::{Flag, Poll, Timer, Trigger};
 use handfast_sys::socket::Peer;
 use handfast_sys::{OwnedFd, clock, process};
 use handfast_wait::Strategy;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
 /// The state shared by all handles of this process.
 pub(crate) struct Process {
@@ -34,12 +37,15 @@ pub(crate) struct Process {
     pub(crate) agreed: bool,
     /// The kernel lets it ask others (E12).
     pub(crate) may_ask: bool,
+    for_ever: OnceLock<&'static Arc<Self>>,
     /// Changes when a group is added.
     pub(crate) groups_version: AtomicU32,
     groups: RwLock<Arc<[Arc<Group>]>>,
     /// Changes when a link ends.
     pub(crate) deaths: AtomicU32,
     pub(crate) links: Mutex<Vec<Option<Arc<Link>>>>,
+    /// Those of this process with itself.
+    pub(crate) loops: Loops,
     /// Whom threads of this process connect to at this moment, one thread to each: two would make
     /// two links. The keeper holds the list from its look whether there is a link until it has made
     /// one or refused.
@@ -68,19 +74,21 @@ pub(crate) struct Process {
     pub(crate) callers: CallersTable,
     /// The number of the next introduction this process begins, and what others have provided of its rights
     /// (and whether its end is watched).
-    pub(crate) provided: AtomicU64,
+    provided: AtomicU64,
     pub(crate) provisions: Mutex<Provisions<(Target, bool)>>,
     /// Revocations of rights to ports of this process: twice those that have ended, one more while one is under
     /// way.
     pub(crate) revocations: AtomicU64,
     pub(crate) revoking: Mutex<()>,
-    pub(crate) quotas: InForce,
+    pub(crate) quotas: QuotasOf,
     /// Links that have ended, as long as somebody holds them: messages of the dead lie there.
     pub(crate) ended: Mutex<Vec<Weak<Link>>>,
     /// Letting strangers in, and being let in.
     pub(crate) doors: Mutex<Doors>,
     /// Rights to others' ports that were passed on, and go through this process.
     pub(crate) vines: Vines,
+    /// Ports that are served on every CPU.
+    pub(crate) per_cpu: Servers,
     /// Ports that this process gives away; switches of rights to ports that have moved, one at a time, and those
     /// to be tried again.
     pub(crate) moves: Moves,
@@ -139,69 +147,10 @@ impl Locks {
     }
 }
 
-/// A lock for each of many things, which a thread may wait for by a deadline. For slow paths.
-pub(crate) struct Turns<T> {
-    taken: Mutex<Vec<T>>,
-    left: Condvar,
-}
-
-/// A thread's turn at a thing, until dropped.
-pub(crate) struct Turn<'a, T: PartialEq> {
-    of: &'a Turns<T>,
-    at: T,
-}
-
 impl Turns<String> {
     /// Those of this process's threads that connect, by name.
     pub(crate) fn of_connectors() -> &'static Self {
         &Locks::own().connecting
-    }
-}
-
-impl<T> Turns<T> {
-    const fn new() -> Self {
-        Self {
-            taken: Mutex::new(Vec::new()),
-            left: Condvar::new(),
-        }
-    }
-
-    /// What is taken. While the list is held nothing else is.
-    pub(crate) fn taken(&self) -> MutexGuard<'_, Vec<T>> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl<T: Clone + PartialEq> Turns<T> {
-    pub(crate) fn wait(&self, at: T) -> Turn<'_, T> {
-        let taken = self
-            .left
-            .wait_while(self.taken(), |taken| taken.contains(&at));
-        let mut taken = taken.unwrap_or_else(PoisonError::into_inner);
-        taken.push(at.clone());
-        Turn { of: self, at }
-    }
-
-    /// `None` when the others took longer.
-    pub(crate) fn wait_until(&self, at: T, deadline_ns: u64) -> Option<Turn<'_, T>> {
-        let left = Duration::from_nanos(deadline_ns.saturating_sub(clock::now_ns()));
-        let waited = self
-            .left
-            .wait_timeout_while(self.taken(), left, |taken| taken.contains(&at));
-        let (mut taken, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        if taken.contains(&at) {
-            return None;
-        }
-        taken.push(at.clone());
-        Some(Turn { of: self, at })
-    }
-}
-
-impl<T: PartialEq> Drop for Turn<'_, T> {
-    fn drop(&mut self) {
-        self.of.taken().retain(|taken| *taken != self.at);
-        // Each may wait for another thing.
-        self.of.left.notify_all();
     }
 }
 
@@ -227,11 +176,20 @@ pub(crate) fn current() -> Result<Arc<Process>, Resource> {
 }
 
 impl Process {
+    /// What is shared of it by all that need not count: there is one for as long as there is a process, or a child
+    /// of it that looks at what it was.
+    #[inline]
+    pub(crate) fn for_ever(self: &Arc<Self>) -> &'static Arc<Self> {
+        let leak = || &*Box::leak(Box::new(self.clone()));
+        self.for_ever.get_or_init(leak)
+    }
+
     fn new() -> Result<Self, Resource> {
         let os = |call| move |errno| Resource::of(call, errno);
         let (tally_fd, tally) =
             Tally::create(counters::REGION_BYTES).map_err(os("memfd_create"))?;
         let process = Self {
+            for_ever: OnceLock::new(),
             epoch: process::fork_epoch(),
             agreed: handfast_sys::futex::register_fence(),
             may_ask: handfast_sys::futex::fence_others(),
@@ -240,6 +198,7 @@ impl Process {
             groups: RwLock::default(),
             deaths: AtomicU32::new(0),
             links: Mutex::default(),
+            loops: Loops::default(),
             connecting: Turns::new(),
             ports: RwLock::default(),
             binding: Mutex::default(),
@@ -261,10 +220,11 @@ impl Process {
             provisions: Mutex::default(),
             revocations: AtomicU64::new(0),
             revoking: Mutex::default(),
-            quotas: InForce::default(),
+            quotas: QuotasOf::default(),
             ended: Mutex::default(),
             doors: Mutex::default(),
             vines: Vines::default(),
+            per_cpu: Servers::default(),
             moves: Moves::default(),
             switching: Mutex::default(),
             switches: Mutex::default(),
@@ -439,6 +399,12 @@ impl Process {
         ports.get(receiver as usize).cloned().flatten()
     }
 
+    /// A number for what this process provides next, never used again.
+    pub(crate) fn next_provision(&self) -> u64 {
+        // Relaxed: a number.
+        self.provided.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// All ports.
     pub(crate) fn all_ports(&self) -> Vec<Arc<Port>> {
         let ports = self.ports.read().unwrap_or_else(PoisonError::into_inner);
@@ -478,13 +444,28 @@ impl Process {
         {
             self.give_back_in(UNSAID_NS);
         }
+        self.tell_spread(link);
+    }
+
+    /// Links whose peers have their ends.
+    pub(crate) fn welcomed_links(&self) -> Vec<Arc<Link>> {
+        let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        // Relaxed: under the lock, as in `welcomed`.
+        let is_welcomed = |link: &&Arc<Link>| link.is_welcomed.load(Ordering::Relaxed);
+        links
+            .iter()
+            .flatten()
+            .filter(is_welcomed)
+            .cloned()
+            .collect()
     }
 
     /// Tells all peers that `port` is going.
     pub(crate) fn tell_closing(&self, port: &Port) {
         let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-        // Relaxed, both: under the lock, as in `welcomed`.
-        port.is_closing.store(true, Ordering::Relaxed);
+        // Release: pairs with the Acquire of callers that go to a domain without a link. Peers look under the lock, as
+        // in `welcomed`.
+        port.is_closing.store(true, Ordering::Release);
         for link in links.iter().flatten() {
             // Before its welcome a peer expects nothing else.
             if link.is_welcomed.load(Ordering::Relaxed) && !link.tell_closed(port.id) {
@@ -509,6 +490,8 @@ impl Process {
         }
         links[slot] = Some(link.clone());
         drop(links);
+        // After it is in the list: whoever sets others finds it there, or this finds those.
+        self.limit(&link);
         link.group.set(link.index, Some(&link));
         let row = |column| counters::link_word(link.index, column);
         self.tally.store(row(1), link.peer.pid.into());

@@ -5,19 +5,26 @@ use crate::link::Link;
 use crate::process::{self, Process};
 use core::sync::atomic::{AtomicU32, Ordering};
 use handfast_layout::counters;
-use handfast_proto::rights::EXPORTS_MAX;
+use handfast_proto::introductions::PROVISIONS_MAX;
+use handfast_proto::rights::{EXPORTS_MAX, Exports};
 use handfast_sys::clock;
-use std::sync::PoisonError;
+use handfast_sys::socket::Peer;
+use std::sync::{Arc, PoisonError, RwLock};
 
-/// What each peer of this process may cost it. For all links, from now on; what a peer has already, it keeps.
+/// What a peer of this process may cost it. What it has already, it keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Quotas {
     /// Rights to ports of this process that a peer may have at once, some 35 bytes each; revoked ones count until it has
     /// given them back. Beyond that, giving it one fails ([`RightError::Exhausted`](crate::error::RightError::Exhausted)),
     /// a connection of its is refused, and what it claims or attenuates is dead
-    /// ([`Gone::Right`](crate::error::Gone::Right)). 1,048,576 at most, and unless it is set.
+    /// ([`Gone::Right`](crate::error::Gone::Right)). 1,048,576 at most, and unless it is set. How many it has is in the
+    /// counters of its link ([`Counters`](crate::Counters)).
     pub rights: u32,
+    /// Rights to ports of this process that a peer may have passed on to others who have not claimed them, some 100 bytes
+    /// each. One more comes to nothing: for who was to get it its port is gone
+    /// ([`Gone::Port`](crate::error::Gone::Port)). 65,536 at most for all peers together, and unless it is set.
+    pub provisions: u32,
     /// Control messages of a peer, most of them wake-ups, that this process takes in a second; others wait for the next
     /// tenth of it, and the peer's wake-ups come as late. 50,000 unless it is set, which takes a tenth of a processor
     /// or so; 10 at least.
@@ -28,6 +35,7 @@ impl Default for Quotas {
     fn default() -> Self {
         Self {
             rights: EXPORTS_MAX,
+            provisions: PROVISIONS_MAX as u32,
             control_messages_per_s: 50_000,
         }
     }
@@ -47,6 +55,13 @@ impl Quotas {
         self
     }
 
+    /// Sets [`Self::provisions`].
+    #[must_use]
+    pub const fn provisions(mut self, provisions: u32) -> Self {
+        self.provisions = provisions;
+        self
+    }
+
     /// Sets [`Self::control_messages_per_s`].
     #[must_use]
     pub const fn control_messages_per_s(mut self, count: u32) -> Self {
@@ -55,43 +70,92 @@ impl Quotas {
     }
 }
 
-/// Sets what each peer of this process may cost it. Two stores.
+/// Sets what each peer of this process may cost it, from now on. Some stores for each link.
 ///
 /// # Errors
 /// As [`anonymous`](crate::anonymous), of the first use of the library in a process.
 pub fn set_quotas(quotas: Quotas) -> Result<(), BindError> {
+    set_quotas_by(move |_| quotas)
+}
+
+/// As [`set_quotas`], by who the peer is, as the kernel vouches for it. `quotas_of` is asked now for each peer, and by the
+/// keeper for those that come: it must not block.
+///
+/// # Errors
+/// As there.
+pub fn set_quotas_by(
+    quotas_of: impl Fn(&Peer) -> Quotas + Send + Sync + 'static,
+) -> Result<(), BindError> {
     let process = process::current()?;
-    let in_force = &process.quotas;
-    let rights = quotas.rights.min(EXPORTS_MAX);
-    let per_window = quotas.control_messages_per_s / WINDOWS_PER_S;
-    // Relaxed, both: numbers.
-    in_force.rights.store(rights, Ordering::Relaxed);
-    let per_window = per_window.max(1);
-    in_force.per_window.store(per_window, Ordering::Relaxed);
+    *process
+        .quotas
+        .0
+        .write()
+        .unwrap_or_else(PoisonError::into_inner) = Arc::new(quotas_of);
+    for link in process.all_links() {
+        process.limit(&link);
+    }
     Ok(())
 }
 
-/// Those in force.
+/// What says what a peer may cost.
+pub(crate) struct QuotasOf(RwLock<Arc<OfPeer>>);
+
+type OfPeer = dyn Fn(&Peer) -> Quotas + Send + Sync;
+
+impl Default for QuotasOf {
+    fn default() -> Self {
+        Self(RwLock::new(Arc::new(|_| Quotas::new())))
+    }
+}
+
+/// Those in force for the peer of a link.
 pub(crate) struct InForce {
     rights: AtomicU32,
+    provisions: AtomicU32,
     /// Control messages.
     per_window: AtomicU32,
 }
 
 impl Default for InForce {
     fn default() -> Self {
-        let quotas = Quotas::new();
-        Self {
-            rights: AtomicU32::new(quotas.rights),
-            per_window: AtomicU32::new(quotas.control_messages_per_s / WINDOWS_PER_S),
-        }
+        let force = Self {
+            rights: AtomicU32::new(0),
+            provisions: AtomicU32::new(0),
+            per_window: AtomicU32::new(0),
+        };
+        force.set(Quotas::new());
+        force
     }
 }
 
 impl InForce {
+    fn set(&self, quotas: Quotas) {
+        // Relaxed, all of them: numbers.
+        let rights = quotas.rights.min(EXPORTS_MAX);
+        self.rights.store(rights, Ordering::Relaxed);
+        self.provisions.store(quotas.provisions, Ordering::Relaxed);
+        let per_window = quotas.control_messages_per_s / WINDOWS_PER_S;
+        self.per_window.store(per_window.max(1), Ordering::Relaxed);
+    }
+
     pub(crate) fn rights(&self) -> u32 {
         // Relaxed: a number.
         self.rights.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn provisions(&self) -> usize {
+        // Relaxed: a number.
+        self.provisions.load(Ordering::Relaxed) as usize
+    }
+}
+
+impl Process {
+    /// Sets what the peer of a link may cost.
+    pub(crate) fn limit(&self, link: &Link) {
+        let quotas_of = self.quotas.0.read();
+        let quotas_of = quotas_of.unwrap_or_else(PoisonError::into_inner).clone();
+        link.quotas.set(quotas_of(&link.peer));
     }
 }
 
@@ -103,6 +167,15 @@ pub(crate) struct Heard {
 }
 
 impl Link {
+    /// The peer has so many rights now. Under the lock of their table.
+    pub(crate) fn count_rights(&self, process: &Process, exports: &Exports) {
+        // The row of a link that has ended may be another's by now.
+        if !self.is_down() {
+            let row = counters::link_word(self.index, counters::RIGHTS);
+            process.tally.store(row, exports.used() as u64);
+        }
+    }
+
     /// Keeper: so many control messages have come. Until when no more are taken, if that is so.
     pub(crate) fn heard_enough(&self, process: &Process, count: u32) -> Option<u64> {
         let now_ns = clock::now_ns();
@@ -112,7 +185,7 @@ impl Link {
         }
         heard.count = heard.count.saturating_add(count);
         // Relaxed: a number.
-        if heard.count < process.quotas.per_window.load(Ordering::Relaxed) {
+        if heard.count < self.quotas.per_window.load(Ordering::Relaxed) {
             return None;
         }
         let muted = counters::link_word(self.index, counters::MUTED);

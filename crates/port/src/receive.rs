@@ -65,8 +65,12 @@ pub fn anonymous() -> Result<ReceiveRight, BindError> {
 /// # Errors
 /// [`BindError::Exhausted`] when the process has as many ports as it can have.
 pub fn anonymous_with(options: Options) -> Result<ReceiveRight, BindError> {
-    let process = process::current()?;
-    let right = make(&process, "", options, None)?;
+    Ok(nameless(&process::current()?, options)?)
+}
+
+/// One without a name, whose peers are told of it by another.
+pub(crate) fn nameless(process: &Arc<Process>, options: Options) -> Result<ReceiveRight, Resource> {
+    let right = make(process, "", options, None)?;
     right.publish_name(true);
     Ok(right)
 }
@@ -277,7 +281,7 @@ impl ReceiveRight {
         let Some(mut poller) = self.port.try_lock_or_miss() else {
             return Err(ReceiveError::Empty);
         };
-        poller.refresh();
+        self.port.resume(&mut poller);
         let request = match self.port.is_raised() {
             true => self.port.look_long(&mut poller),
             false => self.port.look(&mut poller),

@@ -125,7 +125,7 @@ impl Future for Receive<'_> {
         let Some(mut poller) = guard else {
             return Poll::Pending;
         };
-        poller.refresh();
+        port.resume(&mut poller);
         // As a thread before it sleeps; once, not at every wake-up.
         let found = match core::mem::replace(&mut self.has_looked, true) {
             false => port.look_long(&mut poller),

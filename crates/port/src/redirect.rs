@@ -2,15 +2,19 @@
 //! its new home and, in one step for all threads, says in each lane to the old home that nothing more comes
 //! there.
 
+use crate::give_back::GIVE_BACK_NS;
 use crate::introduce::claim_moved;
 use crate::link::Link;
 use crate::process::Process;
 use crate::send::SendRight;
-use core::sync::atomic::Ordering;
+use core::cell::RefCell;
+use core::sync::atomic::{AtomicBool, Ordering};
+use handfast_layout::PARTS_MAX;
 use handfast_layout::bell::RECEIVERS;
 use handfast_layout::introduction::{SAID_BYTES, Said};
-use handfast_layout::link::{Kind, LANES};
+use handfast_layout::link::{ANSWERS, Kind, LANES, SLOTS};
 use handfast_layout::part::receiver_of;
+use handfast_proto::moves::Early;
 use handfast_proto::rights::{Handle, Use};
 use handfast_ring::lane::Header;
 use handfast_ring::{Fault, Rule};
@@ -19,10 +23,42 @@ use std::collections::HashMap;
 use std::sync::{Arc, MutexGuard, OnceLock, PoisonError, Weak};
 
 /// What has become of rights of a link, by the names that they have there.
-pub(crate) type Redirects = HashMap<Handle, Redirect>;
+pub(crate) struct Redirects {
+    of: HashMap<Handle, Redirect>,
+    /// By names that nobody here has, or has yet.
+    early: Early<Moved>,
+    /// By receiver: the last port that has moved from there, and whether its old home has said since that it is gone. No
+    /// other comes there before the old home is done with it.
+    gone: HashMap<u32, (u32, Arc<AtomicBool>)>,
+}
+
+impl Default for Redirects {
+    fn default() -> Self {
+        Self {
+            of: HashMap::new(),
+            early: Early::new(UNDER_WAY_MAX),
+            gone: HashMap::new(),
+        }
+    }
+}
+
+impl Redirects {
+    /// The right with this name, to that port of the old home, becomes another.
+    fn insert(&mut self, (name, old_port): (Handle, u32), mut moved: Moved) {
+        let gone = self.gone.entry(receiver_of(old_port)).or_default();
+        if gone.0 != old_port {
+            *gone = (old_port, Arc::default());
+        }
+        moved.is_gone = gone.1.clone();
+        self.of.insert(name, Redirect::To(Arc::new(moved)));
+    }
+}
+
+/// Rights that can be under way to one process in the lanes and answers of one link.
+const UNDER_WAY_MAX: usize = (LANES * SLOTS + ANSWERS) as usize * PARTS_MAX;
 
 pub(crate) enum Redirect {
-    /// It stays where it is: a tail's, behind which others keep their order.
+    /// It stays where it is: a trail's, behind which others keep their order.
     Stays,
     To(Arc<Moved>),
 }
@@ -34,6 +70,8 @@ pub(crate) struct Moved {
     number: u64,
     /// Set once nothing more goes the old way.
     direct: OnceLock<SendRight>,
+    /// The old home has said that the port is gone, not another one at its receiver.
+    is_gone: Arc<AtomicBool>,
 }
 
 /// A switch that has found no room.
@@ -59,30 +97,68 @@ impl Link {
 
     /// A right of this process that stays where it is.
     pub(crate) fn stays(&self, name: Handle) {
-        self.redirects().insert(name, Redirect::Stays);
+        self.redirects().of.insert(name, Redirect::Stays);
         // Relaxed: as in `drop_moved`.
         self.has_redirects.store(true, Ordering::Relaxed);
     }
 
     /// What a right of this process has become since its port moved.
     pub(crate) fn direct(&self, name: Handle) -> Option<Arc<Moved>> {
-        match self.redirects().get(&name)? {
+        match self.redirects().of.get(&name)? {
             Redirect::To(moved) if moved.direct.get().is_some() => Some(moved.clone()),
             _ => None,
         }
     }
 
-    /// A right with this name has come. The name of one that is another now is given back at once.
+    /// The peer has said that its `port` is gone: also calls end that were made there before it moved.
+    pub(crate) fn end_moved(&self, port: u32) {
+        // Relaxed: set before rights with other names are there.
+        if !self.has_redirects.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Some((of, is_gone)) = self.redirects().gone.get(&receiver_of(port))
+            && *of == port
+        {
+            // Relaxed: under the lock.
+            is_gone.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether calls by this name, to a port that has moved, may be answered still although another port at that receiver
+    /// is gone.
     #[cold]
-    pub(crate) fn arrived_moved(&self, process: &Process, name: Handle) {
-        // Held until it is known to be one: the last of the others may be dropped meanwhile.
-        let redirects = self.redirects();
-        let is_direct = match redirects.get(&name) {
-            Some(Redirect::To(moved)) => moved.direct.get().is_some(),
+    pub(crate) fn outlives(&self, name: Handle) -> bool {
+        match self.redirects().of.get(&name) {
+            // Relaxed: under the lock.
+            Some(Redirect::To(moved)) => !moved.is_gone.load(Ordering::Relaxed),
             _ => false,
-        };
-        if is_direct && self.imports().moved(name, &[]) {
-            process.give_back_in(GIVE_BACK_NS);
+        }
+    }
+
+    /// A right with this name has come. The name of one that is another now is given back at once; one of which it
+    /// was heard before becomes another soon.
+    #[cold]
+    pub(crate) fn arrived_moved(self: &Arc<Self>, process: &Process, name: Handle) {
+        // Held until it is known to be one: the last of the others may be dropped meanwhile.
+        let mut redirects = self.redirects();
+        match redirects.of.get(&name) {
+            Some(Redirect::To(moved)) if moved.direct.get().is_some() => {
+                if self.imports().moved(name, &[]) {
+                    process.give_back_in(GIVE_BACK_NS);
+                }
+            }
+            Some(_) => {}
+            None => {
+                let port = self.imports().port_of(name);
+                if let Some(port) = port
+                    && let Some(moved) = redirects.early.arrived(name)
+                {
+                    redirects.insert((name, port), moved);
+                    drop(redirects);
+                    // The keeper's: this thread may hold a lane or a poller.
+                    process.switch_later(self, name);
+                }
+            }
         }
     }
 
@@ -94,17 +170,63 @@ impl Link {
         }
         let mut redirects = self.redirects();
         let is_over = |name: &Handle| self.imports().port_of(*name).is_none();
-        let over: Vec<_> = names
-            .filter(is_over)
-            .filter_map(|name| redirects.remove(&name))
-            .collect();
+        let mut over = Vec::new();
+        for name in names.filter(is_over) {
+            match redirects.of.remove(&name) {
+                // It may be under way once more.
+                Some(Redirect::To(moved)) if let Some(moved) = moved.unused() => {
+                    redirects.early.hear(name, moved);
+                }
+                redirect => over.extend(redirect),
+            }
+        }
         drop(redirects);
         // Outside of the lock: a right of another link may be the last one there.
-        drop(over);
+        drop_all(over);
     }
 }
 
+/// Drops these and what becomes of no use by that, one after the other and not one within the other: others say how often
+/// a port moves.
+fn drop_all(over: Vec<Redirect>) {
+    thread_local! {
+        /// What is to be dropped; nothing while nobody does.
+        static OVER: RefCell<Option<Vec<Redirect>>> = const { RefCell::new(None) };
+    }
+    if over.is_empty() {
+        return;
+    }
+    let is_one_of_others = OVER.with_borrow_mut(|queue| {
+        let is_there = queue.is_some();
+        queue.get_or_insert_default().extend(over);
+        is_there
+    });
+    if is_one_of_others {
+        return;
+    }
+    while let Some(next) = OVER.with_borrow_mut(|queue| queue.as_mut().and_then(Vec::pop)) {
+        drop(next);
+    }
+    OVER.set(None);
+}
+
 impl Moved {
+    fn new((exporter, port): ([u8; 20], u32), number: u64) -> Self {
+        Self {
+            exporter,
+            port,
+            number,
+            direct: OnceLock::new(),
+            is_gone: Arc::default(),
+        }
+    }
+
+    /// What was heard, if no mark with the number has been said.
+    fn unused(&self) -> Option<Self> {
+        let is_unused = self.direct.get().is_none();
+        is_unused.then(|| Self::new((self.exporter, self.port), self.number))
+    }
+
     pub(crate) fn direct(&self) -> Option<&SendRight> {
         self.direct.get()
     }
@@ -127,40 +249,53 @@ impl Process {
         if receiver_of(port) >= RECEIVERS {
             return Err(fault);
         }
-        // It may have been given back meanwhile. To this process itself there is no direct way.
-        let is_held = link.imports().port_of(name).is_some();
-        if !is_held || exporter[..16] == self.incarnation || link.is_with(exporter) {
+        if link.is_with(exporter) {
             return Ok(());
         }
+        let moved = Moved::new((exporter, port), number);
         {
             let mut redirects = link.redirects();
-            if redirects.contains_key(&name) {
-                return Ok(());
-            }
-            let moved = Moved {
-                exporter,
-                port,
-                number,
-                direct: OnceLock::new(),
-            };
-            redirects.insert(name, Redirect::To(Arc::new(moved)));
-            // Relaxed: as in `drop_moved`.
+            // Relaxed, and before the look who has it: a thread to which it comes after that look has passed the
+            // lock of that table, too, and looks here.
             link.has_redirects.store(true, Ordering::Relaxed);
+            let old_port = link.imports().port_of(name);
+            match (redirects.of.get(&name), old_port) {
+                (Some(Redirect::Stays), _) => return Ok(()),
+                (None, Some(old_port)) => redirects.insert((name, old_port), moved),
+                // It may be under way; of one that is another by now, once more.
+                _ => {
+                    redirects.early.hear(name, moved);
+                    return Ok(());
+                }
+            }
         }
-        match self.find_link(|with| with.is_with(exporter)) {
+        match self.way_to(exporter, port) {
             Some(with) => self.redirect((link, name), &with),
             None => self.seek(link, exporter, name),
         }
         Ok(())
     }
 
+    /// The link with the new home of a port, if there is one. To this process itself there always is.
+    fn way_to(self: &Arc<Self>, exporter: [u8; 20], port: u32) -> Option<Arc<Link>> {
+        if exporter[..16] == self.incarnation {
+            return self.loop_to(receiver_of(port)).ok();
+        }
+        self.find_link(|with| with.is_with(exporter))
+    }
+
     /// There is a link with the new home: what is sent by a right goes there from now on, or soon.
     pub(crate) fn redirect(self: &Arc<Self>, (link, name): (&Arc<Link>, Handle), with: &Arc<Link>) {
         if self.switch((link, name), with) == Switched::Full {
-            let link = Arc::downgrade(link);
-            self.switches().push(Later { link, name });
-            self.give_back_in(GIVE_BACK_NS);
+            self.switch_later(link, name);
         }
+    }
+
+    /// Has the keeper do that.
+    fn switch_later(&self, link: &Arc<Link>, name: Handle) {
+        let link = Arc::downgrade(link);
+        self.switches().push(Later { link, name });
+        self.give_back_in(GIVE_BACK_NS);
     }
 
     fn switches(&self) -> MutexGuard<'_, Vec<Later>> {
@@ -174,19 +309,20 @@ impl Process {
             let Some(link) = link.upgrade().filter(|link| !link.is_down()) else {
                 continue;
             };
-            let exporter = match link.redirects().get(&name) {
-                Some(Redirect::To(moved)) => moved.exporter,
+            let (exporter, port) = match link.redirects().of.get(&name) {
+                Some(Redirect::To(moved)) => (moved.exporter, moved.port),
                 _ => continue,
             };
-            if let Some(with) = self.find_link(|with| with.is_with(exporter)) {
-                self.redirect((&link, name), &with);
+            match self.way_to(exporter, port) {
+                Some(with) => self.redirect((&link, name), &with),
+                None => self.seek(&link, exporter, name),
             }
         }
         !self.switches().is_empty()
     }
 
     fn switch(self: &Arc<Self>, (link, name): (&Arc<Link>, Handle), with: &Arc<Link>) -> Switched {
-        let moved = match link.redirects().get(&name) {
+        let moved = match link.redirects().of.get(&name) {
             Some(Redirect::To(moved)) if moved.direct.get().is_none() => moved.clone(),
             _ => return Switched::Done,
         };
@@ -272,5 +408,5 @@ impl Process {
     }
 }
 
-/// How soon a switch that found no room is tried again, and what was moved is given back.
-const GIVE_BACK_NS: u64 = 2_000_000;
+#[cfg(test)]
+mod tests;

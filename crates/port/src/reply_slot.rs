@@ -1,12 +1,15 @@
 //! Where the outcome of a call goes, as its holder sees it.
 
+use crate::error::DomainError;
 use crate::link::Link;
 use crate::paths::{Held, Party};
 use crate::poller::{Poller, wake_caller};
 use crate::send::SLOTS_PER_LANE;
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
-use handfast_layout::link::{Kind, OWN_SET, PARTY_SENDER, REPLIES, slot_of, unpack_passed_word};
+use handfast_layout::link::{
+    FAILED, Kind, OWN_SET, PARTY_SENDER, REPLIES, slot_of, unpack_passed_word,
+};
 use handfast_region::Memory;
 use handfast_ring::lane::Unit;
 use handfast_ring::{Fault, Rule};
@@ -196,5 +199,14 @@ impl ReplySlot {
         if !self.link.is_forked() {
             self.answer(Kind::Dropped, &[]);
         }
+    }
+
+    /// The domain that was to answer has gone wrong.
+    #[cold]
+    pub(crate) fn fail(&self, error: DomainError) {
+        let (slot, region) = (self.slot(), &self.link.region);
+        let why = FAILED | u32::from(error.code());
+        slot.answer(region, self.generation, Kind::Dropped, why, &[]);
+        wake_caller(&self.link, slot);
     }
 }

@@ -44,7 +44,7 @@ pub(crate) struct Received {
     seal: Seal,
     /// It is no message.
     notice: Option<Notice>,
-    /// Nor this, which only the tail of a port that has moved gets, and takes.
+    /// Nor this, which only the trail of a port that has moved gets, and takes.
     mark: Option<Box<Mark>>,
     /// While it lies in its thread's pool: the next one there.
     next: Option<Box<Self>>,
@@ -258,7 +258,7 @@ impl Request {
         }
     }
 
-    /// One that tells the tail of a port that a sender has followed it.
+    /// One that tells the trail of a port that a sender has followed it.
     #[cold]
     pub(crate) fn mark(mark: Mark) -> Self {
         let mut received = Received::new();

@@ -1,17 +1,17 @@
 //! Rights as parts of messages, and sending them. `own` has those of a process to its own ports,
 //! `descriptors` those to what the kernel keeps.
 
+use crate::adopt::own_of;
 use crate::again::key_of;
 use crate::arena::Block;
-use crate::error::{Exhausted, Gone, ReplyError, SendError};
+use crate::error::{Exhausted, Gone, ReplyError, RightError, SendError};
 use crate::introduce::Provided;
 use crate::link::Link;
 use crate::loan::Loan;
 use crate::memory::Memory;
 use crate::moving::depart;
-use crate::own::{OwnRight, is_forked};
+use crate::own::OwnRight;
 use crate::passing::{Passed, ReplyRight};
-use crate::port::Port;
 use crate::process::Process;
 use crate::receive::ReceiveRight;
 use crate::request::Seal;
@@ -24,7 +24,7 @@ use handfast_layout::part::Part;
 use handfast_proto::introductions::How;
 use handfast_proto::rights::{Handle, Refused, Target};
 use handfast_ring::lane::Unit;
-use handfast_sys::{Errno, OwnedFd};
+use handfast_sys::OwnedFd;
 use std::sync::Arc;
 
 /// A right that travels, or has come, in a message.
@@ -50,7 +50,8 @@ pub enum Right {
     Memory(Memory),
     /// To receive from a port, which moves with it: what waits there, in order, and all who send to it.
     /// Calls that have been received stay where they are. A bound name comes along; the notice of
-    /// no senders, if it was asked for, too; options do not.
+    /// no senders, if it was asked for, too; options do not: it waits by the new home's
+    /// ([`ReceiveRight::set_options`]).
     ///
     /// Senders may notice that messages take longer, while the port is under way and until they have a direct way
     /// to the process it has come to; each gets that by itself, if the two can have a link
@@ -68,77 +69,6 @@ pub enum Right {
     Loan(Loan),
     /// What came instead of a descriptor, of memory, or of a loan, that this process had no room for.
     Lost(Exhausted),
-}
-
-/// Why rights were not sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum RightError {
-    /// A message has more rights than it can carry.
-    TooMany {
-        /// How many.
-        count: usize,
-    },
-    /// The right is to a port of a third process, and there is no port or thread left for the vine.
-    Third,
-    /// The peer has as many rights as it may have of this process ([`Quotas::rights`](crate::Quotas::rights)).
-    Exhausted {
-        /// How many.
-        limit: u32,
-    },
-    /// The right is to a port that is no more, or was revoked.
-    Dead,
-    /// The right came from a third process, and the process of its port, to which it is to be sent, has
-    /// not said yet which of its rights that is: it has not received at that port for 100 ms.
-    Unsettled,
-    /// The right goes through another process, which knows nothing of permissions.
-    Indirect,
-    /// The peer's process is gone.
-    Gone,
-    /// The call that the reply right is to answer came from a process that is gone, or has been
-    /// answered.
-    Answered,
-    /// So many reply rights that answer to this process are out at the peer.
-    Returns {
-        /// How many.
-        limit: u32,
-    },
-    /// So many descriptors that were sent to the peer's process wait there for their messages to be
-    /// received.
-    Unclaimed {
-        /// How many.
-        limit: u32,
-    },
-    /// The peer's process does not read its control socket, which is full. Only replies say so:
-    /// others wait, as for a full queue.
-    Unread,
-    /// So many blocks are lent to the peer's process and have not been given back.
-    Loans {
-        /// How many.
-        limit: u32,
-    },
-    /// The peer's process has been lent blocks of so many arenas that have not ended, or of which some have
-    /// not been given back.
-    Arenas {
-        /// How many.
-        limit: u32,
-    },
-    /// A loan stays with whom it was lent to.
-    Loan,
-    /// A block cannot be lent through a right that goes by the vine: the process in the middle could not send it
-    /// on.
-    Vine,
-    /// The block's arena was made before a `fork`, and is not there in the child.
-    Forked,
-    /// The kernel does not send the descriptor.
-    Refused {
-        /// Its reason.
-        errno: Errno,
-    },
-    /// It has been lost on its way here, and is not there to be sent on.
-    Lost,
-    /// The receive right is in that process already.
-    Home,
 }
 
 /// What could not be sent, and why.
@@ -193,25 +123,23 @@ thread_local! {
     static LIST: Cell<Vec<Right>> = const { Cell::new(Vec::new()) };
 }
 
+/// These rights, in the list of the last message.
+#[inline]
+pub(crate) fn list_of(rights: impl IntoIterator<Item = Right>) -> Vec<Right> {
+    // A thread that is ending has no list.
+    let mut list = LIST.try_with(Cell::take).unwrap_or_default();
+    list.extend(rights);
+    list
+}
+
+/// They have been sent: their list is for the next ones.
+#[inline]
+pub(crate) fn pool(mut list: Vec<Right>) {
+    list.clear();
+    let _ = LIST.try_with(|known| known.set(list));
+}
+
 impl Load {
-    #[inline]
-    pub(crate) fn of(rights: impl IntoIterator<Item = Right>) -> Self {
-        // A thread that is ending has no list.
-        let mut list = LIST.try_with(Cell::take).unwrap_or_default();
-        list.extend(rights);
-        Self {
-            rights: list,
-            reply: None,
-        }
-    }
-
-    /// It has been sent: its list is for the next one.
-    #[inline]
-    pub(crate) fn pool(mut self) {
-        self.rights.clear();
-        let _ = LIST.try_with(|list| list.set(self.rights));
-    }
-
     pub(crate) fn has_blocks(&self) -> bool {
         let is_block = |right: &Right| matches!(right, Right::Block(_));
         self.rights.iter().any(is_block)
@@ -245,6 +173,26 @@ enum Undo {
     Introduced(Handle, Option<Provided>),
     /// A loan reserved.
     Lent(u32),
+}
+
+impl Undo {
+    /// The right was not sent after all.
+    fn take_back(self, process: &Process, link: &Link) {
+        match self {
+            Self::Nothing => {}
+            Self::Exported(handle) => link.retract(process, handle),
+            Self::Passed(passed) => passed.take_back(link),
+            Self::Leaving(token) => process.stays(token),
+            Self::Again(number) => link.unsent_again(process, number),
+            Self::Lent(loan) => link.lends_not(loan),
+            Self::Introduced(handle, provided) => {
+                link.retract(process, handle);
+                if let Some(provided) = provided {
+                    provided.take_back(process);
+                }
+            }
+        }
+    }
 }
 
 impl Described {
@@ -332,20 +280,7 @@ impl Described {
     pub(crate) fn take_back(&mut self, process: &Process, link: &Link) {
         self.count = 0;
         for undo in &mut self.undo {
-            match core::mem::replace(undo, Undo::Nothing) {
-                Undo::Nothing => {}
-                Undo::Exported(handle) => link.retract(process, handle),
-                Undo::Passed(passed) => passed.take_back(link),
-                Undo::Leaving(token) => process.stays(token),
-                Undo::Again(number) => link.unsent_again(process, number),
-                Undo::Lent(loan) => link.lends_not(loan),
-                Undo::Introduced(handle, provided) => {
-                    link.retract(process, handle);
-                    if let Some(provided) = provided {
-                        provided.take_back(process);
-                    }
-                }
-            }
+            core::mem::replace(undo, Undo::Nothing).take_back(process, link);
         }
         if let Some(passed) = self.passed.take() {
             passed.take_back(link);
@@ -402,6 +337,12 @@ fn part_of(
         Right::Send(right) if let Some(part) = right.home(link) => {
             return Ok((part, Undo::Nothing));
         }
+        Right::Send(right) if right.best().link().is_loop() => {
+            if right.is_forked() {
+                return Err(RightError::Dead);
+            }
+            return part_of((process, link), &own_of(process, right.best())?, goes_on);
+        }
         Right::Send(right) if Arc::ptr_eq(right.best().link(), link) => {
             let right = right.best();
             if right.is_revoked() {
@@ -432,11 +373,7 @@ fn part_of(
         }
         Right::Loan(_) => return Err(RightError::Loan),
         Right::Lost(_) => return Err(RightError::Lost),
-        Right::Own(own) if is_forked(own.port()) => return Err(RightError::Dead),
-        // Relaxed: its peers are told anyway.
-        Right::Own(own) if own.port().is_closing.load(Ordering::Relaxed) => {
-            return Err(RightError::Dead);
-        }
+        Right::Own(own) if own.is_over() => return Err(RightError::Dead),
         Right::Own(own) => own,
     };
     if let Some(home) = own.port().home.get() {
@@ -446,16 +383,22 @@ fn part_of(
         let right = home.right(Seal::of(own.target())).ok_or(RightError::Dead)?;
         return part_of((process, link), &Right::Send((*right).clone()), goes_on);
     }
-    let exported = link.export_own(own).ok_or(RightError::Dead)?;
-    let (handle, port) = (granted(exported, own.port())?, own.port().id);
+    let (handle, port) = export_own(link, own)?;
     Ok((Part::OfSender { handle, port }, Undo::Exported(handle)))
 }
 
-fn granted(exported: Result<Handle, Refused>, port: &Port) -> Result<Handle, RightError> {
+/// Names a port that is here to the peer: handle and number.
+#[inline]
+pub(crate) fn export_own(link: &Link, own: &OwnRight) -> Result<(Handle, u32), RightError> {
+    let exported = link.export_own(own).ok_or(RightError::Dead)?;
+    Ok((granted(exported, link)?, own.port().id))
+}
+
+fn granted(exported: Result<Handle, Refused>, link: &Link) -> Result<Handle, RightError> {
     exported.map_err(|refused| match refused {
         Refused::Over => RightError::Gone,
         _ => RightError::Exhausted {
-            limit: port.process.quotas.rights(),
+            limit: link.quotas.rights(),
         },
     })
 }
@@ -479,7 +422,7 @@ fn third(
     let vine = process.vines.get_or_start()?;
     let badge = vine.add(right);
     let exported = link.export(&vine.port, Target::full(vine.port.id, badge));
-    let handle = granted(exported, &vine.port);
+    let handle = granted(exported, link);
     vine.ended(badge);
     let handle = handle?;
     let port = vine.port.id;
@@ -517,90 +460,6 @@ impl From<RightError> for ReplyError {
         }
     }
 }
-
-impl core::fmt::Display for RightError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::TooMany { count } => write!(
-                f,
-                "the message has {count} rights and the limit is {PARTS_MAX}; send several messages"
-            ),
-            Self::Third => f.write_str(
-                "a right to a port of a third process cannot be passed on: this process has no port or \
-                 thread left for that; have the receiver connect to the port by its name",
-            ),
-            Self::Exhausted { limit } => write!(
-                f,
-                "the peer has {limit} rights to ports of this process, the limit; have it drop some"
-            ),
-            Self::Unsettled => f.write_str(
-                "the peer has not received at the right's port since the right was got from a third \
-                 process; send it later",
-            ),
-            Self::Indirect => f.write_str(
-                "the right goes through another process, for now at least, where none can be taken away; have its \
-                 giver do so",
-            ),
-            Self::Gone => f.write_str("the peer's process is gone"),
-            Self::Answered => f.write_str(
-                "the reply right has nobody to answer any more: its caller is gone; drop it",
-            ),
-            Self::Returns { limit } => write!(
-                f,
-                "the peer holds {limit} reply rights of this process, the limit; have it answer some"
-            ),
-            Self::Dead => {
-                f.write_str("the right is to a port that is no more, or was revoked; drop it")
-            }
-            Self::Unclaimed { limit } => write!(
-                f,
-                "{limit} descriptors, the limit, wait at the peer for their messages to be \
-                 received; send more once it has received some"
-            ),
-            Self::Loans { limit } => write!(
-                f,
-                "{limit} blocks, the limit, are lent to the peer; have it drop some"
-            ),
-            Self::Arenas { limit } => write!(
-                f,
-                "the peer has been lent blocks of {limit} arenas, the limit; lend blocks of those, or drop \
-                 an arena whose blocks have all been given back"
-            ),
-            Self::Loan => f.write_str(
-                "a loan cannot be sent on; copy its bytes into a message, memory or a block of an arena \
-                 of this process",
-            ),
-            Self::Vine => f.write_str(
-                "no link leads straight to the port's process yet, and blocks are lent to the process at \
-                 the other end of a link only; send the bytes or memory instead",
-            ),
-            Self::Forked => f.write_str(
-                "the block was made before fork() and is not there in the child; make an arena there",
-            ),
-            Self::Unread => f.write_str(
-                "the peer does not read its control socket, and a reply does not wait; its process \
-                 is stopped or overloaded",
-            ),
-            Self::Refused { errno } if *errno == Errno::TOOMANYREFS => f.write_str(
-                "this user has too many descriptors on their way between processes; raise \
-                 RLIMIT_NOFILE, or have them received",
-            ),
-            Self::Refused { errno } => write!(
-                f,
-                "the kernel does not send the descriptor ({errno}); it may be of a kind that stays \
-                 with its process"
-            ),
-            Self::Home => f.write_str(
-                "the receive right is in that process already; there is nothing to send",
-            ),
-            Self::Lost => f.write_str(
-                "what came with the message was lost for want of room in this process; drop it",
-            ),
-        }
-    }
-}
-
-impl std::error::Error for RightError {}
 
 impl<E: core::fmt::Display> core::fmt::Display for Returned<E> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {

@@ -110,14 +110,14 @@ impl Place for Room<'_> {
     fn park(&mut self, _: Sleep, deadline_ns: Option<u64>, _: Option<Start>) -> Parked {
         let link = self.right.link();
         let space = LanePlace::of(link.calls, self.lane).space();
-        link.parked.fetch_add(1, Ordering::AcqRel);
+        link.parked.of(self.lane).fetch_add(1, Ordering::AcqRel);
         self.right.process().watch_sleepers();
         word::announce(&link.region, space, word::ASLEEP);
         if !self.look() {
             link.region.park(space, word::ASLEEP, deadline_ns);
         }
         // Other threads may wait for the same lane's room: the word is left to its waker.
-        link.parked.fetch_sub(1, Ordering::AcqRel);
+        link.parked.of(self.lane).fetch_sub(1, Ordering::AcqRel);
         Parked {
             ready: self.look(),
             posted_after_ns: None,

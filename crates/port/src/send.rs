@@ -5,9 +5,8 @@
 
 use crate::call::{Call, Ticket};
 use crate::cancel::Watch;
-use crate::connect;
 use crate::error::{Exhausted, Gone, Misuse, RightError, SendError};
-use crate::link::{Link, Outgoing, SlotState};
+use crate::link::{Link, Outgoing};
 use crate::message::{Buffer, Message};
 use crate::options::Options;
 use crate::origin::Origin;
@@ -16,7 +15,9 @@ use crate::process::Process;
 use crate::reply_slot::ReplySlot;
 use crate::right::{Described, Load};
 use crate::room::Waiting;
-use crate::waiters::with_waiter;
+use crate::served::Shortcut;
+use crate::slots::SlotState;
+use crate::spread::Spread;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 use handfast_channel::reply::Slot;
@@ -29,7 +30,14 @@ use handfast_ring::lane::{Header, Refused, Unit};
 use handfast_sys::lock::OwnedGuard as Guard;
 use handfast_sys::{clock, cpu};
 use handfast_wait::{Strategy, Waiter};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
+
+mod here;
+mod life;
+mod moved;
+mod now;
+mod spread;
+mod waiting;
 
 /// The right to send to a port. Any number of threads may use it at once, and messages of one thread
 /// to one port arrive in order.
@@ -39,9 +47,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 ///
 /// Dropping the last right of a process to another ends their link.
 pub struct SendRight {
-    process: Arc<Process>,
+    process: &'static Arc<Process>,
     link: Arc<Link>,
     receiver: u32,
+    /// Whose lanes it posts to: the receiver's, or nobody's once there is one for each CPU.
+    posts_to: AtomicU32,
+    /// CPU on which the receiver last answered; a hint.
+    peer_cpu: AtomicU32,
     port: u32,
     /// What messages name the port by.
     handle: Handle,
@@ -51,13 +63,17 @@ pub struct SendRight {
     epoch: u32,
     /// The link's count of troubles when a thread last made sure that there is none.
     calm: AtomicU32,
-    /// Changes with the options, so that each thread makes its waiter anew.
+    /// Changes with the options, so that each thread makes its waiter anew. Zero until the first wait.
     version: AtomicU64,
     waiting: Mutex<(Strategy, Option<Duration>)>,
     /// What the waiters of this right say of [`Waiter::is_eager`].
     eager: AtomicBool,
     /// What it is since its port moved, with its options; nothing, for ever, of one that stays.
     moved: OnceLock<Option<Box<Self>>>,
+    /// The way to who serves the port in this process.
+    shortcut: Option<Box<Shortcut>>,
+    /// The right for each CPU, of a port that is served on each; nothing, for ever, of those themselves.
+    spread: OnceLock<Option<Box<Spread>>>,
 }
 
 /// What has gone through a right, which may have become another: its ticket, the link's count of troubles, and
@@ -71,7 +87,7 @@ static VERSIONS: AtomicU64 = AtomicU64::new(1);
 
 impl SendRight {
     pub(crate) fn new(
-        process: Arc<Process>,
+        process: &Arc<Process>,
         link: Arc<Link>,
         welcome: &Welcome,
         options: Options,
@@ -83,33 +99,34 @@ impl SendRight {
     /// One that has been counted in the link's imports.
     #[inline]
     pub(crate) fn of_handle(
-        process: Arc<Process>,
+        process: &Arc<Process>,
         link: Arc<Link>,
         port: u32,
         handle: Handle,
         (strategy, cap): (Strategy, Option<Duration>),
     ) -> Self {
-        // AcqRel: pairs with the last drop.
-        link.rights.fetch_add(1, Ordering::AcqRel);
+        let process = process.for_ever();
         let epoch = process.epoch;
-        // Relaxed: a number.
-        let version = AtomicU64::new(VERSIONS.fetch_add(1, Ordering::Relaxed));
         let eager = AtomicBool::new(Waiter::new(strategy, cap).is_eager());
         let waiting = Mutex::new((strategy, cap));
         Self {
             process,
             link,
             receiver: receiver_of(port),
+            posts_to: AtomicU32::new(receiver_of(port)),
+            peer_cpu: AtomicU32::new(u32::MAX),
             port,
             handle,
             origin: Origin::default(),
             used: AtomicU32::new(0),
             epoch,
             calm: AtomicU32::new(u32::MAX),
-            version,
+            version: AtomicU64::new(0),
             waiting,
             eager,
             moved: OnceLock::new(),
+            shortcut: None,
+            spread: OnceLock::new(),
         }
     }
 
@@ -121,28 +138,6 @@ impl SendRight {
 
     pub(crate) const fn origin(&self) -> &Origin {
         &self.origin
-    }
-
-    /// Changes how callers of this right wait for replies, from the next wait on.
-    pub fn set_options(&self, options: Options) {
-        let (strategy, cap) = options.resolve();
-        if let Origin::Vine(Some(upgrade)) = &self.origin {
-            upgrade.set_options(options);
-        }
-        if let Some(Some(moved)) = self.moved.get() {
-            moved.set_options(options);
-        }
-        self.wait_by((strategy, cap));
-    }
-
-    fn wait_by(&self, (strategy, cap): (Strategy, Option<Duration>)) {
-        *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = (strategy, cap);
-        // Relaxed: a hint.
-        self.eager
-            .store(Waiter::new(strategy, cap).is_eager(), Ordering::Relaxed);
-        // Relaxed: a number; the options are behind the lock.
-        self.version
-            .store(VERSIONS.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
     }
 
     /// The process that holds the receive right, as the kernel vouched for it.
@@ -182,11 +177,17 @@ impl SendRight {
     /// A thread that keeps 16 calls of its own, started with [`Self::try_call`] and neither taken nor
     /// dropped, waits here until another thread that shares its lane takes one: mostly for ever.
     ///
+    /// By a right of [`OwnRight::connect`](crate::OwnRight::connect) to a port that a domain serves, this thread runs the domain's
+    /// function; [`SendError::Domain`] says, there and elsewhere, how that went wrong.
+    ///
     /// # Errors
     /// [`SendError`]. When the peer dies meanwhile, [`SendError::Gone`] within milliseconds; the
     /// call may or may not have been served.
     #[inline]
     pub fn call(&self, bytes: &[u8]) -> Result<Message, SendError> {
+        if let Some(by) = &self.shortcut {
+            return self.call_here(by, bytes);
+        }
         self.start(bytes, Waiting::Always)?.message_by(None)
     }
 
@@ -198,6 +199,9 @@ impl SendRight {
     /// then keeps its old content.
     #[inline]
     pub fn call_into(&self, bytes: &[u8], reply: &mut [u8]) -> Result<usize, SendError> {
+        if let Some(by) = &self.shortcut {
+            return self.call_here_into(by, bytes, reply);
+        }
         let room = reply.len();
         let call = self.start(bytes, Waiting::Always)?;
         let right = call.right();
@@ -212,11 +216,15 @@ impl SendRight {
         Ok(len_bytes)
     }
 
-    /// As [`Self::call`], at the longest for `timeout` in all.
+    /// As [`Self::call`], at the longest for `timeout` in all; a function of a domain that this thread runs ends when it
+    /// ends.
     ///
     /// # Errors
     /// [`SendError::TimedOut`] then; a reply that still comes is dropped.
     pub fn call_until(&self, bytes: &[u8], timeout: Duration) -> Result<Message, SendError> {
+        if let Some(by) = &self.shortcut {
+            return self.call_here(by, bytes);
+        }
         let deadline_ns = clock::deadline_ns(timeout);
         self.start(bytes, Waiting::Until(deadline_ns))?
             .message_by(Some(deadline_ns))
@@ -264,66 +272,6 @@ impl SendRight {
         };
         right.link.ring(lane, right.receiver);
         Ok(())
-    }
-
-    /// This right, or what it has become since it came (see `door` and `redirect`).
-    #[inline]
-    pub(crate) fn best(&self) -> &Self {
-        let direct = match &self.origin {
-            Origin::Vine(Some(upgrade)) => upgrade.direct(),
-            _ => None,
-        };
-        match direct.or_else(|| self.moved_to()) {
-            Some(next) => next.best(),
-            None => self,
-        }
-    }
-
-    /// What it is since its port moved.
-    #[inline]
-    fn moved_to(&self) -> Option<&Self> {
-        // Acquire: pairs with the Release of the switch.
-        if self.link.has_moved.load(Ordering::Acquire) {
-            self.look_moved()
-        } else {
-            None
-        }
-    }
-
-    /// Whether it is another right now.
-    pub(crate) fn has_moved(&self) -> bool {
-        self.moved_to().is_some()
-    }
-
-    #[cold]
-    fn look_moved(&self) -> Option<&Self> {
-        if let Some(moved) = self.moved.get() {
-            return moved.as_deref();
-        }
-        let moved = self.link.direct(self.handle)?;
-        let direct = moved.direct()?.clone();
-        let waiting = *self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        direct.wait_by(waiting);
-        let moved = self.moved.get_or_init(|| Some(Box::new(direct)));
-        moved.as_deref()
-    }
-
-    /// It stays where it is when its port moves.
-    pub(crate) fn pin(&self) {
-        let _ = self.moved.set(None);
-        self.link.stays(self.handle);
-    }
-
-    /// Why nothing more can be sent, if so.
-    pub(crate) fn failure(&self) -> Option<SendError> {
-        self.link.failure(self.port)
-    }
-
-    /// Sees to it that what was asked of the exporter, and has been answered, holds nothing any more.
-    pub(crate) fn settle(&self) {
-        if let Origin::Claimed(claimed) = &self.origin {
-            claimed.settle();
-        }
     }
 
     /// A call through this right has been answered.
@@ -376,7 +324,8 @@ impl SendRight {
         if self.is_forked() {
             return None;
         }
-        let lane = self.link.map.lane(self.receiver)?;
+        // Relaxed: a number; the lanes themselves are behind locks.
+        let lane = self.link.map.lane(self.posts_to.load(Ordering::Relaxed))?;
         let outgoing = self.link.lanes[lane as usize].try_lock()?;
         // Acquire: pairs with the addition in `disturb`; what came before it has been checked. Under the lock:
         // a switch to a port's new home changes the count while it holds all lanes.
@@ -399,10 +348,13 @@ impl SendRight {
         if !core::ptr::eq(right, self)
             && let Some(posted) = right.post_now(bytes, kind, waiting.words_of(kind))
         {
+            right.sent(kind, posted.0);
             return Ok((right, posted));
         }
         let with = (&Load::default(), &mut Described::new());
-        right.post_with((bytes, kind), with, waiting)
+        let posted = right.post_with((bytes, kind), with, waiting)?;
+        posted.0.sent(kind, posted.1.0);
+        Ok(posted)
     }
 
     /// As [`Self::post`], with rights beside the bytes. Rings. Empties `load`, unless there is an
@@ -418,8 +370,9 @@ impl SendRight {
         let with = (&*load, &mut described);
         let (right, (ticket, lane, trouble)) =
             self.best().post_with(bytes_and_kind, with, waiting)?;
+        right.sent(bytes_and_kind.1, ticket);
         let woke_peer = right.link.ring(lane, right.receiver);
-        described.sent((&right.process, &right.link), load, Some(lane));
+        described.sent((right.process, &right.link), load, Some(lane));
         Ok((right, (ticket, trouble, woke_peer)))
     }
 
@@ -468,7 +421,7 @@ impl SendRight {
                 // each time.
                 self.calm.store(trouble, Ordering::Relaxed);
             }
-            match described.describe(&self.process, &self.link, load) {
+            match described.describe(self.process, &self.link, load) {
                 Ok(()) => {}
                 // Its control socket has no room for what goes ahead.
                 Err(RightError::Unread) => {
@@ -481,7 +434,7 @@ impl SendRight {
             if let Some(next) = self.moved_to() {
                 // Since the look: in this lane nothing comes any more.
                 drop(outgoing);
-                described.take_back(&self.process, &self.link);
+                described.take_back(self.process, &self.link);
                 return next
                     .best()
                     .post_with((bytes, kind), (load, described), waiting);
@@ -489,7 +442,7 @@ impl SendRight {
             // Acquire: as above. What was described may have become another since.
             if !load.rights.is_empty() && self.link.trouble.load(Ordering::Acquire) != trouble {
                 drop(outgoing);
-                described.take_back(&self.process, &self.link);
+                described.take_back(self.process, &self.link);
                 continue;
             }
             let ahead = (&mut *described, &load.rights[..]);
@@ -513,7 +466,7 @@ impl SendRight {
                 }
                 Err(blocked) => blocked,
             };
-            described.take_back(&self.process, &self.link);
+            described.take_back(self.process, &self.link);
             match blocked {
                 Blocked::Right(error) => return Err(error.into()),
                 Blocked::Slots => self.wait_for_slot(waiting)?,
@@ -580,39 +533,8 @@ impl SendRight {
             // The peer is at work now; this is done meanwhile.
             outgoing.claimed = self.claim(lane, &mut outgoing.producer);
         }
+        let generation = if is_call { generation } else { position };
         Ok(Ticket { index, generation })
-    }
-
-    /// Notes that a message with the handle goes through `lane`; the lane's lock is held.
-    #[inline(always)]
-    pub(crate) fn uses(&self, lane: u32) {
-        // Relaxed, both: looked at when nobody uses the right any more.
-        if self.used.load(Ordering::Relaxed) & 1 << lane == 0 {
-            self.used.fetch_or(1 << lane, Ordering::Relaxed);
-        }
-    }
-
-    /// Notes that a message with the handle has gone through the lanes of `other`.
-    pub(crate) fn uses_as(&self, other: &Self) {
-        // Relaxed: as in `uses`.
-        let lanes = other.used.load(Ordering::Relaxed);
-        self.used.fetch_or(lanes, Ordering::Relaxed);
-    }
-
-    /// It has been named in a message through a lane of `link`, itself or what it has become.
-    pub(crate) fn used_at(&self, link: &Arc<Link>, lane: Option<u32>) {
-        if let Origin::Home(going) = &self.origin {
-            return going.told();
-        }
-        let direct = match &self.origin {
-            Origin::Vine(Some(upgrade)) => upgrade.direct(),
-            _ => None,
-        };
-        for right in [Some(self), direct].into_iter().flatten() {
-            if let Some(lane) = lane.filter(|_| Arc::ptr_eq(&right.link, link)) {
-                right.uses(lane);
-            }
-        }
     }
 
     #[inline]
@@ -624,34 +546,9 @@ impl SendRight {
         self.link.lanes[lane as usize].lock()
     }
 
-    #[cold]
-    pub(crate) fn poison(&self, fault: handfast_ring::Fault) -> crate::error::PeerFault {
-        let fault = self.link.poison(fault);
-        self.process.attention.raise();
-        fault
-    }
-
-    /// Whether a caller looks for its reply before it asks its strategy: see
-    /// [`Waiter::is_eager`]. Not when the callee was last seen on this processor.
     #[inline(always)]
-    pub(crate) fn looks_first(&self) -> bool {
-        // Relaxed, both: hints.
-        self.eager.load(Ordering::Relaxed)
-            && self.link.peer_cpu.load(Ordering::Relaxed) != cpu::current()
-    }
-
-    /// Runs `wait` with this thread's waiter for this right.
-    #[inline]
-    pub(crate) fn with_waiter<T>(&self, wait: impl FnOnce(&mut Waiter) -> T) -> T {
-        // Relaxed: a number; the options are behind the lock.
-        let version = self.version.load(Ordering::Relaxed);
-        let options = || *self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        with_waiter(version, options, wait)
-    }
-
-    #[inline(always)]
-    pub(crate) const fn process(&self) -> &Arc<Process> {
-        &self.process
+    pub(crate) const fn process(&self) -> &'static Arc<Process> {
+        self.process
     }
 
     #[inline(always)]
@@ -663,43 +560,6 @@ impl SendRight {
     pub(crate) const fn receiver(&self) -> u32 {
         self.receiver
     }
-
-    pub(crate) const fn port(&self) -> u32 {
-        self.port
-    }
-
-    pub(crate) const fn handle(&self) -> Handle {
-        self.handle
-    }
-
-    pub(crate) fn is_down(&self) -> bool {
-        self.link.is_down()
-    }
-}
-
-impl Drop for SendRight {
-    fn drop(&mut self) {
-        if self.epoch != handfast_sys::process::fork_epoch() {
-            return;
-        }
-        // Relaxed: threads that used it have let go of it.
-        let lanes = self.used.load(Ordering::Relaxed);
-        self.link.dropped(&self.process, self.handle, lanes);
-        connect::release(&self.process, &self.link);
-    }
-}
-
-/// Another right to the same port, with its own options: as this one's are.
-impl Clone for SendRight {
-    fn clone(&self) -> Self {
-        if !self.is_forked() {
-            self.link.imports().copied(self.handle);
-        }
-        let waiting = *self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let (process, link) = (self.process.clone(), self.link.clone());
-        Self::of_handle(process, link, self.port, self.handle, waiting)
-            .with_origin(self.origin.clone())
-    }
 }
 
 /// Why a message was not posted at once.
@@ -709,14 +569,6 @@ pub(crate) enum Blocked {
     Slots,
     Lane(Refused),
     Right(RightError),
-}
-
-impl core::fmt::Debug for SendRight {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("SendRight")
-            .field("peer", &self.link.peer)
-            .finish_non_exhaustive()
-    }
 }
 
 const _: () = assert!(SLOTS_PER_LANE * LANES == REPLIES);

@@ -3,7 +3,7 @@
 use crate::call::Call;
 use crate::error::SendError;
 use crate::message::Message;
-use crate::right::{Load, Returned, Right};
+use crate::right::{Load, Returned, Right, list_of, pool};
 use crate::room::Waiting;
 use crate::send::{Posted, SendRight};
 use core::time::Duration;
@@ -18,7 +18,7 @@ use handfast_sys::clock;
 #[must_use = "nothing is sent yet"]
 pub struct Sending<'a> {
     pub(crate) right: &'a SendRight,
-    load: Load,
+    rights: Vec<Right>,
 }
 
 impl SendRight {
@@ -31,10 +31,11 @@ impl SendRight {
     /// let reply = server.with([callback.into()]).call(b"tell me")?;
     /// # Ok(()) }
     /// ```
+    #[inline]
     pub fn with(&self, rights: impl IntoIterator<Item = Right>) -> Sending<'_> {
         Sending {
             right: self.best(),
-            load: Load::of(rights),
+            rights: list_of(rights),
         }
     }
 }
@@ -68,7 +69,10 @@ impl<'a> Sending<'a> {
     ///
     /// # Errors
     /// As there, and [`SendError::Right`]. No rights come back from a call that was sent.
-    pub fn call(self, bytes: &[u8]) -> Result<Message, Returned<SendError>> {
+    pub fn call(mut self, bytes: &[u8]) -> Result<Message, Returned<SendError>> {
+        if let Some(outcome) = self.call_here(bytes) {
+            return outcome;
+        }
         bare(self.start(bytes, Waiting::Always)?.message_by(None))
     }
 
@@ -77,10 +81,13 @@ impl<'a> Sending<'a> {
     /// # Errors
     /// As [`Self::call`].
     pub fn call_until(
-        self,
+        mut self,
         bytes: &[u8],
         timeout: Duration,
     ) -> Result<Message, Returned<SendError>> {
+        if let Some(outcome) = self.call_here(bytes) {
+            return outcome;
+        }
         let deadline_ns = clock::deadline_ns(timeout);
         let call = self.start(bytes, Waiting::Until(deadline_ns))?;
         bare(call.message_by(Some(deadline_ns)))
@@ -94,8 +101,20 @@ impl<'a> Sending<'a> {
         self.start(bytes, Waiting::Never)
     }
 
+    /// Where the port is served in this process.
+    #[inline]
+    fn call_here(&mut self, bytes: &[u8]) -> Option<Result<Message, Returned<SendError>>> {
+        let by = self.right.shortcut()?;
+        let rights = &mut self.rights;
+        let outcome = self.right.call_here_with(by, bytes, rights)?;
+        Some(outcome.map_err(|error| Returned {
+            error,
+            rights: core::mem::take(rights),
+        }))
+    }
+
     fn send_by(self, bytes: &[u8], waiting: Waiting) -> Result<(), Returned<SendError>> {
-        if self.load.rights.is_empty() {
+        if self.rights.is_empty() {
             return bare(self.right.send_by(bytes, waiting));
         }
         self.post((bytes, Kind::Message), waiting).map(drop)
@@ -103,33 +122,49 @@ impl<'a> Sending<'a> {
 
     #[inline(always)]
     fn start(self, bytes: &[u8], waiting: Waiting) -> Result<Call<'a>, Returned<SendError>> {
-        if self.load.rights.is_empty() {
+        if self.rights.is_empty() {
             return bare(self.right.start(bytes, waiting));
         }
         let (right, (ticket, trouble, woke_peer)) = self.post((bytes, Kind::Call), waiting)?;
         Ok(Call::new(right, ticket, trouble, woke_peer))
     }
 
+    #[inline(always)]
     fn post(
         mut self,
         bytes_and_kind: (&[u8], Kind),
         waiting: Waiting,
     ) -> Result<Posted<'a>, Returned<SendError>> {
-        let right = self.right;
-        let posted = right.lend_now(bytes_and_kind, &mut self.load, waiting);
-        let posted = posted.map_or_else(
-            || right.post_loaded(bytes_and_kind, &mut self.load, waiting),
-            Ok,
-        );
-        match posted {
-            Ok(posted) => {
-                self.load.pool();
+        match self
+            .right
+            .give_now(bytes_and_kind, &mut self.rights, waiting)
+        {
+            Some(posted) => {
+                pool(self.rights);
                 Ok(posted)
             }
-            Err(error) => Err(Returned {
-                error,
-                rights: self.load.rights,
-            }),
+            None => self.post_slowly(bytes_and_kind, waiting),
+        }
+    }
+
+    #[cold]
+    fn post_slowly(
+        self,
+        bytes_and_kind: (&[u8], Kind),
+        waiting: Waiting,
+    ) -> Result<Posted<'a>, Returned<SendError>> {
+        let mut load = Load {
+            rights: self.rights,
+            reply: None,
+        };
+        let posted = self.right.post_loaded(bytes_and_kind, &mut load, waiting);
+        let rights = load.rights;
+        match posted {
+            Ok(posted) => {
+                pool(rights);
+                Ok(posted)
+            }
+            Err(error) => Err(Returned { error, rights }),
         }
     }
 }

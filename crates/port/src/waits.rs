@@ -45,6 +45,10 @@ struct State {
     is_up: bool,
     /// Somebody has found the port taken, and may have seen the flag up for the last time.
     is_missed: bool,
+    /// A message waits for what it names until then, by [`clock::ticks_ns`], and nobody has been called since the last rest.
+    due_ns: Option<u64>,
+    /// When somebody was.
+    called_ns: Option<u64>,
 }
 
 /// Who is there to look.
@@ -76,11 +80,11 @@ impl Port {
         state.takers.enter(waker)
     }
 
-    /// Whether it had been called.
+    /// Whether it had been called. One that has left already does nothing.
     pub(crate) fn leave_takers(&self, number: u64) -> bool {
         let mut state = self.waits.state();
         let left = state.takers.leave(number);
-        if let Left::Waiting(_) = left {
+        if let Left::Waiting(Some(_)) = left {
             self.followers.fetch_sub(1, Ordering::Relaxed);
         }
         // Without the lock: a waker is the application's, and may be the last to hold a task that waits here.
@@ -119,6 +123,9 @@ impl Port {
         {
             flag.raise();
             (state.is_up, state.is_missed) = (true, false);
+        }
+        if state.due_ns.take().is_some() {
+            state.called_ns = Some(clock::ticks_ns());
         }
         let waker = state.takers.call();
         if waker.is_some() {
@@ -164,6 +171,9 @@ impl Port {
         self.lower();
         for _ in 0..RESTS {
             if poller.prepare_sleep(word::DESCRIPTOR) {
+                if let Some(sleep_ns) = poller.sleep_ns_max() {
+                    self.call_in(sleep_ns);
+                }
                 return None;
             }
             if let Some(request) = self.look(&mut poller) {
@@ -177,6 +187,33 @@ impl Port {
         }
         // Calls one who looks again: this task, or the loop.
         self.leave(poller);
+        None
+    }
+
+    /// Has the keeper call whoever waits here by then: a message waits no longer for what it names. One system call at
+    /// most.
+    fn call_in(&self, sleep_ns: u64) {
+        // Under the lock: the keeper finds it, or has taken its mark away before this sets it.
+        let mut state = self.waits.state();
+        state.due_ns = Some(clock::ticks_ns().saturating_add(sleep_ns));
+        state.called_ns = None;
+        drop(state);
+        self.process.give_back_in(sleep_ns);
+    }
+
+    /// Before a look without a thread that has slept.
+    pub(crate) fn resume(&self, poller: &mut Poller) {
+        poller.refresh();
+        poller.resume(|| self.waits.state().called_ns.take());
+    }
+
+    /// Keeper: calls whoever waits here, if it is time for that. How long until it is.
+    fn call_due(&self, now_ns: u64) -> Option<u64> {
+        let due_ns = self.waits.state().due_ns?;
+        if now_ns < due_ns {
+            return Some(due_ns - now_ns);
+        }
+        self.hand_over();
         None
     }
 
@@ -303,6 +340,14 @@ impl Place for Spinning<'_> {
 }
 
 impl Process {
+    /// Keeper: messages that wait for what they name, at ports where no thread does, have waited long enough. How long
+    /// until the next ones have.
+    pub(crate) fn call_due(&self) -> Option<u64> {
+        let ports = self.all_ports();
+        let due = ports.iter().map(|port| port.call_due(clock::ticks_ns()));
+        due.flatten().min()
+    }
+
     /// Keeper: a peer has rung for the port at `receiver`, if there is one.
     pub(crate) fn rung(&self, receiver: u32) {
         // Relaxed: what is missed here has been rung for.

@@ -50,7 +50,7 @@ enum Provision<T> {
 
 /// Provisions of one exporter at once. One process can make as many as are left free then: half of them
 /// when it is alone, and whoever comes later finds room, too.
-const PROVISIONS_MAX: usize = 65_536;
+pub const PROVISIONS_MAX: usize = 65_536;
 /// How long a provision outlives its introducer.
 const GRACE_NS: u64 = 10_000_000_000;
 
@@ -88,6 +88,17 @@ impl<T: Copy> Provisions<T> {
         recipient: Incarnation,
         now_ns: u64,
     ) -> Option<T> {
+        self.provide_within(number, target, (recipient, usize::MAX), now_ns)
+    }
+
+    /// As [`Self::provide`], where so many of an introducer are kept at once.
+    pub fn provide_within(
+        &mut self,
+        number: Number,
+        target: Option<T>,
+        (recipient, limit): (Incarnation, usize),
+        now_ns: u64,
+    ) -> Option<T> {
         if !self.forgone.is_empty() && self.forgone.remove(&(number, recipient)).is_some() {
             self.one_less(recipient);
             return target;
@@ -102,7 +113,7 @@ impl<T: Copy> Provisions<T> {
                 target
             }
             Entry::Vacant(place) => {
-                if !takes_place(&mut self.shares, number.0, free) {
+                if !takes_place(&mut self.shares, number.0, free.min(limit)) {
                     return target;
                 }
                 place.insert(Provision::Waiting {

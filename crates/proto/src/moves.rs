@@ -6,17 +6,22 @@
 //! the last of the marks it has passed on all that came before them, and provides the holder, in order
 //! with that, with what it has claimed at the new home (`introductions`). So the order of each lane is kept, and
 //! nobody waits.
+//!
+//! A right may be under way while its receiver hears where its port is, who remembers that until it comes ([`Early`]).
+//! And one may come after all others by its name have become direct ones and were given back. The old home sees by what
+//! is given back that one is under way still, and tells once more, when all marks of before have come.
 
 #[cfg(test)]
 mod simulation;
 
-use super::rights::Handle;
+use super::rights::{Handle, index};
+use handfast_layout::part::is_handle;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 /// Who has been told, and what they have said to that.
 #[derive(Debug, Default)]
-pub struct Tail {
+pub struct Trail {
     /// By link, and by the name that the right has there.
     told: HashMap<(u32, Handle), Told>,
 }
@@ -27,6 +32,23 @@ struct Told {
     /// In so many lanes marks are to come; zero while none has.
     lanes: u32,
     heard: u32,
+    /// It is to be told once more, when the marks have come.
+    is_old: bool,
+}
+
+impl Told {
+    const fn new(number: u64) -> Self {
+        Self {
+            number,
+            lanes: 0,
+            heard: 0,
+            is_old: false,
+        }
+    }
+
+    const fn is_over(&self) -> bool {
+        self.lanes > 0 && self.heard == self.lanes
+    }
 }
 
 /// What a mark has shown.
@@ -34,27 +56,47 @@ struct Told {
 pub enum Marked {
     /// Others will follow in other lanes.
     More,
-    /// Nothing more comes by this right: its holder is to be provided for.
-    All,
+    /// Nothing more comes by this right: its holder is to be provided for; and told again, since there is another by that
+    /// name under way.
+    All {
+        /// That is so.
+        again: bool,
+    },
     /// A mark that no honest holder sends.
     Unknown,
 }
 
-impl Tail {
+impl Trail {
     /// A holder is told. `false`: it has been.
     pub fn tell(&mut self, right: (u32, Handle), number: u64) -> bool {
         match self.told.entry(right) {
             Entry::Vacant(place) => {
-                let (lanes, heard) = (0, 0);
-                place.insert(Told {
-                    number,
-                    lanes,
-                    heard,
-                });
+                place.insert(Told::new(number));
                 true
             }
-            Entry::Occupied(_) => false,
+            Entry::Occupied(mut place) => {
+                let told = place.get_mut();
+                let is_due = told.is_old && told.is_over();
+                if is_due {
+                    *told = Told::new(number);
+                }
+                is_due
+            }
         }
+    }
+
+    /// A holder has given back what it has got, and more is under way by this name: it is to be told once more, if it
+    /// does not know the last number any more. Whether it may be now; or else once its marks have come.
+    pub fn tell_again(&mut self, right: (u32, Handle)) -> bool {
+        self.told.get_mut(&right).is_some_and(|told| {
+            told.is_old = true;
+            told.is_over()
+        })
+    }
+
+    #[cfg(test)]
+    fn forget(&mut self, right: (u32, Handle)) {
+        self.told.remove(&right);
     }
 
     /// A mark has come, one of those in so many lanes.
@@ -67,8 +109,8 @@ impl Tail {
             return Marked::Unknown;
         }
         (told.lanes, told.heard) = (lanes, told.heard + 1);
-        match told.heard == lanes {
-            true => Marked::All,
+        match told.is_over() {
+            true => Marked::All { again: told.is_old },
             false => Marked::More,
         }
     }
@@ -79,37 +121,109 @@ impl Tail {
     }
 }
 
+/// What a process has heard of names by which it has no right: one may be under way, or the last has been given back.
+#[derive(Debug)]
+pub struct Early<M> {
+    /// By index: when that comes with another generation, nothing of the one before is under way.
+    by_index: HashMap<u32, (Handle, M)>,
+    max: usize,
+}
+
+impl<M> Early<M> {
+    /// Keeps so many at once.
+    #[must_use]
+    pub fn new(max: usize) -> Self {
+        Self {
+            by_index: HashMap::new(),
+            max,
+        }
+    }
+
+    /// The port of this name has moved. What was heard of the name before is over. When there are too many, which rights
+    /// under way do not make, all are forgotten: those rights go by their old homes.
+    pub fn hear(&mut self, name: Handle, moved: M) {
+        // Words are chosen here: one that is not here has been given back.
+        if !is_handle(name) {
+            return;
+        }
+        if self.by_index.len() >= self.max {
+            self.by_index.clear();
+        }
+        self.by_index.insert(index(name), (name, moved));
+    }
+
+    /// A right with this name has come: what was heard of it, once.
+    pub fn arrived(&mut self, name: Handle) -> Option<M> {
+        if self.by_index.is_empty() {
+            return None;
+        }
+        let (of, moved) = self.by_index.remove(&index(name))?;
+        (of == name).then_some(moved)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const RIGHT: (u32, Handle) = (3, 0x8000_0001);
+    const ALL: Marked = Marked::All { again: false };
 
     #[test]
     fn a_holder_is_provided_for_once_after_the_mark_in_its_last_lane() {
-        let mut tail = Tail::default();
-        assert!(tail.tell(RIGHT, 7) && !tail.tell(RIGHT, 8));
-        assert_eq!(tail.mark(RIGHT, 7, 2), Marked::More);
-        assert_eq!(tail.mark(RIGHT, 7, 2), Marked::All);
-        assert_eq!(tail.mark(RIGHT, 7, 2), Marked::Unknown, "once more");
+        let mut trail = Trail::default();
+        assert!(trail.tell(RIGHT, 7) && !trail.tell(RIGHT, 8));
+        assert_eq!(trail.mark(RIGHT, 7, 2), Marked::More);
+        assert_eq!(trail.mark(RIGHT, 7, 2), ALL);
+        assert_eq!(trail.mark(RIGHT, 7, 2), Marked::Unknown, "once more");
     }
 
     #[test]
     fn marks_of_others_of_other_numbers_and_counts_are_none() {
-        let mut tail = Tail::default();
-        tail.tell(RIGHT, 7);
+        let mut trail = Trail::default();
+        trail.tell(RIGHT, 7);
         for (right, number, lanes) in [
             ((4, RIGHT.1), 7, 1),
             ((3, 5), 7, 1),
             (RIGHT, 8, 1),
             (RIGHT, 7, 0),
         ] {
-            assert_eq!(tail.mark(right, number, lanes), Marked::Unknown);
+            assert_eq!(trail.mark(right, number, lanes), Marked::Unknown);
         }
-        assert_eq!(tail.mark(RIGHT, 7, 3), Marked::More);
-        assert_eq!(tail.mark(RIGHT, 7, 2), Marked::Unknown);
-        tail.end(3);
-        assert_eq!(tail.mark(RIGHT, 7, 3), Marked::Unknown);
-        assert!(tail.tell(RIGHT, 9));
+        assert_eq!(trail.mark(RIGHT, 7, 3), Marked::More);
+        assert_eq!(trail.mark(RIGHT, 7, 2), Marked::Unknown);
+        trail.end(3);
+        assert_eq!(trail.mark(RIGHT, 7, 3), Marked::Unknown);
+        assert!(trail.tell(RIGHT, 9));
+    }
+
+    #[test]
+    fn who_is_told_once_more_has_said_all_marks_of_before() {
+        let mut trail = Trail::default();
+        assert!(!trail.tell_again(RIGHT), "was never told");
+        trail.tell(RIGHT, 7);
+        assert_eq!(trail.mark(RIGHT, 7, 2), Marked::More);
+        assert!(!trail.tell_again(RIGHT) && !trail.tell(RIGHT, 8));
+        assert_eq!(trail.mark(RIGHT, 7, 2), Marked::All { again: true });
+        assert!(trail.tell(RIGHT, 8) && !trail.tell(RIGHT, 9));
+        assert_eq!(trail.mark(RIGHT, 7, 1), Marked::Unknown);
+        assert_eq!(trail.mark(RIGHT, 8, 1), ALL);
+        assert!(trail.tell_again(RIGHT) && trail.tell(RIGHT, 9));
+    }
+
+    #[test]
+    fn what_was_heard_too_early_is_kept_until_the_name_or_its_place_comes() {
+        let mut early = Early::new(2);
+        let next = RIGHT.1 + (1 << 20);
+        early.hear(RIGHT.1, 1);
+        early.hear(5, 2);
+        assert_eq!((early.arrived(5), early.arrived(RIGHT.1)), (None, Some(1)));
+        early.hear(RIGHT.1, 3);
+        assert_eq!((early.arrived(next), early.arrived(RIGHT.1)), (None, None));
+        (0..3).for_each(|of| early.hear(RIGHT.1 + of, of));
+        assert_eq!(
+            (early.arrived(RIGHT.1), early.arrived(RIGHT.1 + 2)),
+            (None, Some(2))
+        );
     }
 }

@@ -44,7 +44,7 @@ const fn handle(index: u32, generation: u32) -> Handle {
     IS_HANDLE | (generation << INDEX_BITS) & !IS_HANDLE | index
 }
 
-const fn index(handle: Handle) -> u32 {
+pub(crate) const fn index(handle: Handle) -> u32 {
     handle & (EXPORTS_MAX - 1)
 }
 

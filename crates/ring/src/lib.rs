@@ -42,6 +42,8 @@ pub enum Rule {
     Path,
     /// What is said about introductions follows their protocol.
     Introduction,
+    /// A port that is served on each CPU names CPUs and receivers that there can be, each once.
+    Spread,
     /// A part names a descriptor that was sent before its message, and that no other names.
     Descriptor,
     /// Descriptors come numbered in turn, no more of them unclaimed than a link may have, and no more
@@ -92,6 +94,9 @@ impl Rule {
             Self::RightCount => "a right is given back at most as often as it was given",
             Self::Path => "what is said about return paths follows their protocol",
             Self::Introduction => "what is said about introductions follows their protocol",
+            Self::Spread => {
+                "a port's receivers, one for each CPU, are named whole, each once, for ever"
+            }
             Self::Descriptor => {
                 "a descriptor is sent before the one part of a message that names it"
             }

@@ -3,6 +3,7 @@
 use crate::decode::Decoder;
 use crate::error::{ANSWERED, CallError, Malformed, Refusal};
 use crate::method::Method;
+use crate::within;
 use core::time::Duration;
 use handfast_port::error::SendError;
 use handfast_port::{Message, Reply, Returned, Right, SendRight};
@@ -39,6 +40,15 @@ impl Client {
         &self.right
     }
 
+    /// How long a call may take: the client's own time, and within a method no longer than the method's caller waits.
+    #[inline]
+    fn time(&self) -> Option<Duration> {
+        match within::time_left() {
+            None => self.timeout,
+            Some(left) => Some(self.timeout.map_or(left, |timeout| timeout.min(left))),
+        }
+    }
+
     /// The right alone.
     #[must_use]
     pub fn into_right(self) -> SendRight {
@@ -56,7 +66,7 @@ impl Client {
         request: &[u8],
         decode: impl FnOnce(&mut Decoder<'_>) -> Result<T, Malformed>,
     ) -> Result<T, CallError> {
-        let reply = match self.timeout {
+        let reply = match self.time() {
             None => self.right.call(request)?,
             Some(timeout) => self.right.call_until(request, timeout)?,
         };
@@ -74,7 +84,7 @@ impl Client {
         decode: impl FnOnce(&mut Decoder<'_>) -> Result<T, Malformed>,
     ) -> Result<T, CallError> {
         let sending = self.right.with(rights);
-        let reply = match self.timeout {
+        let reply = match self.time() {
             None => sending.call(request),
             Some(timeout) => sending.call_until(request, timeout),
         };
@@ -87,7 +97,7 @@ impl Client {
     /// [`CallError::Send`].
     #[inline]
     pub fn send(&self, request: &[u8]) -> Result<(), CallError> {
-        match self.timeout {
+        match self.time() {
             None => self.right.send(request)?,
             Some(timeout) => self.right.send_until(request, timeout)?,
         }
@@ -100,7 +110,7 @@ impl Client {
     /// [`CallError::Send`]. The rights are gone also then.
     pub fn send_with(&self, (request, rights): (&[u8], Vec<Right>)) -> Result<(), CallError> {
         let sending = self.right.with(rights);
-        let sent = match self.timeout {
+        let sent = match self.time() {
             None => sending.send(request),
             Some(timeout) => sending.send_until(request, timeout),
         };

@@ -2,8 +2,9 @@
 
 use crate::encode::Fixed;
 use crate::error::Malformed;
+use crate::server::values;
 use core::num::Wrapping;
-use handfast_port::{OwnRight, ReplyRight, Right, SendRight};
+use handfast_port::{OwnRight, ReplyRight, Request, Right, SendRight};
 use postcard::Deserializer;
 use postcard::de_flavors::Flavor;
 use serde::Deserialize;
@@ -17,6 +18,14 @@ pub struct Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
+    /// What is in a request beside its method, and these rights.
+    #[must_use]
+    pub fn of_request(request: &'a Request, mut rights: Vec<Right>) -> Self {
+        rights.reverse();
+        let rest = values(request);
+        Self { rest, rights }
+    }
+
     /// What `decode` takes out of a message.
     #[inline(always)]
     pub(crate) fn read<T, E>(

@@ -141,6 +141,23 @@ impl Encoder {
         self.check()
     }
 
+    /// One for a reply, not of the thread's.
+    #[must_use]
+    pub fn of_reply() -> Self {
+        let mut reply = Self::default();
+        reply.start();
+        reply
+    }
+
+    /// A reply: what was put in, or why there is nothing.
+    #[inline]
+    pub(crate) fn end(&mut self, outcome: Result<(), Refusal>) {
+        let outcome = outcome.and_then(|()| self.finish_reply().map_err(Refusal::Result));
+        if let Err(why) = outcome {
+            self.refuse(why);
+        }
+    }
+
     /// Makes it a reply that refuses.
     #[cold]
     pub(crate) fn refuse(&mut self, why: Refusal) {

@@ -20,18 +20,22 @@
 mod client;
 mod server;
 
+mod at_once;
+
 mod method;
+mod within;
 
 mod decode;
 mod encode;
 
 pub mod error;
 
+pub use at_once::{serve_at_once, unless_given_up};
 pub use client::Client;
 pub use decode::Decoder;
 pub use encode::{Encoder, Fixed, FixedRequest};
 pub use error::{CallError, Malformed, Refusal, Unencodable};
 pub use method::{Method, Service, fingerprint};
-pub use server::{dispatch, serve, serve_async};
+pub use server::{begin, dispatch, finish, serve, serve_async, serve_message};
 
 pub use handfast_port as port;

@@ -4,10 +4,11 @@ use crate::decode::Decoder;
 use crate::encode::Encoder;
 use crate::error::Refusal;
 use crate::method::{Method, Service, split};
+use crate::within::Within;
 use core::future::poll_fn;
 use core::task::Poll;
 use handfast_port::error::{ReceiveError, ReplyError};
-use handfast_port::{Notice, ReceiveRight, Request};
+use handfast_port::{Notice, ReceiveRight, Request, Right};
 
 /// Receives requests and answers each by `run`, which is given the method's number, until the port
 /// tells that no sender is left, where it was asked to.
@@ -82,15 +83,7 @@ pub fn dispatch(
 ) -> Result<(), ReplyError> {
     Encoder::with(|reply| {
         answer(&mut request, service, &run, reply);
-        if !request.is_call() {
-            return Ok(());
-        }
-        if reply.has_rights() {
-            let rights = reply.take_rights();
-            let replied = request.reply_with(reply.reply(), rights);
-            return replied.map_err(|returned| returned.error);
-        }
-        request.reply(reply.reply())
+        send(request, reply)
     })
 }
 
@@ -106,24 +99,100 @@ fn answer(
         return;
     }
     reply.start();
-    let is_call = request.is_call();
-    let outcome = match method(service, request.bytes()) {
-        Err(why) => Err(why),
-        Ok((_, method)) if method.is_one_way() == is_call => Err(Refusal::Form),
-        Ok((number, method)) => {
-            let rights = if method.has_rights() {
-                request.take_rights()
-            } else {
-                Vec::new()
-            };
-            let values = request.bytes().get(WORD_BYTES..).unwrap_or_default();
-            Decoder::read(values, rights, |input| run(number, input, reply))
-        }
+    let outcome = begin(request, service).and_then(|(number, rights)| {
+        let _within = Within::new(request);
+        Decoder::read(values(request), rights, |input| run(number, input, reply))
+    });
+    reply.end(outcome);
+}
+
+/// The number of the method that a request is for, and the rights for it.
+///
+/// # Errors
+/// [`Refusal`], to be answered.
+#[inline]
+pub fn begin(request: &mut Request, service: &Service) -> Result<(u16, Vec<Right>), Refusal> {
+    let (number, method) = method_for(service, request.bytes(), request.is_call())?;
+    let rights = match method.has_rights() {
+        true => request.take_rights(),
+        false => Vec::new(),
     };
-    let outcome = outcome.and_then(|()| reply.finish_reply().map_err(Refusal::Result));
-    if let Err(why) = outcome {
-        reply.refuse(why);
+    Ok((number, rights))
+}
+
+/// The method of a message, which must wait for a reply, or not, as the method does.
+#[inline]
+fn method_for(
+    service: &Service,
+    bytes: &[u8],
+    is_call: bool,
+) -> Result<(u16, &'static Method), Refusal> {
+    let (number, method) = method(service, bytes)?;
+    match method.is_one_way() == is_call {
+        true => Err(Refusal::Form),
+        false => Ok((number, method)),
     }
+}
+
+/// Serves a message that is in a domain: what came with it is `rights`; what is to go with the reply, and its bytes, are
+/// given to `then`.
+pub fn serve_message<T>(
+    (bytes, is_call): (&[u8], bool),
+    rights: Vec<Right>,
+    service: &Service,
+    run: impl Fn(u16, &mut Decoder<'_>, &mut Encoder) -> Result<(), Refusal>,
+    then: impl FnOnce(&[u8], Vec<Right>) -> T,
+) -> T {
+    Encoder::with(|reply| {
+        reply.start();
+        let outcome = method_for(service, bytes, is_call).and_then(|(number, method)| {
+            let rights = match method.has_rights() {
+                true => rights,
+                false => Vec::new(),
+            };
+            Decoder::read(values_in(bytes), rights, |input| run(number, input, reply))
+        });
+        reply.end(outcome);
+        let rights = match reply.has_rights() {
+            true => reply.take_rights(),
+            false => Vec::new(),
+        };
+        then(reply.reply(), rights)
+    })
+}
+
+/// The arguments in a request.
+pub(crate) fn values(request: &Request) -> &[u8] {
+    values_in(request.bytes())
+}
+
+fn values_in(bytes: &[u8]) -> &[u8] {
+    bytes.get(WORD_BYTES..).unwrap_or_default()
+}
+
+/// Sends what a method has put into `reply`, or why there is nothing.
+///
+/// # Errors
+/// [`ReplyError`]; the caller, if it is there, then sees a dropped call.
+pub fn finish(
+    request: Request,
+    outcome: Result<(), Refusal>,
+    reply: &mut Encoder,
+) -> Result<(), ReplyError> {
+    reply.end(outcome);
+    send(request, reply)
+}
+
+fn send(request: Request, reply: &mut Encoder) -> Result<(), ReplyError> {
+    if !request.is_call() {
+        return Ok(());
+    }
+    if reply.has_rights() {
+        let rights = reply.take_rights();
+        let replied = request.reply_with(reply.reply(), rights);
+        return replied.map_err(|returned| returned.error);
+    }
+    request.reply(reply.reply())
 }
 
 /// The method that a request is for, with its number.

@@ -2,6 +2,8 @@
 //! that to.
 #![allow(dead_code, reason = "each test binary uses a part of this")]
 
+pub(crate) mod introductions;
+
 use crate::common;
 use handfast::Right;
 use handfast::error::Rule;
@@ -23,6 +25,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// Messages of the control socket.
+const RING: u8 = 1;
 pub(crate) const STAT: u8 = 2;
 pub(crate) const COUNTERS: u8 = 3;
 pub(crate) const RELEASE: u8 = 5;
@@ -107,6 +110,25 @@ pub(crate) fn expect_cut(child: &common::Child, rule: Rule, what: &str) {
     let line = child.line();
     let is_it = line.starts_with(CUT) && line.contains(rule.text());
     assert!(is_it, "{what}: {line}");
+}
+
+/// What a peer does that no honest one does, by a name, and the rule it breaks.
+pub(crate) type Forgery = (&'static str, fn(&mut Hand), Rule);
+
+/// Each is refused with its rule, and the honest go on: `besides` looks after each.
+pub(crate) fn refused_by_name(what: &str, forgeries: &[Forgery], besides: impl Fn(&str, u8)) {
+    let (mut server, name) = start_honest(what);
+    let honest = handfast::connect(&name).unwrap();
+    for (number, (what, forge, rule)) in (0u8..).zip(forgeries) {
+        let mut hand = Hand::new(&name, 100 + number);
+        forge(&mut hand);
+        expect_cut(&server, *rule, what);
+        hand.expect_end();
+        besides(&name, number);
+        assert_eq!(&*honest.call(what.as_bytes()).unwrap(), what.as_bytes());
+    }
+    assert_eq!(server.said(), None);
+    server.finish();
 }
 
 /// A right to a port of a process, of somebody who breaks no rule, works.
@@ -230,6 +252,8 @@ impl Hand {
         if asleep.is_some() {
             let sleep = handfast_layout::bell::bell(receiver) + handfast_layout::bell::SLEEP;
             self.bells.wake(sleep, u32::MAX);
+            // To one that sleeps in a descriptor.
+            self.say(&[RING, receiver as u8]);
         }
     }
 

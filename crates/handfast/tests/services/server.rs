@@ -259,3 +259,36 @@ pub(crate) fn tasks(name: &str) {
         tokio::join!(serve(), serve(), serve());
     });
 }
+
+#[handfast::service]
+pub(crate) trait Chain {
+    /// Calls in turn.
+    fn call(&self, next: SendRight) -> String;
+    /// What came of such calls.
+    fn called(&self) -> Vec<String>;
+    fn end(&self);
+}
+
+#[derive(Default)]
+struct MyChain(Mutex<Vec<String>>);
+
+impl Chain for MyChain {
+    fn call(&self, next: SendRight) -> String {
+        let called = format!("{:?}", ChainClient::new(next).end());
+        self.0.lock().unwrap().push(called.clone());
+        called
+    }
+
+    fn called(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+
+    fn end(&self) {}
+}
+
+/// Serves `Chain`, by one thread.
+pub(crate) fn chain(name: &str) {
+    let port = handfast::bind(name).unwrap();
+    common::say("ready");
+    ChainServer::serve(&port, &MyChain::default()).unwrap();
+}

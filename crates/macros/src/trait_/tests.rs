@@ -44,7 +44,6 @@ fn what_no_caller_in_another_program_can_mean_is_refused() {
     for (method, why) in [
         ("fn f<T>(&self, a: T);", "no generic parameters"),
         ("fn f<'a>(&self, a: &'a str);", "named lifetimes"),
-        ("async fn f(&self);", "not async"),
         ("fn f(&mut self);", "takes &self"),
         ("fn f(self);", "takes &self"),
         ("fn f(self: Box<Self>);", "takes &self"),

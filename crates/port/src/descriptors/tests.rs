@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A link that no keeper listens to unless it is told of, and the peer's end of its socket.
-fn link() -> (Arc<Process>, Arc<Link>, OwnedFd) {
+pub(crate) fn link() -> (Arc<Process>, Arc<Link>, OwnedFd) {
     let process = process::current().ok().unwrap();
     let (socket, peer) = socket::pair().unwrap();
     socket::set_nonblocking(&socket, true).unwrap();

@@ -1,6 +1,6 @@
 //! Errors of names: binding them and connecting to them.
 
-use super::{Exhausted, Os, Resource, no_memory_files};
+use super::{Exhausted, Gone, Misuse, Os, Resource, SendError, no_memory_files};
 use core::fmt;
 use core::time::Duration;
 use handfast_layout::name::BadName;
@@ -129,6 +129,10 @@ pub enum ConnectError {
         /// What was wrong.
         what: &'static str,
     },
+    /// The right is revoked, or its port is gone ([`OwnRight::connect`](crate::OwnRight::connect)).
+    Gone(Gone),
+    /// A mistake of the caller.
+    Misuse(Misuse),
     /// The sandbox forbids memory files.
     NoMemoryFiles(Os),
     /// Anything else.
@@ -204,6 +208,8 @@ impl fmt::Display for ConnectError {
                 "the handshake with the server of {name:?} failed: {what}; see which program has bound \
                  that name"
             ),
+            Self::Gone(gone) => SendError::Gone(*gone).fmt(f),
+            Self::Misuse(misuse) => misuse.fmt(f),
             Self::NoMemoryFiles(os) => no_memory_files(f, os),
             Self::Os(os) => os.fmt(f),
         }

@@ -1,6 +1,6 @@
 //! Errors of messages: sending, calling, receiving, replying.
 
-use super::{Exhausted, Gone, Misuse, PeerFault, RightError};
+use super::{DomainError, Exhausted, Gone, Misuse, PeerFault, RightError};
 use core::fmt;
 
 /// Why a message was not sent, or a call has no reply.
@@ -32,6 +32,8 @@ pub enum SendError {
     Gone(Gone),
     /// The peer broke a rule.
     Fault(PeerFault),
+    /// The domain behind the port did not serve the call.
+    Domain(DomainError),
     /// A limit of the link was reached.
     Exhausted(Exhausted),
     /// The message's rights cannot be sent.
@@ -114,6 +116,7 @@ impl fmt::Display for SendError {
             }
             Self::Gone(Gone::Reply) => f.write_str("the server dropped the call without a reply"),
             Self::Fault(fault) => fault.fmt(f),
+            Self::Domain(error) => error.fmt(f),
             Self::Exhausted(exhausted) => exhausted.fmt(f),
             Self::Right(right) => right.fmt(f),
             Self::Misuse(misuse) => misuse.fmt(f),

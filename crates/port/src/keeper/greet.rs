@@ -92,7 +92,7 @@ impl Keeper {
                 Some(Ok(handle)) => welcome.handle = handle,
                 // The link is ending: it is another's turn to make one.
                 Some(Err(Refused::Over)) => return refuse(Status::Crossed, 0),
-                Some(Err(_)) => return refuse(Status::Exhausted, self.process.quotas.rights()),
+                Some(Err(_)) => return refuse(Status::Exhausted, link.quotas.rights()),
             }
             let _ = socket::send(&socket, &welcome.to_bytes(), &[]);
             return;

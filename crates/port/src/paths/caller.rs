@@ -1,7 +1,8 @@
 //! A path, as its caller sees it.
 
 use super::Held;
-use crate::link::{Link, SlotState};
+use crate::link::Link;
+use crate::slots::SlotState;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, Ordering};
 use handfast_layout::link::slot_of;

@@ -70,6 +70,7 @@ impl Poller {
         }
         self.publish_load(false);
         self.set_fenceless(false);
+        self.rests(how == word::DESCRIPTOR);
         self.publish_counts();
         for group in &*self.groups {
             word::announce(
@@ -104,6 +105,9 @@ impl Poller {
     /// this process itself may have changed.
     pub(super) fn anything_rang(&mut self) -> bool {
         let receiver = self.receiver;
+        if self.pinned.is_some() {
+            return self.any_known_rang() || self.has_news();
+        }
         let mut rang = Vec::new();
         for (place, group) in self.groups.iter().enumerate() {
             let found = group
@@ -115,9 +119,13 @@ impl Poller {
         for (group, index) in &rang {
             self.answer_link(*group, *index);
         }
+        !rang.is_empty() || self.has_news()
+    }
+
+    /// Whether there is something to receive or to follow besides messages.
+    fn has_news(&self) -> bool {
         // Acquire: pairs with the Release of those who change the lists.
-        !rang.is_empty()
-            || self.notices.is_due()
+        self.notices.is_due()
             || self.process.groups_version.load(Ordering::Acquire) != self.groups_version
             || self.process.deaths.load(Ordering::Acquire) != self.deaths
     }
@@ -151,7 +159,10 @@ impl Poller {
         });
     }
 
-    fn answer_link(&mut self, group: usize, index: u32) {
+    pub(super) fn answer_link(&mut self, group: usize, index: u32) {
+        if self.pinned.is_some() && self.answer_known(group, index) {
+            return;
+        }
         if let Some(link) = self.groups[group].link(index) {
             self.hear_link(&link);
         }
@@ -171,12 +182,17 @@ impl Poller {
 
     /// Rule 3 of the rota, for a lane that rang.
     pub(super) fn answer_lane(&mut self, link: &Hearing, index: u32) {
-        let Some(key) = self.key_of(link, index) else {
-            return;
-        };
+        if let Some(key) = self.key_of(link, index) {
+            self.answer_key(key);
+        }
+    }
+
+    /// As [`Self::answer_lane`], for one that is known.
+    pub(super) fn answer_key(&mut self, key: Key) {
         let Some(lane) = self.lanes[key].as_mut() else {
             return;
         };
+        let link = &lane.link;
         let region = &link.region;
         let ready = lane.consumer.is_ready(region);
         let asleep = ready

@@ -27,15 +27,17 @@ impl Poller {
             // Told of when it is taken.
             Err(_) => return true,
         };
+        if is_handle(word) {
+            // Nothing is waited for.
+            (lane.until_ns, self.parked) = (None, false);
+            return true;
+        }
         let now_ns = self.patience.look();
-        let until_ns = match is_handle(word) {
-            true => None,
-            false => match lane.link.named(&self.process, word, now_ns) {
-                // The claim itself ends that.
-                Named::NotYet(until_ns) => Some(until_ns),
-                Named::Unclaimed => Some(lane.until_ns.unwrap_or(now_ns + UNCLAIMED_NS)),
-                _ => None,
-            },
+        let until_ns = match lane.link.named(&self.process, word, now_ns) {
+            // The claim itself ends that.
+            Named::NotYet(until_ns) => Some(until_ns),
+            Named::Unclaimed => Some(lane.until_ns.unwrap_or(now_ns + UNCLAIMED_NS)),
+            _ => None,
         };
         lane.until_ns = until_ns.filter(|until_ns| now_ns <= *until_ns);
         self.parked = lane.until_ns.is_some();
@@ -112,6 +114,14 @@ impl Poller {
         if let Some(lane) = &self.lanes[key] {
             arm::leave_armed(&lane.link.region, lane.consumer.place());
             self.asleep.push(key);
+        }
+    }
+
+    /// Before the look of a task or a loop that has slept; `called` says when it was called.
+    pub(crate) fn resume(&mut self, called: impl FnOnce() -> Option<u64>) {
+        if !self.asleep.is_empty() {
+            self.patience.slept_until(called());
+            self.unpark();
         }
     }
 

@@ -154,7 +154,8 @@ impl Poller {
     /// not fenced, and a client that is about to sleep makes this process pass a fence instead
     /// (E11).
     pub(super) fn set_fenceless(&mut self, on: bool) {
-        let on = on && self.process.agreed;
+        // On one CPU callers sleep for every call, and would ask for each fence.
+        let on = on && self.process.agreed && self.pinned.is_none();
         if on == self.fenceless {
             return;
         }
@@ -166,6 +167,9 @@ impl Poller {
 
     /// Publishes what was counted privately since the last time.
     pub(super) fn publish_counts(&mut self) {
+        if self.counts_wait() {
+            return;
+        }
         let counts = core::mem::take(&mut self.counts);
         let tally = &self.process.tally;
         let receiver = self.receiver;
@@ -209,7 +213,8 @@ impl Poller {
         if version != self.groups_version {
             self.set_fenceless(false);
             self.groups_version = version;
-            self.groups = self.process.groups();
+            // A copy: counting those who have it would make receivers on different CPUs write to one line.
+            self.groups = self.process.groups().iter().cloned().collect();
         }
         let deaths = self.process.deaths.load(Ordering::Acquire);
         if deaths != self.deaths {
@@ -303,6 +308,7 @@ impl Poller {
     pub(crate) fn close(&mut self) {
         // Lanes that nobody has looked at yet, too.
         self.refresh();
+        self.rests(true);
         let _ = self.anything_rang();
         self.publish_counts();
         for key in 0..self.lanes.len() {

@@ -96,6 +96,16 @@ impl<K: Copy + Eq + Hash> Remembered<K> {
         }
     }
 
+    /// As [`Self::give`], if the recipient keeps it.
+    #[inline]
+    pub fn give_again(&mut self, key: K) -> Option<u64> {
+        let Some(Told::Kept(number, kept)) = self.rights.get_mut(&key) else {
+            return None;
+        };
+        kept.sent = kept.sent.wrapping_add(1);
+        Some(*number)
+    }
+
     fn has_room(&mut self) -> bool {
         if self.rights.len() >= REMEMBERED_MAX {
             // What is asked for now and not answered is answered as what is not known.

@@ -295,7 +295,7 @@ fn run(seed: u64, without: Without) -> Result<(), String> {
 
 #[test]
 fn rights_that_are_introduced_are_had_once_in_order_in_every_schedule() {
-    let known = [3_551_938_035_940, 136_416_751_368_844];
+    let known = [3_551_938_035_940, 136_416_751_368_844, 75_329_431_558_938];
     all_pass(100_000, &known, |seed| run(seed, Without::Nothing));
 }
 

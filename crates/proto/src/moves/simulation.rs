@@ -37,18 +37,26 @@ enum Without {
     Order,
     /// Nothing comes in between a mark and the other way.
     Locks,
-    /// The tail stays where it is.
+    /// The trail stays where it is.
     Pin,
     /// A name is given back once what used it has been consumed.
     Uses,
-    /// Who gets a right at a tail is told, too.
+    /// Who gets a right at a trail is told, too.
     New,
-    /// A tail stays while there are rights to it.
+    /// A trail stays while there are rights to it.
     Stay,
     /// Marks for a port that is no more are no fault.
     LateMarks,
     /// What was taken is answered, or dropped, when its process ends.
     Drops,
+    /// What is heard of a name before a right by it comes is kept.
+    Early,
+    /// And what was heard of one that was given back before it was used.
+    Dropped,
+    /// Who gives back while more is under way is told once more.
+    Again,
+    /// And not taken for one that lies when it has said its marks before that.
+    Before,
 }
 
 /// In a lane.
@@ -100,6 +108,12 @@ struct Moved {
     direct: Option<App>,
 }
 
+impl Default for Early<Moved> {
+    fn default() -> Self {
+        Self::new(64)
+    }
+}
+
 /// A process that sends, and one that has ports.
 #[derive(Default)]
 struct Side {
@@ -113,9 +127,8 @@ struct Side {
     given: VecDeque<(Handle, Target)>,
     news: VecDeque<News>,
     releases: VecDeque<(Handle, u32)>,
-    /// Names of which it was heard that their port has moved while nobody had a right by them: one that was under
-    /// way then goes through the tail for as long as there are rights by that name.
-    unheld: Vec<Handle>,
+    /// What was heard of names by which nobody had a right.
+    early: Early<Moved>,
     /// The exporter has heard of the sender's end.
     has_ended: bool,
 }
@@ -314,11 +327,10 @@ impl World {
         if !self.has_died {
             // Rights that came before their port was heard to have moved on lead straight to it.
             for app in &self.apps {
-                let (home, word, port) = self.best(app);
+                let (_, _, port) = self.best(app);
                 let is_here = self.is_in(port as usize, |state| matches!(state, State::Receiving));
-                let side = &self.sides[app.sender * PROCESSES + home];
-                if !is_here && !side.unheld.contains(&word) {
-                    return Err(format!("{} goes through a tail for ever", app.sender));
+                if !is_here {
+                    return Err(format!("{} goes through a trail for ever", app.sender));
                 }
             }
         }
@@ -328,8 +340,8 @@ impl World {
         self.settle()?;
         for (of, instance) in self.instances.iter().enumerate() {
             let is_here = !self.is_dead[instance.home];
-            if is_here && matches!(instance.state, State::Tail(_) | State::Leaving { .. }) {
-                return Err(format!("the tail of {of} has not ended"));
+            if is_here && matches!(instance.state, State::Trail(_) | State::Leaving { .. }) {
+                return Err(format!("the trail of {of} has not ended"));
             }
             if is_here && instance.rights != 0 && !matches!(instance.state, State::Ended) {
                 return Err(format!("{} rights to {of} are left", instance.rights));
@@ -410,7 +422,7 @@ fn a_name_that_is_given_back_too_soon_means_something_else() {
 
 #[test]
 fn who_gets_a_right_at_a_tail_and_is_not_told_stays_there() {
-    fails_without(Without::New, "goes through a tail");
+    fails_without(Without::New, "goes through a trail");
 }
 
 #[test]
@@ -426,4 +438,24 @@ fn a_mark_may_come_after_the_end_of_its_port() {
 #[test]
 fn what_a_home_takes_along_is_dropped() {
     fails_without(Without::Drops, "0 outcomes");
+}
+
+#[test]
+fn who_forgets_what_was_heard_before_a_right_came_stays_at_the_trail() {
+    fails_without(Without::Early, "goes through a trail");
+}
+
+#[test]
+fn who_forgets_what_was_heard_of_a_right_that_was_dropped_stays_at_the_trail() {
+    fails_without(Without::Dropped, "goes through a trail");
+}
+
+#[test]
+fn a_right_that_comes_after_all_others_were_given_back_stays_at_the_trail() {
+    fails_without(Without::Again, "goes through a trail");
+}
+
+#[test]
+fn marks_may_come_after_their_sender_was_told_once_more() {
+    fails_without(Without::Before, "is unknown");
 }

@@ -150,7 +150,7 @@ impl Exports {
             entry.wire = entry.wire.checked_add(1).ok_or(Refused::Full)?;
             return Ok(handle(*place, entry.generation.into()));
         }
-        if self.entries.len() - self.free.len() >= limit as usize {
+        if self.used() >= limit as usize {
             return Err(Refused::Full);
         }
         let place = match self.free.pop_front() {
@@ -386,6 +386,12 @@ impl Exports {
         let entries = self.entries.iter().zip(0..);
         let own = entries.filter(move |(entry, _)| live(entry));
         own.map(|(entry, place)| (handle(place, entry.generation.into()), entry.badge))
+    }
+
+    /// How many places the peer's rights take up, also those that were revoked.
+    #[must_use]
+    pub fn used(&self) -> usize {
+        self.entries.len() - self.free.len()
     }
 
     /// How many rights the peer has.

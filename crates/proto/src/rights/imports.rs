@@ -50,6 +50,8 @@ impl Held {
 #[derive(Debug, Default)]
 pub struct Imports {
     held: Map<Handle, Held>,
+    /// Rights of this process, of all names.
+    rights: u64,
     idle: Vec<Handle>,
     /// Those of which only what is kept may be left.
     unused: Vec<Handle>,
@@ -115,7 +117,15 @@ impl Imports {
 
     /// The peer has not been told of the claim.
     pub fn unclaim(&mut self, word: u32) {
-        self.held.remove(&word);
+        if let Some(held) = self.held.remove(&word) {
+            self.rights -= u64::from(held.rights);
+        }
+    }
+
+    /// Whether this process has a right.
+    #[must_use]
+    pub const fn has_rights(&self) -> bool {
+        self.rights > 0
     }
 
     fn add(&mut self, handle: Handle, port: u32) -> Result<(), Refused> {
@@ -144,6 +154,7 @@ impl Imports {
             self.idle.push(handle);
         }
         held.rights = held.rights.checked_add(1).ok_or(Refused::Full)?;
+        self.rights += 1;
         Ok(())
     }
 
@@ -173,6 +184,7 @@ impl Imports {
     pub fn copied(&mut self, handle: Handle) {
         if let Some(held) = self.held.get_mut(&handle) {
             held.rights += 1;
+            self.rights += 1;
         }
     }
 
@@ -182,7 +194,10 @@ impl Imports {
         let Some(held) = self.held.get_mut(&handle) else {
             return false;
         };
-        held.rights = held.rights.saturating_sub(1);
+        if held.rights > 0 {
+            held.rights -= 1;
+            self.rights -= 1;
+        }
         held.used(uses);
         if held.is_moved && held.rights == 0 && held.received == 0 {
             self.held.remove(&handle);

@@ -336,6 +336,9 @@ impl World {
 
     /// Whatever the importer holds, the exporter has in its table; and what it says of it is so.
     fn check(&self) -> Result<(), String> {
+        if self.imports.has_rights() == self.rights.is_empty() {
+            return Err(format!("{} rights: the count is wrong", self.rights.len()));
+        }
         for right in &self.rights {
             self.expect(right.sent, "held")?;
             let is_good = right.sent.era == self.era(right.sent.target);

@@ -140,7 +140,20 @@ impl World {
         if self.may_fail(at) || self.sides[of].peer_ended {
             return Ok(Claim::Dead);
         }
+        if self.is_held_up(at) {
+            self.introductions[at].is_excused = true;
+            return Ok(Claim::Dead);
+        }
         Err(format!("introduction {at} has come to nothing"))
+    }
+
+    /// What provides it has waited in its lane until time passed, and so behind a message that waits for what may never
+    /// come: nobody waits longer for the one than for the other.
+    fn is_held_up(&self, at: usize) -> bool {
+        let is_it =
+            |said: &Said| matches!(said, Said::Provide { introduction, .. } if *introduction == at);
+        let by = self.introductions[at].by;
+        self.sides[by].lanes.iter().flatten().any(is_it)
     }
 
     /// A holder has answered the exporter with what was provided to it: that has a right of its own to drop.

@@ -1,10 +1,10 @@
-//! What ends: tails, processes, and what they had.
+//! What ends: trails, processes, and what they had.
 
 use super::homes::Follow;
 use super::*;
 
 impl World {
-    /// Tails that nobody sends to any more end, and those whose port is gone.
+    /// Trails that nobody sends to any more end, and those whose port is gone.
     pub(super) fn end_tails(&mut self) -> Result<(), String> {
         for of in 0..self.instances.len() {
             let Instance {
@@ -17,7 +17,7 @@ impl World {
                 continue;
             }
             match state {
-                State::Tail(follow) => {
+                State::Trail(follow) => {
                     let is_gone = self.is_dead[follow.to.home]
                         || self.is_in(follow.to.port as usize, |state| {
                             matches!(state, State::Ended)
@@ -45,7 +45,7 @@ impl World {
     fn end_instance(&mut self, of: usize) {
         self.done += 1;
         let state = core::mem::replace(&mut self.instances[of].state, State::Ended);
-        if let State::Tail(follow) = state {
+        if let State::Trail(follow) = state {
             let Follow { to, by_badge, .. } = *follow;
             for right in by_badge.into_values().chain([to]) {
                 self.dropped(right);
@@ -73,8 +73,8 @@ impl World {
             .iter_mut()
             .filter(|instance| instance.home == home)
         {
-            if let State::Tail(follow) = &mut instance.state {
-                follow.tail.end(of as u32);
+            if let State::Trail(follow) = &mut instance.state {
+                follow.trail.end(of as u32);
             }
         }
         Ok(())

@@ -18,14 +18,14 @@ pub(super) enum State {
         to: usize,
         has_arrived: bool,
     },
-    Tail(Box<Follow>),
+    Trail(Box<Follow>),
     Ended,
 }
 
 pub(super) struct Follow {
     pub(super) to: App,
     pub(super) by_badge: BTreeMap<u64, App>,
-    pub(super) tail: Tail,
+    pub(super) trail: Trail,
 }
 
 /// What a word stands for.
@@ -121,17 +121,21 @@ impl World {
     }
 
     pub(super) fn begin_tail(&mut self, of: usize, to: App) {
-        let (by_badge, tail) = (BTreeMap::new(), Tail::default());
-        self.instances[of].state = State::Tail(Box::new(Follow { to, by_badge, tail }));
+        let (by_badge, trail) = (BTreeMap::new(), Trail::default());
+        self.instances[of].state = State::Trail(Box::new(Follow {
+            to,
+            by_badge,
+            trail,
+        }));
         self.instances[of].has_new = true;
         self.tell_holders(of);
     }
 
-    /// What a tail has, for as long as it works with that.
+    /// What a trail has, for as long as it works with that.
     fn take_follow(&mut self, of: usize) -> Option<Box<Follow>> {
         let state = &mut self.instances[of].state;
         match core::mem::replace(state, State::Ended) {
-            State::Tail(follow) => Some(follow),
+            State::Trail(follow) => Some(follow),
             other => {
                 *state = other;
                 None
@@ -162,7 +166,7 @@ impl World {
             for (name, badge) in names {
                 self.numbers[home] += 1;
                 let number = self.numbers[home];
-                if !follow.tail.tell((to as u32, name), number) {
+                if !follow.trail.tell((to as u32, name), number) {
                     continue;
                 }
                 let moved = News::Moved {
@@ -177,7 +181,7 @@ impl World {
                 }
             }
         }
-        self.instances[of].state = State::Tail(follow);
+        self.instances[of].state = State::Trail(follow);
     }
 
     /// A right with this badge at the new home.
@@ -188,23 +192,17 @@ impl World {
         post: impl FnOnce(&mut Self, &mut App),
     ) {
         if !follow.by_badge.contains_key(&badge) {
-            let App {
-                sender, home, port, ..
-            } = follow.to;
-            let Ok(word) = self.side(sender, home).imports.claim(port) else {
+            let like = follow.to.like();
+            let side = self.side(like.sender, like.home);
+            let Ok(word) = side.imports.claim(like.port) else {
                 return;
             };
-            self.side(sender, home)
-                .redirects
-                .insert(word, Redirect::Stays);
+            side.redirects.insert(word, Redirect::Stays);
             self.post_by(&mut follow.to, 0, |by| Said::Mint { by, word, badge });
             let right = App {
-                sender,
-                home,
                 word,
-                port,
                 badge,
-                ..App::default()
+                ..like
             };
             follow.by_badge.insert(badge, right);
         }
@@ -274,7 +272,7 @@ impl World {
         }
     }
 
-    /// The thread that receives, or the tail, takes what is next in one of the lanes.
+    /// The thread that receives, or the trail, takes what is next in one of the lanes.
     pub(super) fn take(
         &mut self,
         instance: usize,
@@ -400,7 +398,7 @@ impl World {
                     self.open.push((at, home));
                 }
             }
-            (State::Tail(mut follow), Some(target)) => {
+            (State::Trail(mut follow), Some(target)) => {
                 let is_gone = self.is_dead[follow.to.home]
                     || self.is_in(follow.to.port as usize, |state| {
                         matches!(state, State::Ended)
@@ -412,7 +410,7 @@ impl World {
                         world.post_by(right, 0, |word| Said::Use { word, message: at });
                     });
                 }
-                self.instances[instance].state = State::Tail(follow);
+                self.instances[instance].state = State::Trail(follow);
             }
             (state, _) => {
                 self.instances[instance].state = state;
@@ -435,17 +433,19 @@ impl World {
                 false => Ok(()),
             };
         };
-        let known = follow.tail.mark((of as u32, word), number, lanes);
+        let known = follow.trail.mark((of as u32, word), number, lanes);
         let is_first = self.without == Without::LastMark && known == Marked::More;
         if known == Marked::Unknown && !self.is_dead[of] {
             return Err(format!("a mark of {of} is unknown"));
         }
+        let is_all = matches!(known, Marked::All { .. });
+        self.instances[instance].has_new |= known == Marked::All { again: true };
         if let Some(target) = target
-            && (known == Marked::All || is_first)
+            && (is_all || is_first)
         {
             self.provide(&mut follow, (target.badge, number), of);
         }
-        self.instances[instance].state = State::Tail(follow);
+        self.instances[instance].state = State::Trail(follow);
         Ok(())
     }
 
@@ -486,11 +486,33 @@ impl World {
         };
         let exports = &mut side.exports;
         let released = exports.release(handle, count);
-        if released.map_err(|refused| format!("release: {refused:?}"))?
-            && let Some((target, _)) = exports.finish(handle)
-        {
-            self.ended(target);
+        match released.map_err(|refused| format!("release: {refused:?}"))? {
+            true => {
+                if let Some((target, _)) = exports.finish(handle) {
+                    self.ended(target);
+                }
+            }
+            false => {
+                let meaning = exports.resolve(handle);
+                self.under_way(meaning, (of as u32, handle));
+            }
         }
         Ok(())
+    }
+
+    /// More is under way by this name.
+    fn under_way(&mut self, meaning: Option<Meaning>, name: (u32, Handle)) {
+        let without = self.without;
+        if let Some(Meaning::To(target)) = meaning
+            && let instance = &mut self.instances[target.port as usize]
+            && let State::Trail(follow) = &mut instance.state
+            && without != Without::Again
+        {
+            if without == Without::Before {
+                follow.trail.forget(name);
+                instance.has_new = true;
+            }
+            instance.has_new |= follow.trail.tell_again(name);
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Those who have rights: senders, and the tails of homes.
+//! Those who have rights: senders, and the trails of homes.
 
 use super::*;
 
@@ -13,6 +13,28 @@ pub(super) struct App {
     pub(super) uses: Vec<Use>,
     /// What it has become, once it was used after.
     pub(super) moved: Option<Box<Self>>,
+}
+
+impl App {
+    /// Another right of its process, like this one and not used yet.
+    pub(super) fn like(&self) -> Self {
+        let Self {
+            sender,
+            home,
+            word,
+            port,
+            badge,
+            ..
+        } = *self;
+        Self {
+            sender,
+            home,
+            word,
+            port,
+            badge,
+            ..Self::default()
+        }
+    }
 }
 
 const fn lane_of(port: u32, thread: usize) -> u32 {
@@ -66,17 +88,14 @@ impl World {
                 ..
             })) = side.redirects.get(&app.word)
         {
-            let (home, word, port) = (direct.home, direct.word, direct.port);
-            let (sender, badge) = (app.sender, app.badge);
-            self.side(sender, home).imports.copied(word);
             let moved = App {
-                sender,
-                home,
-                word,
-                port,
-                badge,
-                ..App::default()
+                sender: app.sender,
+                badge: app.badge,
+                ..direct.like()
             };
+            self.side(moved.sender, moved.home)
+                .imports
+                .copied(moved.word);
             app.moved = Some(Box::new(moved));
         }
         match app.moved {
@@ -131,23 +150,9 @@ impl World {
 
     pub(super) fn copy(&mut self) {
         if let Some(place) = self.dice.pick(0..self.apps.len()) {
-            let App {
-                sender,
-                home,
-                word,
-                port,
-                badge,
-                ..
-            } = self.apps[place];
-            self.side(sender, home).imports.copied(word);
-            self.apps.push(App {
-                sender,
-                home,
-                word,
-                port,
-                badge,
-                ..App::default()
-            });
+            let copy = self.apps[place].like();
+            self.side(copy.sender, copy.home).imports.copied(copy.word);
+            self.apps.push(copy);
         }
     }
 
@@ -170,15 +175,17 @@ impl World {
 
     /// Nothing is kept for a name that nobody has any more.
     fn forget(&mut self, (sender, home): (usize, usize), word: u32) {
+        let without = self.without;
         let side = self.side(sender, home);
         if side.imports.port_of(word).is_some() {
             return;
         }
-        if let Some(Redirect::To(moved)) = side.redirects.remove(&word) {
-            // It may be under way once more.
-            side.unheld.push(word);
-            if let Some(direct) = moved.direct {
-                self.dropped(direct);
+        if let Some(Redirect::To(mut moved)) = side.redirects.remove(&word) {
+            match moved.direct.take() {
+                Some(direct) => self.dropped(direct),
+                None if without == Without::Dropped => {}
+                // It may be under way once more.
+                None => side.early.hear(word, moved),
             }
         }
     }
@@ -204,6 +211,10 @@ impl World {
         );
         if is_direct {
             side.imports.moved(handle, &[]);
+        } else if !side.redirects.contains_key(&handle)
+            && let Some(moved) = side.early.arrived(handle)
+        {
+            side.redirects.insert(handle, Redirect::To(moved));
         }
         self.done += 1;
         let (sender, word) = (of, handle);
@@ -238,19 +249,19 @@ impl World {
                 let is_pinned = matches!(side.redirects.get(&name), Some(Redirect::Stays));
                 let is_known =
                     side.redirects.contains_key(&name) && !(is_pinned && without == Without::Pin);
-                if !is_held {
-                    side.unheld.push(name);
-                }
-                if is_held && !is_known && new != of {
-                    let (home, marked, direct) = (new, None, None);
-                    let moved = Moved {
-                        home,
-                        port,
-                        number,
-                        marked,
-                        direct,
-                    };
+                let (home, marked, direct) = (new, None, None);
+                let moved = Moved {
+                    home,
+                    port,
+                    number,
+                    marked,
+                    direct,
+                };
+                if new == of {
+                } else if is_held && !is_known {
                     side.redirects.insert(name, Redirect::To(moved));
+                } else if !is_pinned && without != Without::Early {
+                    side.early.hear(name, moved);
                 }
             }
             Some(News::Arrived {

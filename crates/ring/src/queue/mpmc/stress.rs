@@ -5,7 +5,7 @@ use super::*;
 use core::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
-/// A hang is a failure.
+/// Nothing taken for so long is a hang, and a failure.
 const PATIENCE: Duration = Duration::from_secs(if cfg!(miri) { 600 } else { 20 });
 
 #[test]
@@ -15,12 +15,18 @@ fn threads_of_few_numbers_take_every_message_once_and_in_order() {
     for slots in [1, 2, if cfg!(miri) { 16 } else { 64 }] {
         let (region, members) = (region(slots), Register::new());
         let rings = rings(&region, (slots, 4), &members, 0u32.wrapping_sub(100));
-        let end = Instant::now() + PATIENCE;
+        let (rings, taken) = (&rings, &AtomicU32::new(0));
+        let (start, progress) = (Instant::now(), &AtomicU32::new(0));
         let wait = move || {
-            assert!(Instant::now() < end, "a message is missing");
+            // Relaxed, here and below: a count, and its time in milliseconds.
+            let idle_ms =
+                (start.elapsed().as_millis() as u32).saturating_sub(progress.load(Relaxed));
+            assert!(
+                u128::from(idle_ms) < PATIENCE.as_millis(),
+                "a message is missing"
+            );
             std::thread::yield_now();
         };
-        let (rings, taken) = (&rings, &AtomicU32::new(0));
         let mut got: Vec<Vec<u32>> = std::thread::scope(|scope| {
             for producer in 0..4 {
                 scope.spawn(move || {
@@ -37,11 +43,11 @@ fn threads_of_few_numbers_take_every_message_once_and_in_order() {
                 .map(|consumer| {
                     scope.spawn(move || {
                         let mut got = Vec::new();
-                        // Relaxed: a count.
                         while taken.load(Relaxed) < 4 * MESSAGES {
                             match rings[2 + consumer / 2].try_pop() {
                                 Ok(message) => {
                                     taken.fetch_add(1, Relaxed);
+                                    progress.store(start.elapsed().as_millis() as u32, Relaxed);
                                     got.push(number(&message));
                                 }
                                 Err(empty) => {

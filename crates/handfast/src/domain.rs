@@ -1,0 +1,191 @@
+//! Domains of this process ([`Domain`] is one), and the ports that they serve ([`Port`]).
+//!
+//! A port that a domain serves is one like any other: its rights are minted, sent to other processes, attenuated and
+//! revoked, it may have a name, and who calls it need not know. What comes from other processes is taken by a thread of
+//! the port's, which crosses the gate with it; a thread of this process that calls by a right of
+//! [`OwnRight::connect`] crosses the gate itself, on its own processor, without a system call, a lock or a write to
+//! memory that another thread writes.
+//!
+//! ```
+//! use handfast::domain::{Call, Domain, LoadError, Options, Port, Table};
+//! use handfast::error::{DomainError, SendError};
+//!
+//! fn shout(_: &(), call: &mut Call<'_>) {
+//!     let badge = call.sender().badge;
+//!     let (request, reply) = call.both();
+//!     assert!(!request.is_empty(), "nothing to shout");
+//!     reply[..request.len()].copy_from_slice(request);
+//!     reply[..request.len()].make_ascii_uppercase();
+//!     reply[request.len()] = b'0' + badge as u8;
+//!     let len_bytes = request.len() + 1;
+//!     call.set_reply_len(len_bytes);
+//! }
+//!
+//! let table = Table::new(|_| ()).entry(shout);
+//! // SAFETY: the function lends nothing to other threads, and touches nothing outside of the domain.
+//! let load = |options| unsafe { Domain::new(&table, options) };
+//! let domain = match load(Options::new()) {
+//!     // This processor has no memory keys.
+//!     Err(LoadError::NoKeys) => load(Options::new().unprotected())?,
+//!     loaded => loaded?,
+//! };
+//! let port = Port::new(handfast::anonymous()?, &domain, 0)?;
+//! let right = port.mint(7).connect()?;
+//! assert_eq!(&*right.call(b"hello")?, b"HELLO7");
+//! // What goes wrong in there is the error of that call.
+//! let error = right.call(b"").map(drop);
+//! assert_eq!(error, Err(SendError::Domain(DomainError::Panic)));
+//! assert_eq!(&*right.call(b"again")?, b"AGAIN7");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use crate::error::{BindError, ConnectError, DomainError, Misuse, SendError};
+use crate::{Holder, OwnRight, ReceiveRight, SendRight};
+pub use handfast_domain::*;
+use handfast_port::MESSAGE_BYTES_MAX;
+use handfast_port::served::{Incoming, Serve, Served};
+pub use handfast_port::served::{pass_on, reply_rights, take_rights};
+use std::sync::Arc;
+
+// A message is a call's bytes, both ways.
+const _: () = assert!(BYTES_MAX == MESSAGE_BYTES_MAX);
+
+/// A port that a domain serves. Dropping it drops the port: calls by other processes that are under way in the domain go on
+/// there, and end as [`Gone::Port`](crate::error::Gone::Port) at their callers.
+pub struct Port {
+    served: Served,
+    domain: Domain,
+}
+
+/// A domain's function as what serves a port.
+struct Function {
+    domain: Domain,
+    entry: u16,
+}
+
+impl Port {
+    /// Has a function of the domain serve the port to which this is the receive right: it is called with the bytes of
+    /// each message, and told what is said of the right that the message came through ([`Call::sender`]). What it leaves
+    /// as the bytes of its reply goes to the caller; of a one-way message, to nobody. Rights that come with the message are
+    /// taken by [`take_rights`], and sent with the reply by [`reply_rights`]; [`pass_on`] makes a tail call.
+    ///
+    /// One thread takes what comes from other processes, one message after the other; [`Self::with_threads`] has more.
+    ///
+    /// # Errors
+    /// [`BindError::Exhausted`] when there is no thread to be had.
+    pub fn new(receive: ReceiveRight, domain: &Domain, entry: u16) -> Result<Self, BindError> {
+        Self::with_threads(receive, domain, entry, 1)
+    }
+
+    /// As [`Self::new`], with so many threads, from one to 64. Who of them is in the domain, and calls from there somebody
+    /// who calls this port again, waits for another one.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn with_threads(
+        receive: ReceiveRight,
+        domain: &Domain,
+        entry: u16,
+        threads: usize,
+    ) -> Result<Self, BindError> {
+        let domain = domain.clone();
+        let function = Function {
+            domain: domain.clone(),
+            entry,
+        };
+        let served = Served::start(receive, Arc::new(function), threads)?;
+        Ok(Self { served, domain })
+    }
+
+    /// As [`ReceiveRight::mint`].
+    #[must_use]
+    pub fn mint(&self, badge: u64) -> OwnRight {
+        self.served.receive_right().mint(badge)
+    }
+
+    /// As [`ReceiveRight::mint_with`].
+    #[must_use]
+    pub fn mint_with(&self, badge: u64, permissions: u16) -> OwnRight {
+        self.served.receive_right().mint_with(badge, permissions)
+    }
+
+    /// A right by which this process calls it, with badge zero: [`OwnRight::connect`] of one that is minted.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn connect(&self) -> Result<SendRight, ConnectError> {
+        self.mint(0).connect()
+    }
+
+    /// As [`ReceiveRight::revoke`]. Calls that have begun to cross are served.
+    pub fn revoke(&self, badge: u64) {
+        self.served.receive_right().revoke(badge);
+    }
+
+    /// As [`ReceiveRight::revoke_from`].
+    pub fn revoke_from(&self, holder: Holder, badge: u64) {
+        self.served.receive_right().revoke_from(holder, badge);
+    }
+
+    /// The bound name; empty for a port without one.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.served.receive_right().name()
+    }
+
+    /// The domain.
+    #[must_use]
+    pub const fn domain(&self) -> &Domain {
+        &self.domain
+    }
+}
+
+impl core::fmt::Debug for Port {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Port")
+            .field("name", &self.name())
+            .field("domain", &self.domain)
+            .finish()
+    }
+}
+
+impl Serve for Function {
+    #[inline]
+    fn serve(&self, message: Incoming<'_>, reply: &mut [u8]) -> Result<usize, SendError> {
+        let sender = Sender::of(message.badge, message.permissions, !message.is_call);
+        let called = self
+            .domain
+            .call_message(self.entry, sender, message.bytes, reply);
+        called.map_err(|error| failed(error, reply.len()))
+    }
+}
+
+#[cold]
+fn failed(error: CallError, room_bytes: usize) -> SendError {
+    SendError::Domain(match error {
+        CallError::Fault(fault) => match fault {
+            Fault::Panic => DomainError::Panic,
+            Fault::Access { .. } => DomainError::Access,
+            Fault::Key { .. } => DomainError::Key,
+            Fault::StackOverflow => DomainError::StackOverflow,
+            Fault::Arithmetic => DomainError::Arithmetic,
+            Fault::Illegal => DomainError::Illegal,
+            Fault::Bus => DomainError::Bus,
+        },
+        CallError::Dead => DomainError::Dead,
+        CallError::Resetting => DomainError::Resetting,
+        CallError::Stacks { .. } => DomainError::Stacks,
+        CallError::TooDeep => DomainError::TooDeep,
+        CallError::NoEntry { .. } => DomainError::NoEntry,
+        CallError::TooLong { len_bytes } => return SendError::TooLong { len_bytes },
+        CallError::ReplyTooLong { len_bytes } => {
+            return SendError::ReplyTooLong {
+                len_bytes,
+                room_bytes,
+            };
+        }
+        CallError::Forked => return SendError::Misuse(Misuse::Forked),
+        // Buffers that cannot be read are none of a safe caller's, but of one in a domain with the caller's memory.
+        _ => DomainError::Thread,
+    })
+}

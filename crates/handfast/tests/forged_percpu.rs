@@ -1,0 +1,156 @@
+//! Peers that forge what is said of receivers on CPUs, send to wrong ones, and meddle with their bells.
+
+mod common;
+mod forger;
+mod served;
+
+use forger::{Forgery, Hand, refused_by_name, serves};
+use handfast::error::Rule;
+use handfast_layout::bell;
+use handfast_layout::link::Kind;
+use handfast_sys::cpu;
+use served::{pinned, serve, settle, where_handled};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
+
+#[test]
+fn a_child_process_plays_its_role() {
+    common::play(|role, arguments| match role {
+        "server" => served::server(arguments[0], arguments[1]),
+        "honest" => forger::honest(arguments[0], None),
+        "clearer" => clearer(arguments[0]),
+        _ => unreachable!(),
+    });
+}
+
+const RING: u8 = 1;
+const SPREAD: u8 = 25;
+
+fn spread(hand: &Hand, port: u32, entries: &[[u8; 4]]) {
+    let mut bytes = vec![SPREAD, 0];
+    bytes.extend(port.to_le_bytes());
+    bytes.extend(entries.as_flattened());
+    hand.say(&bytes);
+}
+
+const FORGERIES: [Forgery; 8] = [
+    (
+        "a receiver out of bounds",
+        |hand| spread(hand, 1, &[[0, 0, 64, 0]]),
+        Rule::Spread,
+    ),
+    (
+        "a CPU out of bounds",
+        |hand| spread(hand, 1, &[[0, 4, 2, 0]]),
+        Rule::Spread,
+    ),
+    (
+        "a receiver twice",
+        |hand| spread(hand, 1, &[[0, 0, 2, 0], [1, 0, 2, 0]]),
+        Rule::Spread,
+    ),
+    (
+        "a CPU twice",
+        |hand| spread(hand, 1, &[[1, 0, 2, 0], [1, 0, 3, 0]]),
+        Rule::Spread,
+    ),
+    (
+        "its own receiver",
+        |hand| spread(hand, 1, &[[0, 0, 1, 0]]),
+        Rule::Spread,
+    ),
+    (
+        "a handle for a port",
+        |hand| spread(hand, 1 << 31, &[[0, 0, 2, 0]]),
+        Rule::Spread,
+    ),
+    ("nothing", |hand| spread(hand, 1, &[]), Rule::Spread),
+    (
+        "another answer",
+        |hand| {
+            spread(hand, 1, &[[0, 0, 2, 0]]);
+            spread(hand, 1, &[[0, 0, 3, 0]]);
+        },
+        Rule::Spread,
+    ),
+];
+
+#[test]
+fn forged_receivers_are_refused_by_name() {
+    refused_by_name("forged-spread", &FORGERIES, |name, _| serves(name));
+}
+
+/// The right is to the port; the lanes go to each of its receivers, to another port's, and to some that are nobody's.
+#[test]
+fn messages_to_a_wrong_receiver_go_nowhere_and_harm_nobody() {
+    let _alone = common::alone();
+    let name = common::name("wrong");
+    let server = serve(&name);
+    let other = handfast::bind(&common::name("wrong-other")).unwrap();
+    let right = handfast::connect(&name).unwrap();
+    let mut hand = Hand::new(&name, 9);
+    for (receiver, lane) in (0..12).chain([63]).zip(0..) {
+        let words = (hand.welcome.handle, lane * 16, 1);
+        hand.post_to((lane, receiver), Kind::Call, words, (b"where", &[]));
+        hand.say(&[RING, receiver as u8]);
+    }
+    let short = Duration::from_millis(50);
+    assert!(other.receive_until(short).is_err());
+    for on in cpu::allowed() {
+        pinned(on, || settle(&right, on));
+    }
+    drop(server);
+    assert!(other.receive_until(short).is_err());
+}
+
+/// A peer of the same user takes back what others ring: they come late, all of them, and the keepers see to it.
+#[test]
+fn bells_that_a_peer_clears_delay_calls_and_lose_none() {
+    let name = common::name("cleared");
+    let mut server = common::start("server", &[&name, ""]);
+    server.expect("ready");
+    let mut clearer = common::start("clearer", &[&name]);
+    clearer.expect("late, and there");
+    clearer.finish();
+    server.finish();
+}
+
+/// In a process of its own: no link of it ends while it writes to all bells that are mapped here.
+fn clearer(name: &str) {
+    let right = handfast::connect(name).unwrap();
+    for on in cpu::allowed() {
+        pinned(on, || settle(&right, on));
+    }
+    // The server's and this process's own; those lie idle.
+    let bells = common::shared_words("handfast bells");
+    for (on, receiver) in cpu::allowed().into_iter().zip(1..) {
+        // The port's own receiver is the first.
+        let summary = bell::bell(receiver) + bell::SUMMARY;
+        let is_over = AtomicBool::new(false);
+        let taken = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(SeqCst) {
+                    for region in &bells {
+                        region.word(summary).store(0, SeqCst);
+                    }
+                }
+            });
+            let call = || {
+                let start = Instant::now();
+                assert_eq!(where_handled(&right).unwrap(), [on; 2]);
+                start.elapsed()
+            };
+            let taken = pinned(on, || (0..21).map(|_| call()).collect::<Vec<_>>());
+            is_over.store(true, SeqCst);
+            taken
+        });
+        // Whoever looks at the links' own words finds nearly all at once; the keepers find the rest.
+        let late = taken.iter().filter(|taken| **taken > LATE).count();
+        assert!(late < taken.len() / 2, "CPU {on}: {taken:?}");
+    }
+    common::say("late, and there");
+}
+
+/// Sooner than a keeper looks after a caller.
+const LATE: Duration = Duration::from_millis(40);

@@ -1,0 +1,57 @@
+//! A port that goes back and forth all the time leaves nothing behind.
+
+mod common;
+mod homes;
+
+use common::{holdings, within_patience};
+use homes::{Homes, call};
+
+#[test]
+fn a_child_process_plays_its_role() {
+    homes::play();
+}
+
+/// Memory of a process that is its own, in KiB.
+fn own_kib(pid: u32) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("RssAnon:"));
+    let kib = line.and_then(|line| line.split_whitespace().nth(1));
+    kib.unwrap().parse().unwrap()
+}
+
+/// What both homes and this process have: own memory, descriptors, mappings.
+fn all(homes: &Homes) -> Vec<(usize, (usize, usize))> {
+    let pids = homes.children.iter().map(|child| child.pid());
+    let pids = pids.chain([std::process::id()]);
+    pids.map(|pid| (own_kib(pid), holdings(pid))).collect()
+}
+
+/// Moves of one port, by turns.
+const TURNS: usize = 250;
+
+#[test]
+fn a_port_that_goes_back_and_forth_leaves_nothing_behind() {
+    let homes = Homes::new("forth", 2);
+    let mut rounds = Vec::new();
+    for _ in 0..4 {
+        let port = homes.make(0);
+        for turn in 1..=TURNS {
+            homes.move_to(&port, turn % 2);
+            let _ = call(&port, 1, turn as u64);
+            // Each place that it has left and that somebody has not would need another receiver, and lanes there.
+            assert!(within_patience(|| homes.rests((turn + 1) % 2)));
+        }
+        drop(port);
+        assert!(within_patience(|| homes.rests(0) && homes.rests(1)));
+        rounds.push(all(&homes));
+    }
+    for round in &rounds {
+        println!("{round:?}");
+    }
+    // What the first ones have needed is there. What is kept for a while is some bytes for each move.
+    for (before, after) in rounds[1].iter().zip(&rounds[3]) {
+        assert_eq!(before.1, after.1, "descriptors and mappings");
+        let grown = after.0.saturating_sub(before.0);
+        assert!(grown < TURNS, "{grown} KiB");
+    }
+}

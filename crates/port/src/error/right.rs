@@ -1,0 +1,159 @@
+//! Why rights do not go with a message.
+
+use handfast_layout::PARTS_MAX;
+use handfast_sys::Errno;
+
+/// Why rights were not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RightError {
+    /// A message has more rights than it can carry.
+    TooMany {
+        /// How many.
+        count: usize,
+    },
+    /// The right is to a port of a third process, and there is no port or thread left for the vine.
+    Third,
+    /// The peer has as many rights as it may have of this process ([`Quotas::rights`](crate::Quotas::rights)).
+    Exhausted {
+        /// How many.
+        limit: u32,
+    },
+    /// The right is to a port that is no more, or was revoked.
+    Dead,
+    /// The right came from a third process, and the process of its port, to which it is to be sent, has
+    /// not said yet which of its rights that is: it has not received at that port for 100 ms.
+    Unsettled,
+    /// The right goes through another process, which knows nothing of permissions.
+    Indirect,
+    /// The peer's process is gone.
+    Gone,
+    /// The call that the reply right is to answer came from a process that is gone, or has been
+    /// answered.
+    Answered,
+    /// So many reply rights that answer to this process are out at the peer.
+    Returns {
+        /// How many.
+        limit: u32,
+    },
+    /// So many descriptors that were sent to the peer's process wait there for their messages to be
+    /// received.
+    Unclaimed {
+        /// How many.
+        limit: u32,
+    },
+    /// The peer's process does not read its control socket, which is full. Only replies say so:
+    /// others wait, as for a full queue.
+    Unread,
+    /// So many blocks are lent to the peer's process and have not been given back.
+    Loans {
+        /// How many.
+        limit: u32,
+    },
+    /// The peer's process has been lent blocks of so many arenas that have not ended, or of which some have
+    /// not been given back.
+    Arenas {
+        /// How many.
+        limit: u32,
+    },
+    /// A loan stays with whom it was lent to.
+    Loan,
+    /// A block cannot be lent through a right that goes by the vine: the process in the middle could not send it
+    /// on.
+    Vine,
+    /// The block's arena was made before a `fork`, and is not there in the child.
+    Forked,
+    /// The kernel does not send the descriptor.
+    Refused {
+        /// Its reason.
+        errno: Errno,
+    },
+    /// It has been lost on its way here, and is not there to be sent on.
+    Lost,
+    /// The receive right is in that process already.
+    Home,
+}
+
+impl core::fmt::Display for RightError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::TooMany { count } => write!(
+                f,
+                "the message has {count} rights and the limit is {PARTS_MAX}; send several messages"
+            ),
+            Self::Third => f.write_str(
+                "a right to a port of a third process cannot be passed on: this process has no port or \
+                 thread left for that; have the receiver connect to the port by its name",
+            ),
+            Self::Exhausted { limit } => write!(
+                f,
+                "the peer has {limit} rights to ports of this process, the limit; have it drop some"
+            ),
+            Self::Unsettled => f.write_str(
+                "the peer has not received at the right's port since the right was got from a third \
+                 process; send it later",
+            ),
+            Self::Indirect => f.write_str(
+                "the right goes through another process, for now at least, where none can be taken away; have its \
+                 giver do so",
+            ),
+            Self::Gone => f.write_str("the peer's process is gone"),
+            Self::Answered => f.write_str(
+                "the reply right has nobody to answer any more: its caller is gone; drop it",
+            ),
+            Self::Returns { limit } => write!(
+                f,
+                "the peer holds {limit} reply rights of this process, the limit; have it answer some"
+            ),
+            Self::Dead => {
+                f.write_str("the right is to a port that is no more, or was revoked; drop it")
+            }
+            Self::Unclaimed { limit } => write!(
+                f,
+                "{limit} descriptors, the limit, wait at the peer for their messages to be \
+                 received; send more once it has received some"
+            ),
+            Self::Loans { limit } => write!(
+                f,
+                "{limit} blocks, the limit, are lent to the peer; have it drop some"
+            ),
+            Self::Arenas { limit } => write!(
+                f,
+                "the peer has been lent blocks of {limit} arenas, the limit; lend blocks of those, or drop \
+                 an arena whose blocks have all been given back"
+            ),
+            Self::Loan => f.write_str(
+                "a loan cannot be sent on; copy its bytes into a message, memory or a block of an arena \
+                 of this process",
+            ),
+            Self::Vine => f.write_str(
+                "no link leads straight to the port's process yet, and blocks are lent to the process at \
+                 the other end of a link only; send the bytes or memory instead",
+            ),
+            Self::Forked => f.write_str(
+                "the block was made before fork() and is not there in the child; make an arena there",
+            ),
+            Self::Unread => f.write_str(
+                "the peer does not read its control socket, and a reply does not wait; its process \
+                 is stopped or overloaded",
+            ),
+            Self::Refused { errno } if *errno == Errno::TOOMANYREFS => f.write_str(
+                "this user has too many descriptors on their way between processes; raise \
+                 RLIMIT_NOFILE, or have them received",
+            ),
+            Self::Refused { errno } => write!(
+                f,
+                "the kernel does not send the descriptor ({errno}); it may be of a kind that stays \
+                 with its process"
+            ),
+            Self::Home => f.write_str(
+                "the receive right is in that process already; there is nothing to send",
+            ),
+            Self::Lost => f.write_str(
+                "what came with the message was lost for want of room in this process; drop it",
+            ),
+        }
+    }
+}
+
+impl std::error::Error for RightError {}

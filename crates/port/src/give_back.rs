@@ -1,0 +1,299 @@
+//! Giving back the rights that nobody here holds any more, and taking back those that the peer gives back.
+
+use crate::adopt::Whom;
+use crate::awaited::{Awaited, Outcome};
+use crate::link::{Link, control};
+use crate::message::Message;
+use crate::process::Process;
+use crate::send::SLOTS_PER_LANE;
+use crate::slots::SlotState;
+use core::sync::atomic::Ordering;
+use handfast_channel::reply::Slot;
+use handfast_layout::link::{REPLIES, slot_of};
+use handfast_layout::part::is_handle;
+use handfast_proto::rights::{Handle, Refused, Use};
+use handfast_region::Memory;
+use handfast_ring::lane::Place;
+use handfast_ring::{Fault, Rule};
+use handfast_sys::socket;
+use std::collections::VecDeque;
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+/// Releases in one control message.
+const RELEASES_MAX: usize = 62;
+/// Releases that wait for a peer to read, beyond which no more are taken from the table.
+const OWED_MAX: usize = 4096;
+/// How long after the last right to a port was dropped that is told: soon, but for many at once.
+pub(crate) const GIVE_BACK_NS: u64 = 2_000_000;
+
+/// Rights a peer has given back, which end once these calls' replies have been read.
+pub(crate) struct GivenBack {
+    after: Vec<(u32, u32)>,
+    ending: Vec<Handle>,
+}
+
+impl Link {
+    /// A right of this process to a port of the peer is dropped.
+    #[cold]
+    pub(crate) fn dropped(self: &Arc<Self>, process: &Arc<Process>, handle: Handle, lanes: u32) {
+        let mut uses = Vec::new();
+        let mut left = lanes;
+        while left != 0 {
+            let lane = left.trailing_zeros();
+            left &= left - 1;
+            let tail = self.lanes[lane as usize].lock().producer.position();
+            uses.push(Use { lane, tail });
+        }
+        let is_new = self.change_imports(process, |imports| imports.dropped(handle, &uses));
+        if is_new && !self.is_down() {
+            process.give_back_in(GIVE_BACK_NS);
+        }
+        self.drop_moved(core::iter::once(handle));
+    }
+
+    /// Keeper: gives back the rights nobody here holds. `false`: the peer does not read.
+    pub(crate) fn give_back(&self, process: &Process) -> bool {
+        let mut owed = self.owed.lock().unwrap_or_else(PoisonError::into_inner);
+        // What a peer that does not read is owed stays in the table, where it is counted.
+        if owed.len() < OWED_MAX {
+            let given = self.imports().give_back(|used| {
+                // The peer's own word: who lies about what it has consumed loses its own messages.
+                let head = Place::of(self.calls, used.lane).head();
+                let head = self.region.load(head, Ordering::Acquire);
+                head.wrapping_sub(used.tail).cast_signed() >= 0
+            });
+            self.drop_moved(given.iter().map(|(handle, _)| *handle));
+            // Before the peer hears that: a handle may mean something else then.
+            process.forget_told(self, &given);
+            owed.extend(given);
+        }
+        while !owed.is_empty() {
+            let count = owed.len().min(RELEASES_MAX);
+            let mut bytes = vec![control::RELEASE, 0];
+            for (handle, count) in owed.iter().take(count) {
+                bytes.extend(handle.to_le_bytes());
+                bytes.extend(count.to_le_bytes());
+            }
+            if socket::send(&self.socket, &bytes, &[]).is_err() {
+                return self.is_down();
+            }
+            owed.drain(..count);
+        }
+        true
+    }
+
+    /// Keeper: the peer gives rights back. They end once the replies have been read that were sent
+    /// before: those may have a right in them that comes home.
+    pub(crate) fn take_back(
+        self: &Arc<Self>,
+        process: &Process,
+        releases: &[u8],
+    ) -> Result<(), Fault> {
+        let mut ending = Vec::new();
+        let words = releases.as_chunks::<4>().0;
+        let words: Vec<_> = words.iter().map(|word| u32::from_le_bytes(*word)).collect();
+        for [handle, count] in words.as_chunks::<2>().0 {
+            let claimed = match is_handle(*handle) {
+                true => Ok(Some(*handle)),
+                false => self.unclaimed(process, *handle),
+            };
+            let (handle, released) = match claimed {
+                Ok(Some(handle)) => (handle, self.exports().release(handle, *count)),
+                Ok(None) => continue,
+                Err(refused) => (*handle, Err(refused)),
+            };
+            let is_last = released.map_err(|refused| Fault {
+                rule: match refused {
+                    Refused::Release => Rule::RightCount,
+                    _ => Rule::RightHandle,
+                },
+                offset: 0,
+            })?;
+            match is_last {
+                true => ending.push(handle),
+                false => self.is_under_way(process, handle),
+            }
+        }
+        if !ending.is_empty() {
+            self.end_later(process, ending);
+        }
+        Ok(())
+    }
+
+    /// Ends rights that have been given back, once the replies that are unread now have been read.
+    fn end_later(&self, process: &Process, ending: Vec<Handle>) {
+        let after = self.unread_replies(process);
+        self.back().push_back(GivenBack { after, ending });
+        self.settle(process);
+        if self.has_unsettled() {
+            process.give_back_in(GIVE_BACK_NS);
+        }
+    }
+
+    /// Keeper: ends the rights that were given back, if nothing unread stands in the way.
+    pub(crate) fn settle(&self, process: &Process) {
+        let mut back = self.back();
+        while let Some(given) = back.front_mut() {
+            given.after.retain(|call| self.is_unread(*call));
+            if !given.after.is_empty() {
+                break;
+            }
+            for handle in &given.ending {
+                self.finish(process, *handle);
+            }
+            back.pop_front();
+        }
+    }
+
+    /// A right about to be sent was not.
+    pub(crate) fn retract(&self, process: &Process, handle: Handle) {
+        let released = self.exports().release(handle, 1);
+        if released.unwrap_or(false) {
+            self.end_later(process, vec![handle]);
+        }
+    }
+
+    fn finish(&self, process: &Process, handle: Handle) {
+        let mut exports = self.exports();
+        let ended = exports.finish(handle);
+        self.count_rights(process, &exports);
+        drop(exports);
+        // Release: pairs with the Acquire of receivers that know what it stood for.
+        self.ended.fetch_add(1, Ordering::Release);
+        if let Some(ended) = ended {
+            process.ended(ended);
+        }
+    }
+
+    fn back(&self) -> MutexGuard<'_, VecDeque<GivenBack>> {
+        self.back.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether rights wait to be given back or to end.
+    pub(crate) fn has_unsettled(&self) -> bool {
+        !self.back().is_empty() || self.imports().has_idle()
+    }
+
+    /// Calls that have been answered with rights, which nobody has looked at yet: slot and generation.
+    fn unread_replies(&self, process: &Process) -> Vec<(u32, u32)> {
+        let calls = self.slots.iter().zip(0..).map(|(slot, index)| {
+            // Acquire: as in `is_unread`.
+            (index, slot.generation.load(Ordering::Acquire))
+        });
+        let sets = process.sets_from(self);
+        let returns = sets.into_iter().flat_map(|set| {
+            (0..REPLIES).map(move |place| {
+                let index = slot_of(set, place);
+                let generation = Slot::of(self.calls, index).generation(&self.region);
+                (index, generation)
+            })
+        });
+        let all = calls.chain(returns);
+        all.filter(|call| self.is_unread(*call)).collect()
+    }
+
+    fn is_unread(&self, (index, generation): (u32, u32)) -> bool {
+        let reply = Slot::of(self.calls, index);
+        let is_there =
+            || reply.is_answered(&self.region, generation) && reply.has_parts(&self.region);
+        match self.slots.get(index as usize) {
+            // Acquire, both: whoever has taken the reply has taken up its rights before.
+            Some(slot) => {
+                slot.generation.load(Ordering::Acquire) == generation
+                    && slot.state.load(Ordering::Acquire) != SlotState::FREE
+                    && is_there()
+            }
+            None => generation != 0 && is_there() && !self.returns().has_taken(index, generation),
+        }
+    }
+
+    /// Whether the outcome of a call that was given up has come, and brings nothing that is to be
+    /// taken. Takes nothing: the lock of its lane is held, and rights that come or go may want it.
+    pub(crate) fn is_refused(
+        self: &Arc<Self>,
+        process: &Process,
+        index: u32,
+        generation: u32,
+    ) -> bool {
+        let mut awaited = Awaited::new(self.clone(), index, generation);
+        if !awaited.follow(process) {
+            return true;
+        }
+        let failure = awaited.failure();
+        if !awaited.is_answered() {
+            // It may have been moved after it was given up.
+            awaited.cancel(process);
+            return failure.is_some();
+        }
+        awaited.slot().is_plain(&awaited.link().region)
+    }
+
+    /// Keeper: takes the outcome of a call that was given up, since nobody else will, and drops what
+    /// came with it. `false`: it is still to come, elsewhere.
+    fn refuse_outcome(
+        self: &Arc<Self>,
+        process: &Arc<Process>,
+        index: u32,
+        generation: u32,
+    ) -> bool {
+        let mut awaited = Awaited::new(self.clone(), index, generation);
+        loop {
+            let failure = awaited.failure();
+            if !awaited.is_answered() {
+                // It may have been moved after it was given up.
+                awaited.cancel(process);
+                return failure.is_some();
+            }
+            match awaited.take(process, &mut Message::new(), Whom::Nobody) {
+                Ok(Outcome::Moved) => {}
+                Ok(Outcome::Reply(_) | Outcome::Piece | Outcome::Error(_)) => return true,
+                Err(fault) => {
+                    awaited.link().poison(fault);
+                    process.attention.raise();
+                    return true;
+                }
+            }
+        }
+    }
+
+    /// Keeper: takes what came in replies to calls that had been given up, since no caller will.
+    /// Returns whether there are calls of that kind that have not been answered.
+    pub(crate) fn refuse_replies(self: &Arc<Self>, process: &Arc<Process>) -> bool {
+        let mut is_open = false;
+        for (slot, index) in self.slots.iter().zip(0..) {
+            if slot.state.load(Ordering::Acquire) != SlotState::ABANDONED {
+                continue;
+            }
+            let reply = Slot::of(self.calls, index);
+            let generation = slot.generation.load(Ordering::Acquire);
+            if !reply.is_answered(&self.region, generation) {
+                is_open = true;
+                continue;
+            }
+            if reply.is_plain(&self.region) {
+                continue;
+            }
+            // The lock of its claims. It may have been claimed again meanwhile.
+            let claims = self.lanes[(index / SLOTS_PER_LANE) as usize].lock();
+            let is_still = slot.state.load(Ordering::Acquire) == SlotState::ABANDONED
+                && slot.generation.load(Ordering::Acquire) == generation;
+            if is_still {
+                // Relaxed: under the lock. Nobody claims it meanwhile.
+                slot.state.store(SlotState::REFUSED, Ordering::Relaxed);
+            }
+            drop(claims);
+            if !is_still {
+                continue;
+            }
+            let is_over = self.refuse_outcome(process, index, generation);
+            is_open |= !is_over;
+            let state = match is_over {
+                true => SlotState::FREE,
+                false => SlotState::ABANDONED,
+            };
+            // Release: as in `SendRight::free`.
+            slot.state.store(state, Ordering::Release);
+        }
+        is_open
+    }
+}

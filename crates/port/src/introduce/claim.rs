@@ -1,0 +1,105 @@
+//! Rights that are named by words which the exporter learns by them: claimed, minted, attenuated.
+
+use crate::link::Link;
+use crate::origin::{Claimed, Origin};
+use crate::passing::Own;
+use crate::process::Process;
+use crate::request::Seal;
+use crate::send::SendRight;
+use handfast_layout::introduction::Said;
+use handfast_layout::part::receiver_of;
+use std::sync::Arc;
+
+/// Recipient: a right to `port` of the exporter behind `link`, which the introducer has told of it under
+/// `number`; usable at once. `None`: there was no room to claim it.
+pub(crate) fn claim(
+    process: &Arc<Process>,
+    link: &Arc<Link>,
+    port: u32,
+    (by, number): (&Link, u64),
+) -> Option<SendRight> {
+    let receiver = receiver_of(port);
+    let lane = link.map.lane_to_claim(receiver, by.serial)?;
+    claim_as(process, link, (port, 0, lane), claim_of(by, number))
+}
+
+/// Sender: as [`claim`], of a right to a port that has moved.
+pub(crate) fn claim_moved(
+    process: &Arc<Process>,
+    link: &Arc<Link>,
+    port: u32,
+    (old_home, number): (&Link, u64),
+) -> Option<SendRight> {
+    // The keeper asks, for other threads.
+    let lane = link.map.any_lane(receiver_of(port))?;
+    claim_as(process, link, (port, 0, lane), claim_of(old_home, number))
+}
+
+/// What claims what `by` has provided under a number.
+fn claim_of(by: &Link, number: u64) -> impl Fn(u32) -> Said {
+    let introducer = by.identity();
+    move |word| Said::Claim {
+        word,
+        number,
+        introducer,
+    }
+}
+
+/// Old home: a right like this one to a port that has moved, which a right of ours there is to; usable at
+/// once. It goes that way for ever. `None`: there was no room to ask for it.
+pub(crate) fn mint(process: &Arc<Process>, to: &SendRight, seal: Seal) -> Option<SendRight> {
+    let (badge, permissions) = (seal.badge, seal.permissions);
+    let said = |word| Said::Mint {
+        word,
+        badge,
+        permissions,
+    };
+    let right = claim_by(process, to.link(), (to.handle(), to.port()), said)?;
+    // Asked for by that one, in the same lane.
+    to.uses_as(&right);
+    right.pin();
+    Some(right)
+}
+
+/// As [`claim`]: of what is said by the right `by`.
+pub(crate) fn claim_by(
+    process: &Arc<Process>,
+    link: &Arc<Link>,
+    (by, port): (u32, u32),
+    said: impl FnOnce(u32) -> Said,
+) -> Option<SendRight> {
+    let lane = link.map.lane(receiver_of(port))?;
+    claim_as(process, link, (port, by, lane), said)
+}
+
+fn claim_as(
+    process: &Arc<Process>,
+    link: &Arc<Link>,
+    (port, by, lane): (u32, u32, u32),
+    said: impl FnOnce(u32) -> Said,
+) -> Option<SendRight> {
+    let receiver = receiver_of(port);
+    let own = Own::take(link).or_else(|| {
+        link.hear_claims();
+        Own::take(link)
+    })?;
+    let Ok(word) = link.change_imports(process, |imports| imports.claim(port)) else {
+        own.free();
+        return None;
+    };
+    let named = (by, own.word(), own.generation);
+    if link
+        .say_in_lane((lane, receiver), named, said(word), || true)
+        .is_none()
+    {
+        link.change_imports(process, |imports| imports.unclaim(word));
+        own.free();
+        return None;
+    }
+    let waiting = process.waiting;
+    let right = SendRight::of_handle(process, link.clone(), port, word, waiting);
+    right.uses(lane);
+    let claimed = Arc::new(Claimed::new(process, own));
+    link.awaits(&claimed);
+    Some(right.with_origin(Origin::Claimed(claimed)))
+}

@@ -1,0 +1,161 @@
+//! Links of a process with itself, by which it sends and calls through its own rights
+//! ([`OwnRight::connect`](crate::OwnRight::connect)).
+//!
+//! Such a link is like any other, but that both of its ends are here: its keeper, its tables, its lanes and its end
+//! are the same as those of a link with another process, and so is what is promised about rights that go by it. It
+//! is made without a handshake and without a name, by the first who needs it, and ends with the last right that uses
+//! it, if no rights have gone by it in messages.
+
+use crate::error::{ConnectError, Exhausted, Gone, Resource};
+use crate::keeper::map_peer_bells;
+use crate::link::{Link, Parts};
+use crate::own::OwnRight;
+use crate::process::Process;
+use crate::send::SendRight;
+use crate::served::Shortcut;
+use core::sync::atomic::Ordering;
+use handfast_layout::link::{REGION_BYTES, Side};
+use handfast_layout::part::receiver_of;
+use handfast_proto::rights::{Imports, Refused};
+use handfast_region::Region;
+use handfast_sys::memory::{Access, Mapping, create_sealed};
+use handfast_sys::{OwnedFd, socket};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// Receivers that share one such link: each of them has a lane there, however many the others take, since a quarter
+/// of the lanes is kept for those that have none.
+const RECEIVERS_OF_LOOP: u32 = 4;
+
+/// How often a right is made anew because the last other one by its link was dropped meanwhile, and the link with it.
+const TRIES_MAX: u32 = 64;
+
+/// The connecting ends, by receiver.
+pub(crate) type Loops = Mutex<Vec<Weak<Link>>>;
+
+impl Process {
+    /// The end by which this process sends to its own port at `receiver`; made if there is none.
+    pub(crate) fn loop_to(self: &Arc<Self>, receiver: u32) -> Result<Arc<Link>, Resource> {
+        let place = (receiver / RECEIVERS_OF_LOOP) as usize;
+        let mut loops = self.loops.lock().unwrap_or_else(PoisonError::into_inner);
+        if loops.len() <= place {
+            loops.resize_with(place + 1, Weak::new);
+        }
+        let known = loops[place].upgrade().filter(|link| !link.is_over());
+        if let Some(link) = known {
+            return Ok(link);
+        }
+        let link = self.make_loop()?;
+        loops[place] = Arc::downgrade(&link);
+        Ok(link)
+    }
+
+    fn make_loop(self: &Arc<Self>) -> Result<Arc<Link>, Resource> {
+        let os = |call| move |errno| Resource::of(call, errno);
+        let (near, far) = socket::pair().map_err(os("socketpair"))?;
+        for socket in [&near, &far] {
+            socket::set_nonblocking(socket, true).map_err(os("ioctl"))?;
+            if crate::notify::is_active() {
+                let _ = handfast_sys::signal::raise_on_arrival(socket, true);
+            }
+        }
+        let region = create_sealed("handfast link", REGION_BYTES).map_err(os("memfd_create"))?;
+        let group = self.group(handfast_sys::process::uid())?;
+        let indices = group.reserve().and_then(|near| match group.reserve() {
+            Ok(far) => Ok((near, far)),
+            Err(error) => {
+                group.set(near, None);
+                Err(error)
+            }
+        })?;
+        let end = |socket: OwnedFd, calls, (index, peer_index)| {
+            let mapping =
+                Mapping::new(&region, REGION_BYTES, Access::ReadWrite).map_err(os("mmap"))?;
+            let parts = Parts {
+                region: Region::mapped(mapping),
+                calls,
+                peer_bells: map_peer_bells(&group.fd)?,
+                peer_index,
+                group: group.clone(),
+                index,
+                peer: socket::peer(&socket).map_err(os("getsockopt"))?,
+                socket,
+                incarnation: self.incarnation,
+                agreed: self.agreed,
+            };
+            self.add_link(parts)
+        };
+        let (one, other) = indices;
+        let far = match end(far, Side::Acceptor, (other, one)) {
+            Ok(far) => far,
+            Err(error) => {
+                group.set(one, None);
+                group.set(other, None);
+                return Err(error);
+            }
+        };
+        let near = match end(near, Side::Connector, (one, other)) {
+            Ok(near) => near,
+            Err(error) => {
+                group.set(one, None);
+                self.end_link(&far);
+                return Err(error);
+            }
+        };
+        let _ = near.twin.set(Arc::downgrade(&far));
+        let _ = far.twin.set(Arc::downgrade(&near));
+        self.welcomed(&far, None);
+        Ok(near)
+    }
+
+    /// A right by which this process uses one of its own.
+    pub(crate) fn right_to_own(
+        self: &Arc<Self>,
+        own: &OwnRight,
+    ) -> Result<SendRight, ConnectError> {
+        let target = own.target();
+        for _ in 0..TRIES_MAX {
+            // Relaxed: whoever holds its rights is told anyway.
+            if own.port().is_closing.load(Ordering::Relaxed) {
+                return Err(ConnectError::Gone(Gone::Port));
+            }
+            let near = self.loop_to(receiver_of(target.port))?;
+            let Some(far) = near.twin() else { continue };
+            let exported = far.export_own(own).ok_or(ConnectError::Gone(Gone::Right))?;
+            let handle = match exported {
+                Err(Refused::Over) => continue,
+                exported => exported.map_err(|_| far.no_more_rights())?,
+            };
+            // Counted there before it is here, as one that comes in a message. Only a peer names what is none.
+            let arrive = |imports: &mut Imports| imports.arrive(handle, target.port);
+            if near.change_imports(self, arrive).is_err() {
+                return Err(far.no_more_rights());
+            }
+            let waiting = self.waiting;
+            let right = SendRight::of_handle(self, near, target.port, handle, waiting);
+            if !right.is_down() {
+                return Ok(right.with_shortcut(Shortcut::of(own)));
+            }
+        }
+        Err(ConnectError::Gone(Gone::Process))
+    }
+}
+
+impl Link {
+    fn no_more_rights(&self) -> ConnectError {
+        ConnectError::Exhausted(Exhausted {
+            what: "rights of a process to its own ports",
+            limit: self.quotas.rights().into(),
+        })
+    }
+
+    /// Its other end, if that is here, too.
+    pub(crate) fn twin(&self) -> Option<Arc<Self>> {
+        self.twin.get()?.upgrade()
+    }
+
+    /// Whether its other end is in this process.
+    #[inline]
+    pub(crate) fn is_loop(&self) -> bool {
+        self.twin.get().is_some()
+    }
+}

@@ -1,0 +1,375 @@
+//! Serving a port on every CPU, each with a receiver and a worker of its own (paper 002, section 2: for each processor
+//! its own workers and what a call needs, created as needed, reached by nobody else).
+//!
+//! A receiver without a worker rests as a port does at which a task waits: the first post rings through its link's
+//! socket, and the keeper, which looks whether something is there, starts a worker, pinned to the receiver's CPU. One that had nothing to do for [`IDLE`] ends.
+//! The port's own receiver has one as well, on any CPU: for notices, for senders on CPUs that the server may not use,
+//! and for those who do not know of the others yet.
+
+use crate::error::{Exhausted, Misuse, Resource};
+use crate::options::Options;
+use crate::own::OwnRight;
+use crate::port::Port;
+use crate::process::Process;
+use crate::receive::{self, ReceiveRight};
+use crate::request::{Received, Request};
+use crate::revoke::Holder;
+use crate::spread::{CPUS, Entry, message};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::time::Duration;
+use handfast_layout::bell::RECEIVERS;
+use handfast_sys::{cpu, signal};
+use handfast_wait::Strategy;
+use std::cell::Cell;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+
+#[cfg(test)]
+mod tests;
+mod worker;
+
+use worker::WORKS_FOR;
+
+/// How long a worker waits for a message before it ends: long against making a thread, some 100 us.
+const IDLE: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 100 });
+
+/// A port that is served on every CPU: [`ReceiveRight::serve_per_cpu`].
+///
+/// Dropping it unbinds the name and ends the workers: it waits for those that are at work, and for idle ones, 100 ms
+/// at most. Calls in flight end with [`Gone::Port`](crate::error::Gone::Port) at their callers.
+///
+/// It is no receive right: nobody else receives from the port, and it does not move.
+///
+/// ```compile_fail,E0599
+/// # fn received(server: handfast_port::PerCpu) {
+/// server.receive();
+/// # }
+/// ```
+///
+/// ```compile_fail,E0277
+/// # fn sent(server: handfast_port::PerCpu) {
+/// let part = handfast_port::Right::from(server);
+/// # }
+/// ```
+///
+/// ```compile_fail,E0308
+/// # fn waited(server: handfast_port::PerCpu, set: &mut handfast_port::WaitSet) {
+/// set.add(server);
+/// # }
+/// ```
+pub struct PerCpu {
+    server: Arc<Server>,
+    epoch: u32,
+}
+
+/// A receiver of a port that is served on every CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Whose messages come there; nothing for the port's own receiver, of which there is one.
+    pub cpu: Option<u32>,
+    /// Workers that were started there so far.
+    pub started: u64,
+    /// One is there now.
+    pub is_served: bool,
+}
+
+/// Why a port is not served on every CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// The process has not one receiver for each CPU left.
+    Exhausted(Exhausted),
+    /// The caller broke a rule of this library.
+    Misuse(Misuse),
+}
+
+const RECEIVERS_EXHAUSTED: Exhausted = Exhausted {
+    what: "bound ports (serving on every CPU takes one more for each)",
+    limit: RECEIVERS as u64,
+};
+
+/// A port without a name needs nothing else.
+fn none_left(resource: Resource) -> ServeError {
+    ServeError::Exhausted(match resource {
+        Resource::Exhausted(_) => RECEIVERS_EXHAUSTED,
+        Resource::NoMemoryFiles(os) | Resource::Os(os) => Exhausted {
+            what: os.call,
+            limit: 0,
+        },
+    })
+}
+
+impl core::fmt::Display for ServeError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Exhausted(exhausted) => exhausted.fmt(f),
+            Self::Misuse(misuse) => misuse.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for ServeError {}
+
+/// Who handles a request: a thread on the CPU where it was made.
+pub struct Worker<'a> {
+    desk: &'a Desk,
+    /// Of a call that was answered, for the next one of its lane.
+    answered: Cell<Option<Box<Received>>>,
+}
+
+type Handler = dyn Fn(&Worker<'_>, Request) + Send + Sync;
+
+struct Server {
+    process: Arc<Process>,
+    handler: Box<Handler>,
+    /// The first is the port's own.
+    desks: Box<[Desk]>,
+    /// CPUs and signals of the thread that began to serve.
+    cpus: Vec<u32>,
+    signals: signal::Mask,
+    is_over: AtomicBool,
+    running: Arc<Running>,
+}
+
+/// Workers there are.
+#[derive(Default)]
+struct Running {
+    count: Mutex<u32>,
+    ended: Condvar,
+}
+
+/// A receiver and its worker.
+struct Desk {
+    right: ReceiveRight,
+    cpu: Option<u32>,
+    started: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    is_served: bool,
+    /// Among the port's takers, from when a worker ends until somebody looks; nothing while it is served.
+    number: Option<u64>,
+    /// Requests that there was no thread for, and whether it would have been their last.
+    owed: Vec<(Request, bool)>,
+}
+
+/// What a receiver's takers are woken by.
+struct Bell {
+    server: Arc<Server>,
+    desk: usize,
+}
+
+/// The ports of a process that are served on every CPU.
+#[derive(Default)]
+pub(crate) struct Servers(Mutex<Vec<Known>>);
+
+struct Known {
+    /// What peers are told.
+    message: Vec<u8>,
+    server: Weak<Server>,
+}
+
+impl Servers {
+    fn known(&self) -> MutexGuard<'_, Vec<Known>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn messages(&self) -> Vec<Vec<u8>> {
+        let known = self.known();
+        known.iter().map(|known| known.message.clone()).collect()
+    }
+}
+
+impl ReceiveRight {
+    /// Serves the port on every CPU that this thread may run on: a request is handled on the CPU where it was made, by
+    /// a worker pinned there, and no two CPUs write to one line of memory for it, nor take a lock in common. A worker is
+    /// started by the first message on its CPU, in some 100 us, and ends after 100 ms without one.
+    ///
+    /// `handler` is called for each message and notice, on several CPUs at once; it answers by [`Worker::reply`], or as
+    /// any receiver does. While it runs, other messages of its CPU wait. One that panics ends its call as
+    /// [`Gone::Reply`](crate::error::Gone::Reply), and nothing else.
+    ///
+    /// Both sides sleep while they wait, whatever their strategies: on one CPU the other runs meanwhile. A call takes a
+    /// wake-up and two switches, some 5 us: as long as one client keeps a server busy, a
+    /// [single thread](Self::receive) that spins on a CPU of its own answers sooner.
+    ///
+    /// Messages of one thread stay in order while it moves between CPUs: until all it has sent has been taken, it goes on
+    /// where it was. Senders learn of the receivers a little after they have their right; until then, and on CPUs that
+    /// this process may not use, one worker on any CPU serves them. Such a port cannot move, be received from by other
+    /// threads or be in a wait set: it is not a receive right any more. Takes one of the 64 receivers of the process for
+    /// each CPU.
+    ///
+    /// ```
+    /// # let name = format!("doc-per-cpu-{}", std::process::id());
+    /// let server = handfast_port::bind(&name)?.serve_per_cpu(|worker, request| {
+    ///     let shout = request.bytes().to_ascii_uppercase();
+    ///     let _ = worker.reply(request, &shout);
+    /// })?;
+    /// assert_eq!(&*handfast_port::connect(&name)?.call(b"hello")?, b"HELLO");
+    /// # drop(server);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ServeError::Exhausted`] when the process has not so many receivers left, and
+    /// [`ServeError::Misuse`] in a forked child; the port is gone then.
+    pub fn serve_per_cpu(
+        self,
+        handler: impl Fn(&Worker<'_>, Request) + Send + Sync + 'static,
+    ) -> Result<PerCpu, ServeError> {
+        if self.check().is_err() {
+            return Err(ServeError::Misuse(Misuse::Forked));
+        }
+        let process = self.port().process.clone();
+        let mut cpus = cpu::allowed();
+        cpus.retain(|cpu| *cpu < CPUS);
+        if cpus.len() >= RECEIVERS as usize {
+            return Err(ServeError::Exhausted(RECEIVERS_EXHAUSTED));
+        }
+        let main = self.port().id;
+        // Spinning keeps clients from the CPU that they share.
+        let options = Options::new().strategy(Strategy::Block);
+        self.set_options(options);
+        let mut desks = vec![Desk::new(self, None)];
+        for cpu in &cpus {
+            let right = receive::nameless(&process, options).map_err(none_left)?;
+            right.port().lock().works_for(main);
+            desks.push(Desk::new(right, Some(*cpu)));
+        }
+        let entry = |desk: &Desk| Some((desk.cpu?, desk.right.port().receiver));
+        let entries: Vec<Entry> = desks.iter().filter_map(entry).collect();
+        let server = Arc::new(Server {
+            process: process.clone(),
+            handler: Box::new(handler),
+            desks: desks.into(),
+            cpus,
+            signals: signal::mask(),
+            is_over: AtomicBool::new(false),
+            running: Arc::default(),
+        });
+        for desk in 0..server.desks.len() {
+            // What has come to the port already finds that nobody is there.
+            server.answer(desk);
+        }
+        let message = message(main, &entries);
+        process.per_cpu.known().push(Known {
+            message: message.clone(),
+            server: Arc::downgrade(&server),
+        });
+        for link in process.welcomed_links() {
+            process.say_spread(&link, &message);
+        }
+        let epoch = process.epoch;
+        Ok(PerCpu { server, epoch })
+    }
+}
+
+impl PerCpu {
+    /// The bound name; empty for one without.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.server.desks[0].right.name()
+    }
+
+    /// The receivers, the port's own first, and their workers.
+    #[must_use]
+    pub fn places(&self) -> Vec<Place> {
+        let place = |desk: &Desk| Place {
+            cpu: desk.cpu,
+            // Relaxed: a count.
+            started: desk.started.load(Ordering::Relaxed),
+            is_served: desk.state().is_served,
+        };
+        self.server.desks.iter().map(place).collect()
+    }
+
+    /// As [`ReceiveRight::mint`].
+    #[must_use]
+    pub fn mint(&self, badge: u64) -> OwnRight {
+        self.server.desks[0].right.mint(badge)
+    }
+
+    /// As [`ReceiveRight::mint_with`].
+    #[must_use]
+    pub fn mint_with(&self, badge: u64, permissions: u16) -> OwnRight {
+        self.server.desks[0].right.mint_with(badge, permissions)
+    }
+
+    /// As [`ReceiveRight::revoke`].
+    pub fn revoke(&self, badge: u64) {
+        self.server.desks[0].right.revoke(badge);
+    }
+
+    /// As [`ReceiveRight::revoke_from`].
+    pub fn revoke_from(&self, holder: Holder, badge: u64) {
+        self.server.desks[0].right.revoke_from(holder, badge);
+    }
+
+    /// As [`ReceiveRight::notify_no_senders`]. What the last senders have left on other CPUs may be handled after the
+    /// notice.
+    pub fn notify_no_senders(&self) {
+        self.server.desks[0].right.notify_no_senders();
+    }
+
+    /// As [`ReceiveRight::notify_no_senders_of`], likewise.
+    pub fn notify_no_senders_of(&self, badge: u64) {
+        self.server.desks[0].right.notify_no_senders_of(badge);
+    }
+}
+
+impl Drop for PerCpu {
+    fn drop(&mut self) {
+        if self.epoch != handfast_sys::process::fork_epoch() {
+            return;
+        }
+        let server = &self.server;
+        // Release: pairs with the load in `Server::is_over`.
+        server.is_over.store(true, Ordering::Release);
+        let is_this = |known: &Known| core::ptr::eq(known.server.as_ptr(), Arc::as_ptr(server));
+        server
+            .process
+            .per_cpu
+            .known()
+            .retain(|known| !is_this(known));
+        for desk in &server.desks {
+            let mut state = desk.state();
+            // One that was started takes the number itself.
+            let (number, owed) = (state.number.take(), core::mem::take(&mut state.owed));
+            drop((state, owed));
+            number.map(|number| desk.port().leave_takers(number));
+        }
+        // A handler that drops its own server does not wait for itself.
+        if WORKS_FOR.get() != Arc::as_ptr(server) {
+            server.running.wait();
+        }
+    }
+}
+
+impl core::fmt::Debug for PerCpu {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("PerCpu")
+            .field("name", &self.name())
+            .field("places", &self.server.desks.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Desk {
+    fn new(right: ReceiveRight, cpu: Option<u32>) -> Self {
+        Self {
+            right,
+            cpu,
+            started: AtomicU64::new(0),
+            state: Mutex::default(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn port(&self) -> &Port {
+        self.right.port()
+    }
+}

@@ -1,0 +1,305 @@
+//! Workers: how they begin, what they do, how they end.
+
+use super::{Bell, IDLE, Running, Server, State, Worker};
+use crate::error::ReplyError;
+use crate::process::{Process, UNSAID_NS};
+use crate::request::Request;
+use core::cell::Cell;
+use core::sync::atomic::Ordering;
+use core::task::Waker;
+use handfast_layout::MESSAGE_BYTES_MAX;
+use handfast_layout::link::Kind;
+use handfast_sys::{clock, cpu, signal};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Wake;
+
+thread_local! {
+    /// The server that this thread works for.
+    pub(super) static WORKS_FOR: Cell<*const Server> = const { Cell::new(core::ptr::null()) };
+    /// This thread answers a bell.
+    static ANSWERS: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Worker<'_> {
+    /// The CPU it is pinned to; nothing for the one that serves who is on no CPU of the server's.
+    #[must_use]
+    pub const fn cpu(&self) -> Option<u32> {
+        self.desk.cpu
+    }
+
+    /// Replies, as [`Request::reply`] does, and keeps what is left of the request for the next one: nothing is allocated.
+    ///
+    /// # Errors
+    /// As [`Request::reply`].
+    pub fn reply(&self, request: Request, bytes: &[u8]) -> Result<(), ReplyError> {
+        if bytes.len() > MESSAGE_BYTES_MAX {
+            let len_bytes = bytes.len();
+            return Err(ReplyError::TooLong { len_bytes });
+        }
+        let reply = request.reply_right().ok_or(ReplyError::NotACall)?;
+        if reply.link.is_over() {
+            return Err(ReplyError::Gone);
+        }
+        if reply.answer(Kind::Message, bytes) {
+            self.desk.port().woke_caller();
+        }
+        if let Some(answered) = request.answered()
+            && let Some(earlier) = self.answered.replace(Some(answered))
+        {
+            earlier.pool();
+        }
+        Ok(())
+    }
+
+    /// The next message, if one comes before it has been idle for long.
+    fn next(&self) -> Option<Request> {
+        let port = self.desk.port();
+        let mut guard = port.try_lock();
+        if let Some(answered) = self.answered.take() {
+            match &mut guard {
+                Some(poller) => poller.give_back(answered),
+                None => answered.pool(),
+            }
+        }
+        port.wait(guard, Some(clock::deadline_ns(IDLE)), |_, request| request)
+            .ok()
+    }
+}
+
+impl core::fmt::Debug for Worker<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Worker")
+            .field("cpu", &self.cpu())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a worker does that has found nothing for long.
+enum Rest {
+    /// It ends; the next message starts another.
+    End,
+    /// Something has come.
+    GoOn(Request),
+    /// Something has come, and another worker that was started for it.
+    Last(Request),
+}
+
+impl Server {
+    pub(super) fn is_over(&self) -> bool {
+        // Acquire: pairs with the Release of `PerCpu::drop`.
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    /// Leaves a desk, unless there is something: from now on its bell is answered.
+    fn rest(self: &Arc<Self>, index: usize) -> Rest {
+        let desk = &self.desks[index];
+        let port = desk.port();
+        let bell = Waker::from(Arc::new(Bell {
+            server: self.clone(),
+            desk: index,
+        }));
+        let mut state = desk.state();
+        state.is_served = false;
+        if self.is_over() {
+            return Rest::End;
+        }
+        let number = port.enter_takers(&bell);
+        debug_assert!(state.number.is_none(), "whoever is served has left");
+        state.number = Some(number);
+        drop(state);
+        let Some(mut poller) = port.try_lock_again() else {
+            // Somebody else looks.
+            return Rest::End;
+        };
+        poller.refresh();
+        let found = match port.look(&mut poller) {
+            Some(request) => {
+                port.leave_takers(number);
+                port.leave(poller);
+                Some(request)
+            }
+            None => port.rest(poller, Some(number), |_, request| request),
+        };
+        let Some(request) = found else {
+            return Rest::End;
+        };
+        match self.is_taken_up_after(desk.state(), index) {
+            true => Rest::GoOn(request),
+            false => Rest::Last(request),
+        }
+    }
+
+    /// A desk's bell has rung: starts a worker if there is something. By whoever rang it, mostly the keeper; a peer
+    /// that rings for nothing makes no threads.
+    pub(super) fn answer(self: &Arc<Self>, index: usize) {
+        if !self.is_taken_up(index) {
+            return;
+        }
+        match self.rest(index) {
+            Rest::End => {}
+            Rest::GoOn(request) => self.start(index, Some(request), false),
+            Rest::Last(request) => self.start(index, Some(request), true),
+        }
+    }
+
+    /// A worker, or who looks for one, is at the desk from now on, if nobody was.
+    fn is_taken_up(&self, index: usize) -> bool {
+        let state = self.desks[index].state();
+        !self.is_over() && self.is_taken_up_after(state, index)
+    }
+
+    /// Nobody is among the takers then: one that was called, and is not there to look, would keep others from being called.
+    fn is_taken_up_after(&self, mut state: MutexGuard<'_, State>, index: usize) -> bool {
+        if core::mem::replace(&mut state.is_served, true) {
+            return false;
+        }
+        let number = state.number.take();
+        drop(state);
+        number.map(|number| self.desks[index].port().leave_takers(number));
+        true
+    }
+
+    /// Starts a worker with its first request, perhaps its only one: another is there then.
+    fn start(self: &Arc<Self>, index: usize, first: Option<Request>, is_last: bool) {
+        let desk = &self.desks[index];
+        // There until the thread has it, or none can be made.
+        let given = Arc::new(Mutex::new(first));
+        self.running.add();
+        let (server, running) = (self.clone(), self.running.clone());
+        let first = given.clone();
+        let thread = std::thread::Builder::new().name("handfast-worker".into());
+        // Relaxed: a count. Before its first answer.
+        desk.started.fetch_add(1, Ordering::Relaxed);
+        let made = thread.spawn(move || {
+            server.work(index, take(&first), is_last);
+            drop(first);
+            // Its end may be the end of the port, which whoever waits wants to have seen.
+            drop(server);
+            running.sub();
+        });
+        if let Err(error) = made {
+            // Relaxed: as above.
+            desk.started.fetch_sub(1, Ordering::Relaxed);
+            tracing::warn!(%error, "no thread for a worker; the keeper tries again");
+            let owed = take(&given).map(|request| (request, is_last));
+            // Before it counts no more: who waits for that drops it.
+            desk.state().owed.extend(owed);
+            self.running.sub();
+            self.process.give_back_in(UNSAID_NS);
+        }
+    }
+
+    /// A worker's life.
+    fn work(self: &Arc<Self>, index: usize, first: Option<Request>, is_last: bool) {
+        WORKS_FOR.set(Arc::as_ptr(self));
+        signal::set_mask(&self.signals);
+        let desk = &self.desks[index];
+        // The CPU may have been taken away from the process since: then it serves from another.
+        let pinned = match &desk.cpu {
+            Some(cpu) => cpu::pin(core::slice::from_ref(cpu)),
+            None => cpu::pin(&self.cpus),
+        };
+        if let Err(errno) = pinned {
+            tracing::debug!(cpu = desk.cpu, %errno, "a worker is not pinned");
+        }
+        let worker = Worker {
+            desk,
+            answered: Cell::new(None),
+        };
+        // The handler's own words say what it was; its request has ended.
+        let handle = |request| {
+            let _ = catch_unwind(AssertUnwindSafe(|| (self.handler)(&worker, request)));
+        };
+        if let Some(first) = first {
+            handle(first);
+        }
+        if is_last {
+            return;
+        }
+        loop {
+            while !self.is_over()
+                && let Some(request) = worker.next()
+            {
+                handle(request);
+            }
+            if let Some(answered) = worker.answered.take() {
+                answered.pool();
+            }
+            match self.rest(index) {
+                Rest::GoOn(request) => handle(request),
+                Rest::Last(request) => return handle(request),
+                Rest::End => return,
+            }
+        }
+    }
+}
+
+fn take(given: &Mutex<Option<Request>>) -> Option<Request> {
+    given.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        // Counted as a worker: the end of the server waits for it.
+        let running = self.server.running.clone();
+        running.add();
+        if ANSWERS.replace(true) {
+            // Within an answer, which has found something that it cannot take: one with a thread looks again.
+            if self.server.is_taken_up(self.desk) {
+                self.server.start(self.desk, None, false);
+            }
+        } else {
+            self.server.answer(self.desk);
+            ANSWERS.set(false);
+        }
+        drop(self);
+        running.sub();
+    }
+}
+
+impl Running {
+    fn count(&self) -> MutexGuard<'_, u32> {
+        self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self) {
+        *self.count() += 1;
+    }
+
+    fn sub(&self) {
+        *self.count() -= 1;
+        self.ended.notify_all();
+    }
+
+    /// Until there are none.
+    pub(super) fn wait(&self) {
+        let count = self.count();
+        let ended = self.ended.wait_while(count, |count| *count > 0);
+        drop(ended);
+    }
+}
+
+impl Process {
+    /// Keeper: starts workers that there was no thread for. Returns whether there is none still.
+    pub(crate) fn start_workers(&self) -> bool {
+        let servers: Vec<_> = {
+            let known = self.per_cpu.known();
+            known
+                .iter()
+                .filter_map(|known| known.server.upgrade())
+                .collect()
+        };
+        let mut is_owed = false;
+        for server in servers {
+            for (index, desk) in server.desks.iter().enumerate() {
+                let owed = core::mem::take(&mut desk.state().owed);
+                for (request, is_last) in owed {
+                    server.start(index, Some(request), is_last);
+                }
+                is_owed |= !desk.state().owed.is_empty();
+            }
+        }
+        is_owed
+    }
+}

@@ -1,0 +1,68 @@
+use super::*;
+use crate::descriptors::tests::link;
+use crate::introduce::Provided;
+use crate::link::control;
+use handfast_layout::link::passed_word;
+use handfast_region::Memory;
+use handfast_ring::lane::Place;
+use handfast_sys::{OwnedFd, socket};
+
+const NAME: Handle = 1 << 31 | 7;
+/// At its first receiver.
+const PORT: u32 = 0x100;
+
+fn right(process: &Arc<Process>, link: &Arc<Link>, name: Handle) -> SendRight {
+    link.imports().arrive(name, PORT).unwrap();
+    let waiting = process.waiting;
+    SendRight::of_handle(process, link.clone(), PORT, name, waiting)
+}
+
+#[test]
+fn nothing_is_provided_behind_a_mark() {
+    let (process, link, _peer) = link();
+    let [moving, direct] = [NAME, NAME + 1].map(|name| right(&process, &link, name));
+    let may_provide = || Provided::say_as(1, &moving, &link).is_some();
+    assert!(may_provide());
+    let moved = Moved::new(([1; 20], PORT), 1);
+    let _ = moved.direct.set(direct);
+    link.redirects().insert((NAME, PORT), moved);
+    link.has_redirects.store(true, Ordering::Relaxed);
+    link.has_moved.store(true, Ordering::Release);
+    assert!(!may_provide());
+}
+
+/// Whether the peer is told that rights were given back.
+fn hears_of_release(peer: &OwnedFd) -> bool {
+    let mut bytes = [0; 512];
+    while let Ok((len_bytes, _)) = socket::receive(peer, &mut bytes, 1) {
+        if len_bytes > 0 && bytes[0] == control::RELEASE {
+            return true;
+        }
+    }
+    false
+}
+
+#[test]
+fn the_name_of_a_right_that_is_another_stays_while_a_message_in_another_lane_has_it() {
+    let (process, old, peer) = link();
+    let (_, new, _new_peer) = link();
+    socket::set_nonblocking(&peer, true).unwrap();
+    let _right = right(&process, &old, NAME);
+    // To another port there, with the right in it.
+    let other = old.map.lane(1).unwrap();
+    let said = Said::Told { number: 0 };
+    let words = (NAME, passed_word(0, 0), 0);
+    old.say_in_lane((other, 1), words, said, || true).unwrap();
+    let moved = Moved::new((new.identity(), PORT), 1);
+    old.redirects().insert((NAME, PORT), moved);
+    assert!(process.switch((&old, NAME), &new) == Switched::Done);
+    let consume = |lane: u32| {
+        let tail = old.lanes[lane as usize].lock().producer.position();
+        let head = Place::of(old.calls, lane).head();
+        old.region.store(head, tail, Ordering::Release);
+    };
+    consume(old.map.lane(receiver_of(PORT)).unwrap());
+    assert!(old.give_back(&process) && !hears_of_release(&peer));
+    consume(other);
+    assert!(old.give_back(&process) && hears_of_release(&peer));
+}

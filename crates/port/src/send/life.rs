@@ -1,0 +1,84 @@
+//! How long the exporter has to know a right: until its last copy is dropped, and what was sent with it has been taken.
+
+use super::SendRight;
+use crate::link::Link;
+use crate::origin::Origin;
+use core::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+impl SendRight {
+    /// Notes that a message with the handle goes through `lane`; the lane's lock is held.
+    #[inline(always)]
+    pub(crate) fn uses(&self, lane: u32) {
+        // Relaxed, both: looked at when nobody uses the right any more.
+        if self.used.load(Ordering::Relaxed) & 1 << lane == 0 {
+            self.used.fetch_or(1 << lane, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that a message with the handle has gone through the lanes of `other`.
+    pub(crate) fn uses_as(&self, other: &Self) {
+        // Relaxed: as in `uses`.
+        let lanes = other.used.load(Ordering::Relaxed);
+        self.used.fetch_or(lanes, Ordering::Relaxed);
+    }
+
+    /// It has been named in a message through a lane of `link`, itself or what it has become.
+    pub(crate) fn used_at(&self, link: &Arc<Link>, lane: Option<u32>) {
+        if let Origin::Home(going) = &self.origin {
+            return going.told();
+        }
+        let direct = match &self.origin {
+            Origin::Vine(Some(upgrade)) => upgrade.direct(),
+            _ => None,
+        };
+        for right in [Some(self), direct].into_iter().flatten() {
+            if let Some(lane) = lane.filter(|_| Arc::ptr_eq(&right.link, link)) {
+                right.uses(lane);
+            }
+        }
+    }
+}
+
+impl Drop for SendRight {
+    fn drop(&mut self) {
+        if self.epoch != handfast_sys::process::fork_epoch() {
+            return;
+        }
+        // What it has become, one after the other and not one within the other: others say how many those are.
+        let mut moved = self.moved.take();
+        while let Some(Some(mut right)) = moved {
+            moved = right.moved.take();
+        }
+        // Relaxed: threads that used it have let go of it.
+        let lanes = self.used.load(Ordering::Relaxed);
+        self.link.dropped(self.process, self.handle, lanes);
+    }
+}
+
+/// Another right to the same port, with its own options: as this one's are.
+impl Clone for SendRight {
+    fn clone(&self) -> Self {
+        if !self.is_forked() {
+            self.link.imports().copied(self.handle);
+        }
+        let waiting = *self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        Self::of_handle(
+            self.process,
+            self.link.clone(),
+            self.port,
+            self.handle,
+            waiting,
+        )
+        .with_origin(self.origin.clone())
+        .with_shortcut(self.shortcut.as_ref().map(|by| by.again()))
+    }
+}
+
+impl core::fmt::Debug for SendRight {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("SendRight")
+            .field("peer", &self.link.peer)
+            .finish_non_exhaustive()
+    }
+}

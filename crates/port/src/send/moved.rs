@@ -1,0 +1,106 @@
+//! What a right is by now.
+
+use super::SendRight;
+use crate::error::{Gone, SendError};
+use crate::origin::Origin;
+use core::sync::atomic::Ordering;
+use handfast_proto::rights::Handle;
+use std::sync::PoisonError;
+
+impl SendRight {
+    /// This right, or what it has become since it came (see `door` and `redirect`), or is on this CPU (see
+    /// `spread`).
+    #[inline]
+    pub(crate) fn best(&self) -> &Self {
+        let mut best = self;
+        // As often as its port has moved: by a loop, since others say how often that is.
+        while let Some(next) = best.next() {
+            best = next;
+        }
+        best.here()
+    }
+
+    #[inline]
+    fn next(&self) -> Option<&Self> {
+        let direct = match &self.origin {
+            Origin::Vine(Some(upgrade)) => upgrade.direct(),
+            _ => None,
+        };
+        direct.or_else(|| self.moved_to())
+    }
+
+    /// What it is since its port moved.
+    #[inline]
+    pub(super) fn moved_to(&self) -> Option<&Self> {
+        // Acquire: pairs with the Release of the switch.
+        if self.link.has_moved.load(Ordering::Acquire) {
+            self.look_moved()
+        } else {
+            None
+        }
+    }
+
+    /// Whether it is another right now.
+    pub(crate) fn has_moved(&self) -> bool {
+        self.moved_to().is_some()
+    }
+
+    #[cold]
+    fn look_moved(&self) -> Option<&Self> {
+        if let Some(moved) = self.moved.get() {
+            return moved.as_deref();
+        }
+        let moved = self.link.direct(self.handle)?;
+        let direct = moved.direct()?.clone();
+        let waiting = *self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        direct.wait_by(waiting);
+        let moved = self.moved.get_or_init(|| Some(Box::new(direct)));
+        moved.as_deref()
+    }
+
+    /// It stays where it is when its port moves.
+    pub(crate) fn pin(&self) {
+        let _ = self.moved.set(None);
+        self.link.stays(self.handle);
+    }
+
+    pub(crate) const fn port(&self) -> u32 {
+        self.port
+    }
+
+    pub(crate) const fn handle(&self) -> Handle {
+        self.handle
+    }
+
+    pub(crate) fn is_down(&self) -> bool {
+        self.link.is_down()
+    }
+
+    #[cold]
+    pub(crate) fn poison(&self, fault: handfast_ring::Fault) -> crate::error::PeerFault {
+        let fault = self.link.poison(fault);
+        self.process.attention.raise();
+        fault
+    }
+
+    /// Why nothing more can be sent, if so.
+    pub(crate) fn failure(&self) -> Option<SendError> {
+        self.link.failure(self.port)
+    }
+
+    /// Why no call that was made through this right is answered any more, if so.
+    #[inline]
+    pub(crate) fn failure_of_calls(&self) -> Option<SendError> {
+        let failure = self.failure()?;
+        let is_elsewhere =
+            failure == SendError::Gone(Gone::Port) && self.link.outlives(self.handle);
+        (!is_elsewhere).then_some(failure)
+    }
+
+    /// Sees to it that what was asked of the exporter, and has been answered, holds nothing any more.
+    pub(crate) fn settle(&self) {
+        if let Origin::Claimed(claimed) = &self.origin {
+            claimed.settle();
+        }
+    }
+}

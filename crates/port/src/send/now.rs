@@ -1,0 +1,126 @@
+//! Messages with one right that is named in one step: to a port of this process, a block, or what the peer has already.
+
+use super::{Posted, SendRight};
+use crate::call::Ticket;
+use crate::origin::Origin;
+use crate::own::OwnRight;
+use crate::right::{Right, export_own};
+use crate::room::Waiting;
+use core::sync::atomic::Ordering;
+use handfast_layout::MESSAGE_BYTES_MAX;
+use handfast_layout::link::Kind;
+use handfast_layout::part::Part;
+use handfast_ring::lane::Unit;
+use std::sync::Arc;
+
+/// A message for a lane: bytes, kind, two words, and the link's count of troubles before the right beside it was named.
+type ToPost<'a> = (&'a [u8], Kind, (u32, u32), u32);
+
+impl SendRight {
+    /// As [`Self::post_loaded`], with one right, if nothing at all stands in the way. What was sent is left in `rights`,
+    /// to be dropped.
+    #[inline(always)]
+    pub(crate) fn give_now(
+        &self,
+        (bytes, kind): (&[u8], Kind),
+        rights: &mut Vec<Right>,
+        waiting: Waiting,
+    ) -> Option<Posted<'_>> {
+        let [given] = &rights[..] else {
+            return None;
+        };
+        let right = self.best();
+        if bytes.len() > MESSAGE_BYTES_MAX || right.is_forked() {
+            return None;
+        }
+        let words = match kind {
+            Kind::Call => waiting.words(),
+            _ => (0, 0),
+        };
+        // Acquire: pairs with the addition in `disturb`. What is named after that may be another by then.
+        let trouble = right.link.trouble.load(Ordering::Acquire);
+        let message = (bytes, kind, words, trouble);
+        let mut lent = 0;
+        let (lane, ticket) = match given {
+            Right::Own(own) => right.give_own(message, own)?,
+            Right::Send(sent) => right.give_known(message, sent)?,
+            Right::Block(block) if !matches!(right.origin, Origin::Vine(_)) => {
+                let (part, loan) = right.link.lend_now(block)?;
+                lent = loan;
+                let (units, count) = part.to_units();
+                let posted = right.post_named(message, &units[..count]);
+                posted.or_else(|| {
+                    right.link.lends_not(loan);
+                    None
+                })?
+            }
+            _ => return None,
+        };
+        let woke_peer = right.link.ring(lane, right.receiver);
+        match given {
+            Right::Send(sent) => sent.used_at(&right.link, Some(lane)),
+            Right::Block(_) => {
+                if let Some(Right::Block(block)) = rights.pop() {
+                    right.link.has_lent(lent, block);
+                }
+            }
+            _ => {}
+        }
+        Some((right, (ticket, trouble, woke_peer)))
+    }
+
+    /// With a right to a port that is here.
+    #[inline(always)]
+    fn give_own(&self, message: ToPost<'_>, own: &OwnRight) -> Option<(u32, Ticket)> {
+        if own.port().home.get().is_some() || own.is_over() {
+            return None;
+        }
+        let (handle, port) = export_own(&self.link, own).ok()?;
+        let (units, count) = Part::OfSender { handle, port }.to_units();
+        let posted = self.post_named(message, &units[..count]);
+        posted.or_else(|| {
+            self.link.retract(self.process, handle);
+            None
+        })
+    }
+
+    /// With a right of the peer's own, or one of a third process's that the peer keeps.
+    #[inline]
+    fn give_known(&self, message: ToPost<'_>, sent: &Self) -> Option<(u32, Ticket)> {
+        if matches!(sent.origin, Origin::Home(_)) {
+            return None;
+        }
+        let sent = sent.best();
+        if sent.is_forked() || sent.is_down() || sent.is_revoked() {
+            return None;
+        }
+        if Arc::ptr_eq(&sent.link, &self.link) {
+            let handle = sent.handle;
+            let (units, count) = Part::OfReceiver { handle }.to_units();
+            return matches!(sent.origin, Origin::Exporter)
+                .then(|| self.post_named(message, &units[..count]))
+                .flatten();
+        }
+        let number = self.link.give_again(sent)?;
+        let (units, count) = Part::Again { number }.to_units();
+        let posted = self.post_named(message, &units[..count]);
+        posted.or_else(|| {
+            self.link.unsent_again(self.process, number);
+            None
+        })
+    }
+
+    /// Posts on this thread's lane, if there has been no trouble since. Its lane and ticket.
+    fn post_named(
+        &self,
+        (bytes, kind, words, before): ToPost<'_>,
+        units: &[Unit],
+    ) -> Option<(u32, Ticket)> {
+        let (lane, mut outgoing, trouble) = self.lane_now()?;
+        if trouble != before {
+            return None;
+        }
+        let posted = self.post_described(&mut outgoing, lane, (bytes, kind, words), units);
+        Some((lane, posted.ok()?))
+    }
+}

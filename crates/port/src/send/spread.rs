@@ -1,0 +1,208 @@
+//! Rights to ports that are served on every CPU: the one for the CPU this thread runs on.
+//!
+//! A thread's messages stay in order: it turns to another CPU's receiver once all it has sent to the others has been
+//! taken there.
+
+use super::SendRight;
+use crate::call::Ticket;
+use crate::lanes::NOBODY;
+use crate::link::Link;
+use crate::options::Options;
+use crate::origin::Origin;
+use crate::send::SLOTS_PER_LANE;
+use crate::spread::{Entry, Spread};
+use core::sync::atomic::{AtomicU32, Ordering};
+use handfast_layout::bell::RECEIVERS;
+use handfast_layout::link::Kind;
+use handfast_region::Memory;
+use handfast_ring::lane::Place;
+use handfast_sys::cpu;
+use handfast_wait::Strategy;
+use std::cell::RefCell;
+
+thread_local! {
+    /// Where this thread has sent to last.
+    static LAST: RefCell<Vec<Last>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Ports that a thread remembers. Of one that it has forgotten, messages may overtake each other when it moves.
+const LAST_MAX: usize = 64;
+
+/// Where a thread has sent to last at one port; nothing of it is under way to another of the port's receivers.
+struct Last {
+    /// Link and port.
+    key: u64,
+    /// In [`Spread`].
+    place: u8,
+    sent: Sent,
+}
+
+/// What it has sent there last.
+#[derive(Clone, Copy)]
+enum Sent {
+    /// Something of the lane's.
+    Something,
+    /// A message at this position.
+    Message(u32),
+    Call(Ticket),
+}
+
+impl SendRight {
+    /// Whether a caller looks for its reply before it asks its strategy: see
+    /// [`Waiter::is_eager`]. Not when the callee was last seen on this processor.
+    #[inline(always)]
+    pub(crate) fn looks_first(&self) -> bool {
+        // Relaxed, both: hints.
+        self.eager.load(Ordering::Relaxed)
+            && self.peer_cpu.load(Ordering::Relaxed) != cpu::current()
+    }
+
+    #[inline(always)]
+    pub(crate) const fn peer_cpu(&self) -> &AtomicU32 {
+        &self.peer_cpu
+    }
+
+    /// This right, or the one for the CPU that this thread runs on.
+    #[inline]
+    pub(super) fn here(&self) -> &Self {
+        if !self.link.has_spread() {
+            return self;
+        }
+        self.look_here()
+    }
+
+    fn look_here(&self) -> &Self {
+        let Some(spread) = self.spread() else {
+            return self;
+        };
+        let (key, wanted) = (self.key(), spread.place(cpu::current()));
+        let place = LAST.try_with(|last| {
+            let mut last = last.borrow_mut();
+            if let Some(known) = last.iter().position(|last| last.key == key) {
+                // At the next look it is found at once.
+                last.swap(0, known);
+                let last = &mut last[0];
+                if last.place != wanted {
+                    last.place = self.turn(spread, (last.place, last.sent), wanted);
+                }
+                last.sent = Sent::Something;
+                return last.place;
+            }
+            // It may have sent to the port's own receiver, before it knew of the others.
+            let place = self.turn(spread, (0, Sent::Something), wanted);
+            last.truncate(LAST_MAX - 1);
+            let sent = Sent::Something;
+            last.insert(0, Last { key, place, sent });
+            place
+        });
+        // A thread that is ending remembers nothing.
+        spread.right(place.unwrap_or_default()).unwrap_or(self)
+    }
+
+    fn key(&self) -> u64 {
+        u64::from(self.link.serial) << 32 | u64::from(self.port)
+    }
+
+    /// What this thread has sent, just after [`Self::here`] has chosen where.
+    pub(super) fn sent(&self, kind: Kind, ticket: Ticket) {
+        if !self.link.has_spread() {
+            return;
+        }
+        let sent = match kind {
+            Kind::Call => Sent::Call(ticket),
+            _ => Sent::Message(ticket.generation),
+        };
+        let key = self.key();
+        let _ = LAST.try_with(|last| {
+            if let Some(last) = last.borrow_mut().first_mut()
+                && last.key == key
+            {
+                last.sent = sent;
+            }
+        });
+    }
+
+    /// The rights for each CPU, if there are such.
+    fn spread(&self) -> Option<&Spread> {
+        if let Some(known) = self.spread.get() {
+            return known.as_deref();
+        }
+        if !matches!(self.origin, Origin::Exporter | Origin::Claimed(_)) || self.is_forked() {
+            return None;
+        }
+        let entries = self.link.spread_of(self.port)?;
+        let make = || Some(Box::new(Spread::new(&entries, |entry| self.on(entry))));
+        let spread = self.spread.get_or_init(make);
+        // Relaxed: a number. A thread that reads the old one posts to the port's own receiver once more.
+        self.posts_to.store(NOBODY, Ordering::Relaxed);
+        spread.as_deref()
+    }
+
+    /// The same right, through the lanes of another receiver. Who spins for an answer keeps the worker on its own
+    /// CPU from giving it: so it does not.
+    fn on(&self, (cpu, receiver): Entry) -> Self {
+        self.link.imports().copied(self.handle);
+        let waiting = Options::new().strategy(Strategy::Block).resolve();
+        let link = self.link.clone();
+        let mut right = Self::of_handle(self.process, link, self.port, self.handle, waiting)
+            .with_origin(self.origin.clone());
+        right.receiver = receiver;
+        right.posts_to = receiver.into();
+        right.peer_cpu = cpu.into();
+        let _ = right.spread.set(None);
+        right
+    }
+
+    /// Where this thread sends now: to the `wanted` place, once what it has sent to the other has been taken there.
+    #[cold]
+    fn turn(&self, spread: &Spread, (from, sent): (u8, Sent), wanted: u8) -> u8 {
+        let receiver = |place| spread.right(place).unwrap_or(self).receiver;
+        let lane = self.link.map.known(receiver(from));
+        let is_taken = lane.is_none_or(|lane| self.link.is_taken(lane, sent));
+        // All lanes may be other receivers'.
+        match is_taken.then(|| self.link.map.lane(receiver(wanted))) {
+            None => from,
+            Some(None) => 0,
+            Some(Some(_)) => wanted,
+        }
+    }
+}
+
+impl Link {
+    /// Whether the receiver of a lane has taken what was posted there.
+    fn is_taken(&self, lane: u32, sent: Sent) -> bool {
+        let last = match sent {
+            Sent::Something => {
+                let outgoing = self.lanes[lane as usize].lock();
+                let last = outgoing.producer.position().wrapping_sub(1);
+                let (first, count) = (lane * SLOTS_PER_LANE, SLOTS_PER_LANE);
+                let mut slots = self.slots.iter().skip(first as usize).take(count as usize);
+                // A call that has been answered.
+                if slots.any(|slot| slot.is_free() && slot.position.load(Ordering::Relaxed) == last)
+                {
+                    return true;
+                }
+                last
+            }
+            Sent::Message(position) => position,
+            Sent::Call(Ticket { index, generation }) => {
+                let slot = &self.slots[index as usize];
+                // Whoever frees it, or claims it anew, has its outcome. Relaxed, both: at least as new as when this
+                // thread posted the call.
+                if slot.is_free() || slot.generation.load(Ordering::Relaxed) != generation {
+                    return true;
+                }
+                slot.position.load(Ordering::Relaxed)
+            }
+        };
+        // Acquire: pairs with the Release of the consumer, as in `Producer::look_at_head`. A peer that says what is not
+        // so has its own messages overtaken.
+        let head = self
+            .region
+            .load(Place::of(self.calls, lane).head(), Ordering::Acquire);
+        // What was posted is at most a lane's length ahead of what was taken.
+        head.wrapping_sub(last.wrapping_add(1)).cast_signed() >= 0
+    }
+}
+
+const _: () = assert!(RECEIVERS <= 256, "places fit a byte");

@@ -1,0 +1,459 @@
+//! Ports that a part of this very process serves, a domain: for a caller here, without a message.
+//!
+//! Such a port is one like any other, with its lanes, rights and names: what comes through them is taken by threads of
+//! its own, and served by them. A right that this process has made of one of its own
+//! ([`OwnRight::connect`](crate::OwnRight::connect)) knows who serves, and a call through it goes there at once, on the
+//! caller's thread: two loads say that the right is good and the port there, one that nothing has happened to the link,
+//! and its count is this thread's own. No lock, no write to memory that another thread writes, no system call.
+
+use crate::error::{BindError, DomainError, Exhausted, Gone, Misuse, SendError};
+use crate::message::Message;
+use crate::notice::Notice;
+use crate::own::OwnRight;
+use crate::port::Port;
+use crate::process::Process;
+use crate::receive::ReceiveRight;
+use crate::request::Request;
+use crate::right::Right;
+use crate::send::SendRight;
+use core::cell::Cell;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use handfast_layout::{MESSAGE_BYTES_MAX, counters};
+use handfast_sys::lock::thread_number;
+use std::sync::Arc;
+
+mod beside;
+
+use beside::{Inside, Next};
+pub use beside::{pass_on, reply_rights, take_rights};
+
+/// Who serves a port inside this process.
+pub trait Serve: Send + Sync + 'static {
+    /// Serves one message on this thread, and returns how many bytes of `reply` are its reply. Several threads may do
+    /// so at once, and one within another.
+    ///
+    /// # Errors
+    /// What the caller is told.
+    fn serve(&self, message: Incoming<'_>, reply: &mut [u8]) -> Result<usize, SendError>;
+}
+
+/// A message to be served.
+#[derive(Clone, Copy, Debug)]
+pub struct Incoming<'a> {
+    /// Its bytes, private.
+    pub bytes: &'a [u8],
+    /// Of the right it came through.
+    pub badge: u64,
+    /// Of that right, too.
+    pub permissions: u16,
+    /// Somebody waits for a reply.
+    pub is_call: bool,
+}
+
+/// A port that is served; it is dropped with this.
+pub struct Served {
+    receive: Arc<ReceiveRight>,
+    workers: usize,
+}
+
+/// Threads that one port can have for what comes by links.
+pub const WORKERS_MAX: usize = 64;
+
+/// The notice by which a worker is told to leave. Nobody else asks for one at this port.
+const STOP: Notice = Notice::Dead(u64::MAX);
+
+/// How soon calls of this process are found in the counters.
+const PUBLISH_NS: u64 = 50_000_000;
+
+/// How often one call is passed on in this process: each holds a buffer for its message until the last has answered.
+const HOPS_MAX: u32 = 64;
+
+/// Threads that count each in a place of its own; others share those by a locked addition.
+const CELLS: usize = 64;
+
+/// The part of a served port that callers in this process use.
+pub(crate) struct Local {
+    by: Arc<dyn Serve>,
+    cells: Box<[Count; CELLS]>,
+    /// What of those is in the counters. Under the poller's lock.
+    published: AtomicU64,
+    /// There is something in them that the keeper is to publish, and knows of.
+    is_due: AtomicBool,
+}
+
+/// Calls of one thread, and of those that have no place of their own.
+#[derive(Default)]
+#[repr(align(64))]
+struct Count {
+    own: AtomicU64,
+    others: AtomicU64,
+}
+
+/// How a right leads to what is served here.
+pub(crate) struct Shortcut {
+    own: OwnRight,
+    local: Arc<Local>,
+}
+
+impl Served {
+    /// Has `by` serve the port, and `workers` threads take what comes by links.
+    ///
+    /// # Errors
+    /// [`BindError::Exhausted`] without threads.
+    pub fn start(
+        receive: ReceiveRight,
+        by: Arc<dyn Serve>,
+        workers: usize,
+    ) -> Result<Self, BindError> {
+        let local = Arc::new(Local {
+            by,
+            cells: Box::new(core::array::from_fn(|_| Count::default())),
+            published: AtomicU64::new(0),
+            is_due: AtomicBool::new(false),
+        });
+        let _ = receive.port().served.set(local.clone());
+        let receive = Arc::new(receive);
+        let mut served = Self {
+            receive,
+            workers: 0,
+        };
+        for _ in 0..workers.clamp(1, WORKERS_MAX) {
+            let (receive, local) = (served.receive.clone(), local.clone());
+            let thread = std::thread::Builder::new().name("handfast-domain".into());
+            thread
+                .spawn(move || work(&receive, &local))
+                .map_err(|_| Exhausted {
+                    what: "threads",
+                    limit: 0,
+                })
+                .map_err(BindError::Exhausted)?;
+            served.workers += 1;
+        }
+        Ok(served)
+    }
+
+    /// The right to receive, for what does not receive: minting, revoking, its name.
+    #[must_use]
+    pub fn receive_right(&self) -> &ReceiveRight {
+        &self.receive
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        if self.receive.check().is_err() {
+            return;
+        }
+        let port = self.receive.port();
+        port.process.tell_closing(port);
+        let Notice::Dead(number) = STOP else { return };
+        (0..self.workers).for_each(|_| port.tell_death(number));
+    }
+}
+
+/// Serves what comes by links, until the port is dropped.
+fn work(receive: &ReceiveRight, local: &Local) {
+    let (port, process) = (receive.port(), &receive.port().process);
+    let mut room = vec![0; MESSAGE_BYTES_MAX];
+    let mut next = receive.receive();
+    while let Ok(mut request) = next {
+        if request.notice() == Some(STOP) {
+            return;
+        }
+        let rights = request.take_rights().into_iter();
+        let rights = rights.map(|right| beside::incoming(process, port, right));
+        let inside = Inside::enter(rights.collect());
+        let message = Incoming {
+            bytes: request.bytes(),
+            badge: request.badge(),
+            permissions: request.permissions(),
+            is_call: request.is_call(),
+        };
+        let served = match request.notice() {
+            None => local.by.serve(message, &mut room),
+            Some(_) => Ok(0),
+        };
+        let (rights, on) = (inside.reply_rights(), inside.next());
+        drop(inside);
+        if let Some(on) = on.filter(|_| served.is_ok()) {
+            go_on(request, on);
+            next = receive.receive();
+            continue;
+        }
+        next = match served.map(|len_bytes| room.get(..len_bytes)) {
+            Ok(Some(reply)) if request.is_call() && rights.is_empty() => {
+                receive.reply_and_receive(request, reply)
+            }
+            Ok(Some(reply)) if request.is_call() => {
+                // The caller hears of a right that cannot be sent as of a dropped call.
+                let _ = request.reply_with(reply, rights);
+                receive.receive()
+            }
+            outcome => {
+                if let Err(SendError::Domain(error)) = outcome {
+                    request.fail(error);
+                } else {
+                    drop(request);
+                }
+                receive.receive()
+            }
+        };
+    }
+}
+
+/// Passes a message on that came by a link.
+#[cold]
+fn go_on(request: Request, mut on: Next) {
+    let rights = core::mem::take(&mut on.rights);
+    // Who calls hears of what cannot be passed on as of a dropped call.
+    if request.is_call() {
+        let _ = request.forward_with(&on.to, on.bytes(), rights);
+    } else {
+        let _ = on.to.with(rights).send(on.bytes());
+    }
+}
+
+impl Request {
+    /// Ends the call as one that a domain has not served.
+    fn fail(self, error: DomainError) {
+        if let Some(reply) = self.reply_right().filter(|reply| !reply.link.is_over()) {
+            reply.fail(error);
+            drop(self.answered());
+        }
+    }
+}
+
+impl Local {
+    #[inline]
+    fn count(&self, process: &Process) {
+        let number = thread_number() as usize;
+        match self.cells.get(number) {
+            Some(count) => {
+                // Relaxed, both: this thread's alone.
+                let calls = count.own.load(Ordering::Relaxed);
+                count.own.store(calls + 1, Ordering::Relaxed);
+            }
+            None => {
+                // Relaxed: a count.
+                self.cells[number % CELLS]
+                    .others
+                    .fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        // Relaxed: a hint; it changes twenty times a second at most.
+        if !self.is_due.load(Ordering::Relaxed) {
+            self.publish_soon(process);
+        }
+    }
+
+    #[cold]
+    fn publish_soon(&self, process: &Process) {
+        // Relaxed: as above; the keeper finds what was counted until its timer fires.
+        self.is_due.store(true, Ordering::Relaxed);
+        process.give_back_in(PUBLISH_NS);
+    }
+
+    /// Keeper: adds to the counters what has come since, unless somebody receives at this moment.
+    pub(crate) fn publish(&self, port: &Port) {
+        let Some(poller) = port.try_lock() else {
+            return port.process.give_back_in(PUBLISH_NS);
+        };
+        // Relaxed, all: counts.
+        let of = |count: &Count| {
+            count.own.load(Ordering::Relaxed) + count.others.load(Ordering::Relaxed)
+        };
+        let total: u64 = self.cells.iter().map(of).sum();
+        let new = total - self.published.swap(total, Ordering::Relaxed);
+        let calls = counters::port_word(port.receiver, counters::CALLS);
+        port.process.tally.add(calls, new);
+        port.leave(poller);
+        // Once more after the mark is taken away: a call that has found it there may have been counted since.
+        if new > 0 || self.is_due.swap(false, Ordering::Relaxed) {
+            port.process.give_back_in(PUBLISH_NS);
+        }
+    }
+}
+
+impl Shortcut {
+    /// Where there is one from this right.
+    pub(crate) fn of(own: &OwnRight) -> Option<Box<Self>> {
+        let local = own.port().served.get()?.clone();
+        let own = own.clone();
+        Some(Box::new(Self { own, local }))
+    }
+
+    pub(crate) fn again(&self) -> Box<Self> {
+        Box::new(Self {
+            own: self.own.clone(),
+            local: self.local.clone(),
+        })
+    }
+
+    pub(crate) const fn own(&self) -> &OwnRight {
+        &self.own
+    }
+}
+
+impl SendRight {
+    /// Calls what serves the port here, on this thread.
+    #[inline(never)]
+    pub(crate) fn call_here(&self, by: &Shortcut, bytes: &[u8]) -> Result<Message, SendError> {
+        self.is_good_here(by, bytes)?;
+        self.cross(by, (bytes, Vec::new()), 0)
+    }
+
+    /// As [`Self::call_here`], with rights. `None`: they are of a kind that takes the way of messages.
+    pub(crate) fn call_here_with(
+        &self,
+        by: &Shortcut,
+        bytes: &[u8],
+        rights: &mut Vec<Right>,
+    ) -> Option<Result<Message, SendError>> {
+        if !beside::may_pass(rights) {
+            return None;
+        }
+        if let Err(error) = self.is_good_here(by, bytes) {
+            return Some(Err(error));
+        }
+        let port = by.own.port();
+        let rights = core::mem::take(rights).into_iter();
+        let rights = rights.map(|right| beside::incoming(self.process(), port, right));
+        Some(self.cross(by, (bytes, rights.collect()), 0))
+    }
+
+    fn cross(
+        &self,
+        by: &Shortcut,
+        (bytes, rights): (&[u8], Vec<Right>),
+        hops: u32,
+    ) -> Result<Message, SendError> {
+        let mut room = Room::take();
+        let inside = Inside::enter(rights);
+        let len_bytes = self.serve_here(by, bytes, &mut room.0)?;
+        let reply = room.0.get(..len_bytes).unwrap_or_default();
+        let (rights, on) = (inside.reply_rights(), inside.next());
+        if let Some(on) = on {
+            drop(inside);
+            return on.goes_on(hops + 1);
+        }
+        let mut message = Message::of(reply);
+        if !rights.is_empty()
+            && let Some(place) = message.rights_mut()
+        {
+            place.extend(rights.into_iter().map(beside::outgoing));
+        }
+        Ok(message)
+    }
+
+    /// As [`Self::call_here`], with the reply in the caller's own buffer.
+    #[inline(never)]
+    pub(crate) fn call_here_into(
+        &self,
+        by: &Shortcut,
+        bytes: &[u8],
+        reply: &mut [u8],
+    ) -> Result<usize, SendError> {
+        self.is_good_here(by, bytes)?;
+        let inside = Inside::enter(Vec::new());
+        let len_bytes = self.serve_here(by, bytes, reply)?;
+        let Some(on) = inside.next() else {
+            return Ok(len_bytes);
+        };
+        drop(inside);
+        let message = on.goes_on(1)?;
+        let (len_bytes, room_bytes) = (message.len(), reply.len());
+        let place = reply.get_mut(..len_bytes).ok_or(SendError::ReplyTooLong {
+            len_bytes,
+            room_bytes,
+        })?;
+        place.copy_from_slice(&message);
+        Ok(len_bytes)
+    }
+
+    /// Whether a message may be served.
+    #[inline]
+    fn is_good_here(&self, by: &Shortcut, bytes: &[u8]) -> Result<(), SendError> {
+        if bytes.len() > MESSAGE_BYTES_MAX {
+            return Err(SendError::TooLong {
+                len_bytes: bytes.len(),
+            });
+        }
+        if self.is_forked() {
+            return Err(SendError::Misuse(Misuse::Forked));
+        }
+        // This process says so itself: nobody waits for the keeper's word.
+        if !by.own.is_good() {
+            return Err(SendError::Gone(Gone::Right));
+        }
+        // Acquire: pairs with the Release in `tell_closing`.
+        if by.own.port().is_closing.load(Ordering::Acquire) {
+            return Err(SendError::Gone(Gone::Port));
+        }
+        self.is_as_before()
+    }
+
+    #[inline]
+    fn serve_here(
+        &self,
+        by: &Shortcut,
+        bytes: &[u8],
+        reply: &mut [u8],
+    ) -> Result<usize, SendError> {
+        by.local.count(self.process());
+        let target = by.own.target();
+        let message = Incoming {
+            bytes,
+            badge: target.badge,
+            permissions: target.permissions,
+            is_call: true,
+        };
+        by.local.by.serve(message, reply)
+    }
+}
+
+impl Next {
+    /// The reply of a call that a domain has passed on.
+    #[cold]
+    fn goes_on(mut self, hops: u32) -> Result<Message, SendError> {
+        if hops > HOPS_MAX {
+            return Err(SendError::Domain(DomainError::TooDeep));
+        }
+        let rights = core::mem::take(&mut self.rights);
+        let (to, bytes) = (&self.to, self.bytes());
+        let Some(by) = to.shortcut() else {
+            return to.with(rights).call(bytes).map_err(|failed| failed.error);
+        };
+        to.is_good_here(by, bytes)?;
+        let come = |right| beside::incoming(to.process(), by.own.port(), right);
+        let rights = rights.into_iter().map(come).collect();
+        to.cross(by, (bytes, rights), hops)
+    }
+}
+
+/// Room for one message: this thread's, also for calls within calls. What goes wrong in a domain that calls another may
+/// lose one.
+struct Room(Vec<u8>);
+
+thread_local! {
+    static ROOMS: Cell<Vec<Vec<u8>>> = const { Cell::new(Vec::new()) };
+}
+
+impl Room {
+    #[inline]
+    fn take() -> Self {
+        // A thread that is ending has none.
+        let mut rooms = ROOMS.try_with(Cell::take).unwrap_or_default();
+        let room = rooms.pop();
+        let _ = ROOMS.try_with(|all| all.set(rooms));
+        Self(room.unwrap_or_else(|| vec![0; MESSAGE_BYTES_MAX]))
+    }
+}
+
+impl Drop for Room {
+    #[inline]
+    fn drop(&mut self) {
+        let mut rooms = ROOMS.try_with(Cell::take).unwrap_or_default();
+        rooms.push(core::mem::take(&mut self.0));
+        let _ = ROOMS.try_with(|all| all.set(rooms));
+    }
+}

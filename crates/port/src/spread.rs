@@ -1,0 +1,197 @@
+//! Ports that are served on every CPU, as their senders see them: which receiver is on which CPU.
+//!
+//! The exporter says so once for each link, by a control message. Until it has come, and on CPUs that it does not
+//! name, messages go to the port's own receiver. A peer that lies here says it of its own ports, and only to itself:
+//! a receiver that is another port's refuses what comes by a right that is not to it.
+
+use crate::link::{Link, control};
+use crate::process::{Process, UNSAID_NS};
+use crate::send::SendRight;
+use core::sync::atomic::{AtomicBool, Ordering};
+use handfast_layout::bell::RECEIVERS;
+use handfast_layout::part::{is_handle, receiver_of};
+use handfast_ring::{Fault, Rule};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// CPUs are numbered below this: as many as an affinity mask has.
+pub(crate) const CPUS: u32 = 1024;
+
+/// Bytes of the port's number, and for each CPU.
+const PORT_BYTES: usize = 4;
+const ENTRY_BYTES: usize = 4;
+
+/// A CPU, and the receiver there.
+pub(crate) type Entry = (u32, u32);
+
+/// What a peer has told of its ports: at most one for each receiver.
+#[derive(Default)]
+pub(crate) struct Told {
+    ports: Mutex<Vec<(u32, Arc<[Entry]>)>>,
+    has_any: AtomicBool,
+}
+
+/// A right to such a port: the same for each CPU, with that receiver's lanes.
+pub(crate) struct Spread {
+    pub(crate) rights: Box<[SendRight]>,
+    /// Index into the rights, plus one, by CPU.
+    of_cpu: Box<[u8]>,
+}
+
+impl Spread {
+    pub(crate) fn new(entries: &[Entry], make: impl Fn(Entry) -> SendRight) -> Self {
+        let last = entries
+            .iter()
+            .map(|(cpu, _)| *cpu)
+            .max()
+            .unwrap_or_default();
+        let mut of_cpu = vec![0; last as usize + 1];
+        for ((cpu, _), place) in entries.iter().zip(1..) {
+            of_cpu[*cpu as usize] = place;
+        }
+        Self {
+            rights: entries.iter().map(|entry| make(*entry)).collect(),
+            of_cpu: of_cpu.into(),
+        }
+    }
+
+    /// The place of the right for `cpu`, from 1 on; 0 where the port has no receiver.
+    #[inline]
+    pub(crate) fn place(&self, cpu: u32) -> u8 {
+        self.of_cpu.get(cpu as usize).copied().unwrap_or_default()
+    }
+
+    #[inline]
+    pub(crate) fn right(&self, place: u8) -> Option<&SendRight> {
+        self.rights.get(usize::from(place).checked_sub(1)?)
+    }
+}
+
+/// What is said to peers of a port.
+pub(crate) fn message(port: u32, entries: &[Entry]) -> Vec<u8> {
+    let mut bytes = vec![control::SPREAD, 0];
+    bytes.extend(port.to_le_bytes());
+    for (cpu, receiver) in entries {
+        let [low, high, ..] = cpu.to_le_bytes();
+        bytes.extend([low, high, *receiver as u8, 0]);
+    }
+    bytes
+}
+
+/// A port's number and its receivers, if there can be such.
+fn parse(bytes: &[u8]) -> Option<(u32, Vec<Entry>)> {
+    let (port, rest) = bytes.split_first_chunk::<PORT_BYTES>()?;
+    let port = u32::from_le_bytes(*port);
+    let (entries, odd) = rest.as_chunks::<ENTRY_BYTES>();
+    let is_port = !is_handle(port) && receiver_of(port) < RECEIVERS;
+    if !is_port || !odd.is_empty() || entries.is_empty() || entries.len() >= RECEIVERS as usize {
+        return None;
+    }
+    let mut seen = 1u64 << receiver_of(port);
+    let mut found: Vec<Entry> = Vec::with_capacity(entries.len());
+    for [low, high, receiver, zero] in entries {
+        let (cpu, receiver) = (
+            u16::from_le_bytes([*low, *high]).into(),
+            u32::from(*receiver),
+        );
+        if *zero != 0 || cpu >= CPUS || receiver >= RECEIVERS || seen & 1 << receiver != 0 {
+            return None;
+        }
+        if found.iter().any(|(other, _)| *other == cpu) {
+            return None;
+        }
+        seen |= 1 << receiver;
+        found.push((cpu, receiver));
+    }
+    Some((port, found))
+}
+
+impl Link {
+    fn spread_told(&self) -> MutexGuard<'_, Vec<(u32, Arc<[Entry]>)>> {
+        let told = self.spread.ports.lock();
+        told.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeper: the peer says which receivers one of its ports has. A port that is told of again is the same; a later
+    /// one at its receiver takes its place.
+    ///
+    /// # Errors
+    /// The rule the peer broke.
+    pub(crate) fn hear_spread(&self, bytes: &[u8]) -> Result<(), Fault> {
+        let rule = Rule::Spread;
+        let (port, entries) = parse(bytes).ok_or(Fault { rule, offset: 0 })?;
+        let mut told = self.spread_told();
+        if let Some((_, known)) = told.iter().find(|(known, _)| *known == port) {
+            return match known[..] == entries[..] {
+                true => Ok(()),
+                false => Err(Fault { rule, offset: 0 }),
+            };
+        }
+        told.retain(|(known, _)| receiver_of(*known) != receiver_of(port));
+        told.push((port, entries.into()));
+        drop(told);
+        // Release: who sees it finds the port.
+        self.spread.has_any.store(true, Ordering::Release);
+        // Rights that have been used already look again.
+        self.disturb();
+        Ok(())
+    }
+
+    /// Whether the peer has such ports. One load of a line that does not change.
+    #[inline]
+    pub(crate) fn has_spread(&self) -> bool {
+        // Acquire: pairs with the Release of `hear_spread`.
+        self.spread.has_any.load(Ordering::Acquire)
+    }
+
+    /// The receivers of the peer's `port`, if it has one for each CPU.
+    pub(crate) fn spread_of(&self, port: u32) -> Option<Arc<[Entry]>> {
+        let told = self.spread_told();
+        let known = told.iter().find(|(known, _)| *known == port);
+        known.map(|(_, entries)| entries.clone())
+    }
+}
+
+impl Process {
+    /// Tells a new peer of the ports that are served on each CPU. After its welcome.
+    pub(crate) fn tell_spread(&self, link: &Link) {
+        // Those that come later are told to all links there are.
+        for message in self.per_cpu.messages() {
+            self.say_spread(link, &message);
+        }
+    }
+
+    pub(crate) fn say_spread(&self, link: &Link, message: &[u8]) {
+        if !link.say(message) {
+            self.give_back_in(UNSAID_NS);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_what_is_heard_and_anything_else_is_refused() {
+        let entries = [(0, 3), (1, 4), (CPUS - 1, RECEIVERS - 1)];
+        let said = message(0x502, &entries);
+        assert_eq!(parse(&said[2..]), Some((0x502, entries.to_vec())));
+        let with = |at: usize, byte: u8| {
+            let mut said = said[2..].to_vec();
+            said[at] = byte;
+            parse(&said)
+        };
+        // The port is a handle; its receiver, a CPU, a receiver are out of bounds; the last byte is not zero.
+        for (at, byte) in [(3, 0x80), (0, 64), (5, 4), (6, 64), (6, 255), (7, 1)] {
+            assert_eq!(with(at, byte), None, "{at} {byte}");
+        }
+        // A receiver twice, that of the port itself, a CPU twice.
+        for (at, byte) in [(10, 3), (6, 2), (8, 0)] {
+            assert_eq!(with(at, byte), None, "{at} {byte}");
+        }
+        for len in 0..said.len() - 2 {
+            let is_whole = len > PORT_BYTES && (len - PORT_BYTES).is_multiple_of(ENTRY_BYTES);
+            assert_eq!(parse(&said[2..][..len]).is_some(), is_whole, "{len}");
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Turns: a lock for each of many things.
+
+use core::time::Duration;
+use handfast_sys::clock;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// A lock for each of many things, which a thread may wait for by a deadline. For slow paths.
+pub(crate) struct Turns<T> {
+    taken: Mutex<Vec<T>>,
+    left: Condvar,
+}
+
+/// A thread's turn at a thing, until dropped.
+pub(crate) struct Turn<'a, T: PartialEq> {
+    of: &'a Turns<T>,
+    at: T,
+}
+
+impl<T> Turns<T> {
+    pub(crate) const fn new() -> Self {
+        Self {
+            taken: Mutex::new(Vec::new()),
+            left: Condvar::new(),
+        }
+    }
+
+    /// What is taken. While the list is held nothing else is.
+    pub(crate) fn taken(&self) -> MutexGuard<'_, Vec<T>> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: Clone + PartialEq> Turns<T> {
+    pub(crate) fn wait(&self, at: T) -> Turn<'_, T> {
+        let taken = self
+            .left
+            .wait_while(self.taken(), |taken| taken.contains(&at));
+        let mut taken = taken.unwrap_or_else(PoisonError::into_inner);
+        taken.push(at.clone());
+        Turn { of: self, at }
+    }
+
+    /// `None` when the others took longer.
+    pub(crate) fn wait_until(&self, at: T, deadline_ns: u64) -> Option<Turn<'_, T>> {
+        let left = Duration::from_nanos(deadline_ns.saturating_sub(clock::now_ns()));
+        let waited = self
+            .left
+            .wait_timeout_while(self.taken(), left, |taken| taken.contains(&at));
+        let (mut taken, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if taken.contains(&at) {
+            return None;
+        }
+        taken.push(at.clone());
+        Some(Turn { of: self, at })
+    }
+}
+
+impl<T: PartialEq> Drop for Turn<'_, T> {
+    fn drop(&mut self) {
+        self.of.taken().retain(|taken| *taken != self.at);
+        // Each may wait for another thing.
+        self.of.left.notify_all();
+    }
+}
