@@ -3,7 +3,7 @@
 use crate::Outcome;
 use crate::output::say;
 use handfast_sys::memory::{Access, Mapping, create_sealed};
-use handfast_sys::{Errno, clock, cpu, futex, process, socket};
+use handfast_sys::{Errno, clock, cpu, futex, landlock, process, seccomp, socket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub(crate) fn run() -> Outcome {
@@ -72,6 +72,22 @@ pub(crate) fn run() -> Outcome {
         "memory protection keys",
         flag("ospke"),
         "domains in one process need them",
+    )?;
+    line(
+        "filters of system calls",
+        if seccomp::is_supported() { "yes" } else { "no" }.into(),
+        "confined mode needs them",
+    )?;
+    line(
+        "Landlock",
+        match landlock::version() {
+            0 => "no".into(),
+            version => format!("version {version}"),
+        },
+        &match handfast::domain::confine::check_machine() {
+            Ok(()) => "confined mode is possible: domains as a boundary".to_owned(),
+            Err(error) => error.to_string(),
+        },
     )?;
     line(
         "huge pages for memory",

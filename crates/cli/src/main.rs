@@ -1,5 +1,6 @@
 //! The `handfast` command: one module per subcommand, this file only picks one.
 
+mod abuse;
 mod bench;
 mod call;
 mod demo;
@@ -22,6 +23,11 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Kill, stop, flood and scribble on processes while others call one another, and count what was lost: nothing.
+    Abuse(abuse::Args),
+    /// One process of `abuse`; started by it only.
+    #[command(hide = true)]
+    AbuseChild(abuse::Spec),
     /// Measure this machine: handfast, the hand-written limit and the kernel's own ways.
     Bench(bench::Args),
     /// One process of a benchmark; started by `bench` only.
@@ -54,6 +60,8 @@ fn main() -> ExitCode {
             .init();
     }
     let result = match Cli::parse().command {
+        Command::Abuse(args) => abuse::run(&args),
+        Command::AbuseChild(spec) => abuse::run_child(&spec),
         Command::Bench(args) => bench::run(&args),
         Command::BenchChild(args) => bench::run_child(&args).map_err(Into::into),
         Command::Demo => demo::run(),

@@ -47,7 +47,7 @@ fn rows(args: &[&str]) -> Vec<Value> {
     rows
 }
 
-const SYSTEMS: [&str; 18] = [
+const SYSTEMS: [&str; 24] = [
     "limit",
     "copy",
     "handfast-spin",
@@ -63,9 +63,15 @@ const SYSTEMS: [&str; 18] = [
     "posix-queue",
     "futex",
     "handfast-domain",
+    "handfast-domain-confined",
     "handfast-domain-held",
+    "handfast-domain-held-confined",
+    "handfast-domain-port",
     "plain-call",
     "syscall",
+    "syscall-confined",
+    "syscall-checked",
+    "syscall-checked-confined",
 ];
 
 const NUMBERS: [&str; 12] = [
@@ -138,7 +144,7 @@ fn scale_prints_fairness_and_the_longest_wait_for_both_limits() {
 #[test]
 fn ppc_prints_calls_into_domains_for_every_number_of_threads() {
     let rows = rows(&["ppc", "--clients", "1,2", "--payloads", "8,65536"]);
-    for system in ["plain-call", "syscall"] {
+    for system in ["plain-call", "syscall", "syscall-checked"] {
         has(
             find(&rows, "null", system),
             &["clients", "p50_ns", "ops_per_s"],
@@ -147,7 +153,12 @@ fn ppc_prints_calls_into_domains_for_every_number_of_threads() {
     if !handfast_sys::keys::are_supported() {
         return;
     }
-    for system in ["limit", "handfast-domain", "handfast-domain-held"] {
+    let mut systems = vec!["limit", "handfast-domain", "handfast-domain-held"];
+    if handfast_sys::seccomp::is_supported() && handfast_sys::landlock::version() > 0 {
+        systems.push("handfast-domain-confined");
+        has(find(&rows, "null", "syscall-confined"), &["p50_ns"]);
+    }
+    for system in systems {
         for case in ["null", "null-cold", "payload"] {
             let row = find(&rows, case, system);
             has(

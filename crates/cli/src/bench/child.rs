@@ -117,6 +117,9 @@ fn seat(spec: ChildSpec, index: usize) -> io::Result<Seat> {
         }
         cpu::pin(&cpus)?;
     }
+    if let (Placement::OnePerCpu, Role::Client(number)) = (spec.plan.placement, spec.role) {
+        cpu::pin(&[spec.plan.placement.client_cpu(number)])?;
+    }
     clock::calibrate();
     let mut fds = spec.fds.iter().map(|fd| adopt(*fd));
     let control = fds.next().ok_or(io::ErrorKind::InvalidInput)??;

@@ -14,6 +14,7 @@ mod idle;
 mod laws;
 mod machine;
 mod payload;
+mod percpu;
 mod plan;
 mod ppc;
 mod process;
@@ -63,7 +64,7 @@ pub(crate) struct Args {
     /// More than 65,536 are measured in payload only, for loans.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(0..=1_048_576))]
     payloads: Vec<u32>,
-    /// scale, idle: numbers of client processes; ppc: of threads.
+    /// scale, idle, percpu: numbers of client processes; ppc: of threads.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
     clients: Vec<u32>,
     /// scale, wait: processes that only use CPU. In wait each is pinned, first to the client's
@@ -93,7 +94,9 @@ What `ratio` (ratio_to_limit) compares, always within one round:
   rights   p50 with the p50 of `plain`; `per right` is their difference, per right passed, with the
            call through it where there is one.
   ppc      p50 with the p50 of `limit`, two WRPKRU and a stack switch; with a payload, of one that also
-           copies it once.";
+           copies it once.
+  percpu   throughput with that of `futex-percpu`, a hand-written futex pair on each CPU: more is better.
+           `to one`: with the same system's for one client on one CPU.";
 
 /// The benchmarks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -117,6 +120,8 @@ enum Bench {
     Rights,
     /// Protected procedure calls into a domain of the same process, on 1 to all CPUs.
     Ppc,
+    /// 1 to all CPUs, a client on each: servers of one thread, of a pool, and of a worker on each CPU.
+    Percpu,
 }
 
 /// Measures and prints.
@@ -146,6 +151,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         Bench::Eros => ("eros", eros::measure(&mut run)?),
         Bench::Rights => ("rights", rights::measure(&mut run)?),
         Bench::Ppc => ("ppc", ppc::measure(&mut run)?),
+        Bench::Percpu => ("percpu", percpu::measure(&mut run)?),
     };
     let report = Report {
         bench,
@@ -170,6 +176,9 @@ pub(crate) struct ChildArgs {
 
 /// Runs one process of a measurement.
 pub(crate) fn run_child(args: &ChildArgs) -> io::Result<()> {
+    if args.spec == ppc::confined::SPEC {
+        return ppc::confined::run();
+    }
     child::run(&args.spec)
 }
 

@@ -1,6 +1,7 @@
 //! What one measurement does: the part of the parent's decision every child must know.
 
 use super::laws::Law;
+use handfast_sys::cpu;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -99,6 +100,8 @@ pub(crate) enum Placement {
     /// The server on one CPU, the clients on another; equal for both on one. More servers are on
     /// the CPUs that are left.
     Pinned { server: u32, client: u32 },
+    /// Each client on a CPU of its own, in turn; servers where they like.
+    OnePerCpu,
 }
 
 impl Plan {
@@ -139,6 +142,17 @@ impl Plan {
 }
 
 impl Placement {
+    /// Where client `index` is pinned, one on each CPU.
+    pub(crate) fn client_cpu(self, index: usize) -> u32 {
+        match self {
+            Self::Pinned { client, .. } => client,
+            Self::Free | Self::OnePerCpu => {
+                let cpus = cpu::allowed();
+                cpus.get(index % cpus.len().max(1)).copied().unwrap_or(0)
+            }
+        }
+    }
+
     /// Whether server and clients share one CPU.
     pub(crate) fn same_core(self) -> bool {
         matches!(self, Self::Pinned { server, client } if server == client)

@@ -1,17 +1,20 @@
 //! `ppc`: protected procedure calls into a domain of the same process (paper 002, section 3).
 //!
 //! `limit` is two `WRPKRU` and a stack switch around the same function, written by hand and without checks.
-//! `handfast-domain` claims a stack from the pool of its CPU, `handfast-domain-held` has one of its own. Threads of
+//! `handfast-domain` claims a stack from the pool of its CPU, `handfast-domain-held` has one of its own;
+//! `handfast-domain-port` calls the domain by a right to a port it serves, with bytes instead of words. Threads of
 //! this process, one on each CPU; figures are of bursts of calls, so that what other programs take falls out of the
-//! median.
+//! median. Systems named `-confined` run in a child process that has confined itself, in turn with the others.
 
+pub(crate) mod confined;
 #[cfg(target_arch = "x86_64")]
 mod limit;
 
 use super::report::{Board, Key, Reading, Row};
 use super::run::Run;
 use super::stats::{median, ratio};
-use handfast::domain::{Call, Domain, Held, LoadError, Options, Table, Words};
+use handfast::SendRight;
+use handfast::domain::{Call, Domain, Held, LoadError, Options, Port, Table, Words};
 use handfast_sys::{clock, cpu};
 use std::hint::black_box;
 use std::io;
@@ -19,12 +22,19 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 /// All systems, the limit first.
-pub(crate) const SYSTEMS: [&str; 5] = [
+pub(crate) const SYSTEMS: [&str; 11] = [
     "limit",
     "handfast-domain",
+    "handfast-domain-confined",
     "handfast-domain-held",
+    "handfast-domain-held-confined",
+    "handfast-domain-port",
     "plain-call",
     "syscall",
+    "syscall-confined",
+    // Whose arguments the filter looks at.
+    "syscall-checked",
+    "syscall-checked-confined",
 ];
 
 const PAYLOADS: [u32; 6] = [8, 64, 512, 4096, 16_384, 65_536];
@@ -45,6 +55,18 @@ pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
             None
         }
     };
+    let mut confined = match confined::Process::start() {
+        Ok(process) => Some(process),
+        Err(error) => {
+            run.warn(format!("no rows of a confined process: {error}"));
+            None
+        }
+    };
+    let port = domain.as_ref().and_then(|domain| {
+        let port = Port::new(handfast::anonymous().ok()?, domain, 1).ok()?;
+        let right = port.connect().ok()?;
+        Some((port, right))
+    });
     let window = if run.args.quick { 2 } else { 10 };
     let window = run
         .args
@@ -73,12 +95,24 @@ pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
                     case: *case,
                     system,
                     domain: domain.as_ref(),
+                    right: port.as_ref().map(|(_, right)| right),
                     window,
                 };
-                let Some(bursts) = threads_of(&seat, *count, &cpus) else {
+                let found = match system.strip_suffix(confined::SUFFIX) {
+                    Some(inner) => confined.as_mut().and_then(|process| {
+                        process.measure(
+                            &Seat {
+                                system: inner,
+                                ..seat
+                            },
+                            *count,
+                        )
+                    }),
+                    None => threads_of(&seat, *count, &cpus).map(|bursts| reading(&bursts)),
+                };
+                let Some(reading) = found else {
                     continue;
                 };
-                let reading = reading(&bursts);
                 if is_limit {
                     limit = reading.p50_ns;
                 }
@@ -102,14 +136,15 @@ pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
     run.notes.push(
         "ratio: p50 / p50 of `limit`; with a payload, of a `limit` that copies it once. p50, p99: of bursts of calls, \
          for each call. ops/s: of all threads at the pace of their median bursts. null-cold: the caches hold \
-         something else before each call, and the clock is part of the time."
+         something else before each call, and the clock is part of the time. What `-confined` costs: its p50 / the \
+         p50 of the system without."
             .to_owned(),
     );
     Ok(board.rows())
 }
 
 /// What is called.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 enum Case {
     /// Eight words each way.
     Null,
@@ -137,7 +172,7 @@ impl Case {
 
     fn has(self, system: &str) -> bool {
         match self {
-            Self::Bytes(_) => !matches!(system, "plain-call" | "syscall"),
+            Self::Bytes(_) => !(system == "plain-call" || system.starts_with("syscall")),
             _ => true,
         }
     }
@@ -146,7 +181,7 @@ impl Case {
         match self {
             Self::Cold => 1,
             Self::Bytes(len) if len > 1024 => BURST_LONG,
-            _ if system == "syscall" => BURST_LONG,
+            _ if system.starts_with("syscall") => BURST_LONG,
             _ => BURST,
         }
     }
@@ -178,6 +213,7 @@ struct Seat<'a> {
     case: Case,
     system: &'static str,
     domain: Option<&'a Domain>,
+    right: Option<&'a SendRight>,
     window: Duration,
 }
 
@@ -243,10 +279,25 @@ impl Seat<'_> {
                     let _ = black_box(held.call_in_place(0, words));
                 })),
             },
+            Prepared::Port(right) => {
+                // Without a payload as many bytes as there are words in.
+                let len = self.case.payload().unwrap_or(size_of::<Words>());
+                let (request, mut reply) = (vec![1u8; len], vec![0; len]);
+                Some(self.bursts(|_| {
+                    let _ = black_box(right.call_into(black_box(&request), &mut reply));
+                }))
+            }
             Prepared::Plain(function) => Some(self.bursts(|words| function(words))),
             Prepared::Syscall => Some(self.bursts(|_| {
                 // A real one on every C library: nothing caches it.
                 black_box(rustix::process::getppid());
+            })),
+            Prepared::Checked => Some(self.bursts(|_| {
+                // Refused by the kernel, after the filter.
+                // SAFETY: no page.
+                let _ = black_box(unsafe {
+                    rustix::mm::munmap(std::ptr::without_provenance_mut(4096), 0)
+                });
             })),
         }
     }
@@ -257,8 +308,10 @@ impl Seat<'_> {
             "limit" => limit::Limit::new().ok().map(Prepared::Limit),
             "handfast-domain" => self.domain.cloned().map(Prepared::Domain),
             "handfast-domain-held" => self.domain?.hold().ok().map(Prepared::Held),
+            "handfast-domain-port" => self.right.cloned().map(Prepared::Port),
             "plain-call" => Some(Prepared::Plain(black_box(plain))),
             "syscall" => Some(Prepared::Syscall),
+            "syscall-checked" => Some(Prepared::Checked),
             _ => None,
         }
     }
@@ -294,8 +347,10 @@ enum Prepared {
     Limit(limit::Limit),
     Domain(Domain),
     Held(Held),
+    Port(SendRight),
     Plain(extern "C" fn(&mut Words)),
     Syscall,
+    Checked,
 }
 
 /// Puts something else into the caches of this core.

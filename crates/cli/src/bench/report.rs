@@ -13,6 +13,8 @@ pub(crate) struct Reading {
     pub(crate) cpu_ns_per_op: Option<f64>,
     pub(crate) ratio_to_limit: Option<f64>,
     pub(crate) ratio_to_copy: Option<f64>,
+    pub(crate) ratio_to_one: Option<f64>,
+    pub(crate) pace_to_one: Option<f64>,
     pub(crate) ns_per_right: Option<f64>,
     pub(crate) jain: Option<f64>,
     pub(crate) longest_wait_ns: Option<f64>,
@@ -85,6 +87,10 @@ pub(crate) struct Row {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ratio_to_copy: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ratio_to_one: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) pace_to_one: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ns_per_right: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) jain: Option<f64>,
@@ -113,6 +119,8 @@ impl Row {
             cpu_ns_per_op: rounded(middle(|reading| reading.cpu_ns_per_op), 1),
             ratio_to_limit: rounded(middle(|reading| reading.ratio_to_limit), 4),
             ratio_to_copy: rounded(middle(|reading| reading.ratio_to_copy), 4),
+            ratio_to_one: rounded(middle(|reading| reading.ratio_to_one), 4),
+            pace_to_one: rounded(middle(|reading| reading.pace_to_one), 4),
             ns_per_right: rounded(middle(|reading| reading.ns_per_right), 1),
             jain: rounded(middle(|reading| reading.jain), 4),
             longest_wait_ns: all(|reading| reading.longest_wait_ns)
@@ -175,7 +183,7 @@ impl Report {
 
 type Column = (&'static str, fn(&Row) -> String);
 
-const COLUMNS: [Column; 15] = [
+const COLUMNS: [Column; 17] = [
     ("case", |row| row.case.clone()),
     ("system", |row| row.system.to_owned()),
     ("payload", |row| {
@@ -193,6 +201,12 @@ const COLUMNS: [Column; 15] = [
     }),
     ("to copy", |row| {
         show(row.ratio_to_copy, |ratio| format!("{ratio:.2}"))
+    }),
+    ("to one", |row| {
+        show(row.ratio_to_one, |ratio| format!("{ratio:.2}"))
+    }),
+    ("at pace", |row| {
+        show(row.pace_to_one, |ratio| format!("{ratio:.2}"))
     }),
     ("per right", |row| {
         show(row.ns_per_right, |ns| format!("{ns:.0} ns"))

@@ -68,6 +68,7 @@ struct LaneWords {
     request: Line<Cell>,
     reply: Line<Cell>,
     client_bed: Bed,
+    server_bed: Bed,
 }
 
 #[repr(C)]
@@ -85,6 +86,8 @@ pub(crate) struct Lane {
     pub(crate) request: &'static Cell,
     pub(crate) reply: &'static Cell,
     pub(crate) client_bed: &'static Bed,
+    /// Of a thread that serves this client alone.
+    pub(crate) server_bed: &'static Bed,
     pub(crate) request_bytes: Payload<'static>,
     pub(crate) reply_bytes: Payload<'static>,
 }
@@ -121,6 +124,7 @@ impl Lanes {
             request: &words.request.0,
             reply: &words.reply.0,
             client_bed: &words.client_bed,
+            server_bed: &words.server_bed,
             request_bytes: self.shared.payload(buffers, self.buffer_bytes),
             reply_bytes: self
                 .shared
@@ -142,4 +146,4 @@ const fn stride(buffer_bytes: usize) -> usize {
     size_of::<LaneWords>() + 2 * buffer_bytes
 }
 
-const _: () = assert!(size_of::<LaneWords>() == 384 && size_of::<ServerWords>() == 128);
+const _: () = assert!(size_of::<LaneWords>() == 512 && size_of::<ServerWords>() == 128);

@@ -17,6 +17,7 @@ pub(crate) mod loans;
 pub(crate) mod oneway;
 pub(crate) mod pair;
 pub(crate) mod passing;
+mod percpu;
 pub(crate) mod queues;
 pub(crate) mod ring;
 pub(crate) mod shared;
@@ -75,6 +76,9 @@ fn special() -> Vec<Box<dyn Runnable>> {
         Box::new(Answering(passing::DEFAULT)),
         Box::new(Answering(loans::SPIN)),
         Box::new(Answering(loans::DEFAULT)),
+        Box::new(percpu::PerCpu),
+        Box::new(percpu::Pool),
+        Box::new(percpu::Pairs),
     ]
 }
 

@@ -153,6 +153,11 @@ pub(crate) struct PairCaller<W> {
 }
 
 impl<W: Waiter> PairCaller<W> {
+    /// Its server has a thread for it alone.
+    pub(crate) const fn sleeps_alone(&mut self) {
+        self.lanes.server_bed = self.lane.server_bed;
+    }
+
     /// Publishes what is in the lane and receives the reply.
     #[inline]
     fn exchange(&mut self, reply: &mut [u8]) -> io::Result<()> {

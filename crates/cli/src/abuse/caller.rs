@@ -1,0 +1,313 @@
+//! Calls of every kind, each with the content of its answer checked.
+
+use super::talk::{self, Op};
+use handfast::error::{ConnectError, LoanError, MemoryError, SendError};
+use handfast::{Arena, Memory, ReceiveRight, Right, SendRight};
+use handfast_sys::AsFd;
+use handfast_testing::Random;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+/// Why a call has no answer, or not the right one.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// It ended with an error.
+    Ended(SendError),
+    /// No connection.
+    Unconnected(ConnectError),
+    /// Something was answered, and not what was asked for.
+    Wrong(String),
+    /// There was none to make: something of this process's own was not to be had.
+    #[expect(dead_code, reason = "read where it is formatted")]
+    Unmade(String),
+}
+
+impl From<SendError> for Failure {
+    fn from(error: SendError) -> Self {
+        Self::Ended(error)
+    }
+}
+
+impl From<handfast::Returned<SendError>> for Failure {
+    fn from(returned: handfast::Returned<SendError>) -> Self {
+        Self::Ended(returned.error)
+    }
+}
+
+impl From<ConnectError> for Failure {
+    fn from(error: ConnectError) -> Self {
+        Self::Unconnected(error)
+    }
+}
+
+impl From<MemoryError> for Failure {
+    fn from(error: MemoryError) -> Self {
+        Self::Unmade(format!("{error:?}"))
+    }
+}
+
+type Done = Result<(), Failure>;
+
+/// Makes calls to one server.
+pub(crate) struct Caller<'a> {
+    pub(crate) right: SendRight,
+    /// A port of this process's, which somebody serves; callbacks come there.
+    pub(crate) own: &'a ReceiveRight,
+    /// A right to a third process's port, used in its place where there is one.
+    pub(crate) third: Option<SendRight>,
+    pub(crate) arena: &'a Arena,
+    pub(crate) random: Random,
+    /// The deadline of each call.
+    pub(crate) limit: Duration,
+}
+
+/// How long to wait for a block to come back before another look.
+const BACK: Duration = Duration::from_micros(100);
+/// How often a server that says it is busy is asked again.
+const ASKED_MAX: usize = 100;
+
+impl Caller<'_> {
+    /// One call of this kind, or the few that belong together.
+    pub(crate) fn perform(&mut self, op: Op) -> Done {
+        let key = self.random.next();
+        match op {
+            Op::Echo | Op::Tail | Op::Nested | Op::Async => self.echo(op, key),
+            Op::Mint | Op::Badge => self.mint(key),
+            Op::Inode => self.inode(key),
+            Op::Memory => self.memory(key),
+            Op::Loan => self.loan(key),
+            Op::Use => self.use_right(key),
+            Op::Bounce => self.bounce(key),
+            Op::Descriptors => self.descriptors(key),
+            Op::Hold => {
+                let _ = self.right.call_until(&op.message(key, &[]), self.limit)?;
+                Ok(())
+            }
+        }
+    }
+
+    fn payload(&mut self, key: u64) -> Vec<u8> {
+        let len_bytes = match self.random.below(20) {
+            0 => self
+                .random
+                .below((handfast::MESSAGE_BYTES_MAX - talk::HEAD_BYTES) as u64),
+            1..4 => self.random.below(5000),
+            _ => self.random.below(200),
+        };
+        talk::content(len_bytes as usize, key)
+    }
+
+    fn echo(&mut self, op: Op, key: u64) -> Done {
+        let payload = self.payload(key);
+        let message = op.message(key, &payload);
+        let reply = match op {
+            Op::Async => within(self.limit, self.right.call_async(&message))?,
+            _ => self.right.call_until(&message, self.limit)?,
+        };
+        same(op, &reply, &talk::answer(&payload))
+    }
+
+    fn mint(&mut self, key: u64) -> Done {
+        let mut reply = self
+            .right
+            .call_until(&Op::Mint.message(key, &[]), self.limit)?;
+        let right = match reply.take_rights().pop() {
+            Some(Right::Send(right)) => right,
+            other => return Err(wrong(Op::Mint, &format!("{other:?}"))),
+        };
+        let badge = right.call_until(&Op::Badge.message(0, &[]), self.limit)?;
+        same(Op::Badge, &badge, &key.to_le_bytes())
+    }
+
+    fn inode(&mut self, key: u64) -> Done {
+        let made = handfast_sys::memory::create_sealed("handfast abuse", 4096)
+            .and_then(|fd| Ok((handfast_sys::memory::identity(fd.as_fd())?, fd)));
+        let ((device, inode), fd) = made.map_err(|errno| Failure::Unmade(errno.to_string()))?;
+        let message = Op::Inode.message(key, &[]);
+        let reply = self
+            .right
+            .with([fd.into()])
+            .call_until(&message, self.limit)?;
+        let expected = [device.to_le_bytes(), inode.to_le_bytes()].concat();
+        same(Op::Inode, &reply, &expected)
+    }
+
+    fn memory(&mut self, key: u64) -> Done {
+        let content = talk::content(1 + self.random.below(20_000) as usize, key);
+        let memory = Memory::from_bytes(&content)?;
+        let message = Op::Memory.message(key, &[]);
+        let sending = self.right.with([Right::Memory(memory)]);
+        let mut reply = sending.call_until(&message, self.limit)?;
+        match reply.take_rights().pop() {
+            Some(Right::Memory(memory)) => {
+                same(Op::Memory, memory.bytes(), &talk::answer(&content))
+            }
+            Some(Right::Lost(what)) => Err(Failure::Unmade(what.to_string())),
+            other => Err(wrong(Op::Memory, &format!("{other:?}"))),
+        }
+    }
+
+    fn loan(&mut self, key: u64) -> Done {
+        let content = talk::content(1 + self.random.below(10_000) as usize, key);
+        let end = Instant::now() + self.limit;
+        let mut block = loop {
+            match self.arena.try_take(content.len()) {
+                Ok(block) => break block,
+                Err(LoanError::Lent { .. }) if Instant::now() < end => std::thread::sleep(BACK),
+                Err(error) => return Err(Failure::Unmade(format!("{error:?}"))),
+            }
+        };
+        block.copy_from_slice(&content);
+        let message = Op::Loan.message(key, &[]);
+        let reply = self
+            .right
+            .with([block.into()])
+            .call_until(&message, self.limit)?;
+        same(Op::Loan, &reply, &talk::answer(&content))
+    }
+
+    fn use_right(&mut self, key: u64) -> Done {
+        let third = self.third.clone();
+        self.used(key, || match &third {
+            Some(right) => right.clone().into(),
+            None => self.own.mint(key).into(),
+        })
+    }
+
+    /// The server calls through a right that it is given.
+    fn used(&self, key: u64, right: impl Fn() -> Right) -> Done {
+        let payload = talk::content(key as usize % 300, key);
+        let message = Op::Use.message(key, &payload);
+        let mut why = String::new();
+        for _ in 0..ASKED_MAX {
+            let reply = self
+                .right
+                .with([right()])
+                .call_until(&message, self.limit)?;
+            match reply.split_first() {
+                Some((&talk::USED, reply)) => {
+                    return same(Op::Use, reply, &talk::answer(&payload));
+                }
+                Some((&talk::UNUSED, reason)) => {
+                    why = String::from_utf8_lossy(reason).into_owned();
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                _ => return Err(wrong(Op::Use, &format!("{reply:?}"))),
+            }
+        }
+        Err(Failure::Unmade(format!("not called back: {why}")))
+    }
+
+    /// A port goes to the server and comes home, and is as it was.
+    fn bounce(&mut self, key: u64) -> Done {
+        // One at a time: each port that is there at once takes lanes of the server's for good.
+        static ALONE: Mutex<()> = Mutex::new(());
+        let Ok(_alone) = ALONE.try_lock() else {
+            return self.echo(Op::Echo, key);
+        };
+        let port = handfast::anonymous().map_err(|error| Failure::Unmade(error.to_string()))?;
+        let message = Op::Bounce.message(key, &[]);
+        let mut reply = self
+            .right
+            .with([port.into()])
+            .call_until(&message, self.limit)?;
+        match reply.take_rights().pop() {
+            Some(Right::Receive(port)) => {
+                self.at_home(key, &port)?;
+                drop(port);
+                // Not all senders have left the home it had before; the next port would be one more.
+                match handfast::wait_moved(self.limit) {
+                    true => Ok(()),
+                    false => Err(Failure::Unmade("a port that moved is not left".to_owned())),
+                }
+            }
+            // Whoever had it died before it was here.
+            Some(Right::Dead) => Err(Failure::Unmade("a port died on its way".to_owned())),
+            other => Err(wrong(Op::Bounce, &format!("{other:?}"))),
+        }
+    }
+
+    /// The server calls a port that has come home.
+    fn at_home(&self, key: u64, port: &ReceiveRight) -> Done {
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let receiver = std::thread::Builder::new().spawn_scoped(scope, || {
+                // Relaxed: no more than a flag.
+                while !done.load(Relaxed) {
+                    let Ok(request) = port.receive_until(Duration::from_millis(50)) else {
+                        continue;
+                    };
+                    let payload = Op::of(request.bytes()).map(|(_, payload)| payload);
+                    let answer = talk::answer(payload.unwrap_or_default());
+                    // Who was late asks again.
+                    let _ = request.reply(&answer);
+                }
+            });
+            // A victim may have no room for a thread.
+            let spawned = receiver.map_err(|error| Failure::Unmade(error.to_string()));
+            let outcome = spawned.and_then(|_| self.used(key, || port.mint(key).into()));
+            // Relaxed: as above.
+            done.store(true, Relaxed);
+            outcome
+        })
+    }
+
+    fn descriptors(&mut self, key: u64) -> Done {
+        let message = Op::Descriptors.message(key, &[4]);
+        let mut reply = self.right.call_until(&message, self.limit)?;
+        match reply.take_rights().len() {
+            // Without room for them at the server, none.
+            0 | 4 => Ok(()),
+            other => Err(wrong(Op::Descriptors, &format!("{other} descriptors"))),
+        }
+    }
+}
+
+fn wrong(op: Op, what: &str) -> Failure {
+    Failure::Wrong(format!("{op:?} was answered by {what}"))
+}
+
+fn same(op: Op, found: &[u8], expected: &[u8]) -> Done {
+    if found == expected {
+        return Ok(());
+    }
+    let at = found
+        .iter()
+        .zip(expected)
+        .position(|(one, other)| one != other);
+    let (found, expected) = (found.len(), expected.len());
+    let what = format!("{found} bytes instead of {expected}, the first other one at {at:?}");
+    Err(wrong(op, &what))
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Waits for a reply as the smallest of all executors.
+fn within<T>(
+    limit: Duration,
+    reply: impl Future<Output = Result<T, SendError>>,
+) -> Result<T, SendError> {
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let (mut reply, end) = (pin!(reply), Instant::now() + limit);
+    loop {
+        if let Poll::Ready(outcome) = reply.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return outcome;
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(SendError::TimedOut);
+        }
+        std::thread::park_timeout(left);
+    }
+}

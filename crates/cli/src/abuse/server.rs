@@ -1,0 +1,233 @@
+//! A server: answers everything, waits for nobody that it does not trust.
+
+use super::Child;
+use super::child::{self, Spec};
+use super::talk::{self, Op};
+use crate::Outcome;
+use handfast::error::ReceiveError;
+use handfast::{Memory, ReceiveRight, Request, Right, SendRight};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How many threads receive.
+const THREADS: usize = 3;
+/// How many use rights that come, which may lead to anybody.
+const USERS: usize = 2;
+/// How many such requests may wait for those.
+const JOBS_MAX: usize = 64;
+/// How long a right that came is waited for.
+const USE: Duration = Duration::from_millis(300);
+/// How often a thread that nobody calls looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(200);
+/// The longest memory or loan that is looked at.
+const LOOKED_AT_BYTES: usize = 1 << 20;
+/// Calls that are kept unanswered; of more, the first is dropped.
+const HELD_MAX: usize = 64;
+/// The longest that the next server is waited for.
+const NEXT: Duration = Duration::from_secs(60);
+
+/// What all threads of a server share.
+pub(crate) struct Server<'a> {
+    pub(crate) port: &'a ReceiveRight,
+    /// To whom calls are passed on.
+    pub(crate) next: Option<SendRight>,
+    pub(crate) held: Mutex<VecDeque<Request>>,
+    pub(crate) stop: &'a AtomicBool,
+}
+
+/// A request that waits until a right that came with it has been used.
+type Job = (Request, SendRight);
+
+/// The role: binds the first word, with the second for next server; ends with its input.
+pub(crate) fn run(spec: &Spec) -> Outcome {
+    raise_descriptors();
+    let name = spec.word(0)?;
+    let next = spec.word(1).ok().map(handfast::connect).transpose()?;
+    let port = handfast::bind(name)?;
+    child::say("ready");
+    let stop = AtomicBool::new(false);
+    let server = Server {
+        port: &port,
+        next,
+        held: Mutex::default(),
+        stop: &stop,
+    };
+    let (sender, jobs) = sync_channel(JOBS_MAX);
+    let jobs = Mutex::new(jobs);
+    std::thread::scope(|scope| {
+        for _ in 0..USERS {
+            scope.spawn(|| use_rights(&jobs));
+        }
+        for _ in 0..THREADS {
+            let sender = sender.clone();
+            let server = &server;
+            scope.spawn(move || server.serve(&sender));
+        }
+        drop(sender);
+        while child::told().is_some() {
+            child::trim();
+            child::say("trimmed");
+        }
+        // Relaxed: no more than a flag.
+        stop.store(true, Ordering::Relaxed);
+    });
+    Ok(())
+}
+
+/// As many as this user may have: a server with many links has many.
+pub(crate) fn raise_descriptors() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // As many as there are will do.
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
+fn use_rights(jobs: &Mutex<Receiver<Job>>) {
+    loop {
+        let next = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok((request, right)) = next else {
+            return;
+        };
+        let payload = Op::of(request.bytes()).map_or(&[][..], |(_, payload)| payload);
+        let message = Op::Echo.message(0, payload);
+        let reply = match right.call_until(&message, USE) {
+            Ok(answer) => [&[talk::USED], &*answer].concat(),
+            Err(error) => unused(&error.to_string()),
+        };
+        // Who asked may be gone.
+        let _ = request.reply(&reply);
+    }
+}
+
+fn unused(why: &str) -> Vec<u8> {
+    [&[talk::UNUSED], why.as_bytes()].concat()
+}
+
+impl Server<'_> {
+    pub(crate) fn serve(&self, jobs: &SyncSender<Job>) {
+        let mut received = self.port.receive_until(LOOK);
+        loop {
+            received = match received {
+                Ok(request) => match self.answer(request, jobs) {
+                    Some((request, bytes)) => {
+                        self.port.reply_and_receive_until(request, &bytes, LOOK)
+                    }
+                    None => self.port.receive_until(LOOK),
+                },
+                // Relaxed: no more than a flag.
+                Err(ReceiveError::TimedOut) if self.stop.load(Ordering::Relaxed) => return,
+                Err(ReceiveError::TimedOut) => {
+                    self.held().retain(|held| !held.is_cancelled());
+                    self.port.receive_until(LOOK)
+                }
+                Err(error) => panic!("a server cannot receive: {error}"),
+            }
+        }
+    }
+
+    fn held(&self) -> MutexGuard<'_, VecDeque<Request>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps a call until its caller is gone, or others have come.
+    fn hold(&self, request: Request) {
+        let mut held = self.held();
+        held.push_back(request);
+        if held.len() > HELD_MAX {
+            held.pop_front();
+        }
+    }
+
+    /// Does what a request asks for. It comes back with the answer, where that is all that is left to do.
+    fn answer(&self, mut request: Request, jobs: &SyncSender<Job>) -> Option<(Request, Vec<u8>)> {
+        let mut rights = request.take_rights();
+        if !request.is_call() {
+            return None;
+        }
+        let Some((op, payload)) = Op::of(request.bytes()) else {
+            return Some((request, Vec::new()));
+        };
+        let key = talk::key_of(request.bytes());
+        let bytes = match (op, rights.pop()) {
+            (Op::Mint, _) => {
+                let right = self.port.mint(key);
+                let _ = request.reply_with(&[], [right.into()]);
+                return None;
+            }
+            (Op::Badge, _) => request.badge().to_le_bytes().to_vec(),
+            (Op::Inode, Some(Right::Descriptor(fd))) => match handfast_sys::memory::identity(&fd) {
+                Ok((device, inode)) => [device.to_le_bytes(), inode.to_le_bytes()].concat(),
+                Err(_) => return None,
+            },
+            (Op::Memory, Some(Right::Memory(memory)))
+                if memory.bytes().len() <= LOOKED_AT_BYTES =>
+            {
+                // Without memory for it, there is no answer.
+                if let Ok(answer) = Memory::from_bytes(&talk::answer(memory.bytes())) {
+                    let _ = request.reply_with(&[], [Right::Memory(answer)]);
+                }
+                return None;
+            }
+            (Op::Loan, Some(Right::Loan(loan))) if loan.len() <= LOOKED_AT_BYTES => {
+                match loan.to_vec() {
+                    Ok(bytes) => talk::answer(&bytes),
+                    Err(_) => return None,
+                }
+            }
+            (Op::Tail, _) if let Some(next) = &self.next => {
+                let message = Op::Echo.message(key, payload);
+                // What cannot be passed on is dropped, and its caller told.
+                let _ = request.forward_until(next, &message, USE);
+                return None;
+            }
+            (Op::Nested, _) if let Some(next) = &self.next => {
+                let limit = request.time_left().unwrap_or(USE);
+                let message = Op::Echo.message(key, payload);
+                match next.call_until(&message, limit) {
+                    Ok(answer) => answer.to_vec(),
+                    Err(_) => return None,
+                }
+            }
+            (Op::Use, Some(Right::Send(right))) => match jobs.try_send((request, right)) {
+                Ok(()) => return None,
+                Err(full) => {
+                    use std::sync::mpsc::TrySendError::{Disconnected, Full};
+                    let (Full((request, _)) | Disconnected((request, _))) = full;
+                    return Some((request, unused("busy")));
+                }
+            },
+            (Op::Use, _) => unused("no right came"),
+            (Op::Bounce, Some(right @ Right::Receive(_))) => {
+                let _ = request.reply_with(&[], [right]);
+                return None;
+            }
+            (Op::Descriptors, _) => {
+                let count = payload.first().map_or(0, |count| count % 16);
+                let rights = (0..count).filter_map(|_| {
+                    let fd = handfast_sys::memory::create_sealed("handfast abuse", 4096);
+                    fd.ok().map(Right::Descriptor)
+                });
+                // Who does not take them is told so.
+                let _ = request.reply_with(&[], rights);
+                return None;
+            }
+            (Op::Hold, _) => {
+                self.hold(request);
+                return None;
+            }
+            // What was to come with it has not, for want of descriptors: no answer.
+            (Op::Inode | Op::Memory | Op::Loan | Op::Bounce, _) => return None,
+            (Op::Echo | Op::Async | Op::Tail | Op::Nested, _) => talk::answer(payload),
+        };
+        Some((request, bytes))
+    }
+}
+
+/// Whether a server has begun to listen.
+pub(crate) fn is_ready(server: &mut Child) -> bool {
+    server.line(NEXT).as_deref() == Some("ready")
+}

@@ -1,0 +1,209 @@
+//! What was done, what came of it, and the table of both.
+
+use super::client::Report;
+use super::kinds::{Fault, KINDS, name_of};
+use crate::output::say;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// What the threads that do all this have counted.
+#[derive(Default)]
+pub(crate) struct Tally(Mutex<Counts>);
+
+#[derive(Default)]
+pub(crate) struct Counts {
+    faults: BTreeMap<&'static str, u64>,
+    /// Of killed clients.
+    stages: BTreeMap<&'static str, u64>,
+    impossible: BTreeMap<&'static str, String>,
+    kills: u64,
+    words: u64,
+    links: u64,
+    refused: u64,
+    crashes: u64,
+    hangs: u64,
+    /// Of newcomers.
+    own: Report,
+}
+
+fn number(text: &str) -> u64 {
+    text.parse().unwrap_or(0)
+}
+
+impl Counts {
+    /// In a line.
+    pub(crate) fn so_far(&self) -> String {
+        let faults: u64 = self.faults.values().sum();
+        format!(
+            "{faults} faults, {} kills, {} words",
+            self.kills, self.words
+        )
+    }
+}
+
+impl Tally {
+    pub(crate) fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn fault(&self, fault: Fault, stage: &'static str) {
+        let mut counts = self.counts();
+        *counts.faults.entry(name_of(fault)).or_default() += 1;
+        if !stage.is_empty() {
+            *counts.stages.entry(stage).or_default() += 1;
+        }
+    }
+
+    pub(crate) fn not_possible(&self, fault: Fault, why: &str) {
+        self.counts()
+            .impossible
+            .insert(name_of(fault), why.to_owned());
+    }
+
+    pub(crate) fn kill(&self) {
+        self.counts().kills += 1;
+    }
+
+    pub(crate) fn words(&self, count: &str) {
+        self.counts().words += number(count);
+    }
+
+    pub(crate) fn links(&self, count: &str) {
+        self.counts().links += number(count);
+    }
+
+    pub(crate) fn calls(&self, count: &str) {
+        self.counts().own.calls += number(count);
+    }
+
+    pub(crate) fn refused(&self) {
+        self.counts().refused += 1;
+    }
+
+    pub(crate) fn wrong(&self, what: &str) {
+        let mut counts = self.counts();
+        counts.own.wrong += 1;
+        counts.own.reason(what.to_owned());
+    }
+
+    pub(crate) fn lost(&self, what: &str) {
+        let mut counts = self.counts();
+        counts.own.lost += 1;
+        counts.own.reason(format!("a newcomer: {what}"));
+    }
+
+    pub(crate) fn reason(&self, what: &str) {
+        self.counts().own.reason(what.to_owned());
+    }
+
+    pub(crate) fn crash(&self, what: &str) {
+        let mut counts = self.counts();
+        counts.crashes += 1;
+        counts.own.reason(format!("crashed: {what}"));
+    }
+
+    pub(crate) fn hang(&self, what: &str) {
+        let mut counts = self.counts();
+        counts.hangs += 1;
+        counts.own.reason(format!("hangs: {what}"));
+    }
+}
+
+/// What was left behind, by kind, in words.
+#[derive(Default)]
+pub(crate) struct Leaks {
+    pub(crate) memory: Vec<String>,
+    pub(crate) descriptors: Vec<String>,
+    pub(crate) files: Vec<String>,
+    pub(crate) processes: Vec<String>,
+    /// What each has, where that is no leak.
+    pub(crate) held: Vec<String>,
+}
+
+/// How late a call to a server that is killed may end.
+const LATE: Duration = Duration::from_secs(5);
+
+/// Writes the table. Whether all was well.
+pub(crate) fn table(
+    counts: &Counts,
+    reports: &[Report],
+    leaks: &Leaks,
+    limit: Duration,
+) -> Result<bool, Box<dyn std::error::Error>> {
+    let sum = |of: fn(&Report) -> u64| reports.iter().chain([&counts.own]).map(of).sum::<u64>();
+    let longest = |of: fn(&Report) -> u64| reports.iter().map(of).max().unwrap_or(0);
+    say!("\n{:<58}{:>14}", "faults injected", "")?;
+    for (_, _, name) in KINDS {
+        let count = counts.faults.get(name).copied().unwrap_or(0);
+        match counts.impossible.get(name) {
+            Some(why) => say!("  {name:<56}{count:>14}   not possible here: {why}")?,
+            None => say!("  {name:<56}{count:>14}")?,
+        }
+    }
+    let stages = counts
+        .stages
+        .iter()
+        .map(|(stage, count)| format!("{stage} {count}"));
+    say!(
+        "  of the killed clients, at: {}",
+        stages.collect::<Vec<_>>().join(", ")
+    )?;
+    let line = |name: &str, count: u64| say!("{name:<58}{count:>14}");
+    line("processes killed", counts.kills)?;
+    line("words scribbled", counts.words)?;
+    line("links of floods", counts.links)?;
+    line("newcomers refused for want of room or time", counts.refused)?;
+    say!("")?;
+    line("calls to servers that live", sum(|it| it.calls))?;
+    line("  lost", sum(|it| it.lost))?;
+    line("  answered wrongly (any call)", sum(|it| it.wrong))?;
+    line("  longest stall, ms", longest(|it| it.longest_us) / 1000)?;
+    line(
+        "calls to servers that are killed or lie",
+        sum(|it| it.mortal_calls),
+    )?;
+    line("  ended by an error", sum(|it| it.mortal_errors))?;
+    line(
+        "  latest after the deadline, ms",
+        longest(|it| it.late_us) / 1000,
+    )?;
+    line("hangs", counts.hangs)?;
+    line("crashes", counts.crashes)?;
+    for (name, left) in [
+        ("leaks of memory", &leaks.memory),
+        (
+            "leaks of descriptors, mappings and threads",
+            &leaks.descriptors,
+        ),
+        ("leaks of files", &leaks.files),
+        ("leaks of processes", &leaks.processes),
+    ] {
+        line(name, left.len() as u64)?;
+        for what in left {
+            say!("  {what}")?;
+        }
+    }
+    for held in &leaks.held {
+        say!("  {held}")?;
+    }
+    for reason in reports
+        .iter()
+        .chain([&counts.own])
+        .flat_map(|it| &it.reasons)
+    {
+        say!("  {reason}")?;
+    }
+    let left = [
+        &leaks.memory,
+        &leaks.descriptors,
+        &leaks.files,
+        &leaks.processes,
+    ];
+    Ok(
+        sum(|it| it.lost + it.wrong) + counts.hangs + counts.crashes == 0
+            && left.iter().all(|left| left.is_empty())
+            && Duration::from_micros(longest(|it| it.longest_us)) <= limit
+            && Duration::from_micros(longest(|it| it.late_us)) <= LATE,
+    )
+}

@@ -1,0 +1,48 @@
+//! A few seconds of `handfast abuse`: every kind of fault once, and a table.
+
+use std::process::Command;
+
+#[test]
+fn a_short_abuse_loses_nothing_and_leaves_nothing() {
+    let arguments = [
+        "abuse",
+        "--minutes",
+        "0.05",
+        "--seed",
+        "1",
+        "--stall-s",
+        "30",
+    ];
+    let output = Command::new(env!("CARGO_BIN_EXE_handfast"))
+        .args(arguments)
+        .output();
+    let output = output.unwrap();
+    let table = String::from_utf8_lossy(&output.stdout);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{table}\n{said}");
+    assert!(table.starts_with("handfast abuse --minutes 0.05 --seed 1\n"));
+    let number = |what: &str| {
+        let line = table
+            .lines()
+            .find(|line| line.trim_start().starts_with(what));
+        let number = line.and_then(|line| line.split_whitespace().last());
+        number.and_then(|number| number.parse::<u64>().ok())
+    };
+    for none in [
+        "lost",
+        "answered wrongly",
+        "hangs",
+        "crashes",
+        "leaks of files",
+    ] {
+        assert_eq!(number(none), Some(0), "{none}: {table}");
+    }
+    for some in [
+        "scribbling client",
+        "fork storm",
+        "processes killed",
+        "calls to servers that live",
+    ] {
+        assert!(number(some) > Some(0), "{some}: {table}");
+    }
+}
