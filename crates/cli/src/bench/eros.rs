@@ -18,7 +18,7 @@ use std::io;
 
 const MOVED: [u32; 7] = [0, 64, 256, 1024, 4096, 16_384, 65_536];
 const CHAINED: [u32; 4] = [0, 64, 1024, 4096];
-const TABLE1: [u32; 7] = [16, 64, 256, 1024, 4096, 8192, 32_768];
+pub(crate) const TABLE1: [u32; 7] = [16, 64, 256, 1024, 4096, 8192, 32_768];
 
 /// Systems whose turns are compared with one another, by key.
 const ONE_WAY: [&str; 4] = ["limit", "copy", "handfast-spin", "handfast-default"];
@@ -46,7 +46,7 @@ struct Group {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
+pub(crate) enum Part {
     OneWay,
     Echo,
     Chain,
@@ -55,8 +55,14 @@ enum Part {
 
 /// Runs the benchmark.
 pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
+    measure_parts(run, &[Part::OneWay, Part::Echo, Part::Chain, Part::Table1])
+}
+
+/// Runs these parts of it.
+pub(crate) fn measure_parts(run: &mut Run, parts: &[Part]) -> io::Result<Vec<Row>> {
     let timing = run.timing(Timing::ms(2, 5), Timing::ms(8, 30));
-    let groups = groups(run);
+    let mut groups = groups(run);
+    groups.retain(|group| parts.contains(&group.part));
     let turns: usize = groups.iter().map(|group| group.systems.len()).sum();
     run.expect(turns * run.rounds as usize);
 

@@ -9,24 +9,24 @@
 
 mod child;
 mod control;
-mod eros;
+pub(crate) mod eros;
 mod idle;
-mod laws;
-mod machine;
+pub(crate) mod laws;
+pub(crate) mod machine;
 mod payload;
 mod percpu;
-mod plan;
+pub(crate) mod plan;
 mod ppc;
 mod process;
-mod report;
+pub(crate) mod report;
 mod rights;
 mod rtt;
-mod run;
+pub(crate) mod run;
 mod scale;
-mod session;
-mod stats;
+pub(crate) mod session;
+pub(crate) mod stats;
 mod stream;
-mod systems;
+pub(crate) mod systems;
 mod wait;
 mod work;
 
@@ -100,7 +100,7 @@ What `ratio` (ratio_to_limit) compares, always within one round:
 
 /// The benchmarks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Bench {
+pub(crate) enum Bench {
     /// Round trip of one client, by payload; on two CPUs and on one.
     Rtt,
     /// 1 to 256 clients calling one single-threaded server.
@@ -122,6 +122,24 @@ enum Bench {
     Ppc,
     /// 1 to all CPUs, a client on each: servers of one thread, of a pool, and of a worker on each CPU.
     Percpu,
+}
+
+impl Args {
+    /// A benchmark with its usual options.
+    pub(crate) const fn of(bench: Bench, quick: bool) -> Self {
+        Self {
+            bench,
+            json: false,
+            quick,
+            rounds: None,
+            seconds: None,
+            only: Vec::new(),
+            payloads: Vec::new(),
+            clients: Vec::new(),
+            hogs: 0,
+            with_peers: false,
+        }
+    }
 }
 
 /// Measures and prints.
