@@ -43,10 +43,38 @@ enum State<'a> {
 }
 
 /// Where a task's waker is: its number in a link's list.
-struct At {
+pub(crate) struct At {
     link: Arc<Link>,
     number: u64,
     slot: Option<Slot>,
+}
+
+impl At {
+    /// Enters a task.
+    pub(crate) fn enter(right: &SendRight, link: &Arc<Link>, what: What, waker: &Waker) -> Self {
+        // AcqRel: the keeper looks after this task while it is not zero.
+        link.parked.of(0).fetch_add(1, Ordering::AcqRel);
+        let number = link.tasks.enter(what, waker.clone());
+        right.process().watch_sleepers();
+        Self {
+            link: link.clone(),
+            number,
+            slot: match what {
+                What::Reply(slot, _) => Some(slot),
+                _ => None,
+            },
+        }
+    }
+
+    /// It waits no more. Others may wait for the room that it has waited for: they keep their word.
+    pub(crate) fn leave(self) {
+        let Self { link, number, slot } = self;
+        if let Some(slot) = slot {
+            word::withdraw(&link.region, slot.wait());
+        }
+        link.tasks.leave(number);
+        link.parked.of(0).fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl SendRight {
@@ -182,34 +210,22 @@ impl Reply<'_> {
             }
             _ => (right.link().clone(), None),
         };
-        // AcqRel: the keeper looks after this task while it is not zero.
-        link.parked.of(0).fetch_add(1, Ordering::AcqRel);
         let what = place.map_or(What::Room, |(slot, generation)| {
             What::Reply(slot, generation)
         });
-        let number = link.tasks.enter(what, waker.clone());
-        right.process().watch_sleepers();
-        let slot = place.map(|(slot, _)| slot);
-        if let Some(slot) = slot {
+        self.at = Some(At::enter(right, &link, what, waker));
+        if let Some((slot, _)) = place {
             word::announce(&link.region, slot.wait(), word::DESCRIPTOR);
             if !bell::fence_for_sleep(&right.link().peer_bells, right.receiver()) {
                 // Then nobody may ring; the keeper looks.
                 right.process().watch_in(UNFENCED_LOOK_NS);
             }
         }
-        self.at = Some(At { link, number, slot });
     }
 
     /// Waits no more where it did.
     fn leave(&mut self) {
-        let Some(At { link, number, slot }) = self.at.take() else {
-            return;
-        };
-        if let Some(slot) = slot {
-            word::withdraw(&link.region, slot.wait());
-        }
-        link.tasks.leave(number);
-        link.parked.of(0).fetch_sub(1, Ordering::AcqRel);
+        self.at.take().map(At::leave);
     }
 }
 
