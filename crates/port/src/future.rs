@@ -42,7 +42,7 @@ enum State<'a> {
     Over,
 }
 
-/// Where a task's waker is: its number in a link's list.
+/// Where a task's waker is: its number in a link's list, until this is dropped.
 pub(crate) struct At {
     link: Arc<Link>,
     number: u64,
@@ -65,14 +65,19 @@ impl At {
             },
         }
     }
+}
 
+impl Drop for At {
     /// It waits no more. Others may wait for the room that it has waited for: they keep their word.
-    pub(crate) fn leave(self) {
+    fn drop(&mut self) {
         let Self { link, number, slot } = self;
+        if link.is_forked() {
+            return;
+        }
         if let Some(slot) = slot {
             word::withdraw(&link.region, slot.wait());
         }
-        link.tasks.leave(number);
+        link.tasks.leave(*number);
         link.parked.of(0).fetch_sub(1, Ordering::AcqRel);
     }
 }
@@ -147,7 +152,7 @@ impl Future for Reply<'_> {
         };
         loop {
             // Before the outcome is taken: the wait word is the slot's next user's after that.
-            self.leave();
+            self.at = None;
             for _ in 0..looks {
                 if let Some(outcome) = self.look() {
                     return Poll::Ready(outcome);
@@ -161,7 +166,7 @@ impl Future for Reply<'_> {
                 State::Sent(call) => call.is_due(),
                 _ => {
                     if let Some(outcome) = self.look() {
-                        self.leave();
+                        self.at = None;
                         return Poll::Ready(outcome);
                     }
                     matches!(self.state, State::Sent(_))
@@ -222,11 +227,6 @@ impl Reply<'_> {
             }
         }
     }
-
-    /// Waits no more where it did.
-    fn leave(&mut self) {
-        self.at.take().map(At::leave);
-    }
 }
 
 impl Drop for Reply<'_> {
@@ -234,7 +234,7 @@ impl Drop for Reply<'_> {
         if self.right.is_forked() {
             return;
         }
-        self.leave();
+        self.at = None;
         if let State::Waiting(..) = self.state {
             // It may have been woken for room that it takes no more.
             self.right.link().wake_for_room();

@@ -73,7 +73,7 @@ impl Future for Sent<'_> {
     type Output = Result<(), SendError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.at.take().map(At::leave);
+        self.at = None;
         if let Some(ended) = self.look() {
             return Poll::Ready(ended);
         }
@@ -93,7 +93,7 @@ impl Future for Sent<'_> {
         // Once more: nobody rings for what came before the announcement.
         match self.look() {
             Some(ended) => {
-                self.at.take().map(At::leave);
+                self.at = None;
                 Poll::Ready(ended)
             }
             None => Poll::Pending,
@@ -125,19 +125,14 @@ impl<'a> Sent<'a> {
         };
         match self.right.with(rights).try_send(&bytes) {
             Ok(()) => Some(Ok(())),
-            Err(Returned { error, rights }) if error == SendError::Full => {
+            Err(Returned {
+                error: SendError::Full,
+                rights,
+            }) => {
                 self.state = State::Waiting(bytes, rights);
                 None
             }
             Err(Returned { error, .. }) => Some(Err(error)),
-        }
-    }
-}
-
-impl Drop for Sent<'_> {
-    fn drop(&mut self) {
-        if !self.right.is_forked() {
-            self.at.take().map(At::leave);
         }
     }
 }
