@@ -26,6 +26,7 @@ pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
     };
     let systems: Vec<_> = systems::calls()
         .into_iter()
+        .chain(systems::protocols())
         .filter(|system| {
             let (key, name) = (system.named().key(), system.named().name());
             match key {
