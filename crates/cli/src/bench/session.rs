@@ -237,11 +237,6 @@ impl Session {
         self.control.slots().map(calls).sum()
     }
 
-    /// The process that the clients call.
-    pub(crate) fn server_pid(&self) -> Option<u32> {
-        self.servers.last().map(Child::id)
-    }
-
     fn snapshot(&self) -> io::Result<Snapshot> {
         let served = &self.control.header().served.0;
         let all = |children: &[Child]| -> io::Result<u64> {

@@ -139,7 +139,7 @@ const FIGURE_6: Throughput = Throughput {
             ),
             Claim::within(
                 "system calls per message of BSW with 1 client",
-                one.at(BSW.name, 1, |turn| turn.syscalls.unwrap_or(0.0)),
+                one.at(BSW.name, 1, |turn| turn.syscalls),
                 (3.5, 4.5),
             ),
             Claim::at_most("BSW / BSS", one.ratio((BSW.name, BSS.name), any), 0.9),

@@ -1,6 +1,5 @@
 //! Throughput and its costs by number of clients: several lines, in turns.
 
-use super::counters::sleep_and_wake_calls;
 use crate::bench::plan::{Placement, Plan, Timing};
 use crate::bench::run::Run;
 use crate::bench::scheduling::Scheduling;
@@ -61,7 +60,7 @@ pub(super) struct Turn {
     pub(super) involuntary: f64,
     /// Of the server alone, both kinds.
     pub(super) server_switches: f64,
-    pub(super) syscalls: Option<f64>,
+    pub(super) syscalls: f64,
     /// Clients' waits that ended asleep.
     pub(super) sleeps: f64,
     /// Clients' polls that found nothing.
@@ -159,14 +158,14 @@ fn turn(run: &mut Run, place: Place, line: Line, (round, clients): (u32, usize))
         0..=8 => run.timing(Timing::ms(5, 20), Timing::ms(20, 60)),
         _ => run.timing(Timing::ms(30, 80), Timing::ms(100, 250)),
     };
-    let is_handfast = line.key.starts_with("handfast");
-    let watched =
-        |session: Session| session.measure_beside(timing, |session| Look::at(session, is_handfast));
-    let (sample, looks) = run.attempt(system.as_ref(), &plan, watched)?;
+    let (sample, looks) = run.attempt(system.as_ref(), &plan, |session| {
+        session.measure_beside(timing, Look::at)
+    })?;
+    let is_told = !line.key.starts_with("handfast");
     Some(Turn {
         round,
         clients,
-        ..Turn::of(&sample, &looks)
+        ..Turn::of(&sample, &looks, is_told)
     })
 }
 
@@ -175,42 +174,37 @@ struct Look {
     calls: u64,
     used: Rest,
     told: Told,
-    syscalls: Option<u64>,
 }
 
 impl Look {
-    fn at(session: &Session, is_handfast: bool) -> io::Result<Self> {
-        let used = session.used()?;
-        let told = session.told();
-        let syscalls = if is_handfast {
-            session.server_pid().and_then(sleep_and_wake_calls)
-        } else {
-            Some(told.syscalls)
-        };
+    fn at(session: &Session) -> io::Result<Self> {
         Ok(Self {
+            used: session.used()?,
+            told: session.told(),
             calls: session.calls(),
-            used,
-            told,
-            syscalls,
         })
     }
 }
 
 impl Turn {
-    fn of(sample: &Sample, [before, after]: &[Look; 2]) -> Self {
+    fn of(sample: &Sample, [before, after]: &[Look; 2], is_told: bool) -> Self {
         let calls = (after.calls - before.calls).max(1) as f64;
         let each = |count: u64| count as f64 / calls;
         let server = after.used.server.since(before.used.server);
         let clients = after.used.clients.since(before.used.clients);
-        let switches = server.switches + clients.switches;
         let involuntary = server.involuntary + clients.involuntary;
-        let syscalls = after.syscalls.zip(before.syscalls);
+        let voluntary = server.switches + clients.switches - involuntary;
+        let syscalls = match is_told {
+            true => after.told.syscalls - before.told.syscalls,
+            // A sleep, and a call that ended it.
+            false => 2 * voluntary,
+        };
         Self {
             per_ms: sample.per_second() / 1e3,
-            voluntary: each(switches - involuntary),
+            voluntary: each(voluntary),
             involuntary: each(involuntary),
             server_switches: each(server.switches),
-            syscalls: syscalls.map(|(after, before)| each(after - before)),
+            syscalls: each(syscalls),
             sleeps: each(after.told.sleeps - before.told.sleeps),
             polls: each(after.told.polls - before.told.polls),
             ..Self::default()
@@ -303,7 +297,7 @@ impl Sheet {
         let most = |line: &Measured| line.turns.iter().map(|turn| turn.clients).max();
         let is_wide = self.lines.iter().filter_map(most).any(|most| most > 8);
         let axis = if is_wide { Axis::log } else { Axis::linear };
-        let figure = |title, y, field: fn(&Turn) -> Option<f64>| Figure {
+        let figure = |title, y, field: fn(&Turn) -> f64| Figure {
             title,
             kind: Kind::Lines,
             x: axis("clients", ""),
@@ -315,17 +309,17 @@ impl Sheet {
             figure(
                 title("Server throughput"),
                 axis("throughput", "messages/ms"),
-                |turn| Some(turn.per_ms),
+                |turn| turn.per_ms,
             ),
             figure(
                 title("Voluntary context switches"),
                 per_message("switches"),
-                |turn| Some(turn.voluntary),
+                |turn| turn.voluntary,
             ),
             figure(
                 title("Involuntary context switches"),
                 per_message("switches"),
-                |turn| Some(turn.involuntary),
+                |turn| turn.involuntary,
             ),
             figure(title("System calls"), per_message("system calls"), |turn| {
                 turn.syscalls
@@ -334,17 +328,17 @@ impl Sheet {
         if self.place == Place::OneCpu {
             let y = per_message("switches");
             figures.push(figure(title("The server's context switches"), y, |turn| {
-                Some(turn.server_switches)
+                turn.server_switches
             }));
         }
         figures
     }
 
-    fn curves(&self, field: fn(&Turn) -> Option<f64>) -> Vec<Curve> {
+    fn curves(&self, field: fn(&Turn) -> f64) -> Vec<Curve> {
         let curve = |line: &Measured| {
             let point = |clients: usize| {
                 let turns = line.turns.iter().filter(|turn| turn.clients == clients);
-                let values: Vec<f64> = turns.filter_map(field).collect();
+                let values: Vec<f64> = turns.map(field).collect();
                 let lowest = values.iter().copied().reduce(f64::min)?;
                 let highest = values.iter().copied().reduce(f64::max)?;
                 Some(Point {
@@ -359,10 +353,9 @@ impl Sheet {
                 .into_iter()
                 .filter_map(point)
                 .collect();
-            let nothing = points.is_empty().then(|| "not counted".to_owned());
             Curve {
                 name: line.name.to_owned(),
-                absent: line.absent.clone().or(nothing),
+                absent: line.absent.clone(),
                 points,
             }
         };
@@ -459,7 +452,5 @@ mod tests {
         );
         assert_eq!((curves[0].points[1].x, curves[0].points.len()), (6.0, 2));
         assert_eq!(curves[1].absent.as_deref(), Some("forbidden"));
-        // System calls that nobody counted are no zeros.
-        assert!(figures[3].curves[0].absent.is_some());
     }
 }
