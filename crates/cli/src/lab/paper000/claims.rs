@@ -18,7 +18,7 @@ impl Claim {
             what,
             ratio,
             |ratio| ratio >= least,
-            &format!("claimed: {least} or more"),
+            &format!("to hold: {least} or more"),
         )
     }
 
@@ -28,7 +28,7 @@ impl Claim {
             what,
             ratio,
             |ratio| ratio <= most,
-            &format!("claimed: {most} or less"),
+            &format!("to hold: {most} or less"),
         )
     }
 
@@ -39,7 +39,7 @@ impl Claim {
             what,
             ratio,
             is_within,
-            &format!("claimed: {least} to {most}"),
+            &format!("to hold: {least} to {most}"),
         )
     }
 
@@ -113,7 +113,7 @@ mod tests {
         let (_, reasons) = weigh(&[yes, no, unknown]);
         assert_eq!(
             reasons,
-            "yes: BSS / SysV 1.50 (claimed: 1.5 or more); no: BSLS at most clients / its peak 0.88 (claimed: 0.5 or \
+            "yes: BSS / SysV 1.50 (to hold: 1.5 or more); no: BSLS at most clients / its peak 0.88 (to hold: 0.5 or \
              less); unknown: fixed / default not measured"
         );
     }

@@ -2,7 +2,7 @@
 
 use super::claims::{Claim, short, weigh};
 use super::sweep::Aside;
-use super::{Axis, Figure, about};
+use super::{Axis, Figure, about, load};
 use crate::bench::Bench;
 use crate::bench::plan::{Plan, Timing};
 use crate::bench::primitives::{self, MESSAGES, QUEUE};
@@ -56,6 +56,7 @@ impl Experiment for Table1 {
     }
 
     fn run(&self, run: &mut Run) -> io::Result<Findings> {
+        let load = load();
         let rows = measure(run);
         let (verdict, reasons) = weigh(&judge(&rows));
         Ok(Findings {
@@ -66,10 +67,13 @@ impl Experiment for Table1 {
             reasons,
             figures: vec![figure(&rows)],
             tables: vec![table(&rows)],
-            notes: vec![
+            notes: [
                 "A futex semaphore makes a system call for the V (here nobody sleeps, so it wakes nobody) and none for a P that need not sleep.".to_owned(),
                 "Switches per yield: what the kernel counted for the yielding processes, by the yields they made.".to_owned(),
-            ],
+            ]
+            .into_iter()
+            .chain(load)
+            .collect(),
         })
     }
 }
