@@ -17,12 +17,14 @@ mod payload;
 mod percpu;
 pub(crate) mod plan;
 mod ppc;
+pub(crate) mod primitives;
 mod process;
 pub(crate) mod report;
 mod rights;
 mod rtt;
 pub(crate) mod run;
 mod scale;
+pub(crate) mod scheduling;
 pub(crate) mod session;
 pub(crate) mod stats;
 mod stream;
@@ -50,7 +52,7 @@ pub(crate) struct Args {
     json: bool,
     /// Three short rounds: shows that it runs, not how fast.
     #[arg(long)]
-    quick: bool,
+    pub(crate) quick: bool,
     /// Rounds to take medians over [default: 15].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rounds: Option<u32>,

@@ -4,6 +4,7 @@
 //! [`Experiment`] that says what it is and runs on the processes and systems of `bench`.
 
 mod experiments;
+mod paper000;
 mod paper003;
 pub(crate) mod result;
 mod rows;

@@ -1,9 +1,11 @@
 //! handfast through its public API, with three strategies on both sides.
 
+use super::sleep_wake::POLL_NS;
 use super::{Caller, Named, System, Waits};
 use crate::bench::child::Seat;
 use handfast::{Options, ReceiveRight, SendRight, Strategy};
 use std::io;
+use std::time::Duration;
 
 pub(crate) const SPIN: Handfast = Handfast {
     name: "handfast-spin",
@@ -23,6 +25,16 @@ pub(crate) const BLOCK: Handfast = Handfast {
     strategy: Strategy::Block,
     waits: Waits::Blocks,
 };
+/// As long a spin as `MAX_SPIN` of 20 is for `bsls`, then sleep.
+pub(crate) const BSLS: Handfast = Handfast {
+    name: "handfast-bsls",
+    key: "handfast-bsls",
+    strategy: Strategy::SpinBlock {
+        limit: Some(Duration::from_nanos(20 * POLL_NS)),
+    },
+    waits: Waits::Adapts,
+};
+
 /// One strategy, at server and client alike.
 pub(crate) struct Handfast {
     name: &'static str,
