@@ -1,6 +1,8 @@
 //! One measurement, from the parent's side: start the processes, walk them through the phases,
 //! read their counters at both ends of the window.
 
+pub(crate) mod watched;
+
 use super::child::{counted, histogram};
 use super::control::{Control, Phase, Slot};
 use super::machine::clock_step_ns;
@@ -136,6 +138,16 @@ impl Session {
         }
         let open = self.longest_open_ns(after.at_ns);
         self.control.set_phase(Phase::Stop);
+        self.finish(&before, &after, open)
+    }
+
+    /// Ends the clients, whose phase is [`Phase::Stop`] already, and says what they did between two snapshots.
+    fn finish(
+        &mut self,
+        before: &Snapshot,
+        after: &Snapshot,
+        longest_open_ns: u64,
+    ) -> io::Result<Sample> {
         let latencies = self.collect()?;
         let calls: Vec<u64> = if self.streams {
             vec![after.served - before.served]
@@ -149,7 +161,7 @@ impl Session {
         Ok(Sample {
             elapsed_ns: after.at_ns - before.at_ns,
             calls,
-            longest_wait_ns: latencies.max().max(open),
+            longest_wait_ns: latencies.max().max(longest_open_ns),
             latencies,
             server_cpu_ns: after.server_cpu_ns - before.server_cpu_ns,
             clients_cpu_ns: after.clients_cpu_ns - before.clients_cpu_ns,

@@ -4,9 +4,12 @@
 //! [`Experiment`] that says what it is and runs on the processes and systems of `bench`.
 
 mod experiments;
+mod paper001;
+mod paper002;
 mod paper003;
 pub(crate) mod result;
 mod rows;
+mod series;
 
 use crate::Outcome as Done;
 use crate::bench::{self, machine};

@@ -22,6 +22,7 @@ pub(crate) mod queues;
 pub(crate) mod ring;
 pub(crate) mod shared;
 mod third;
+mod ttcp;
 pub(crate) mod waiters;
 
 use super::child::{self, Seat};
@@ -79,6 +80,19 @@ fn special() -> Vec<Box<dyn Runnable>> {
         Box::new(percpu::PerCpu),
         Box::new(percpu::Pool),
         Box::new(percpu::Pairs),
+        Box::new(Answering(handfast::SCHED)),
+        Box::new(Answering(handfast::NOTIFY)),
+        Box::new(Answering(handfast::SPIN_SCHED)),
+        Box::new(Answering(handfast::SPIN_BLOCK)),
+        Box::new(Answering(handfast::SPIN_NOTIFY)),
+        Box::new(Streaming(ttcp::SPIN)),
+        Box::new(Streaming(ttcp::SCHED)),
+        Box::new(Streaming(ttcp::BLOCK)),
+        Box::new(Streaming(ttcp::NOTIFY)),
+        Box::new(Streaming(ttcp::SPIN_SCHED)),
+        Box::new(Streaming(ttcp::SPIN_BLOCK)),
+        Box::new(Streaming(ttcp::SPIN_NOTIFY)),
+        Box::new(Streaming(ttcp::DEFAULT)),
     ]
 }
 
