@@ -90,6 +90,14 @@ impl Part {
         }
     }
 
+    /// Why it may be otherwise here; said where it is.
+    pub(crate) fn unless(mut self, cause: &str) -> Self {
+        if self.holds == Some(false) {
+            self.found += &format!(" ({cause})");
+        }
+        self
+    }
+
     pub(crate) fn missing(what: &str) -> Self {
         Self {
             holds: None,
@@ -150,5 +158,8 @@ mod tests {
         assert_eq!(verdict(&[None]), Verdict::Absent);
         let (_, reasons) = judge(&[part(Some(false))]);
         assert_eq!(reasons, "not so: this");
+        let cause = |holds| judge(&[part(holds).unless("since")]).1;
+        assert_eq!(cause(Some(false)), "not so: this (since)");
+        assert_eq!(cause(Some(true)), "as claimed: this");
     }
 }

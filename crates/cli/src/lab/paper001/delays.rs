@@ -183,25 +183,40 @@ fn claims(late: &Series, xs: &[f64], block_us: f64) -> Vec<Part> {
         None => Part::missing("notify"),
     });
     for (name, pure) in HYBRIDS {
-        let share = |x| {
-            let (spin, pure) = (late.at("spin", x)?, late.at(pure, x)?);
-            Some((late.at(name, x)? - spin) / (pure - spin))
+        let all_three = |is_wanted: &dyn Fn(f64) -> bool| {
+            let [spin, own, pure] =
+                ["spin", name, pure].map(|name| middle(&|x| late.at(name, x), is_wanted));
+            Some((spin?, own?, pure?))
         };
-        let short = middle(&share, &|x| x <= block_us / 2.0);
-        let long = middle(&share, &|x| x >= block_us * 4.0);
+        let short = all_three(&|x| x <= block_us / 2.0);
+        let long = all_three(&|x| x >= block_us * 4.0);
+        let text = |(spin, own, pure_us): (f64, f64, f64)| {
+            format!("{own:.1} us (spin {spin:.1}, {pure} {pure_us:.1})")
+        };
         parts.push(match (short, long) {
             (Some(short), Some(long)) => Part::new(
-                short <= 0.25 && long >= 0.5,
+                is_near_spin(short) && is_near_pure(long),
                 format!(
-                    "{name} is {:.0} % of the way from spin to {pure} at short delays, {:.0} % at long ones",
-                    short * 100.0,
-                    long * 100.0
+                    "{name} takes {} beyond short delays and {} beyond long ones",
+                    text(short),
+                    text(long)
                 ),
             ),
             _ => Part::missing(name),
         });
     }
     parts
+}
+
+/// What is no difference, where a pure strategy costs hardly more than spinning.
+const NOTHING_US: f64 = 0.5;
+
+fn is_near_spin((spin, own, pure): (f64, f64, f64)) -> bool {
+    own <= spin + (0.25 * (pure - spin)).max(NOTHING_US)
+}
+
+fn is_near_pure((spin, own, pure): (f64, f64, f64)) -> bool {
+    own >= spin + 0.5 * (pure - spin) - NOTHING_US
 }
 
 #[cfg(test)]
