@@ -53,6 +53,19 @@ pub(crate) fn cpu_ns(pid: u32) -> io::Result<u64> {
     Ok(time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned())
 }
 
+/// CPU time of process `pid` in user mode and in the kernel, in the kernel's ticks: for shares of
+/// what [`cpu_ns`] says.
+pub(crate) fn ticks(pid: u32) -> io::Result<(u64, u64)> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // The name may hold anything, also what looks like fields.
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+    let mut times = fields.split_whitespace().skip(11).map(str::parse);
+    match (times.next(), times.next()) {
+        (Some(Ok(user)), Some(Ok(system))) => Ok((user, system)),
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
 /// Context switches of the threads process `pid` has now: all, and those that were not voluntary.
 fn switches(pid: u32) -> io::Result<(u64, u64)> {
     let (mut sum, mut involuntary) = (0, 0);
@@ -98,6 +111,7 @@ mod tests {
         assert!(cpu_ns(own).unwrap() > before);
         let (all, involuntary) = switches(own).unwrap();
         assert!(all > 0 && involuntary <= all);
+        assert!(ticks(own).is_ok());
         // Beside threads that end.
         let ending = || (0..500).for_each(|_| std::thread::spawn(|| ()).join().unwrap());
         std::thread::scope(|scope| {
@@ -110,6 +124,6 @@ mod tests {
             }
         });
         // Above the largest process id there can be.
-        assert!(cpu_ns(4_194_305).is_err());
+        assert!(cpu_ns(4_194_305).is_err() && ticks(4_194_305).is_err());
     }
 }

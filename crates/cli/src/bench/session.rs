@@ -1,6 +1,8 @@
 //! One measurement, from the parent's side: start the processes, walk them through the phases,
 //! read their counters at both ends of the window.
 
+pub(crate) mod watched;
+
 use super::child::{counted, histogram};
 use super::control::{Control, Phase, Slot, Tally};
 use super::machine::clock_step_ns;
@@ -159,6 +161,16 @@ impl Session {
         let looks = [first, look(&self)?];
         let open = self.longest_open_ns(after.at_ns);
         self.control.set_phase(Phase::Stop);
+        Ok((self.finish(&before, &after, open)?, looks))
+    }
+
+    /// Ends the clients, whose phase is [`Phase::Stop`] already, and says what they did between two snapshots.
+    fn finish(
+        &mut self,
+        before: &Snapshot,
+        after: &Snapshot,
+        longest_open_ns: u64,
+    ) -> io::Result<Sample> {
         let latencies = self.collect()?;
         let calls: Vec<u64> = if self.streams {
             vec![after.served - before.served]
@@ -169,18 +181,17 @@ impl Session {
         if calls.iter().all(|calls| *calls == 0) {
             return Err(io::Error::other("no call ended in the window"));
         }
-        let sample = Sample {
+        Ok(Sample {
             elapsed_ns: after.at_ns - before.at_ns,
             calls,
-            longest_wait_ns: latencies.max().max(open),
+            longest_wait_ns: latencies.max().max(longest_open_ns),
             latencies,
             server_cpu_ns: after.server_cpu_ns - before.server_cpu_ns,
             clients_cpu_ns: after.clients_cpu_ns - before.clients_cpu_ns,
             served_before: before.served,
             served: after.served - before.served,
             busy_ns: after.busy_ns - before.busy_ns,
-        };
-        Ok((sample, looks))
+        })
     }
 
     /// Lets the clients call for a moment, then watches everybody rest for `window`.

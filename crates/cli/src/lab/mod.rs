@@ -5,9 +5,12 @@
 
 mod experiments;
 mod paper000;
+mod paper001;
+mod paper002;
 mod paper003;
 pub(crate) mod result;
 mod rows;
+mod series;
 
 use crate::Outcome as Done;
 use crate::bench::{self, machine};

@@ -1,4 +1,4 @@
-//! handfast through its public API, with three strategies on both sides.
+//! handfast through its public API, with one strategy on both sides: its default, and the seven of paper 001.
 
 use super::sleep_wake::POLL_NS;
 use super::{Caller, Named, System, Waits};
@@ -32,6 +32,36 @@ pub(crate) const BSLS: Handfast = Handfast {
     strategy: Strategy::SpinBlock {
         limit: Some(Duration::from_nanos(20 * POLL_NS)),
     },
+    waits: Waits::Adapts,
+};
+pub(crate) const SCHED: Handfast = Handfast {
+    name: "handfast-sched",
+    key: "handfast-sched",
+    strategy: Strategy::Sched,
+    waits: Waits::Adapts,
+};
+pub(crate) const NOTIFY: Handfast = Handfast {
+    name: "handfast-notify",
+    key: "handfast-notify",
+    strategy: Strategy::Notify,
+    waits: Waits::Blocks,
+};
+pub(crate) const SPIN_SCHED: Handfast = Handfast {
+    name: "handfast-spin-sched",
+    key: "handfast-spin-sched",
+    strategy: Strategy::SpinSched { limit: None },
+    waits: Waits::Adapts,
+};
+pub(crate) const SPIN_BLOCK: Handfast = Handfast {
+    name: "handfast-spin-block",
+    key: "handfast-spin-block",
+    strategy: Strategy::SpinBlock { limit: None },
+    waits: Waits::Adapts,
+};
+pub(crate) const SPIN_NOTIFY: Handfast = Handfast {
+    name: "handfast-spin-notify",
+    key: "handfast-spin-notify",
+    strategy: Strategy::SpinNotify { limit: None },
     waits: Waits::Adapts,
 };
 

@@ -24,6 +24,7 @@ pub(crate) mod semaphores;
 pub(crate) mod shared;
 pub(crate) mod sleep_wake;
 mod third;
+mod ttcp;
 pub(crate) mod waiters;
 pub(crate) mod yields;
 
@@ -93,6 +94,19 @@ fn special() -> Vec<Box<dyn Runnable>> {
         Box::new(percpu::Pairs),
         Box::new(Answering(handfast::BSLS)),
         Box::new(Answering(yields::Yields)),
+        Box::new(Answering(handfast::SCHED)),
+        Box::new(Answering(handfast::NOTIFY)),
+        Box::new(Answering(handfast::SPIN_SCHED)),
+        Box::new(Answering(handfast::SPIN_BLOCK)),
+        Box::new(Answering(handfast::SPIN_NOTIFY)),
+        Box::new(Streaming(ttcp::SPIN)),
+        Box::new(Streaming(ttcp::SCHED)),
+        Box::new(Streaming(ttcp::BLOCK)),
+        Box::new(Streaming(ttcp::NOTIFY)),
+        Box::new(Streaming(ttcp::SPIN_SCHED)),
+        Box::new(Streaming(ttcp::SPIN_BLOCK)),
+        Box::new(Streaming(ttcp::SPIN_NOTIFY)),
+        Box::new(Streaming(ttcp::DEFAULT)),
     ]
 }
 
