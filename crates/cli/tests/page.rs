@@ -47,7 +47,9 @@ fn results() -> Vec<Value> {
     let read = |path: PathBuf| serde_json::from_slice(&fs::read(path).unwrap()).ok();
     let entries = fs::read_dir(samples()).unwrap();
     let values = entries.filter_map(|entry| read(entry.unwrap().path()));
-    values.filter(|value: &Value| value["schema"] == 1).collect()
+    values
+        .filter(|value: &Value| value["schema"] == 1)
+        .collect()
 }
 
 fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
@@ -62,7 +64,10 @@ fn files_that_are_no_results_are_named_and_left_out() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     assert!(said.contains("broken.json: no JSON: "), "{said}");
-    assert!(said.contains("later.json: its schema is 7, and this handfast reads 1"), "{said}");
+    assert!(
+        said.contains("later.json: its schema is 7, and this handfast reads 1"),
+        "{said}"
+    );
     let page = fs::read_to_string(page).unwrap();
     assert!(page.contains("Left out: 2 files"));
 }
@@ -71,10 +76,15 @@ fn files_that_are_no_results_are_named_and_left_out() {
 fn without_results_the_page_lists_what_could_be_run() {
     let directory = Directory::new("empty");
     let page = directory.0.join("page.html");
-    let output = report(&directory.0.join("none"), &["--out", page.to_str().unwrap()]);
+    let output = report(
+        &directory.0.join("none"),
+        &["--out", page.to_str().unwrap()],
+    );
     assert!(output.status.success());
     let page = fs::read_to_string(page).unwrap();
-    assert!(page.contains("There are no results yet") && page.contains("handfast lab run 003-table-1"));
+    assert!(
+        page.contains("There are no results yet") && page.contains("handfast lab run 003-table-1")
+    );
 }
 
 #[test]
@@ -83,12 +93,22 @@ fn each_figure_is_a_file() {
     let folder = directory.0.join("figures");
     let output = report(&samples(), &["--svg", "--out", folder.to_str().unwrap()]);
     assert!(output.status.success());
-    let count: usize = results().iter().map(|result| list(result, "figures").len()).sum();
-    let files: Vec<PathBuf> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let count: usize = results()
+        .iter()
+        .map(|result| list(result, "figures").len())
+        .sum();
+    let files: Vec<PathBuf> = fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     assert_eq!(files.len(), count);
     for file in files {
         let text = fs::read_to_string(&file).unwrap();
-        assert!(text.starts_with("<svg xmlns=") && text.ends_with("</svg>"), "{}", file.display());
+        assert!(
+            text.starts_with("<svg xmlns=") && text.ends_with("</svg>"),
+            "{}",
+            file.display()
+        );
         let open = text.matches("<g ").count() + text.matches("<g>").count();
         assert_eq!(open, text.matches("</g>").count(), "{}", file.display());
     }
@@ -106,7 +126,11 @@ fn the_page_works_in_a_browser() {
     };
     let directory = Directory::new("browser");
     let page = directory.0.join("page.html");
-    assert!(report(&samples(), &["--out", page.to_str().unwrap()]).status.success());
+    assert!(
+        report(&samples(), &["--out", page.to_str().unwrap()])
+            .status
+            .success()
+    );
     let mut browser = Browser::start(&program, &directory.0.join("profile"));
     browser.size(1600, 1000);
     browser.prefer("light");
@@ -145,7 +169,10 @@ fn shows_every_curve(browser: &mut Browser) {
             let curves = list(figure, "curves");
             let has_points = |curve: &&Value| !list(curve, "points").is_empty();
             let there = curves.iter().filter(has_points).count();
-            let title = figure["title"].as_str().unwrap().replace(" us", " µs");
+            let title = figure["title"]
+                .as_str()
+                .unwrap()
+                .replace("1,000 us", "1,000\u{a0}µs");
             let find = format!(
                 "(() => {{ const f = [...document.querySelectorAll('figure')].filter(f => f.querySelector('figcaption').textContent === {title:?}); \
                  return f.map(f => [f.querySelectorAll('.curve').length, f.querySelectorAll('.legend button').length, \
@@ -155,7 +182,11 @@ fn shows_every_curve(browser: &mut Browser) {
             let found = browser.value(&find);
             let points: usize = curves.iter().map(|curve| list(curve, "points").len()).sum();
             let expected = [there, there, curves.len() - there, points, there];
-            let is_found = found.as_array().unwrap().iter().any(|one| *one == serde_json::json!(expected));
+            let is_found = found
+                .as_array()
+                .unwrap()
+                .iter()
+                .any(|one| *one == serde_json::json!(expected));
             assert!(is_found, "{title}: {found}, not {expected:?}");
             drawn += there;
         }
@@ -165,13 +196,21 @@ fn shows_every_curve(browser: &mut Browser) {
 
 fn takes_nothing_that_results_say_for_its_own(browser: &mut Browser) {
     assert_eq!(browser.value("document.querySelectorAll('img').length"), 0);
-    assert_eq!(browser.value("document.querySelectorAll('script').length"), 1);
+    assert_eq!(
+        browser.value("document.querySelectorAll('script').length"),
+        1
+    );
     let title = browser.value("document.title");
-    assert!(title.as_str().unwrap().starts_with("handfast lab"), "{title}");
+    assert!(
+        title.as_str().unwrap().starts_with("handfast lab"),
+        "{title}"
+    );
     // The file behind the link is the result.
     let raw = browser.value("decodeURIComponent(document.querySelector('#x-hostile a.raw').href.replace(/^[^,]*,/, ''))");
     let raw: Value = serde_json::from_str(raw.as_str().unwrap()).unwrap();
-    let there = results().into_iter().find(|result| result["about"]["name"] == "hostile");
+    let there = results()
+        .into_iter()
+        .find(|result| result["about"]["name"] == "hostile");
     assert_eq!(Some(raw), there);
 }
 
@@ -202,7 +241,10 @@ fn switches_axes(browser: &mut Browser) {
     browser.click(&format!("{LINES} button[data-axis='y'][data-way='1']"));
     let log = browser.value(&state);
     assert_eq!(log.as_array().unwrap()[2..], [false, true, true, false]);
-    assert!(log[0] != before[0] && log[1] != before[1], "nothing moved: {log}");
+    assert!(
+        log[0] != before[0] && log[1] != before[1],
+        "nothing moved: {log}"
+    );
     browser.click(&format!("{LINES} button[data-axis='x'][data-way='1']"));
     let both = browser.value(&state);
     assert_eq!(both.as_array().unwrap()[2..], [false, true, false, true]);
@@ -222,8 +264,13 @@ fn stacks_what_is_left(browser: &mut Browser) {
     let button = format!("{STACK} .legend button[data-curve='0']");
     browser.click(&button);
     let after = browser.value(&bottom).as_f64().unwrap();
-    let base = browser.value(&format!("Number(document.querySelector('{STACK} svg.plot').dataset.base)"));
-    assert!(after > before && (after - base.as_f64().unwrap()).abs() < 0.2, "{before}, {after}, {base}");
+    let base = browser.value(&format!(
+        "Number(document.querySelector('{STACK} svg.plot').dataset.base)"
+    ));
+    assert!(
+        after > before && (after - base.as_f64().unwrap()).abs() < 0.2,
+        "{before}, {after}, {base}"
+    );
     browser.click(&button);
     assert_eq!(browser.value(&bottom).as_f64(), Some(before));
 }
@@ -235,13 +282,19 @@ fn shows_values_under_the_pointer(browser: &mut Browser) {
         "(() => {{ const r = document.querySelector('{LINES} .readout'); return r.hidden ? '' : r.textContent; }})()"
     ));
     let readout = readout.as_str().unwrap();
-    assert!(readout.contains("BSWY") && readout.contains("M/s"), "{readout:?}");
+    assert!(
+        readout.contains("BSWY") && readout.contains("M/s"),
+        "{readout:?}"
+    );
     // A scatter shows the point that is nearest.
     browser.point("#summary-1 .curve .mark path", 0.5, 0.5);
     browser.settle();
     let readout = browser.value("document.querySelector('#summary-1 .readout').textContent");
     let readout = readout.as_str().unwrap();
-    assert!(readout.contains("handfast-default") && readout.contains("260 ns"), "{readout:?}");
+    assert!(
+        readout.contains("handfast-default") && readout.contains("260 ns"),
+        "{readout:?}"
+    );
 }
 
 fn can_be_used_by_keyboard(browser: &mut Browser) {
@@ -255,7 +308,11 @@ fn can_be_used_by_keyboard(browser: &mut Browser) {
     for _ in 0..60 {
         browser.press("Tab");
         let at = browser.value(focused);
-        assert_eq!((&at[2], &at[5]), (&Value::Bool(true), &Value::Bool(true)), "no ring or no name: {at}");
+        assert_eq!(
+            (&at[2], &at[5]),
+            (&Value::Bool(true), &Value::Bool(true)),
+            "no ring or no name: {at}"
+        );
         let is_in_figure = at[1] == "summary-1";
         if is_in_figure && at[0] == "canvas" {
             browser.press("ArrowRight");
@@ -263,7 +320,10 @@ fn can_be_used_by_keyboard(browser: &mut Browser) {
             assert!(spoken.as_str().unwrap().contains("p50 latency"), "{spoken}");
             browser.press("End");
             browser.press("Escape");
-            assert_eq!(browser.value("document.querySelector('#summary-1 .readout').hidden"), true);
+            assert_eq!(
+                browser.value("document.querySelector('#summary-1 .readout').hidden"),
+                true
+            );
         }
         if is_in_figure && at[3] == "BUTTON" && at[4] == "true" {
             // Space presses a button, and again lets it go; of a switch it stays.
@@ -281,8 +341,14 @@ fn can_be_used_by_keyboard(browser: &mut Browser) {
         }
     }
     let has = |name: &str, value: usize| reached.iter().any(|at| at[value] == name);
-    assert!(has("skip", 0) && has("theme", 0) && has("canvas", 0) && has("summary-2", 1), "{reached:?}");
-    let buttons = reached.iter().filter(|at| at[1] == "summary-1" && at[3] == "BUTTON").count();
+    assert!(
+        has("skip", 0) && has("theme", 0) && has("canvas", 0) && has("summary-2", 1),
+        "{reached:?}"
+    );
+    let buttons = reached
+        .iter()
+        .filter(|at| at[1] == "summary-1" && at[3] == "BUTTON")
+        .count();
     // Two for each axis, and one for each curve.
     assert_eq!(buttons, 4 + 9);
 }
@@ -293,7 +359,10 @@ fn has_two_sets_of_colours(browser: &mut Browser) {
     let light = (browser.value(ground), browser.value(line));
     browser.prefer("dark");
     let dark = (browser.value(ground), browser.value(line));
-    assert!(light.0 != dark.0 && light.1 != dark.1, "{light:?}, {dark:?}");
+    assert!(
+        light.0 != dark.0 && light.1 != dark.1,
+        "{light:?}, {dark:?}"
+    );
     browser.click("#theme");
     assert_eq!(browser.value(ground), light.0);
     browser.click("#theme");
@@ -308,7 +377,10 @@ fn fits_any_width(browser: &mut Browser) {
     for wide in [1600, 1059, 768, 400, 320] {
         browser.size(wide, 1000);
         let over = browser.value("document.documentElement.scrollWidth - innerWidth");
-        assert!(over.as_i64().unwrap() <= 0, "{over} pixels too wide at {wide}");
+        assert!(
+            over.as_i64().unwrap() <= 0,
+            "{over} pixels too wide at {wide}"
+        );
         let covered = browser.value(
             "[...document.querySelectorAll('figure')].flatMap(f => { \
                const seen = q => [...f.querySelectorAll(q)].filter(e => e.getClientRects().length && e.getBoundingClientRect().width > 0); \
@@ -330,16 +402,27 @@ fn keep_pictures(browser: &mut Browser) {
     };
     fs::create_dir_all(&folder).unwrap();
     for scheme in ["light", "dark"] {
-        browser.value("(localStorage.removeItem('theme'), delete document.documentElement.dataset.theme)");
+        browser.value(
+            "(localStorage.removeItem('theme'), delete document.documentElement.dataset.theme)",
+        );
         browser.prefer(scheme);
         for wide in [1600, 400] {
             browser.size(wide, 1000);
             let high = browser.value("document.documentElement.scrollHeight");
             let picture = browser.picture(high.as_f64().unwrap());
             let path = folder.join(format!("{scheme}-{wide}.png"));
-            let mut decode = Command::new("base64").arg("-d").stdin(process::Stdio::piped())
-                .stdout(fs::File::create(path).unwrap()).spawn().unwrap();
-            decode.stdin.take().unwrap().write_all(picture.as_bytes()).unwrap();
+            let mut decode = Command::new("base64")
+                .arg("-d")
+                .stdin(process::Stdio::piped())
+                .stdout(fs::File::create(path).unwrap())
+                .spawn()
+                .unwrap();
+            decode
+                .stdin
+                .take()
+                .unwrap()
+                .write_all(picture.as_bytes())
+                .unwrap();
             assert!(decode.wait().unwrap().success());
         }
     }
@@ -354,7 +437,10 @@ fn is_silent_and_alone(browser: &Browser, page: &Path) {
             "Runtime.consoleAPICalled" => panic!("{params}"),
             "Network.requestWillBeSent" => {
                 let url = params["request"]["url"].as_str().unwrap();
-                assert!(url == own || url.starts_with("data:"), "the page asked for {url}");
+                assert!(
+                    url == own || url.starts_with("data:"),
+                    "the page asked for {url}"
+                );
             }
             _ => {}
         }

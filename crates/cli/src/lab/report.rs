@@ -1,7 +1,7 @@
 //! `handfast lab report`: what experiments left, to be looked at.
 
 use super::experiments;
-use super::page::Report;
+use super::page::{self, Report};
 use super::result::{Outcome, SCHEMA};
 use crate::Outcome as Done;
 use crate::output::{note, say};
@@ -81,7 +81,8 @@ fn collect(folder: &Path) -> Result<Report, String> {
             .position(|about| about.name == name)
             .unwrap_or(known.len())
     };
-    outcomes.sort_by_key(|outcome: &Outcome| place(&outcome.about.name));
+    let name = |outcome: &Outcome| outcome.about.name.clone();
+    outcomes.sort_by_key(|outcome| (name(outcome) != page::SUMMARY, place(&name(outcome))));
     let is_there = |name: &str| outcomes.iter().any(|outcome| outcome.about.name == name);
     let missing = known
         .iter()

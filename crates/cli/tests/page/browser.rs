@@ -10,14 +10,14 @@ use std::thread;
 use std::time::Duration;
 
 /// A browser with one page; ends with this value.
-pub struct Browser {
+pub(crate) struct Browser {
     child: Child,
     to: ChildStdin,
     from: Receiver<Value>,
     session: Option<String>,
     next: u64,
     /// What it said without having been asked, in order.
-    pub events: Vec<Value>,
+    pub(crate) events: Vec<Value>,
     folder: PathBuf,
 }
 
@@ -25,19 +25,24 @@ pub struct Browser {
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The browser to use: `HANDFAST_CHROMIUM`, or the first of the usual names that is installed.
-pub fn installed() -> Option<PathBuf> {
+pub(crate) fn installed() -> Option<PathBuf> {
     if let Some(named) = env::var_os("HANDFAST_CHROMIUM") {
         return Some(named.into());
     }
     let folders = env::var_os("PATH")?;
-    let names = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
+    let names = [
+        "chromium",
+        "chromium-browser",
+        "google-chrome",
+        "google-chrome-stable",
+    ];
     env::split_paths(&folders)
         .flat_map(|folder| names.map(|name| folder.join(name)))
         .find(|path| path.is_file())
 }
 
 impl Browser {
-    pub fn start(program: &Path, folder: &Path) -> Self {
+    pub(crate) fn start(program: &Path, folder: &Path) -> Self {
         let options = [
             "--headless=new",
             "--no-sandbox",
@@ -53,7 +58,10 @@ impl Browser {
         ];
         // The protocol is spoken on descriptors 3 and 4.
         let mut child = Command::new("sh")
-            .args(["-c", "exec \"$0\" \"$@\" 3<&0 4>&1 >/dev/null 2>&1 </dev/null"])
+            .args([
+                "-c",
+                "exec \"$0\" \"$@\" 3<&0 4>&1 >/dev/null 2>&1 </dev/null",
+            ])
             .arg(program)
             .args(options)
             .arg(format!("--user-data-dir={}", folder.display()))
@@ -96,7 +104,7 @@ impl Browser {
     }
 
     /// Asks, and waits for the answer; what comes before it is kept in `events`.
-    pub fn ask(&mut self, method: &str, params: Value) -> Value {
+    pub(crate) fn ask(&mut self, method: &str, params: Value) -> Value {
         self.next += 1;
         let mut request = json!({"id": self.next, "method": method, "params": params});
         if let Some(session) = &self.session {
@@ -121,7 +129,7 @@ impl Browser {
     }
 
     /// Goes to a page, until it has loaded.
-    pub fn go(&mut self, path: &Path) {
+    pub(crate) fn go(&mut self, path: &Path) {
         let url = format!("file://{}", path.display());
         let seen = self.events.len();
         self.ask("Page.navigate", json!({"url": url}));
@@ -133,43 +141,50 @@ impl Browser {
     }
 
     /// The value of an expression in the page.
-    pub fn value(&mut self, expression: &str) -> Value {
+    pub(crate) fn value(&mut self, expression: &str) -> Value {
         let params = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
         let answer = self.ask("Runtime.evaluate", params);
-        assert!(answer["exceptionDetails"].is_null(), "{expression}: {answer}");
+        assert!(
+            answer["exceptionDetails"].is_null(),
+            "{expression}: {answer}"
+        );
         answer["result"]["value"].clone()
     }
 
     /// Waits for the page to lay itself out and draw.
-    pub fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         self.value("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))");
     }
 
-    pub fn size(&mut self, wide: u32, high: u32) {
-        let params = json!({"width": wide, "height": high, "deviceScaleFactor": 1, "mobile": false});
+    pub(crate) fn size(&mut self, wide: u32, high: u32) {
+        let params =
+            json!({"width": wide, "height": high, "deviceScaleFactor": 1, "mobile": false});
         self.ask("Emulation.setDeviceMetricsOverride", params);
         self.settle();
     }
 
-    pub fn prefer(&mut self, scheme: &str) {
+    pub(crate) fn prefer(&mut self, scheme: &str) {
         let feature = json!([{"name": "prefers-color-scheme", "value": scheme}]);
         self.ask("Emulation.setEmulatedMedia", json!({"features": feature}));
         self.settle();
     }
 
     /// Moves the pointer to a part of an element: fractions of its width and height.
-    pub fn point(&mut self, selector: &str, right: f64, down: f64) -> (f64, f64) {
+    pub(crate) fn point(&mut self, selector: &str, right: f64, down: f64) -> (f64, f64) {
         let find = format!(
             "(() => {{ const e = document.querySelector({selector:?}); e.scrollIntoView({{block: 'center', behavior: 'instant'}}); \
              const b = e.getBoundingClientRect(); return [b.left + b.width * {right}, b.top + b.height * {down}]; }})()"
         );
         let at = self.value(&find);
         let (x, y) = (at[0].as_f64().unwrap(), at[1].as_f64().unwrap());
-        self.ask("Input.dispatchMouseEvent", json!({"type": "mouseMoved", "x": x, "y": y}));
+        self.ask(
+            "Input.dispatchMouseEvent",
+            json!({"type": "mouseMoved", "x": x, "y": y}),
+        );
         (x, y)
     }
 
-    pub fn click(&mut self, selector: &str) {
+    pub(crate) fn click(&mut self, selector: &str) {
         let (x, y) = self.point(selector, 0.5, 0.5);
         for kind in ["mousePressed", "mouseReleased"] {
             let params = json!({"type": kind, "x": x, "y": y, "button": "left", "clickCount": 1});
@@ -179,7 +194,7 @@ impl Browser {
     }
 
     /// Presses a key: its name, and its number where the browser does something by itself for it.
-    pub fn press(&mut self, key: &str) {
+    pub(crate) fn press(&mut self, key: &str) {
         let (code, text) = match key {
             "Tab" => (9, ""),
             "Enter" => (13, "\r"),
@@ -201,7 +216,7 @@ impl Browser {
     }
 
     /// A picture of the whole page, as PNG in base64.
-    pub fn picture(&mut self, high: f64) -> String {
+    pub(crate) fn picture(&mut self, high: f64) -> String {
         let wide = self.value("innerWidth");
         let clip = json!({"x": 0, "y": 0, "width": wide, "height": high, "scale": 1});
         let params = json!({"format": "png", "captureBeyondViewport": true, "clip": clip});

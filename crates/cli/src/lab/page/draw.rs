@@ -183,7 +183,7 @@ impl Frame<'_> {
             let left = self.x(mark.x[x_way].unwrap_or(0.0));
             let wide = self.x(mark.width) - self.x(0.0);
             return html! {
-                rect class="bar" x=(number(left)) y=(number(top.min(base))) width=(number((wide - 1.0).max(1.0)))
+                rect class="bar" fill-opacity=(curve.style.shade()) x=(number(left)) y=(number(top.min(base))) width=(number((wide - 1.0).max(1.0)))
                     height=(number((top - base).abs())) data-x=[data.x] data-y=[data.y] data-range=[data.range]
                     data-base=[data.base] data-wide=[data.wide] data-key=[data.key] data-say=[data.say] data-between=[data.between] {}
             };
@@ -293,7 +293,7 @@ impl Frame<'_> {
             @for (x, y, curve, name) in entries {
                 g transform={ "translate(" (number(x)) " " (number(y)) ")" } {
                     @if !curve.marks.is_empty() {
-                        g class=(curve.style.class()) { (key(curve, self.plot.is_bars())) }
+                        g class=(curve.style.class()) { (key(curve, self.plot.figure.kind)) }
                     }
                     text class={ "entry" @if curve.marks.is_empty() { " absent" } } x="30" y="4" { (plain(&name)) }
                 }
@@ -304,11 +304,12 @@ impl Frame<'_> {
 }
 
 /// A curve's sample, 26 pixels wide, around zero in height.
-pub(super) fn key(curve: &Laid<'_>, is_bar: bool) -> Markup {
+pub(super) fn key(curve: &Laid<'_>, kind: Kind) -> Markup {
     html! {
-        @if is_bar { rect class="bar" x="6" y="-6" width="14" height="12" rx="2" {} }
-        @else {
-            path class="line" d="M0 0H26" stroke-dasharray=(curve.style.dash()) {}
+        @if matches!(kind, Kind::Bars | Kind::Stacked) {
+            rect class="bar" x="6" y="-6" width="14" height="12" fill-opacity=(curve.style.shade()) {}
+        } @else {
+            @if kind == Kind::Lines { path class="line" d="M0 0H26" stroke-dasharray=(curve.style.dash()) {} }
             path class="marker" transform="translate(13 0)" d=(curve.style.marker()) {}
         }
     }

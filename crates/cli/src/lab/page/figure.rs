@@ -87,7 +87,7 @@ fn legend(plot: &Plot<'_>) -> Markup {
                 @for (index, curve) in there() {
                     button type="button" aria-pressed="true" data-curve=(index) class=[curve.is_own.then_some("own")] {
                         svg class={ "key " (curve.style.class()) @if curve.is_own { " own" } } viewBox="0 -8 26 16" width="26" height="16" aria-hidden="true" {
-                            (draw::key(curve, plot.is_bars()))
+                            (draw::key(curve, plot.figure.kind))
                         }
                         (name(curve))
                     }
@@ -164,19 +164,23 @@ fn range(shown: Option<&str>) -> Markup {
 /// A table of a result.
 pub(super) fn table(table: &Table) -> Markup {
     let is_number = |cell: &String| {
-        cell.trim_start_matches('-')
-            .starts_with(|c: char| c.is_ascii_digit())
+        let cell = cell.trim_start_matches(['-', '+', '~', '<', '>', ' ']);
+        cell.is_empty() || cell == "–" || cell.starts_with(|c: char| c.is_ascii_digit())
+    };
+    let has_words = |index: usize| {
+        let mut cells = table.rows.iter().filter_map(|row| row.get(index));
+        (!cells.all(is_number)).then_some("words")
     };
     html! {
         div.scroll tabindex="0" role="region" aria-label={ "Table: " (prose(&table.title)) } {
             table {
                 caption { (prose(&table.title)) }
-                thead { tr { @for column in &table.columns { th scope="col" { (prose(column)) } } } }
+                thead { tr { @for (index, column) in table.columns.iter().enumerate() { th scope="col" class=[has_words(index)] { (prose(column)) } } } }
                 tbody { @for row in &table.rows {
                     tr {
                         @for (index, cell) in row.iter().enumerate() {
                             @if index == 0 { th scope="row" { (prose(cell)) } }
-                            @else { td class=[(!is_number(cell)).then_some("words")] { (prose(cell)) } }
+                            @else { td class=[has_words(index)] { (prose(cell)) } }
                         }
                     }
                 } }

@@ -28,7 +28,7 @@ pub(crate) struct Report {
 }
 
 /// The figures of this experiment are the summary.
-const SUMMARY: &str = "peers-summary";
+pub(crate) const SUMMARY: &str = "peers-summary";
 
 /// What the papers are called.
 const PAPERS: [(&str, &str, &str); 4] = [

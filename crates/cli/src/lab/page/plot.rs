@@ -5,7 +5,7 @@
 //! and multiplies, and knows of scales, ticks and numbers nothing else.
 
 use super::labels;
-use super::scale::{Reach, Scale};
+use super::scale::{self, Reach, Scale};
 use super::style::{self, Style, Styles};
 use super::units::Unit;
 use crate::lab::result::{Axis, Curve, Figure, Kind, Point};
@@ -296,11 +296,14 @@ fn down(place: f64) -> f64 {
 
 impl<'a> Laid<'a> {
     fn new(curve: &'a Curve, style: Style, x: &Side, y: &Side) -> Self {
-        let is_finite = |point: &&Point| point.x.is_finite() && point.y.is_finite();
-        let mut points: Vec<&'a Point> = curve.points.iter().filter(is_finite).collect();
+        let is_sane = |point: &&Point| scale::is_sane(point.x) && scale::is_sane(point.y);
+        let mut points: Vec<&'a Point> = curve.points.iter().filter(is_sane).collect();
         points.sort_by(|one, other| one.x.total_cmp(&other.x));
         let mark = |point: &'a Point| {
-            let range = point.range.map(|(low, high)| {
+            let sane = point
+                .range
+                .filter(|(low, high)| scale::is_sane(*low) && scale::is_sane(*high));
+            let range = sane.map(|(low, high)| {
                 let (low, high) = (y.pixels(low), y.pixels(high));
                 [(low[0], high[0]), (low[1], high[1])]
             });
@@ -314,8 +317,7 @@ impl<'a> Laid<'a> {
                 base: y.pixels(0.0),
                 x_shown: category.map_or_else(|| x.unit.show(point.x), |(_, label)| label.clone()),
                 y_shown: y.unit.show(point.y),
-                range_shown: point
-                    .range
+                range_shown: sane
                     .map(|(low, high)| format!("{} to {}", y.unit.show(low), y.unit.show(high))),
                 label: None,
             }

@@ -20,8 +20,11 @@ pub(super) struct Scale {
 
 /// Ticks of an axis, about.
 const TICKS: f64 = 6.0;
-/// More than this many decades have a tick at each second or third only.
-const DECADES: f64 = 7.0;
+/// More than this many of a logarithmic one, and each second or third is left out.
+const LOG_TICKS: f64 = 10.0;
+
+/// The largest value that is shown, and, upside down, the smallest on a logarithmic axis.
+const MOST: f64 = 1e30;
 
 impl Scale {
     /// A linear scale; steps are powers of two where `is_binary`. Nothing without values.
@@ -50,7 +53,8 @@ impl Scale {
 
     /// A logarithmic one, of the values above zero; ticks are powers of two where `is_binary`.
     pub(super) fn log(values: &[f64], reach: Reach, is_binary: bool) -> Option<Self> {
-        let (mut low, mut high) = bounds(values.iter().copied().filter(|value| *value > 0.0))?;
+        let (mut low, mut high) =
+            bounds(values.iter().copied().filter(|value| *value >= 1.0 / MOST))?;
         let candidates = match is_binary {
             true => powers(2.0, &[1.0]),
             false => powers(10.0, &[1.0, 2.0, 5.0]),
@@ -65,13 +69,12 @@ impl Scale {
         }
         let is_within = |tick: &f64| (low * 0.999..=high * 1.001).contains(tick);
         let decades = (high / low).log10();
-        let mut ticks: Vec<f64> = if is_binary || decades <= 2.0 {
+        let mut ticks: Vec<f64> = if is_binary || decades <= 3.0 {
             candidates.into_iter().filter(is_within).collect()
         } else {
             powers(10.0, &[1.0]).into_iter().filter(is_within).collect()
         };
-        let most = if is_binary { 9.0 } else { DECADES };
-        let every = (ticks.len() as f64 / most).ceil().max(1.0) as usize;
+        let every = (ticks.len() as f64 / LOG_TICKS).ceil().max(1.0) as usize;
         ticks = ticks.into_iter().step_by(every).collect();
         Some(Self {
             is_log: true,
@@ -88,7 +91,7 @@ impl Scale {
     /// Where a value is, 0 to 1; nothing where it cannot be shown.
     pub(super) fn place(&self, value: f64) -> Option<f64> {
         match self.is_log {
-            true if value <= 0.0 => None,
+            true if value < 1.0 / MOST => None,
             true => Some((value / self.low).ln() / (self.high / self.low).ln()),
             false => Some((value - self.low) / (self.high - self.low)),
         }
@@ -100,10 +103,15 @@ impl Scale {
     }
 }
 
+/// Whether a value can be shown at all. Nothing that is measured is larger, and what is does not overflow here.
+pub(super) fn is_sane(value: f64) -> bool {
+    value.abs() <= MOST
+}
+
 /// The smallest and the largest, if there is any.
 fn bounds(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     values
-        .filter(|value| value.is_finite())
+        .filter(|value| is_sane(*value))
         .fold(None, |bounds, value| match bounds {
             None => Some((value, value)),
             Some((low, high)) => Some((value.min(low), value.max(high))),
@@ -173,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_single_value_has_room_around_it() {
-        for values in [[0.0], [5.0], [-5.0], [1e300]] {
+        for values in [[0.0], [5.0], [-5.0], [1e29]] {
             let scale = Scale::linear(&values, Reach::Exact, false).unwrap();
             let place = scale.place(values[0]).unwrap();
             assert!((0.0..=1.0).contains(&place), "{values:?} at {place}");

@@ -34,6 +34,8 @@ const MARKERS: [&str; 8] = [
 
 const DASHES: [&str; 4] = ["none", "7 3", "2 3", "9 3 2 3"];
 
+const SHADES: [&str; 4] = ["1", "0.25", "0.7", "0"];
+
 impl Style {
     /// The class that colours what has it.
     pub(super) fn class(self) -> String {
@@ -43,6 +45,11 @@ impl Style {
     pub(super) fn marker(self) -> &'static str {
         // Another marker when the colours come round, and another dash.
         MARKERS[(self.0 + self.0 / COLOURS.len()) % MARKERS.len()]
+    }
+
+    /// How full a bar is of its colour.
+    pub(super) fn shade(self) -> &'static str {
+        SHADES[(self.0 + self.0 / COLOURS.len()) % SHADES.len()]
     }
 
     pub(super) fn dash(self) -> &'static str {
@@ -124,9 +131,34 @@ mod tests {
             .map(|style| (style.class(), style.marker(), style.dash()))
             .collect();
         assert_eq!(looks.len(), names.len());
-        let first = &styles[..8];
+        // While colours last, each marker is another one, too.
+        let first = &styles[..7];
         let markers: HashSet<_> = first.iter().map(|style| style.marker()).collect();
-        assert_eq!(markers.len(), 8);
+        assert_eq!(markers.len(), 7);
+    }
+
+    /// As WCAG has it, of a colour such as `#1b2026`.
+    fn luminance(colour: &str) -> f64 {
+        let part = |at: usize| {
+            let part = f64::from(u8::from_str_radix(&colour[at..at + 2], 16).unwrap()) / 255.0;
+            match part <= 0.03928 {
+                true => part / 12.92,
+                false => ((part + 0.055) / 1.055).powf(2.4),
+            }
+        };
+        0.2126 * part(1) + 0.7152 * part(3) + 0.0722 * part(5)
+    }
+
+    #[test]
+    fn every_colour_can_be_read_on_its_ground() {
+        for (light, dark) in COLOURS {
+            let on_light = (luminance("#fbfbfa") + 0.05) / (luminance(light) + 0.05);
+            let on_dark = (luminance(dark) + 0.05) / (luminance("#11151a") + 0.05);
+            assert!(
+                on_light >= 4.5 && on_dark >= 4.5,
+                "{light} {on_light}, {dark} {on_dark}"
+            );
+        }
     }
 
     #[test]

@@ -158,15 +158,18 @@ pub(super) fn duration(seconds: f64) -> String {
     }
 }
 
-/// `12 us` in a sentence, as `12 µs`.
+/// A sentence with `12 us` as `12 µs`, and no line's end between a number and its unit.
 pub(super) fn prose(text: &str) -> String {
+    const UNITS: [&str; 11] = [
+        "ns", "us", "µs", "ms", "s", "min", "B", "KiB", "MiB", "GiB", "%",
+    ];
     let mut words = text.split(' ');
     let mut whole = words.next().unwrap_or_default().to_owned();
     for word in words {
-        let bare = word.trim_end_matches(|c: char| !c.is_alphanumeric());
-        let follows_number = whole.ends_with(|c: char| c.is_ascii_digit());
-        whole.push(' ');
-        match bare == "us" && follows_number {
+        let bare = word.trim_end_matches([',', '.', ':', ';', ')']);
+        let is_unit = UNITS.contains(&bare) && whole.ends_with(|c: char| c.is_ascii_digit());
+        whole.push(if is_unit { '\u{a0}' } else { ' ' });
+        match is_unit && bare == "us" {
             true => whole.push_str(&word.replacen("us", "µs", 1)),
             false => whole.push_str(word),
         }
@@ -218,10 +221,8 @@ mod tests {
     }
 
     #[test]
-    fn only_microseconds_after_a_number_are_respelt() {
-        assert_eq!(
-            prose("0 to 600 us, by us, for 3 us."),
-            "0 to 600 µs, by us, for 3 µs."
-        );
+    fn only_units_after_a_number_are_kept_with_it() {
+        let text = "0 to 600 us, by us, for 3 B.";
+        assert_eq!(prose(text), "0 to 600\u{a0}µs, by us, for 3\u{a0}B.");
     }
 }
