@@ -141,7 +141,7 @@ fn the_page_works_in_a_browser() {
     switches_axes(&mut browser);
     stacks_what_is_left(&mut browser);
     shows_values_under_the_pointer(&mut browser);
-    can_be_used_by_keyboard(&mut browser);
+    can_be_used_by_keyboard(&mut browser, &page);
     has_two_sets_of_colours(&mut browser);
     fits_any_width(&mut browser);
     keep_pictures(&mut browser);
@@ -169,12 +169,9 @@ fn shows_every_curve(browser: &mut Browser) {
             let curves = list(figure, "curves");
             let has_points = |curve: &&Value| !list(curve, "points").is_empty();
             let there = curves.iter().filter(has_points).count();
-            let title = figure["title"]
-                .as_str()
-                .unwrap()
-                .replace("1,000 us", "1,000\u{a0}µs");
+            let title = figure["title"].as_str().unwrap();
             let find = format!(
-                "(() => {{ const f = [...document.querySelectorAll('figure')].filter(f => f.querySelector('figcaption').textContent === {title:?}); \
+                "(() => {{ const f = [...document.querySelectorAll('figure')].filter(f => f.querySelector('figcaption').textContent.replaceAll('\\u00a0', ' ').replaceAll(' µs', ' us') === {title:?}); \
                  return f.map(f => [f.querySelectorAll('.curve').length, f.querySelectorAll('.legend button').length, \
                  f.querySelectorAll('.absences li').length, f.querySelectorAll('.curve .mark, .curve .bar').length, \
                  [...f.querySelectorAll('.curve')].filter(c => c.getBoundingClientRect().width > 0).length]); }})()"
@@ -297,9 +294,9 @@ fn shows_values_under_the_pointer(browser: &mut Browser) {
     );
 }
 
-fn can_be_used_by_keyboard(browser: &mut Browser) {
-    browser.value("(document.activeElement.blur(), scrollTo({top: 0, behavior: 'instant'}))");
-    browser.value("(getSelection().removeAllRanges(), getSelection().collapse(document.body, 0))");
+fn can_be_used_by_keyboard(browser: &mut Browser, page: &Path) {
+    // Anew: the keyboard goes on from where the pointer was.
+    browser.go(page);
     let focused = "(() => { const e = document.activeElement; const s = getComputedStyle(e); \
          return [e.className || e.id, e.closest('figure')?.id || '', s.outlineStyle !== 'none' && parseFloat(s.outlineWidth) >= 2, \
          e.tagName, e.getAttribute('aria-pressed') || '', (e.getAttribute('aria-label') || e.getAttribute('aria-labelledby') || e.textContent).length > 0]; })()";
