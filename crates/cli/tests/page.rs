@@ -284,7 +284,7 @@ fn shows_values_under_the_pointer(browser: &mut Browser) {
         "{readout:?}"
     );
     // A scatter shows the point that is nearest.
-    browser.point("#summary-1 .curve .mark path", 0.5, 0.5);
+    browser.point("#summary-1 .curve[data-curve='0'] .mark path", 0.5, 0.5);
     browser.settle();
     let readout = browser.value("document.querySelector('#summary-1 .readout').textContent");
     let readout = readout.as_str().unwrap();

@@ -71,11 +71,20 @@ impl Frame<'_> {
             path class="frame" d={ "M" (number(plot.margins.left)) " " (base) "H" (number(self.edge())) } {}
             text class="title" x="0" y=(top - 18.0) { (plain(&plot.y.title)) }
             text class="title end" x=(number(self.edge())) y=(number(base + plot.margins.below[0] - 8.0)) text-anchor="end" { (plain(&plot.x.title)) }
-            @for (index, curve) in plot.curves.iter().enumerate() {
+            @for (index, curve) in self.in_order() {
                 @if !curve.marks.is_empty() { (self.curve(index, curve)) }
             }
             @if self.medium == Medium::Page { path class="guide" d="" {} }
         }
+    }
+
+    /// From back to front: handfast's in front, but for bars, which stand as they are.
+    fn in_order(&self) -> Vec<(usize, &Laid<'_>)> {
+        let mut curves: Vec<_> = self.plot.curves.iter().enumerate().collect();
+        if !self.plot.is_bars() {
+            curves.sort_by_key(|(_, curve)| curve.is_own);
+        }
+        curves
     }
 
     /// Right end of the plot.
@@ -389,7 +398,7 @@ pub(super) fn plain(text: &str) -> String {
 pub(super) const PLOT_CSS: &str = include_str!("plot.css");
 
 fn file_css() -> String {
-    const INK: &str = ".ground{fill:#fff}.grid{stroke:#e3e6ea}.frame,.tick{stroke:#8a929c}.mark path{stroke:#fff}\
+    const INK: &str = ".ground{fill:#fff}.grid{stroke:#e3e6ea}.frame,.tick{stroke:#8a929c}.mark path,.label{stroke:#fff}\
         .axis text,.entry{fill:#2a3038}.title{fill:#1c2127}";
     format!("{}{PLOT_CSS}{INK}", style::classes(false))
 }
