@@ -7,8 +7,8 @@
 //! turns of the same round: the machine may change from round to round, figures of one round
 //! hardly do. A table shows medians over rounds.
 
-mod child;
-mod control;
+pub(crate) mod child;
+pub(crate) mod control;
 pub(crate) mod eros;
 mod idle;
 pub(crate) mod laws;
@@ -50,7 +50,7 @@ pub(crate) struct Args {
     json: bool,
     /// Three short rounds: shows that it runs, not how fast.
     #[arg(long)]
-    quick: bool,
+    pub(crate) quick: bool,
     /// Rounds to take medians over [default: 15].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rounds: Option<u32>,

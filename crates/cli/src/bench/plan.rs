@@ -22,6 +22,10 @@ pub(crate) struct Plan {
     pub(crate) pause: bool,
     /// How long the hand-written waiters spin before they yield or sleep.
     pub(crate) spin_ns: u64,
+    /// How long clients sleep between calls.
+    pub(crate) think_ns: u64,
+    /// Whether the server is to notice when a client dies.
+    pub(crate) watches: bool,
 }
 
 /// What a client asks and what the server does with it.
@@ -115,6 +119,8 @@ impl Plan {
             placement: Placement::Free,
             pause: true,
             spin_ns: 0,
+            think_ns: 0,
+            watches: false,
         }
     }
 

@@ -1,6 +1,7 @@
 //! The experiments there are, and what one is.
 
 use super::paper003;
+use super::peers;
 use super::result::{About, Figure, Table, Verdict};
 use crate::bench::Bench;
 use crate::bench::run::Run;
@@ -32,6 +33,7 @@ pub(crate) struct Findings {
 pub(crate) fn all() -> Vec<Box<dyn Experiment>> {
     let mut all: Vec<Box<dyn Experiment>> = Vec::new();
     all.extend(paper003::all());
+    all.extend(peers::all());
     all
 }
 

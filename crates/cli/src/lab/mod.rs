@@ -5,6 +5,7 @@
 
 mod experiments;
 mod paper003;
+mod peers;
 pub(crate) mod result;
 mod rows;
 
