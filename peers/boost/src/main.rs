@@ -20,18 +20,28 @@ unsafe extern "C" {
     fn peer_queue_send(queue: *mut RawQueue, bytes: *const u8, len: usize, busy: bool) -> bool;
     fn peer_queue_receive(queue: *mut RawQueue, bytes: *mut u8, max: usize, busy: bool) -> isize;
     fn peer_box(name: *const c_char, create: bool, clients: usize, payload: usize) -> *mut RawBox;
-    fn peer_box_call(memory: *mut RawBox, index: usize, request: *const u8, reply: *mut u8) -> bool;
+    fn peer_box_call(memory: *mut RawBox, index: usize, request: *const u8, reply: *mut u8)
+    -> bool;
     fn peer_box_next(memory: *mut RawBox, request: *mut u8) -> isize;
     fn peer_box_answer(memory: *mut RawBox, index: usize, reply: *const u8) -> bool;
 }
 
 fn main() -> ExitCode {
-    peer::run(&Adapter { version, serve, client })
+    peer::run(&Adapter {
+        version,
+        serve,
+        client,
+    })
 }
 
 fn version() -> String {
     let version = peer_boost_version();
-    format!("Boost.Interprocess {}.{}.{}", version / 100_000, version / 100 % 1_000, version % 100)
+    format!(
+        "Boost.Interprocess {}.{}.{}",
+        version / 100_000,
+        version / 100 % 1_000,
+        version % 100
+    )
 }
 
 fn serve(seat: &Seat) -> Result {
@@ -63,18 +73,23 @@ impl Queue {
         if raw.is_null() {
             return Err("no queue".into());
         }
-        Ok(Self { raw, is_busy: seat.is_busy() })
+        Ok(Self {
+            raw,
+            is_busy: seat.is_busy(),
+        })
     }
 
     fn send(&self, bytes: &[u8]) -> std::result::Result<(), &'static str> {
         // SAFETY: the queue is there until the process ends, the bytes are as long as said.
-        let is_sent = unsafe { peer_queue_send(self.raw, bytes.as_ptr(), bytes.len(), self.is_busy) };
+        let is_sent =
+            unsafe { peer_queue_send(self.raw, bytes.as_ptr(), bytes.len(), self.is_busy) };
         is_sent.then_some(()).ok_or("send")
     }
 
     fn receive(&self, into: &mut [u8]) -> std::result::Result<usize, &'static str> {
         // SAFETY: as above, to be written.
-        let len = unsafe { peer_queue_receive(self.raw, into.as_mut_ptr(), into.len(), self.is_busy) };
+        let len =
+            unsafe { peer_queue_receive(self.raw, into.as_mut_ptr(), into.len(), self.is_busy) };
         usize::try_from(len).map_err(|_| "receive")
     }
 }
@@ -96,9 +111,14 @@ fn serve_queues(seat: &Seat) -> Result {
     let mut buffer = vec![0; bytes];
     for count in 1.. {
         let len = incoming.receive(&mut buffer)?;
-        let (client, bytes) = buffer[..len].split_first_chunk().ok_or("a request without its prefix")?;
+        let (client, bytes) = buffer[..len]
+            .split_first_chunk()
+            .ok_or("a request without its prefix")?;
         let client = usize::try_from(u64::from_le_bytes(*client))?;
-        outgoing.get(client).ok_or("nobody's request")?.send(bytes)?;
+        outgoing
+            .get(client)
+            .ok_or("nobody's request")?
+            .send(bytes)?;
         seat.served(count);
     }
     Ok(())
@@ -124,7 +144,11 @@ fn memory(seat: &Seat, create: bool) -> Result<*mut RawBox> {
     let name = CString::new(format!("{}-memory", seat.address))?;
     // SAFETY: a string, and numbers.
     let raw = unsafe { peer_box(name.as_ptr(), create, seat.clients, seat.payload_bytes) };
-    if raw.is_null() { Err("no memory".into()) } else { Ok(raw) }
+    if raw.is_null() {
+        Err("no memory".into())
+    } else {
+        Ok(raw)
+    }
 }
 
 fn serve_memory(seat: &Seat) -> Result {
@@ -152,7 +176,8 @@ fn call_memory(seat: &Seat) -> Result {
     while let Some(number) = calls.next() {
         request[..8].copy_from_slice(&number.to_le_bytes());
         // SAFETY: both buffers are as long as a payload, and the place is this client's.
-        let is_done = unsafe { peer_box_call(memory, seat.index, request.as_ptr(), reply.as_mut_ptr()) };
+        let is_done =
+            unsafe { peer_box_call(memory, seat.index, request.as_ptr(), reply.as_mut_ptr()) };
         calls.check(is_done.then_some(()).ok_or("call"))?;
         calls.done(&reply)?;
     }

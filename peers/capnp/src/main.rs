@@ -13,14 +13,23 @@ use tokio::runtime;
 use tokio::task::{LocalSet, spawn_local};
 use tokio_util::compat::TokioAsyncReadCompatExt;
 
-#[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, reason = "generated")]
+#[allow(
+    missing_docs,
+    clippy::all,
+    clippy::undocumented_unsafe_blocks,
+    reason = "generated"
+)]
 mod echo_capnp {
     include!(concat!(env!("OUT_DIR"), "/echo_capnp.rs"));
 }
 
 fn main() -> ExitCode {
     let version = || "Cap'n Proto RPC 0.27.3 (capnp-rpc)".to_owned();
-    peer::run(&Adapter { version, serve, client })
+    peer::run(&Adapter {
+        version,
+        serve,
+        client,
+    })
 }
 
 struct Echo {
@@ -29,7 +38,11 @@ struct Echo {
 }
 
 impl echo::Server for Echo {
-    async fn call(self: Rc<Self>, params: echo::CallParams, mut results: echo::CallResults) -> std::result::Result<(), capnp::Error> {
+    async fn call(
+        self: Rc<Self>,
+        params: echo::CallParams,
+        mut results: echo::CallResults,
+    ) -> std::result::Result<(), capnp::Error> {
         results.get().set_bytes(params.get()?.get_bytes()?);
         self.count.set(self.count.get() + 1);
         (self.served)(self.count.get());
@@ -37,9 +50,17 @@ impl echo::Server for Echo {
     }
 }
 
-fn network(stream: UnixStream, side: Side) -> Box<VatNetwork<impl futures::AsyncRead + Unpin + 'static>> {
+fn network(
+    stream: UnixStream,
+    side: Side,
+) -> Box<VatNetwork<impl futures::AsyncRead + Unpin + 'static>> {
     let (reader, writer) = stream.compat().split();
-    Box::new(VatNetwork::new(reader, writer, side, capnp::message::ReaderOptions::default()))
+    Box::new(VatNetwork::new(
+        reader,
+        writer,
+        side,
+        capnp::message::ReaderOptions::default(),
+    ))
 }
 
 fn serve(seat: &Seat) -> Result {
@@ -47,7 +68,10 @@ fn serve(seat: &Seat) -> Result {
     LocalSet::new().block_on(&runtime, async {
         let listener = UnixListener::bind(seat.path(".capnp"))?;
         seat.ready();
-        let echo = Echo { count: Cell::new(0), served: Box::new(seat.counter()) };
+        let echo = Echo {
+            count: Cell::new(0),
+            served: Box::new(seat.counter()),
+        };
         let echo: echo::Client = new_client(echo);
         loop {
             let (stream, _) = listener.accept().await?;

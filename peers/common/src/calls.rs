@@ -50,7 +50,10 @@ impl<'a> Calls<'a> {
     }
 
     /// The number that the first eight bytes of the next request are to be, as its time begins; nothing at the end.
-    #[expect(clippy::should_implement_trait, reason = "each is ended by done before the next")]
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "each is ended by done before the next"
+    )]
     #[inline]
     pub fn next(&mut self) -> Option<u64> {
         loop {
@@ -71,7 +74,10 @@ impl<'a> Calls<'a> {
 
     /// Passes a call's outcome through, and notes the time when it failed.
     #[inline]
-    pub fn check<T, E: Into<Box<dyn Error>>>(&self, outcome: std::result::Result<T, E>) -> Result<T> {
+    pub fn check<T, E: Into<Box<dyn Error>>>(
+        &self,
+        outcome: std::result::Result<T, E>,
+    ) -> Result<T> {
         outcome.map_err(|error| {
             self.slot.set_failed();
             error.into()
@@ -82,7 +88,28 @@ impl<'a> Calls<'a> {
     #[inline]
     pub fn done(&mut self, reply: &[u8]) -> Result {
         let taken_ns = clock::ticks_ns() - self.start_ns;
-        if reply.len() != self.seat.payload_bytes || reply[..8] != self.number.to_le_bytes() {
+        let is_own =
+            reply.len() == self.seat.payload_bytes && reply[..8] == self.number.to_le_bytes();
+        self.ended(taken_ns, is_own)
+    }
+
+    /// As [`Calls::done`], of a payload that was made of [`line()`]s and whose sum came back.
+    #[inline]
+    pub fn done_sum(&mut self, sum: u64) -> Result {
+        let taken_ns = clock::ticks_ns() - self.start_ns;
+        let lines = (self.seat.payload_bytes / LINE) as u64;
+        let of_indices = lines * lines.saturating_sub(1) / 2;
+        let expected = self
+            .number
+            .wrapping_mul(lines)
+            .wrapping_add(of_indices)
+            .wrapping_mul(8);
+        self.ended(taken_ns, sum == expected)
+    }
+
+    #[inline]
+    fn ended(&mut self, taken_ns: u64, is_own: bool) -> Result {
+        if !is_own {
             return Err(format!("call {}: the reply is another's", self.number).into());
         }
         self.slot.open_since.store(0, Relaxed);
@@ -96,7 +123,32 @@ impl<'a> Calls<'a> {
     /// Writes what was recorded to standard output.
     pub fn report(self) -> Result {
         let steps = self.latencies.iter_recorded();
-        let counted: Vec<(u64, u64)> = steps.map(|step| (step.value_iterated_to(), step.count_at_value())).collect();
+        let counted: Vec<(u64, u64)> = steps
+            .map(|step| (step.value_iterated_to(), step.count_at_value()))
+            .collect();
         Ok(io::stdout().write_all(&serde_json::to_vec(&counted)?)?)
     }
+}
+
+/// Bytes of a line.
+pub const LINE: usize = 64;
+
+/// Line `index` of the payload of call `number`: eight equal words.
+#[must_use]
+#[inline]
+pub fn line(number: u64, index: usize) -> [u8; LINE] {
+    let word = number.wrapping_add(index as u64).to_le_bytes();
+    let mut line = [0; LINE];
+    for place in line.as_chunks_mut::<8>().0 {
+        *place = word;
+    }
+    line
+}
+
+/// What the words of a payload add up to.
+#[must_use]
+#[inline]
+pub fn sum(payload: &[u8]) -> u64 {
+    let words = payload.as_chunks::<8>().0.iter();
+    words.fold(0, |sum, word| sum.wrapping_add(u64::from_le_bytes(*word)))
 }

@@ -17,7 +17,7 @@ mod systems {
     pub(crate) mod shared;
 }
 
-pub use calls::Calls;
+pub use calls::{Calls, LINE, line, sum};
 pub use seat::Seat;
 
 use std::error::Error;
@@ -43,11 +43,18 @@ pub fn run(adapter: &Adapter) -> ExitCode {
     let result = match *arguments.as_slice() {
         ["version"] => {
             let version = (adapter.version)();
-            println!("{}", serde_json::json!({"layout": control::LAYOUT, "version": version}));
+            println!(
+                "{}",
+                serde_json::json!({"layout": control::LAYOUT, "version": version})
+            );
             Ok(())
         }
         ["bench-child", spec] => Seat::take(spec).and_then(|seat| {
-            let side = if seat.is_server { adapter.serve } else { adapter.client };
+            let side = if seat.is_server {
+                adapter.serve
+            } else {
+                adapter.client
+            };
             side(&seat)
         }),
         _ => Err("usage: version | bench-child SPEC; started by handfast lab".into()),

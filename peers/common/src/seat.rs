@@ -20,6 +20,9 @@ pub struct Seat {
     pub clients: usize,
     /// Bytes of a request, and of its reply.
     pub payload_bytes: usize,
+    /// Whether the client makes each payload where it is sent from, and the server reads all of it and answers with the sum of
+    /// its words, as eight bytes; else the server sends the bytes back.
+    pub consumes: bool,
     /// Whether the server is to tell [`Seat::noticed`] when a client dies.
     pub watches: bool,
     /// How long a client rests between calls.
@@ -45,6 +48,7 @@ struct Spec {
 
 #[derive(Deserialize)]
 struct Plan {
+    task: serde_json::Value,
     payload_bytes: usize,
     clients: usize,
     placement: Placement,
@@ -90,6 +94,7 @@ impl Seat {
             index,
             clients: spec.plan.clients,
             payload_bytes: spec.plan.payload_bytes,
+            consumes: spec.plan.task == "Consume",
             watches: spec.plan.watches,
             think_ns: spec.plan.think_ns,
             address: spec.address,
@@ -108,7 +113,10 @@ impl Seat {
     /// A file of this measurement.
     #[must_use]
     pub fn path(&self, ending: &str) -> String {
-        self.dir.join(format!("{}{ending}", self.address)).display().to_string()
+        self.dir
+            .join(format!("{}{ending}", self.address))
+            .display()
+            .to_string()
     }
 
     /// Clients may connect from now on.

@@ -21,7 +21,11 @@ use tonic::{Request, Response, Status};
 use tonic_prost::ProstCodec;
 
 fn main() -> ExitCode {
-    peer::run(&Adapter { version: || "gRPC (tonic 0.14.9)".to_owned(), serve, client })
+    peer::run(&Adapter {
+        version: || "gRPC (tonic 0.14.9)".to_owned(),
+        serve,
+        client,
+    })
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -35,7 +39,9 @@ const METHOD: &str = "/peer.Echo/Call";
 const WINDOW: u32 = 1 << 20;
 
 fn serve(seat: &Seat) -> Result {
-    let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     runtime.block_on(async {
         let listener = UnixListener::bind(seat.path(".grpc"))?;
         seat.ready();
@@ -62,7 +68,9 @@ fn serve(seat: &Seat) -> Result {
                 Ok::<_, std::convert::Infallible>(grpc.unary(answer, request).await)
             }
         });
-        let mut server = Server::builder().initial_stream_window_size(WINDOW).initial_connection_window_size(WINDOW);
+        let mut server = Server::builder()
+            .initial_stream_window_size(WINDOW)
+            .initial_connection_window_size(WINDOW);
         Ok(server.serve_with_incoming(echo, incoming).await?)
     })
 }
@@ -71,19 +79,28 @@ fn serve(seat: &Seat) -> Result {
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
 fn client(seat: &Seat) -> Result {
-    let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     runtime.block_on(async {
         let endpoint = Endpoint::from_shared(format!("unix:{}", seat.path(".grpc")))?;
-        let endpoint = endpoint.initial_stream_window_size(WINDOW).initial_connection_window_size(WINDOW);
+        let endpoint = endpoint
+            .initial_stream_window_size(WINDOW)
+            .initial_connection_window_size(WINDOW);
         let mut grpc = tonic::client::Grpc::new(endpoint.connect().await?);
         let mut bytes = vec![0x5a; seat.payload_bytes];
         let mut calls = Calls::new(seat)?;
         while let Some(number) = calls.next() {
             bytes[..8].copy_from_slice(&number.to_le_bytes());
-            let request = Request::new(Message { bytes: Bytes::copy_from_slice(&bytes) });
+            let request = Request::new(Message {
+                bytes: Bytes::copy_from_slice(&bytes),
+            });
             calls.check(grpc.ready().await)?;
             let codec = ProstCodec::<Message, Message>::default();
-            let reply = calls.check(grpc.unary(request, PathAndQuery::from_static(METHOD), codec).await)?;
+            let reply = calls.check(
+                grpc.unary(request, PathAndQuery::from_static(METHOD), codec)
+                    .await,
+            )?;
             calls.done(&reply.into_inner().bytes)?;
         }
         calls.report()
@@ -106,17 +123,29 @@ impl<F: Fn()> Connected for Watched<F> {
 }
 
 impl<F: Fn() + Unpin> AsyncRead for Watched<F> {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         Pin::new(&mut self.0).poll_read(context, into)
     }
 }
 
 impl<F: Fn() + Unpin> AsyncWrite for Watched<F> {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.0).poll_write(context, bytes)
     }
 
-    fn poll_write_vectored(mut self: Pin<&mut Self>, context: &mut Context<'_>, pieces: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.0).poll_write_vectored(context, pieces)
     }
 

@@ -5,6 +5,7 @@
 //! `iceoryx2-busy` polls, as its examples of low latency do. `iceoryx2-event` sleeps as its documentation says: an event service
 //! beside the data, one for the requests of all and one for the replies to each client, so that a reply wakes its client alone; each
 //! side asks for data once more before it waits.
+//! Payloads that are left in place are written in the request's loan, and the server adds them up where they lie.
 //! Nobody is told that a process died: some process has to look for dead nodes now and then. A client here looks after
 //! [`LOOK_EVERY`] without a reply, and so does a server that is to watch.
 
@@ -13,12 +14,16 @@ use iceoryx2::port::listener::Listener;
 use iceoryx2::port::notifier::Notifier;
 use iceoryx2::prelude::*;
 use iceoryx2::service::port_factory::{event, request_response};
-use peer::{Adapter, Calls, Result, Seat};
+use peer::{Adapter, Calls, LINE, Result, Seat};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 fn main() -> ExitCode {
-    peer::run(&Adapter { version: || "iceoryx2 0.10.0".to_owned(), serve, client })
+    peer::run(&Adapter {
+        version: || "iceoryx2 0.10.0".to_owned(),
+        serve,
+        client,
+    })
 }
 
 /// How long somebody waits before it looks whether the other side's process is dead.
@@ -42,11 +47,16 @@ impl Place {
         set_log_level(LogLevel::Fatal);
         let mut config = Config::default();
         // All that it makes carries the measurement's name, or is in its folder.
-        config.global.set_root_path(&Path::new(seat.path("").as_bytes())?);
+        config
+            .global
+            .set_root_path(&Path::new(seat.path("").as_bytes())?);
         config.global.prefix = FileName::new(format!("{}_", seat.address).as_bytes())?;
         // Its defaults are for few; a node is a process.
         let ports = seat.clients + 2;
-        let node = NodeBuilder::new().config(&config).signal_handling_mode(SignalHandlingMode::Disabled).create()?;
+        let node = NodeBuilder::new()
+            .config(&config)
+            .signal_handling_mode(SignalHandlingMode::Disabled)
+            .create()?;
         let echo = node
             .service_builder(&"echo".try_into()?)
             .request_response::<[u8], [u8]>()
@@ -65,7 +75,11 @@ impl Place {
     fn event(&self, name: &str, seat: &Seat) -> Result<event::PortFactory<Ipc>> {
         let ports = seat.clients + 2;
         let builder = self.node.service_builder(&name.try_into()?).event();
-        Ok(builder.max_nodes(ports).max_notifiers(ports).max_listeners(1).open_or_create()?)
+        Ok(builder
+            .max_nodes(ports)
+            .max_notifiers(ports)
+            .max_listeners(1)
+            .open_or_create()?)
     }
 
     /// The event service that wakes one client, or the server.
@@ -88,7 +102,10 @@ struct Watch {
 
 impl Watch {
     fn new() -> Self {
-        Self { polls: 0, last: Instant::now() }
+        Self {
+            polls: 0,
+            last: Instant::now(),
+        }
     }
 
     #[inline]
@@ -102,7 +119,15 @@ impl Watch {
     }
 }
 
-fn answer(request: &ActiveRequest<Ipc, [u8], u64, [u8], ()>) -> Result {
+fn answer(seat: &Seat, request: &ActiveRequest<Ipc, [u8], u64, [u8], ()>) -> Result {
+    if seat.consumes {
+        let sum = peer::sum(request.payload()).to_le_bytes();
+        request
+            .loan_slice_uninit(sum.len())?
+            .write_from_slice(&sum)
+            .send()?;
+        return Ok(());
+    }
     let response = request.loan_slice_uninit(request.payload().len())?;
     response.write_from_slice(request.payload()).send()?;
     Ok(())
@@ -111,14 +136,17 @@ fn answer(request: &ActiveRequest<Ipc, [u8], u64, [u8], ()>) -> Result {
 fn serve(seat: &Seat) -> Result {
     let place = Place::new(seat)?;
     let server = place.echo.server_builder();
-    let server = server.initial_max_slice_len(seat.payload_bytes).allocation_strategy(AllocationStrategy::Static).create()?;
+    let server = server
+        .initial_max_slice_len(seat.payload_bytes)
+        .allocation_strategy(AllocationStrategy::Static)
+        .create()?;
     let mut count = 0;
     if seat.is_busy() {
         seat.ready();
         let mut watch = Watch::new();
         loop {
             if let Some(request) = server.receive()? {
-                answer(&request)?;
+                answer(seat, &request)?;
                 count += 1;
                 seat.served(count);
             } else if seat.watches && watch.is_due() && place.look() {
@@ -134,10 +162,15 @@ fn serve(seat: &Seat) -> Result {
     loop {
         while let Some(request) = server.receive()? {
             let client = usize::try_from(*request.user_header())?;
-            answer(&request)?;
+            answer(seat, &request)?;
             let bell = bells.get_mut(client).ok_or("nobody's request")?;
             if bell.is_none() {
-                *bell = Some(place.bell(Some(client), seat)?.notifier_builder().create()?);
+                *bell = Some(
+                    place
+                        .bell(Some(client), seat)?
+                        .notifier_builder()
+                        .create()?,
+                );
             }
             if let Some(bell) = bell {
                 bell.notify()?;
@@ -158,19 +191,37 @@ fn client(seat: &Seat) -> Result {
     let bells: Option<(Listener<Ipc>, Notifier<Ipc>)> = if seat.is_busy() {
         None
     } else {
-        let listener = place.bell(Some(seat.index), seat)?.listener_builder().create()?;
-        Some((listener, place.bell(None, seat)?.notifier_builder().create()?))
+        let listener = place
+            .bell(Some(seat.index), seat)?
+            .listener_builder()
+            .create()?;
+        Some((
+            listener,
+            place.bell(None, seat)?.notifier_builder().create()?,
+        ))
     };
     let client = place.echo.client_builder();
-    let client = client.initial_max_slice_len(seat.payload_bytes).allocation_strategy(AllocationStrategy::Static).create()?;
+    let client = client
+        .initial_max_slice_len(seat.payload_bytes)
+        .allocation_strategy(AllocationStrategy::Static)
+        .create()?;
     let mut request = vec![0x5a; seat.payload_bytes];
     let mut private = vec![0; seat.payload_bytes];
     let mut calls = Calls::new(seat)?;
     while let Some(number) = calls.next() {
-        request[..8].copy_from_slice(&number.to_le_bytes());
         let mut loan = calls.check(client.loan_slice_uninit(request.len()))?;
         *loan.user_header_mut() = seat.index as u64;
-        let pending = calls.check(loan.write_from_slice(&request).send())?;
+        let loan = if seat.consumes {
+            for (index, place) in loan.payload_mut().chunks_exact_mut(LINE).enumerate() {
+                place.write_copy_of_slice(&peer::line(number, index));
+            }
+            // SAFETY: all of it was written: a payload is whole lines then.
+            unsafe { loan.assume_init() }
+        } else {
+            request[..8].copy_from_slice(&number.to_le_bytes());
+            loan.write_from_slice(&request)
+        };
+        let pending = calls.check(loan.send())?;
         if let Some((_, server)) = &bells {
             calls.check(server.notify())?;
         }
@@ -190,6 +241,10 @@ fn client(seat: &Seat) -> Result {
                 }
             }
         };
+        if seat.consumes {
+            calls.done_sum(peer::sum(reply.payload()))?;
+            continue;
+        }
         private.copy_from_slice(reply.payload());
         drop(reply);
         calls.done(&private)?;

@@ -4,8 +4,9 @@
 //! REQ socket without blocking gives the request up, and its threads of I/O sleep always.
 
 use nng_sys::{
-    NNG_PIPE_EV_REM_POST, nng_dial, nng_listen, nng_msg, nng_msg_alloc, nng_msg_body, nng_msg_free, nng_msg_len, nng_pipe,
-    nng_pipe_ev, nng_pipe_notify, nng_recvmsg, nng_rep0_open, nng_req0_open, nng_sendmsg, nng_socket, nng_strerror, nng_version,
+    NNG_PIPE_EV_REM_POST, nng_dial, nng_listen, nng_msg, nng_msg_alloc, nng_msg_body, nng_msg_free,
+    nng_msg_len, nng_pipe, nng_pipe_ev, nng_pipe_notify, nng_recvmsg, nng_rep0_open, nng_req0_open,
+    nng_sendmsg, nng_socket, nng_strerror, nng_version,
 };
 use peer::{Adapter, Calls, Result, Seat};
 use std::ffi::{CStr, CString, c_int, c_void};
@@ -13,7 +14,11 @@ use std::process::ExitCode;
 use std::ptr::null_mut;
 
 fn main() -> ExitCode {
-    peer::run(&Adapter { version, serve, client })
+    peer::run(&Adapter {
+        version,
+        serve,
+        client,
+    })
 }
 
 fn version() -> String {
@@ -44,7 +49,9 @@ impl Message {
         // SAFETY: `message` is valid for a write.
         done(unsafe { nng_msg_alloc(&raw mut message, bytes.len()) })?;
         // SAFETY: the body is as long as asked for, and nobody else's yet.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), nng_msg_body(message).cast(), bytes.len()) };
+        unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), nng_msg_body(message).cast(), bytes.len())
+        };
         Ok(Self(message))
     }
 
@@ -91,7 +98,14 @@ fn serve(seat: &Seat) -> Result {
         let notice: Notice = Box::new(seat.notice());
         let notice = Box::leak(Box::new(notice));
         // SAFETY: the function takes what it is given here, which stays.
-        done(unsafe { nng_pipe_notify(socket, NNG_PIPE_EV_REM_POST, Some(gone), (&raw mut *notice).cast()) })?;
+        done(unsafe {
+            nng_pipe_notify(
+                socket,
+                NNG_PIPE_EV_REM_POST,
+                Some(gone),
+                (&raw mut *notice).cast(),
+            )
+        })?;
     }
     // SAFETY: the address is a string; nobody wants the listener.
     done(unsafe { nng_listen(socket, address(seat)?.as_ptr(), null_mut(), 0) })?;

@@ -9,7 +9,11 @@ use std::process::ExitCode;
 use zmq::{Context, DONTWAIT, Message, Socket, SocketEvent, SocketType};
 
 fn main() -> ExitCode {
-    peer::run(&Adapter { version, serve, client })
+    peer::run(&Adapter {
+        version,
+        serve,
+        client,
+    })
 }
 
 fn version() -> String {

@@ -3,7 +3,7 @@
 use super::leftovers::Sweep;
 use crate::bench::child::Seat;
 use crate::bench::control::LAYOUT;
-use crate::bench::plan::Plan;
+use crate::bench::plan::{Plan, Task};
 use crate::bench::session::unique_name;
 use crate::bench::systems::{self, Bundle, Named, Runnable, Waits};
 use serde::Deserialize;
@@ -40,10 +40,19 @@ impl Mode {
     }
 }
 
-const HANDFAST: [(&str, Mode); 3] = [
-    ("handfast-default", Mode::Adaptive),
-    ("handfast-spin", Mode::Busy),
-    ("handfast-block", Mode::Blocking),
+/// Name, key, mode.
+type Own = (&'static str, &'static str, Mode);
+
+const HANDFAST: [Own; 3] = [
+    ("handfast-default", "handfast-default", Mode::Adaptive),
+    ("handfast-spin", "handfast-spin", Mode::Busy),
+    ("handfast-block", "handfast-block", Mode::Blocking),
+];
+
+/// With payloads that stay where they are made.
+const LOANS: [Own; 2] = [
+    ("handfast-default", "loan-default", Mode::Adaptive),
+    ("handfast-spin", "loan-spin", Mode::Busy),
 ];
 
 /// Name, program, mode.
@@ -67,37 +76,74 @@ pub(super) fn is_own(name: &str) -> bool {
     name.starts_with("handfast")
 }
 
-/// All of them, and what versions there are.
-pub(super) fn all() -> (Vec<Candidate>, Vec<String>) {
-    let folder = folder();
-    let mut versions: Vec<String> = Vec::new();
-    let mut built = |program: &str| -> Result<PathBuf, String> {
-        let (path, version) = built(folder.as_deref(), program)?;
-        if !versions.contains(&version) {
-            versions.push(version);
-        }
-        Ok(path)
-    };
-    let own = HANDFAST.map(|(name, mode)| Candidate {
-        name,
-        mode,
-        system: systems::find(name).ok_or_else(|| "not known".to_owned()),
-    });
-    let peer = |(name, program, mode)| Candidate {
-        name,
-        mode,
-        system: built(program).map(|program| {
-            Peer {
-                name,
-                program,
-                mode,
-            }
-            .boxed()
-        }),
-    };
-    let all = own.into_iter().chain(PEERS.map(peer)).collect();
-    (all, versions)
+/// The systems of an experiment.
+pub(super) struct Candidates {
+    pub(super) all: Vec<Candidate>,
+    /// Which versions the peers are of.
+    pub(super) versions: String,
 }
+
+impl Candidates {
+    /// All of them, for what is sent and comes back.
+    pub(super) fn echoing() -> Self {
+        Self::new(&HANDFAST, |_| true)
+    }
+
+    /// Those that can leave a payload where it was made.
+    pub(super) fn in_place() -> Self {
+        Self::new(&LOANS, |program| program == IN_PLACE)
+    }
+
+    fn new(own: &[Own], wanted: impl Fn(&str) -> bool) -> Self {
+        let folder = folder();
+        let mut versions: Vec<String> = Vec::new();
+        let own = own.iter().map(|(name, key, mode)| Candidate {
+            name,
+            mode: *mode,
+            system: systems::find(key).ok_or_else(|| "not known".to_owned()),
+        });
+        let mut all: Vec<_> = own.collect();
+        for (name, program, mode) in PEERS {
+            if !wanted(program) {
+                continue;
+            }
+            let built = built(folder.as_deref(), program);
+            let system = built.map(|(program, version)| {
+                if !versions.contains(&version) {
+                    versions.push(version);
+                }
+                Peer {
+                    name,
+                    program,
+                    mode,
+                }
+                .boxed()
+            });
+            all.push(Candidate { name, mode, system });
+        }
+        Self {
+            all,
+            versions: versions.join(", "),
+        }
+    }
+
+    /// Those that can be run.
+    pub(super) fn there(&self) -> impl Iterator<Item = &dyn Runnable> {
+        self.all
+            .iter()
+            .filter_map(|one| Some(one.system.as_ref().ok()?.as_ref()))
+    }
+
+    /// What we are compared with: those that wait so, or all.
+    pub(super) fn peers(&self, mode: Option<Mode>) -> impl Iterator<Item = &'static str> {
+        let fits = move |one: &&Candidate| mode.is_none_or(|mode| one.mode == mode);
+        let peers = self.all.iter().filter(|one| !is_own(one.name)).filter(fits);
+        peers.map(|one| one.name)
+    }
+}
+
+/// The program that can leave payloads in place.
+const IN_PLACE: &str = "peer-iceoryx2";
 
 /// Where adapters are: `HANDFAST_PEERS`, else `peers/target/release` here or beside this program's own build.
 fn folder() -> Option<PathBuf> {
@@ -167,6 +213,14 @@ impl Named for Peer {
 
     fn program(&self) -> Option<&Path> {
         Some(&self.program)
+    }
+
+    fn supports(&self, plan: &Plan) -> Result<(), String> {
+        match plan.task {
+            Task::Echo => Ok(()),
+            Task::Consume if self.program.ends_with(IN_PLACE) => Ok(()),
+            _ => Err("its adapter does not do that".to_owned()),
+        }
     }
 
     fn prepare(&self, _: &Plan) -> io::Result<Bundle> {

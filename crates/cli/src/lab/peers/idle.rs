@@ -1,7 +1,7 @@
 //! Clients that are connected and ask nothing.
 
 use super::about;
-use super::adapters::{self, is_own};
+use super::adapters::{Candidates, is_own};
 use super::rounds::{absent, labelled, without};
 use crate::bench::Bench;
 use crate::bench::plan::{Plan, Timing};
@@ -26,7 +26,10 @@ struct Used {
     clients_switches: f64,
 }
 
-const FIELDS: [(&str, fn(&Used) -> f64); 4] = [
+/// Title, value.
+type Field = (&'static str, fn(&Used) -> f64);
+
+const FIELDS: [Field; 4] = [
     ("server's CPU, ms/s", |used| used.server_ms),
     ("server's switches/s", |used| used.server_switches),
     ("clients' CPU, ms/s", |used| used.clients_ms),
@@ -49,13 +52,10 @@ impl Experiment for Idle {
     }
 
     fn run(&self, run: &mut Run) -> io::Result<Findings> {
-        let timing = run.timing(Timing::ms(20, 200), Timing::ms(100, 2_000));
+        let timing = run.timing(Timing::ms(100, 200), Timing::ms(200, 2_000));
         let rounds = run.rounds.min(if run.args.quick { 1 } else { ROUNDS });
-        let (candidates, versions) = adapters::all();
-        let there: Vec<_> = candidates
-            .iter()
-            .filter_map(|one| one.system.as_ref().ok())
-            .collect();
+        let candidates = Candidates::echoing();
+        let there: Vec<_> = candidates.there().collect();
         run.expect(there.len() * rounds as usize);
         let seconds = timing.window.as_secs_f64();
         let plan = Plan {
@@ -65,7 +65,7 @@ impl Experiment for Idle {
         let mut readings: HashMap<&str, Vec<Used>> = HashMap::new();
         for _ in 0..rounds {
             for system in &there {
-                let rest = run.attempt(system.as_ref(), &plan, |session| session.rest(timing));
+                let rest = run.attempt(*system, &plan, |session| session.rest(timing));
                 let Some(rest) = rest else { continue };
                 let per_s = |amount: u64| amount as f64 / seconds;
                 readings
@@ -85,8 +85,8 @@ impl Experiment for Idle {
                 |field: fn(&Used) -> f64| median(&all.iter().map(field).collect::<Vec<_>>());
             Some(FIELDS.map(|(_, field)| middle(field).unwrap_or(0.0)))
         };
-        let names: Vec<&str> = candidates.iter().map(|one| one.name).collect();
-        let absent = absent(run, &candidates, |name| readings.contains_key(name));
+        let names: Vec<&str> = candidates.all.iter().map(|one| one.name).collect();
+        let absent = absent(run, &candidates.all, |name| readings.contains_key(name));
         let figure = |title: &str, y: Axis, fields: [usize; 2]| Figure {
             title: title.to_owned(),
             kind: Kind::Bars,
@@ -138,7 +138,7 @@ impl Experiment for Idle {
         };
         let [server_ms, server_switches, clients_ms, clients_switches] = own[0];
         Ok(Findings {
-            measured: format!("CPU time and switches at rest; {}.", versions.join(", ")),
+            measured: format!("CPU time and switches at rest; {}.", candidates.versions),
             verdict,
             reasons: format!(
                 "handfast-default: server {server_ms:.2} ms and {server_switches:.1} switches a second, all clients {clients_ms:.2} ms and \

@@ -19,7 +19,8 @@ use super::result::About;
 pub(super) fn all() -> Vec<Box<dyn Experiment>> {
     vec![
         Box::new(summary::Summary),
-        Box::new(latency::Latency),
+        Box::new(latency::ECHO),
+        Box::new(latency::IN_PLACE),
         Box::new(throughput::Throughput),
         Box::new(idle::Idle),
         Box::new(death::Death),

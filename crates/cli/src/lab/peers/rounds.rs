@@ -1,6 +1,6 @@
 //! Turns of all systems, round after round.
 
-use super::adapters::{self, Candidate};
+use super::adapters::{Candidate, Candidates};
 use crate::bench::plan::{Plan, Timing};
 use crate::bench::report::{Board, Key, Reading, Row};
 use crate::bench::run::Run;
@@ -8,29 +8,26 @@ use crate::lab::result::{Curve, Point};
 
 /// What was measured, of whom.
 pub(super) struct Measured {
-    pub(super) candidates: Vec<Candidate>,
+    pub(super) candidates: Candidates,
     pub(super) rows: Vec<Row>,
     /// Systems that are missing, with the reason.
     pub(super) absent: Vec<(&'static str, String)>,
-    /// Which versions these are.
-    pub(super) versions: String,
 }
 
-/// Measures `cases` of all systems, `rounds` times.
+/// Measures `cases` of all candidates, `rounds` times.
 pub(super) fn measure(
     run: &mut Run,
+    candidates: Candidates,
     cases: &[(&str, Plan)],
     timing: Timing,
     rounds: u32,
 ) -> Measured {
-    let (candidates, versions) = adapters::all();
-    let there = || candidates.iter().filter_map(|one| one.system.as_ref().ok());
-    run.expect(there().count() * cases.len() * rounds as usize);
+    run.expect(candidates.there().count() * cases.len() * rounds as usize);
     let mut board = Board::default();
     for _ in 0..rounds {
         for (case, plan) in cases {
-            for system in there() {
-                let Some(sample) = run.turn(system.as_ref(), plan, timing) else {
+            for system in candidates.there() {
+                let Some(sample) = run.turn(system, plan, timing) else {
                     continue;
                 };
                 let key = Key {
@@ -45,12 +42,11 @@ pub(super) fn measure(
     }
     let rows = board.rows();
     let has_rows = |name: &str| rows.iter().any(|row| row.system == name);
-    let absent = absent(run, &candidates, has_rows);
+    let absent = absent(run, &candidates.all, has_rows);
     Measured {
         candidates,
         rows,
         absent,
-        versions: versions.join(", "),
     }
 }
 

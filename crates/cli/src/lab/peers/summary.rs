@@ -1,7 +1,7 @@
 //! Speed against CPU time, at three loads.
 
 use super::about;
-use super::adapters::is_own;
+use super::adapters::{Candidate, Candidates};
 use super::rounds::{self, Measured, labelled};
 use super::rows::{self, Line};
 use crate::bench::Bench;
@@ -53,7 +53,7 @@ impl Experiment for Summary {
             (load, plan)
         });
         let rounds = run.rounds.min(ROUNDS);
-        let measured = rounds::measure(run, &cases, timing, rounds);
+        let measured = rounds::measure(run, Candidates::echoing(), &cases, timing, rounds);
         let figures = LOADS.map(|(load, said, ..)| Figure {
             title: format!("Round trip against CPU time for a call: {said}"),
             kind: Kind::Scatter,
@@ -77,7 +77,7 @@ impl Experiment for Summary {
         let lines = lines(&measured);
         let (verdict, reasons) = rows::verdict(&lines);
         Ok(Findings {
-            measured: format!("p50 of the round trip and CPU time for a call; {}.", measured.versions),
+            measured: format!("p50 of the round trip and CPU time for a call; {}.", measured.candidates.versions),
             verdict,
             reasons: format!("by the product of both, handfast-default is {reasons}"),
             figures: figures.to_vec(),
@@ -105,11 +105,11 @@ fn lines(measured: &Measured) -> Vec<Line> {
     let line = |(load, ..): &(&str, &str, usize, u64)| {
         let product =
             |name: &'static str| found(measured, load, name).map(|(p50, cpu)| (name, p50 * cpu));
-        let peers = measured.candidates.iter().filter(|one| !is_own(one.name));
+        let peers = measured.candidates.peers(None);
         Line::of_times(
             (*load).to_owned(),
             product("handfast-default"),
-            peers.filter_map(|one| product(one.name)),
+            peers.filter_map(product),
         )
     };
     LOADS.iter().filter_map(line).collect()
@@ -130,13 +130,13 @@ fn all(measured: &Measured) -> Table {
             )
         })
     };
-    let row = |one: &super::adapters::Candidate| {
+    let row = |one: &Candidate| {
         let start = [one.name.to_owned(), one.mode.name().to_owned()];
         start.into_iter().chain(cells(one.name)).collect()
     };
     Table {
         title: "Round trip and CPU time by load".to_owned(),
         columns,
-        rows: measured.candidates.iter().map(row).collect(),
+        rows: measured.candidates.all.iter().map(row).collect(),
     }
 }

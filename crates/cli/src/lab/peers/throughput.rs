@@ -1,7 +1,7 @@
 //! Many clients at one server.
 
 use super::about;
-use super::adapters::is_own;
+use super::adapters::{Candidate, Candidates};
 use super::rounds::{self, Measured};
 use super::rows::{self, Line};
 use crate::bench::Bench;
@@ -45,7 +45,7 @@ impl Experiment for Throughput {
             .map(|clients| (CASE, plan(clients)))
             .collect();
         let rounds = run.rounds.min(if run.args.quick { 1 } else { ROUNDS });
-        let measured = rounds::measure(run, &cases, timing, rounds);
+        let measured = rounds::measure(run, Candidates::echoing(), &cases, timing, rounds);
         let count_of = |row: &Row| row.clients.map(|clients| clients as f64);
         let figure = |title: &str, y: Axis, field: fn(&Row) -> Option<f64>| Figure {
             title: title.to_owned(),
@@ -72,7 +72,7 @@ impl Experiment for Throughput {
         Ok(Findings {
             measured: format!(
                 "Calls per second of all clients together; {}.",
-                measured.versions
+                measured.candidates.versions
             ),
             verdict,
             reasons,
@@ -94,8 +94,8 @@ fn rate(measured: &Measured, name: &'static str, clients: usize) -> Option<(&'st
 fn lines(measured: &Measured, clients: &[usize]) -> Vec<Line> {
     let line = |clients: &usize| {
         let own = rate(measured, "handfast-default", *clients);
-        let peers = measured.candidates.iter().filter(|one| !is_own(one.name));
-        let peers = peers.filter_map(|one| rate(measured, one.name, *clients));
+        let peers = measured.candidates.peers(None);
+        let peers = peers.filter_map(|name| rate(measured, name, *clients));
         Line::of_rates(format!("{clients} clients"), own, peers)
     };
     clients.iter().filter_map(line).collect()
@@ -105,7 +105,7 @@ fn all(measured: &Measured, clients: &[usize]) -> Table {
     let cell = |name, clients| {
         rate(measured, name, clients).map_or_else(|| "absent".to_owned(), |(_, rate)| count(rate))
     };
-    let row = |one: &super::adapters::Candidate| {
+    let row = |one: &Candidate| {
         let start = [one.name.to_owned(), one.mode.name().to_owned()];
         start
             .into_iter()
@@ -119,6 +119,6 @@ fn all(measured: &Measured, clients: &[usize]) -> Table {
             .into_iter()
             .chain(clients.iter().map(usize::to_string))
             .collect(),
-        rows: measured.candidates.iter().map(row).collect(),
+        rows: measured.candidates.all.iter().map(row).collect(),
     }
 }
