@@ -10,7 +10,9 @@ use super::work::Work;
 use handfast_sys::{OwnedFd, clock, cpu};
 use hdrhistogram::Histogram;
 use std::io::{self, Write};
+use std::num::NonZeroU64;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// Where one process of a measurement sits.
 pub(crate) struct Seat {
@@ -65,12 +67,21 @@ impl Seat {
         &self.control.slot(self.index).tally
     }
 
+    /// The server has noticed that a client died.
+    pub(crate) fn set_noticed(&self) {
+        self.control.set_noticed();
+    }
+
     fn slot(&self) -> &Slot {
         self.control.slot(self.index)
     }
 
     /// Tells the parent that this client is connected and sleeps until the first phase.
     fn take_part(&self) {
+        if self.plan.think_ns > 0 {
+            // Pauses are to be as long as asked, not 50 us longer; without it they are all longer.
+            let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        }
         self.slot().ready.store(1, Ordering::Release);
         self.control.sleep_while(Phase::Hold);
         let offset = clock::now_ns().cast_signed() - clock::ticks_ns().cast_signed();
@@ -281,10 +292,13 @@ fn drive(seat: &Seat, mut call: impl FnMut(u64) -> io::Result<u64>) -> io::Resul
             }
             Phase::Stop => break,
         }
+        if seat.plan.think_ns > 0 {
+            std::thread::sleep(Duration::from_nanos(seat.plan.think_ns));
+        }
         // Relaxed stores: each is read by the parent for statistics and publishes nothing.
         slot.open_since.store(clock::ticks_ns(), Ordering::Relaxed);
         calls += 1;
-        let taken = call(calls)?;
+        let taken = call(calls).inspect_err(|_| slot.set_failed())?;
         slot.open_since.store(0, Ordering::Relaxed);
         slot.calls.store(calls, Ordering::Relaxed);
         if seat.control.phase() == Phase::Measure {

@@ -8,7 +8,7 @@
 //! hardly do. A table shows medians over rounds.
 
 pub(crate) mod child;
-mod control;
+pub(crate) mod control;
 pub(crate) mod eros;
 mod idle;
 pub(crate) mod laws;

@@ -27,6 +27,10 @@ pub(crate) struct Plan {
     pub(crate) max_spin: u32,
     /// How the kernel schedules server and clients.
     pub(crate) scheduling: Scheduling,
+    /// How long clients sleep between calls.
+    pub(crate) think_ns: u64,
+    /// Whether the server is to notice when a client dies.
+    pub(crate) watches: bool,
 }
 
 /// What a client asks and what the server does with it.
@@ -122,6 +126,8 @@ impl Plan {
             spin_ns: 0,
             max_spin: 20,
             scheduling: Scheduling::Default,
+            think_ns: 0,
+            watches: false,
         }
     }
 

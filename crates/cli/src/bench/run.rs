@@ -214,6 +214,18 @@ impl Run {
             .ok()
     }
 
+    /// Where sockets and other files of the measured processes are.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// What was said so far of turns of the system with this key that failed.
+    pub(crate) fn complaint(&self, key: &str) -> Option<&str> {
+        let start = format!("{key} with ");
+        let mut said = self.warned.iter().map(String::as_str);
+        said.find(|text| text.starts_with(&start))
+    }
+
     /// Says something on standard error, once.
     pub(crate) fn warn(&mut self, text: String) {
         if self.warned.insert(text.clone()) {

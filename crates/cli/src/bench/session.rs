@@ -1,6 +1,7 @@
 //! One measurement, from the parent's side: start the processes, walk them through the phases,
 //! read their counters at both ends of the window.
 
+mod ends;
 pub(crate) mod watched;
 
 use super::child::{counted, histogram};
@@ -100,6 +101,7 @@ impl Session {
             address: bundle.address.clone(),
             dir: dir.to_owned(),
         };
+        let program = system.named().program();
         let own_fds = std::mem::take(&mut bundle.clients);
         let mut session = Self {
             clients: Vec::with_capacity(plan.clients),
@@ -112,7 +114,9 @@ impl Session {
         for number in (0..plan.servers).rev() {
             spec.role = Role::Server(number);
             let fds = list(&control_fd, &session.bundle.common, &session.bundle.server);
-            session.servers.push(Child::spawn(&mut spec, &fds)?);
+            session
+                .servers
+                .push(Child::spawn(program, &mut spec, &fds)?);
             session.wait_until("a server did not get ready", |session| {
                 session.control.servers_ready() == session.servers.len()
             })?;
@@ -121,7 +125,9 @@ impl Session {
             spec.role = Role::Client(index);
             let own = own_fds.get(index).map_or(&[][..], Vec::as_slice);
             let fds = list(&control_fd, &session.bundle.common, own);
-            session.clients.push(Child::spawn(&mut spec, &fds)?);
+            session
+                .clients
+                .push(Child::spawn(program, &mut spec, &fds)?);
         }
         session.wait_until("a client did not connect", |session| {
             // Acquire: pairs with the client's Release in `take_part`; it is connected.
@@ -333,7 +339,7 @@ pub(crate) fn hogs(on: &[Option<u32>]) -> io::Result<Vec<Child>> {
             address: String::new(),
             dir: std::path::PathBuf::new(),
         };
-        Child::spawn(&mut spec, &[])
+        Child::spawn(None, &mut spec, &[])
     };
     on.iter().map(spawn).collect()
 }
@@ -351,7 +357,7 @@ fn list<'a>(
 }
 
 /// A name no other measurement of this user has.
-fn unique_name() -> String {
+pub(crate) fn unique_name() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     // Relaxed: only uniqueness matters.
     let count = COUNT.fetch_add(1, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! The experiments there are, and what one is.
 
 use super::result::{About, Figure, Table, Verdict};
-use super::{paper000, paper001, paper002, paper003};
+use super::{paper000, paper001, paper002, paper003, peers};
 use crate::bench::Bench;
 use crate::bench::run::Run;
 use std::io;
@@ -35,6 +35,7 @@ pub(crate) fn all() -> Vec<Box<dyn Experiment>> {
     all.extend(paper001::all());
     all.extend(paper002::all());
     all.extend(paper003::all());
+    all.extend(peers::all());
     all
 }
 

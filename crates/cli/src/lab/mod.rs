@@ -9,6 +9,7 @@ mod paper000;
 mod paper001;
 mod paper002;
 mod paper003;
+mod peers;
 mod report;
 pub(crate) mod result;
 mod rows;

@@ -111,7 +111,15 @@ impl System for Handfast {
         let port = self.bind(seat)?;
         seat.ready();
         let mut request = port.receive().map_err(io::Error::other)?;
+        if seat.plan.watches {
+            port.notify_no_senders();
+        }
         loop {
+            if request.notice().is_some() {
+                seat.set_noticed();
+                request = port.receive().map_err(io::Error::other)?;
+                continue;
+            }
             let mut message = request.take_message();
             let len = handler(&mut message);
             request = port

@@ -34,6 +34,7 @@ use handfast_sys::OwnedFd;
 use shared::Piece;
 use std::any::Any;
 use std::io;
+use std::path::Path;
 
 /// Systems that answer calls.
 pub(crate) fn calls() -> Vec<Box<dyn Runnable>> {
@@ -146,6 +147,11 @@ pub(crate) trait Named {
     }
 
     fn waits(&self) -> Waits;
+
+    /// The program that its processes run instead of this one: an adapter under `peers/`.
+    fn program(&self) -> Option<&Path> {
+        None
+    }
 
     /// Says why it cannot do this, if it cannot.
     fn supports(&self, _plan: &Plan) -> Result<(), String> {
