@@ -2,18 +2,20 @@
 
 use crate::error::{LoadError, Status};
 use crate::gate;
+use crate::isolation::Isolation;
 use crate::pool::{self, PER_CPU};
+use crate::process::{self, Crossing, Process};
 use crate::run::{INIT, TRIM};
 use crate::server::{Laid, Server};
 use crate::stack::{BYTES_MAX, Buffers, ENTRY_SHIFT, Row, Sender};
-use crate::table::Table;
+use crate::table::{Functions, Table};
 use crate::thread::{self, Nested};
 use crate::{CallError, Group, Held, Words};
 use core::cell::Cell;
 #[cfg(target_arch = "x86_64")]
 use core::sync::atomic::Ordering::Relaxed;
 use handfast_sys::keys::Key;
-use handfast_sys::{cpu, private, process};
+use handfast_sys::{cpu, private};
 use std::sync::Arc;
 
 /// What becomes of a domain that went wrong.
@@ -32,7 +34,7 @@ pub struct Options {
     heap_bytes: usize,
     policy: Policy,
     group: Option<Group>,
-    is_protected: bool,
+    isolation: Isolation,
 }
 
 impl Default for Options {
@@ -41,7 +43,7 @@ impl Default for Options {
             heap_bytes: 1 << 20,
             policy: Policy::Reset,
             group: None,
-            is_protected: true,
+            isolation: Isolation::Automatic,
         }
     }
 }
@@ -77,9 +79,23 @@ impl Options {
     /// Without memory keys: the same calls, in plain Rust, on the caller's stack. Panics are kept apart and nothing
     /// else: any other fault is the process's.
     #[must_use]
-    pub const fn unprotected(mut self) -> Self {
-        self.is_protected = false;
+    pub const fn unprotected(self) -> Self {
+        self.isolation(Isolation::Unprotected)
+    }
+
+    /// What keeps the domain apart: without this, what there is on this machine.
+    #[must_use]
+    pub const fn isolation(mut self, isolation: Isolation) -> Self {
+        self.isolation = isolation;
         self
+    }
+
+    pub(crate) const fn get_heap_bytes(&self) -> usize {
+        self.heap_bytes
+    }
+
+    pub(crate) const fn get_policy(&self) -> Policy {
+        self.policy
     }
 }
 
@@ -98,9 +114,11 @@ pub(crate) struct Inner {
     rights: u32,
     epoch: u32,
     own_row: Option<Box<Plain>>,
+    /// It is in a process of its own.
+    process: Option<Process>,
     tag: u32,
     /// Before the keys: they must not be another's while pages have them.
-    _memory: private::Private,
+    _memory: Option<private::Private>,
     group: Group,
     _key: Option<Key>,
 }
@@ -124,6 +142,11 @@ impl Domain {
     /// calls. The first one in a process also takes over the signals of faults (`SIGSEGV`, `SIGBUS`, `SIGFPE`,
     /// `SIGILL`): what does not concern domains goes on to the handlers that were there.
     ///
+    /// Without memory keys, or with [`Isolation::Process`], it starts a child process instead, which runs this program's file
+    /// again, but not its `main`; that takes some milliseconds. The child lives as long as this process keeps the domain. It has the
+    /// functions of the table, and no memory of this process: neither what statics have become nor what a pointer in a
+    /// word leads to.
+    ///
     /// # Errors
     /// [`LoadError`]; nothing is left of a domain that was not loaded.
     ///
@@ -136,7 +159,26 @@ impl Domain {
         table: &Table<T>,
         options: Options,
     ) -> Result<Self, LoadError> {
-        let inner = Inner::new(table, options)?;
+        let wanted = options.isolation;
+        let options = options.isolation(wanted.resolved());
+        if options.isolation != Isolation::Process {
+            return Self::load(table.functions(), options);
+        }
+        if wanted == Isolation::Automatic && !process::are_possible() {
+            return Err(LoadError::NoKeys);
+        }
+        if crate::confine::is_confined() {
+            return Err(LoadError::Confined);
+        }
+        let process = Process::new(&table.functions(), &options)?;
+        Ok(Self {
+            inner: Arc::new(Inner::elsewhere(process, options.group)?),
+        })
+    }
+
+    /// Loads one into this process.
+    pub(crate) fn load(functions: Functions, options: Options) -> Result<Self, LoadError> {
+        let inner = Inner::new(&functions, options)?;
         let domain = Self {
             inner: Arc::new(inner),
         };
@@ -271,6 +313,38 @@ impl Domain {
         self.inner.number != 0
     }
 
+    /// What keeps it apart; never [`Isolation::Automatic`].
+    #[must_use]
+    pub fn isolation(&self) -> Isolation {
+        match &self.inner.process {
+            _ if self.is_protected() => Isolation::Keys,
+            Some(_) => Isolation::Process,
+            None => Isolation::Unprotected,
+        }
+    }
+
+    /// A call that was made elsewhere: crosses, and returns how that ended and how many bytes of the reply there are.
+    #[doc(hidden)]
+    pub fn cross_for(&self, crossing: &mut Crossing<'_>) -> (u64, usize) {
+        let hint = first_of_cpu();
+        let entry = u64::from(crossing.entry) << ENTRY_SHIFT;
+        let crossed = match &mut crossing.bytes {
+            None => self.inner.cross(entry, hint, crossing.words),
+            Some((request, reply)) => {
+                let buffers = Buffers::of((request, crossing.sender), reply);
+                let control = entry | (&raw const buffers).expose_provenance() as u64;
+                self.inner.cross(control, hint, crossing.words)
+            }
+        };
+        // A thread that cannot call has no stack.
+        let status = crossed.unwrap_or(Status::new(Status::STACKS, 0));
+        let room_bytes = match &crossing.bytes {
+            Some((_, reply)) if status.code() == Status::DONE => reply.len(),
+            _ => 0,
+        };
+        (status.0, (status.number() as usize).min(room_bytes))
+    }
+
     /// Its group.
     #[must_use]
     pub fn group(&self) -> &Group {
@@ -307,27 +381,27 @@ fn first_of_cpu() -> u32 {
 }
 
 impl Inner {
-    fn new<T: Sync + 'static>(table: &Table<T>, options: Options) -> Result<Self, LoadError> {
-        process::watch_forks();
-        let entries = table.entries.len();
+    fn new(functions: &Functions, options: Options) -> Result<Self, LoadError> {
+        let is_protected = options.isolation == Isolation::Keys;
+        let entries = functions.entries.len();
         if entries >= usize::from(TRIM) {
             return Err(LoadError::TooManyEntries { entries });
         }
         let own_group = options.group.is_none();
         let group = match options.group {
             Some(group) => group,
-            None if options.is_protected => Group::new()?,
+            None if is_protected => Group::with_key()?,
             None => Group::unprotected()?,
         };
-        if group.0.key().is_some() != options.is_protected {
+        if group.0.key().is_some() != is_protected {
             return Err(LoadError::OtherGroup);
         }
-        let key = match options.is_protected && !own_group {
+        let key = match is_protected && !own_group {
             true => Some(pool::allocate()?),
             false => None,
         };
         let os = |call| move |errno| LoadError::Os { call, errno };
-        let room = size_of_val(table.entries.as_slice()) + 2 * private::page_bytes();
+        let room = size_of_val(functions.entries.as_slice()) + 2 * private::page_bytes();
         let len_bytes = options.heap_bytes.checked_add(room);
         let len_bytes =
             len_bytes.and_then(|len| len.checked_next_multiple_of(private::page_bytes()));
@@ -336,10 +410,10 @@ impl Inner {
         let dies = options.policy == Policy::Dead;
         let server = Server::lay_out(
             &memory,
-            &table.entries,
+            &functions.entries,
             dies,
-            table.init_erased(),
-            Table::<T>::make(),
+            functions.init,
+            functions.make,
         )
         .ok_or(LoadError::TooManyEntries { entries })?;
         if let Some(key) = key.as_ref().or(group.0.key()) {
@@ -354,13 +428,35 @@ impl Inner {
             rights: 0,
             epoch: thread::epoch(),
             own_row: None,
+            process: None,
             tag,
-            _memory: memory,
+            _memory: Some(memory),
             group,
             _key: key,
         };
         inner.describe(server).map_err(os("mprotect of the gate"))?;
         Ok(inner)
+    }
+
+    /// One in a process of its own. Its group has nothing for it but a place.
+    fn elsewhere(process: Process, group: Option<Group>) -> Result<Self, LoadError> {
+        let group = match group {
+            Some(group) => group,
+            None => Group::unprotected()?,
+        };
+        let tag = group.0.take_tag()?;
+        Ok(Self {
+            number: 0,
+            #[cfg(target_arch = "x86_64")]
+            rights: 0,
+            epoch: thread::epoch(),
+            own_row: None,
+            process: Some(process),
+            tag,
+            _memory: None,
+            group,
+            _key: None,
+        })
     }
 
     /// Fills in the row.
@@ -460,10 +556,12 @@ impl Inner {
         let Some(_nested) = Nested::enter() else {
             return Status::new(Status::TOO_DEEP, 0);
         };
-        match &self.own_row {
+        match (&self.own_row, &self.process) {
             // SAFETY: as above.
-            Some(row) => unsafe { gate::plain::cross(&row.0, control, hint, words) },
-            None => Status::new(Status::DEAD, 0),
+            (Some(row), _) => unsafe { gate::plain::cross(&row.0, control, hint, words) },
+            // SAFETY: as above.
+            (None, Some(process)) => unsafe { process.cross(control, words) },
+            (None, None) => Status::new(Status::DEAD, 0),
         }
     }
 

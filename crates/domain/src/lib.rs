@@ -53,7 +53,10 @@ mod fault;
 mod flags;
 mod gate;
 mod held;
+mod isolation;
 mod pool;
+#[doc(hidden)]
+pub mod process;
 mod run;
 mod server;
 mod stack;
@@ -63,6 +66,7 @@ mod thread;
 pub use domain::{Domain, Options, Policy};
 pub use error::{CallError, Fault, LoadError};
 pub use held::Held;
+pub use isolation::{Isolation, Reason};
 pub use pool::Group;
 pub use server::Heap;
 pub use stack::{BYTES_MAX, STACK_BYTES, Sender};

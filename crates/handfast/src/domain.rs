@@ -47,6 +47,12 @@ use handfast_port::served::{Incoming, Serve, Served};
 pub use handfast_port::served::{pass_on, reply_rights, take_rights};
 use std::sync::Arc;
 
+mod child;
+mod parent;
+mod wire;
+
+pub(crate) use child::at_start;
+
 // A message is a call's bytes, both ways.
 const _: () = assert!(BYTES_MAX == MESSAGE_BYTES_MAX);
 
@@ -61,6 +67,7 @@ pub struct Port {
 struct Function {
     domain: Domain,
     entry: u16,
+    is_process: bool,
 }
 
 impl Port {
@@ -92,6 +99,7 @@ impl Port {
         let function = Function {
             domain: domain.clone(),
             entry,
+            is_process: domain.isolation() == Isolation::Process,
         };
         let served = Served::start(receive, Arc::new(function), threads)?;
         Ok(Self { served, domain })
@@ -152,6 +160,10 @@ impl core::fmt::Debug for Port {
 impl Serve for Function {
     #[inline]
     fn serve(&self, message: Incoming<'_>, reply: &mut [u8]) -> Result<usize, SendError> {
+        if self.is_process {
+            let called = parent::serve(&self.domain, self.entry, message, reply)?;
+            return called.map_err(|error| failed(error, reply.len()));
+        }
         let sender = Sender::of(message.badge, message.permissions, !message.is_call);
         let called = self
             .domain
@@ -171,6 +183,7 @@ fn failed(error: CallError, room_bytes: usize) -> SendError {
             Fault::Arithmetic => DomainError::Arithmetic,
             Fault::Illegal => DomainError::Illegal,
             Fault::Bus => DomainError::Bus,
+            Fault::Ended => DomainError::Ended,
         },
         CallError::Dead => DomainError::Dead,
         CallError::Resetting => DomainError::Resetting,

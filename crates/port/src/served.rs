@@ -17,15 +17,17 @@ use crate::request::Request;
 use crate::right::Right;
 use crate::send::SendRight;
 use core::cell::Cell;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use handfast_layout::{MESSAGE_BYTES_MAX, counters};
 use handfast_sys::lock::thread_number;
 use std::sync::Arc;
 
 mod beside;
 
+pub use crate::connect::connect_by_descriptor;
+pub use crate::receive::behind_descriptor;
 use beside::{Inside, Next};
-pub use beside::{pass_on, reply_rights, take_rights};
+pub use beside::{Passed, pass_on, reply_rights, take_passed, take_rights};
 
 /// Who serves a port inside this process.
 pub trait Serve: Send + Sync + 'static {
@@ -53,7 +55,7 @@ pub struct Incoming<'a> {
 /// A port that is served; it is dropped with this.
 pub struct Served {
     receive: Arc<ReceiveRight>,
-    workers: usize,
+    workers: AtomicUsize,
 }
 
 /// Threads that one port can have for what comes by links.
@@ -111,25 +113,37 @@ impl Served {
             published: AtomicU64::new(0),
             is_due: AtomicBool::new(false),
         });
-        let _ = receive.port().served.set(local.clone());
-        let receive = Arc::new(receive);
-        let mut served = Self {
-            receive,
-            workers: 0,
+        let _ = receive.port().served.set(local);
+        let served = Self {
+            receive: Arc::new(receive),
+            workers: AtomicUsize::new(0),
         };
         for _ in 0..workers.clamp(1, WORKERS_MAX) {
-            let (receive, local) = (served.receive.clone(), local.clone());
-            let thread = std::thread::Builder::new().name("handfast-domain".into());
-            thread
-                .spawn(move || work(&receive, &local))
-                .map_err(|_| Exhausted {
-                    what: "threads",
-                    limit: 0,
-                })
-                .map_err(BindError::Exhausted)?;
-            served.workers += 1;
+            served.start_worker()?;
         }
         Ok(served)
+    }
+
+    /// Has one thread more take what comes by links.
+    ///
+    /// # Errors
+    /// [`BindError::Exhausted`] when there is none to be had.
+    pub fn start_worker(&self) -> Result<(), BindError> {
+        let receive = self.receive.clone();
+        let Some(local) = receive.port().served.get().cloned() else {
+            return Ok(());
+        };
+        let thread = std::thread::Builder::new().name("handfast-domain".into());
+        thread
+            .spawn(move || work(&receive, &local))
+            .map_err(|_| Exhausted {
+                what: "threads",
+                limit: 0,
+            })
+            .map_err(BindError::Exhausted)?;
+        // Relaxed: a count; who drops this is the only one left.
+        self.workers.fetch_add(1, Ordering::Relaxed);
+        Ok(())
     }
 
     /// The right to receive, for what does not receive: minting, revoking, its name.
@@ -147,7 +161,7 @@ impl Drop for Served {
         let port = self.receive.port();
         port.process.tell_closing(port);
         let Notice::Dead(number) = STOP else { return };
-        (0..self.workers).for_each(|_| port.tell_death(number));
+        (0..*self.workers.get_mut()).for_each(|_| port.tell_death(number));
     }
 }
 

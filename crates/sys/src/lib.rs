@@ -5,6 +5,7 @@
 //! [`keys`], [`futex`], [`socket`], [`poll`], [`clock`], [`cpu`], [`process`], [`members`],
 //! [`signal`], [`signal_stack`], [`seccomp`], [`landlock`].
 
+pub mod child;
 pub mod clock;
 pub mod cpu;
 pub mod directory;

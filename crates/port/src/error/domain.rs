@@ -33,10 +33,12 @@ pub enum DomainError {
     NoEntry,
     /// The thread cannot cross into a domain: it is in a signal handler, or has no stack for one.
     Thread,
+    /// The process that it runs in has ended: it was killed, or exited.
+    Ended,
 }
 
 impl DomainError {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 14] = [
         Self::Panic,
         Self::Access,
         Self::Key,
@@ -50,6 +52,7 @@ impl DomainError {
         Self::TooDeep,
         Self::NoEntry,
         Self::Thread,
+        Self::Ended,
     ];
 
     /// Its number in a reply slot (`spec/layout.md`), from 1.
@@ -96,6 +99,7 @@ impl fmt::Display for DomainError {
                 "this thread cannot call a domain: it is in a signal handler on the alternate stack, \
                  or has no such stack; call elsewhere",
             ),
+            Self::Ended => went_wrong(f, "the process that it runs in has ended"),
         }
     }
 }
@@ -113,7 +117,7 @@ mod tests {
             );
         }
         assert_eq!(
-            (DomainError::of_code(0), DomainError::of_code(14)),
+            (DomainError::of_code(0), DomainError::of_code(15)),
             (None, None)
         );
     }

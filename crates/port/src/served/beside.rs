@@ -142,6 +142,22 @@ pub fn pass_on(to: SendRight, bytes: &[u8], rights: Vec<Right>) -> Result<(), Se
     Ok(())
 }
 
+/// What was said by [`pass_on`]: to whom, the bytes, and the rights.
+pub type Passed = (SendRight, Vec<u8>, Vec<Right>);
+
+/// Takes back what the function that this thread serves has said by [`pass_on`]: somebody else sees to it.
+#[must_use]
+pub fn take_passed() -> Option<Passed> {
+    if !HAS.get() {
+        return None;
+    }
+    let mut next = take_next(DEPTH.get())?;
+    // What it passes on is answered by others.
+    drop(take(DEPTH.get(), Way::Reply));
+    let rights = core::mem::take(&mut next.rights);
+    Some((next.to.clone(), next.bytes().to_vec(), rights))
+}
+
 /// Where a call of some depth goes on, and with what.
 pub(super) struct Next {
     depth: u32,

@@ -1,0 +1,198 @@
+//! The parent's way to a domain that is a process: calls of the child's port.
+
+use super::wire::{self, Reply, Request};
+use crate::error::SendError;
+use crate::{Message, Right, SendRight};
+use core::cell::{Cell, RefCell};
+use handfast_domain::process::{Crossing, Lost, Way};
+use handfast_domain::{BYTES_MAX, CallError, Domain, Sender};
+use handfast_port::MESSAGE_BYTES_MAX;
+use handfast_port::served::{Incoming, pass_on, reply_rights, take_rights};
+
+/// The right to the child's port.
+pub(super) struct Child(pub(super) SendRight);
+
+/// What goes beside a message of a port that this thread has for a child, and comes back.
+#[derive(Default)]
+struct Beside {
+    rights: Vec<Right>,
+    failed: Option<SendError>,
+}
+
+thread_local! {
+    static BESIDE: Cell<Option<Beside>> = const { Cell::new(None) };
+    /// Where requests are written.
+    static ROOM: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Has a domain that is a process serve a message of a port, with its rights.
+pub(super) fn serve(
+    domain: &Domain,
+    entry: u16,
+    message: Incoming<'_>,
+    reply: &mut [u8],
+) -> Result<Result<usize, CallError>, SendError> {
+    let rights = take_rights();
+    let failed = None;
+    let _ = BESIDE.try_with(|beside| beside.set(Some(Beside { rights, failed })));
+    let sender = Sender::of(message.badge, message.permissions, !message.is_call);
+    let called = domain.call_message(entry, sender, message.bytes, reply);
+    // Taken by the call, if that has come to the child.
+    let beside = BESIDE.try_with(Cell::take).ok().flatten();
+    match beside.and_then(|beside| beside.failed) {
+        Some(error) => Err(error),
+        None => Ok(called),
+    }
+}
+
+impl Way for Child {
+    fn call(&self, crossing: &mut Crossing<'_>) -> Result<(u64, usize), Lost> {
+        // Nobody's, but of the message that is served: calls from within that one have none.
+        let beside = BESIDE.try_with(Cell::take).ok().flatten();
+        let is_served = beside.is_some();
+        let rights = beside.map(|beside| beside.rights).unwrap_or_default();
+        let mut reply = self.request(crossing, rights)?;
+        let mut words = *crossing.words;
+        let (said, bytes) = Reply::read(&reply, &mut words).ok_or(Lost::Child)?;
+        let mut rest = match said.rest {
+            0 => Message::default(),
+            rest => self.ask(wire::FETCH, rest, b"")?,
+        };
+        let len_bytes = bytes.len() + rest.len();
+        let mut rights = Vec::new();
+        if said.flags & wire::PASS != 0 {
+            let whole = [bytes, &rest].concat();
+            rights.extend(reply.take_rights());
+            rights.extend(rest.take_rights());
+            go_on(rights, &whole)?;
+            return Ok((said.status, 0));
+        }
+        *crossing.words = words;
+        if let Some((_, room)) = &mut crossing.bytes {
+            let place = room.get_mut(..len_bytes).ok_or(Lost::Child)?;
+            let (first, second) = place.split_at_mut(bytes.len());
+            first.copy_from_slice(bytes);
+            second.copy_from_slice(&rest);
+        }
+        if is_served {
+            rights.extend(reply.take_rights());
+            if !rights.is_empty() {
+                // As many as came with one message.
+                drop(reply_rights(rights));
+            }
+        }
+        Ok((said.status, len_bytes))
+    }
+}
+
+impl Child {
+    fn request(&self, crossing: &Crossing<'_>, rights: Vec<Right>) -> Result<Message, Lost> {
+        let (bytes, room, flag) = match &crossing.bytes {
+            Some((request, reply)) => (*request, reply.len(), wire::BYTES),
+            None => (&b""[..], 0, 0),
+        };
+        if bytes.len() > BYTES_MAX {
+            return Err(Lost::Refused);
+        }
+        let sender = crossing.sender;
+        let (now, rest) = wire::divide(crossing.words, bytes);
+        let rest = match rest {
+            [] => 0,
+            rest => {
+                let kept = self.ask(wire::KEEP, 0, rest)?;
+                u32::from_le_bytes(*kept.first_chunk().ok_or(Lost::Child)?)
+            }
+        };
+        let one_way = if sender.is_one_way() {
+            wire::ONE_WAY
+        } else {
+            0
+        };
+        let request = Request {
+            kind: wire::CALL,
+            flags: flag | one_way,
+            entry: crossing.entry,
+            permissions: sender.permissions,
+            room: room as u32,
+            rest,
+            badge: sender.badge,
+        };
+        self.call_with(request, crossing, now, rights)
+    }
+
+    fn call_with(
+        &self,
+        request: Request,
+        crossing: &Crossing<'_>,
+        bytes: &[u8],
+        rights: Vec<Right>,
+    ) -> Result<Message, Lost> {
+        let send = |message: &[u8]| match rights.is_empty() {
+            true => self.0.call(message),
+            false => self
+                .0
+                .with(rights)
+                .call(message)
+                .map_err(|failed| failed.error),
+        };
+        // A thread that is ending has no room of its own.
+        let mut room = ROOM.try_with(RefCell::take).unwrap_or_default();
+        room.resize(MESSAGE_BYTES_MAX, 0);
+        let len_bytes = request.write(&mut room, crossing.words, bytes);
+        let called = send(&room[..len_bytes]);
+        let _ = ROOM.try_with(|place| place.replace(room));
+        called.map_err(lost)
+    }
+
+    /// A question of the two of them, which comes to no function.
+    fn ask(&self, kind: u8, rest: u32, bytes: &[u8]) -> Result<Message, Lost> {
+        let request = Request {
+            kind,
+            rest,
+            ..Request::default()
+        };
+        let mut words = [0; 8];
+        let crossing = Crossing {
+            entry: 0,
+            sender: Sender::of(0, 0, false),
+            words: &mut words,
+            bytes: None,
+        };
+        self.call_with(request, &crossing, bytes, Vec::new())
+    }
+}
+
+/// Why there is no reply.
+fn lost(error: SendError) -> Lost {
+    match error {
+        SendError::Full | SendError::Exhausted(_) => Lost::Full,
+        SendError::Right(_) => {
+            // Whoever serves the port tells the caller which.
+            let failed = Beside {
+                rights: Vec::new(),
+                failed: Some(error),
+            };
+            let _ = BESIDE.try_with(|beside| beside.set(Some(failed)));
+            Lost::Refused
+        }
+        _ => Lost::Child,
+    }
+}
+
+/// The function in the child has passed the call on: the first of the rights says where to.
+fn go_on(rights: Vec<Right>, bytes: &[u8]) -> Result<(), Lost> {
+    let mut rights = rights.into_iter();
+    let to = match rights.next() {
+        Some(Right::Send(right)) => Some(right),
+        Some(Right::Own(own)) => own.connect().ok(),
+        _ => None,
+    };
+    match to {
+        // A domain that is called by itself serves no message, and passes none on.
+        Some(to) => {
+            let _ = pass_on(to, bytes, rights.collect());
+            Ok(())
+        }
+        None => Err(Lost::Refused),
+    }
+}
