@@ -27,7 +27,7 @@ mod beside;
 pub use crate::connect::connect_by_descriptor;
 pub use crate::receive::behind_descriptor;
 use beside::{Inside, Next};
-pub use beside::{Passed, pass_on, reply_rights, take_passed, take_rights};
+pub use beside::{Passed, end_of, pass_on, reply_rights, take_passed, take_rights};
 
 /// Who serves a port inside this process.
 pub trait Serve: Send + Sync + 'static {

@@ -9,7 +9,8 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use handfast_domain::process::{self, Crossing, Ports, Way};
 use handfast_domain::{BYTES_MAX, Domain, Sender, Words};
 use handfast_port::served::{
-    Incoming, Serve, Served, behind_descriptor, connect_by_descriptor, reply_rights, take_passed,
+    Incoming, Serve, Served, behind_descriptor, connect_by_descriptor, end_of, reply_rights,
+    take_passed,
 };
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -145,6 +146,9 @@ impl Server {
         let passed = take_passed().filter(|_| process::is_done(status));
         let (message, rights, flags) = match passed {
             None => (None, Vec::new(), 0),
+            Some((to, _, _)) if let Some(gone) = end_of(&to) => {
+                (None, Vec::new(), wire::dead(gone))
+            }
             Some((to, bytes, rights)) => {
                 let to = core::iter::once(Right::Send(to));
                 (Some(bytes), to.chain(rights).collect(), wire::PASS)

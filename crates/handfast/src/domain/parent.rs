@@ -1,7 +1,7 @@
 //! The parent's way to a domain that is a process: calls of the child's port.
 
 use super::wire::{self, Reply, Request};
-use crate::error::SendError;
+use crate::error::{ConnectError, Gone, SendError};
 use crate::{Message, Right, SendRight};
 use core::cell::{Cell, RefCell};
 use handfast_domain::process::{Crossing, Lost, Way};
@@ -60,11 +60,14 @@ impl Way for Child {
         };
         let len_bytes = bytes.len() + rest.len();
         let mut rights = Vec::new();
+        if let Some(gone) = wire::why_dead(said.flags) {
+            return Err(refused(SendError::Gone(gone)));
+        }
         if said.flags & wire::PASS != 0 {
             let whole = [bytes, &rest].concat();
             rights.extend(reply.take_rights());
             rights.extend(rest.take_rights());
-            go_on(rights, &whole)?;
+            go_on(rights, &whole).map_err(refused)?;
             return Ok((said.status, 0));
         }
         *crossing.words = words;
@@ -166,33 +169,36 @@ impl Child {
 fn lost(error: SendError) -> Lost {
     match error {
         SendError::Full | SendError::Exhausted(_) => Lost::Full,
-        SendError::Right(_) => {
-            // Whoever serves the port tells the caller which.
-            let failed = Beside {
-                rights: Vec::new(),
-                failed: Some(error),
-            };
-            let _ = BESIDE.try_with(|beside| beside.set(Some(failed)));
-            Lost::Refused
-        }
+        // It lives, and could not send the rights with its reply.
+        SendError::Right(_) | SendError::Gone(Gone::Reply) => refused(error),
         _ => Lost::Child,
     }
 }
 
+/// The function's caller is to be told this, where it has called a port.
+fn refused(error: SendError) -> Lost {
+    let failed = Beside {
+        rights: Vec::new(),
+        failed: Some(error),
+    };
+    let _ = BESIDE.try_with(|beside| beside.set(Some(failed)));
+    Lost::Refused
+}
+
 /// The function in the child has passed the call on: the first of the rights says where to.
-fn go_on(rights: Vec<Right>, bytes: &[u8]) -> Result<(), Lost> {
+fn go_on(rights: Vec<Right>, bytes: &[u8]) -> Result<(), SendError> {
     let mut rights = rights.into_iter();
     let to = match rights.next() {
-        Some(Right::Send(right)) => Some(right),
-        Some(Right::Own(own)) => own.connect().ok(),
-        _ => None,
+        Some(Right::Send(right)) => right,
+        Some(Right::Own(own)) => own.connect().map_err(|error| match error {
+            ConnectError::Gone(gone) => SendError::Gone(gone),
+            _ => SendError::Gone(Gone::Right),
+        })?,
+        _ => return Err(SendError::Gone(Gone::Right)),
     };
-    match to {
+    match pass_on(to, bytes, rights.collect()) {
         // A domain that is called by itself serves no message, and passes none on.
-        Some(to) => {
-            let _ = pass_on(to, bytes, rights.collect());
-            Ok(())
-        }
-        None => Err(Lost::Refused),
+        Err(SendError::Misuse(_)) => Ok(()),
+        passed => passed,
     }
 }

@@ -8,6 +8,7 @@
 //! Words that are all zero are left out. A message is as long as any, so head and bytes together may be too much for one: then
 //! the rest of the bytes goes ahead of a request ([`KEEP`], answered by its number), and is asked for after a reply ([`FETCH`]).
 
+use crate::error::Gone;
 use handfast_domain::Words;
 use handfast_port::MESSAGE_BYTES_MAX;
 
@@ -26,6 +27,20 @@ pub(super) const BYTES: u8 = 2;
 pub(super) const ONE_WAY: u8 = 4;
 /// Of a reply: it is a message to be passed on to the first of the rights.
 pub(super) const PASS: u8 = 8;
+/// Of a reply: it was to be passed on to a right that is dead, for one of these reasons.
+const DEAD: [(u8, Gone); 3] = [(16, Gone::Right), (32, Gone::Port), (48, Gone::Process)];
+const DEAD_MASK: u8 = 48;
+
+/// The reason that a reply gives.
+pub(super) fn why_dead(flags: u8) -> Option<Gone> {
+    let is_it = |(code, _): &&(u8, Gone)| *code == flags & DEAD_MASK;
+    DEAD.iter().find(is_it).map(|(_, gone)| *gone)
+}
+
+pub(super) fn dead(gone: Gone) -> u8 {
+    let is_it = |(_, known): &&(u8, Gone)| *known == gone;
+    DEAD.iter().find(is_it).map_or(DEAD_MASK, |(code, _)| *code)
+}
 
 const REQUEST_HEAD: usize = 24;
 const REPLY_HEAD: usize = 16;

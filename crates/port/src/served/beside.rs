@@ -3,7 +3,7 @@
 
 use super::Room;
 use crate::adopt::own_of;
-use crate::error::{Misuse, RightError, SendError};
+use crate::error::{Gone, Misuse, RightError, SendError};
 use crate::port::Port;
 use crate::process::Process;
 use crate::right::Right;
@@ -156,6 +156,16 @@ pub fn take_passed() -> Option<Passed> {
     drop(take(DEPTH.get(), Way::Reply));
     let rights = core::mem::take(&mut next.rights);
     Some((next.to.clone(), next.bytes().to_vec(), rights))
+}
+
+/// Why nothing more comes of a right, if that is known here.
+#[must_use]
+pub fn end_of(right: &SendRight) -> Option<Gone> {
+    match right.best().is_as_before() {
+        Err(SendError::Gone(gone)) => Some(gone),
+        Err(_) => Some(Gone::Process),
+        Ok(()) => None,
+    }
 }
 
 /// Where a call of some depth goes on, and with what.
