@@ -241,6 +241,7 @@ impl Running {
     fn start(plan: &Plan) -> Result<Self, LoadError> {
         let ports = PORTS.get().ok_or(LoadError::NoPorts)?;
         let os = |call| move |errno| LoadError::Os { call, errno };
+        let marker = child::marker().ok_or(LoadError::Library)?;
         let (control, theirs) = socket::pair().map_err(os("socketpair"))?;
         let mut command = Command::new("/proc/self/exe");
         if let Some(name) = std::env::args_os().next() {
@@ -249,7 +250,7 @@ impl Running {
         // A group of its own: what a terminal sends to this program is not for it.
         let spawned = command
             .arg("handfast-domain")
-            .env(MARKER, "1")
+            .env(MARKER, marker)
             .stdin(Stdio::from(theirs))
             .process_group(0)
             .spawn();

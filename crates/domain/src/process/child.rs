@@ -1,14 +1,25 @@
 //! The child's side: from its first instruction to its last.
 
 use super::plan::Plan;
-use super::{MARKER, Ports, message, report};
+use super::{MARKER, Ports, message, program, report};
 use crate::domain::Domain;
 use crate::error::Status;
 use handfast_sys::{AsFd, OwnedFd, child, process, socket};
 
+/// What the marker is in children of this very library: there may be several releases of it in a program.
+pub(super) fn marker() -> Option<String> {
+    let own = [live_if_child as *const () as usize];
+    let place = program::places_of(own.into_iter())?.pop()?;
+    Some(format!("{place:x}"))
+}
+
 /// If this process was started to run a domain, does that, and never returns.
 pub(super) fn live_if_child(ports: &dyn Ports) {
-    if std::env::var_os(MARKER).is_none() || child::has_more_rights_than_its_parent() {
+    let Some(marker) = std::env::var_os(MARKER) else {
+        return;
+    };
+    let is_own = self::marker().is_some_and(|own| *own == *marker);
+    if !is_own || child::has_more_rights_than_its_parent() {
         return;
     }
     let Some(control) = child::take_standard_input() else {
