@@ -61,6 +61,7 @@ mod stack;
 mod table;
 mod thread;
 
+pub use deadline::shielded;
 pub use domain::{Domain, Options, Policy};
 pub use error::{CallError, Fault, LoadError, NoDeadline};
 pub use held::Held;

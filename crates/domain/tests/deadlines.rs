@@ -8,6 +8,7 @@ use handfast_domain::{Call, CallError, Domain, Fault, NoDeadline, Options, Polic
 use handfast_sys::{cpu, keys};
 use handfast_testing::{self as testing, Random};
 use std::hint::black_box;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -335,6 +336,34 @@ fn what_a_function_shares_with_all_threads_is_whole_when_it_is_ended() {
             assert!(other.join().unwrap() > 0);
         }
     });
+}
+
+static SHARED: Mutex<u64> = Mutex::new(0);
+
+fn count_shielded() {
+    loop {
+        handfast_domain::shielded(|| {
+            let mut count = SHARED.lock().unwrap();
+            spin_for(20_000);
+            *count += 1;
+        });
+    }
+}
+
+#[test]
+fn what_is_shielded_is_done_before_the_function_ends() {
+    let _alone = testing::alone();
+    let Some(domain) = load(Options::new()) else {
+        return;
+    };
+    for round in 0..200 {
+        assert_eq!(
+            until(&domain, count_shielded, Duration::from_micros(round)),
+            ENDED
+        );
+        drop(SHARED.try_lock().expect("nobody holds it"));
+    }
+    assert!(*SHARED.lock().unwrap() >= 200);
 }
 
 // ---- Threads, handlers, processes.
