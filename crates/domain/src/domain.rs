@@ -4,7 +4,7 @@ use crate::deadline::Armed;
 use crate::error::{LoadError, NoDeadline, Status};
 use crate::gate;
 use crate::pool::{self, PER_CPU};
-use crate::run::{INIT, TRIM};
+use crate::run::{COUNT, INIT, TRIM};
 use crate::server::{Laid, Server};
 use crate::stack::{BOUNDED, BYTES_MAX, Buffers, ENTRY_SHIFT, Row, Sender};
 use crate::table::Table;
@@ -346,6 +346,16 @@ impl Domain {
             .call(control, &mut Words::default(), first_of_cpu())
     }
 
+    /// How many stacks of its group calls are on at this moment. For tests and reports.
+    ///
+    /// # Errors
+    /// As [`Self::call`].
+    pub fn stacks_in_use(&self) -> Result<u64, CallError> {
+        let (control, mut words) = (u64::from(COUNT) << ENTRY_SHIFT, Words::default());
+        self.inner.call(control, &mut words, first_of_cpu())?;
+        Ok(words[0])
+    }
+
     /// Whether it has memory keys.
     #[must_use]
     pub fn is_protected(&self) -> bool {
@@ -391,7 +401,7 @@ impl Inner {
     fn new<T: Sync + 'static>(table: &Table<T>, options: Options) -> Result<Self, LoadError> {
         process::watch_forks();
         let entries = table.entries.len();
-        if entries >= usize::from(TRIM) {
+        if entries >= usize::from(COUNT) {
             return Err(LoadError::TooManyEntries { entries });
         }
         let own_group = options.group.is_none();

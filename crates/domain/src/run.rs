@@ -18,6 +18,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub(crate) const INIT: u16 = u16::MAX;
 /// Not an entry: gives the memory of idle stacks back.
 pub(crate) const TRIM: u16 = u16::MAX - 1;
+/// Not an entry: how many stacks are in use, in the first word.
+pub(crate) const COUNT: u16 = u16::MAX - 2;
 
 /// A function of a domain as the gate calls it: [`run`] for that function.
 pub(crate) type Entry = unsafe extern "C" fn(*mut Descriptor, *const Row, u64, u32) -> u64;
@@ -103,6 +105,11 @@ pub(crate) unsafe extern "C" fn run_other(
         INIT => server.init(descriptor),
         TRIM => {
             pool::trim(row);
+            Status::new(Status::DONE, 0)
+        }
+        COUNT => {
+            // Without its own.
+            descriptor.words[0] = pool::in_use(row) as u64 - 1;
             Status::new(Status::DONE, 0)
         }
         _ => Status::new(Status::NO_ENTRY, number.into()),

@@ -425,7 +425,8 @@ fn threads_take_their_timers_with_them_and_may_have_blocked_all_signals() {
             }
         });
     }
-    assert_eq!(timers(), before);
+    // The last of them may be at its end still.
+    assert!(testing::within_patience(|| timers() == before));
 }
 
 static CHILD: AtomicU64 = AtomicU64::new(0);
