@@ -1,13 +1,14 @@
 //! A domain as its callers see it.
 
-use crate::error::{LoadError, Status};
+use crate::deadline::Armed;
+use crate::error::{LoadError, NoDeadline, Status};
 use crate::gate;
 use crate::isolation::Isolation;
 use crate::pool::{self, PER_CPU};
 use crate::process::{self, Crossing, Process};
-use crate::run::{INIT, TRIM};
+use crate::run::{COUNT, INIT, TRIM};
 use crate::server::{Laid, Server};
-use crate::stack::{BYTES_MAX, Buffers, ENTRY_SHIFT, Row, Sender};
+use crate::stack::{BOUNDED, BYTES_MAX, Buffers, ENTRY_SHIFT, Row, Sender};
 use crate::table::{Functions, Table};
 use crate::thread::{self, Nested};
 use crate::{CallError, Group, Held, Words};
@@ -15,8 +16,9 @@ use core::cell::Cell;
 #[cfg(target_arch = "x86_64")]
 use core::sync::atomic::Ordering::Relaxed;
 use handfast_sys::keys::Key;
-use handfast_sys::{cpu, private};
+use handfast_sys::{clock, cpu, deadline, private};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What becomes of a domain that went wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -182,7 +184,8 @@ impl Domain {
         let domain = Self {
             inner: Arc::new(inner),
         };
-        match domain.inner.call(INIT, &mut Words::default(), 0) {
+        let control = u64::from(INIT) << ENTRY_SHIFT;
+        match domain.inner.call(control, &mut Words::default(), 0) {
             Ok(_) => Ok(domain),
             Err(CallError::Fault(fault)) => Err(LoadError::Init(fault)),
             Err(error) => Err(LoadError::Call(error)),
@@ -208,7 +211,59 @@ impl Domain {
     /// As [`Self::call`].
     #[inline]
     pub fn call_in_place(&self, entry: u16, words: &mut Words) -> Result<(), CallError> {
-        self.inner.call(entry, words, first_of_cpu())
+        let control = u64::from(entry) << ENTRY_SHIFT;
+        self.inner.call(control, words, first_of_cpu())
+    }
+
+    /// As [`Self::call`], with a deadline, `timeout` from now: a function that runs past it is ended where it is, as by
+    /// a fault ([`Fault::Deadline`](crate::Fault::Deadline)), and the domain reset or dead by its policy. Two system calls.
+    ///
+    /// Calls that the function makes into other domains have the same deadline, or an earlier one of their own, and so
+    /// do calls to ports of other processes. At the deadline they end first, from the inside out, each by its own domain's policy.
+    /// A function that waits in the kernel is ended like any other. One that panics, or is found inside the C
+    /// library (it may hold the allocator's lock), is ended as soon as it is found elsewhere, some 0.1 ms to 0.1 s later.
+    /// What it holds of other locks stays held ([`Self::new`]), but for what it does [`shielded`](crate::shielded).
+    ///
+    /// The deadline is that of functions: making the value anew afterwards takes as long as it takes. A function that
+    /// blocks the signal (`SIGRTMIN + 6`) is not ended.
+    ///
+    /// ```
+    /// use handfast_domain::{Call, CallError, Domain, Fault, LoadError, Options, Table};
+    /// use std::time::Duration;
+    ///
+    /// fn stay(_: &(), call: &mut Call<'_>) {
+    ///     while call.words()[0] != 0 {
+    ///         std::hint::spin_loop();
+    ///     }
+    /// }
+    ///
+    /// let table = Table::new(|_| ()).entry(stay);
+    /// // SAFETY: the function lends nothing to other threads, and touches nothing outside of the domain.
+    /// let domain = match unsafe { Domain::new(&table, Options::new()) } {
+    ///     // This processor has no memory keys.
+    ///     Err(LoadError::NoKeys) => return Ok(()),
+    ///     loaded => loaded?,
+    /// };
+    /// let timeout = Duration::from_millis(5);
+    /// assert_eq!(domain.call_until(0, [0; 8], timeout)?, [0; 8]);
+    /// let ended = domain.call_until(0, [1; 8], timeout);
+    /// assert_eq!(ended, Err(CallError::Fault(Fault::Deadline)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Self::call`]; [`CallError::NoDeadline`] where none can be kept.
+    pub fn call_until(
+        &self,
+        entry: u16,
+        words: Words,
+        timeout: Duration,
+    ) -> Result<Words, CallError> {
+        let mut words = words;
+        let _armed = self.inner.arm(clock::deadline_ns(timeout))?;
+        let control = u64::from(entry) << ENTRY_SHIFT | BOUNDED;
+        self.inner.call(control, &mut words, first_of_cpu())?;
+        Ok(words)
     }
 
     /// As [`Self::call_in_place`], with up to [`BYTES_MAX`] bytes each way. The domain gets a copy of `request`; the bytes
@@ -224,9 +279,9 @@ impl Domain {
         request: &[u8],
         reply: &mut [u8],
     ) -> Result<usize, CallError> {
-        let none = Sender::NOBODY;
+        let (control, none) = (u64::from(entry) << ENTRY_SHIFT, Sender::NOBODY);
         self.inner
-            .call_bytes(entry, words, (request, none), reply, first_of_cpu())
+            .call_bytes(control, words, (request, none), reply, first_of_cpu())
     }
 
     /// As [`Self::call_bytes`], of a message of which a port says this ([`Call::sender`](crate::Call::sender)). A
@@ -243,19 +298,43 @@ impl Domain {
         reply: &mut [u8],
     ) -> Result<usize, CallError> {
         let mut words = Words::default();
+        let control = u64::from(entry) << ENTRY_SHIFT;
         if self.is_protected() && is_inside() {
-            return self.call_staged(entry, sender, request, reply);
+            return self.call_staged(control, sender, request, reply);
         }
         let request = (request, sender);
         self.inner
-            .call_bytes(entry, &mut words, request, reply, first_of_cpu())
+            .call_bytes(control, &mut words, request, reply, first_of_cpu())
+    }
+
+    /// As [`Self::call_message`], with a deadline as [`Self::call_until`]: this time of the monotonic clock.
+    ///
+    /// # Errors
+    /// As both.
+    pub fn call_message_until(
+        &self,
+        entry: u16,
+        sender: Sender,
+        request: &[u8],
+        reply: &mut [u8],
+        deadline_ns: u64,
+    ) -> Result<usize, CallError> {
+        let _armed = self.inner.arm(deadline_ns)?;
+        let control = u64::from(entry) << ENTRY_SHIFT | BOUNDED;
+        if is_inside() {
+            return self.call_staged(control, sender, request, reply);
+        }
+        let mut words = Words::default();
+        let request = (request, sender);
+        self.inner
+            .call_bytes(control, &mut words, request, reply, first_of_cpu())
     }
 
     /// As [`Self::call_message`], from a domain: nothing that the other is to read or write lies in this one's memory.
     #[cold]
     fn call_staged(
         &self,
-        entry: u16,
+        control: u64,
         sender: Sender,
         request: &[u8],
         reply: &mut [u8],
@@ -281,7 +360,7 @@ impl Domain {
         let (mut words, hint) = (Words::default(), first_of_cpu());
         let called = self
             .inner
-            .call_buffers(entry, &mut words, &stage.buffers, hint);
+            .call_buffers(control, &mut words, &stage.buffers, hint);
         if let Ok(len_bytes) = called {
             reply[..len_bytes].copy_from_slice(&room[..len_bytes]);
         }
@@ -304,7 +383,19 @@ impl Domain {
     /// # Errors
     /// As [`Self::call`].
     pub fn trim(&self) -> Result<(), CallError> {
-        self.inner.call(TRIM, &mut Words::default(), first_of_cpu())
+        let control = u64::from(TRIM) << ENTRY_SHIFT;
+        self.inner
+            .call(control, &mut Words::default(), first_of_cpu())
+    }
+
+    /// How many stacks of its group calls are on at this moment. For tests and reports.
+    ///
+    /// # Errors
+    /// As [`Self::call`].
+    pub fn stacks_in_use(&self) -> Result<u64, CallError> {
+        let (control, mut words) = (u64::from(COUNT) << ENTRY_SHIFT, Words::default());
+        self.inner.call(control, &mut words, first_of_cpu())?;
+        Ok(words[0])
     }
 
     /// Whether it has memory keys.
@@ -384,7 +475,7 @@ impl Inner {
     fn new(functions: &Functions, options: Options) -> Result<Self, LoadError> {
         let is_protected = options.isolation == Isolation::Keys;
         let entries = functions.entries.len();
-        if entries >= usize::from(TRIM) {
+        if entries >= usize::from(COUNT) {
             return Err(LoadError::TooManyEntries { entries });
         }
         let own_group = options.group.is_none();
@@ -482,9 +573,22 @@ impl Inner {
         Ok(())
     }
 
+    /// Calls of this thread end at the deadline until what this returns is dropped.
+    fn arm(&self, deadline_ns: u64) -> Result<Armed, CallError> {
+        thread::ready(self.epoch)?;
+        if self.process.is_some() {
+            return Ok(Armed::of_waiting(deadline_ns));
+        }
+        if self.number == 0 {
+            return Err(CallError::NoDeadline(NoDeadline::Unprotected));
+        }
+        Armed::new(deadline_ns)
+    }
+
+    /// `control` is the entry, from bit [`ENTRY_SHIFT`], and [`BOUNDED`] or not.
     #[inline(always)]
-    pub(crate) fn call(&self, entry: u16, words: &mut Words, hint: u32) -> Result<(), CallError> {
-        let status = self.cross(u64::from(entry) << ENTRY_SHIFT, hint, words)?;
+    pub(crate) fn call(&self, control: u64, words: &mut Words, hint: u32) -> Result<(), CallError> {
+        let status = self.cross(control, hint, words)?;
         match status.code() {
             Status::DONE => Ok(()),
             _ => Err(self.failed(status)),
@@ -494,7 +598,7 @@ impl Inner {
     #[inline(always)]
     pub(crate) fn call_bytes(
         &self,
-        entry: u16,
+        control: u64,
         words: &mut Words,
         (request, sender): (&[u8], Sender),
         reply: &mut [u8],
@@ -506,19 +610,18 @@ impl Inner {
             });
         }
         let buffers = Buffers::of((request, sender), reply);
-        self.call_buffers(entry, words, &buffers, hint)
+        self.call_buffers(control, words, &buffers, hint)
     }
 
     #[inline(always)]
     fn call_buffers(
         &self,
-        entry: u16,
+        control: u64,
         words: &mut Words,
         buffers: &Buffers,
         hint: u32,
     ) -> Result<usize, CallError> {
-        let control =
-            u64::from(entry) << ENTRY_SHIFT | (&raw const *buffers).expose_provenance() as u64;
+        let control = control | (&raw const *buffers).expose_provenance() as u64;
         let status = self.cross(control, hint, words)?;
         match status.code() {
             Status::DONE => Ok((status.number() as usize).min(buffers.reply_room)),
@@ -553,6 +656,8 @@ impl Inner {
 
     #[inline(never)]
     fn cross_plain(&self, control: u64, hint: u32, words: &mut Words) -> Status {
+        // What waits for a process is not ended, but looks at the deadline itself.
+        let _shield = self.process.is_some().then(deadline::shield);
         let Some(_nested) = Nested::enter() else {
             return Status::new(Status::TOO_DEEP, 0);
         };

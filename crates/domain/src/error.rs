@@ -26,6 +26,8 @@ pub enum Fault {
     Illegal,
     /// Memory that could not be had from its file (`SIGBUS`).
     Bus,
+    /// It ran past the deadline of the call, or of one that this call is nested in.
+    Deadline,
     /// The process that it runs in has ended: it was killed, or exited ([`Isolation::Process`](crate::Isolation::Process)).
     Ended,
 }
@@ -72,6 +74,26 @@ pub enum CallError {
     ForeignStack,
     /// This thread has no alternate stack for signals, and got none.
     NoSignalStack(Errno),
+    /// A deadline was asked for, and none can be kept. The call has not been made.
+    NoDeadline(NoDeadline),
+}
+
+/// Why a call cannot have a deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NoDeadline {
+    /// The domain has no memory keys: its functions are part of the caller.
+    Unprotected,
+    /// The process is confined, and handles no signals.
+    Confined,
+    /// A system call failed: `EBUSY` when the program handles the signal itself, `EAGAIN` when the user has as many pending signals and timers
+    /// as it may (`RLIMIT_SIGPENDING`).
+    Os {
+        /// The call.
+        call: &'static str,
+        /// Its error.
+        errno: Errno,
+    },
 }
 
 impl fmt::Display for Fault {
@@ -91,6 +113,22 @@ impl fmt::Display for Fault {
             Self::Illegal => f.write_str("it ran an illegal instruction (SIGILL)"),
             Self::Bus => f.write_str("memory of a file was not there (SIGBUS)"),
             Self::Ended => f.write_str("the process that it runs in has ended"),
+            Self::Deadline => f.write_str("it ran past the deadline of the call"),
+        }
+    }
+}
+
+impl fmt::Display for NoDeadline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unprotected => {
+                f.write_str("the domain is not kept apart by memory keys or a process")
+            }
+            Self::Confined => f.write_str("the process is confined and handles no signals"),
+            Self::Os { call, errno } => write!(
+                f,
+                "{call} failed ({errno}); deadlines need the signal SIGRTMIN + 6 and a timer for each thread"
+            ),
         }
     }
 }
@@ -138,6 +176,10 @@ impl fmt::Display for CallError {
             Self::NoSignalStack(errno) => {
                 write!(f, "this thread has no alternate stack for signals: {errno}")
             }
+            Self::NoDeadline(why) => write!(
+                f,
+                "calls into this domain cannot end at a deadline: {why}; call without one"
+            ),
         }
     }
 }
@@ -257,6 +299,7 @@ impl Status {
     pub(crate) const ARITHMETIC: u8 = 20;
     pub(crate) const ILLEGAL: u8 = 21;
     pub(crate) const BUS: u8 = 22;
+    pub(crate) const DEADLINE: u8 = 23;
     pub(crate) const ENDED: u8 = 24;
 
     pub(crate) const fn new(code: u8, number: u64) -> Self {
@@ -301,6 +344,7 @@ impl Status {
             Fault::Illegal => Self::new(Self::ILLEGAL, 0),
             Fault::Bus => Self::new(Self::BUS, 0),
             Fault::Ended => Self::new(Self::ENDED, 0),
+            Fault::Deadline => Self::new(Self::DEADLINE, 0),
         }
     }
 
@@ -313,6 +357,7 @@ impl Status {
             Self::ARITHMETIC => Fault::Arithmetic,
             Self::ILLEGAL => Fault::Illegal,
             Self::BUS => Fault::Bus,
+            Self::DEADLINE => Fault::Deadline,
             Self::ENDED => Fault::Ended,
             // `ACCESS`, or whatever else an overwritten domain says.
             _ => Fault::Access { address },

@@ -43,9 +43,10 @@
 //!
 //! Reading order: [`Domain`] (what a caller sees), [`Table`] and [`Call`] (what a server sees), `gate` (the
 //! crossing), `run` (the server's side of it), `stack` and `pool` (what is claimed), `server` (the domain's own state,
-//! and its reset), `fault` (signals), [`confine`], [`error`].
+//! and its reset), `fault` (signals), `deadline`, [`confine`], [`error`].
 
 pub mod confine;
+mod deadline;
 mod domain;
 pub mod error;
 #[cfg(target_arch = "x86_64")]
@@ -63,8 +64,9 @@ mod stack;
 mod table;
 mod thread;
 
+pub use deadline::shielded;
 pub use domain::{Domain, Options, Policy};
-pub use error::{CallError, Fault, LoadError};
+pub use error::{CallError, Fault, LoadError, NoDeadline};
 pub use held::Held;
 pub use isolation::{Isolation, Reason};
 pub use pool::Group;

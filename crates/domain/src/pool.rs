@@ -292,6 +292,14 @@ pub(crate) fn range(row: &Row) -> (usize, usize) {
     (start, stacks + count * STRIDE)
 }
 
+/// How many stacks somebody has claimed.
+pub(crate) fn in_use(row: &Row) -> usize {
+    let stacks = row.stacks_all.load(Relaxed) as usize;
+    // Relaxed: a number.
+    let flags = (0..stacks).map(|number| flag(row, number).load(Relaxed));
+    flags.filter(|flag| ![FREE, UNBUILT].contains(flag)).count()
+}
+
 /// Whether a stack is the first of its pool: the one that a CPU's calls use while they are one at a time, or a held one.
 #[inline(always)]
 pub(crate) const fn is_first(number: u32) -> bool {

@@ -19,7 +19,7 @@ use crate::error::{LoadError, Status};
 use crate::stack::{BYTES_MAX, Buffers, Sender, buffers_of, entry_of};
 use crate::table::Functions;
 use core::time::Duration;
-use handfast_sys::{Errno, OwnedFd, process as sys, socket};
+use handfast_sys::{Errno, OwnedFd, clock, deadline, process as sys, socket};
 use plan::Plan;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -51,6 +51,8 @@ pub trait Way: Send + Sync {
 pub enum Lost {
     /// It is gone, or does not keep to what was agreed on.
     Child,
+    /// It did not answer until the deadline.
+    Late,
     /// So many calls are under way that there is no place for another.
     Full,
     /// What goes with the message cannot go there; the child has not got it.
@@ -68,6 +70,17 @@ pub struct Crossing<'a> {
     pub words: &'a mut Words,
     /// The bytes of the request, and room for those of the reply; a call without them has none of either.
     pub bytes: Option<(&'a [u8], &'a mut [u8])>,
+    /// When its caller gives it up, by the monotonic clock.
+    pub deadline_ns: Option<u64>,
+}
+
+impl Crossing<'_> {
+    /// How long its caller waits still; `None` for ever.
+    #[must_use]
+    pub fn time_left(&self) -> Option<Duration> {
+        let left_ns = |deadline_ns: u64| deadline_ns.saturating_sub(clock::now_ns());
+        self.deadline_ns.map(left_ns).map(Duration::from_nanos)
+    }
 }
 
 /// Says that this process was started to run a domain.
@@ -164,6 +177,8 @@ impl Process {
             sender: Sender::NOBODY,
             words,
             bytes: None,
+            deadline_ns: Some(deadline::until_ns())
+                .filter(|until_ns| *until_ns != deadline::NEVER_NS),
         };
         if buffers_at != 0 {
             let buffers: *const Buffers = core::ptr::with_exposed_provenance(buffers_at);
@@ -191,7 +206,7 @@ impl Process {
         };
         drop(state);
         let Some(way) = running.way.get() else {
-            return self.has_ended(&running);
+            return self.has_ended(&running, None);
         };
         match way.call(crossing) {
             Ok((status, len_bytes)) => match Status(status) {
@@ -202,15 +217,20 @@ impl Process {
             },
             Err(Lost::Full) => Status::new(Status::STACKS, 0),
             Err(Lost::Refused) => Status::new(Status::BUFFER, 0),
-            Err(Lost::Child) => self.has_ended(&running),
+            Err(Lost::Child) => self.has_ended(&running, None),
+            Err(Lost::Late) => {
+                handfast_sys::child::kill(&running.pidfd);
+                self.has_ended(&running, Some(Status::new(Status::DEADLINE, 0)))
+            }
         }
     }
 
     /// The child of a call is gone, or is given up: says how the domain went wrong, and starts the next one if there
     /// is to be one and nobody else does.
     #[cold]
-    fn has_ended(&self, running: &Arc<Running>) -> Status {
-        let status = running.end();
+    fn has_ended(&self, running: &Arc<Running>, own: Option<Status>) -> Status {
+        let ended = running.end();
+        let status = own.unwrap_or(ended);
         let mut state = self.write();
         match &*state {
             State::Live(live) if Arc::ptr_eq(live, running) => {}

@@ -88,6 +88,16 @@ thread_local! {
 }
 
 impl Serve for Server {
+    fn serve_until(
+        &self,
+        message: Incoming<'_>,
+        reply: &mut [u8],
+        _deadline_ns: u64,
+    ) -> Result<usize, SendError> {
+        // Only calls by rights of this process have one, and there are none to this port.
+        self.serve(message, reply)
+    }
+
     fn serve(&self, message: Incoming<'_>, reply: &mut [u8]) -> Result<usize, SendError> {
         let mut words = Words::default();
         // Only a parent that is no honest one says anything else.
@@ -138,6 +148,8 @@ impl Server {
             sender: Sender::of(request.badge, request.permissions, is_one_way),
             words,
             bytes: has_bytes.then(|| (bytes, &mut room[..room_bytes])),
+            // The parent's to keep, by ending this process.
+            deadline_ns: None,
         };
         self.has_begun();
         let (status, len_bytes) = self.domain.cross_for(&mut crossing);

@@ -1,11 +1,12 @@
 //! The parent's way to a domain that is a process: calls of the child's port.
 
 use super::wire::{self, Reply, Request};
+use super::{Function, failed, sender_of};
 use crate::error::{ConnectError, Gone, SendError};
 use crate::{Message, Right, SendRight};
 use core::cell::{Cell, RefCell};
 use handfast_domain::process::{Crossing, Lost, Way};
-use handfast_domain::{BYTES_MAX, CallError, Domain, Sender};
+use handfast_domain::{BYTES_MAX, Sender};
 use handfast_port::MESSAGE_BYTES_MAX;
 use handfast_port::served::{Incoming, pass_on, reply_rights, take_rights};
 
@@ -27,21 +28,28 @@ thread_local! {
 
 /// Has a domain that is a process serve a message of a port, with its rights.
 pub(super) fn serve(
-    domain: &Domain,
-    entry: u16,
+    function: &Function,
     message: Incoming<'_>,
     reply: &mut [u8],
-) -> Result<Result<usize, CallError>, SendError> {
+    deadline_ns: Option<u64>,
+) -> Result<usize, SendError> {
+    let (domain, entry) = (&function.domain, function.entry);
     let rights = take_rights();
-    let failed = None;
-    let _ = BESIDE.try_with(|beside| beside.set(Some(Beside { rights, failed })));
-    let sender = Sender::of(message.badge, message.permissions, !message.is_call);
-    let called = domain.call_message(entry, sender, message.bytes, reply);
+    let there = Beside {
+        rights,
+        failed: None,
+    };
+    let _ = BESIDE.try_with(|beside| beside.set(Some(there)));
+    let (sender, bytes) = (sender_of(message), message.bytes);
+    let called = match deadline_ns {
+        None => domain.call_message(entry, sender, bytes, reply),
+        Some(until_ns) => domain.call_message_until(entry, sender, bytes, reply, until_ns),
+    };
     // Taken by the call, if that has come to the child.
     let beside = BESIDE.try_with(Cell::take).ok().flatten();
     match beside.and_then(|beside| beside.failed) {
         Some(error) => Err(error),
-        None => Ok(called),
+        None => called.map_err(|error| failed(error, reply.len())),
     }
 }
 
@@ -56,7 +64,7 @@ impl Way for Child {
         let (said, bytes) = Reply::read(&reply, &mut words).ok_or(Lost::Child)?;
         let mut rest = match said.rest {
             0 => Message::default(),
-            rest => self.ask(wire::FETCH, rest, b"")?,
+            rest => self.ask(crossing, (wire::FETCH, rest), b"")?,
         };
         let len_bytes = bytes.len() + rest.len();
         let mut rights = Vec::new();
@@ -102,7 +110,7 @@ impl Child {
         let rest = match rest {
             [] => 0,
             rest => {
-                let kept = self.ask(wire::KEEP, 0, rest)?;
+                let kept = self.ask(crossing, (wire::KEEP, 0), rest)?;
                 u32::from_le_bytes(*kept.first_chunk().ok_or(Lost::Child)?)
             }
         };
@@ -130,13 +138,14 @@ impl Child {
         bytes: &[u8],
         rights: Vec<Right>,
     ) -> Result<Message, Lost> {
-        let send = |message: &[u8]| match rights.is_empty() {
-            true => self.0.call(message),
-            false => self
-                .0
-                .with(rights)
-                .call(message)
-                .map_err(|failed| failed.error),
+        let send = |message: &[u8]| match (crossing.time_left(), rights.is_empty()) {
+            (None, true) => self.0.call(message),
+            (Some(left), true) => self.0.call_until(message, left),
+            (None, false) => (self.0.with(rights).call(message)).map_err(|failed| failed.error),
+            (Some(left), false) => {
+                let called = self.0.with(rights).call_until(message, left);
+                called.map_err(|failed| failed.error)
+            }
         };
         // A thread that is ending has no room of its own.
         let mut room = ROOM.try_with(RefCell::take).unwrap_or_default();
@@ -148,7 +157,12 @@ impl Child {
     }
 
     /// A question of the two of them, which comes to no function.
-    fn ask(&self, kind: u8, rest: u32, bytes: &[u8]) -> Result<Message, Lost> {
+    fn ask(
+        &self,
+        about: &Crossing<'_>,
+        (kind, rest): (u8, u32),
+        bytes: &[u8],
+    ) -> Result<Message, Lost> {
         let request = Request {
             kind,
             rest,
@@ -160,6 +174,7 @@ impl Child {
             sender: Sender::of(0, 0, false),
             words: &mut words,
             bytes: None,
+            deadline_ns: about.deadline_ns,
         };
         self.call_with(request, &crossing, bytes, Vec::new())
     }
@@ -168,6 +183,7 @@ impl Child {
 /// Why there is no reply.
 fn lost(error: SendError) -> Lost {
     match error {
+        SendError::TimedOut => Lost::Late,
         SendError::Full | SendError::Exhausted(_) => Lost::Full,
         // It lives, and could not send the rights with its reply.
         SendError::Right(_) | SendError::Gone(Gone::Reply) => refused(error),
