@@ -190,7 +190,8 @@ impl std::error::Error for CallError {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// The processor or the kernel has no memory protection keys.
+    /// The processor or the kernel has no memory protection keys, and the domain may be no process
+    /// ([`Isolation`](crate::Isolation)).
     NoKeys,
     /// The process is confined, and loads no domains any more.
     Confined,

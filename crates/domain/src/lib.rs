@@ -38,12 +38,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Where the processor has no memory keys [`Domain::new`] says so ([`LoadError::NoKeys`]);
-//! [`Options::unprotected`] loads a domain whose gate is plain Rust, and which keeps only panics apart.
+//! Where there are no memory keys a domain is a child process instead ([`Isolation`]), if the program has the crate `handfast`, which
+//! reaches it by ports; else [`Domain::new`] says [`LoadError::NoKeys`]. [`Options::unprotected`] loads a domain whose gate is plain
+//! Rust, and which keeps only panics apart.
 //!
 //! Reading order: [`Domain`] (what a caller sees), [`Table`] and [`Call`] (what a server sees), `gate` (the
 //! crossing), `run` (the server's side of it), `stack` and `pool` (what is claimed), `server` (the domain's own state,
-//! and its reset), `fault` (signals), `deadline`, [`confine`], [`error`].
+//! and its reset), `fault` (signals), `deadline`, `process`, [`confine`], [`error`].
 
 pub mod confine;
 mod deadline;

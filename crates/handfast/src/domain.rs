@@ -7,7 +7,7 @@
 //! memory that another thread writes.
 //!
 //! ```
-//! use handfast::domain::{Call, Domain, LoadError, Options, Port, Table};
+//! use handfast::domain::{Call, Domain, Options, Port, Table};
 //! use handfast::error::{DomainError, SendError};
 //!
 //! fn shout(_: &(), call: &mut Call<'_>) {
@@ -23,12 +23,7 @@
 //!
 //! let table = Table::new(|_| ()).entry(shout);
 //! // SAFETY: the function lends nothing to other threads, and touches nothing outside of the domain.
-//! let load = |options| unsafe { Domain::new(&table, options) };
-//! let domain = match load(Options::new()) {
-//!     // This processor has no memory keys.
-//!     Err(LoadError::NoKeys) => load(Options::new().unprotected())?,
-//!     loaded => loaded?,
-//! };
+//! let domain = unsafe { Domain::new(&table, Options::new()) }?;
 //! let port = Port::new(handfast::anonymous()?, &domain, 0)?;
 //! let right = port.mint(7).connect()?;
 //! assert_eq!(&*right.call(b"hello")?, b"HELLO7");
@@ -38,6 +33,12 @@
 //! assert_eq!(&*right.call(b"again")?, b"AGAIN7");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! Where the processor has no memory keys, and where it is asked for ([`Isolation`]), the same domain is a child process, which runs this
+//! program's file again: same calls, errors and ports, at microseconds instead of nanoseconds. It has memory of its own: its functions see
+//! no `static` as the parent has changed it, and have no rights but those that come with messages. It sees nothing of `main`, has no
+//! standard input, and lives as long as its parent keeps the domain. When it ends before, a call says how
+//! ([`Fault`](handfast_domain::Fault)), and the next one is started, by the domain's policy. `docs/decisions/0015-domains-as-processes.md`.
 
 use crate::error::{BindError, ConnectError, DomainError, Misuse, SendError};
 use crate::{Holder, OwnRight, ReceiveRight, SendRight};
