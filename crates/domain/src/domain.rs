@@ -6,7 +6,7 @@ use crate::gate;
 use crate::isolation::Isolation;
 use crate::pool::{self, PER_CPU};
 use crate::process::{self, Crossing, Process};
-use crate::run::{COUNT, INIT, TRIM};
+use crate::run::{INIT, TRIM};
 use crate::server::{Laid, Server};
 use crate::stack::{BOUNDED, BYTES_MAX, Buffers, ENTRY_SHIFT, Row, Sender};
 use crate::table::{Functions, Table};
@@ -383,17 +383,15 @@ impl Domain {
     /// # Errors
     /// As [`Self::call`].
     pub fn trim(&self) -> Result<(), CallError> {
-        let control = u64::from(TRIM) << ENTRY_SHIFT;
-        self.inner
-            .call(control, &mut Words::default(), first_of_cpu())
+        self.stacks_in_use().map(drop)
     }
 
-    /// How many stacks of its group calls are on at this moment. For tests and reports.
+    /// How many stacks of its group calls are on at this moment; does what [`Self::trim`] does, too. For tests and reports.
     ///
     /// # Errors
     /// As [`Self::call`].
     pub fn stacks_in_use(&self) -> Result<u64, CallError> {
-        let (control, mut words) = (u64::from(COUNT) << ENTRY_SHIFT, Words::default());
+        let (control, mut words) = (u64::from(TRIM) << ENTRY_SHIFT, Words::default());
         self.inner.call(control, &mut words, first_of_cpu())?;
         Ok(words[0])
     }
@@ -475,7 +473,7 @@ impl Inner {
     fn new(functions: &Functions, options: Options) -> Result<Self, LoadError> {
         let is_protected = options.isolation == Isolation::Keys;
         let entries = functions.entries.len();
-        if entries >= usize::from(COUNT) {
+        if entries >= usize::from(TRIM) {
             return Err(LoadError::TooManyEntries { entries });
         }
         let own_group = options.group.is_none();

@@ -16,10 +16,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Not an entry: the first call, which makes the domain's value.
 pub(crate) const INIT: u16 = u16::MAX;
-/// Not an entry: gives the memory of idle stacks back.
+/// Not an entry: gives the memory of idle stacks back; how many are in use is the first word.
 pub(crate) const TRIM: u16 = u16::MAX - 1;
-/// Not an entry: how many stacks are in use, in the first word.
-pub(crate) const COUNT: u16 = u16::MAX - 2;
 
 /// A function of a domain as the gate calls it: [`run`] for that function.
 pub(crate) type Entry = unsafe extern "C" fn(*mut Descriptor, *const Row, u64, u32) -> u64;
@@ -105,9 +103,6 @@ pub(crate) unsafe extern "C" fn run_other(
         INIT => server.init(descriptor),
         TRIM => {
             pool::trim(row);
-            Status::new(Status::DONE, 0)
-        }
-        COUNT => {
             // Without its own.
             descriptor.words[0] = pool::in_use(row) as u64 - 1;
             Status::new(Status::DONE, 0)
