@@ -21,6 +21,15 @@ pub(crate) enum Waiting {
 }
 
 impl Waiting {
+    /// The same, and until this deadline at the latest.
+    pub(crate) fn until(self, deadline_ns: u64) -> Self {
+        match self {
+            Self::Never => Self::Never,
+            Self::Until(own_ns) => Self::Until(own_ns.min(deadline_ns)),
+            Self::Always => Self::Until(deadline_ns),
+        }
+    }
+
     const fn deadline(self) -> Result<Option<u64>, SendError> {
         match self {
             Self::Never => Err(SendError::Full),

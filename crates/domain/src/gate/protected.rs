@@ -13,7 +13,7 @@ use crate::error::Status;
 use crate::flags::UNBUILT;
 use crate::pool::PER_CPU;
 use crate::run::{run_fault, run_other};
-use crate::stack::{Descriptor, ENTRY_SHIFT, Row, STRIDE_BITS};
+use crate::stack::{BOUNDED, BOUNDED_DEPTH, Descriptor, ENTRY_SHIFT, Row, STRIDE_BITS};
 use crate::{DEPTH_MAX, Words};
 use core::arch::naked_asm;
 use core::cell::UnsafeCell;
@@ -105,6 +105,14 @@ const fn no_access(key: u32) -> u32 {
 pub(crate) const fn rights(own: u32, stacks: u32) -> u32 {
     const BOTH: u32 = 3;
     NO_DOMAIN & !(BOTH << (2 * own)) & !(BOTH << (2 * stacks))
+}
+
+/// The rights to the stacks alone, of a handler of the program's: not those of any domain, so that nobody takes what it does
+/// for the domain's.
+pub(crate) const fn lent(stacks: u32) -> u32 {
+    let own = rights(stacks, stacks);
+    // The second bit of a key says no more than the first.
+    own | (own & NO_DOMAIN) << 1
 }
 
 /// Whether this thread has some domain's rights. Only where there is one that is protected.
@@ -455,11 +463,19 @@ unsafe extern "C" fn enter(
         "inc ecx",
         "cmp ecx, {depth_max}",
         "jae 94f",
+        "95:",
         "shl rcx, 32",
         "or r15, rcx",
         "mov qword ptr [rax + {call_out}], rsp",
         "jmp 20b",
+        // Too deep, or its call has a deadline: then so has this one.
         "94:",
+        "btr ecx, {bounded_depth_bit}",
+        "jnc 96f",
+        "bts r13, {bounded_bit}",
+        "cmp ecx, {depth_max}",
+        "jb 95b",
+        "96:",
         "mov r12d, {too_deep}",
         "jmp 61b",
         // It is elsewhere: no call is made.
@@ -579,6 +595,8 @@ unsafe extern "C" fn enter(
         number = const offset_of!(Descriptor, number),
         depth = const offset_of!(Descriptor, depth),
         depth_max = const DEPTH_MAX,
+        bounded_depth_bit = const BOUNDED_DEPTH.trailing_zeros(),
+        bounded_bit = const BOUNDED.trailing_zeros(),
         too_deep = const Status::TOO_DEEP,
         avx = const AVX,
         no_stack = const Status::STACKS,
