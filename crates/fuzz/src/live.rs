@@ -119,7 +119,7 @@ pub fn greeting(bytes: &[u8]) {
         return;
     }
     let mut answer = [0; WELCOME_BYTES + 1];
-    match socket::receive(&socket, &mut answer, 4) {
+    match hand::receive(&socket, &mut answer) {
         Ok((0, _)) | Err(Errno::CONNRESET) => panic!("a hello is answered, whatever it is"),
         Ok((len_bytes, fds)) => {
             let welcome = Welcome::parse(&answer[..len_bytes]).expect("a welcome");

@@ -43,7 +43,7 @@ impl Hand {
         let hello = Hello::new(incarnation, NAME, 3, false).to_bytes();
         socket::send(&socket, &hello, &[own_bells.as_fd()]).expect("it is there");
         let mut bytes = [0; WELCOME_BYTES];
-        let (len_bytes, fds) = socket::receive(&socket, &mut bytes, 2).expect("it answers");
+        let (len_bytes, fds) = receive(&socket, &mut bytes).expect("it answers");
         let welcome = Welcome::parse(&bytes[..len_bytes]).expect("a welcome");
         assert_eq!(
             welcome.status,
@@ -105,12 +105,22 @@ impl Hand {
         }
         let mut bytes = [0; SAID_BYTES_MAX];
         loop {
-            match socket::receive(&self.socket, &mut bytes, 4) {
+            match receive(&self.socket, &mut bytes) {
                 Ok((0, _)) | Err(Errno::CONNRESET) => return,
                 Ok(_) if bytes[0] == COUNTERS => return,
-                Ok(_) | Err(Errno::INTR) => {}
+                Ok(_) => {}
                 Err(errno) => panic!("the keeper has stopped: {errno}"),
             }
+        }
+    }
+}
+
+/// The next message, and its descriptors; fuzzers have timers.
+pub(super) fn receive(socket: &OwnedFd, bytes: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), Errno> {
+    loop {
+        match socket::receive(socket, bytes, 4) {
+            Err(Errno::INTR) => {}
+            received => return received,
         }
     }
 }
