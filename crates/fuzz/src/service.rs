@@ -163,7 +163,7 @@ impl Both {
 
     /// A server that makes up the result has given one, or the caller is told.
     fn call(&self, method: u8, bytes: &[u8]) {
-        let color = if bytes.len() % 2 == 0 {
+        let color = if bytes.len().is_multiple_of(2) {
             Color::Red
         } else {
             Color::Blue
