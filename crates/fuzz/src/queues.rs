@@ -28,6 +28,8 @@ impl Members for Survivor {
 }
 
 const CAPACITY: u32 = 4;
+/// Operations that a queue may refuse before it is left alone.
+const FAULTS_MAX: u32 = 4;
 /// A forgotten offset shows.
 const AT: usize = 128;
 
@@ -66,12 +68,18 @@ fn play(
 ) {
     let mut model = VecDeque::new();
     let (mut honest, mut number) = (true, 0u8);
+    let mut faults = 0;
     steps(bytes, |input| {
+        if faults > FAULTS_MAX {
+            // It is of no use any more, and takes its time to say so.
+            return Err(arbitrary::Error::NotEnoughData);
+        }
         match below(input, 3)? {
             0 => {
                 number = number.wrapping_add(1);
                 let message = [number; MESSAGE_BYTES];
                 let pushed = queue.try_push(&message);
+                faults += u32::from(matches!(pushed, Err(Push::Fault(_))));
                 if honest {
                     let is_full = model.len() == CAPACITY as usize;
                     assert_eq!(pushed, if is_full { Err(Push::Full) } else { Ok(()) });
@@ -82,6 +90,7 @@ fn play(
             }
             1 => {
                 let popped = queue.try_pop();
+                faults += u32::from(matches!(popped, Err(Pop::Fault(_))));
                 if honest {
                     assert_eq!(popped, model.pop_front().ok_or(Pop::Empty));
                 }
