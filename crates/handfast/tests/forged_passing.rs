@@ -371,6 +371,30 @@ fn who_does_not_read_what_others_make_it_asked_costs_no_more_than_a_limit() {
     chain.finish();
 }
 
+#[test]
+fn what_a_caller_reads_and_never_answers_is_not_asked_for_without_end() {
+    let mut chain = Chain::new("unanswered-wants");
+    let caller = Hand::new(&chain.name, 1);
+    let forwarder = Hand::new(&chain.name, 2);
+    let (mut wanted, mut refused) = (0, 0);
+    for number in 1..=1000 {
+        say(&forwarder, ASK, &ask(number, caller.process));
+        say(&forwarder, DROP, &[number]);
+        assert!(forwarder.say(&[STAT, 0]));
+        while forwarder.hear()[0] == REFUSED {
+            refused += 1;
+        }
+        assert!(caller.say(&[STAT, 0]));
+        while caller.hear()[0] == WANT {
+            wanted += 1;
+        }
+    }
+    assert_eq!((wanted, wanted + refused), (128, 1000));
+    // Another forwarder has not asked for anything yet.
+    path(&Hand::new(&chain.name, 3), &caller, 1);
+    chain.finish();
+}
+
 /// A right to a port of the hand's, which the process keeps.
 fn give_right(hand: &mut Hand) {
     let handle = 1 << 31 | 5;
