@@ -129,10 +129,12 @@ fn run_one(
     is_quick: bool,
 ) -> Result<Outcome, Box<dyn std::error::Error>> {
     let start = Instant::now();
+    let load = load();
     let mut run = bench::run::Run::new(&bench::Args::of(experiment.bench(), is_quick))?;
     let found: Findings = experiment.run(&mut run)?;
     let mut notes = found.notes;
     notes.extend(run.finish());
+    notes.extend(load);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     Ok(Outcome {
         schema: SCHEMA,
@@ -148,6 +150,15 @@ fn run_one(
         seconds: start.elapsed().as_secs_f64(),
         is_quick,
     })
+}
+
+/// How busy the machine was before.
+fn load() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
+    let load = text.split_whitespace().next()?;
+    Some(format!(
+        "When it began the machine's load average was {load}."
+    ))
 }
 
 const fn verdict(verdict: Verdict) -> &'static str {
