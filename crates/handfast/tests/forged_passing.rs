@@ -30,6 +30,8 @@ const GRANTED: u8 = 8;
 const DENIED: u8 = 9;
 const READY: u8 = 10;
 const REFUSED: u8 = 11;
+/// Introducer, where is the door of a process?
+const WHERE: u8 = 17;
 const OVER: u8 = 12;
 const DROP: u8 = 13;
 const DOOR_WHERE: u8 = 17;
@@ -305,6 +307,37 @@ fn who_asks_and_does_not_read_is_cut() {
     }
     let grown = forger::own_kib(chain.last.pid()).saturating_sub(before);
     assert!(grown < 8_000, "{grown} KiB");
+    chain.finish();
+}
+
+/// Found by `handfast abuse`: their links stayed, and nobody else's question was taken any more.
+#[test]
+fn who_asks_for_paths_to_strangers_and_goes_leaves_nothing() {
+    let _alone = common::alone();
+    let mut chain = Chain::new("strangers");
+    chain.serves();
+    let before = common::at_rest(chain.last.pid());
+    for peer in 1..=10 {
+        let hand = Hand::new(&chain.name, peer);
+        let mut answers = [0; 2];
+        for number in 1..=20 {
+            say(&hand, ASK, &ask(number, [number as u8; 20]));
+        }
+        while answers != [20, 4] {
+            // Each is asked for the stranger's door, and the first ones give way to the last.
+            match hand.hear()[0] {
+                WHERE => answers[0] += 1,
+                REFUSED => answers[1] += 1,
+                _ => {}
+            }
+        }
+    }
+    let pid = chain.last.pid();
+    assert!(
+        common::settles_at(pid, before),
+        "{before} descriptors: {:?}",
+        common::holdings(pid)
+    );
     chain.finish();
 }
 

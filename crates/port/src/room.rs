@@ -84,6 +84,8 @@ impl SendRight {
             len_bytes,
         };
         let (ended, _) = self.with_waiter(|waiter| waiter.wait(&mut place, deadline_ns, false));
+        // A task may have announced in the same word before this thread did.
+        self.link().wake_answered();
         match ended {
             Ended::Ready => Ok(()),
             Ended::TimedOut => Err(SendError::TimedOut),

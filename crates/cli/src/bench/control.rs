@@ -44,6 +44,7 @@ pub(crate) struct Header {
     servers_ready: Line<AtomicU32>,
     /// What the server did so far: messages, and nanoseconds of asked-for work (`wait` only).
     pub(crate) served: Line<Served>,
+    pub(crate) tally: Line<Tally>,
 }
 
 /// The server's counters.
@@ -64,6 +65,36 @@ pub(crate) struct Slot {
     pub(crate) open_since: AtomicU64,
     /// Monotonic clock minus the client's tick clock.
     pub(crate) clock_offset: AtomicI64,
+    pub(crate) tally: Tally,
+}
+
+/// What a process did to wait and to wake, where its system counts that.
+#[repr(C)]
+pub(crate) struct Tally {
+    /// System calls it made for that.
+    pub(crate) syscalls: Count,
+    /// Waits that ended asleep.
+    pub(crate) sleeps: Count,
+    /// Looks of a limited spin that found nothing.
+    pub(crate) polls: Count,
+}
+
+/// A counter of one process.
+#[repr(transparent)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    #[inline]
+    pub(crate) fn add(&self, amount: u64) {
+        // Relaxed, both: one process writes, the parent reads a statistic.
+        let sum = self.0.load(Ordering::Relaxed) + amount;
+        self.0.store(sum, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        // Relaxed: as above.
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// A value on cache lines of its own (two: the neighbour is fetched with it on many machines).

@@ -4,6 +4,7 @@
 //! [`Experiment`] that says what it is and runs on the processes and systems of `bench`.
 
 mod experiments;
+mod paper000;
 mod paper001;
 mod paper002;
 mod paper003;

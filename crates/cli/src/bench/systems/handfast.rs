@@ -1,9 +1,11 @@
 //! handfast through its public API, with one strategy on both sides: its default, and the seven of paper 001.
 
+use super::sleep_wake::POLL_NS;
 use super::{Caller, Named, System, Waits};
 use crate::bench::child::Seat;
 use handfast::{Options, ReceiveRight, SendRight, Strategy};
 use std::io;
+use std::time::Duration;
 
 pub(crate) const SPIN: Handfast = Handfast {
     name: "handfast-spin",
@@ -22,6 +24,15 @@ pub(crate) const BLOCK: Handfast = Handfast {
     key: "handfast-block",
     strategy: Strategy::Block,
     waits: Waits::Blocks,
+};
+/// As long a spin as `MAX_SPIN` of 20 is for `bsls`, then sleep.
+pub(crate) const BSLS: Handfast = Handfast {
+    name: "handfast-bsls",
+    key: "handfast-bsls",
+    strategy: Strategy::SpinBlock {
+        limit: Some(Duration::from_nanos(20 * POLL_NS)),
+    },
+    waits: Waits::Adapts,
 };
 pub(crate) const SCHED: Handfast = Handfast {
     name: "handfast-sched",
