@@ -16,6 +16,7 @@ use crate::Outcome as Done;
 use crate::bench::{self, machine};
 use crate::output::{note, say};
 use experiments::{Experiment, Findings};
+use handfast_sys::cpu;
 use result::{Outcome, SCHEMA, Verdict};
 use std::path::PathBuf;
 use std::time::{Instant, SystemTime};
@@ -153,12 +154,13 @@ fn run_one(
     })
 }
 
-/// How busy the machine was before.
+/// How busy the machine is without us, in a sentence.
 fn load() -> Option<String> {
     let text = std::fs::read_to_string("/proc/loadavg").ok()?;
     let load = text.split_whitespace().next()?;
+    let cpus = cpu::online();
     Some(format!(
-        "When it began the machine's load average was {load}."
+        "The load average was {load} on {cpus} CPUs when it began; others' work makes these numbers wild, on all CPUs most of all."
     ))
 }
 
