@@ -151,3 +151,44 @@ fn request(what: libc::c_uint, thread: i32, data: i32) -> io::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    /// System calls of a program in a moment; nothing where tracing is forbidden.
+    fn calls(program: &str, arguments: &[&str]) -> Option<u64> {
+        let mut child = Command::new(program)
+            .args(arguments)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut tracer = match Tracer::attach(&[child.id()]) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                child.kill().unwrap();
+                child.wait().unwrap();
+                return None;
+            }
+            traced => traced.unwrap(),
+        };
+        tracer.count(Duration::from_millis(200)).unwrap();
+        let calls = tracer.calls;
+        drop(tracer);
+        // Traced no more: it ends by that, and its end is seen.
+        child.kill().unwrap();
+        assert!(!child.wait().unwrap().success());
+        Some(calls)
+    }
+
+    #[test]
+    fn calls_of_a_child_are_counted_and_it_goes_on_untraced() {
+        let Some(busy) = calls("yes", &[]) else {
+            return;
+        };
+        assert!(busy > 20, "{busy}");
+        // Some to begin with, then one that lasts.
+        let asleep = calls("sleep", &["60"]).unwrap();
+        assert!(asleep < busy.max(500), "{asleep}");
+    }
+}

@@ -19,6 +19,7 @@ use crate::Outcome as Done;
 use crate::bench::{self, machine};
 use crate::output::{note, say};
 use experiments::{Experiment, Findings};
+use handfast_sys::cpu;
 use result::{Outcome, SCHEMA, Verdict};
 use std::path::PathBuf;
 use std::time::{Instant, SystemTime};
@@ -136,10 +137,12 @@ fn run_one(
     is_quick: bool,
 ) -> Result<Outcome, Box<dyn std::error::Error>> {
     let start = Instant::now();
+    let load = load();
     let mut run = bench::run::Run::new(&bench::Args::of(experiment.bench(), is_quick))?;
     let found: Findings = experiment.run(&mut run)?;
     let mut notes = found.notes;
     notes.extend(run.finish());
+    notes.extend(load);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     Ok(Outcome {
         schema: SCHEMA,
@@ -155,6 +158,16 @@ fn run_one(
         seconds: start.elapsed().as_secs_f64(),
         is_quick,
     })
+}
+
+/// How busy the machine is without us, in a sentence.
+fn load() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
+    let load = text.split_whitespace().next()?;
+    let cpus = cpu::online();
+    Some(format!(
+        "The load average was {load} on {cpus} CPUs when it began; others' work makes these numbers wild, on all CPUs most of all."
+    ))
 }
 
 const fn verdict(verdict: Verdict) -> &'static str {

@@ -13,7 +13,6 @@ use super::result::{About, Axis, Figure};
 use crate::bench::Bench;
 use crate::bench::run::Run;
 use claims::{Claim, weigh};
-use handfast_sys::cpu;
 use std::io;
 use sweep::{Panel, Sheet};
 
@@ -74,7 +73,6 @@ impl Experiment for Throughput {
     }
 
     fn run(&self, run: &mut Run) -> io::Result<Findings> {
-        let load = load();
         let panels = (self.panels)();
         let sheets = sweep::measure(run, &panels);
         let (verdict, reasons) = weigh(&(self.judge)(&sheets));
@@ -92,7 +90,6 @@ impl Experiment for Throughput {
         if !self.note.is_empty() {
             notes.insert(0, self.note.to_owned());
         }
-        notes.extend(load);
         Ok(Findings {
             measured: format!("{}.", measured.join(". ")),
             verdict,
@@ -102,14 +99,4 @@ impl Experiment for Throughput {
             notes,
         })
     }
-}
-
-/// How busy the machine is without us, in a sentence.
-fn load() -> Option<String> {
-    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
-    let load = text.split(' ').next()?;
-    let cpus = cpu::online();
-    Some(format!(
-        "The load average was {load} on {cpus} CPUs when it began; others' work makes these numbers wild, on all CPUs most of all."
-    ))
 }

@@ -2,7 +2,7 @@
 
 use super::claims::{Claim, short, weigh};
 use super::sweep::Aside;
-use super::{Axis, Figure, about, load};
+use super::{Axis, Figure, about};
 use crate::bench::Bench;
 use crate::bench::plan::{Plan, Timing};
 use crate::bench::primitives::{self, MESSAGES, QUEUE};
@@ -56,7 +56,6 @@ impl Experiment for Table1 {
     }
 
     fn run(&self, run: &mut Run) -> io::Result<Findings> {
-        let load = load();
         let rows = measure(run);
         let (verdict, reasons) = weigh(&judge(&rows));
         Ok(Findings {
@@ -71,9 +70,7 @@ impl Experiment for Table1 {
                 "A futex semaphore makes a system call for the V (here nobody sleeps, so it wakes nobody) and none for a P that need not sleep.".to_owned(),
                 "Switches per yield: what the kernel counted for the yielding processes, by the yields they made.".to_owned(),
             ]
-            .into_iter()
-            .chain(load)
-            .collect(),
+            .into(),
         })
     }
 }
