@@ -29,6 +29,18 @@ pub(super) fn section(outcome: &Outcome, styles: &mut Styles) -> Markup {
                     p { (badge(outcome.verdict)) }
                     p.reasons { (prose(&outcome.reasons)) }
                 }
+            }
+            div.pictures {
+                @if outcome.figures.iter().any(|one| is_above(one.kind)) {
+                    p { "Speed against processor time is " a href="#speed" { "at the top of the page" } "." }
+                }
+                @for one in figures { (one) }
+                @for one in &outcome.tables { (table(one)) }
+                @if outcome.figures.is_empty() && outcome.tables.is_empty() {
+                    p.empty { "No figures: " (prose(&outcome.reasons)) }
+                }
+            }
+            div.details {
                 dl {
                     dt { "Method" } dd { (prose(&about.method)) }
                     dt { "Measured here" } dd { (prose(&outcome.measured)) }
@@ -42,16 +54,6 @@ pub(super) fn section(outcome: &Outcome, styles: &mut Styles) -> Markup {
                     ul.notes { @for note in &outcome.notes { li { (prose(note)) } } }
                 }
                 p { a.raw download={ (about.name) ".json" } href=(data_url(outcome)) { "Raw data (JSON)" } }
-            }
-            div.pictures {
-                @if outcome.figures.iter().any(|one| is_above(one.kind)) {
-                    p { "Speed against processor time is " a href="#speed" { "at the top of the page" } "." }
-                }
-                @for one in figures { (one) }
-                @for one in &outcome.tables { (table(one)) }
-                @if outcome.figures.is_empty() && outcome.tables.is_empty() {
-                    p.empty { "No figures: " (prose(&outcome.reasons)) }
-                }
             }
         }
     }

@@ -89,7 +89,7 @@ impl Styles {
     /// A style that nobody has, or at least nobody in `used`. None has handfast's colour.
     fn free(&self, used: &HashSet<usize>) -> usize {
         let taken: HashSet<usize> = self.0.values().copied().collect();
-        let is_free = |style: &usize| !used.contains(style) && style % COLOURS.len() != 0;
+        let is_free = |style: &usize| !used.contains(style) && !style.is_multiple_of(COLOURS.len());
         let nobodys = (1..COLOURS.len()).find(|style| is_free(style) && !taken.contains(style));
         nobodys.or_else(|| (1..).find(is_free)).unwrap_or(1)
     }

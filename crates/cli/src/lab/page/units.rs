@@ -117,7 +117,9 @@ fn digits(value: f64) -> String {
 /// A date and a minute, UTC, of seconds since 1970.
 pub(super) fn date(unix_s: u64) -> String {
     let (days, rest) = (unix_s / 86_400, unix_s % 86_400);
-    let is_leap = |year: u64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let is_leap = |year: u64| {
+        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+    };
     let (mut year, mut day) = (1970, days);
     // Years are few: a result is from this century, or its clock was not set.
     while year < 9_999 && day >= 365 + u64::from(is_leap(year)) {
