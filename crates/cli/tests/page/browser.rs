@@ -164,7 +164,11 @@ impl Browser {
     }
 
     pub(crate) fn prefer(&mut self, scheme: &str) {
-        let feature = json!([{"name": "prefers-color-scheme", "value": scheme}]);
+        let feature = json!([
+            {"name": "prefers-color-scheme", "value": scheme},
+            // What still glides is not where a click goes.
+            {"name": "prefers-reduced-motion", "value": "reduce"},
+        ]);
         self.ask("Emulation.setEmulatedMedia", json!({"features": feature}));
         self.settle();
     }

@@ -96,16 +96,37 @@ fn legend(plot: &Plot<'_>) -> Markup {
         }
         @if !absent.is_empty() {
             ul.absences aria-label="Curves that are absent" {
-                @for curve in absent {
+                @for (reason, curves) in by_reason(&absent) {
                     li {
                         span.symbol aria-hidden="true" { "∅" } " "
-                        b { (name(curve)) } " is absent: "
-                        (curve.curve.absent.as_deref().map_or_else(|| "no reason was given".to_owned(), prose))
+                        @for (index, curve) in curves.iter().enumerate() {
+                            @if index > 0 { ", " }
+                            b { (name(curve)) }
+                        }
+                        @if curves.len() == 1 { " is absent: " } @else { " are absent: " }
+                        (prose(reason))
                     }
                 }
             }
         }
     }
+}
+
+/// Those that are absent for the same reason together.
+fn by_reason<'a>(absent: &[&'a Laid<'a>]) -> Vec<(&'a str, Vec<&'a Laid<'a>>)> {
+    let mut reasons: Vec<(&str, Vec<&Laid<'_>>)> = Vec::new();
+    for curve in absent {
+        let reason = curve
+            .curve
+            .absent
+            .as_deref()
+            .unwrap_or("no reason was given");
+        match reasons.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, curves)) => curves.push(curve),
+            None => reasons.push((reason, vec![curve])),
+        }
+    }
+    reasons
 }
 
 /// The figure's values: a row for each x, a column for each curve; of scatters, a row for each point.
@@ -163,13 +184,16 @@ fn range(shown: Option<&str>) -> Markup {
 
 /// A table of a result.
 pub(super) fn table(table: &Table) -> Markup {
-    let is_number = |cell: &String| {
+    let is_number = |cell: &&String| {
         let cell = cell.trim_start_matches(['-', '+', '~', '<', '>', ' ']);
-        cell.is_empty() || cell == "–" || cell.starts_with(|c: char| c.is_ascii_digit())
+        cell.starts_with(|c: char| c.is_ascii_digit()) && cell.split(' ').count() <= 2
     };
+    let is_nothing = |cell: &str| matches!(cell, "" | "-" | "–" | "absent" | "never");
+    // Numbers stand on the right, also where some are absent.
     let has_words = |index: usize| {
-        let mut cells = table.rows.iter().filter_map(|row| row.get(index));
-        (!cells.all(is_number)).then_some("words")
+        let cells = table.rows.iter().filter_map(|row| row.get(index));
+        let mut others = cells.filter(|cell| !is_number(cell) && !is_nothing(cell));
+        others.next().map(|_| "words")
     };
     html! {
         div.scroll tabindex="0" role="region" aria-label={ "Table: " (prose(&table.title)) } {
