@@ -138,6 +138,7 @@ impl Browser {
             let event = self.hear("Page.loadEventFired");
             self.events.push(event);
         }
+        self.settle();
     }
 
     /// The value of an expression in the page.
