@@ -5,10 +5,15 @@
 
 mod experiments;
 mod page;
+mod paper000;
+mod paper001;
+mod paper002;
 mod paper003;
+mod peers;
 mod report;
 pub(crate) mod result;
 mod rows;
+mod series;
 
 use crate::Outcome as Done;
 use crate::bench::{self, machine};
