@@ -171,7 +171,7 @@ impl Frame<'_> {
                 @if self.plot.figure.kind == Kind::Lines {
                     @if let Some(y) = curve.label[way] {
                         text class="label" x=(number(self.edge() + 6.0)) y=(number(y + 4.0))
-                            data-y=[is_page.then(|| both(curve.label, |y| number(y + 4.0)))] { (plain(&curve.curve.name)) }
+                            data-y=[is_page.then(|| both(curve.label, |y| number(y + 4.0)))] { (plain(&curve.name)) }
                     }
                 }
             }
@@ -284,9 +284,9 @@ impl Frame<'_> {
                 continue;
             }
             let name = match (is_there, &curve.curve.absent) {
-                (true, _) => curve.curve.name.clone(),
-                (false, Some(reason)) => format!("{}: absent ({reason})", curve.curve.name),
-                (false, None) => format!("{}: absent", curve.curve.name),
+                (true, _) => curve.name.clone(),
+                (false, Some(reason)) => format!("{}: absent ({reason})", curve.name),
+                (false, None) => format!("{}: absent", curve.name),
             };
             let wide = labels::width(&name) + 44.0;
             if x > self.plot.margins.left && x + wide > self.wide {

@@ -69,7 +69,6 @@ fn switch(axis: &str, name: &str, first: &str) -> Markup {
 
 /// What there is to see, each a button that hides and shows it; then what there is not, and why.
 fn legend(plot: &Plot<'_>) -> Markup {
-    let name = |curve: &Laid<'_>| curve.curve.name.clone();
     let there = || {
         plot.curves
             .iter()
@@ -89,7 +88,7 @@ fn legend(plot: &Plot<'_>) -> Markup {
                         svg class={ "key " (curve.style.class()) @if curve.is_own { " own" } } viewBox="0 -8 26 16" width="26" height="16" aria-hidden="true" {
                             (draw::key(curve, plot.figure.kind))
                         }
-                        (name(curve))
+                        (curve.name)
                     }
                 }
             }
@@ -101,7 +100,7 @@ fn legend(plot: &Plot<'_>) -> Markup {
                         span.symbol aria-hidden="true" { "∅" } " "
                         @for (index, curve) in curves.iter().enumerate() {
                             @if index > 0 { ", " }
-                            b { (name(curve)) }
+                            b { (curve.name) }
                         }
                         @if curves.len() == 1 { " is absent: " } @else { " are absent: " }
                         (prose(reason))
@@ -142,7 +141,7 @@ fn values(plot: &Plot<'_>) -> Markup {
                 thead { tr { th scope="col" { "system" } th scope="col" { (plot.x.title) } th scope="col" { (plot.y.title) } } }
                 tbody { @for curve in shown { @for mark in &curve.marks {
                     tr {
-                        th scope="row" { (mark.point.label.as_deref().unwrap_or(&curve.curve.name)) }
+                        th scope="row" { (mark.point.label.as_deref().unwrap_or(&curve.name)) }
                         td { (mark.x_shown) }
                         td { (mark.y_shown) (range(mark.range_shown.as_deref())) }
                     }
@@ -161,7 +160,7 @@ fn values(plot: &Plot<'_>) -> Markup {
         table {
             thead { tr {
                 th scope="col" { (plot.x.title) }
-                @for curve in &shown { th scope="col" { (curve.curve.name) } }
+                @for curve in &shown { th scope="col" { (curve.name) } }
             } }
             tbody { @for (x, x_shown) in rows {
                 tr {

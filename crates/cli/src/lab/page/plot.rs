@@ -7,7 +7,7 @@
 use super::labels;
 use super::scale::{self, Reach, Scale};
 use super::style::{self, Style, Styles};
-use super::units::Unit;
+use super::units::{self, Unit};
 use crate::lab::result::{Axis, Curve, Figure, Kind, Point};
 
 /// A place both ways: linear, logarithmic. Nothing where it cannot be shown.
@@ -61,6 +61,7 @@ pub(super) struct Tick {
 /// A curve laid out.
 pub(super) struct Laid<'a> {
     pub(super) curve: &'a Curve,
+    pub(super) name: String,
     pub(super) style: Style,
     pub(super) is_own: bool,
     pub(super) marks: Vec<Mark<'a>>,
@@ -190,7 +191,8 @@ impl Side {
             for point in points() {
                 if !side.categories.iter().any(|(x, _)| *x == point.x) {
                     let label = point.label.clone();
-                    let label = label.unwrap_or_else(|| side.unit.tick(point.x));
+                    let label =
+                        label.map_or_else(|| side.unit.tick(point.x), |label| units::prose(&label));
                     side.categories.push((point.x, label));
                 }
             }
@@ -326,6 +328,7 @@ impl<'a> Laid<'a> {
         };
         Self {
             curve,
+            name: units::prose(&curve.name),
             style,
             is_own: style::is_own(&curve.name),
             marks: points.into_iter().map(mark).collect(),

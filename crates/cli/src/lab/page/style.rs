@@ -103,7 +103,8 @@ impl Styles {
 
 /// Whether a curve is handfast's: drawn stronger.
 pub(super) fn is_own(name: &str) -> bool {
-    name.starts_with("handfast")
+    // The strategy of its default, where the others are its strategies, too.
+    name.starts_with("handfast") || name == "adaptive"
 }
 
 /// The classes of the colours: for the page, which has both grounds, or for a file, which is white.
