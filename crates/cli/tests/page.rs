@@ -173,7 +173,7 @@ fn shows_every_curve(browser: &mut Browser) {
             let find = format!(
                 "(() => {{ const f = [...document.querySelectorAll('figure')].filter(f => f.querySelector('figcaption').textContent.replaceAll('\\u00a0', ' ').replaceAll(' µs', ' us') === {title:?}); \
                  return f.map(f => [f.querySelectorAll('.curve').length, f.querySelectorAll('.legend button').length, \
-                 f.querySelectorAll('.absences li').length, f.querySelectorAll('.curve .mark, .curve .bar').length, \
+                 f.querySelectorAll('.absences b').length, f.querySelectorAll('.curve .mark, .curve .bar').length, \
                  [...f.querySelectorAll('.curve')].filter(c => c.getBoundingClientRect().width > 0).length]); }})()"
             );
             let found = browser.value(&find);

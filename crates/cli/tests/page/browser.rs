@@ -138,6 +138,7 @@ impl Browser {
             let event = self.hear("Page.loadEventFired");
             self.events.push(event);
         }
+        self.settle();
     }
 
     /// The value of an expression in the page.
@@ -164,7 +165,11 @@ impl Browser {
     }
 
     pub(crate) fn prefer(&mut self, scheme: &str) {
-        let feature = json!([{"name": "prefers-color-scheme", "value": scheme}]);
+        let feature = json!([
+            {"name": "prefers-color-scheme", "value": scheme},
+            // What still glides is not where a click goes.
+            {"name": "prefers-reduced-motion", "value": "reduce"},
+        ]);
         self.ask("Emulation.setEmulatedMedia", json!({"features": feature}));
         self.settle();
     }

@@ -16,7 +16,9 @@ pub(super) enum Medium {
     File,
 }
 
-/// Pixels of a row of a file's legend.
+/// Pixels beside a file's drawing.
+const EDGE: f64 = 8.0;
+/// Of a row of a file's legend.
 const ROW: f64 = 20.0;
 
 /// Which way each axis is shown, and how wide all of it is.
@@ -47,12 +49,12 @@ pub(super) fn svg(plot: &Plot<'_>, medium: Medium, title: &str, about: &str) -> 
             let legend = frame.legend(base);
             let high = base + legend.1;
             html! {
-                svg xmlns="http://www.w3.org/2000/svg" width=(WIDE) height=(number(high))
-                    viewBox={ "0 0 " (WIDE) " " (number(high)) } role="img" {
+                svg xmlns="http://www.w3.org/2000/svg" width=(WIDE + 2.0 * EDGE) height=(number(high))
+                    viewBox={ (-EDGE) " 0 " (WIDE + 2.0 * EDGE) " " (number(high)) } role="img" {
                     title { (plain(title)) }
                     desc { (plain(about)) }
                     style { (PreEscaped(file_css())) }
-                    rect class="ground" width="100%" height="100%" {}
+                    rect class="ground" x=(-EDGE) width=(WIDE + 2.0 * EDGE) height=(number(high)) {}
                     (frame.inside())
                     (legend.0)
                 }
@@ -169,7 +171,7 @@ impl Frame<'_> {
                 @if self.plot.figure.kind == Kind::Lines {
                     @if let Some(y) = curve.label[way] {
                         text class="label" x=(number(self.edge() + 6.0)) y=(number(y + 4.0))
-                            data-y=[is_page.then(|| both(curve.label, |y| number(y + 4.0)))] { (plain(&curve.curve.name)) }
+                            data-y=[is_page.then(|| both(curve.label, |y| number(y + 4.0)))] { (plain(&curve.name)) }
                     }
                 }
             }
@@ -282,9 +284,9 @@ impl Frame<'_> {
                 continue;
             }
             let name = match (is_there, &curve.curve.absent) {
-                (true, _) => curve.curve.name.clone(),
-                (false, Some(reason)) => format!("{}: absent ({reason})", curve.curve.name),
-                (false, None) => format!("{}: absent", curve.curve.name),
+                (true, _) => curve.name.clone(),
+                (false, Some(reason)) => format!("{}: absent ({reason})", curve.name),
+                (false, None) => format!("{}: absent", curve.name),
             };
             let wide = labels::width(&name) + 44.0;
             if x > self.plot.margins.left && x + wide > self.wide {

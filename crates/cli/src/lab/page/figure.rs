@@ -69,7 +69,6 @@ fn switch(axis: &str, name: &str, first: &str) -> Markup {
 
 /// What there is to see, each a button that hides and shows it; then what there is not, and why.
 fn legend(plot: &Plot<'_>) -> Markup {
-    let name = |curve: &Laid<'_>| curve.curve.name.clone();
     let there = || {
         plot.curves
             .iter()
@@ -89,23 +88,44 @@ fn legend(plot: &Plot<'_>) -> Markup {
                         svg class={ "key " (curve.style.class()) @if curve.is_own { " own" } } viewBox="0 -8 26 16" width="26" height="16" aria-hidden="true" {
                             (draw::key(curve, plot.figure.kind))
                         }
-                        (name(curve))
+                        (curve.name)
                     }
                 }
             }
         }
         @if !absent.is_empty() {
             ul.absences aria-label="Curves that are absent" {
-                @for curve in absent {
+                @for (reason, curves) in by_reason(&absent) {
                     li {
                         span.symbol aria-hidden="true" { "∅" } " "
-                        b { (name(curve)) } " is absent: "
-                        (curve.curve.absent.as_deref().map_or_else(|| "no reason was given".to_owned(), prose))
+                        @for (index, curve) in curves.iter().enumerate() {
+                            @if index > 0 { ", " }
+                            b { (curve.name) }
+                        }
+                        @if curves.len() == 1 { " is absent: " } @else { " are absent: " }
+                        (prose(reason))
                     }
                 }
             }
         }
     }
+}
+
+/// Those that are absent for the same reason together.
+fn by_reason<'a>(absent: &[&'a Laid<'a>]) -> Vec<(&'a str, Vec<&'a Laid<'a>>)> {
+    let mut reasons: Vec<(&str, Vec<&Laid<'_>>)> = Vec::new();
+    for curve in absent {
+        let reason = curve
+            .curve
+            .absent
+            .as_deref()
+            .unwrap_or("no reason was given");
+        match reasons.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, curves)) => curves.push(curve),
+            None => reasons.push((reason, vec![curve])),
+        }
+    }
+    reasons
 }
 
 /// The figure's values: a row for each x, a column for each curve; of scatters, a row for each point.
@@ -121,7 +141,7 @@ fn values(plot: &Plot<'_>) -> Markup {
                 thead { tr { th scope="col" { "system" } th scope="col" { (plot.x.title) } th scope="col" { (plot.y.title) } } }
                 tbody { @for curve in shown { @for mark in &curve.marks {
                     tr {
-                        th scope="row" { (mark.point.label.as_deref().unwrap_or(&curve.curve.name)) }
+                        th scope="row" { (mark.point.label.as_deref().unwrap_or(&curve.name)) }
                         td { (mark.x_shown) }
                         td { (mark.y_shown) (range(mark.range_shown.as_deref())) }
                     }
@@ -140,7 +160,7 @@ fn values(plot: &Plot<'_>) -> Markup {
         table {
             thead { tr {
                 th scope="col" { (plot.x.title) }
-                @for curve in &shown { th scope="col" { (curve.curve.name) } }
+                @for curve in &shown { th scope="col" { (curve.name) } }
             } }
             tbody { @for (x, x_shown) in rows {
                 tr {
@@ -163,13 +183,16 @@ fn range(shown: Option<&str>) -> Markup {
 
 /// A table of a result.
 pub(super) fn table(table: &Table) -> Markup {
-    let is_number = |cell: &String| {
+    let is_number = |cell: &&String| {
         let cell = cell.trim_start_matches(['-', '+', '~', '<', '>', ' ']);
-        cell.is_empty() || cell == "–" || cell.starts_with(|c: char| c.is_ascii_digit())
+        cell.starts_with(|c: char| c.is_ascii_digit()) && cell.split(' ').count() <= 2
     };
+    let is_nothing = |cell: &str| matches!(cell, "" | "-" | "–" | "absent" | "never");
+    // Numbers stand on the right, also where some are absent.
     let has_words = |index: usize| {
-        let mut cells = table.rows.iter().filter_map(|row| row.get(index));
-        (!cells.all(is_number)).then_some("words")
+        let cells = table.rows.iter().filter_map(|row| row.get(index));
+        let mut others = cells.filter(|cell| !is_number(cell) && !is_nothing(cell));
+        others.next().map(|_| "words")
     };
     html! {
         div.scroll tabindex="0" role="region" aria-label={ "Table: " (prose(&table.title)) } {

@@ -1,6 +1,6 @@
 //! Names beside curves and points, so that they do not cover one another.
 
-use super::plot::{HIGH, Laid, NARROW, Plot, TOP, WIDE};
+use super::plot::{HIGH, LEAST, Laid, Plot, TOP};
 
 /// Pixels from one name to the next below it.
 pub(super) const PITCH: f64 = 15.0;
@@ -77,7 +77,7 @@ pub(super) fn beside(plot: &mut Plot<'_>) {
             mark.label = Some((text, "99999999".to_owned()));
         }
     }
-    for (is_narrow, width) in [(false, WIDE), (true, NARROW)] {
+    for (is_narrow, width) in [false, true].into_iter().zip(LEAST) {
         for (x_way, y_way) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
             let place = sides(is_narrow, x_way, y_way);
             let chosen = choose(plot, width, x_way, y_way, is_narrow);
@@ -135,10 +135,16 @@ fn choose(
         .flatten()
         .map(|(x, y)| around(*x, *y, 6.0))
         .collect();
-    let mut chosen = Vec::with_capacity(marks.len());
-    for (mark, point) in marks.iter().zip(&points) {
-        let Some(((x, y), (text, _))) = point.zip(mark.label.as_ref()) else {
-            chosen.push("9");
+    // handfast's choose first.
+    let own = plot
+        .curves
+        .iter()
+        .flat_map(|curve| curve.marks.iter().map(|_| curve.is_own));
+    let mut order: Vec<(usize, bool)> = own.enumerate().collect();
+    order.sort_by_key(|(_, is_own)| !is_own);
+    let mut chosen = vec!["9"; marks.len()];
+    for (index, _) in order {
+        let Some(((x, y), (text, _))) = points[index].zip(marks[index].label.as_ref()) else {
             continue;
         };
         let area = |side: usize| text_area(text, x, y, side);
@@ -150,13 +156,10 @@ fn choose(
         };
         let best = (0..SIDES.len()).map(|side| (side, cost(side)));
         let best = best.min_by(|one, other| one.1.total_cmp(&other.1));
-        match best {
-            // A little of it covered can still be read.
-            Some((side, cost)) if cost < 90.0 => {
-                taken.push(area(side));
-                chosen.push(DIGITS[side]);
-            }
-            _ => chosen.push("9"),
+        // A little of it covered can still be read.
+        if let Some((side, _)) = best.filter(|(_, cost)| *cost < 60.0) {
+            taken.push(area(side));
+            chosen[index] = DIGITS[side];
         }
     }
     chosen

@@ -56,7 +56,7 @@
       figure, canvas, svg, geometry, corners, kind: figure.dataset.kind,
       way: { x: Number(figure.dataset.xway), y: Number(figure.dataset.yway) },
       curves: all(svg, ".curve").map((group) => curve(figure, group)),
-      stops: [], at: -1,
+      stops: [], at: -1, wide: 0,
     };
     for (const button of all(figure, ".switch button")) {
       button.addEventListener("click", () => {
@@ -84,8 +84,11 @@
     canvas.addEventListener("pointerleave", () => show(plot, -1));
     canvas.addEventListener("blur", () => show(plot, -1));
     canvas.addEventListener("keydown", (event) => key(plot, event));
-    new ResizeObserver(() => place(plot)).observe(canvas);
-    place(plot);
+    // Told once it has been laid out: asking here would lay out the whole page again for each plot.
+    new ResizeObserver(([entry]) => {
+      plot.wide = entry.contentRect.width;
+      place(plot);
+    }).observe(canvas);
   }
 
   function curve(figure, group) {
@@ -100,8 +103,7 @@
 
   // Lays everything out for the width there is, the axes and the curves that are on.
   function place(plot) {
-    const { canvas, svg, geometry, way, kind } = plot;
-    const wide = canvas.clientWidth;
+    const { svg, geometry, way, wide } = plot;
     if (wide === 0) return;
     const narrow = wide < NARROW ? 1 : 0;
     const edge = wide - geometry.right[narrow];
@@ -274,7 +276,7 @@
       );
     }
     // Beside the place, on the side with more room.
-    const room = canvas.clientWidth, wide = readout.offsetWidth;
+    const room = plot.wide, wide = readout.offsetWidth;
     const isLeft = stop.x > room / 2;
     const left = isLeft ? stop.x - wide - 16 : stop.x + 16;
     readout.style.left = `${Math.max(0, Math.min(left, room - wide))}px`;

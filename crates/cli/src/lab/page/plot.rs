@@ -7,7 +7,7 @@
 use super::labels;
 use super::scale::{self, Reach, Scale};
 use super::style::{self, Style, Styles};
-use super::units::Unit;
+use super::units::{self, Unit};
 use crate::lab::result::{Axis, Curve, Figure, Kind, Point};
 
 /// A place both ways: linear, logarithmic. Nothing where it cannot be shown.
@@ -17,9 +17,11 @@ pub(super) type Both<T = Option<f64>> = [T; 2];
 pub(super) const TOP: f64 = 34.0;
 pub(super) const HIGH: f64 = 260.0;
 pub(super) const BELOW: f64 = 50.0;
-/// Widths that labels are laid out for, of a phone and of a desk.
-pub(super) const NARROW: f64 = 340.0;
+/// How wide a drawing is where nothing says otherwise.
 pub(super) const WIDE: f64 = 640.0;
+/// The least widths of a plot on a desk and on a phone: labels that stand clear of one another there do so
+/// where there is more room.
+pub(super) const LEAST: [f64; 2] = [540.0, 288.0];
 /// Between frame and first value.
 pub(super) const INSET: f64 = 12.0;
 /// Of bars' names where they do not fit side by side, in degrees.
@@ -59,6 +61,7 @@ pub(super) struct Tick {
 /// A curve laid out.
 pub(super) struct Laid<'a> {
     pub(super) curve: &'a Curve,
+    pub(super) name: String,
     pub(super) style: Style,
     pub(super) is_own: bool,
     pub(super) marks: Vec<Mark<'a>>,
@@ -175,7 +178,7 @@ impl Side {
         let is_power = |value: &f64| *value >= 1.0 && value.log2().fract() == 0.0;
         let is_binary = Unit::parse(&figure.x.unit).is_bytes() || values.iter().all(is_power);
         let reach = match figure.kind {
-            Kind::Scatter => Reach::Ticks,
+            Kind::Scatter => Reach::Beyond,
             _ => Reach::Exact,
         };
         let mut side = Self::new(
@@ -188,7 +191,8 @@ impl Side {
             for point in points() {
                 if !side.categories.iter().any(|(x, _)| *x == point.x) {
                     let label = point.label.clone();
-                    let label = label.unwrap_or_else(|| side.unit.tick(point.x));
+                    let label =
+                        label.map_or_else(|| side.unit.tick(point.x), |label| units::prose(&label));
                     side.categories.push((point.x, label));
                 }
             }
@@ -209,7 +213,7 @@ impl Side {
                 .iter()
                 .map(|(_, label)| labels::width(label) + 10.0)
                 .sum();
-            let is_thinned = side.categories.is_empty() && width > NARROW - 70.0;
+            let is_thinned = side.categories.is_empty() && width > LEAST[1] - 70.0;
             let tick = |(index, (value, label))| {
                 let place = side.place(value)[way]?;
                 let is_spare = is_thinned && index % 2 == 1;
@@ -239,7 +243,7 @@ impl Side {
                 values.extend(point.range.iter().flat_map(|range| [range.0, range.1]));
             }
         }
-        let mut side = Self::new(&figure.y, &values, Reach::Ticks, false);
+        let mut side = Self::new(&figure.y, &values, Reach::Beyond, false);
         if figure.kind == Kind::Stacked {
             // Lengths that add up are no lengths on a logarithmic axis.
             side.has_switch = false;
@@ -324,6 +328,7 @@ impl<'a> Laid<'a> {
         };
         Self {
             curve,
+            name: units::prose(&curve.name),
             style,
             is_own: style::is_own(&curve.name),
             marks: points.into_iter().map(mark).collect(),
@@ -394,16 +399,16 @@ impl Margins {
         let is_line = figure.kind == Kind::Lines;
         let right = match is_line && has_direct_labels {
             true => (name + 30.0).min(WIDE * 0.3),
-            false => 16.0,
+            false => 26.0,
         };
-        let is_tilted = [WIDE - right, NARROW - 16.0].map(|width| {
+        let is_tilted = [LEAST[0] - right, LEAST[1] - 20.0].map(|width| {
             let slot = (width - left) / x.categories.len().max(1) as f64;
             !x.categories.is_empty() && x.widest() + 8.0 > slot
         });
         let steep = TILT.to_radians().sin() * x.widest();
         Self {
             left,
-            right: [right, 16.0],
+            right: [right, 20.0],
             below: is_tilted.map(|is_tilted| if is_tilted { BELOW + steep } else { BELOW }),
             is_tilted,
             inset: if is_line { INSET } else { 0.0 },

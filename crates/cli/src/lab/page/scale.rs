@@ -5,8 +5,8 @@
 pub(super) enum Reach {
     /// From the first value to the last.
     Exact,
-    /// To the ticks around them; from zero where it is linear.
-    Ticks,
+    /// From zero to the tick above them where it is linear; with some room at both ends otherwise.
+    Beyond,
 }
 
 /// One way to lay values along an axis.
@@ -23,6 +23,8 @@ const TICKS: f64 = 6.0;
 /// More than this many of a logarithmic one, and each second or third is left out.
 const LOG_TICKS: f64 = 10.0;
 
+/// What part of a logarithmic axis stays empty at each end.
+const ROOM: f64 = 0.06;
 /// The largest value that is shown, and, upside down, the smallest on a logarithmic axis.
 const MOST: f64 = 1e30;
 
@@ -30,14 +32,14 @@ impl Scale {
     /// A linear scale; steps are powers of two where `is_binary`. Nothing without values.
     pub(super) fn linear(values: &[f64], reach: Reach, is_binary: bool) -> Option<Self> {
         let (mut low, mut high) = bounds(values.iter().copied())?;
-        if reach == Reach::Ticks {
+        if reach == Reach::Beyond {
             (low, high) = (low.min(0.0), high.max(0.0));
         }
         if low == high {
             (low, high) = (low.min(0.0), if high == 0.0 { 1.0 } else { high.max(0.0) });
         }
         let step = step((high - low) / TICKS, is_binary);
-        if reach == Reach::Ticks {
+        if reach == Reach::Beyond {
             low = (low / step).floor() * step;
             high = (high / step - 1e-9).ceil() * step;
         }
@@ -59,13 +61,10 @@ impl Scale {
             true => powers(2.0, &[1.0]),
             false => powers(10.0, &[1.0, 2.0, 5.0]),
         };
-        if reach == Reach::Ticks || low == high {
+        if reach == Reach::Beyond || low == high {
             // A point on the frame is hard to see.
-            let below = |tick: &&f64| **tick <= low / 1.1;
-            let above = |tick: &&f64| **tick >= high * 1.1;
-            let lower = candidates.iter().rev().find(below).copied();
-            let upper = candidates.iter().find(above).copied();
-            (low, high) = (lower.unwrap_or(low), upper.unwrap_or(high));
+            let room = (high / low).powf(ROOM).max(1.25);
+            (low, high) = (low / room, high * room);
         }
         let is_within = |tick: &f64| (low * 0.999..=high * 1.001).contains(tick);
         let decades = (high / low).log10();
@@ -143,7 +142,7 @@ mod tests {
 
     #[test]
     fn linear_ticks_are_round_and_span_the_values_from_zero() {
-        let scale = Scale::linear(&[37.0, 412.0], Reach::Ticks, false).unwrap();
+        let scale = Scale::linear(&[37.0, 412.0], Reach::Beyond, false).unwrap();
         assert_eq!(scale.ticks(), [0.0, 100.0, 200.0, 300.0, 400.0, 500.0]);
         assert_eq!(scale.place(0.0), Some(0.0));
         assert_eq!(scale.place(250.0), Some(0.5));
@@ -164,18 +163,19 @@ mod tests {
 
     #[test]
     fn log_scales_show_nothing_at_zero_or_below() {
-        let scale = Scale::log(&[0.0, -4.0, 3.0, 250.0], Reach::Ticks, false).unwrap();
+        let scale = Scale::log(&[0.0, -4.0, 3.0, 250.0], Reach::Beyond, false).unwrap();
         assert_eq!(scale.place(0.0), None);
         assert_eq!(scale.place(-4.0), None);
         assert_eq!(scale.place_or_low(0.0), 0.0);
         let ticks = scale.ticks();
-        assert_eq!((ticks.first(), ticks.last()), (Some(&2.0), Some(&500.0)));
-        assert_eq!(Scale::log(&[0.0, -1.0], Reach::Ticks, false), None);
+        assert_eq!((ticks.first(), ticks.last()), (Some(&5.0), Some(&200.0)));
+        assert!(scale.place(3.0).is_some_and(|place| place > 0.04));
+        assert_eq!(Scale::log(&[0.0, -1.0], Reach::Beyond, false), None);
     }
 
     #[test]
     fn many_decades_have_few_ticks() {
-        let scale = Scale::log(&[1e-3, 1e12], Reach::Ticks, false).unwrap();
+        let scale = Scale::log(&[1e-3, 1e12], Reach::Beyond, false).unwrap();
         assert!(scale.ticks().len() <= 9, "{:?}", scale.ticks());
     }
 
@@ -194,9 +194,9 @@ mod tests {
 
     #[test]
     fn no_values_no_scale() {
-        assert_eq!(Scale::linear(&[], Reach::Ticks, false), None);
+        assert_eq!(Scale::linear(&[], Reach::Beyond, false), None);
         assert_eq!(
-            Scale::linear(&[f64::NAN, f64::INFINITY], Reach::Ticks, false),
+            Scale::linear(&[f64::NAN, f64::INFINITY], Reach::Beyond, false),
             None
         );
     }
@@ -208,7 +208,7 @@ mod tests {
             for width in [1.0, 1.3, 7.7, 42.0, 9_000.0] {
                 let low = 1.7 * 10f64.powi(exponent);
                 let values = [low, low * width];
-                for reach in [Reach::Exact, Reach::Ticks] {
+                for reach in [Reach::Exact, Reach::Beyond] {
                     for is_binary in [false, true] {
                         let both = [
                             Scale::linear(&values, reach, is_binary),

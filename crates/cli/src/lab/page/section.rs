@@ -27,8 +27,20 @@ pub(super) fn section(outcome: &Outcome, styles: &mut Styles) -> Markup {
                 p.claim { span.what { "Claim" } (prose(&about.claim)) }
                 div class={ "verdict " (word(outcome.verdict)) } {
                     p { (badge(outcome.verdict)) }
-                    p.reasons { (prose(&outcome.reasons)) }
+                    (reasons(&outcome.reasons))
                 }
+            }
+            div.pictures {
+                @if outcome.figures.iter().any(|one| is_above(one.kind)) {
+                    p { "Speed against processor time is " a href="#speed" { "at the top of the page" } "." }
+                }
+                @for one in figures { (one) }
+                @for one in &outcome.tables { (table(one)) }
+                @if outcome.figures.is_empty() && outcome.tables.is_empty() {
+                    p.empty { "No figures: " (prose(&outcome.reasons)) }
+                }
+            }
+            div.details {
                 dl {
                     dt { "Method" } dd { (prose(&about.method)) }
                     dt { "Measured here" } dd { (prose(&outcome.measured)) }
@@ -43,18 +55,62 @@ pub(super) fn section(outcome: &Outcome, styles: &mut Styles) -> Markup {
                 }
                 p { a.raw download={ (about.name) ".json" } href=(data_url(outcome)) { "Raw data (JSON)" } }
             }
-            div.pictures {
-                @if outcome.figures.iter().any(|one| is_above(one.kind)) {
-                    p { "Speed against processor time is " a href="#speed" { "at the top of the page" } "." }
-                }
-                @for one in figures { (one) }
-                @for one in &outcome.tables { (table(one)) }
-                @if outcome.figures.is_empty() && outcome.tables.is_empty() {
-                    p.empty { "No figures: " (prose(&outcome.reasons)) }
+        }
+    }
+}
+
+/// What a verdict stands on: a list where it is of several parts, each with what became of it.
+fn reasons(text: &str) -> Markup {
+    let parts = parts(text);
+    if parts.len() < 3 {
+        return html! { p.reasons { (prose(text)) } };
+    }
+    html! {
+        ul.reasons {
+            @for part in parts {
+                @let (verdict, rest) = judged(part);
+                li class=[verdict.map(word)] {
+                    @if let Some(verdict) = verdict {
+                        (icon(verdict)) span.unseen { (word(verdict)) ": " }
+                    }
+                    (prose(rest))
                 }
             }
         }
     }
+}
+
+/// A part without the words that say whether it is as claimed.
+fn judged(part: &str) -> (Option<Verdict>, &str) {
+    let words = [
+        ("as claimed: ", Verdict::Holds),
+        ("yes: ", Verdict::Holds),
+        ("not so: ", Verdict::Fails),
+        ("no: ", Verdict::Fails),
+    ];
+    let found = words
+        .iter()
+        .find_map(|(word, verdict)| Some((*verdict, part.strip_prefix(word)?)));
+    found.map_or((None, part), |(verdict, rest)| (Some(verdict), rest))
+}
+
+/// What stands between semicolons outside of parentheses.
+fn parts(text: &str) -> Vec<&str> {
+    let mut parts = Vec::new();
+    let (mut start, mut depth) = (0, 0_u32);
+    for (at, letter) in text.char_indices() {
+        match letter {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            ';' if depth == 0 => {
+                parts.push(text[start..at].trim());
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(text[start..].trim());
+    parts
 }
 
 /// What a link to a section says: names of results are file names, so almost anything.
@@ -79,25 +135,26 @@ pub(super) const fn word(verdict: Verdict) -> &'static str {
 
 /// A symbol and the word: colour says the same, and is not needed.
 pub(super) fn badge(verdict: Verdict) -> Markup {
-    let symbol = match verdict {
-        Verdict::Holds => "M4 8.5L7 11.5L12.5 5",
-        Verdict::Partly => "M8 2.5a5.5 5.5 0 0 1 0 11z",
-        Verdict::Fails => "M4.5 4.5L11.5 11.5M11.5 4.5L4.5 11.5",
-        Verdict::Absent => "M4.5 8H11.5",
-    };
     let says = match verdict {
         Verdict::Holds => "holds",
         Verdict::Partly => "holds in part",
         Verdict::Fails => "fails",
         Verdict::Absent => "not measured",
     };
+    html! { span class={ "badge " (word(verdict)) } { (icon(verdict)) (says) } }
+}
+
+fn icon(verdict: Verdict) -> Markup {
+    let symbol = match verdict {
+        Verdict::Holds => "M4 8.5L7 11.5L12.5 5",
+        Verdict::Partly => "M8 2.5a5.5 5.5 0 0 1 0 11z",
+        Verdict::Fails => "M4.5 4.5L11.5 11.5M11.5 4.5L4.5 11.5",
+        Verdict::Absent => "M4.5 8H11.5",
+    };
     html! {
-        span class={ "badge " (word(verdict)) } {
-            svg viewBox="0 0 16 16" width="16" height="16" aria-hidden="true" {
-                circle cx="8" cy="8" r="7" {}
-                path d=(symbol) {}
-            }
-            (says)
+        svg.icon viewBox="0 0 16 16" width="16" height="16" aria-hidden="true" {
+            circle cx="8" cy="8" r="7" {}
+            path d=(symbol) {}
         }
     }
 }
@@ -134,6 +191,17 @@ fn data_url(outcome: &Outcome) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reasons_of_several_parts_are_a_list() {
+        assert_eq!(parts("a (b; c); d;e"), ["a (b; c)", "d", "e"]);
+        assert_eq!(parts(")(;"), [")(;"]);
+        assert_eq!(judged("not so: x"), (Some(Verdict::Fails), "x"));
+        let list = reasons("as claimed: a; no: <b>; c").into_string();
+        assert_eq!(list.matches("<li").count(), 3);
+        assert!(list.contains("fails: ") && list.contains("&lt;b&gt;"));
+        assert!(reasons("a; b").into_string().starts_with("<p"));
+    }
 
     #[test]
     fn links_have_letters_only() {

@@ -62,42 +62,49 @@ impl Style {
 pub(super) struct Styles(HashMap<String, usize>);
 
 impl Styles {
-    /// The styles of one figure's curves: what a name has elsewhere, unless another curve here has it.
+    /// The styles of one figure's curves: what a name has elsewhere, unless that is too near to another's here.
     /// The first of handfast's curves always has the first style.
     pub(super) fn of_figure(&mut self, names: &[&str]) -> Vec<Style> {
         let own = names.iter().position(|name| is_own(name));
-        let mut used = HashSet::new();
-        if own.is_some() {
-            used.insert(0);
-        }
+        let mut used: Vec<usize> = own.iter().map(|_| 0).collect();
+        // While colours last, each curve has another.
+        let is_few = names.len() < COLOURS.len();
+        let is_free = |used: &[usize], style: usize| {
+            let is_near = |other: &usize| match is_few {
+                true => other % COLOURS.len() == style % COLOURS.len(),
+                false => *other == style,
+            };
+            // None but handfast's has its colour.
+            !style.is_multiple_of(COLOURS.len()) && !used.iter().any(is_near)
+        };
         let mut styles = vec![None; names.len()];
         for (index, name) in names.iter().enumerate() {
-            let known = self.0.get(*name).copied().filter(|style| *style != 0);
+            let known = self.0.get(*name).copied();
             styles[index] = match own == Some(index) {
                 true => Some(0),
-                false => known.filter(|style| used.insert(*style)),
+                false => known.filter(|style| is_free(&used, *style)),
             };
+            used.extend(styles[index]);
         }
         for (style, name) in styles.iter_mut().zip(names) {
-            let style = style.get_or_insert_with(|| self.free(&used));
-            used.insert(*style);
+            let style = style.get_or_insert_with(|| {
+                let taken: HashSet<usize> = self.0.values().copied().collect();
+                let mut nobodys = (1..COLOURS.len()).filter(|style| !taken.contains(style));
+                let free = nobodys.find(|style| is_free(&used, *style));
+                free.or_else(|| (1..).find(|style| is_free(&used, *style)))
+                    .unwrap_or(1)
+            });
+            used.push(*style);
             self.0.entry((*name).to_owned()).or_insert(*style);
         }
         styles.into_iter().flatten().map(Style).collect()
-    }
-
-    /// A style that nobody has, or at least nobody in `used`. None has handfast's colour.
-    fn free(&self, used: &HashSet<usize>) -> usize {
-        let taken: HashSet<usize> = self.0.values().copied().collect();
-        let is_free = |style: &usize| !used.contains(style) && !style.is_multiple_of(COLOURS.len());
-        let nobodys = (1..COLOURS.len()).find(|style| is_free(style) && !taken.contains(style));
-        nobodys.or_else(|| (1..).find(is_free)).unwrap_or(1)
     }
 }
 
 /// Whether a curve is handfast's: drawn stronger.
 pub(super) fn is_own(name: &str) -> bool {
-    name.starts_with("handfast")
+    // The strategy of its default, where the others are its strategies, too.
+    name.starts_with("handfast") || name == "adaptive"
 }
 
 /// The classes of the colours: for the page, which has both grounds, or for a file, which is white.
@@ -158,6 +165,20 @@ mod tests {
                 on_light >= 4.5 && on_dark >= 4.5,
                 "{light} {on_light}, {dark} {on_dark}"
             );
+        }
+    }
+
+    #[test]
+    fn curves_of_a_small_figure_have_different_colours() {
+        let mut styles = Styles::default();
+        let names: Vec<String> = (0..20).map(|number| format!("s{number}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        styles.of_figure(&names);
+        for few in names.windows(7) {
+            let colours: HashSet<_> = (styles.of_figure(few).iter())
+                .map(|style| style.class())
+                .collect();
+            assert_eq!(colours.len(), 7);
         }
     }
 

@@ -13,6 +13,8 @@ enum Kind {
     /// Nanoseconds in one unit.
     Time(f64),
     Bytes,
+    /// Bytes in one unit, by powers of ten.
+    Data(f64),
     Percent,
     Times,
     /// Anything else, by its name; empty for a number.
@@ -26,11 +28,19 @@ const BYTES: [(&str, f64); 4] = [
     ("MiB", 1_048_576.0),
     ("GiB", 1_073_741_824.0),
 ];
+const DATA: [(&str, f64); 5] = [
+    ("B", 1.0),
+    ("kB", 1e3),
+    ("MB", 1e6),
+    ("GB", 1e9),
+    ("TB", 1e12),
+];
 const COUNT: [(&str, f64); 4] = [("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9)];
 
 impl Unit {
     pub(super) fn parse(text: &str) -> Self {
-        let (first, per) = match text.split_once('/') {
+        let split = text.strip_prefix("per ").map(|per| ("", per));
+        let (first, per) = match split.or_else(|| text.split_once('/')) {
             Some((first, per)) => (first.trim(), Some(per.trim().to_owned())),
             None => (text.trim(), None),
         };
@@ -40,6 +50,9 @@ impl Unit {
             "ms" => Kind::Time(1e6),
             "s" | "seconds" => Kind::Time(1e9),
             "B" | "byte" | "bytes" => Kind::Bytes,
+            "kB" => Kind::Data(1e3),
+            "MB" => Kind::Data(1e6),
+            "GB" => Kind::Data(1e9),
             "%" | "percent" => Kind::Percent,
             "x" | "times" | "ratio" => Kind::Times,
             "1" | "" => Kind::Count(String::new()),
@@ -65,6 +78,7 @@ impl Unit {
             _ if value == 0.0 => "0".to_owned(),
             Kind::Time(ns) => scaled(value * ns, &TIME, " "),
             Kind::Bytes => scaled(value, &BYTES, " "),
+            Kind::Data(bytes) => scaled(value * bytes, &DATA, " "),
             Kind::Percent => format!("{} %", digits(value)),
             Kind::Times => format!("{}×", digits(value)),
             Kind::Count(_) => scaled(value, &COUNT, ""),
@@ -194,6 +208,8 @@ mod tests {
         assert_eq!(show("1/s", 4_512_000.0), "4.51M/s");
         assert_eq!(show("messages/s", 950.0), "950/s");
         assert_eq!(show("bytes", 32_768.0), "32 KiB");
+        assert_eq!(show("MB/s", 1_250.0), "1.25 GB/s");
+        assert_eq!(show("per message", 0.02), "0.02");
         assert_eq!(show("%", 12.34), "12.3 %");
         assert_eq!(show("x", 1.25), "1.25×");
         assert_eq!(show("", -2_500.0), "-2.5k");
@@ -208,6 +224,7 @@ mod tests {
             title("messages/s", "throughput"),
             "throughput, messages per second"
         );
+        assert_eq!(title("per message", "switches"), "switches per message");
         assert_eq!(title("us/call", "CPU"), "CPU per call");
         assert_eq!(title("us/call", "CPU per call"), "CPU per call");
         assert_eq!(title("bytes", "message"), "message");
