@@ -1,7 +1,7 @@
 //! The processes of a measurement: what a server and a client do between being started and being
 //! stopped.
 
-use super::control::{Control, Phase, Slot};
+use super::control::{Control, Phase, Slot, Tally};
 use super::plan::{ChildSpec, Placement, Plan, Role, Task};
 use super::process::adopt;
 use super::systems::shared::{Piece, Shared};
@@ -24,7 +24,7 @@ pub(crate) struct Seat {
     pub(crate) address: String,
     /// The bundle's common descriptors, then this process's own.
     pub(crate) fds: Vec<OwnedFd>,
-    control: Control,
+    control: &'static Control,
 }
 
 impl Seat {
@@ -55,6 +55,16 @@ impl Seat {
         served.messages.store(messages, Ordering::Relaxed);
         // Relaxed: as above.
         served.busy_ns.store(busy_ns, Ordering::Relaxed);
+    }
+
+    /// Where the server counts what it does to wait.
+    pub(crate) fn server_tally(&self) -> &'static Tally {
+        &self.control.header().tally.0
+    }
+
+    /// Where this client does.
+    pub(crate) fn client_tally(&self) -> &'static Tally {
+        &self.control.slot(self.index).tally
     }
 
     /// The server has noticed that a client died.
@@ -110,6 +120,9 @@ pub(crate) fn run(spec: &str) -> io::Result<()> {
 }
 
 fn seat(spec: ChildSpec, index: usize) -> io::Result<Seat> {
+    // First: on the CPU of others at fixed priority it might never come to it.
+    let is_server = matches!(spec.role, Role::Server(_));
+    spec.plan.scheduling.enter(is_server)?;
     if let Placement::Pinned { server, client } = spec.plan.placement {
         let left = |number: usize| {
             let mut left = cpu::allowed();
@@ -134,8 +147,10 @@ fn seat(spec: ChildSpec, index: usize) -> io::Result<Seat> {
     clock::calibrate();
     let mut fds = spec.fds.iter().map(|fd| adopt(*fd));
     let control = fds.next().ok_or(io::ErrorKind::InvalidInput)??;
+    let control = Control::open(&control, spec.plan.clients)?;
     Ok(Seat {
-        control: Control::open(&control, spec.plan.clients)?,
+        // Mapped for the rest of the process's life.
+        control: Box::leak(Box::new(control)),
         fds: fds.collect::<io::Result<_>>()?,
         plan: spec.plan,
         index,

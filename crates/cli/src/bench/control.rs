@@ -45,6 +45,7 @@ pub(crate) struct Header {
     servers_ready: Line<AtomicU32>,
     /// What the server did so far: messages, and nanoseconds of asked-for work (`wait` only).
     pub(crate) served: Line<Served>,
+    pub(crate) tally: Line<Tally>,
 }
 
 /// The server's counters.
@@ -67,6 +68,7 @@ pub(crate) struct Slot {
     pub(crate) open_since: AtomicU64,
     /// Monotonic clock minus the client's tick clock.
     pub(crate) clock_offset: AtomicI64,
+    pub(crate) tally: Tally,
     /// When a call of it failed, by the monotonic clock; 0 before.
     pub(crate) failed_ns: AtomicU64,
 }
@@ -76,6 +78,35 @@ impl Slot {
     pub(crate) fn set_failed(&self) {
         // Relaxed: read by the parent for statistics.
         self.failed_ns.store(clock::now_ns(), Ordering::Relaxed);
+    }
+}
+
+/// What a process did to wait and to wake, where its system counts that.
+#[repr(C)]
+pub(crate) struct Tally {
+    /// System calls it made for that.
+    pub(crate) syscalls: Count,
+    /// Waits that ended asleep.
+    pub(crate) sleeps: Count,
+    /// Looks of a limited spin that found nothing.
+    pub(crate) polls: Count,
+}
+
+/// A counter of one process.
+#[repr(transparent)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    #[inline]
+    pub(crate) fn add(&self, amount: u64) {
+        // Relaxed, both: one process writes, the parent reads a statistic.
+        let sum = self.0.load(Ordering::Relaxed) + amount;
+        self.0.store(sum, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        // Relaxed: as above.
+        self.0.load(Ordering::Relaxed)
     }
 }
 

@@ -133,6 +133,16 @@ impl Run {
         Ok(())
     }
 
+    /// Lets them run only where nobody else wants to, or nearly so.
+    pub(crate) fn nice_hogs(&self) -> io::Result<()> {
+        const NICEST: i32 = 19;
+        for hog in &self.hogs {
+            let pid = rustix::process::Pid::from_raw(hog.id().cast_signed());
+            rustix::process::setpriority_process(pid, NICEST)?;
+        }
+        Ok(())
+    }
+
     /// Ends them.
     pub(crate) fn stop_hogs(&mut self) {
         self.hogs.clear();
@@ -161,6 +171,20 @@ impl Run {
         plan: &Plan,
         what: impl FnOnce(Session) -> io::Result<T>,
     ) -> Option<T> {
+        self.attempt_together(system, plan, 1, |mut sessions| match sessions.pop() {
+            Some(session) => what(session),
+            None => Err(io::ErrorKind::InvalidInput.into()),
+        })
+    }
+
+    /// As [`Self::attempt`], with `count` turns at once.
+    pub(crate) fn attempt_together<T>(
+        &mut self,
+        system: &dyn Runnable,
+        plan: &Plan,
+        count: usize,
+        what: impl FnOnce(Vec<Session>) -> io::Result<T>,
+    ) -> Option<T> {
         let named = system.named();
         self.bar.set_message(named.name());
         let row = format!(
@@ -175,7 +199,9 @@ impl Run {
             if failures >= FAILURES_MAX {
                 return Err("failed too often".to_owned());
             }
-            Session::start(system, plan, &self.dir)
+            (0..count)
+                .map(|_| Session::start(system, plan, &self.dir))
+                .collect::<io::Result<_>>()
                 .and_then(what)
                 .map_err(|error| error.to_string())
         });
