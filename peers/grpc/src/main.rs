@@ -68,7 +68,7 @@ fn serve(seat: &Seat) -> Result {
                 Ok::<_, std::convert::Infallible>(grpc.unary(answer, request).await)
             }
         });
-        let mut server = Server::builder()
+        let server = Server::builder()
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(WINDOW);
         Ok(server.serve_with_incoming(echo, incoming).await?)

@@ -236,7 +236,12 @@ fn client(seat: &Seat) -> Result {
             };
             if is_due {
                 place.look();
-                if !pending.is_connected() {
+                // Once it has answered it is not connected either.
+                let is_gone = !pending.is_connected();
+                if let Some(reply) = calls.check(pending.receive())? {
+                    break reply;
+                }
+                if is_gone {
                     calls.check(Err("the server is gone"))?;
                 }
             }

@@ -231,14 +231,9 @@ fn table(names: &[&str], found: &HashMap<&str, Noticed>) -> Table {
             Some(noticed) => {
                 cells.extend([noticed.said(0), noticed.said(1)]);
                 let left = noticed.left.unwrap_or_default();
-                cells.push(match (noticed.left.is_some(), left.is_nothing()) {
-                    (false, _) => "absent".to_owned(),
-                    (true, true) => "nothing".to_owned(),
-                    _ => format!(
-                        "{} files, {} KiB",
-                        left.memory_files,
-                        left.memory_bytes / 1024
-                    ),
+                cells.push(match left.memory_files {
+                    0 => "nothing".to_owned(),
+                    files => format!("{files} files, {} KiB", left.memory_bytes / 1024),
                 });
                 cells.extend([left.files, left.objects].map(|count| count.to_string()));
             }

@@ -51,10 +51,6 @@ pub(super) struct Left {
 }
 
 impl Left {
-    pub(super) const fn is_nothing(self) -> bool {
-        self.memory_files == 0 && self.files == 0 && self.objects == 0
-    }
-
     /// What there is of a measurement with this name, in `own` and where all may leave things.
     pub(super) fn of(name: &str, own: &Path) -> Self {
         let mut left = Self {
