@@ -187,6 +187,7 @@ pub(crate) fn by_door(
                 if !link.is_down() {
                     return Ok(link);
                 }
+                release(process, &link);
                 continue;
             }
             release(process, &link);

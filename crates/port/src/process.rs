@@ -552,6 +552,7 @@ impl Process {
         }
         link.end_loans();
         self.end_introductions(link);
+        self.end_questions(link);
         self.end_moves(link);
         self.end_kept(link);
         self.end_paths(link);

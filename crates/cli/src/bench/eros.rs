@@ -38,6 +38,15 @@ const TRANSPORTS: [&str; 6] = [
     "unix-stream",
 ];
 
+/// Without UDP, which loses what comes too fast.
+const STREAMS: [&str; 5] = [
+    "handfast-default",
+    "pipe",
+    "tcp-nagle",
+    "tcp",
+    "unix-stream",
+];
+
 /// One payload of one part, measured in all its systems.
 struct Group {
     part: Part,
@@ -51,6 +60,8 @@ pub(crate) enum Part {
     Echo,
     Chain,
     Table1,
+    /// Its Figure 6: messages one way. handfast's are acknowledged by an empty reply each, the kernel's by nothing.
+    Throughput,
 }
 
 /// Runs the benchmark.
@@ -131,6 +142,7 @@ fn groups(run: &mut Run) -> Vec<Group> {
     }
     for payload in run.payloads(&TABLE1) {
         add(run, Part::Table1, Task::Echo, payload, 1);
+        add(run, Part::Throughput, Task::OneWay, payload, 1);
     }
     groups
 }
@@ -142,13 +154,14 @@ fn systems_of(run: &Run, part: Part, plan: &Plan) -> Vec<Box<dyn Runnable>> {
         Part::Echo => &ECHO,
         Part::Chain => &CHAINS,
         Part::Table1 => &TRANSPORTS,
+        Part::Throughput => &STREAMS,
     };
     let is_wanted = |system: &dyn Runnable| {
         let system = system.named();
         let is_asked = match (part, system.key()) {
             // Nothing to leave in place.
             (_, "limit-in-place") => plan.payload_bytes > 0,
-            (_, "limit" | "copy") | (Part::Table1, _) => true,
+            (_, "limit" | "copy") | (Part::Table1 | Part::Throughput, _) => true,
             _ => run.wants(system.name()),
         };
         is_asked && !(plan.placement.same_core() && system.waits() == Waits::Spins)
@@ -164,6 +177,7 @@ fn case(group: &Group, key: &str) -> String {
         Part::OneWay => "one-way".to_owned(),
         Part::Echo => "echo".to_owned(),
         Part::Table1 => "table1".to_owned(),
+        Part::Throughput => "throughput".to_owned(),
         Part::Chain => format!("{}-{}", way(key), group.plan.servers),
     }
 }
@@ -196,7 +210,7 @@ fn compared<'a>(
         let ratio_to_limit = match part {
             Part::OneWay | Part::Echo => ratio(reading.p50_ns, limit),
             Part::Chain => ratio(reading.p50_ns, nested()),
-            Part::Table1 => ratio(reading.ops_per_s, kernel),
+            Part::Table1 | Part::Throughput => ratio(reading.ops_per_s, kernel),
         };
         let reading = Reading {
             ratio_to_limit,

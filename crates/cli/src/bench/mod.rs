@@ -7,8 +7,8 @@
 //! turns of the same round: the machine may change from round to round, figures of one round
 //! hardly do. A table shows medians over rounds.
 
-mod child;
-mod control;
+pub(crate) mod child;
+pub(crate) mod control;
 pub(crate) mod eros;
 mod idle;
 pub(crate) mod laws;
@@ -16,18 +16,21 @@ pub(crate) mod machine;
 mod payload;
 mod percpu;
 pub(crate) mod plan;
-mod ppc;
+pub(crate) mod ppc;
+pub(crate) mod primitives;
 mod process;
 pub(crate) mod report;
 mod rights;
 mod rtt;
 pub(crate) mod run;
 mod scale;
+pub(crate) mod scheduling;
 pub(crate) mod session;
 pub(crate) mod stats;
 mod stream;
 pub(crate) mod systems;
-mod wait;
+mod trace;
+pub(crate) mod wait;
 mod work;
 
 use crate::Outcome;
@@ -50,13 +53,13 @@ pub(crate) struct Args {
     json: bool,
     /// Three short rounds: shows that it runs, not how fast.
     #[arg(long)]
-    quick: bool,
+    pub(crate) quick: bool,
     /// Rounds to take medians over [default: 15].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    rounds: Option<u32>,
+    pub(crate) rounds: Option<u32>,
     /// Length of each recorded window.
     #[arg(long, value_parser = seconds)]
-    seconds: Option<f64>,
+    pub(crate) seconds: Option<f64>,
     /// Only systems with these names (limits they are compared with are measured anyway).
     #[arg(long, value_delimiter = ',', value_parser = system)]
     only: Vec<String>,
@@ -70,7 +73,7 @@ pub(crate) struct Args {
     /// scale, wait: processes that only use CPU. In wait each is pinned, first to the client's
     /// CPU, then the server's, then others.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=64))]
-    hogs: u32,
+    pub(crate) hogs: u32,
     /// scale: also measure the kernel's pipes and Unix sockets.
     #[arg(long)]
     with_peers: bool,

@@ -1,7 +1,7 @@
 //! The experiments there are, and what one is.
 
-use super::paper003;
 use super::result::{About, Figure, Table, Verdict};
+use super::{paper000, paper001, paper002, paper003, peers};
 use crate::bench::Bench;
 use crate::bench::run::Run;
 use std::io;
@@ -31,7 +31,11 @@ pub(crate) struct Findings {
 /// All of them, in the order of the papers.
 pub(crate) fn all() -> Vec<Box<dyn Experiment>> {
     let mut all: Vec<Box<dyn Experiment>> = Vec::new();
+    all.extend(paper000::all());
+    all.extend(paper001::all());
+    all.extend(paper002::all());
     all.extend(paper003::all());
+    all.extend(peers::all());
     all
 }
 

@@ -1,12 +1,19 @@
 //! `handfast lab`: what the papers measured, measured on this machine, beside handfast.
 //!
 //! Reading order: [`result`] is what an experiment leaves; [`experiments`] lists them; each is a value of
-//! [`Experiment`] that says what it is and runs on the processes and systems of `bench`.
+//! [`Experiment`] that says what it is and runs on the processes and systems of `bench`; [`report`] shows what they left.
 
 mod experiments;
+mod page;
+mod paper000;
+mod paper001;
+mod paper002;
 mod paper003;
+mod peers;
+mod report;
 pub(crate) mod result;
 mod rows;
+mod series;
 
 use crate::Outcome as Done;
 use crate::bench::{self, machine};
@@ -29,6 +36,8 @@ enum What {
     List(Folder),
     /// Run experiments and keep what they found; those that have a result already are left out.
     Run(RunArgs),
+    /// Make a page of the results, or each figure as a file.
+    Report(report::Args),
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -61,6 +70,7 @@ pub(crate) fn run(args: &Args) -> Done {
     match &args.what {
         What::List(folder) => list(folder),
         What::Run(args) => run_all(args),
+        What::Report(args) => report::run(args),
     }
 }
 

@@ -1,5 +1,8 @@
 //! "The Measured Performance of a Fast Local IPC" (paper 003).
 
+mod calls;
+mod moves;
+
 use super::experiments::{Experiment, Findings};
 use super::result::{About, Axis, Figure, Kind, Verdict};
 use super::rows;
@@ -9,7 +12,14 @@ use crate::bench::{Bench, eros};
 use std::io;
 
 pub(crate) fn all() -> Vec<Box<dyn Experiment>> {
-    vec![Box::new(Table1)]
+    vec![
+        Box::new(moves::Figure2),
+        Box::new(calls::Figure3),
+        Box::new(calls::Figure4),
+        Box::new(calls::Figure5),
+        Box::new(calls::Figure6),
+        Box::new(Table1),
+    ]
 }
 
 fn about(name: &str, title: &str, claim: &str, method: &str) -> About {
