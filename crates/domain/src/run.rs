@@ -160,13 +160,17 @@ fn enter<const BOUNDED: bool>(
 ) -> Result<(), Box<dyn Any + Send>> {
     if BOUNDED {
         // SAFETY: the descriptor of this call.
-        unsafe { (&raw mut (*descriptor).outer).write_volatile(deadline::place()) };
+        let outer = unsafe { &raw mut (*descriptor).outer };
+        // SAFETY: a field of it.
+        unsafe { outer.write_volatile(deadline::place()) };
         deadline::set_place(descriptor as usize);
     }
     let entered = catch_unwind(AssertUnwindSafe(function));
     if BOUNDED {
         // SAFETY: as above.
-        deadline::set_place(unsafe { (&raw const (*descriptor).outer).read_volatile() });
+        let outer = unsafe { &raw const (*descriptor).outer };
+        // SAFETY: as above.
+        deadline::set_place(unsafe { outer.read_volatile() });
     }
     entered
 }

@@ -38,7 +38,7 @@
 //! program's file again: same calls, errors and ports, at microseconds instead of nanoseconds. It has memory of its own: its functions see
 //! no `static` as the parent has changed it, and have no rights but those that come with messages. It sees nothing of `main`, has no
 //! standard input, and lives as long as its parent keeps the domain. When it ends before, a call says how
-//! ([`Fault`](handfast_domain::Fault)), and the next one is started, by the domain's policy. `docs/decisions/0015-domains-as-processes.md`.
+//! ([`Fault`]), and the next one is started, by the domain's policy. `docs/decisions/0015-domains-as-processes.md`.
 
 use crate::error::{BindError, ConnectError, DomainError, Misuse, SendError};
 use crate::{Holder, OwnRight, ReceiveRight, SendRight};

@@ -18,17 +18,18 @@ pub(super) fn live_if_child(ports: &dyn Ports) {
     let Some(marker) = std::env::var_os(MARKER) else {
         return;
     };
-    let is_own = self::marker().is_some_and(|own| *own == *marker);
-    if !is_own || child::has_more_rights_than_its_parent() {
+    if self::marker().is_none_or(|own| *own != *marker) {
         return;
     }
-    let Some(control) = child::take_standard_input() else {
-        return;
-    };
-    // Not its children's.
-    // SAFETY: this process has one thread.
-    unsafe { std::env::remove_var(MARKER) };
-    let _ = live(&control, ports);
+    // From here on `main` is out of the question: it could start a child, and that the next.
+    if !child::has_more_rights_than_its_parent()
+        && let Some(control) = child::take_standard_input()
+    {
+        // Not its children's.
+        // SAFETY: this process has one thread.
+        unsafe { std::env::remove_var(MARKER) };
+        let _ = live(&control, ports);
+    }
     child::exit(0);
 }
 

@@ -56,54 +56,77 @@ pub(super) fn serve(
 impl Way for Child {
     fn call(&self, crossing: &mut Crossing<'_>) -> Result<(u64, usize), Lost> {
         // Nobody's, but of the message that is served: calls from within that one have none.
-        let beside = BESIDE.try_with(Cell::take).ok().flatten();
+        match BESIDE.try_with(Cell::take).ok().flatten() {
+            None => self.cross(crossing, None).map_err(lost)?.map_err(lost),
+            Some(beside) => match self.cross(crossing, Some(beside.rights)) {
+                Ok(told) => told.map_err(refused),
+                Err(error) => Err(match lost(error) {
+                    lost @ (Lost::Child | Lost::Late) => lost,
+                    // Tried again, it would have no rights.
+                    Lost::Full | Lost::Refused => refused(error),
+                }),
+            },
+        }
+    }
+}
+
+/// What an honest child does not do; it is treated as one that has ended.
+const NOT_A_REPLY: SendError = SendError::Gone(Gone::Process);
+
+impl Child {
+    /// With the rights that came beside the message, where the call is that of a port. Fails in one way where the child does, and
+    /// in another where it passes the call on to what is not there.
+    fn cross(
+        &self,
+        crossing: &mut Crossing<'_>,
+        beside: Option<Vec<Right>>,
+    ) -> Result<Result<(u64, usize), SendError>, SendError> {
         let is_served = beside.is_some();
-        let rights = beside.map(|beside| beside.rights).unwrap_or_default();
-        let mut reply = self.request(crossing, rights)?;
+        let mut reply = self.request(crossing, beside.unwrap_or_default())?;
         let mut words = *crossing.words;
-        let (said, bytes) = Reply::read(&reply, &mut words).ok_or(Lost::Child)?;
+        let (said, bytes) = Reply::read(&reply, &mut words).ok_or(NOT_A_REPLY)?;
         let mut rest = match said.rest {
             0 => Message::default(),
             rest => self.ask(crossing, (wire::FETCH, rest), b"")?,
         };
+        let is_passed = said.flags & wire::PASS != 0;
         let len_bytes = bytes.len() + rest.len();
-        let mut rights = Vec::new();
-        if let Some(gone) = wire::why_dead(said.flags) {
-            return Err(refused(SendError::Gone(gone)));
+        if is_served && let Some(gone) = wire::why_dead(said.flags) {
+            return Ok(Err(SendError::Gone(gone)));
         }
-        if said.flags & wire::PASS != 0 {
+        if is_served && is_passed {
             let whole = [bytes, &rest].concat();
-            rights.extend(reply.take_rights());
-            rights.extend(rest.take_rights());
-            go_on(rights, &whole).map_err(refused)?;
-            return Ok((said.status, 0));
+            let rights = reply.take_rights().into_iter();
+            let passed = go_on(rights.chain(rest.take_rights()), &whole);
+            return Ok(passed.map(|()| (said.status, 0)));
+        }
+        if is_passed {
+            // By itself a domain is called for no message, and passes none on.
+            return Ok(Ok((said.status, 0)));
         }
         *crossing.words = words;
         if let Some((_, room)) = &mut crossing.bytes {
-            let place = room.get_mut(..len_bytes).ok_or(Lost::Child)?;
+            let place = room.get_mut(..len_bytes).ok_or(NOT_A_REPLY)?;
             let (first, second) = place.split_at_mut(bytes.len());
             first.copy_from_slice(bytes);
             second.copy_from_slice(&rest);
         }
-        if is_served {
-            rights.extend(reply.take_rights());
-            if !rights.is_empty() {
-                // As many as came with one message.
-                drop(reply_rights(rights));
-            }
+        let rights = reply.take_rights();
+        if is_served && !rights.is_empty() {
+            // As many as came with one message.
+            drop(reply_rights(rights));
         }
-        Ok((said.status, len_bytes))
+        Ok(Ok((said.status, len_bytes)))
     }
-}
 
-impl Child {
-    fn request(&self, crossing: &Crossing<'_>, rights: Vec<Right>) -> Result<Message, Lost> {
+    fn request(&self, crossing: &Crossing<'_>, rights: Vec<Right>) -> Result<Message, SendError> {
         let (bytes, room, flag) = match &crossing.bytes {
             Some((request, reply)) => (*request, reply.len(), wire::BYTES),
             None => (&b""[..], 0, 0),
         };
-        if bytes.len() > BYTES_MAX {
-            return Err(Lost::Refused);
+        let len_bytes = bytes.len();
+        if len_bytes > BYTES_MAX {
+            return Err(SendError::TooLong { len_bytes });
         }
         let sender = crossing.sender;
         let (now, rest) = wire::divide(crossing.words, bytes);
@@ -111,7 +134,7 @@ impl Child {
             [] => 0,
             rest => {
                 let kept = self.ask(crossing, (wire::KEEP, 0), rest)?;
-                u32::from_le_bytes(*kept.first_chunk().ok_or(Lost::Child)?)
+                u32::from_le_bytes(*kept.first_chunk().ok_or(NOT_A_REPLY)?)
             }
         };
         let one_way = if sender.is_one_way() {
@@ -137,7 +160,7 @@ impl Child {
         crossing: &Crossing<'_>,
         bytes: &[u8],
         rights: Vec<Right>,
-    ) -> Result<Message, Lost> {
+    ) -> Result<Message, SendError> {
         let send = |message: &[u8]| match (crossing.time_left(), rights.is_empty()) {
             (None, true) => self.0.call(message),
             (Some(left), true) => self.0.call_until(message, left),
@@ -153,7 +176,7 @@ impl Child {
         let len_bytes = request.write(&mut room, crossing.words, bytes);
         let called = send(&room[..len_bytes]);
         let _ = ROOM.try_with(|place| place.replace(room));
-        called.map_err(lost)
+        called
     }
 
     /// A question of the two of them, which comes to no function.
@@ -162,7 +185,7 @@ impl Child {
         about: &Crossing<'_>,
         (kind, rest): (u8, u32),
         bytes: &[u8],
-    ) -> Result<Message, Lost> {
+    ) -> Result<Message, SendError> {
         let request = Request {
             kind,
             rest,
@@ -180,18 +203,20 @@ impl Child {
     }
 }
 
-/// Why there is no reply.
-fn lost(error: SendError) -> Lost {
+/// What becomes of the domain, and of the call.
+const fn lost(error: SendError) -> Lost {
     match error {
         SendError::TimedOut => Lost::Late,
         SendError::Full | SendError::Exhausted(_) => Lost::Full,
-        // It lives, and could not send the rights with its reply.
-        SendError::Right(_) | SendError::Gone(Gone::Reply) => refused(error),
+        // It lives, and could not send the rights with its reply, or get these.
+        SendError::Right(_)
+        | SendError::TooLong { .. }
+        | SendError::Gone(Gone::Reply | Gone::Right | Gone::Port) => Lost::Refused,
         _ => Lost::Child,
     }
 }
 
-/// The function's caller is to be told this, where it has called a port.
+/// Whoever has called the port is to be told this.
 fn refused(error: SendError) -> Lost {
     let failed = Beside {
         rights: Vec::new(),
@@ -202,8 +227,7 @@ fn refused(error: SendError) -> Lost {
 }
 
 /// The function in the child has passed the call on: the first of the rights says where to.
-fn go_on(rights: Vec<Right>, bytes: &[u8]) -> Result<(), SendError> {
-    let mut rights = rights.into_iter();
+fn go_on(mut rights: impl Iterator<Item = Right>, bytes: &[u8]) -> Result<(), SendError> {
     let to = match rights.next() {
         Some(Right::Send(right)) => right,
         Some(Right::Own(own)) => own.connect().map_err(|error| match error {
@@ -212,9 +236,5 @@ fn go_on(rights: Vec<Right>, bytes: &[u8]) -> Result<(), SendError> {
         })?,
         _ => return Err(SendError::Gone(Gone::Right)),
     };
-    match pass_on(to, bytes, rights.collect()) {
-        // A domain that is called by itself serves no message, and passes none on.
-        Err(SendError::Misuse(_)) => Ok(()),
-        passed => passed,
-    }
+    pass_on(to, bytes, rights.collect())
 }
