@@ -19,6 +19,11 @@ pub(crate) const INIT: u16 = u16::MAX;
 /// Not an entry: gives the memory of idle stacks back; how many are in use is the first word.
 pub(crate) const TRIM: u16 = u16::MAX - 1;
 
+/// In the place of a function that may be ended: its thread panicked before already, or is taken to do so for good since a fault ended
+/// a panic.
+pub(crate) const PANICKING: usize = 1;
+const _: () = assert!(align_of::<Descriptor>() > PANICKING);
+
 /// A function of a domain as the gate calls it: [`run`] for that function.
 pub(crate) type Entry = unsafe extern "C" fn(*mut Descriptor, *const Row, u64, u32) -> u64;
 
@@ -161,7 +166,7 @@ fn enter<const BOUNDED: bool>(
     if BOUNDED {
         // SAFETY: the descriptor of this call.
         unsafe { (&raw mut (*descriptor).outer).write_volatile(deadline::place()) };
-        deadline::set_place(descriptor as usize);
+        deadline::set_place(descriptor as usize | usize::from(std::thread::panicking()));
     }
     let entered = catch_unwind(AssertUnwindSafe(function));
     if BOUNDED {
@@ -309,7 +314,7 @@ pub(crate) unsafe extern "C" fn run_fault(
     let row = unsafe { &*row };
     // SAFETY: laid out when the domain was loaded, and there for as long as it is.
     let server = unsafe { &*row.server.load(Relaxed) };
-    if deadline::place() == core::ptr::from_mut(descriptor) as usize {
+    if deadline::place() & !PANICKING == core::ptr::from_mut(descriptor) as usize {
         // It was in its function; from here on it is not.
         deadline::set_place(descriptor.outer);
     }
