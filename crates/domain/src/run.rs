@@ -157,23 +157,29 @@ fn bounded(server: &Server, descriptor: &mut Descriptor, row: &Row, entry: Funct
     }
 }
 
-/// Calls a function of the domain; if `BOUNDED`, it may be ended ([`run_fault`]) from its first instruction to its last.
+/// Calls a function of the domain; if `BOUNDED`, it may be ended ([`run_fault`]) from its first instruction to its last,
+/// as what is at `place`.
 #[inline(always)]
 fn enter<const BOUNDED: bool>(
-    descriptor: *mut Descriptor,
+    place: usize,
     function: impl FnOnce(),
 ) -> Result<(), Box<dyn Any + Send>> {
-    if BOUNDED {
-        // SAFETY: the descriptor of this call.
-        unsafe { (&raw mut (*descriptor).outer).write_volatile(deadline::place()) };
-        deadline::set_place(descriptor as usize | usize::from(std::thread::panicking()));
+    if !BOUNDED {
+        return catch_unwind(AssertUnwindSafe(function));
     }
+    let outer = deadline::set_place(place | usize::from(std::thread::panicking()));
     let entered = catch_unwind(AssertUnwindSafe(function));
-    if BOUNDED {
-        // SAFETY: as above.
-        deadline::set_place(unsafe { (&raw const (*descriptor).outer).read_volatile() });
-    }
+    deadline::set_place(outer);
     entered
+}
+
+/// Notes what holds again when the function of this call is ended. Returns its place.
+#[inline(always)]
+fn note<const BOUNDED: bool>(descriptor: &mut Descriptor) -> usize {
+    if BOUNDED {
+        descriptor.outer = deadline::place();
+    }
+    core::ptr::from_mut(descriptor).addr()
 }
 
 #[inline(always)]
@@ -184,7 +190,7 @@ fn with_words<const BOUNDED: bool>(
     entry: Function,
 ) -> u64 {
     let value = server.value();
-    let place: *mut Descriptor = descriptor;
+    let place = note::<BOUNDED>(descriptor);
     let mut call = Call::with_words(descriptor);
     // SAFETY: the entry was erased together with the type of this domain's value.
     let entered = enter::<BOUNDED>(place, || unsafe { entry(value, &mut call) });
@@ -249,7 +255,7 @@ fn with_bytes<const BOUNDED: bool>(
     descriptor.request_len = len as u32;
     descriptor.reply_len = 0;
     let value = server.value();
-    let place: *mut Descriptor = descriptor;
+    let place = note::<BOUNDED>(descriptor);
     // SAFETY: the areas of this stack; the request's length was checked, the reply's is none.
     let mut call = unsafe { Call::with_bytes(descriptor, areas, buffers.sender) };
     // SAFETY: the entry was erased together with the type of this domain's value.
