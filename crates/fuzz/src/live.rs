@@ -12,7 +12,7 @@ use arbitrary::Result;
 use core::time::Duration;
 use deeds::Session;
 use handfast::error::ReceiveError;
-use handfast::{ReceiveRight, Request, SendRight};
+use handfast::{Arena, ReceiveRight, Request, SendRight};
 use handfast_layout::bell;
 use handfast_layout::hello::{Hello, Status, WELCOME_BYTES, Welcome};
 use handfast_sys::memory::create_sealed;
@@ -31,6 +31,8 @@ struct Victim {
     port: ReceiveRight,
     /// An honest right to it.
     honest: SendRight,
+    /// Blocks to be lent.
+    arena: Arena,
     /// What peers made by hand have for bells. Nobody sleeps there.
     bells: OwnedFd,
 }
@@ -67,9 +69,11 @@ fn victim() -> MutexGuard<'static, Victim> {
         let port = handfast::bind(NAME).expect("a port");
         let honest = port.mint(1).connect().expect("a right to it");
         let bells = create_sealed("bells", bell::REGION_BYTES).expect("a memory file");
+        let arena = Arena::create(4096, 16).expect("an arena");
         Mutex::new(Victim {
             port,
             honest,
+            arena,
             bells,
         })
     });

@@ -119,7 +119,7 @@ impl<'a> Session<'a> {
 
     /// All has been heard, received and dropped.
     pub(super) fn end(mut self) {
-        self.hands.iter().for_each(Hand::settle);
+        self.hands.iter_mut().for_each(Hand::settle);
         for _ in 0..64 {
             let Some(request) = self.victim.try_receive() else {
                 break;
@@ -140,6 +140,7 @@ impl<'a> Session<'a> {
             2 => 1 << 31 | u32::from(below(input, 4)?),
             3 => 0x100 * u32::from(below(input, 3)?),
             4 => next_number(below(input, 3)?.into()),
+            5 => self.hands[hand].heard,
             _ => word(input)?,
         })
     }
@@ -448,7 +449,7 @@ impl<'a> Session<'a> {
         match (how, right) {
             (0, _) => drop(request),
             (1, Some(right)) => drop(request.reply_with(&bytes, [right])),
-            (2, _) => drop(request.reply_with(&bytes, [self.victim.port.mint(2).into()])),
+            (2, _) => drop(request.reply_with(&bytes, [self.something(input)?])),
             (3, Some(Right::Send(to))) => {
                 drop(request.try_forward(&to, &bytes));
                 self.rights.push_back(to.into());
@@ -466,6 +467,22 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
+    /// Something of the process's own to give away.
+    fn something(&self, input: &mut Input<'_>) -> Result<Right> {
+        Ok(match below(input, 4)? {
+            0 => handfast::anonymous().expect("a port").into(),
+            1 => {
+                let memory = handfast::Memory::from_bytes(b"memory");
+                memory.expect("memory").into()
+            }
+            2 => match self.victim.arena.try_take(64) {
+                Ok(block) => block.into(),
+                Err(_) => Right::Dead,
+            },
+            _ => self.victim.port.mint(3).into(),
+        })
+    }
+
     /// The process uses a right that it was given.
     fn use_right(&mut self, input: &mut Input<'_>) -> Result<()> {
         let how = below(input, 8)?;
@@ -478,8 +495,13 @@ impl<'a> Session<'a> {
                 match how {
                     0 => return Ok(()),
                     1 => drop(to.try_send(&bytes)),
-                    2 => drop(to.with([self.victim.port.mint(3).into()]).try_send(&bytes)),
-                    3 => drop(to.with([to.clone().into()]).try_send(&bytes)),
+                    2 | 3 => {
+                        let other = match how {
+                            2 => to.clone().into(),
+                            _ => self.something(input)?,
+                        };
+                        drop(to.with([other]).try_send(&bytes));
+                    }
                     4 => {
                         let others = self.rights.pop_front();
                         if let Ok(answer) = to.with(others).try_call(&bytes) {

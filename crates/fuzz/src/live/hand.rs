@@ -24,6 +24,8 @@ pub(super) struct Hand {
     lanes: Vec<Producer>,
     /// Descriptors sent, as it numbers them.
     pub(super) sent: u32,
+    /// The first word of the last control message that has one: a token, mostly.
+    pub(super) heard: u32,
 }
 
 const STAT: u8 = 2;
@@ -62,6 +64,7 @@ impl Hand {
             process: process(incarnation, std::process::id()),
             lanes: (0..LANES).map(|lane| Producer::new(place(lane))).collect(),
             sent: 0,
+            heard: 0,
             socket,
         }
     }
@@ -99,7 +102,7 @@ impl Hand {
     }
 
     /// Everything it has said has been heard, or the link is over.
-    pub(super) fn settle(&self) {
+    pub(super) fn settle(&mut self) {
         if socket::send(&self.socket, &[STAT, 0], &[]).is_err() {
             return;
         }
@@ -108,6 +111,9 @@ impl Hand {
             match receive(&self.socket, &mut bytes) {
                 Ok((0, _)) | Err(Errno::CONNRESET) => return,
                 Ok(_) if bytes[0] == COUNTERS => return,
+                Ok((6.., _)) => {
+                    self.heard = u32::from_le_bytes([bytes[2], bytes[3], bytes[4], bytes[5]]);
+                }
                 Ok(_) => {}
                 Err(errno) => panic!("the keeper has stopped: {errno}"),
             }
