@@ -164,23 +164,11 @@ fn enter<const BOUNDED: bool>(
     place: usize,
     function: impl FnOnce(),
 ) -> Result<(), Box<dyn Any + Send>> {
-    if BOUNDED {
-        // SAFETY: the descriptor of this call.
-        let outer = unsafe { &raw mut (*descriptor).outer };
-        // SAFETY: a field of it.
-        unsafe { outer.write_volatile(deadline::place()) };
-        deadline::set_place(descriptor as usize);
     if !BOUNDED {
         return catch_unwind(AssertUnwindSafe(function));
     }
     let outer = deadline::set_place(place | usize::from(std::thread::panicking()));
     let entered = catch_unwind(AssertUnwindSafe(function));
-    if BOUNDED {
-        // SAFETY: as above.
-        let outer = unsafe { &raw const (*descriptor).outer };
-        // SAFETY: as above.
-        deadline::set_place(unsafe { outer.read_volatile() });
-    }
     deadline::set_place(outer);
     entered
 }
