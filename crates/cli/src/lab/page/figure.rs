@@ -184,7 +184,7 @@ fn range(shown: Option<&str>) -> Markup {
 /// A table of a result.
 pub(super) fn table(table: &Table) -> Markup {
     let is_number = |cell: &&String| {
-        let cell = cell.trim_start_matches(['-', '+', '~', '<', '>', ' ']);
+        let cell = cell.trim_start_matches(['-', '+', '~', '<', '>', '=', ' ']);
         cell.starts_with(|c: char| c.is_ascii_digit()) && cell.split(' ').count() <= 2
     };
     let is_nothing = |cell: &str| matches!(cell, "" | "-" | "–" | "absent" | "never");

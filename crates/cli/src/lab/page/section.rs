@@ -62,7 +62,8 @@ pub(super) fn section(outcome: &Outcome, styles: &mut Styles) -> Markup {
 /// What a verdict stands on: a list where it is of several parts, each with what became of it.
 fn reasons(text: &str) -> Markup {
     let parts = parts(text);
-    if parts.len() < 3 {
+    let is_judged = parts.iter().any(|part| judged(part).0.is_some());
+    if parts.len() < 3 && !is_judged {
         return html! { p.reasons { (prose(text)) } };
     }
     html! {
