@@ -105,7 +105,7 @@ impl Experiment for Throughput {
 }
 
 /// How busy the machine is without us, in a sentence.
-fn load() -> Option<String> {
+pub(super) fn load() -> Option<String> {
     let text = std::fs::read_to_string("/proc/loadavg").ok()?;
     let load = text.split(' ').next()?;
     let cpus = cpu::online();

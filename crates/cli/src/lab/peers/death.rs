@@ -11,6 +11,7 @@ use crate::bench::run::Run;
 use crate::bench::session::Session;
 use crate::bench::stats::median;
 use crate::lab::experiments::{Experiment, Findings};
+use crate::lab::paper000::load;
 use crate::lab::result::{About, Axis, Curve, Figure, Kind, Table, Verdict};
 use std::collections::HashMap;
 use std::io;
@@ -81,6 +82,7 @@ impl Experiment for Death {
         };
         let rounds = run.rounds.min(if run.args.quick { 1 } else { ROUNDS });
         let candidates = Candidates::echoing();
+        run.notes.extend(load());
         run.expect(candidates.all.len() * rounds as usize);
         let mut found: HashMap<&str, Noticed> = HashMap::new();
         for round in 0..rounds {

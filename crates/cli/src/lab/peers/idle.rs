@@ -8,6 +8,7 @@ use crate::bench::plan::{Plan, Timing};
 use crate::bench::run::Run;
 use crate::bench::stats::median;
 use crate::lab::experiments::{Experiment, Findings};
+use crate::lab::paper000::load;
 use crate::lab::result::{About, Axis, Curve, Figure, Kind, Table, Verdict};
 use std::collections::HashMap;
 use std::io;
@@ -56,6 +57,7 @@ impl Experiment for Idle {
         let rounds = run.rounds.min(if run.args.quick { 1 } else { ROUNDS });
         let candidates = Candidates::echoing();
         let there: Vec<_> = candidates.there().collect();
+        run.notes.extend(load());
         run.expect(there.len() * rounds as usize);
         let seconds = timing.window.as_secs_f64();
         let plan = Plan {

@@ -4,6 +4,7 @@ use super::adapters::{Candidate, Candidates};
 use crate::bench::plan::{Plan, Timing};
 use crate::bench::report::{Board, Key, Reading, Row};
 use crate::bench::run::Run;
+use crate::lab::paper000::load;
 use crate::lab::result::{Curve, Point};
 
 /// What was measured, of whom.
@@ -22,6 +23,7 @@ pub(super) fn measure(
     timing: Timing,
     rounds: u32,
 ) -> Measured {
+    run.notes.extend(load());
     run.expect(candidates.there().count() * cases.len() * rounds as usize);
     let mut board = Board::default();
     for _ in 0..rounds {
