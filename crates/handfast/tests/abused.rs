@@ -1,9 +1,11 @@
-//! What `handfast abuse` has found.
+//! What `handfast abuse` and the fuzzers have found.
 
 mod common;
+mod forger;
 
 use handfast::error::SendError;
 use handfast::{ReceiveRight, SendRight};
+use handfast_layout::part::Part;
 use std::sync::Arc;
 
 #[test]
@@ -86,4 +88,31 @@ fn ports_that_are_gone_leave_their_lanes_to_others() {
     let right = rights.pop().unwrap();
     drop(rights);
     assert!(common::within_patience(|| call(last, &right).is_ok()));
+}
+
+/// Nobody takes up what comes for a port that has just been dropped; a port that comes is not made one of this process's
+/// either, while the keeper sees to it that none is.
+#[test]
+fn a_port_that_comes_to_one_that_is_gone_is_refused_and_the_keeper_goes_on() {
+    const NOT_ARRIVED: u8 = 41;
+    let _directory = common::directory();
+    let name = common::name("arrives-late");
+    let port = handfast::bind(&name).unwrap();
+    let mut hand = forger::Hand::new(&name, 1);
+    drop(port);
+    let token = 5;
+    let moves = Part::Receive {
+        token,
+        number: 0,
+        name_bytes: 0,
+        asks: false,
+    };
+    hand.send(b"", &[moves]);
+    let refused = forger::message(NOT_ARRIVED, &[token]);
+    while hand.hear() != refused {}
+    assert!(hand.say(&[forger::STAT, 0]));
+    while hand.hear()[0] != forger::COUNTERS {}
+    // Ports are made as before.
+    let port = handfast::bind(&name).unwrap();
+    drop(port);
 }

@@ -34,6 +34,9 @@ use std::sync::Arc;
 pub(crate) enum Whom<'a> {
     /// A receiver, from a lane.
     Receiver,
+    /// A receiver that is no more, from a lane: they are dropped, and a port does not even come here. Whoever refuses
+    /// what waits for such receivers keeps others from being made meanwhile.
+    NoReceiver,
     /// A caller, whose thread this is, from an answer.
     Caller,
     /// The process behind this link, to which an answer goes on.
@@ -126,7 +129,7 @@ fn adopt_all(
         } = part
         {
             let name = (&of_part[1..], name_bytes);
-            rights.push(receive(process, link, (token, asks), (number, name))?);
+            rights.push(receive(process, link, (token, asks), (number, name), whom)?);
             continue;
         }
         match other(process, link, part, whom)? {
@@ -173,7 +176,7 @@ fn other(
             pid,
             number,
         } => {
-            if matches!(whom, Whom::Receiver) {
+            if matches!(whom, Whom::Receiver | Whom::NoReceiver) {
                 let (rule, offset) = (Rule::Part, 0);
                 return Err(Fault { rule, offset });
             }
@@ -209,7 +212,16 @@ fn receive(
     link: &Arc<Link>,
     (token, asks): (u32, bool),
     (number, (units, name_bytes)): (u32, (&[Unit], u8)),
+    whom: Whom<'_>,
 ) -> Result<Right, Fault> {
+    if matches!(whom, Whom::NoReceiver) {
+        refuse(process, link, token);
+        return match name_bytes {
+            0 => Ok(Right::Dead),
+            // What listens at its name is closed.
+            _ => take_up(process, link, number),
+        };
+    }
     if name_bytes == 0 {
         return Ok(settle_in(process, link, (token, asks), None));
     }

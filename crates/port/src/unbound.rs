@@ -32,7 +32,7 @@ pub(crate) fn refuse_waiting(process: &Arc<Process>, link: &Arc<Link>, consumer:
             break;
         };
         if header.units > 0 {
-            let _ = adopt(process, link, &mut message, Whom::Receiver);
+            let _ = adopt(process, link, &mut message, Whom::NoReceiver);
             message.clear();
         }
         match header.kind {
