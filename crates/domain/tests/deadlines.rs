@@ -371,6 +371,8 @@ fn panic_again_and_again() {
     loop {
         let caught = std::panic::catch_unwind(|| panic!("again"));
         assert!(caught.is_err());
+        // Here it may end.
+        spin_for(10_000);
     }
 }
 
