@@ -4,6 +4,7 @@ use crate::error::{ConnectError, Exhausted, Found, Resource};
 use crate::keeper::map_peer_bells;
 use crate::link::{Link, Parts};
 use crate::options::Options;
+use crate::paths::Held;
 use crate::process::{self, Process};
 use crate::rendezvous;
 use crate::send::SendRight;
@@ -17,7 +18,7 @@ use handfast_region::Region;
 use handfast_sys::memory::{Access, Mapping, is_sealed};
 use handfast_sys::{AsFd, Errno, OwnedFd, clock, socket};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 /// How long a server may take to answer a handshake, unless the caller says.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(5);
@@ -121,7 +122,8 @@ fn connect_by(
     let mut unanswered = 0;
     for attempts in 0.. {
         match attempt(process, name, limit)? {
-            Attempt::Linked(link, welcome) => {
+            // The last other right to a shared link may have gone meanwhile, and the link with it.
+            Attempt::Linked(link, welcome) if let Some(_held) = process.hold(&link) => {
                 let named = (welcome.handle, welcome.port);
                 let arrived =
                     link.change_imports(process, |imports| imports.arrive(named.0, named.1));
@@ -131,13 +133,11 @@ fn connect_by(
                 }
                 link.arrived_moved(process, welcome.handle);
                 let right = SendRight::new(process, link, &welcome, options);
-                // The last other right to a shared link may have gone meanwhile, and the link with
-                // it.
                 if !right.is_down() {
                     return Ok(right);
                 }
             }
-            Attempt::Again => {}
+            Attempt::Linked(..) | Attempt::Again => {}
             Attempt::Unanswered => unanswered += 1,
         }
         if unanswered > UNANSWERED_MAX {
@@ -154,29 +154,24 @@ fn connect_by(
     Err(limit.passed(name))
 }
 
-/// A link with the process behind a door, if it is the one that was meant. Its use is counted as a
-/// right's; [`release`] must follow.
+/// A link with the process behind a door, if it is the one that was meant.
 pub(crate) fn by_door(
     process: &Arc<Process>,
     door: &OwnedFd,
     meant: [u8; 20],
     timeout: Duration,
-) -> Result<Arc<Link>, ConnectError> {
+) -> Result<Held, ConnectError> {
     let limit = Limit::new(timeout);
     let path = rendezvous::path_of_door(door);
     let mut pause = RETRY_FIRST;
     while !limit.left().is_zero() {
         if let Attempt::Linked(link, _) = attempt_at(process, (DOOR_NAME, &path), limit)? {
-            link.uses.fetch_add(1, Ordering::AcqRel);
-            if link.is_with(meant) {
-                // The last other right to a shared link may have gone meanwhile, and the link with it.
-                if !link.is_down() {
-                    return Ok(link);
-                }
-                continue;
+            // As in `connect_by`.
+            match process.hold(&link) {
+                Some(held) if link.is_with(meant) => return Ok(held),
+                Some(_) => return Err(failed(DOOR_NAME, "another process than was meant")),
+                None => {}
             }
-            release(process, &link);
-            return Err(failed(DOOR_NAME, "another process than was meant"));
         }
         std::thread::sleep(pause.min(limit.left()));
         pause = (pause * 2).min(RETRY_FIRST * (1 << RETRY_DOUBLINGS));
@@ -394,9 +389,40 @@ fn within<T>(
 /// nothing, is ended.
 pub(crate) fn release(process: &Arc<Process>, link: &Arc<Link>) {
     // AcqRel: the last one sees what the others did.
-    if link.uses.fetch_sub(1, Ordering::AcqRel) == 1 && !link.granted.load(Ordering::Acquire) {
-        // It is not the peer that goes.
-        link.death_notices().clear();
-        process.end_link(link);
+    if link.uses.fetch_sub(1, Ordering::AcqRel) != 1 || link.granted.load(Ordering::Acquire) {
+        return;
+    }
+    #[cfg(test)]
+    tests::between();
+    {
+        let _links = process.links.lock().unwrap_or_else(PoisonError::into_inner);
+        // Acquire, both: under the lock, so that who has found it since is counted, and nobody finds it from now on.
+        if link.uses.load(Ordering::Acquire) > 0 || link.granted.load(Ordering::Acquire) {
+            return;
+        }
+        // Release: as in `Link::take_down`.
+        link.down.store(true, Ordering::Release);
+    }
+    // It is not the peer that goes.
+    link.death_notices().clear();
+    process.end_link(link);
+}
+
+impl Process {
+    /// As [`Self::find_link`], with a use of the link: without one another thread may end it at any time.
+    pub(crate) fn hold_link(self: &Arc<Self>, check: impl Fn(&Link) -> bool) -> Option<Held> {
+        let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut links = links.iter().flatten();
+        let link = links.find(|link| !link.is_down() && check(link))?;
+        // Under the lock: see `release`.
+        Some(Held::new(self, link))
+    }
+
+    /// A use of a link that was found, if it has not ended since.
+    pub(crate) fn hold(self: &Arc<Self>, link: &Link) -> Option<Held> {
+        self.hold_link(|known| known.serial == link.serial)
     }
 }
+
+#[cfg(test)]
+mod tests;

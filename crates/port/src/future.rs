@@ -152,8 +152,9 @@ impl Reply<'_> {
         let (state, outcome) = match core::mem::replace(&mut self.state, State::Over) {
             State::Sent(mut call) => match call.try_take() {
                 Some(outcome) => {
+                    let right = call.right();
                     drop(call);
-                    self.right.link().wake_for_room();
+                    right.link().wake_for_room();
                     (State::Over, Some(outcome))
                 }
                 None => (State::Sent(call), None),
@@ -174,13 +175,16 @@ impl Reply<'_> {
 
     /// Has the task woken when what it waits for may be there.
     fn park(&mut self, waker: &Waker) {
-        let right = self.right;
-        let (link, place) = match &self.state {
+        let (right, link, place) = match &self.state {
             State::Sent(call) => {
                 let (link, slot, generation) = call.place();
-                (link.clone(), Some((slot, generation)))
+                (call.right(), link.clone(), Some((slot, generation)))
             }
-            _ => (right.link().clone(), None),
+            _ => {
+                // By which it would go now: its port may have moved.
+                let right = self.right.best();
+                (right, right.link().clone(), None)
+            }
         };
         // AcqRel: the keeper looks after this task while it is not zero.
         link.parked.of(0).fetch_add(1, Ordering::AcqRel);
@@ -221,7 +225,7 @@ impl Drop for Reply<'_> {
         self.leave();
         if let State::Waiting(..) = self.state {
             // It may have been woken for room that it takes no more.
-            self.right.link().wake_for_room();
+            self.right.best().link().wake_for_room();
         }
     }
 }

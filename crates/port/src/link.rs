@@ -142,7 +142,7 @@ pub(crate) struct Link {
     pub(crate) under_way: UnderWay,
     /// Blocks of our arenas that the peer has.
     pub(crate) lent: Mutex<Lent<Out>>,
-    down: AtomicBool,
+    pub(crate) down: AtomicBool,
     fault: OnceLock<PeerFault>,
     /// The last port of each receiver of the peer that is gone; zero for none.
     closed: [AtomicU32; bell_layout::RECEIVERS as usize],

@@ -353,7 +353,7 @@ impl Process {
                 set,
             },
         };
-        match self.find_link(|link| link.is_with(caller)) {
+        match self.hold_link(|link| link.is_with(caller)) {
             Some(of) => self.want(&of, ask),
             None => self.ask_by_door(caller, ask),
         }
@@ -407,7 +407,10 @@ impl Process {
         let source = self.find_link(|source| {
             source.is_with(between.forwarder) && source.peer_index == between.index
         });
-        let granted = source.filter(|_| between.set < SETS).and_then(|with| {
+        // Not within the lock of the callers: its end asks for that.
+        let mut held = self.hold(link);
+        let may_grant = between.set < SETS && held.is_some();
+        let granted = source.filter(|_| may_grant).and_then(|with| {
             let source = Source {
                 link: with.serial,
                 set: between.set,
@@ -417,7 +420,7 @@ impl Process {
             let sets = OWN_SET + 1..SETS;
             let granted = callers.core.grant(source, link.serial, sets)?;
             callers.live.push(Arc::new(Path {
-                link: Held::new(self, link),
+                link: held.take()?,
                 number: granted.path,
                 source,
                 set: granted.to.set,

@@ -5,6 +5,7 @@
 use crate::give_back::GIVE_BACK_NS;
 use crate::introduce::claim_moved;
 use crate::link::Link;
+use crate::paths::Held;
 use crate::process::Process;
 use crate::send::SendRight;
 use core::cell::RefCell;
@@ -277,11 +278,11 @@ impl Process {
     }
 
     /// The link with the new home of a port, if there is one. To this process itself there always is.
-    fn way_to(self: &Arc<Self>, exporter: [u8; 20], port: u32) -> Option<Arc<Link>> {
+    fn way_to(self: &Arc<Self>, exporter: [u8; 20], port: u32) -> Option<Held> {
         if exporter[..16] == self.incarnation {
             return self.loop_to(receiver_of(port)).ok();
         }
-        self.find_link(|with| with.is_with(exporter))
+        self.hold_link(|with| with.is_with(exporter))
     }
 
     /// There is a link with the new home: what is sent by a right goes there from now on, or soon.

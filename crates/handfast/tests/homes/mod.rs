@@ -101,6 +101,7 @@ pub(crate) fn home(name: &str) {
                 }
                 request.reply(b"").unwrap();
             }
+            ("busy", ms) => std::thread::sleep(Duration::from_millis(ms.parse().unwrap())),
             ("rest", _) => {
                 let rests = handfast::wait_moved(Duration::from_millis(1));
                 request.reply(rests.to_string().as_bytes()).unwrap();

@@ -79,7 +79,7 @@ impl Keeper {
         let connects = connecting.iter().any(|to| to.pid == peer.pid);
         let found = self
             .process
-            .find_link(|link| link.incarnation == hello.incarnation && link.peer.pid == peer.pid);
+            .hold_link(|link| link.incarnation == hello.incarnation && link.peer.pid == peer.pid);
         if let Some(link) = &found
             && hello.known
         {
@@ -97,7 +97,7 @@ impl Keeper {
             let _ = socket::send(&socket, &welcome.to_bytes(), &[]);
             return;
         }
-        if self.process.is_another(peer) && self.crosses(&hello, connects, found.as_deref()) {
+        if self.process.is_another(peer) && self.crosses(&hello, connects, found.as_deref().map(|link| &**link)) {
             return refuse(Status::Crossed, 0);
         }
         let Some(their_bells) = fds.into_iter().next() else {
