@@ -16,7 +16,7 @@ use handfast_layout::introduction::{SAID_BYTES, Said};
 use handfast_layout::link::{ANSWERS, Kind, LANES, SLOTS};
 use handfast_layout::part::receiver_of;
 use handfast_proto::moves::Early;
-use handfast_proto::rights::{Handle, Use};
+use handfast_proto::rights::{Handle, Imports, Use};
 use handfast_ring::lane::Header;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::cpu;
@@ -327,9 +327,26 @@ impl Process {
             Some(Redirect::To(moved)) if moved.direct.get().is_none() => moved.clone(),
             _ => return Switched::Done,
         };
-        let Some(old_port) = link.imports().port_of(name) else {
+        // As one of the rights with this name: the keeper, which may be another thread, gives the name back when
+        // the last of them is dropped, and behind that no mark may come.
+        let take_up = |imports: &mut Imports| {
+            imports.copied(name);
+            imports.port_of(name)
+        };
+        let Some(old_port) = link.change_imports(self, take_up) else {
             return Switched::Done;
         };
+        let switched = self.switch_to(&moved, (link, name, old_port), with);
+        link.dropped(self, name, 0);
+        switched
+    }
+
+    fn switch_to(
+        self: &Arc<Self>,
+        moved: &Moved,
+        (link, name, old_port): (&Arc<Link>, Handle, u32),
+        with: &Arc<Link>,
+    ) -> Switched {
         let receiver = receiver_of(old_port);
         // One at a time: two switches that lock each other's lanes would wait for ever.
         let _one = self
