@@ -9,7 +9,6 @@ use crate::process::{self, Process};
 use crate::rendezvous;
 use crate::send::SendRight;
 use crate::turns::Turns;
-use core::sync::atomic::Ordering;
 use core::time::Duration;
 use handfast_layout::hello::{Hello, Malformed, Status, WELCOME_BYTES, Welcome};
 use handfast_layout::link::{REGION_BYTES, Side};
@@ -18,7 +17,7 @@ use handfast_region::Region;
 use handfast_sys::memory::{Access, Mapping, is_sealed};
 use handfast_sys::{AsFd, Errno, OwnedFd, clock, socket};
 use std::path::Path;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 /// How long a server may take to answer a handshake, unless the caller says.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(5);
@@ -216,7 +215,7 @@ fn attempt_at(
         Some(None) => return Err(limit.passed(name)),
         turn => turn.flatten(),
     };
-    let find = |_| process.find_link(|link| link.peer == peer);
+    let find = |_| process.hold_link(|link| link.peer == peer);
     let known = turn.as_ref().and_then(find);
     let group = process.group(peer.uid)?;
     let index = group.reserve()?;
@@ -236,7 +235,7 @@ fn attempt_at(
             // The identity is checked: a stranger that repeats another's incarnation is another
             // process to the kernel.
             let link = known.filter(|link| link.incarnation == welcome.incarnation);
-            return Ok(link.map_or(Attempt::Again, |link| Attempt::Linked(link, welcome)));
+            return Ok(link.map_or(Attempt::Again, |link| Attempt::Linked(link.clone(), welcome)));
         }
         Err(error) => {
             group.set(index, None);
@@ -384,45 +383,3 @@ fn within<T>(
         }
     }
 }
-
-/// A right to `link` was dropped: a link nobody here uses, and through which the peer has got
-/// nothing, is ended.
-pub(crate) fn release(process: &Arc<Process>, link: &Arc<Link>) {
-    // AcqRel: the last one sees what the others did.
-    if link.uses.fetch_sub(1, Ordering::AcqRel) != 1 || link.granted.load(Ordering::Acquire) {
-        return;
-    }
-    #[cfg(test)]
-    tests::between();
-    {
-        let _links = process.links.lock().unwrap_or_else(PoisonError::into_inner);
-        // Acquire, both: under the lock, so that who has found it since is counted, and nobody finds it from now on.
-        if link.uses.load(Ordering::Acquire) > 0 || link.granted.load(Ordering::Acquire) {
-            return;
-        }
-        // Release: as in `Link::take_down`.
-        link.down.store(true, Ordering::Release);
-    }
-    // It is not the peer that goes.
-    link.death_notices().clear();
-    process.end_link(link);
-}
-
-impl Process {
-    /// As [`Self::find_link`], with a use of the link: without one another thread may end it at any time.
-    pub(crate) fn hold_link(self: &Arc<Self>, check: impl Fn(&Link) -> bool) -> Option<Held> {
-        let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut links = links.iter().flatten();
-        let link = links.find(|link| !link.is_down() && check(link))?;
-        // Under the lock: see `release`.
-        Some(Held::new(self, link))
-    }
-
-    /// A use of a link that was found, if it has not ended since.
-    pub(crate) fn hold(self: &Arc<Self>, link: &Link) -> Option<Held> {
-        self.hold_link(|known| known.serial == link.serial)
-    }
-}
-
-#[cfg(test)]
-mod tests;

@@ -59,6 +59,7 @@ mod set;
 
 mod poller;
 mod unbound;
+mod unused;
 mod vine;
 mod waits;
 

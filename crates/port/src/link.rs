@@ -2,7 +2,6 @@
 
 use crate::again::Key;
 use crate::arena::Out;
-use crate::connect;
 use crate::descriptors::UnderWay;
 use crate::error::{Gone, PeerFault, SendError};
 use crate::give_back::GivenBack;
@@ -20,6 +19,7 @@ use crate::send::{SLOTS_PER_LANE, SendRight};
 use crate::slots::{SlotState, Slots};
 use crate::spread::Told;
 use crate::tasks::Tasks;
+use crate::unused;
 
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use handfast_channel::reply::Slot;
@@ -85,8 +85,9 @@ pub(crate) struct Link {
     epoch: u32,
     /// The other end, of a link of this process with itself.
     pub(crate) twin: OnceLock<Weak<Self>>,
-    /// Send rights of this process that use the link.
+    /// Send rights of this process that use the link, and what is known of the last: see [`crate::unused`].
     pub(crate) uses: AtomicU32,
+    pub(crate) last_use: AtomicU8,
     /// The peer has got a port of ours through this link.
     pub(crate) granted: AtomicBool,
     /// The peer has its end of the link; one that connects has not before its welcome.
@@ -210,6 +211,7 @@ impl Link {
             epoch: handfast_sys::process::fork_epoch(),
             twin: OnceLock::new(),
             uses: AtomicU32::new(0),
+            last_use: AtomicU8::new(0),
             // Who connected has a right.
             crossed: AtomicBool::new(false),
             granted: AtomicBool::new(calls == Side::Acceptor),
@@ -286,7 +288,7 @@ impl Link {
         }
         drop(imports);
         if had && !has {
-            connect::release(process, self);
+            unused::release(process, self);
         }
         changed
     }

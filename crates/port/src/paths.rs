@@ -1,10 +1,10 @@
 //! Return paths between this process and others (`handfast_proto::paths` says what they are): its
 //! part as caller, as replier and as forwarder, and the control messages between the three.
 
-use crate::connect;
 use crate::error::{Gone, SendError};
 use crate::link::{Link, UNSAID_MAX, control};
 use crate::process::{Process, UNSAID_NS};
+use crate::unused;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use handfast_channel::reply::Slot;
 use handfast_layout::link::{OWN_SET, REPLIES, SETS, slot_of};
@@ -47,7 +47,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         // A forked child has nothing to do with its parent's links.
         if self.process.epoch == handfast_sys::process::fork_epoch() {
-            connect::release(&self.process, &self.link);
+            unused::release(&self.process, &self.link);
         }
     }
 }

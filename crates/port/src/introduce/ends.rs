@@ -8,9 +8,11 @@ use std::collections::HashMap;
 impl Process {
     /// Keeper: a link has ended: what was provided to its peer, and by it.
     pub(crate) fn end_introductions(&self, link: &Link) {
+        // Its link may have ended for want of use: what it has been provided with it may still claim.
+        let is_dead = link.pidfd.as_ref().is_none_or(process::has_ended);
         let unheard = core::mem::take(&mut *link.unheard());
         for (exporter, number) in unheard {
-            if let Some(exporter) = exporter.upgrade() {
+            if let Some(exporter) = exporter.upgrade().filter(|_| is_dead) {
                 self.void(&exporter, number);
             }
         }
@@ -18,8 +20,6 @@ impl Process {
         if self.find_link(|other| other.identity() == of).is_some() {
             return;
         }
-        // Its link may have ended for want of use: what it has been provided with it may still claim.
-        let is_dead = link.pidfd.as_ref().is_none_or(process::has_ended);
         let ended = self.provisions().ended(of, is_dead, clock::ticks_ns());
         for target in ended {
             self.ended(target);

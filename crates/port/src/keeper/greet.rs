@@ -79,11 +79,12 @@ impl Keeper {
         let connects = connecting.iter().any(|to| to.pid == peer.pid);
         let found = self
             .process
-            .hold_link(|link| link.incarnation == hello.incarnation && link.peer.pid == peer.pid);
+            .hold_any(|link| link.incarnation == hello.incarnation && link.peer.pid == peer.pid);
         if let Some(link) = &found
             && hello.known
         {
             link.granted.store(true, Ordering::Release);
+            link.stays_in_use();
             match port
                 .as_ref()
                 .map(|port| link.export(port, Target::full(port.id, 0)))
