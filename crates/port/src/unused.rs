@@ -68,12 +68,12 @@ impl Link {
     }
 
     /// Whether this process has said that it does not use it.
-    fn is_left(&self) -> bool {
+    pub(crate) fn is_left(&self) -> bool {
         // Acquire: set under the lock of the list.
         self.last_use.load(Ordering::Acquire) == state::SAID
     }
 
-    /// The peer uses it and knows that it is there: it stays.
+    /// The peer uses it: it stays.
     pub(crate) fn stays_in_use(&self) {
         self.turn((state::SAID, state::USED));
     }

@@ -83,8 +83,11 @@ impl Keeper {
         if let Some(link) = &found
             && hello.known
         {
+            if link.is_left() {
+                // It has been told that this process does not use the link, and will say that it does, or end it.
+                return refuse(Status::Crossed, 0);
+            }
             link.granted.store(true, Ordering::Release);
-            link.stays_in_use();
             match port
                 .as_ref()
                 .map(|port| link.export(port, Target::full(port.id, 0)))
