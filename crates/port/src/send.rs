@@ -45,7 +45,8 @@ mod waiting;
 /// Each thread gets its own lane to a port, up to 12 of them; more threads share one. A link has 16,
 /// of which the last quarter is kept for ports that have none. A lane carries 16 calls at once.
 ///
-/// Dropping the last right of a process to another ends their link.
+/// Dropping the last right of a process to another ends their link, once what was sent has been taken, unless the other process
+/// uses it.
 pub struct SendRight {
     process: &'static Arc<Process>,
     link: Arc<Link>,
