@@ -1,5 +1,6 @@
 //! The ends of introducers and recipients, as their exporter hears of them.
 
+use crate::introduce::OF_MOVED;
 use crate::link::Link;
 use crate::process::Process;
 use handfast_sys::{Errno, clock, process};
@@ -12,7 +13,9 @@ impl Process {
         let is_dead = link.pidfd.as_ref().is_none_or(process::has_ended);
         let unheard = core::mem::take(&mut *link.unheard());
         for (exporter, number) in unheard {
-            if let Some(exporter) = exporter.upgrade().filter(|_| is_dead) {
+            // Of ports that have moved it has heard before; if it is dead after all, their new homes see that.
+            let may_claim = !is_dead && number & OF_MOVED != 0;
+            if let Some(exporter) = exporter.upgrade().filter(|_| !may_claim) {
                 self.void(&exporter, number);
             }
         }
