@@ -469,9 +469,7 @@ fn a_task_that_waits_for_room_waits_for_it_at_the_new_home() {
     let old = homes.make(0);
     homes.move_to(&old, 1);
     assert!(within_patience(|| homes.rests(0)));
-    let _ = old
-        .call(format!("give {}", own.name()).as_bytes())
-        .unwrap();
+    let _ = old.call(format!("give {}", own.name()).as_bytes()).unwrap();
     let new = take(&own);
     homes.children[0].kill();
     // All that this thread's lane carries.

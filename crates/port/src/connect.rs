@@ -235,7 +235,9 @@ fn attempt_at(
             // The identity is checked: a stranger that repeats another's incarnation is another
             // process to the kernel.
             let link = known.filter(|link| link.incarnation == welcome.incarnation);
-            return Ok(link.map_or(Attempt::Again, |link| Attempt::Linked(link.clone(), welcome)));
+            return Ok(link.map_or(Attempt::Again, |link| {
+                Attempt::Linked(link.clone(), welcome)
+            }));
         }
         Err(error) => {
             group.set(index, None);

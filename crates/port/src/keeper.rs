@@ -357,11 +357,9 @@ impl Keeper {
                 *counters = fds.pop();
                 link.slot_freed.1.notify_all();
             }
-            [control::UNUSED, _] => {
-                if self.process.hear_unused(link) {
-                    // At the next event.
-                    self.process.attention.raise();
-                }
+            // It ends at the next event.
+            [control::UNUSED, _] if self.process.hear_unused(link) => {
+                self.process.attention.raise()
             }
             [control::USED, _] => link.stays_in_use(),
             [control::FREE, _] => self.process.hear_free(link),

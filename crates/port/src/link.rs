@@ -21,7 +21,7 @@ use crate::spread::Told;
 use crate::tasks::Tasks;
 use crate::unused;
 
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use handfast_channel::reply::Slot;
 use handfast_channel::{arm, bell, stamp};
 use handfast_layout::link::{LANES, REPLIES, Side};
@@ -88,6 +88,7 @@ pub(crate) struct Link {
     /// Send rights of this process that use the link, and what is known of the last: see [`crate::unused`].
     pub(crate) uses: AtomicU32,
     pub(crate) last_use: AtomicU8,
+    pub(crate) unused_ns: AtomicU64,
     /// The peer has got a port of ours through this link.
     pub(crate) granted: AtomicBool,
     /// The peer has its end of the link; one that connects has not before its welcome.
@@ -212,6 +213,7 @@ impl Link {
             twin: OnceLock::new(),
             uses: AtomicU32::new(0),
             last_use: AtomicU8::new(0),
+            unused_ns: AtomicU64::new(0),
             // Who connected has a right.
             crossed: AtomicBool::new(false),
             granted: AtomicBool::new(calls == Side::Acceptor),

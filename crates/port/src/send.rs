@@ -39,6 +39,8 @@ mod now;
 mod spread;
 mod waiting;
 
+pub(crate) use spread::Sent;
+
 /// The right to send to a port. Any number of threads may use it at once, and messages of one thread
 /// to one port arrive in order.
 ///

@@ -1,7 +1,7 @@
 //! How a link ends that nobody uses any more.
 //!
-//! Whoever has made it says so, once all that it has sent through it has been taken, and does not use it from then
-//! on. The other process may have begun to use it meanwhile: it ends the link, or says that it stays.
+//! Whoever has made it says so, once all that it has sent through it has been taken, or a second has passed, and does not
+//! use it from then on. The other process may have begun to use it meanwhile: it ends the link, or says that it stays.
 //!
 //! ```text
 //! connector -> acceptor    unused
@@ -12,10 +12,10 @@ use crate::give_back::GIVE_BACK_NS;
 use crate::link::{Link, control};
 use crate::paths::Held;
 use crate::process::Process;
+use crate::send::Sent;
 use core::sync::atomic::Ordering;
 use handfast_layout::link::LANES;
-use handfast_region::Memory;
-use handfast_ring::lane::Place;
+use handfast_sys::clock;
 use std::sync::{Arc, PoisonError};
 
 /// What a link knows of its last use.
@@ -29,6 +29,9 @@ mod state {
     /// Acceptor: the peer is to be told when it has gone.
     pub(super) const ASKED: u8 = 3;
 }
+
+/// How long the peer has to take what was sent, before it is left behind.
+const LINGER_NS: u64 = 1_000_000_000;
 
 /// A use of `link` has ended.
 pub(crate) fn release(process: &Arc<Process>, link: &Arc<Link>) {
@@ -45,8 +48,8 @@ pub(crate) fn release(process: &Arc<Process>, link: &Arc<Link>) {
         return process.say(link, &[control::FREE, 0]);
     }
     // Acquire: pairs with the Release of who has granted something.
-    if !link.granted.load(Ordering::Acquire) && link.turn((state::USED, state::GONE)) {
-        process.give_back_in(GIVE_BACK_NS);
+    if !link.granted.load(Ordering::Acquire) {
+        process.is_gone(link);
     }
 }
 
@@ -80,13 +83,7 @@ impl Link {
 
     /// Whether the peer has taken all that was sent.
     fn is_drained(&self) -> bool {
-        (0..LANES).all(|lane| {
-            let position = self.lanes[lane as usize].lock().producer.position();
-            // Acquire: pairs with the Release of the consumer. A peer that says what is not so keeps the link, or
-            // ends what it has not taken.
-            let head = Place::of(self.calls, lane).head();
-            self.region.load(head, Ordering::Acquire) == position
-        })
+        (0..LANES).all(|lane| self.is_taken(lane, Sent::Something))
     }
 }
 
@@ -126,13 +123,14 @@ impl Process {
         if !link.turn((state::GONE, state::USED)) {
             return false;
         }
-        let is_unused = || {
-            link.uses.load(Ordering::SeqCst) == 0 && !link.granted.load(Ordering::Acquire)
-        };
+        let is_unused =
+            || link.uses.load(Ordering::SeqCst) == 0 && !link.granted.load(Ordering::Acquire);
         if !is_unused() {
             return false;
         }
-        if !link.is_drained() {
+        // Relaxed: as in `is_gone`.
+        let since_ns = link.unused_ns.load(Ordering::Relaxed);
+        if clock::ticks_ns().saturating_sub(since_ns) < LINGER_NS && !link.is_drained() {
             return link.turn((state::USED, state::GONE));
         }
         {
@@ -164,7 +162,16 @@ impl Process {
 
     /// Keeper: the peer does not use the link any more either.
     pub(crate) fn hear_free(&self, link: &Link) {
-        if link.uses.load(Ordering::SeqCst) == 0 && link.turn((state::USED, state::GONE)) {
+        if link.uses.load(Ordering::SeqCst) == 0 {
+            self.is_gone(link);
+        }
+    }
+
+    /// Has the keeper see to a link whose last use has ended.
+    fn is_gone(&self, link: &Link) {
+        // Relaxed: at worst the time of another end.
+        link.unused_ns.store(clock::ticks_ns(), Ordering::Relaxed);
+        if link.turn((state::USED, state::GONE)) {
             self.give_back_in(GIVE_BACK_NS);
         }
     }

@@ -101,7 +101,9 @@ impl Keeper {
             let _ = socket::send(&socket, &welcome.to_bytes(), &[]);
             return;
         }
-        if self.process.is_another(peer) && self.crosses(&hello, connects, found.as_deref().map(|link| &**link)) {
+        if self.process.is_another(peer)
+            && self.crosses(&hello, connects, found.as_deref().map(|link| &**link))
+        {
             return refuse(Status::Crossed, 0);
         }
         let Some(their_bells) = fds.into_iter().next() else {
