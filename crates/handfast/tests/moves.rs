@@ -335,7 +335,7 @@ fn without_a_direct_link_messages_go_through_the_old_home() {
         command.env("HANDFAST_INTRODUCTIONS", "vine");
     });
     let port = homes.make(0);
-    homes.controls.truncate(1);
+    homes.leave_last();
     homes.move_to(&port, 1);
     for number in 1..=20 {
         assert_eq!(call(&port, 1, number).1, homes.pid(1));
@@ -383,7 +383,7 @@ fn trap_08_a_port_moves_while_rights_to_it_are_given_to_others() {
 fn a_sender_without_a_link_to_the_new_home_is_let_in_there() {
     let mut homes = Homes::new("stranger", 2);
     let port = homes.make(0);
-    homes.controls.truncate(1);
+    homes.leave_last();
     homes.move_to(&port, 1);
     assert!(within_patience(|| homes.rests(0)));
     homes.children[0].kill();

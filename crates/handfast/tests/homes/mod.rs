@@ -256,6 +256,18 @@ impl Homes {
         }
     }
 
+    /// Lets go of the last home, until there is no link with it.
+    pub(crate) fn leave_last(&mut self) {
+        drop(self.controls.pop());
+        let maps = format!("/proc/{}/maps", self.children[self.controls.len()].pid());
+        let has_link = || {
+            std::fs::read_to_string(&maps)
+                .unwrap()
+                .contains("memfd:handfast link")
+        };
+        assert!(within_patience(|| !has_link()));
+    }
+
     pub(crate) fn make(&self, place: usize) -> SendRight {
         let mut answer = self.controls[place].call(b"make").unwrap();
         match answer.take_rights().pop() {
