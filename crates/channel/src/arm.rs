@@ -95,10 +95,17 @@ pub fn must_ring(memory: &impl Memory, place: Place, agreed: bool) -> bool {
     memory.load(place.polled(), Relaxed) == 0
 }
 
-/// After publishing a head: wakes a producer that sleeps for space.
-pub fn wake_producer(memory: &impl Memory, place: Place) {
-    if handfast_wait::word::fence_then_taken(memory, place.space()).is_some() {
-        memory.wake(place.space(), u32::MAX);
+/// After publishing a head: wakes producers that sleep for space. Returns whether one of them sleeps in a descriptor,
+/// and is to be rung for there.
+#[must_use]
+pub fn wake_producer(memory: &impl Memory, place: Place) -> bool {
+    match handfast_wait::word::fence_then_taken(memory, place.space()) {
+        None => false,
+        // Threads may sleep beside who announced last.
+        Some(how) => {
+            memory.wake(place.space(), u32::MAX);
+            how == handfast_wait::word::DESCRIPTOR
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::Outcome;
 use crate::output::say;
+use handfast::domain::Isolation;
 use handfast_sys::memory::{Access, Mapping, create_sealed};
 use handfast_sys::{Errno, clock, cpu, futex, landlock, process, seccomp, socket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -71,7 +72,20 @@ pub(crate) fn run() -> Outcome {
     line(
         "memory protection keys",
         flag("ospke"),
-        "domains in one process need them",
+        "calls into domains in nanoseconds need them",
+    )?;
+    let (isolation, reason) = Isolation::here();
+    line(
+        "domains",
+        match isolation {
+            Isolation::Process => "child processes",
+            _ => "by memory keys",
+        }
+        .to_owned(),
+        &match isolation {
+            Isolation::Process => format!("{reason}: microseconds a call"),
+            _ => reason.to_string(),
+        },
     )?;
     line(
         "filters of system calls",

@@ -6,6 +6,7 @@ mod call;
 mod demo;
 mod doctor;
 mod echo;
+mod lab;
 mod ls;
 mod output;
 mod usage;
@@ -30,6 +31,8 @@ enum Command {
     AbuseChild(abuse::Spec),
     /// Measure this machine: handfast, the hand-written limit and the kernel's own ways.
     Bench(bench::Args),
+    /// Measure what the papers measured, on this machine, and keep what was found.
+    Lab(lab::Args),
     /// One process of a benchmark; started by `bench` only.
     #[command(hide = true)]
     BenchChild(bench::ChildArgs),
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Command::AbuseChild(spec) => abuse::run_child(&spec),
         Command::Bench(args) => bench::run(&args),
         Command::BenchChild(args) => bench::run_child(&args).map_err(Into::into),
+        Command::Lab(args) => lab::run(&args),
         Command::Demo => demo::run(),
         Command::DemoChild(args) => demo::run_child(&args),
         Command::Echo(args) => echo::run(&args),

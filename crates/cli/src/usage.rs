@@ -7,14 +7,18 @@ use std::io;
 pub(crate) struct Usage {
     /// Context switches of the threads it has now, voluntary and not.
     pub(crate) switches: u64,
+    /// Those of them that were not voluntary. A `sched_yield` that lets another run is one.
+    pub(crate) involuntary: u64,
     /// CPU time, in nanoseconds.
     pub(crate) cpu_ns: u64,
 }
 
 impl Usage {
     pub(crate) fn of(pid: u32) -> io::Result<Self> {
+        let (switches, involuntary) = switches(pid)?;
         Ok(Self {
-            switches: switches(pid)?,
+            switches,
+            involuntary,
             cpu_ns: cpu_ns(pid)?,
         })
     }
@@ -24,6 +28,7 @@ impl Usage {
         Self {
             // The count of a thread that ended meanwhile is gone.
             switches: self.switches.saturating_sub(before.switches),
+            involuntary: self.involuntary.saturating_sub(before.involuntary),
             cpu_ns: self.cpu_ns - before.cpu_ns,
         }
     }
@@ -48,22 +53,40 @@ pub(crate) fn cpu_ns(pid: u32) -> io::Result<u64> {
     Ok(time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned())
 }
 
-/// Context switches of the threads process `pid` has now, voluntary and not.
-fn switches(pid: u32) -> io::Result<u64> {
-    let mut sum = 0;
+/// CPU time of process `pid` in user mode and in the kernel, in the kernel's ticks: for shares of
+/// what [`cpu_ns`] says.
+pub(crate) fn ticks(pid: u32) -> io::Result<(u64, u64)> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // The name may hold anything, also what looks like fields.
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+    let mut times = fields.split_whitespace().skip(11).map(str::parse);
+    match (times.next(), times.next()) {
+        (Some(Ok(user)), Some(Ok(system))) => Ok((user, system)),
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+/// Context switches of the threads process `pid` has now: all, and those that were not voluntary.
+fn switches(pid: u32) -> io::Result<(u64, u64)> {
+    let (mut sum, mut involuntary) = (0, 0);
     for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {
         let status = match std::fs::read_to_string(task?.path().join("status")) {
             Ok(status) => status,
             Err(error) if thread_has_ended(&error) => continue,
             Err(error) => return Err(error),
         };
-        sum += status
+        let counts = status
             .lines()
             .filter_map(|line| line.split_once("_ctxt_switches:"))
-            .filter_map(|(_, count)| count.trim().parse::<u64>().ok())
-            .sum::<u64>();
+            .filter_map(|(kind, count)| Some((kind, count.trim().parse::<u64>().ok()?)));
+        for (kind, count) in counts {
+            sum += count;
+            if kind == "nonvoluntary" {
+                involuntary += count;
+            }
+        }
     }
-    Ok(sum)
+    Ok((sum, involuntary))
 }
 
 /// Whether `error`, of a file below `/proc/PID/task/TID`, says that the thread ended: `ENOENT`
@@ -86,7 +109,9 @@ mod tests {
             core::hint::spin_loop();
         }
         assert!(cpu_ns(own).unwrap() > before);
-        assert!(switches(own).unwrap() > 0);
+        let (all, involuntary) = switches(own).unwrap();
+        assert!(all > 0 && involuntary <= all);
+        assert!(ticks(own).is_ok());
         // Beside threads that end.
         let ending = || (0..500).for_each(|_| std::thread::spawn(|| ()).join().unwrap());
         std::thread::scope(|scope| {
@@ -95,10 +120,10 @@ mod tests {
                 .iter()
                 .all(std::thread::ScopedJoinHandle::is_finished)
             {
-                assert!(switches(own).unwrap() > 0);
+                assert!(switches(own).unwrap().0 > 0);
             }
         });
         // Above the largest process id there can be.
-        assert!(cpu_ns(4_194_305).is_err());
+        assert!(cpu_ns(4_194_305).is_err() && ticks(4_194_305).is_err());
     }
 }

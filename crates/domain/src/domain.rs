@@ -1,20 +1,24 @@
 //! A domain as its callers see it.
 
-use crate::error::{LoadError, Status};
+use crate::deadline::Armed;
+use crate::error::{LoadError, NoDeadline, Status};
 use crate::gate;
+use crate::isolation::Isolation;
 use crate::pool::{self, PER_CPU};
+use crate::process::{self, Crossing, Process};
 use crate::run::{INIT, TRIM};
 use crate::server::{Laid, Server};
-use crate::stack::{BYTES_MAX, Buffers, ENTRY_SHIFT, Row, Sender};
-use crate::table::Table;
+use crate::stack::{BOUNDED, BYTES_MAX, Buffers, ENTRY_SHIFT, Row, Sender};
+use crate::table::{Functions, Table};
 use crate::thread::{self, Nested};
 use crate::{CallError, Group, Held, Words};
 use core::cell::Cell;
 #[cfg(target_arch = "x86_64")]
 use core::sync::atomic::Ordering::Relaxed;
 use handfast_sys::keys::Key;
-use handfast_sys::{cpu, private, process};
+use handfast_sys::{clock, cpu, deadline, private};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What becomes of a domain that went wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,7 +36,7 @@ pub struct Options {
     heap_bytes: usize,
     policy: Policy,
     group: Option<Group>,
-    is_protected: bool,
+    isolation: Isolation,
 }
 
 impl Default for Options {
@@ -41,7 +45,7 @@ impl Default for Options {
             heap_bytes: 1 << 20,
             policy: Policy::Reset,
             group: None,
-            is_protected: true,
+            isolation: Isolation::Automatic,
         }
     }
 }
@@ -77,9 +81,23 @@ impl Options {
     /// Without memory keys: the same calls, in plain Rust, on the caller's stack. Panics are kept apart and nothing
     /// else: any other fault is the process's.
     #[must_use]
-    pub const fn unprotected(mut self) -> Self {
-        self.is_protected = false;
+    pub const fn unprotected(self) -> Self {
+        self.isolation(Isolation::Unprotected)
+    }
+
+    /// What keeps the domain apart: without this, what there is on this machine.
+    #[must_use]
+    pub const fn isolation(mut self, isolation: Isolation) -> Self {
+        self.isolation = isolation;
         self
+    }
+
+    pub(crate) const fn get_heap_bytes(&self) -> usize {
+        self.heap_bytes
+    }
+
+    pub(crate) const fn get_policy(&self) -> Policy {
+        self.policy
     }
 }
 
@@ -98,9 +116,11 @@ pub(crate) struct Inner {
     rights: u32,
     epoch: u32,
     own_row: Option<Box<Plain>>,
+    /// It is in a process of its own.
+    process: Option<Process>,
     tag: u32,
     /// Before the keys: they must not be another's while pages have them.
-    _memory: private::Private,
+    _memory: Option<private::Private>,
     group: Group,
     _key: Option<Key>,
 }
@@ -124,6 +144,11 @@ impl Domain {
     /// calls. The first one in a process also takes over the signals of faults (`SIGSEGV`, `SIGBUS`, `SIGFPE`,
     /// `SIGILL`): what does not concern domains goes on to the handlers that were there.
     ///
+    /// Without memory keys, or with [`Isolation::Process`], it starts a child process instead, which runs this program's file
+    /// again, but not its `main`; that takes some milliseconds. The child lives as long as this process keeps the domain. It has the
+    /// functions of the table, and no memory of this process: neither what statics have become nor what a pointer in a
+    /// word leads to.
+    ///
     /// # Errors
     /// [`LoadError`]; nothing is left of a domain that was not loaded.
     ///
@@ -136,11 +161,31 @@ impl Domain {
         table: &Table<T>,
         options: Options,
     ) -> Result<Self, LoadError> {
-        let inner = Inner::new(table, options)?;
+        let wanted = options.isolation;
+        let options = options.isolation(wanted.resolved());
+        if options.isolation != Isolation::Process {
+            return Self::load(table.functions(), options);
+        }
+        if wanted == Isolation::Automatic && !process::are_possible() {
+            return Err(LoadError::NoKeys);
+        }
+        if crate::confine::is_confined() {
+            return Err(LoadError::Confined);
+        }
+        let process = Process::new(&table.functions(), &options)?;
+        Ok(Self {
+            inner: Arc::new(Inner::elsewhere(process, options.group)?),
+        })
+    }
+
+    /// Loads one into this process.
+    pub(crate) fn load(functions: Functions, options: Options) -> Result<Self, LoadError> {
+        let inner = Inner::new(&functions, options)?;
         let domain = Self {
             inner: Arc::new(inner),
         };
-        match domain.inner.call(INIT, &mut Words::default(), 0) {
+        let control = u64::from(INIT) << ENTRY_SHIFT;
+        match domain.inner.call(control, &mut Words::default(), 0) {
             Ok(_) => Ok(domain),
             Err(CallError::Fault(fault)) => Err(LoadError::Init(fault)),
             Err(error) => Err(LoadError::Call(error)),
@@ -166,7 +211,59 @@ impl Domain {
     /// As [`Self::call`].
     #[inline]
     pub fn call_in_place(&self, entry: u16, words: &mut Words) -> Result<(), CallError> {
-        self.inner.call(entry, words, first_of_cpu())
+        let control = u64::from(entry) << ENTRY_SHIFT;
+        self.inner.call(control, words, first_of_cpu())
+    }
+
+    /// As [`Self::call`], with a deadline, `timeout` from now: a function that runs past it is ended where it is, as by
+    /// a fault ([`Fault::Deadline`](crate::Fault::Deadline)), and the domain reset or dead by its policy. Two system calls.
+    ///
+    /// Calls that the function makes into other domains have the same deadline, or an earlier one of their own, and so
+    /// do calls to ports of other processes. At the deadline they end first, from the inside out, each by its own domain's policy.
+    /// A function that waits in the kernel is ended like any other. One that panics, or is found inside the C
+    /// library (it may hold the allocator's lock), is ended as soon as it is found elsewhere, some 0.1 ms to 0.1 s later.
+    /// What it holds of other locks stays held ([`Self::new`]), but for what it does [`shielded`](crate::shielded).
+    ///
+    /// The deadline is that of functions: making the value anew afterwards takes as long as it takes. A function that
+    /// blocks the signal (`SIGRTMIN + 6`) is not ended.
+    ///
+    /// ```
+    /// use handfast_domain::{Call, CallError, Domain, Fault, LoadError, Options, Table};
+    /// use std::time::Duration;
+    ///
+    /// fn stay(_: &(), call: &mut Call<'_>) {
+    ///     while call.words()[0] != 0 {
+    ///         std::hint::spin_loop();
+    ///     }
+    /// }
+    ///
+    /// let table = Table::new(|_| ()).entry(stay);
+    /// // SAFETY: the function lends nothing to other threads, and touches nothing outside of the domain.
+    /// let domain = match unsafe { Domain::new(&table, Options::new()) } {
+    ///     // This processor has no memory keys.
+    ///     Err(LoadError::NoKeys) => return Ok(()),
+    ///     loaded => loaded?,
+    /// };
+    /// let timeout = Duration::from_millis(5);
+    /// assert_eq!(domain.call_until(0, [0; 8], timeout)?, [0; 8]);
+    /// let ended = domain.call_until(0, [1; 8], timeout);
+    /// assert_eq!(ended, Err(CallError::Fault(Fault::Deadline)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Self::call`]; [`CallError::NoDeadline`] where none can be kept.
+    pub fn call_until(
+        &self,
+        entry: u16,
+        words: Words,
+        timeout: Duration,
+    ) -> Result<Words, CallError> {
+        let mut words = words;
+        let _armed = self.inner.arm(clock::deadline_ns(timeout))?;
+        let control = u64::from(entry) << ENTRY_SHIFT | BOUNDED;
+        self.inner.call(control, &mut words, first_of_cpu())?;
+        Ok(words)
     }
 
     /// As [`Self::call_in_place`], with up to [`BYTES_MAX`] bytes each way. The domain gets a copy of `request`; the bytes
@@ -182,9 +279,9 @@ impl Domain {
         request: &[u8],
         reply: &mut [u8],
     ) -> Result<usize, CallError> {
-        let none = Sender::NOBODY;
+        let (control, none) = (u64::from(entry) << ENTRY_SHIFT, Sender::NOBODY);
         self.inner
-            .call_bytes(entry, words, (request, none), reply, first_of_cpu())
+            .call_bytes(control, words, (request, none), reply, first_of_cpu())
     }
 
     /// As [`Self::call_bytes`], of a message of which a port says this ([`Call::sender`](crate::Call::sender)). A
@@ -201,19 +298,43 @@ impl Domain {
         reply: &mut [u8],
     ) -> Result<usize, CallError> {
         let mut words = Words::default();
+        let control = u64::from(entry) << ENTRY_SHIFT;
         if self.is_protected() && is_inside() {
-            return self.call_staged(entry, sender, request, reply);
+            return self.call_staged(control, sender, request, reply);
         }
         let request = (request, sender);
         self.inner
-            .call_bytes(entry, &mut words, request, reply, first_of_cpu())
+            .call_bytes(control, &mut words, request, reply, first_of_cpu())
+    }
+
+    /// As [`Self::call_message`], with a deadline as [`Self::call_until`]: this time of the monotonic clock.
+    ///
+    /// # Errors
+    /// As both.
+    pub fn call_message_until(
+        &self,
+        entry: u16,
+        sender: Sender,
+        request: &[u8],
+        reply: &mut [u8],
+        deadline_ns: u64,
+    ) -> Result<usize, CallError> {
+        let _armed = self.inner.arm(deadline_ns)?;
+        let control = u64::from(entry) << ENTRY_SHIFT | BOUNDED;
+        if is_inside() {
+            return self.call_staged(control, sender, request, reply);
+        }
+        let mut words = Words::default();
+        let request = (request, sender);
+        self.inner
+            .call_bytes(control, &mut words, request, reply, first_of_cpu())
     }
 
     /// As [`Self::call_message`], from a domain: nothing that the other is to read or write lies in this one's memory.
     #[cold]
     fn call_staged(
         &self,
-        entry: u16,
+        control: u64,
         sender: Sender,
         request: &[u8],
         reply: &mut [u8],
@@ -239,7 +360,7 @@ impl Domain {
         let (mut words, hint) = (Words::default(), first_of_cpu());
         let called = self
             .inner
-            .call_buffers(entry, &mut words, &stage.buffers, hint);
+            .call_buffers(control, &mut words, &stage.buffers, hint);
         if let Ok(len_bytes) = called {
             reply[..len_bytes].copy_from_slice(&room[..len_bytes]);
         }
@@ -262,13 +383,55 @@ impl Domain {
     /// # Errors
     /// As [`Self::call`].
     pub fn trim(&self) -> Result<(), CallError> {
-        self.inner.call(TRIM, &mut Words::default(), first_of_cpu())
+        self.stacks_in_use().map(drop)
+    }
+
+    /// How many stacks of its group calls are on at this moment; does what [`Self::trim`] does, too. For tests and reports.
+    ///
+    /// # Errors
+    /// As [`Self::call`].
+    pub fn stacks_in_use(&self) -> Result<u64, CallError> {
+        let (control, mut words) = (u64::from(TRIM) << ENTRY_SHIFT, Words::default());
+        self.inner.call(control, &mut words, first_of_cpu())?;
+        Ok(words[0])
     }
 
     /// Whether it has memory keys.
     #[must_use]
     pub fn is_protected(&self) -> bool {
         self.inner.number != 0
+    }
+
+    /// What keeps it apart; never [`Isolation::Automatic`].
+    #[must_use]
+    pub fn isolation(&self) -> Isolation {
+        match &self.inner.process {
+            _ if self.is_protected() => Isolation::Keys,
+            Some(_) => Isolation::Process,
+            None => Isolation::Unprotected,
+        }
+    }
+
+    /// A call that was made elsewhere: crosses, and returns how that ended and how many bytes of the reply there are.
+    #[doc(hidden)]
+    pub fn cross_for(&self, crossing: &mut Crossing<'_>) -> (u64, usize) {
+        let hint = first_of_cpu();
+        let entry = u64::from(crossing.entry) << ENTRY_SHIFT;
+        let crossed = match &mut crossing.bytes {
+            None => self.inner.cross(entry, hint, crossing.words),
+            Some((request, reply)) => {
+                let buffers = Buffers::of((request, crossing.sender), reply);
+                let control = entry | (&raw const buffers).expose_provenance() as u64;
+                self.inner.cross(control, hint, crossing.words)
+            }
+        };
+        // A thread that cannot call has no stack.
+        let status = crossed.unwrap_or(Status::new(Status::STACKS, 0));
+        let room_bytes = match &crossing.bytes {
+            Some((_, reply)) if status.code() == Status::DONE => reply.len(),
+            _ => 0,
+        };
+        (status.0, (status.number() as usize).min(room_bytes))
     }
 
     /// Its group.
@@ -307,27 +470,27 @@ fn first_of_cpu() -> u32 {
 }
 
 impl Inner {
-    fn new<T: Sync + 'static>(table: &Table<T>, options: Options) -> Result<Self, LoadError> {
-        process::watch_forks();
-        let entries = table.entries.len();
+    fn new(functions: &Functions, options: Options) -> Result<Self, LoadError> {
+        let is_protected = options.isolation == Isolation::Keys;
+        let entries = functions.entries.len();
         if entries >= usize::from(TRIM) {
             return Err(LoadError::TooManyEntries { entries });
         }
         let own_group = options.group.is_none();
         let group = match options.group {
             Some(group) => group,
-            None if options.is_protected => Group::new()?,
+            None if is_protected => Group::with_key()?,
             None => Group::unprotected()?,
         };
-        if group.0.key().is_some() != options.is_protected {
+        if group.0.key().is_some() != is_protected {
             return Err(LoadError::OtherGroup);
         }
-        let key = match options.is_protected && !own_group {
+        let key = match is_protected && !own_group {
             true => Some(pool::allocate()?),
             false => None,
         };
         let os = |call| move |errno| LoadError::Os { call, errno };
-        let room = size_of_val(table.entries.as_slice()) + 2 * private::page_bytes();
+        let room = size_of_val(functions.entries.as_slice()) + 2 * private::page_bytes();
         let len_bytes = options.heap_bytes.checked_add(room);
         let len_bytes =
             len_bytes.and_then(|len| len.checked_next_multiple_of(private::page_bytes()));
@@ -336,10 +499,10 @@ impl Inner {
         let dies = options.policy == Policy::Dead;
         let server = Server::lay_out(
             &memory,
-            &table.entries,
+            &functions.entries,
             dies,
-            table.init_erased(),
-            Table::<T>::make(),
+            functions.init,
+            functions.make,
         )
         .ok_or(LoadError::TooManyEntries { entries })?;
         if let Some(key) = key.as_ref().or(group.0.key()) {
@@ -354,13 +517,35 @@ impl Inner {
             rights: 0,
             epoch: thread::epoch(),
             own_row: None,
+            process: None,
             tag,
-            _memory: memory,
+            _memory: Some(memory),
             group,
             _key: key,
         };
         inner.describe(server).map_err(os("mprotect of the gate"))?;
         Ok(inner)
+    }
+
+    /// One in a process of its own. Its group has nothing for it but a place.
+    fn elsewhere(process: Process, group: Option<Group>) -> Result<Self, LoadError> {
+        let group = match group {
+            Some(group) => group,
+            None => Group::unprotected()?,
+        };
+        let tag = group.0.take_tag()?;
+        Ok(Self {
+            number: 0,
+            #[cfg(target_arch = "x86_64")]
+            rights: 0,
+            epoch: thread::epoch(),
+            own_row: None,
+            process: Some(process),
+            tag,
+            _memory: None,
+            group,
+            _key: None,
+        })
     }
 
     /// Fills in the row.
@@ -386,9 +571,22 @@ impl Inner {
         Ok(())
     }
 
+    /// Calls of this thread end at the deadline until what this returns is dropped.
+    fn arm(&self, deadline_ns: u64) -> Result<Armed, CallError> {
+        thread::ready(self.epoch)?;
+        if self.process.is_some() {
+            return Ok(Armed::of_waiting(deadline_ns));
+        }
+        if self.number == 0 {
+            return Err(CallError::NoDeadline(NoDeadline::Unprotected));
+        }
+        Armed::new(deadline_ns)
+    }
+
+    /// `control` is the entry, from bit [`ENTRY_SHIFT`], and [`BOUNDED`] or not.
     #[inline(always)]
-    pub(crate) fn call(&self, entry: u16, words: &mut Words, hint: u32) -> Result<(), CallError> {
-        let status = self.cross(u64::from(entry) << ENTRY_SHIFT, hint, words)?;
+    pub(crate) fn call(&self, control: u64, words: &mut Words, hint: u32) -> Result<(), CallError> {
+        let status = self.cross(control, hint, words)?;
         match status.code() {
             Status::DONE => Ok(()),
             _ => Err(self.failed(status)),
@@ -398,7 +596,7 @@ impl Inner {
     #[inline(always)]
     pub(crate) fn call_bytes(
         &self,
-        entry: u16,
+        control: u64,
         words: &mut Words,
         (request, sender): (&[u8], Sender),
         reply: &mut [u8],
@@ -410,19 +608,18 @@ impl Inner {
             });
         }
         let buffers = Buffers::of((request, sender), reply);
-        self.call_buffers(entry, words, &buffers, hint)
+        self.call_buffers(control, words, &buffers, hint)
     }
 
     #[inline(always)]
     fn call_buffers(
         &self,
-        entry: u16,
+        control: u64,
         words: &mut Words,
         buffers: &Buffers,
         hint: u32,
     ) -> Result<usize, CallError> {
-        let control =
-            u64::from(entry) << ENTRY_SHIFT | (&raw const *buffers).expose_provenance() as u64;
+        let control = control | (&raw const *buffers).expose_provenance() as u64;
         let status = self.cross(control, hint, words)?;
         match status.code() {
             Status::DONE => Ok((status.number() as usize).min(buffers.reply_room)),
@@ -457,13 +654,17 @@ impl Inner {
 
     #[inline(never)]
     fn cross_plain(&self, control: u64, hint: u32, words: &mut Words) -> Status {
+        // What waits for a process is not ended, but looks at the deadline itself.
+        let _shield = self.process.is_some().then(deadline::shield);
         let Some(_nested) = Nested::enter() else {
             return Status::new(Status::TOO_DEEP, 0);
         };
-        match &self.own_row {
+        match (&self.own_row, &self.process) {
             // SAFETY: as above.
-            Some(row) => unsafe { gate::plain::cross(&row.0, control, hint, words) },
-            None => Status::new(Status::DEAD, 0),
+            (Some(row), _) => unsafe { gate::plain::cross(&row.0, control, hint, words) },
+            // SAFETY: as above.
+            (None, Some(process)) => unsafe { process.cross(control, words) },
+            (None, None) => Status::new(Status::DEAD, 0),
         }
     }
 

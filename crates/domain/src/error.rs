@@ -26,6 +26,10 @@ pub enum Fault {
     Illegal,
     /// Memory that could not be had from its file (`SIGBUS`).
     Bus,
+    /// It ran past the deadline of the call, or of one that this call is nested in.
+    Deadline,
+    /// The process that it runs in has ended: it was killed, or exited ([`Isolation::Process`](crate::Isolation::Process)).
+    Ended,
 }
 
 /// Why a call has no result.
@@ -70,6 +74,26 @@ pub enum CallError {
     ForeignStack,
     /// This thread has no alternate stack for signals, and got none.
     NoSignalStack(Errno),
+    /// A deadline was asked for, and none can be kept. The call has not been made.
+    NoDeadline(NoDeadline),
+}
+
+/// Why a call cannot have a deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NoDeadline {
+    /// The domain has no memory keys: its functions are part of the caller.
+    Unprotected,
+    /// The process is confined, and handles no signals.
+    Confined,
+    /// A system call failed: `EBUSY` when the program handles the signal itself, `EAGAIN` when the user has as many pending signals and timers
+    /// as it may (`RLIMIT_SIGPENDING`).
+    Os {
+        /// The call.
+        call: &'static str,
+        /// Its error.
+        errno: Errno,
+    },
 }
 
 impl fmt::Display for Fault {
@@ -88,6 +112,23 @@ impl fmt::Display for Fault {
             Self::Arithmetic => f.write_str("it divided by zero or the like (SIGFPE)"),
             Self::Illegal => f.write_str("it ran an illegal instruction (SIGILL)"),
             Self::Bus => f.write_str("memory of a file was not there (SIGBUS)"),
+            Self::Ended => f.write_str("the process that it runs in has ended"),
+            Self::Deadline => f.write_str("it ran past the deadline of the call"),
+        }
+    }
+}
+
+impl fmt::Display for NoDeadline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unprotected => {
+                f.write_str("the domain is not kept apart by memory keys or a process")
+            }
+            Self::Confined => f.write_str("the process is confined and handles no signals"),
+            Self::Os { call, errno } => write!(
+                f,
+                "{call} failed ({errno}); deadlines need the signal SIGRTMIN + 6 and a timer for each thread"
+            ),
         }
     }
 }
@@ -135,6 +176,10 @@ impl fmt::Display for CallError {
             Self::NoSignalStack(errno) => {
                 write!(f, "this thread has no alternate stack for signals: {errno}")
             }
+            Self::NoDeadline(why) => write!(
+                f,
+                "calls into this domain cannot end at a deadline: {why}; call without one"
+            ),
         }
     }
 }
@@ -145,7 +190,8 @@ impl std::error::Error for CallError {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// The processor or the kernel has no memory protection keys.
+    /// The processor or the kernel has no memory protection keys, and the domain may be no process
+    /// ([`Isolation`](crate::Isolation)).
     NoKeys,
     /// The process is confined, and loads no domains any more.
     Confined,
@@ -177,14 +223,23 @@ pub enum LoadError {
     },
     /// The first call could not be made.
     Call(CallError),
+    /// The program has no way to processes: that is in the crate `handfast`.
+    NoPorts,
+    /// A function of the table lies in a library, where a child process would not find it.
+    Library,
+    /// The child process did not come to serve the domain.
+    Child {
+        /// Why.
+        what: &'static str,
+    },
 }
 
 impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoKeys => f.write_str(
-                "no memory protection keys on this processor or kernel; load the domain \
-                 unprotected, or use a process",
+                "no memory protection keys on this processor or kernel; load the domain as a process \
+                 (Isolation::Process), or unprotected",
             ),
             Self::Confined => f.write_str(
                 "the process is confined (confine::confine) and loads no domains any more; load all before",
@@ -208,6 +263,14 @@ impl fmt::Display for LoadError {
             Self::Init(fault) => write!(f, "the domain went wrong as it made its value: {fault}"),
             Self::Os { call, errno } => write!(f, "{call} failed: {errno}"),
             Self::Call(error) => error.fmt(f),
+            Self::NoPorts => f.write_str(
+                "this program cannot run domains as processes; load them by `handfast::domain`",
+            ),
+            Self::Library => f.write_str(
+                "a function of the domain lies in a library, and a child process runs the program's own file \
+                 only; load the domain unprotected, or link the library into the program",
+            ),
+            Self::Child { what } => write!(f, "the child process for the domain was of no use: {what}"),
         }
     }
 }
@@ -231,13 +294,14 @@ impl Status {
     pub(crate) const REPLY_TOO_LONG: u8 = 8;
     pub(crate) const TOO_DEEP: u8 = 9;
     pub(crate) const PANIC: u8 = 16;
-    #[cfg(target_arch = "x86_64")]
     pub(crate) const ACCESS: u8 = 17;
     pub(crate) const KEY: u8 = 18;
     pub(crate) const OVERFLOW: u8 = 19;
     pub(crate) const ARITHMETIC: u8 = 20;
     pub(crate) const ILLEGAL: u8 = 21;
     pub(crate) const BUS: u8 = 22;
+    pub(crate) const DEADLINE: u8 = 23;
+    pub(crate) const ENDED: u8 = 24;
 
     pub(crate) const fn new(code: u8, number: u64) -> Self {
         Self(code as u64 | number << 8)
@@ -271,7 +335,21 @@ impl Status {
         }
     }
 
-    const fn fault(self) -> Fault {
+    pub(crate) const fn of_fault(fault: Fault) -> Self {
+        match fault {
+            Fault::Panic => Self::new(Self::PANIC, 0),
+            Fault::Access { address } => Self::new(Self::ACCESS, address),
+            Fault::Key { address } => Self::new(Self::KEY, address),
+            Fault::StackOverflow => Self::new(Self::OVERFLOW, 0),
+            Fault::Arithmetic => Self::new(Self::ARITHMETIC, 0),
+            Fault::Illegal => Self::new(Self::ILLEGAL, 0),
+            Fault::Bus => Self::new(Self::BUS, 0),
+            Fault::Ended => Self::new(Self::ENDED, 0),
+            Fault::Deadline => Self::new(Self::DEADLINE, 0),
+        }
+    }
+
+    pub(crate) const fn fault(self) -> Fault {
         let address = self.number();
         match self.code() {
             Self::PANIC => Fault::Panic,
@@ -280,6 +358,8 @@ impl Status {
             Self::ARITHMETIC => Fault::Arithmetic,
             Self::ILLEGAL => Fault::Illegal,
             Self::BUS => Fault::Bus,
+            Self::DEADLINE => Fault::Deadline,
+            Self::ENDED => Fault::Ended,
             // `ACCESS`, or whatever else an overwritten domain says.
             _ => Fault::Access { address },
         }

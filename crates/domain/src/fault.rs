@@ -7,6 +7,8 @@
 //!
 //! Signals that are nobody's fault (they were sent), and faults outside of domains, go to the handler that was there
 //! before.
+//!
+//! The signal of a deadline (`deadline`) ends a call in the same way.
 
 use crate::error::Status;
 use crate::gate::protected;
@@ -14,9 +16,13 @@ use crate::stack::{Descriptor, GUARD_BYTES, Row, STRIDE, STRIDE_BITS};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32};
-use handfast_sys::Errno;
+use handfast_sys::{Errno, deadline};
 use std::sync::Mutex;
 use std::sync::PoisonError;
+
+mod tick;
+
+pub(crate) use tick::{install as install_tick, is_installed as handles_deadlines};
 
 /// The signals of faults.
 pub(crate) const SIGNALS: [c_int; 4] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL];
@@ -41,14 +47,7 @@ pub(crate) fn install() -> Result<(), Errno> {
     // Relaxed: before any handler is installed.
     RIGHTS_AT.store(found.ebx, Relaxed);
     for (signal, before) in SIGNALS.into_iter().zip(&BEFORE) {
-        // SAFETY: all-zero bytes are a valid sigaction.
-        let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
-        action.sa_sigaction =
-            handle as extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) as usize;
-        // No other handler in between: it would run on the same alternate stack.
-        // SAFETY: the mask is valid for a write.
-        unsafe { libc::sigfillset(&raw mut action.sa_mask) };
-        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        let action = action(handle);
         // SAFETY: all-zero bytes are a valid sigaction.
         let mut old: libc::sigaction = unsafe { core::mem::zeroed() };
         // SAFETY: nothing is set; `old` is valid for a write.
@@ -64,6 +63,20 @@ pub(crate) fn install() -> Result<(), Errno> {
     }
     *done = true;
     Ok(())
+}
+
+type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
+
+/// On the alternate stack, with what was interrupted.
+fn action(handler: Handler) -> libc::sigaction {
+    // SAFETY: all-zero bytes are a valid sigaction.
+    let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
+    action.sa_sigaction = handler as usize;
+    // No other handler in between: it would run on the same alternate stack.
+    // SAFETY: the mask is valid for a write.
+    unsafe { libc::sigfillset(&raw mut action.sa_mask) };
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+    action
 }
 
 extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
@@ -85,17 +98,14 @@ const SEGV_PKUERR: c_int = 4;
 
 /// If the signal came from within a domain, lets the thread go on at the landing.
 fn end_call(signal: c_int, about: &libc::siginfo_t, machine: &mut libc::ucontext_t) -> bool {
-    let Some(rights) = rights_in(machine) else {
+    let Some(row) = domain_of(machine) else {
         return false;
     };
-    let registers = &mut machine.uc_mcontext.gregs;
-    let [stack, at] = [libc::REG_RSP, libc::REG_RIP].map(|register| registers[register as usize]);
-    // SAFETY: reading the rights of a row that may change meanwhile; they are atomics.
-    let row = protected::rows().find(|row| row.rights.load(Relaxed) == rights && is_loaded(row));
-    let Some(row) = row.filter(|_| !protected::is_gate(at as usize)) else {
-        return false;
-    };
-    let Some(number) = stack_of(row, stack as usize) else {
+    let stack = machine.uc_mcontext.gregs[libc::REG_RSP as usize] as usize;
+    // Where the stack pointer leads nowhere, a call with a deadline is known all the same.
+    let is_its = |number: &usize| descriptor(row, *number) as usize == deadline::place();
+    let noted = || (0..row.stacks_all.load(Relaxed) as usize).find(is_its);
+    let Some(number) = stack_of(row, stack).or_else(noted) else {
         return false;
     };
     // SAFETY: reading a field that the kernel sets for these signals.
@@ -109,13 +119,32 @@ fn end_call(signal: c_int, about: &libc::siginfo_t, machine: &mut libc::ucontext
         _ => Status::ACCESS,
     };
     let status = Status::new(code, address as u64 & ((1 << 56) - 1));
-    let descriptor = row
-        .first_descriptor
+    land(machine, row, number, status);
+    true
+}
+
+/// The domain whose rights were interrupted, outside of the gate.
+fn domain_of(machine: &libc::ucontext_t) -> Option<&'static Row> {
+    let rights = rights_in(machine)?;
+    let at = machine.uc_mcontext.gregs[libc::REG_RIP as usize];
+    // Relaxed: rows that may change meanwhile, but not this thread's.
+    let row = protected::rows().find(|row| row.rights.load(Relaxed) == rights && is_loaded(row));
+    row.filter(|_| !protected::is_gate(at as usize))
+}
+
+fn descriptor(row: &Row, number: usize) -> *mut Descriptor {
+    row.first_descriptor
         .load(Relaxed)
         .cast::<u8>()
         .wrapping_add(number * STRIDE)
-        .cast::<Descriptor>();
+        .cast()
+}
+
+/// Lets the thread go on at the landing, on top of this stack.
+fn land(machine: &mut libc::ucontext_t, row: &Row, number: usize, status: Status) {
+    let descriptor = descriptor(row, number);
     let row: *const Row = row;
+    let registers = &mut machine.uc_mcontext.gregs;
     let mut set = |register: c_int, value: u64| registers[register as usize] = value.cast_signed();
     set(libc::REG_RIP, protected::landing() as u64);
     set(libc::REG_RSP, descriptor as u64);
@@ -127,7 +156,6 @@ fn end_call(signal: c_int, about: &libc::siginfo_t, machine: &mut libc::ucontext
     // Interrupts on, nothing else: no backwards moves, no single steps, no alignment checks.
     set(libc::REG_EFL, 0x202);
     reset_x87(machine);
-    true
 }
 
 /// A handler of the program's that does not ask for the alternate stack was started on a domain's stack, without the
@@ -152,7 +180,7 @@ fn lend_stack(signal: c_int, about: &libc::siginfo_t, machine: &mut libc::uconte
         return false;
     };
     let key = row.stack_key.load(Relaxed);
-    set_rights(machine, protected::rights(key, key))
+    set_rights(machine, protected::lent(key))
 }
 
 fn is_loaded(row: &Row) -> bool {
@@ -264,9 +292,8 @@ fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
             }
         }
         handler if before.sa_flags & libc::SA_SIGINFO != 0 => {
-            type WithInfo = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
             // SAFETY: an action with this flag has such a function.
-            let handler = unsafe { core::mem::transmute::<usize, WithInfo>(handler) };
+            let handler = unsafe { core::mem::transmute::<usize, Handler>(handler) };
             handler(signal, info, context);
         }
         handler => {

@@ -1,6 +1,7 @@
 //! A stack that is held for one caller.
 
 use crate::domain::Inner;
+use crate::stack::ENTRY_SHIFT;
 use crate::{CallError, Sender, Words};
 use core::fmt;
 use std::sync::Arc;
@@ -40,7 +41,8 @@ impl Held {
     /// As there.
     #[inline]
     pub fn call_in_place(&mut self, entry: u16, words: &mut Words) -> Result<(), CallError> {
-        self.inner.call(entry, words, self.number)
+        let control = u64::from(entry) << ENTRY_SHIFT;
+        self.inner.call(control, words, self.number)
     }
 
     /// As [`Domain::call_bytes`](crate::Domain::call_bytes), on the held stack.
@@ -55,9 +57,9 @@ impl Held {
         request: &[u8],
         reply: &mut [u8],
     ) -> Result<usize, CallError> {
-        let request = (request, Sender::NOBODY);
+        let (control, request) = (u64::from(entry) << ENTRY_SHIFT, (request, Sender::NOBODY));
         self.inner
-            .call_bytes(entry, words, request, reply, self.number)
+            .call_bytes(control, words, request, reply, self.number)
     }
 }
 

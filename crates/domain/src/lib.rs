@@ -38,14 +38,16 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Where the processor has no memory keys [`Domain::new`] says so ([`LoadError::NoKeys`]);
-//! [`Options::unprotected`] loads a domain whose gate is plain Rust, and which keeps only panics apart.
+//! Where there are no memory keys a domain is a child process instead ([`Isolation`]), if the program has the crate `handfast`, which
+//! reaches it by ports; else [`Domain::new`] says [`LoadError::NoKeys`]. [`Options::unprotected`] loads a domain whose gate is plain
+//! Rust, and which keeps only panics apart.
 //!
 //! Reading order: [`Domain`] (what a caller sees), [`Table`] and [`Call`] (what a server sees), `gate` (the
 //! crossing), `run` (the server's side of it), `stack` and `pool` (what is claimed), `server` (the domain's own state,
-//! and its reset), `fault` (signals), [`confine`], [`error`].
+//! and its reset), `fault` (signals), `deadline`, `process`, [`confine`], [`error`].
 
 pub mod confine;
+mod deadline;
 mod domain;
 pub mod error;
 #[cfg(target_arch = "x86_64")]
@@ -53,16 +55,21 @@ mod fault;
 mod flags;
 mod gate;
 mod held;
+mod isolation;
 mod pool;
+#[doc(hidden)]
+pub mod process;
 mod run;
 mod server;
 mod stack;
 mod table;
 mod thread;
 
+pub use deadline::shielded;
 pub use domain::{Domain, Options, Policy};
-pub use error::{CallError, Fault, LoadError};
+pub use error::{CallError, Fault, LoadError, NoDeadline};
 pub use held::Held;
+pub use isolation::{Isolation, Reason};
 pub use pool::Group;
 pub use server::Heap;
 pub use stack::{BYTES_MAX, STACK_BYTES, Sender};

@@ -8,6 +8,7 @@
 
 use crate::error::LoadError;
 use crate::flags::{self, FREE, PASSING, UNBUILT};
+use crate::isolation::Isolation;
 use crate::stack::{GUARD_BYTES, Row, STRIDE, descriptor_at};
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::Relaxed;
@@ -63,12 +64,21 @@ pub(crate) struct Inner {
 }
 
 impl Group {
-    /// A group for protected domains: takes one memory key. Some forty system calls and two for each CPU; reserves
+    /// A group for domains that are kept apart as [`Isolation::Automatic`](crate::Isolation::Automatic) says: takes one memory
+    /// key where there are keys; domains that are processes share nothing. Some forty system calls and two for each CPU; reserves
     /// 512 MiB of addresses and 16 MiB for each CPU, of which only what is used takes memory.
     ///
     /// # Errors
-    /// [`LoadError::NoKeys`], [`LoadError::KeysTaken`], [`LoadError::Os`].
+    /// [`LoadError::NoKeys`] where domains cannot be processes either, [`LoadError::KeysTaken`], [`LoadError::Os`].
     pub fn new() -> Result<Self, LoadError> {
+        match Isolation::here().0 {
+            Isolation::Process if crate::process::are_possible() => Self::unprotected(),
+            _ => Self::with_key(),
+        }
+    }
+
+    /// One for domains with keys.
+    pub(crate) fn with_key() -> Result<Self, LoadError> {
         Self::with(Some(allocate()?))
     }
 
@@ -280,6 +290,14 @@ pub(crate) fn range(row: &Row) -> (usize, usize) {
     let stacks = row.first_stack.load(Relaxed) as usize;
     let count = row.stacks_all.load(Relaxed) as usize;
     (start, stacks + count * STRIDE)
+}
+
+/// How many stacks somebody has claimed.
+pub(crate) fn in_use(row: &Row) -> usize {
+    let stacks = row.stacks_all.load(Relaxed) as usize;
+    // Relaxed: a number.
+    let flags = (0..stacks).map(|number| flag(row, number).load(Relaxed));
+    flags.filter(|flag| ![FREE, UNBUILT].contains(flag)).count()
 }
 
 /// Whether a stack is the first of its pool: the one that a CPU's calls use while they are one at a time, or a held one.

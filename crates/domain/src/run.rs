@@ -5,15 +5,18 @@ use crate::flags;
 use crate::pool;
 use crate::server::Server;
 use crate::stack::{
-    BYTES_MAX, Buffers, Descriptor, REQUEST_AT, Row, STRIDE, buffers_of, entry_of, phase,
+    BOUNDED_DEPTH, BYTES_MAX, Buffers, Descriptor, REQUEST_AT, Row, STRIDE, entry_of, kind_of,
+    phase,
 };
 use crate::table::Call;
+use core::any::Any;
 use core::sync::atomic::Ordering::Relaxed;
+use handfast_sys::deadline;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Not an entry: the first call, which makes the domain's value.
 pub(crate) const INIT: u16 = u16::MAX;
-/// Not an entry: gives the memory of idle stacks back.
+/// Not an entry: gives the memory of idle stacks back; how many are in use is the first word.
 pub(crate) const TRIM: u16 = u16::MAX - 1;
 
 /// A function of a domain as the gate calls it: [`run`] for that function.
@@ -63,7 +66,7 @@ pub(crate) unsafe extern "C" fn run<T, F: Fn(&T, &mut Call<'_>)>(
     if !flags::may_enter(&server.state) {
         return not_live(server, descriptor, row);
     }
-    if buffers_of(control) != 0 || !pool::is_first(number) {
+    if kind_of(control) != 0 || !pool::is_first(number) {
         return run_any(server, descriptor, row, apply::<T, F>);
     }
     let value = server.value();
@@ -100,6 +103,8 @@ pub(crate) unsafe extern "C" fn run_other(
         INIT => server.init(descriptor),
         TRIM => {
             pool::trim(row);
+            // Without its own.
+            descriptor.words[0] = pool::in_use(row) as u64 - 1;
             Status::new(Status::DONE, 0)
         }
         _ => Status::new(Status::NO_ENTRY, number.into()),
@@ -113,24 +118,20 @@ fn not_live(server: &Server, descriptor: &mut Descriptor, row: &Row) -> u64 {
     server.settle(descriptor, row).0
 }
 
-/// As the end of [`run`], for calls with bytes and on any stack.
+/// As the end of [`run`], for calls with bytes or a deadline, and on any stack.
 #[inline(never)]
 fn run_any(server: &Server, descriptor: &mut Descriptor, row: &Row, entry: Function) -> u64 {
     let number = descriptor.number;
     if !pool::is_first(number) {
         pool::grow(row, number);
     }
-    let status = if descriptor.buffers() == 0 {
-        let value = server.value();
-        let mut call = Call::with_words(descriptor);
-        // SAFETY: the entry was erased together with the type of this domain's value.
-        let entered = catch_unwind(AssertUnwindSafe(|| unsafe { entry(value, &mut call) }));
-        match entered {
-            Ok(()) => Status::new(Status::DONE, 0).0,
-            Err(payload) => panicked(server, descriptor, row, payload),
-        }
+    let kind = kind_of(descriptor.control);
+    let status = if kind > 0 {
+        with_bytes::<false>(server, descriptor, row, entry)
+    } else if kind == 0 {
+        with_words::<false>(server, descriptor, row, entry)
     } else {
-        with_bytes(server, descriptor, row, entry)
+        bounded(server, descriptor, row, entry)
     };
     if pool::is_first(number) {
         pool::look_after_first(row, number);
@@ -140,13 +141,61 @@ fn run_any(server: &Server, descriptor: &mut Descriptor, row: &Row, entry: Funct
     status
 }
 
+/// A call with a deadline, or within one.
+#[inline(never)]
+fn bounded(server: &Server, descriptor: &mut Descriptor, row: &Row, entry: Function) -> u64 {
+    descriptor.depth |= BOUNDED_DEPTH;
+    if descriptor.buffers() == 0 {
+        with_words::<true>(server, descriptor, row, entry)
+    } else {
+        with_bytes::<true>(server, descriptor, row, entry)
+    }
+}
+
+/// Calls a function of the domain; if `BOUNDED`, it may be ended ([`run_fault`]) from its first instruction to its last.
+#[inline(always)]
+fn enter<const BOUNDED: bool>(
+    descriptor: *mut Descriptor,
+    function: impl FnOnce(),
+) -> Result<(), Box<dyn Any + Send>> {
+    if BOUNDED {
+        // SAFETY: the descriptor of this call.
+        unsafe { (&raw mut (*descriptor).outer).write_volatile(deadline::place()) };
+        deadline::set_place(descriptor as usize);
+    }
+    let entered = catch_unwind(AssertUnwindSafe(function));
+    if BOUNDED {
+        // SAFETY: as above.
+        deadline::set_place(unsafe { (&raw const (*descriptor).outer).read_volatile() });
+    }
+    entered
+}
+
+#[inline(always)]
+fn with_words<const BOUNDED: bool>(
+    server: &Server,
+    descriptor: &mut Descriptor,
+    row: &Row,
+    entry: Function,
+) -> u64 {
+    let value = server.value();
+    let place: *mut Descriptor = descriptor;
+    let mut call = Call::with_words(descriptor);
+    // SAFETY: the entry was erased together with the type of this domain's value.
+    let entered = enter::<BOUNDED>(place, || unsafe { entry(value, &mut call) });
+    match entered {
+        Ok(()) => Status::new(Status::DONE, 0).0,
+        Err(payload) => panicked(server, descriptor, row, payload),
+    }
+}
+
 #[cold]
 #[inline(never)]
 fn panicked(
     server: &Server,
     descriptor: &mut Descriptor,
     row: &Row,
-    payload: Box<dyn core::any::Any + Send>,
+    payload: Box<dyn Any + Send>,
 ) -> u64 {
     // Its drop may panic again; that is one leak more, in a place that leaks what it owned.
     if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
@@ -158,7 +207,12 @@ fn panicked(
 
 /// A call with bytes: copies them in before anybody looks at them, and the reply's out.
 #[inline(never)]
-fn with_bytes(server: &Server, descriptor: &mut Descriptor, row: &Row, entry: Function) -> u64 {
+fn with_bytes<const BOUNDED: bool>(
+    server: &Server,
+    descriptor: &mut Descriptor,
+    row: &Row,
+    entry: Function,
+) -> u64 {
     let first = row.first_stack.load(Relaxed);
     let stack = first.wrapping_add(descriptor.number as usize * STRIDE);
     let areas = stack.wrapping_add(REQUEST_AT);
@@ -190,10 +244,11 @@ fn with_bytes(server: &Server, descriptor: &mut Descriptor, row: &Row, entry: Fu
     descriptor.request_len = len as u32;
     descriptor.reply_len = 0;
     let value = server.value();
+    let place: *mut Descriptor = descriptor;
     // SAFETY: the areas of this stack; the request's length was checked, the reply's is none.
     let mut call = unsafe { Call::with_bytes(descriptor, areas, buffers.sender) };
     // SAFETY: the entry was erased together with the type of this domain's value.
-    let entered = catch_unwind(AssertUnwindSafe(|| unsafe { entry(value, &mut call) }));
+    let entered = enter::<BOUNDED>(place, || unsafe { entry(value, &mut call) });
     if let Err(payload) = entered {
         return panicked(server, descriptor, row, payload);
     }
@@ -254,6 +309,10 @@ pub(crate) unsafe extern "C" fn run_fault(
     let row = unsafe { &*row };
     // SAFETY: laid out when the domain was loaded, and there for as long as it is.
     let server = unsafe { &*row.server.load(Relaxed) };
+    if deadline::place() == core::ptr::from_mut(descriptor) as usize {
+        // It was in its function; from here on it is not.
+        deadline::set_place(descriptor.outer);
+    }
     if descriptor.phase == phase::COPY {
         descriptor.set_phase(phase::RUN);
         return Status::new(Status::BUFFER, 0).0;

@@ -47,7 +47,7 @@ pub(crate) struct Descriptor {
     pub(crate) words: Words,
     /// The caller's stack pointer.
     pub(crate) caller_stack: u64,
-    /// The caller's buffers (an address, or zero) and above them, from bit 48, the number of the entry.
+    /// The caller's buffers (an address, or zero), above them [`BOUNDED`], and from bit 48 the number of the entry.
     pub(crate) control: u64,
     /// The flag of this stack.
     pub(crate) flag: *const AtomicU16,
@@ -55,7 +55,8 @@ pub(crate) struct Descriptor {
     pub(crate) call_out: u64,
     /// The caller's rights.
     pub(crate) caller_rights: u32,
-    /// How many calls this one is nested in. Directly behind the rights: the gate stores both at once.
+    /// How many calls this one is nested in, and [`BOUNDED_DEPTH`]. Directly behind the rights: the gate stores both at
+    /// once.
     pub(crate) depth: u32,
     /// The number of this stack in its group.
     pub(crate) number: u32,
@@ -65,7 +66,9 @@ pub(crate) struct Descriptor {
     pub(crate) request_len: u32,
     /// Bytes of the reply that are to be copied out; only with buffers.
     pub(crate) reply_len: u32,
-    pub(crate) padding: [u32; 2],
+    /// Of a call with a deadline: what could be ended before its function began. In place of that, where the function is
+    /// ended.
+    pub(crate) outer: usize,
 }
 
 impl Descriptor {
@@ -85,6 +88,18 @@ impl Descriptor {
     }
 }
 
+/// In [`Descriptor::control`]: the call has a deadline.
+pub(crate) const BOUNDED: u64 = 1 << (ENTRY_SHIFT - 1);
+/// In [`Descriptor::depth`]: so have the calls that its function makes.
+pub(crate) const BOUNDED_DEPTH: u32 = 1 << 31;
+
+/// What is in [`Descriptor::control`] beside the entry, as a number: zero for a call with words, positive for one with
+/// bytes, negative for any that has a deadline.
+#[inline(always)]
+pub(crate) const fn kind_of(control: u64) -> i64 {
+    (control << (u64::BITS - ENTRY_SHIFT)).cast_signed()
+}
+
 /// The number of the entry in [`Descriptor::control`].
 #[inline(always)]
 pub(crate) const fn entry_of(control: u64) -> u16 {
@@ -94,10 +109,10 @@ pub(crate) const fn entry_of(control: u64) -> u16 {
 /// Where the buffers are, in [`Descriptor::control`].
 #[inline(always)]
 pub(crate) const fn buffers_of(control: u64) -> usize {
-    (control & ((1 << ENTRY_SHIFT) - 1)) as usize
+    (control & (BOUNDED - 1)) as usize
 }
 
-/// Addresses of programs have 47 bits.
+/// Addresses of programs have 47 bits; one more is [`BOUNDED`].
 pub(crate) const ENTRY_SHIFT: u32 = 48;
 
 /// What is being done when something goes wrong.

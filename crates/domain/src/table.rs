@@ -121,14 +121,20 @@ impl<T: Sync + 'static> Table<T> {
         self
     }
 
-    /// What makes the value, given the function as [`Self::init_erased`].
-    pub(crate) const fn make() -> Make {
-        make::<T>
+    pub(crate) fn functions(&self) -> Functions {
+        Functions {
+            init: self.init as *const (),
+            make: make::<T>,
+            entries: self.entries.clone(),
+        }
     }
+}
 
-    pub(crate) fn init_erased(&self) -> *const () {
-        self.init as *const ()
-    }
+/// A table without its type.
+pub(crate) struct Functions {
+    pub(crate) init: *const (),
+    pub(crate) make: Make,
+    pub(crate) entries: Vec<Entry>,
 }
 
 /// # Safety

@@ -4,7 +4,7 @@
 
 use crate::{CallError, DEPTH_MAX};
 use core::cell::Cell;
-use handfast_sys::process;
+use handfast_sys::{deadline, process};
 use std::sync::Once;
 
 /// No process's number: this thread has not been prepared.
@@ -19,6 +19,9 @@ thread_local! {
 
 extern "C" fn forget() {
     PREPARED.set(NEW);
+    // Its timers are not inherited.
+    deadline::set_until_ns(deadline::NEVER_NS);
+    deadline::set_place(0);
 }
 
 /// The process that a handle is made in, as [`ready`] wants it: how many forks lie before it.

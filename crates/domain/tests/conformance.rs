@@ -1,19 +1,29 @@
-//! What holds for every gate: with protection, and in plain Rust.
+//! What holds for every gate: with protection, and in plain Rust; and for processes, in the tests of the crate `handfast`, which
+//! has the way to them.
 
 use handfast_domain::{
-    BYTES_MAX, Call, CallError, DEPTH_MAX, Domain, Fault, Group, Heap, LoadError, Options, Policy,
-    Table,
+    BYTES_MAX, Call, CallError, DEPTH_MAX, Domain, Fault, Group, Heap, Isolation, LoadError,
+    Options, Policy, Table, process,
 };
 use handfast_sys::keys;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Barrier, OnceLock};
 
-/// Runs `test` with options for each kind of gate that there is here.
+/// Runs `test` with options for each kind of gate that there is here, and for a process.
 fn each_gate(test: impl Fn(Options)) {
+    each_gate_here(&test);
+    if process::are_possible() {
+        let _alone = handfast_testing::alone();
+        test(Options::new().isolation(Isolation::Process));
+    }
+}
+
+/// As [`each_gate`], where the functions and the test have statics in common.
+fn each_gate_here(test: impl Fn(Options)) {
     // One test at a time: a process has few keys.
     let _alone = handfast_testing::alone();
     if keys::are_supported() {
-        test(Options::new());
+        test(Options::new().isolation(Isolation::Keys));
     }
     test(Options::new().unprotected());
 }
@@ -266,7 +276,7 @@ fn calls_nest_to_the_limit_and_no_further() {
     fn which(_: &Heap) -> usize {
         WHICH.load(Ordering::Relaxed) as usize
     }
-    each_gate(|options| {
+    each_gate_here(|options| {
         let domain = load(&Table::new(which).entry(call_other), options);
         // It calls itself, through its own gate.
         let own = WHICH.fetch_add(1, Ordering::Relaxed) as usize;
@@ -301,16 +311,18 @@ fn a_stack_for_every_thread_and_never_one_for_two() {
         own.0.store(0, Ordering::SeqCst);
         call.words()[0] = own.1.load(Ordering::SeqCst).into();
     }
-    const THREADS: u64 = 100;
     each_gate(|options| {
         let init = |_: &Heap| Inside(AtomicU32::new(0), AtomicU32::new(0));
         let domain = load(&Table::new(init).entry(stay).entry(wrong), options);
+        // The way to a process has places for fewer.
+        let is_process = domain.isolation() == Isolation::Process;
+        let threads = if is_process { 32 } else { 100 };
         for _ in 0..3 {
             std::thread::scope(|scope| {
-                for thread in 0..THREADS {
+                for thread in 0..threads {
                     let domain = domain.clone();
                     scope.spawn(move || {
-                        let mut words = [thread, THREADS, 0, 0, 0, 0, 0, 0];
+                        let mut words = [thread, threads, 0, 0, 0, 0, 0, 0];
                         domain.call_bytes(0, &mut words, &[], &mut [0; 8]).unwrap();
                     });
                 }
@@ -328,7 +340,7 @@ fn stacks_run_out_with_an_error_and_come_back() {
             std::thread::park_timeout(std::time::Duration::from_millis(20));
         }
     }
-    each_gate(|options| {
+    each_gate_here(|options| {
         let domain = load(&Table::new(counter).entry(wait).entry(add), options);
         let limit = domain.group().stacks();
         let mut held = domain.hold().unwrap();
@@ -376,6 +388,10 @@ fn domains_of_a_group_share_stacks_and_nothing_else() {
     let _alone = handfast_testing::alone();
     let groups: Vec<(Group, Options)> = [
         keys::are_supported().then(|| (Group::new().unwrap(), Options::new())),
+        process::are_possible().then(|| {
+            let options = Options::new().isolation(Isolation::Process);
+            (Group::unprotected().unwrap(), options)
+        }),
         Some((Group::unprotected().unwrap(), Options::new().unprotected())),
     ]
     .into_iter()
@@ -409,7 +425,7 @@ fn a_reset_waits_for_the_calls_that_are_in_the_domain() {
         }
         call.words()[0] = own.0.load(Ordering::SeqCst);
     }
-    each_gate(|options| {
+    each_gate_here(|options| {
         GATE[0].store(0, Ordering::SeqCst);
         GATE[1].store(0, Ordering::SeqCst);
         let domain = load(

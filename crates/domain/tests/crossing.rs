@@ -33,8 +33,12 @@ fn load<T: Sync + 'static>(table: &Table<T>, options: Options) -> Domain {
 /// In every word of every poisoned register.
 const POISON: u64 = 0x5ec2_e75e_c2e7_0bad;
 
-/// All vector registers, wide where they are.
-type Vectors = [[u64; 4]; 16];
+/// All vector and mask registers, as wide as they are: 32 of 64 bytes and eight of 8, or 16 of 32.
+type Vectors = [u64; 32 * 8 + 8];
+
+fn is_widest() -> bool {
+    std::arch::is_x86_feature_detected!("avx512bw")
+}
 
 #[inline(never)]
 fn poison() {
@@ -55,12 +59,42 @@ fn poison() {
             );
         }
     }
+    if is_widest() {
+        // SAFETY: as above.
+        unsafe {
+            std::arch::asm!(
+                "vpbroadcastq zmm0, {poison}",
+                ".irp n, 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31",
+                "vmovdqa64 zmm\\n, zmm0",
+                ".endr",
+                ".irp n, 0,1,2,3,4,5,6,7",
+                "kmovq k\\n, {poison}",
+                ".endr",
+                poison = in(reg) POISON,
+                clobber_abi("sysv64"),
+            );
+        }
+    }
 }
 
 #[inline(never)]
 fn vectors() -> Vectors {
-    let mut all: Vectors = [[0; 4]; 16];
-    if std::arch::is_x86_feature_detected!("avx") {
+    let mut all: Vectors = [0; 32 * 8 + 8];
+    if is_widest() {
+        // SAFETY: the processor can; writes 32 registers of 64 bytes and eight of 8 to an array of that size.
+        unsafe {
+            std::arch::asm!(
+                ".irp n, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31",
+                "vmovdqu64 [{at} + 64 * \\n], zmm\\n",
+                ".endr",
+                ".irp n, 0,1,2,3,4,5,6,7",
+                "kmovq [{at} + 2048 + 8 * \\n], k\\n",
+                ".endr",
+                at = in(reg) all.as_mut_ptr(),
+                options(nostack),
+            );
+        }
+    } else if std::arch::is_x86_feature_detected!("avx") {
         // SAFETY: the processor can; writes the sixteen registers to an array of that size.
         unsafe {
             std::arch::asm!(
@@ -79,11 +113,7 @@ fn vectors() -> Vectors {
 }
 
 fn poisoned(vectors: &Vectors) -> u64 {
-    vectors
-        .iter()
-        .flatten()
-        .filter(|word| **word == POISON)
-        .count() as u64
+    vectors.iter().filter(|word| **word == POISON).count() as u64
 }
 
 /// How many words of poison the domain finds in registers, and on its stack above it.

@@ -2,7 +2,7 @@
 //! one call, and the next is served.
 
 use handfast::SendRight;
-use handfast::domain::{Domain, LoadError, Options, Port, Table};
+use handfast::domain::{Domain, Options, Port, Table};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 #[handfast::service]
@@ -37,15 +37,11 @@ fn client(right: SendRight) -> Result<(), Box<dyn std::error::Error>> {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let table = Table::new(|_| Sum(AtomicU64::new(0))).entry(CounterServer::entry);
     // SAFETY: the methods lend nothing to other threads, and touch nothing outside of the domain.
-    let load = |options| unsafe { Domain::new(&table, options) };
-    let domain = match load(Options::new()) {
-        // This processor has no memory keys.
-        Err(LoadError::NoKeys) => load(Options::new().unprotected())?,
-        loaded => loaded?,
-    };
+    let domain = unsafe { Domain::new(&table, Options::new()) }?;
+    println!("the domain is kept apart by: {:?}", domain.isolation());
     let name = format!("counter-{}", std::process::id());
     let port = Port::new(handfast::bind(&name)?, &domain, 0)?;
-    println!("through the gate, on this thread:");
+    println!("by a right of this process:");
     client(port.mint(1).connect()?)?;
     println!("as another process calls it, by its name:");
     client(handfast::connect(&name)?)

@@ -7,7 +7,7 @@
 //! memory that another thread writes.
 //!
 //! ```
-//! use handfast::domain::{Call, Domain, LoadError, Options, Port, Table};
+//! use handfast::domain::{Call, Domain, Options, Port, Table};
 //! use handfast::error::{DomainError, SendError};
 //!
 //! fn shout(_: &(), call: &mut Call<'_>) {
@@ -23,12 +23,7 @@
 //!
 //! let table = Table::new(|_| ()).entry(shout);
 //! // SAFETY: the function lends nothing to other threads, and touches nothing outside of the domain.
-//! let load = |options| unsafe { Domain::new(&table, options) };
-//! let domain = match load(Options::new()) {
-//!     // This processor has no memory keys.
-//!     Err(LoadError::NoKeys) => load(Options::new().unprotected())?,
-//!     loaded => loaded?,
-//! };
+//! let domain = unsafe { Domain::new(&table, Options::new()) }?;
 //! let port = Port::new(handfast::anonymous()?, &domain, 0)?;
 //! let right = port.mint(7).connect()?;
 //! assert_eq!(&*right.call(b"hello")?, b"HELLO7");
@@ -38,14 +33,27 @@
 //! assert_eq!(&*right.call(b"again")?, b"AGAIN7");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! Where the processor has no memory keys, and where it is asked for ([`Isolation`]), the same domain is a child process, which runs this
+//! program's file again: same calls, errors and ports, at microseconds instead of nanoseconds. It has memory of its own: its functions see
+//! no `static` as the parent has changed it, and have no rights but those that come with messages. It sees nothing of `main`, has no
+//! standard input, and lives as long as its parent keeps the domain. When it ends before, a call says how
+//! ([`Fault`](handfast_domain::Fault)), and the next one is started, by the domain's policy. `docs/decisions/0015-domains-as-processes.md`.
 
 use crate::error::{BindError, ConnectError, DomainError, Misuse, SendError};
 use crate::{Holder, OwnRight, ReceiveRight, SendRight};
 pub use handfast_domain::*;
 use handfast_port::MESSAGE_BYTES_MAX;
-use handfast_port::served::{Incoming, Serve, Served};
+use handfast_port::served::{Incoming, Serve, Served, deadline_ns};
 pub use handfast_port::served::{pass_on, reply_rights, take_rights};
 use std::sync::Arc;
+use std::time::Duration;
+
+mod child;
+mod parent;
+mod wire;
+
+pub(crate) use child::at_start;
 
 // A message is a call's bytes, both ways.
 const _: () = assert!(BYTES_MAX == MESSAGE_BYTES_MAX);
@@ -61,6 +69,7 @@ pub struct Port {
 struct Function {
     domain: Domain,
     entry: u16,
+    is_process: bool,
 }
 
 impl Port {
@@ -88,13 +97,43 @@ impl Port {
         entry: u16,
         threads: usize,
     ) -> Result<Self, BindError> {
-        let domain = domain.clone();
-        let function = Function {
+        let function = Function::new(domain, entry);
+        Self::served_by(receive, domain, Arc::new(function), threads)
+    }
+
+    /// As [`Self::with_threads`]; a function that has served one message for longer than `limit` is ended
+    /// ([`Domain::call_until`]), whoever sent that and by whatever way it came: a caller sees [`DomainError::Deadline`]. What
+    /// callers want for themselves ([`SendRight::call_until`]) ends a function only where they run it, in this process;
+    /// those by links wait no longer, and the function goes on, up to this limit.
+    ///
+    /// # Errors
+    /// As there. Where calls cannot be ended, each one ends as [`DomainError::NoDeadline`].
+    pub fn with_limit(
+        receive: ReceiveRight,
+        domain: &Domain,
+        entry: u16,
+        threads: usize,
+        limit: Duration,
+    ) -> Result<Self, BindError> {
+        let function = Function::new(domain, entry);
+        Self::served_by(
+            receive,
+            domain,
+            Arc::new(Limited { function, limit }),
+            threads,
+        )
+    }
+
+    fn served_by(
+        receive: ReceiveRight,
+        domain: &Domain,
+        by: Arc<dyn Serve>,
+        threads: usize,
+    ) -> Result<Self, BindError> {
+        Ok(Self {
+            served: Served::start(receive, by, threads)?,
             domain: domain.clone(),
-            entry,
-        };
-        let served = Served::start(receive, Arc::new(function), threads)?;
-        Ok(Self { served, domain })
+        })
     }
 
     /// As [`ReceiveRight::mint`].
@@ -149,15 +188,68 @@ impl core::fmt::Debug for Port {
     }
 }
 
+impl Function {
+    fn new(domain: &Domain, entry: u16) -> Self {
+        Self {
+            domain: domain.clone(),
+            entry,
+            is_process: domain.isolation() == Isolation::Process,
+        }
+    }
+}
+
 impl Serve for Function {
     #[inline]
     fn serve(&self, message: Incoming<'_>, reply: &mut [u8]) -> Result<usize, SendError> {
-        let sender = Sender::of(message.badge, message.permissions, !message.is_call);
-        let called = self
-            .domain
-            .call_message(self.entry, sender, message.bytes, reply);
+        if self.is_process {
+            return parent::serve(self, message, reply, None);
+        }
+        let (domain, entry) = (&self.domain, self.entry);
+        let called = domain.call_message(entry, sender_of(message), message.bytes, reply);
         called.map_err(|error| failed(error, reply.len()))
     }
+
+    fn serve_until(
+        &self,
+        message: Incoming<'_>,
+        reply: &mut [u8],
+        deadline_ns: u64,
+    ) -> Result<usize, SendError> {
+        if self.is_process {
+            return parent::serve(self, message, reply, Some(deadline_ns));
+        }
+        let (domain, entry, sender) = (&self.domain, self.entry, sender_of(message));
+        let called = domain.call_message_until(entry, sender, message.bytes, reply, deadline_ns);
+        called.map_err(|error| failed(error, reply.len()))
+    }
+}
+
+/// As a function, that ends when it has run for so long.
+struct Limited {
+    function: Function,
+    limit: Duration,
+}
+
+impl Serve for Limited {
+    fn serve(&self, message: Incoming<'_>, reply: &mut [u8]) -> Result<usize, SendError> {
+        let deadline_ns = deadline_ns(self.limit);
+        self.function.serve_until(message, reply, deadline_ns)
+    }
+
+    fn serve_until(
+        &self,
+        message: Incoming<'_>,
+        reply: &mut [u8],
+        deadline_ns: u64,
+    ) -> Result<usize, SendError> {
+        let until_ns = handfast_port::served::deadline_ns(self.limit);
+        self.function
+            .serve_until(message, reply, deadline_ns.min(until_ns))
+    }
+}
+
+const fn sender_of(message: Incoming<'_>) -> Sender {
+    Sender::of(message.badge, message.permissions, !message.is_call)
 }
 
 #[cold]
@@ -171,12 +263,15 @@ fn failed(error: CallError, room_bytes: usize) -> SendError {
             Fault::Arithmetic => DomainError::Arithmetic,
             Fault::Illegal => DomainError::Illegal,
             Fault::Bus => DomainError::Bus,
+            Fault::Deadline => DomainError::Deadline,
+            Fault::Ended => DomainError::Ended,
         },
         CallError::Dead => DomainError::Dead,
         CallError::Resetting => DomainError::Resetting,
         CallError::Stacks { .. } => DomainError::Stacks,
         CallError::TooDeep => DomainError::TooDeep,
         CallError::NoEntry { .. } => DomainError::NoEntry,
+        CallError::NoDeadline(_) => DomainError::NoDeadline,
         CallError::TooLong { len_bytes } => return SendError::TooLong { len_bytes },
         CallError::ReplyTooLong { len_bytes } => {
             return SendError::ReplyTooLong {

@@ -27,6 +27,8 @@
 
 pub mod domain;
 
+handfast_domain::at_start!(domain::at_start);
+
 pub use handfast_port::*;
 
 #[cfg(feature = "service")]

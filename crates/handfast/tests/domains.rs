@@ -3,7 +3,9 @@
 mod common;
 
 use common::{PATIENCE, within_patience};
-use handfast::domain::{Call, Domain, Heap, LoadError, Options, Policy, Port, Table};
+use handfast::domain::{
+    Call, Domain, Heap, Isolation, LoadError, Options, Policy, Port, Table, take_rights,
+};
 use handfast::error::{ConnectError, DomainError, Gone, Misuse, SendError};
 use handfast::{Counters, MESSAGE_BYTES_MAX, ReceiveRight, Right, SendRight};
 use std::hint::black_box;
@@ -205,8 +207,13 @@ fn the_same_client_calls_domain_and_process_here_and_elsewhere() {
     child.kill();
 }
 
+/// Whether more is kept apart than panics.
+fn is_isolated(port: &Port) -> bool {
+    port.domain().isolation() != Isolation::Unprotected
+}
+
 /// What a fault in the domain looks like to a client.
-fn faults(right: &SendRight, is_protected: bool) {
+fn faults(right: &SendRight, is_isolated: bool) {
     let all = [
         ("panic", DomainError::Panic),
         ("null", DomainError::Access),
@@ -214,7 +221,7 @@ fn faults(right: &SendRight, is_protected: bool) {
         ("illegal", DomainError::Illegal),
         ("overflow", DomainError::StackOverflow),
     ];
-    for (what, error) in &all[..if is_protected { 5 } else { 1 }] {
+    for (what, error) in &all[..if is_isolated { 5 } else { 1 }] {
         let sum: u64 = text(right, "add 1").parse().unwrap();
         assert!(sum >= 1);
         let failed = right.call(what.as_bytes()).map(drop);
@@ -233,12 +240,12 @@ fn faults(right: &SendRight, is_protected: bool) {
 #[test]
 fn a_fault_is_the_same_error_here_and_elsewhere() {
     let port = anonymous();
-    let is_protected = port.domain().is_protected();
-    faults(&port.connect().unwrap(), is_protected);
+    let is_isolated = is_isolated(&port);
+    faults(&port.connect().unwrap(), is_isolated);
     let name = common::name("domain-faults");
     let mut server = common::start("domain", &[&name]);
     server.expect("ready");
-    faults(&handfast::connect(&name).unwrap(), is_protected);
+    faults(&handfast::connect(&name).unwrap(), is_isolated);
     server.kill();
     // One that stays dead.
     let table = Table::new(value).entry(serve);
@@ -415,12 +422,44 @@ fn callers_that_are_killed_and_calls_that_go_wrong_disturb_nobody() {
     }));
 }
 
-static INNER: OnceLock<[SendRight; 2]> = OnceLock::new();
+/// Rights that a domain is given by a first call without bytes.
+struct Given(OnceLock<Vec<SendRight>>);
+
+impl Given {
+    const fn new(_: &Heap) -> Self {
+        Self(OnceLock::new())
+    }
+
+    fn has_come(&self, request: &[u8]) -> bool {
+        if !request.is_empty() {
+            return false;
+        }
+        let rights = take_rights().into_iter().map(|right| match right {
+            Right::Send(right) => right,
+            // To the port that serves it.
+            Right::Own(own) => own.connect().unwrap(),
+            other => panic!("{other:?}"),
+        });
+        self.0.set(rights.collect()).is_ok()
+    }
+
+    fn to(&self, byte: u8) -> &SendRight {
+        &self.0.get().unwrap()[usize::from(byte - b'0')]
+    }
+}
+
+fn give(right: &SendRight, rights: impl IntoIterator<Item = SendRight>) {
+    let rights = rights.into_iter().map(Right::from);
+    assert_eq!(&*right.with(rights).call(b"").unwrap(), b"");
+}
 
 /// Passes the request on, to the domain or the process that its first byte names, and answers with what that says.
-fn outer(_: &(), call: &mut Call<'_>) {
+fn outer(given: &Given, call: &mut Call<'_>) {
     let request = call.request();
-    let to = &INNER.get().unwrap()[usize::from(request[0] - b'0')];
+    if given.has_come(request) {
+        return;
+    }
+    let to = given.to(request[0]);
     // From this domain's memory, and into it.
     let len_bytes = match to.call_into(&request[1..], call.reply()) {
         Ok(len_bytes) => len_bytes,
@@ -440,13 +479,12 @@ fn a_domain_calls_another_and_a_process_from_inside() {
     server.expect("ready");
     let inner = anonymous();
     let process = handfast::connect(&name).unwrap();
-    INNER
-        .set([inner.mint(5).connect().unwrap(), process])
-        .unwrap();
-    let domain = load(&Table::new(|_| ()).entry(outer), Options::new());
+    let domain = load(&Table::new(Given::new).entry(outer), Options::new());
     let name = common::name("domain-outer");
     let port = Port::new(handfast::bind(&name).unwrap(), &domain, 0).unwrap();
-    for right in [port.connect().unwrap(), handfast::connect(&name).unwrap()] {
+    let here = port.connect().unwrap();
+    give(&here, [inner.mint(5).connect().unwrap(), process]);
+    for right in [here, handfast::connect(&name).unwrap()] {
         assert_eq!(text(&right, "0who"), "5 65535");
         assert_eq!(text(&right, "1who"), "0 65535");
         for to in ["0", "1"] {
@@ -455,7 +493,7 @@ fn a_domain_calls_another_and_a_process_from_inside() {
         }
         // A fault in there is the inner call's alone.
         assert_eq!(text(&right, "0panic"), "Domain(Panic)");
-        if inner.domain().is_protected() {
+        if is_isolated(&inner) {
             assert_eq!(text(&right, "0null"), "Domain(Access)");
         }
         assert_eq!(text(&right, "0who"), "5 65535");
@@ -465,15 +503,16 @@ fn a_domain_calls_another_and_a_process_from_inside() {
     assert!(within_patience(|| text(&right, "1who") == "Gone(Process)"));
 }
 
-static NEXT: OnceLock<[SendRight; 3]> = OnceLock::new();
-
 /// Passes the call on to the one that the first byte names, without it.
-fn pass_on((): &(), call: &mut Call<'_>) {
+fn pass_on(given: &Given, call: &mut Call<'_>) {
     let request = call.request();
+    if given.has_come(request) {
+        return;
+    }
     let Some(to) = request.first().and_then(|byte| byte.checked_sub(b'0')) else {
         return;
     };
-    let to = NEXT.get().unwrap()[usize::from(to)].clone();
+    let to = given.to(b'0' + to).clone();
     // Round and round with what it is.
     let message = if request.len() > 1 {
         &request[1..]
@@ -481,7 +520,7 @@ fn pass_on((): &(), call: &mut Call<'_>) {
         request
     };
     handfast::domain::pass_on(to.clone(), b"forgotten", Vec::new()).unwrap();
-    handfast::domain::pass_on(to, message, handfast::domain::take_rights()).unwrap();
+    handfast::domain::pass_on(to, message, take_rights()).unwrap();
 }
 
 #[test]
@@ -490,13 +529,13 @@ fn a_domain_passes_calls_on_and_is_not_on_the_way_back() {
     let mut server = common::start("process", &[&process_name]);
     server.expect("ready");
     let last = anonymous();
-    let domain = load(&Table::new(|_| ()).entry(pass_on), Options::new());
+    let domain = load(&Table::new(Given::new).entry(pass_on), Options::new());
     let name = common::name("domain-passes");
     let port = Port::new(handfast::bind(&name).unwrap(), &domain, 0).unwrap();
     let here = port.connect().unwrap();
     let to_last = last.mint(5).connect().unwrap();
     let process = handfast::connect(&process_name).unwrap();
-    NEXT.set([to_last, process, here.clone()]).unwrap();
+    give(&here, [to_last, process, here.clone()]);
     for right in [&here, &handfast::connect(&name).unwrap()] {
         // To a domain, to a process, and first to itself, three times.
         assert_eq!(text(right, "0who"), "5 65535");

@@ -30,6 +30,8 @@ const GRANTED: u8 = 8;
 const DENIED: u8 = 9;
 const READY: u8 = 10;
 const REFUSED: u8 = 11;
+/// Introducer, where is the door of a process?
+const WHERE: u8 = 17;
 const OVER: u8 = 12;
 const DROP: u8 = 13;
 const DOOR_WHERE: u8 = 17;
@@ -308,6 +310,37 @@ fn who_asks_and_does_not_read_is_cut() {
     chain.finish();
 }
 
+/// Found by `handfast abuse`: their links stayed, and nobody else's question was taken any more.
+#[test]
+fn who_asks_for_paths_to_strangers_and_goes_leaves_nothing() {
+    let _alone = common::alone();
+    let mut chain = Chain::new("strangers");
+    chain.serves();
+    let before = common::at_rest(chain.last.pid());
+    for peer in 1..=10 {
+        let hand = Hand::new(&chain.name, peer);
+        let mut answers = [0; 2];
+        for number in 1..=20 {
+            say(&hand, ASK, &ask(number, [number as u8; 20]));
+        }
+        while answers != [20, 4] {
+            // Each is asked for the stranger's door, and the first ones give way to the last.
+            match hand.hear()[0] {
+                WHERE => answers[0] += 1,
+                REFUSED => answers[1] += 1,
+                _ => {}
+            }
+        }
+    }
+    let pid = chain.last.pid();
+    assert!(
+        common::settles_at(pid, before),
+        "{before} descriptors: {:?}",
+        common::holdings(pid)
+    );
+    chain.finish();
+}
+
 #[test]
 fn who_does_not_read_what_others_make_it_asked_costs_no_more_than_a_limit() {
     let _alone = common::alone();
@@ -335,6 +368,30 @@ fn who_does_not_read_what_others_make_it_asked_costs_no_more_than_a_limit() {
     assert!(refused > 120_000, "{refused}");
     assert!(grown < 8_000, "{grown} KiB");
     drop(deaf);
+    chain.finish();
+}
+
+#[test]
+fn what_a_caller_reads_and_never_answers_is_not_asked_for_without_end() {
+    let mut chain = Chain::new("unanswered-wants");
+    let caller = Hand::new(&chain.name, 1);
+    let forwarder = Hand::new(&chain.name, 2);
+    let (mut wanted, mut refused) = (0, 0);
+    for number in 1..=1000 {
+        say(&forwarder, ASK, &ask(number, caller.process));
+        say(&forwarder, DROP, &[number]);
+        assert!(forwarder.say(&[STAT, 0]));
+        while forwarder.hear()[0] == REFUSED {
+            refused += 1;
+        }
+        assert!(caller.say(&[STAT, 0]));
+        while caller.hear()[0] == WANT {
+            wanted += 1;
+        }
+    }
+    assert_eq!((wanted, wanted + refused), (128, 1000));
+    // Another forwarder has not asked for anything yet.
+    path(&Hand::new(&chain.name, 3), &caller, 1);
     chain.finish();
 }
 

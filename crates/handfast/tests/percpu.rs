@@ -263,6 +263,21 @@ fn clients_that_are_killed_harm_nobody() {
     server.finish();
 }
 
+/// A thread on each CPU, calling until it is told this.
+fn call_on_all_until<'a>(scope: &'a std::thread::Scope<'a, '_>, right: &'a SendRight, end: Gone) {
+    for on in cpu::allowed() {
+        scope.spawn(move || {
+            cpu::pin(&[on]).unwrap();
+            let error = loop {
+                if let Err(error) = where_handled(right) {
+                    break error;
+                }
+            };
+            assert_eq!(error, SendError::Gone(end));
+        });
+    }
+}
+
 #[test]
 fn callers_of_a_server_that_is_killed_are_told_on_every_cpu() {
     for round in 0..5 {
@@ -271,18 +286,7 @@ fn callers_of_a_server_that_is_killed_are_told_on_every_cpu() {
         server.expect("ready");
         let right = handfast::connect(&name).unwrap();
         std::thread::scope(|scope| {
-            for on in cpu::allowed() {
-                let right = &right;
-                scope.spawn(move || {
-                    cpu::pin(&[on]).unwrap();
-                    let error = loop {
-                        if let Err(error) = where_handled(right) {
-                            break error;
-                        }
-                    };
-                    assert_eq!(error, SendError::Gone(Gone::Process));
-                });
-            }
+            call_on_all_until(scope, &right, Gone::Process);
             for on in cpu::allowed() {
                 pinned(on, || {
                     while where_handled(&right).is_ok_and(|[worker, _]| worker != on) {}
@@ -301,18 +305,7 @@ fn a_port_that_is_dropped_ends_calls_workers_and_its_name() {
         let server = serve(&name);
         let right = handfast::connect(&name).unwrap();
         std::thread::scope(|scope| {
-            for on in cpu::allowed() {
-                let right = &right;
-                scope.spawn(move || {
-                    cpu::pin(&[on]).unwrap();
-                    let error = loop {
-                        if let Err(error) = where_handled(right) {
-                            break error;
-                        }
-                    };
-                    assert_eq!(error, SendError::Gone(Gone::Port));
-                });
-            }
+            call_on_all_until(scope, &right, Gone::Port);
             for on in cpu::allowed() {
                 pinned(on, || settle(&right, on));
             }

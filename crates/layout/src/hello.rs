@@ -112,6 +112,14 @@ fn prefix(bytes: &[u8], len_bytes: usize) -> Result<(u32, u64), Malformed> {
     Ok((version, u64::from_le_bytes(take(bytes, 16))))
 }
 
+/// Nothing is said in what this layout leaves zero.
+fn all_known(bytes: &[u8], known: &[u8]) -> Result<(), Malformed> {
+    match bytes == known {
+        true => Ok(()),
+        false => Err(Malformed::Field("reserved bytes")),
+    }
+}
+
 impl Hello {
     /// A hello of this release.
     #[must_use]
@@ -172,15 +180,16 @@ impl Hello {
             1 => true,
             _ => return Err(Malformed::Field("known")),
         };
-        let name = name.to_owned();
-        Ok(Self {
+        let hello = Self {
             version,
             features,
             incarnation: take(bytes, 24),
-            name,
+            name: name.to_owned(),
             link,
             known,
-        })
+        };
+        all_known(bytes, &hello.to_bytes())?;
+        Ok(hello)
     }
 }
 
@@ -249,7 +258,7 @@ impl Welcome {
         if link >= crate::bell::LINKS {
             return Err(Malformed::Field("link index"));
         }
-        Ok(Self {
+        let welcome = Self {
             version,
             features,
             status,
@@ -258,7 +267,9 @@ impl Welcome {
             handle: word(48),
             link,
             limit: word(56),
-        })
+        };
+        all_known(bytes, &welcome.to_bytes())?;
+        Ok(welcome)
     }
 }
 
@@ -284,6 +295,22 @@ mod tests {
         bytes[8] = 99;
         bytes.truncate(40);
         assert_eq!(Hello::parse(&bytes), Err(Malformed::Version { theirs: 99 }));
+    }
+
+    #[test]
+    fn what_is_said_where_nothing_is_known_is_refused() {
+        let reserved = Err(Malformed::Field("reserved bytes"));
+        for at in [12, 15, 46, 47, 54, 111, 112, 127] {
+            let mut bytes = Hello::new([7; 16], "orders", 3, true).to_bytes();
+            bytes[at] = 1;
+            assert_eq!(Hello::parse(&bytes), reserved, "byte {at}");
+        }
+        for at in [12, 15, 60, 79] {
+            let mut bytes = Welcome::refusal([9; 16], Status::Known, 0).to_bytes();
+            bytes[at] = 1;
+            let reserved = Err(Malformed::Field("reserved bytes"));
+            assert_eq!(Welcome::parse(&bytes), reserved, "byte {at}");
+        }
     }
 
     #[test]

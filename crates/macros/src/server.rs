@@ -50,7 +50,7 @@ pub(crate) fn server(service: &Trait) -> TokenStream {
 
 /// By threads, and by tasks one after the other.
 fn served(vis: &syn::Visibility, name: &Ident, methods: &[TokenStream]) -> TokenStream {
-    let (run, output, input) = (local("service"), local("output"), local("input"));
+    let run = run(name, methods, false);
     quote! {
         /// Receives calls from `port` and answers them, one after the other, by the methods of
         /// `service`; several threads may do so at once. Sleeps while there are none.
@@ -114,25 +114,13 @@ fn served(vis: &syn::Visibility, name: &Ident, methods: &[TokenStream]) -> Token
             })
         }
 
-        #[inline]
-        fn run<S: #name + ?::core::marker::Sized>(
-            #run: &S,
-            number: u16,
-            #input: &mut ::handfast::service::Decoder<'_>,
-            #output: &mut ::handfast::service::Encoder,
-        ) -> ::core::result::Result<(), ::handfast::service::Refusal> {
-            let _ = (#run, &#input, &#output);
-            match number {
-                #(#methods)*
-                _ => ::core::result::Result::Err(::handfast::service::Refusal::Method),
-            }
-        }
+        #run
     }
 }
 
 /// By tasks, many at once.
 fn served_by_tasks(vis: &syn::Visibility, name: &Ident, methods: &[TokenStream]) -> TokenStream {
-    let (run, output, input) = (local("service"), local("output"), local("input"));
+    let run = run(name, methods, true);
     quote! {
         /// Receives calls from `port` and answers them, as a task of any executor: up to 64 at once, each when its
         /// method is done. More wait in the queue; for those, and for more than one processor, spawn
@@ -179,13 +167,25 @@ fn served_by_tasks(vis: &syn::Visibility, name: &Ident, methods: &[TokenStream])
             finish(request, outcome, &mut output)
         }
 
-        async fn run<S: #name + ?::core::marker::Sized>(
-            #run: &S,
+        #run
+    }
+}
+
+/// Runs the method of a number.
+fn run(name: &Ident, methods: &[TokenStream], is_async: bool) -> TokenStream {
+    let (service, output, input) = (local("service"), local("output"), local("input"));
+    let kind = match is_async {
+        true => quote!(async),
+        false => quote!(#[inline]),
+    };
+    quote! {
+        #kind fn run<S: #name + ?::core::marker::Sized>(
+            #service: &S,
             number: u16,
             #input: &mut ::handfast::service::Decoder<'_>,
             #output: &mut ::handfast::service::Encoder,
         ) -> ::core::result::Result<(), ::handfast::service::Refusal> {
-            let _ = (#run, &#input, &#output);
+            let _ = (#service, &#input, &#output);
             match number {
                 #(#methods)*
                 _ => ::core::result::Result::Err(::handfast::service::Refusal::Method),

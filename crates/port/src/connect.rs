@@ -6,6 +6,7 @@ use crate::link::{Link, Parts};
 use crate::options::Options;
 use crate::paths::Held;
 use crate::process::{self, Process};
+use crate::receive::BEHIND_DESCRIPTOR;
 use crate::rendezvous;
 use crate::send::SendRight;
 use crate::turns::Turns;
@@ -62,7 +63,8 @@ pub fn connect_with(name: &str, options: Options) -> Result<SendRight, ConnectEr
     name::check(name).map_err(ConnectError::BadName)?;
     let process = process::current()?;
     let turn = Turns::of_connectors().wait(name.to_owned());
-    let right = connect_by(&process, name, options, Limit::new(WELCOME_TIMEOUT));
+    let to = (name, &*rendezvous::path_of(name));
+    let right = connect_by(&process, to, options, Limit::new(WELCOME_TIMEOUT));
     drop(turn);
     right
 }
@@ -79,9 +81,21 @@ pub fn connect_until(name: &str, timeout: Duration) -> Result<SendRight, Connect
     let process = process::current()?;
     let turn = Turns::of_connectors().wait_until(name.to_owned(), limit.deadline_ns);
     let turn = turn.ok_or_else(|| limit.passed(name))?;
-    let right = connect_by(&process, name, Options::new(), limit);
+    let to = (name, &*rendezvous::path_of(name));
+    let right = connect_by(&process, to, Options::new(), limit);
     drop(turn);
     right
+}
+
+/// Connects to the port behind a descriptor that its process has got by
+/// [`behind_descriptor`](crate::served::behind_descriptor).
+///
+/// # Errors
+/// As [`connect_with`].
+pub fn connect_by_descriptor(descriptor: &OwnedFd) -> Result<SendRight, ConnectError> {
+    let process = process::current()?;
+    let to = (BEHIND_DESCRIPTOR, &*rendezvous::path_of_door(descriptor));
+    connect_by(&process, to, Options::new(), Limit::new(WELCOME_TIMEOUT))
 }
 
 /// How long a connection may take, and when that is over.
@@ -114,13 +128,13 @@ impl Limit {
 /// One connection to a name at a time: a server has places for few handshakes.
 fn connect_by(
     process: &Arc<Process>,
-    name: &str,
+    to @ (name, _): (&str, &Path),
     options: Options,
     limit: Limit,
 ) -> Result<SendRight, ConnectError> {
     let mut unanswered = 0;
     for attempts in 0.. {
-        match attempt(process, name, limit)? {
+        match attempt(process, to, limit)? {
             // The last other right to a shared link may have gone meanwhile, and the link with it.
             Attempt::Linked(link, welcome) if let Some(_held) = process.hold(&link) => {
                 let named = (welcome.handle, welcome.port);
@@ -164,7 +178,7 @@ pub(crate) fn by_door(
     let path = rendezvous::path_of_door(door);
     let mut pause = RETRY_FIRST;
     while !limit.left().is_zero() {
-        if let Attempt::Linked(link, _) = attempt_at(process, (DOOR_NAME, &path), limit)? {
+        if let Attempt::Linked(link, _) = attempt(process, (DOOR_NAME, &path), limit)? {
             // As in `connect_by`.
             match process.hold(&link) {
                 Some(held) if link.is_with(meant) => return Ok(held),
@@ -182,11 +196,7 @@ pub(crate) fn by_door(
 const DOOR_NAME: &str = "introduction";
 
 /// One handshake.
-fn attempt(process: &Arc<Process>, name: &str, limit: Limit) -> Result<Attempt, ConnectError> {
-    attempt_at(process, (name, &rendezvous::path_of(name)), limit)
-}
-
-fn attempt_at(
+fn attempt(
     process: &Arc<Process>,
     (name, path): (&str, &Path),
     limit: Limit,

@@ -37,6 +37,8 @@ const KNOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Questions for doors that one introducer passes on at once, and strangers one recipient asks for; the
 /// oldest give way, and stay on their vines.
 const ASKED_MAX: usize = 64;
+/// Those of one forwarder among them.
+const ASKED_BY_ONE_MAX: usize = 16;
 const STRANGERS_MAX: usize = 1024;
 
 /// Doors that one process knocks at at once; who shows more stays on the vine. One takes at most
@@ -289,23 +291,52 @@ impl Process {
     /// Replier: a path is asked for to a caller with which there is no link: as its port's right were
     /// given to us.
     pub(crate) fn ask_by_door(&self, caller: [u8; 20], ask: Ask) {
-        let full = {
-            let mut doors = self.doors();
-            match doors.asks.len() {
-                ASKED_MAX => Some(ask),
-                _ if !rendezvous::meets_strangers() => Some(ask),
-                _ => {
-                    let message = [&[control::DOOR_WHERE, 0][..], &caller].concat();
-                    doors.awaits(caller, ask.forwarder());
-                    self.say(ask.forwarder(), &message);
-                    doors.asks.push((caller, ask));
-                    None
-                }
+        let forwarder = ask.forwarder().clone();
+        let mut doors = self.doors();
+        let mut of_it = doors
+            .asks
+            .iter()
+            .enumerate()
+            .filter(|(_, (_, ask))| Arc::ptr_eq(ask.forwarder(), &forwarder));
+        let oldest = of_it.next().map(|(place, _)| place);
+        let is_one_too_many = of_it.count() + 1 >= ASKED_BY_ONE_MAX;
+        // Not answered for long, if ever.
+        let given_up =
+            (oldest.filter(|_| is_one_too_many)).map(|oldest| doors.asks.remove(oldest).1);
+        let refused = match doors.asks.len() {
+            ASKED_MAX => Some(ask),
+            _ if !rendezvous::meets_strangers() => Some(ask),
+            _ => {
+                doors.awaits(caller, &forwarder);
+                doors.asks.push((caller, ask));
+                None
             }
         };
-        if let Some(ask) = full {
+        drop(doors);
+        if refused.is_none() {
+            self.say(
+                &forwarder,
+                &[&[control::DOOR_WHERE, 0][..], &caller].concat(),
+            );
+        }
+        for ask in given_up.into_iter().chain(refused) {
             self.give_up(&ask);
         }
+        if forwarder.is_down() {
+            // It may have ended before this was in the table.
+            self.end_questions(&forwarder);
+        }
+    }
+
+    /// A link has ended: nothing is asked for by its peer any more, nor answered.
+    pub(crate) fn end_questions(&self, ended: &Arc<Link>) {
+        let mut doors = self.doors();
+        let is_its = |ask: &mut ([u8; 20], Ask)| Arc::ptr_eq(ask.1.forwarder(), ended);
+        let asks: Vec<_> = doors.asks.extract_if(.., is_its).collect();
+        doors.awaited.retain(|(_, link)| *link != ended.serial);
+        doors.asked.retain(|asked| asked.of != ended.serial);
+        drop(doors);
+        drop(asks);
     }
 
     /// Introducer: the peer of `link` has been given a right to a port of a stranger's.

@@ -42,11 +42,44 @@ enum State<'a> {
     Over,
 }
 
-/// Where a task's waker is: its number in a link's list.
-struct At {
+/// Where a task's waker is: its number in a link's list, until this is dropped.
+pub(crate) struct At {
     link: Arc<Link>,
     number: u64,
     slot: Option<Slot>,
+}
+
+impl At {
+    /// Enters a task.
+    pub(crate) fn enter(right: &SendRight, link: &Arc<Link>, what: What, waker: &Waker) -> Self {
+        // AcqRel: the keeper looks after this task while it is not zero.
+        link.parked.of(0).fetch_add(1, Ordering::AcqRel);
+        let number = link.tasks.enter(what, waker.clone());
+        right.process().watch_sleepers();
+        Self {
+            link: link.clone(),
+            number,
+            slot: match what {
+                What::Reply(slot, _) => Some(slot),
+                _ => None,
+            },
+        }
+    }
+}
+
+impl Drop for At {
+    /// It waits no more. Others may wait for the room that it has waited for: they keep their word.
+    fn drop(&mut self) {
+        let Self { link, number, slot } = self;
+        if link.is_forked() {
+            return;
+        }
+        if let Some(slot) = slot {
+            word::withdraw(&link.region, slot.wait());
+        }
+        link.tasks.leave(*number);
+        link.parked.of(0).fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl SendRight {
@@ -119,7 +152,7 @@ impl Future for Reply<'_> {
         };
         loop {
             // Before the outcome is taken: the wait word is the slot's next user's after that.
-            self.leave();
+            self.at = None;
             for _ in 0..looks {
                 if let Some(outcome) = self.look() {
                     return Poll::Ready(outcome);
@@ -133,7 +166,7 @@ impl Future for Reply<'_> {
                 State::Sent(call) => call.is_due(),
                 _ => {
                     if let Some(outcome) = self.look() {
-                        self.leave();
+                        self.at = None;
                         return Poll::Ready(outcome);
                     }
                     matches!(self.state, State::Sent(_))
@@ -186,34 +219,17 @@ impl Reply<'_> {
                 (right, right.link().clone(), None)
             }
         };
-        // AcqRel: the keeper looks after this task while it is not zero.
-        link.parked.of(0).fetch_add(1, Ordering::AcqRel);
         let what = place.map_or(What::Room, |(slot, generation)| {
             What::Reply(slot, generation)
         });
-        let number = link.tasks.enter(what, waker.clone());
-        right.process().watch_sleepers();
-        let slot = place.map(|(slot, _)| slot);
-        if let Some(slot) = slot {
+        self.at = Some(At::enter(right, &link, what, waker));
+        if let Some((slot, _)) = place {
             word::announce(&link.region, slot.wait(), word::DESCRIPTOR);
             if !bell::fence_for_sleep(&right.link().peer_bells, right.receiver()) {
                 // Then nobody may ring; the keeper looks.
                 right.process().watch_in(UNFENCED_LOOK_NS);
             }
         }
-        self.at = Some(At { link, number, slot });
-    }
-
-    /// Waits no more where it did.
-    fn leave(&mut self) {
-        let Some(At { link, number, slot }) = self.at.take() else {
-            return;
-        };
-        if let Some(slot) = slot {
-            word::withdraw(&link.region, slot.wait());
-        }
-        link.tasks.leave(number);
-        link.parked.of(0).fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -222,7 +238,7 @@ impl Drop for Reply<'_> {
         if self.right.is_forked() {
             return;
         }
-        self.leave();
+        self.at = None;
         if let State::Waiting(..) = self.state {
             // It may have been woken for room that it takes no more.
             self.right.best().link().wake_for_room();

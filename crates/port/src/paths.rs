@@ -8,7 +8,7 @@ use crate::unused;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use handfast_channel::reply::Slot;
 use handfast_layout::link::{OWN_SET, REPLIES, SETS, slot_of};
-use handfast_proto::paths::{Asks, Parties, Paths, Source, Way};
+use handfast_proto::paths::{Asks, PARTIES_MAX, Parties, Paths, Source, Way};
 use handfast_ring::{Fault, Rule};
 use handfast_sys::clock;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -362,7 +362,9 @@ impl Process {
 
     /// Replier: asks the caller behind `of`.
     pub(crate) fn want(self: &Arc<Self>, of: &Arc<Link>, ask: Ask) {
-        if of.is_behind() {
+        // A number that is dropped may be asked for again while its caller has not answered yet, or never will.
+        let has_asked_enough = self.callers().wanted_by(ask.forwarder()) >= WANTED_MAX;
+        if of.is_behind() || has_asked_enough {
             return self.give_up(&ask);
         }
         let Ask {
@@ -549,6 +551,12 @@ impl Callers {
         Some(self.wanted.swap_remove(place))
     }
 
+    /// For how many a forwarder waits.
+    fn wanted_by(&self, forwarder: &Link) -> usize {
+        let its = |wanted: &&Wanted| wanted.forwarder.serial == forwarder.serial;
+        self.wanted.iter().filter(its).count()
+    }
+
     /// Takes out what the caller behind an ended link was asked for. What was asked by one that has ended
     /// stays: its caller may grant it still.
     fn unwanted(&mut self, ended: &Arc<Link>) -> Vec<Wanted> {
@@ -570,6 +578,10 @@ fn process_of(words: &[u32]) -> [u8; 20] {
     }
     process
 }
+
+/// Paths that callers are asked for on behalf of one forwarder, and have not answered: as many as it may have, and as
+/// many again that it has dropped.
+const WANTED_MAX: usize = 2 * PARTIES_MAX;
 
 const fn broken() -> Fault {
     Fault {

@@ -369,7 +369,7 @@ impl Poller {
         // A producer may wait then.
         let region = lane.link.region.view();
         if lane.consumer.publish_due(&region) {
-            wake_for_room(&region, lane.consumer.place());
+            wake_for_room(&lane.link, lane.consumer.place());
         }
         self.last = key;
         self.client_cpu = header.cpu;
@@ -399,7 +399,7 @@ impl Poller {
     ) -> Option<Request> {
         let lane = self.lanes[key].as_mut()?;
         if lane.consumer.publish_due(&lane.link.region) {
-            wake_for_room(&lane.link.region, lane.consumer.place());
+            wake_for_room(&lane.link, lane.consumer.place());
         }
         self.last = key;
         self.client_cpu = header.cpu;
@@ -512,10 +512,17 @@ impl Poller {
 
 /// After a head was published: wakes a producer that waits for room, if it is seen at once.
 #[inline(always)]
-fn wake_for_room(region: &impl Memory, place: Place) {
+fn wake_for_room(link: &Link, place: Place) {
     // Relaxed: a hint; `arm` looks after a fence.
-    if region.load(place.space(), Ordering::Relaxed) != word::AWAKE {
-        arm::wake_producer(region, place);
+    if link.region.load(place.space(), Ordering::Relaxed) != word::AWAKE {
+        wake_producer(link, place);
+    }
+}
+
+#[cold]
+pub(crate) fn wake_producer(link: &Link, place: Place) {
+    if arm::wake_producer(&link.region, place) {
+        link.tell(control::RING, control::NOBODY);
     }
 }
 

@@ -25,7 +25,7 @@ use handfast_proto::rights::Target;
 use handfast_region::Tally;
 use handfast_sys::poll::{Flag, Poll, Timer, Trigger};
 use handfast_sys::socket::Peer;
-use handfast_sys::{OwnedFd, clock, process};
+use handfast_sys::{Errno, OwnedFd, clock, process};
 use handfast_wait::Strategy;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
@@ -475,11 +475,10 @@ impl Process {
     }
 
     /// Enters a new link everywhere: table, group, keeper, counters.
-    pub(crate) fn add_link(&self, parts: Parts) -> Result<Arc<Link>, Resource> {
+    pub(crate) fn add_link(self: &Arc<Self>, parts: Parts) -> Result<Arc<Link>, Resource> {
         // Relaxed: a number.
         let serial = NEXT_SERIAL.fetch_add(1, Ordering::Relaxed);
         let link = Arc::new(Link::new(parts, serial));
-        let os = |errno| Resource::of("epoll_ctl", errno);
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         let slot = links
             .iter()
@@ -497,20 +496,21 @@ impl Process {
         self.tally.store(row(1), link.peer.pid.into());
         self.tally.store(row(2), link.peer.uid.into());
         self.tally.store(row(0), 1);
-        self.poll
-            .add(
-                &link.socket,
-                token::LINK | u64::from(serial),
-                Trigger::Level,
-            )
-            .map_err(os)?;
-        if let Some(pidfd) = &link.pidfd {
-            self.poll
-                .add(pidfd, token::PROCESS | u64::from(serial), Trigger::Level)
-                .map_err(os)?;
+        if let Err(errno) = self.listen_to(&link) {
+            self.end_link(&link);
+            return Err(Resource::of("epoll_ctl", errno));
         }
         tracing::debug!(pid = link.peer.pid, uid = link.peer.uid, "link made");
         Ok(link)
+    }
+
+    fn listen_to(&self, link: &Link) -> Result<(), Errno> {
+        let serial = u64::from(link.serial);
+        (self.poll).add(&link.socket, token::LINK | serial, Trigger::Level)?;
+        match &link.pidfd {
+            Some(pidfd) => (self.poll).add(pidfd, token::PROCESS | serial, Trigger::Level),
+            None => Ok(()),
+        }
     }
 
     /// Ends a link and forgets it. Threads that still hold it see it down.
@@ -552,6 +552,7 @@ impl Process {
         }
         link.end_loans();
         self.end_introductions(link);
+        self.end_questions(link);
         self.end_moves(link);
         self.end_kept(link);
         self.end_paths(link);

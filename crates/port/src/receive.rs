@@ -130,6 +130,26 @@ pub fn bind_with(name: &str, options: Options) -> Result<ReceiveRight, BindError
     Ok(right)
 }
 
+/// Makes a port without a name that is reached through a descriptor, by whoever holds that
+/// ([`connect_by_descriptor`](crate::served::connect_by_descriptor)). The rendezvous directory is used for a moment.
+///
+/// # Errors
+/// As [`bind`], but for names.
+pub fn behind_descriptor() -> Result<(ReceiveRight, OwnedFd), BindError> {
+    let process = process::current()?;
+    let (listener, descriptor) = rendezvous::nameless(false)
+        .map_err(|errno| Resource::of("bind of a socket without a name", errno))?;
+    let (listener, file) = (Arc::new(listener), SocketFile::none());
+    let bound = Bound { listener, file };
+    let right = make(&process, BEHIND_DESCRIPTOR, Options::new(), Some(bound))?;
+    right.publish_name(true);
+    right.listen()?;
+    Ok((right, descriptor))
+}
+
+/// What such a port is called in counters and by connectors, which come by its own socket: it need not be the only one.
+pub(crate) const BEHIND_DESCRIPTOR: &str = "domain";
+
 impl ReceiveRight {
     /// One that has come from another process, whose connectors come here from now on. It waits by default
     /// options.

@@ -96,6 +96,14 @@ impl SocketFile {
         }
     }
 
+    /// None: a socket without a name.
+    pub(crate) fn none() -> Self {
+        Self {
+            path: PathBuf::new(),
+            identity: None,
+        }
+    }
+
     /// Device and inode; zeros when it was gone from the beginning.
     pub(crate) fn identity(&self) -> (u64, u64) {
         self.identity.unwrap_or_default()
@@ -167,13 +175,21 @@ pub(crate) fn door() -> Result<(OwnedFd, OwnedFd), Errno> {
     if !meets_strangers() {
         return Err(Errno::PERM);
     }
+    nameless(true)
+}
+
+/// As [`door`]; open to other users only where that is said.
+pub(crate) fn nameless(to_all: bool) -> Result<(OwnedFd, OwnedFd), Errno> {
     handfast_sys::directory::create(&directory())?;
     let _turn = handfast_sys::directory::lock(&directory())?;
     // No port is called so. One that is there is of a process that was killed here.
     let path = directory().join("~");
     let _ = handfast_sys::directory::remove(&path);
     let listener = socket::listen(&path, BACKLOG)?;
-    let opened = handfast_sys::directory::open_to_all(&path);
+    let opened = match to_all {
+        true => handfast_sys::directory::open_to_all(&path),
+        false => Ok(()),
+    };
     let door = opened.and_then(|()| handfast_sys::directory::path_of(&path));
     handfast_sys::directory::remove(&path)?;
     Ok((listener, door?))

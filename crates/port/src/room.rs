@@ -21,6 +21,15 @@ pub(crate) enum Waiting {
 }
 
 impl Waiting {
+    /// The same, and until this deadline at the latest.
+    pub(crate) fn until(self, deadline_ns: u64) -> Self {
+        match self {
+            Self::Never => Self::Never,
+            Self::Until(own_ns) => Self::Until(own_ns.min(deadline_ns)),
+            Self::Always => Self::Until(deadline_ns),
+        }
+    }
+
     const fn deadline(self) -> Result<Option<u64>, SendError> {
         match self {
             Self::Never => Err(SendError::Full),
@@ -84,6 +93,8 @@ impl SendRight {
             len_bytes,
         };
         let (ended, _) = self.with_waiter(|waiter| waiter.wait(&mut place, deadline_ns, false));
+        // A task may have announced in the same word before this thread did.
+        self.link().wake_answered();
         match ended {
             Ended::Ready => Ok(()),
             Ended::TimedOut => Err(SendError::TimedOut),

@@ -15,7 +15,7 @@ use crate::process::Process;
 use crate::reply_slot::ReplySlot;
 use crate::right::{Described, Load};
 use crate::room::Waiting;
-use crate::served::Shortcut;
+use crate::served::{Shortcut, copy_into};
 use crate::slots::SlotState;
 use crate::spread::Spread;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -27,6 +27,7 @@ use handfast_layout::link::{Kind, LANES, REPLIES, UNIT_BYTES, passed_word};
 use handfast_layout::part::receiver_of;
 use handfast_proto::rights::Handle;
 use handfast_ring::lane::{Header, Refused, Unit};
+use handfast_sys::deadline;
 use handfast_sys::lock::OwnedGuard as Guard;
 use handfast_sys::{clock, cpu};
 use handfast_wait::{Strategy, Waiter};
@@ -191,6 +192,9 @@ impl SendRight {
         if let Some(by) = &self.shortcut {
             return self.call_here(by, bytes);
         }
+        if deadline::may_end() {
+            return self.call_shielded(bytes);
+        }
         self.start(bytes, Waiting::Always)?.message_by(None)
     }
 
@@ -205,32 +209,57 @@ impl SendRight {
         if let Some(by) = &self.shortcut {
             return self.call_here_into(by, bytes, reply);
         }
-        let room = reply.len();
+        if deadline::may_end() {
+            return self.call_into_shielded(bytes, reply);
+        }
         let call = self.start(bytes, Waiting::Always)?;
         let right = call.right();
         let len_bytes = call.wait_by(None, &mut Buffer(reply, Message::default()), None)?;
         right.arrived();
-        if len_bytes > room {
+        let room_bytes = reply.len();
+        if len_bytes > room_bytes {
             return Err(SendError::ReplyTooLong {
                 len_bytes,
-                room_bytes: room,
+                room_bytes,
             });
         }
         Ok(len_bytes)
     }
 
-    /// As [`Self::call`], at the longest for `timeout` in all; a function of a domain that this thread runs ends when it
-    /// ends.
+    /// As [`Self::call`], at the longest for `timeout` in all. A function of a domain that this thread runs is ended then, and its
+    /// domain reset or dead by its policy.
     ///
     /// # Errors
-    /// [`SendError::TimedOut`] then; a reply that still comes is dropped.
+    /// [`SendError::TimedOut`] then; a reply that still comes is dropped. [`SendError::Domain`] with [`DomainError::Deadline`] where the
+    /// function was ended, with [`DomainError::NoDeadline`] where that cannot be.
+    ///
+    /// [`DomainError::Deadline`]: crate::error::DomainError::Deadline
+    /// [`DomainError::NoDeadline`]: crate::error::DomainError::NoDeadline
     pub fn call_until(&self, bytes: &[u8], timeout: Duration) -> Result<Message, SendError> {
-        if let Some(by) = &self.shortcut {
-            return self.call_here(by, bytes);
-        }
         let deadline_ns = clock::deadline_ns(timeout);
+        if let Some(by) = &self.shortcut {
+            return self.call_here_until(by, bytes, deadline_ns);
+        }
+        self.call_by(bytes, deadline_ns)
+    }
+
+    fn call_by(&self, bytes: &[u8], deadline_ns: u64) -> Result<Message, SendError> {
+        // Of a function of a domain that has a deadline itself, that is its calls', too, and nothing of them is left undone.
+        let _shield = deadline::shield();
+        let deadline_ns = deadline_ns.min(deadline::until_ns());
         self.start(bytes, Waiting::Until(deadline_ns))?
             .message_by(Some(deadline_ns))
+    }
+
+    /// As [`Self::call`], from a function of a domain that has a deadline.
+    #[cold]
+    fn call_shielded(&self, bytes: &[u8]) -> Result<Message, SendError> {
+        self.call_by(bytes, deadline::NEVER_NS)
+    }
+
+    #[cold]
+    fn call_into_shielded(&self, bytes: &[u8], reply: &mut [u8]) -> Result<usize, SendError> {
+        copy_into(&self.call_shielded(bytes)?, reply)
     }
 
     /// Calls on behalf of another's caller, while `outer` does not say that this one has given up.
@@ -269,12 +298,21 @@ impl SendRight {
     }
 
     pub(crate) fn send_by(&self, bytes: &[u8], waiting: Waiting) -> Result<(), SendError> {
+        if deadline::may_end() {
+            return self.send_shielded(bytes, waiting);
+        }
         let (right, (_, lane, _)) = match self.post_now(bytes, Kind::Message, (0, 0)) {
             Some(posted) => (self, posted),
             None => self.post(bytes, Kind::Message, waiting)?,
         };
         right.link.ring(lane, right.receiver);
         Ok(())
+    }
+
+    #[cold]
+    fn send_shielded(&self, bytes: &[u8], waiting: Waiting) -> Result<(), SendError> {
+        let _shield = deadline::shield();
+        self.send_by(bytes, waiting.until(deadline::until_ns()))
     }
 
     /// A call through this right has been answered.

@@ -8,7 +8,7 @@ use crate::room::Waiting;
 use crate::send::{Posted, SendRight};
 use core::time::Duration;
 use handfast_layout::link::Kind;
-use handfast_sys::clock;
+use handfast_sys::{clock, deadline};
 
 /// A message to be sent with rights, up to four: [`SendRight::with`].
 ///
@@ -69,11 +69,8 @@ impl<'a> Sending<'a> {
     ///
     /// # Errors
     /// As there, and [`SendError::Right`]. No rights come back from a call that was sent.
-    pub fn call(mut self, bytes: &[u8]) -> Result<Message, Returned<SendError>> {
-        if let Some(outcome) = self.call_here(bytes) {
-            return outcome;
-        }
-        bare(self.start(bytes, Waiting::Always)?.message_by(None))
+    pub fn call(self, bytes: &[u8]) -> Result<Message, Returned<SendError>> {
+        self.call_by(bytes, None)
     }
 
     /// As [`SendRight::call_until`].
@@ -81,14 +78,40 @@ impl<'a> Sending<'a> {
     /// # Errors
     /// As [`Self::call`].
     pub fn call_until(
-        mut self,
+        self,
         bytes: &[u8],
         timeout: Duration,
     ) -> Result<Message, Returned<SendError>> {
-        if let Some(outcome) = self.call_here(bytes) {
+        self.call_by(bytes, Some(clock::deadline_ns(timeout)))
+    }
+
+    /// As [`Self::call`], until the deadline if there is one.
+    #[inline(always)]
+    pub(crate) fn call_by(
+        mut self,
+        bytes: &[u8],
+        deadline_ns: Option<u64>,
+    ) -> Result<Message, Returned<SendError>> {
+        if let Some(outcome) = self.call_here(bytes, deadline_ns) {
             return outcome;
         }
-        let deadline_ns = clock::deadline_ns(timeout);
+        if deadline::may_end() {
+            return self.call_shielded(bytes, deadline_ns);
+        }
+        let waiting = deadline_ns.map_or(Waiting::Always, Waiting::Until);
+        bare(self.start(bytes, waiting)?.message_by(deadline_ns))
+    }
+
+    /// From a function of a domain that has a deadline: that is the call's, too, and nothing is left undone.
+    #[cold]
+    fn call_shielded(
+        self,
+        bytes: &[u8],
+        deadline_ns: Option<u64>,
+    ) -> Result<Message, Returned<SendError>> {
+        let _shield = deadline::shield();
+        let until_ns = deadline::until_ns();
+        let deadline_ns = deadline_ns.map_or(until_ns, |own_ns| own_ns.min(until_ns));
         let call = self.start(bytes, Waiting::Until(deadline_ns))?;
         bare(call.message_by(Some(deadline_ns)))
     }
@@ -103,10 +126,14 @@ impl<'a> Sending<'a> {
 
     /// Where the port is served in this process.
     #[inline]
-    fn call_here(&mut self, bytes: &[u8]) -> Option<Result<Message, Returned<SendError>>> {
+    fn call_here(
+        &mut self,
+        bytes: &[u8],
+        deadline_ns: Option<u64>,
+    ) -> Option<Result<Message, Returned<SendError>>> {
         let by = self.right.shortcut()?;
         let rights = &mut self.rights;
-        let outcome = self.right.call_here_with(by, bytes, rights)?;
+        let outcome = self.right.call_here_with(by, bytes, rights, deadline_ns)?;
         Some(outcome.map_err(|error| Returned {
             error,
             rights: core::mem::take(rights),
@@ -116,6 +143,11 @@ impl<'a> Sending<'a> {
     fn send_by(self, bytes: &[u8], waiting: Waiting) -> Result<(), Returned<SendError>> {
         if self.rights.is_empty() {
             return bare(self.right.send_by(bytes, waiting));
+        }
+        if deadline::may_end() {
+            let _shield = deadline::shield();
+            let waiting = waiting.until(deadline::until_ns());
+            return self.post((bytes, Kind::Message), waiting).map(drop);
         }
         self.post((bytes, Kind::Message), waiting).map(drop)
     }

@@ -17,15 +17,19 @@ use crate::request::Request;
 use crate::right::Right;
 use crate::send::SendRight;
 use core::cell::Cell;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use handfast_layout::{MESSAGE_BYTES_MAX, counters};
+use handfast_sys::deadline;
 use handfast_sys::lock::thread_number;
 use std::sync::Arc;
 
 mod beside;
 
+pub use crate::connect::connect_by_descriptor;
+pub use crate::receive::behind_descriptor;
 use beside::{Inside, Next};
-pub use beside::{pass_on, reply_rights, take_rights};
+pub use beside::{Passed, end_of, pass_on, reply_rights, take_passed, take_rights};
+pub use handfast_sys::clock::deadline_ns;
 
 /// Who serves a port inside this process.
 pub trait Serve: Send + Sync + 'static {
@@ -35,6 +39,17 @@ pub trait Serve: Send + Sync + 'static {
     /// # Errors
     /// What the caller is told.
     fn serve(&self, message: Incoming<'_>, reply: &mut [u8]) -> Result<usize, SendError>;
+
+    /// As [`Self::serve`], until this time of the monotonic clock at the latest.
+    ///
+    /// # Errors
+    /// As there; [`DomainError::Deadline`] then, [`DomainError::NoDeadline`] where it cannot be ended.
+    fn serve_until(
+        &self,
+        message: Incoming<'_>,
+        reply: &mut [u8],
+        deadline_ns: u64,
+    ) -> Result<usize, SendError>;
 }
 
 /// A message to be served.
@@ -53,7 +68,7 @@ pub struct Incoming<'a> {
 /// A port that is served; it is dropped with this.
 pub struct Served {
     receive: Arc<ReceiveRight>,
-    workers: usize,
+    workers: AtomicUsize,
 }
 
 /// Threads that one port can have for what comes by links.
@@ -111,25 +126,37 @@ impl Served {
             published: AtomicU64::new(0),
             is_due: AtomicBool::new(false),
         });
-        let _ = receive.port().served.set(local.clone());
-        let receive = Arc::new(receive);
-        let mut served = Self {
-            receive,
-            workers: 0,
+        let _ = receive.port().served.set(local);
+        let served = Self {
+            receive: Arc::new(receive),
+            workers: AtomicUsize::new(0),
         };
         for _ in 0..workers.clamp(1, WORKERS_MAX) {
-            let (receive, local) = (served.receive.clone(), local.clone());
-            let thread = std::thread::Builder::new().name("handfast-domain".into());
-            thread
-                .spawn(move || work(&receive, &local))
-                .map_err(|_| Exhausted {
-                    what: "threads",
-                    limit: 0,
-                })
-                .map_err(BindError::Exhausted)?;
-            served.workers += 1;
+            served.start_worker()?;
         }
         Ok(served)
+    }
+
+    /// Has one thread more take what comes by links.
+    ///
+    /// # Errors
+    /// [`BindError::Exhausted`] when there is none to be had.
+    pub fn start_worker(&self) -> Result<(), BindError> {
+        let receive = self.receive.clone();
+        let Some(local) = receive.port().served.get().cloned() else {
+            return Ok(());
+        };
+        let thread = std::thread::Builder::new().name("handfast-domain".into());
+        thread
+            .spawn(move || work(&receive, &local))
+            .map_err(|_| Exhausted {
+                what: "threads",
+                limit: 0,
+            })
+            .map_err(BindError::Exhausted)?;
+        // Relaxed: a count; who drops this is the only one left.
+        self.workers.fetch_add(1, Ordering::Relaxed);
+        Ok(())
     }
 
     /// The right to receive, for what does not receive: minting, revoking, its name.
@@ -147,7 +174,7 @@ impl Drop for Served {
         let port = self.receive.port();
         port.process.tell_closing(port);
         let Notice::Dead(number) = STOP else { return };
-        (0..self.workers).for_each(|_| port.tell_death(number));
+        (0..*self.workers.get_mut()).for_each(|_| port.tell_death(number));
     }
 }
 
@@ -248,6 +275,7 @@ impl Local {
 
     #[cold]
     fn publish_soon(&self, process: &Process) {
+        let _shield = deadline::shield();
         // Relaxed: as above; the keeper finds what was counted until its timer fires.
         self.is_due.store(true, Ordering::Relaxed);
         process.give_back_in(PUBLISH_NS);
@@ -299,7 +327,19 @@ impl SendRight {
     #[inline(never)]
     pub(crate) fn call_here(&self, by: &Shortcut, bytes: &[u8]) -> Result<Message, SendError> {
         self.is_good_here(by, bytes)?;
-        self.cross(by, (bytes, Vec::new()), 0)
+        self.cross(by, (bytes, Vec::new()), None, 0)
+    }
+
+    /// As [`Self::call_here`], until the deadline.
+    #[cold]
+    pub(crate) fn call_here_until(
+        &self,
+        by: &Shortcut,
+        bytes: &[u8],
+        deadline_ns: u64,
+    ) -> Result<Message, SendError> {
+        self.is_good_here(by, bytes)?;
+        self.cross(by, (bytes, Vec::new()), Some(deadline_ns), 0)
     }
 
     /// As [`Self::call_here`], with rights. `None`: they are of a kind that takes the way of messages.
@@ -308,6 +348,7 @@ impl SendRight {
         by: &Shortcut,
         bytes: &[u8],
         rights: &mut Vec<Right>,
+        deadline_ns: Option<u64>,
     ) -> Option<Result<Message, SendError>> {
         if !beside::may_pass(rights) {
             return None;
@@ -318,23 +359,26 @@ impl SendRight {
         let port = by.own.port();
         let rights = core::mem::take(rights).into_iter();
         let rights = rights.map(|right| beside::incoming(self.process(), port, right));
-        Some(self.cross(by, (bytes, rights.collect()), 0))
+        Some(self.cross(by, (bytes, rights.collect()), deadline_ns, 0))
     }
 
+    /// In each of its callers for itself: those without a deadline do not look for one.
+    #[inline(always)]
     fn cross(
         &self,
         by: &Shortcut,
         (bytes, rights): (&[u8], Vec<Right>),
+        deadline_ns: Option<u64>,
         hops: u32,
     ) -> Result<Message, SendError> {
         let mut room = Room::take();
         let inside = Inside::enter(rights);
-        let len_bytes = self.serve_here(by, bytes, &mut room.0)?;
+        let len_bytes = self.serve_here(by, bytes, &mut room.0, deadline_ns)?;
         let reply = room.0.get(..len_bytes).unwrap_or_default();
         let (rights, on) = (inside.reply_rights(), inside.next());
         if let Some(on) = on {
             drop(inside);
-            return on.goes_on(hops + 1);
+            return on.goes_on(deadline_ns, hops + 1);
         }
         let mut message = Message::of(reply);
         if !rights.is_empty()
@@ -355,19 +399,12 @@ impl SendRight {
     ) -> Result<usize, SendError> {
         self.is_good_here(by, bytes)?;
         let inside = Inside::enter(Vec::new());
-        let len_bytes = self.serve_here(by, bytes, reply)?;
+        let len_bytes = self.serve_here(by, bytes, reply, None)?;
         let Some(on) = inside.next() else {
             return Ok(len_bytes);
         };
         drop(inside);
-        let message = on.goes_on(1)?;
-        let (len_bytes, room_bytes) = (message.len(), reply.len());
-        let place = reply.get_mut(..len_bytes).ok_or(SendError::ReplyTooLong {
-            len_bytes,
-            room_bytes,
-        })?;
-        place.copy_from_slice(&message);
-        Ok(len_bytes)
+        copy_into(&on.goes_on(None, 1)?, reply)
     }
 
     /// Whether a message may be served.
@@ -398,6 +435,7 @@ impl SendRight {
         by: &Shortcut,
         bytes: &[u8],
         reply: &mut [u8],
+        deadline_ns: Option<u64>,
     ) -> Result<usize, SendError> {
         by.local.count(self.process());
         let target = by.own.target();
@@ -407,27 +445,42 @@ impl SendRight {
             permissions: target.permissions,
             is_call: true,
         };
-        by.local.by.serve(message, reply)
+        match deadline_ns {
+            None => by.local.by.serve(message, reply),
+            Some(deadline_ns) => by.local.by.serve_until(message, reply, deadline_ns),
+        }
     }
 }
 
 impl Next {
     /// The reply of a call that a domain has passed on.
     #[cold]
-    fn goes_on(mut self, hops: u32) -> Result<Message, SendError> {
+    fn goes_on(mut self, deadline_ns: Option<u64>, hops: u32) -> Result<Message, SendError> {
         if hops > HOPS_MAX {
             return Err(SendError::Domain(DomainError::TooDeep));
         }
         let rights = core::mem::take(&mut self.rights);
         let (to, bytes) = (&self.to, self.bytes());
         let Some(by) = to.shortcut() else {
-            return to.with(rights).call(bytes).map_err(|failed| failed.error);
+            let called = to.with(rights).call_by(bytes, deadline_ns);
+            return called.map_err(|failed| failed.error);
         };
         to.is_good_here(by, bytes)?;
         let come = |right| beside::incoming(to.process(), by.own.port(), right);
         let rights = rights.into_iter().map(come).collect();
-        to.cross(by, (bytes, rights), hops)
+        to.cross(by, (bytes, rights), deadline_ns, hops)
     }
+}
+
+/// The message in the caller's own buffer, as [`SendRight::call_into`] has it.
+pub(crate) fn copy_into(message: &[u8], reply: &mut [u8]) -> Result<usize, SendError> {
+    let (len_bytes, room_bytes) = (message.len(), reply.len());
+    let place = reply.get_mut(..len_bytes).ok_or(SendError::ReplyTooLong {
+        len_bytes,
+        room_bytes,
+    })?;
+    place.copy_from_slice(message);
+    Ok(len_bytes)
 }
 
 /// Room for one message: this thread's, also for calls within calls. What goes wrong in a domain that calls another may

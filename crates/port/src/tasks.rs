@@ -4,6 +4,7 @@ use crate::link::Link;
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::task::Waker;
 use handfast_channel::reply::Slot;
+use handfast_layout::link::LANES;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The tasks that wait for something of a link.
@@ -23,6 +24,8 @@ pub(crate) enum What {
     Reply(Slot, u32),
     /// Room for a request.
     Room,
+    /// Room for a one-way message, in this lane.
+    Space(u32),
     /// That the caller has given its call up.
     GivenUp(Slot, u32),
 }
@@ -80,23 +83,47 @@ impl Link {
     pub(crate) fn wake_tasks(&self) {
         self.tasks.wake(|what| match what {
             What::GivenUp(slot, generation) => self.is_given_up(*slot, *generation),
-            What::Reply(..) | What::Room => true,
+            What::Reply(..) | What::Room | What::Space(_) => true,
         });
     }
 
     /// Wakes the tasks for which the peer may have rung.
     pub(crate) fn wake_answered(&self) {
+        let space = self.lanes_with_space();
         self.tasks.wake(|what| match what {
             What::GivenUp(slot, generation) => self.is_given_up(*slot, *generation),
             What::Reply(slot, generation) => slot.is_answered(&self.region, *generation),
+            What::Space(lane) => space & 1 << lane != 0,
             What::Room => false,
         });
+    }
+
+    /// The lanes that tasks wait for, and where a message may find room, or a fault; a bit each.
+    fn lanes_with_space(&self) -> u32 {
+        let asked = self
+            .tasks
+            .list()
+            .iter()
+            .fold(0, |asked, task| match task.what {
+                What::Space(lane) => asked | 1 << lane,
+                _ => asked,
+            });
+        // Not under the lock of the list: who has locked a lane may find a fault, and wakes all then.
+        let has_space = |lane: &u32| {
+            let mut outgoing = self.lanes[*lane as usize].lock();
+            outgoing.producer.has_room(&self.region, 0).unwrap_or(true)
+        };
+        let lanes = (0..LANES).filter(|lane| asked & 1 << lane != 0);
+        lanes
+            .filter(has_space)
+            .fold(0, |lanes, lane| lanes | 1 << lane)
     }
 
     /// Keeper: as [`Self::wake_answered`], and wakes those that wait for room.
     pub(crate) fn watch_tasks(&self) {
         self.wake_answered();
-        self.tasks.wake(|what| *what == What::Room);
+        self.tasks
+            .wake(|what| matches!(what, What::Room | What::Space(_)));
     }
 
     /// Wakes the tasks that have waited longest for room, as a call has ended.

@@ -4,12 +4,12 @@
 use crate::adopt::{Whom, adopt};
 use crate::link::Link;
 use crate::message::Message;
-use crate::poller::wake_caller;
+use crate::poller::{wake_caller, wake_producer};
 use crate::process::Process;
 use crate::reply_slot::ReplySlot;
 use core::sync::atomic::Ordering;
+use handfast_channel::bell;
 use handfast_channel::reply::Slot;
-use handfast_channel::{arm, bell};
 use handfast_layout::link::{Kind, LANES, REPLIES, SLOTS};
 use handfast_ring::lane::Consumer;
 use handfast_sys::clock;
@@ -113,7 +113,7 @@ impl Link {
                 if consumer.is_ready(&self.region) {
                     refuse_waiting(process, self, consumer);
                     consumer.publish_head(&self.region);
-                    arm::wake_producer(&self.region, consumer.place());
+                    wake_producer(self, consumer.place());
                 }
             });
         }

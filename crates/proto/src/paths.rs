@@ -346,9 +346,8 @@ impl Paths {
 
     /// Nobody waits for what may have come by `path` any more: its set can be granted again.
     pub fn left(&mut self, path: u32) {
-        let place = &mut self.granted[path as usize % PATHS_MAX];
-        if place.is_some_and(|granted| granted.path == path && granted.is_over) {
-            *place = None;
+        if self.known(path).is_some_and(|granted| granted.is_over) {
+            self.granted[path as usize % PATHS_MAX] = None;
         }
     }
 }
@@ -385,6 +384,21 @@ mod tests {
             // The same, said twice.
             asks.refused(number, now_ns);
         }
+    }
+
+    #[test]
+    fn a_path_that_was_never_granted_is_nobodys() {
+        let mut paths = Paths::default();
+        let to = Source { link: 8, set: 2 };
+        for path in [0, 1, 4095, 1 << 12, u32::MAX] {
+            paths.left(path);
+            assert!(!paths.over(path, to.link));
+            assert_eq!(paths.find(path, SOURCE), None);
+        }
+        let granted = paths.grant(SOURCE, to.link, 2..3).unwrap();
+        paths.left(granted.path + 1);
+        paths.left(granted.path);
+        assert_eq!(paths.to(to), Some(granted), "it is not over");
     }
 
     #[test]

@@ -52,6 +52,19 @@ pub fn are_supported() -> bool {
     false
 }
 
+/// Whether the processor has keys, whatever the kernel does with them. No system call.
+#[must_use]
+pub fn has_processor() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        /// Leaf 7: ECX bit 3.
+        const PKU: u32 = 1 << 3;
+        core::arch::x86_64::__cpuid_count(7, 0).ecx & PKU != 0
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
 const PKEY_DISABLE_ACCESS: libc::c_ulong = 1;
 
 #[cfg(test)]

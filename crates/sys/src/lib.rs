@@ -3,10 +3,12 @@
 //! Every function names the call it makes and says whether it can block. Errors are the kernel's
 //! ([`Errno`]); what they mean for a user is decided above. Reading order: [`memory`], [`private`],
 //! [`keys`], [`futex`], [`socket`], [`poll`], [`clock`], [`cpu`], [`process`], [`members`],
-//! [`signal`], [`signal_stack`], [`seccomp`], [`landlock`].
+//! [`signal`], [`signal_stack`], [`timer`], [`deadline`], [`seccomp`], [`landlock`].
 
+pub mod child;
 pub mod clock;
 pub mod cpu;
+pub mod deadline;
 pub mod directory;
 pub mod futex;
 pub mod keys;
@@ -21,6 +23,7 @@ pub mod seccomp;
 pub mod signal;
 pub mod signal_stack;
 pub mod socket;
+pub mod timer;
 
 pub use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 pub use rustix::io::Errno;

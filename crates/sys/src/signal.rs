@@ -65,6 +65,23 @@ pub fn number() -> i32 {
     libc::SIGRTMIN() + 7
 }
 
+/// The real-time signal that ends a thread's call at its deadline.
+#[must_use]
+pub fn deadline_number() -> i32 {
+    libc::SIGRTMIN() + 6
+}
+
+/// Has the calling thread take `signal`. `pthread_sigmask`.
+pub fn unblock(signal: i32) {
+    let mut set = core::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: `set` is valid for the write that initialises it.
+    unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+    // SAFETY: `set` was just initialised.
+    unsafe { libc::sigaddset(set.as_mut_ptr(), signal) };
+    // SAFETY: as above; no old mask is asked for.
+    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), core::ptr::null_mut()) };
+}
+
 /// Installs `handler` for [`number`], and for `SIGIO` unless the process has changed what that does:
 /// the kernel raises it instead when it cannot queue the other, and by default it ends the process.
 /// `sigaction` with `SA_RESTART`, four times.

@@ -38,8 +38,14 @@ pub fn listen(path: &Path, backlog: i32) -> Result<OwnedFd, Errno> {
 #[must_use]
 pub fn is_listener(socket: impl AsFd) -> bool {
     let socket = socket.as_fd();
-    rustix::net::sockopt::socket_acceptconn(socket) == Ok(true)
-        && rustix::net::sockopt::socket_type(socket) == Ok(SocketType::SEQPACKET)
+    rustix::net::sockopt::socket_acceptconn(socket) == Ok(true) && is_of_messages(socket)
+}
+
+/// Whether it is a Unix socket of messages.
+#[must_use]
+pub fn is_of_messages(socket: impl AsFd) -> bool {
+    let socket = socket.as_fd();
+    rustix::net::sockopt::socket_type(socket) == Ok(SocketType::SEQPACKET)
         && rustix::net::sockopt::socket_domain(socket) == Ok(AddressFamily::UNIX)
 }
 

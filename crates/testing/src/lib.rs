@@ -269,4 +269,14 @@ impl Random {
     pub fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
+
+    /// A word to write where a peer reads: one that means something somewhere, or nothing.
+    pub fn meddlesome(&mut self) -> u32 {
+        match self.below(4) {
+            0 => self.below(4) as u32,
+            1 => self.below(256) as u32,
+            2 => u32::MAX - self.below(4) as u32,
+            _ => self.next() as u32,
+        }
+    }
 }

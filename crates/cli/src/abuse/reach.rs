@@ -45,16 +45,6 @@ impl Reach {
     }
 }
 
-/// Values that mean something somewhere, and ones that mean nothing.
-fn value(random: &mut Random) -> u32 {
-    match random.below(4) {
-        0 => random.below(4) as u32,
-        1 => random.below(256) as u32,
-        2 => u32::MAX - random.below(4) as u32,
-        _ => random.next() as u32,
-    }
-}
-
 /// The longest stretch that is written at once: all of a link takes longer than a scribbler lives.
 const STRETCH_BYTES: usize = 16 << 20;
 /// Writes near control words between two stretches, and rounds of those.
@@ -71,7 +61,7 @@ fn scribble(seed: u64) -> ! {
             let start = random.below(region.len_bytes as u64 / 4) as usize * 4;
             let end = region.len_bytes.min(start + STRETCH_BYTES);
             for at in (start..end).step_by(4 * (1 + random.below(7) as usize)) {
-                words += u64::from(region.write(at, value(&mut random)));
+                words += u64::from(region.write(at, random.meddlesome()));
             }
             for _ in 0..ROUNDS {
                 words += near(region, &mut random);
@@ -101,7 +91,7 @@ fn near(region: &Reach, random: &mut Random) -> u64 {
             _ => 0,
         };
         let at = base + random.below(1024) as usize * 4;
-        words += u64::from(region.write(at, value(random)));
+        words += u64::from(region.write(at, random.meddlesome()));
     }
     words
 }

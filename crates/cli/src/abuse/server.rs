@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, Scope};
 use std::time::Duration;
 
 /// How many threads receive.
@@ -58,23 +59,17 @@ pub(crate) fn run(spec: &Spec) -> Outcome {
     let (sender, jobs) = sync_channel(JOBS_MAX);
     let jobs = Mutex::new(jobs);
     std::thread::scope(|scope| {
-        for _ in 0..USERS {
-            scope.spawn(|| use_rights(&jobs));
-        }
-        for _ in 0..THREADS {
-            let sender = sender.clone();
-            let server = &server;
-            scope.spawn(move || server.serve(&sender));
-        }
-        drop(sender);
-        while child::told().is_some() {
-            child::trim();
-            child::say("trimmed");
+        let started = server.start(scope, sender, &jobs);
+        if started.is_ok() {
+            while child::told().is_some() {
+                child::trim();
+                child::say("trimmed");
+            }
         }
         // Relaxed: no more than a flag.
         stop.store(true, Ordering::Relaxed);
-    });
-    Ok(())
+        Ok(started?)
+    })
 }
 
 /// As many as this user may have: a server with many links has many.
@@ -108,6 +103,23 @@ fn unused(why: &str) -> Vec<u8> {
 }
 
 impl Server<'_> {
+    /// Starts its threads, if there is room for all of them: others are made without end meanwhile.
+    fn start<'a>(
+        &'a self,
+        scope: &'a Scope<'a, '_>,
+        sender: SyncSender<Job>,
+        jobs: &'a Mutex<Receiver<Job>>,
+    ) -> std::io::Result<()> {
+        for _ in 0..USERS {
+            Builder::new().spawn_scoped(scope, || use_rights(jobs))?;
+        }
+        for _ in 0..THREADS {
+            let sender = sender.clone();
+            Builder::new().spawn_scoped(scope, move || self.serve(&sender))?;
+        }
+        Ok(())
+    }
+
     pub(crate) fn serve(&self, jobs: &SyncSender<Job>) {
         let mut received = self.port.receive_until(LOOK);
         loop {

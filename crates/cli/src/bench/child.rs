@@ -1,7 +1,7 @@
 //! The processes of a measurement: what a server and a client do between being started and being
 //! stopped.
 
-use super::control::{Control, Phase, Slot};
+use super::control::{Control, Phase, Slot, Tally};
 use super::plan::{ChildSpec, Placement, Plan, Role, Task};
 use super::process::adopt;
 use super::systems::shared::{Piece, Shared};
@@ -10,7 +10,9 @@ use super::work::Work;
 use handfast_sys::{OwnedFd, clock, cpu};
 use hdrhistogram::Histogram;
 use std::io::{self, Write};
+use std::num::NonZeroU64;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// Where one process of a measurement sits.
 pub(crate) struct Seat {
@@ -22,7 +24,7 @@ pub(crate) struct Seat {
     pub(crate) address: String,
     /// The bundle's common descriptors, then this process's own.
     pub(crate) fds: Vec<OwnedFd>,
-    control: Control,
+    control: &'static Control,
 }
 
 impl Seat {
@@ -55,12 +57,31 @@ impl Seat {
         served.busy_ns.store(busy_ns, Ordering::Relaxed);
     }
 
+    /// Where the server counts what it does to wait.
+    pub(crate) fn server_tally(&self) -> &'static Tally {
+        &self.control.header().tally.0
+    }
+
+    /// Where this client does.
+    pub(crate) fn client_tally(&self) -> &'static Tally {
+        &self.control.slot(self.index).tally
+    }
+
+    /// The server has noticed that a client died.
+    pub(crate) fn set_noticed(&self) {
+        self.control.set_noticed();
+    }
+
     fn slot(&self) -> &Slot {
         self.control.slot(self.index)
     }
 
     /// Tells the parent that this client is connected and sleeps until the first phase.
     fn take_part(&self) {
+        if self.plan.think_ns > 0 {
+            // Pauses are to be as long as asked, not 50 us longer; without it they are all longer.
+            let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        }
         self.slot().ready.store(1, Ordering::Release);
         self.control.sleep_while(Phase::Hold);
         let offset = clock::now_ns().cast_signed() - clock::ticks_ns().cast_signed();
@@ -99,6 +120,9 @@ pub(crate) fn run(spec: &str) -> io::Result<()> {
 }
 
 fn seat(spec: ChildSpec, index: usize) -> io::Result<Seat> {
+    // First: on the CPU of others at fixed priority it might never come to it.
+    let is_server = matches!(spec.role, Role::Server(_));
+    spec.plan.scheduling.enter(is_server)?;
     if let Placement::Pinned { server, client } = spec.plan.placement {
         let left = |number: usize| {
             let mut left = cpu::allowed();
@@ -123,8 +147,10 @@ fn seat(spec: ChildSpec, index: usize) -> io::Result<Seat> {
     clock::calibrate();
     let mut fds = spec.fds.iter().map(|fd| adopt(*fd));
     let control = fds.next().ok_or(io::ErrorKind::InvalidInput)??;
+    let control = Control::open(&control, spec.plan.clients)?;
     Ok(Seat {
-        control: Control::open(&control, spec.plan.clients)?,
+        // Mapped for the rest of the process's life.
+        control: Box::leak(Box::new(control)),
         fds: fds.collect::<io::Result<_>>()?,
         plan: spec.plan,
         index,
@@ -266,10 +292,13 @@ fn drive(seat: &Seat, mut call: impl FnMut(u64) -> io::Result<u64>) -> io::Resul
             }
             Phase::Stop => break,
         }
+        if seat.plan.think_ns > 0 {
+            std::thread::sleep(Duration::from_nanos(seat.plan.think_ns));
+        }
         // Relaxed stores: each is read by the parent for statistics and publishes nothing.
         slot.open_since.store(clock::ticks_ns(), Ordering::Relaxed);
         calls += 1;
-        let taken = call(calls)?;
+        let taken = call(calls).inspect_err(|_| slot.set_failed())?;
         slot.open_since.store(0, Ordering::Relaxed);
         slot.calls.store(calls, Ordering::Relaxed);
         if seat.control.phase() == Phase::Measure {

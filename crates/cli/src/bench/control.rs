@@ -4,8 +4,9 @@
 //! else's. All processes are ours, so this memory is trusted, unlike handfast's own.
 
 use super::systems::shared::{Shared, Words};
-use handfast_sys::{OwnedFd, futex};
+use handfast_sys::{OwnedFd, clock, futex};
 use rustix::io::Errno;
+use std::mem::offset_of;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
@@ -44,6 +45,7 @@ pub(crate) struct Header {
     servers_ready: Line<AtomicU32>,
     /// What the server did so far: messages, and nanoseconds of asked-for work (`wait` only).
     pub(crate) served: Line<Served>,
+    pub(crate) tally: Line<Tally>,
 }
 
 /// The server's counters.
@@ -51,6 +53,8 @@ pub(crate) struct Header {
 pub(crate) struct Served {
     pub(crate) messages: AtomicU64,
     pub(crate) busy_ns: AtomicU64,
+    /// When it noticed that a client had died, by the monotonic clock; 0 before.
+    pub(crate) noticed_ns: AtomicU64,
 }
 
 /// One client's line.
@@ -64,6 +68,46 @@ pub(crate) struct Slot {
     pub(crate) open_since: AtomicU64,
     /// Monotonic clock minus the client's tick clock.
     pub(crate) clock_offset: AtomicI64,
+    pub(crate) tally: Tally,
+    /// When a call of it failed, by the monotonic clock; 0 before.
+    pub(crate) failed_ns: AtomicU64,
+}
+
+impl Slot {
+    /// A call has failed just now.
+    pub(crate) fn set_failed(&self) {
+        // Relaxed: read by the parent for statistics.
+        self.failed_ns.store(clock::now_ns(), Ordering::Relaxed);
+    }
+}
+
+/// What a process did to wait and to wake, where its system counts that.
+#[repr(C)]
+pub(crate) struct Tally {
+    /// System calls it made for that.
+    pub(crate) syscalls: Count,
+    /// Waits that ended asleep.
+    pub(crate) sleeps: Count,
+    /// Looks of a limited spin that found nothing.
+    pub(crate) polls: Count,
+}
+
+/// A counter of one process.
+#[repr(transparent)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    #[inline]
+    pub(crate) fn add(&self, amount: u64) {
+        // Relaxed, both: one process writes, the parent reads a statistic.
+        let sum = self.0.load(Ordering::Relaxed) + amount;
+        self.0.store(sum, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        // Relaxed: as above.
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// A value on cache lines of its own (two: the neighbour is fetched with it on many machines).
@@ -74,6 +118,15 @@ pub(crate) struct Line<T>(pub(crate) T);
 unsafe impl Words for Header {}
 // SAFETY: atomic integers and padding only.
 unsafe impl Words for Slot {}
+
+/// Differs where programs that were built at different times would not understand each other's page (`peers/`).
+pub(crate) const LAYOUT: [usize; 5] = [
+    size_of::<Header>(),
+    size_of::<Slot>(),
+    offset_of!(Header, served),
+    offset_of!(Served, noticed_ns),
+    offset_of!(Slot, failed_ns),
+];
 
 /// The mapped page.
 pub(crate) struct Control {
@@ -135,6 +188,14 @@ impl Control {
             // SAFETY: the word lies in a mapping that outlives the call.
             let _ = unsafe { futex::wait(word, phase as u32, None) };
         }
+    }
+
+    /// The server has noticed just now that a client died. The first time counts.
+    pub(crate) fn set_noticed(&self) {
+        let noticed = &self.header().served.0.noticed_ns;
+        // Relaxed: read by the parent for statistics.
+        let order = Ordering::Relaxed;
+        let _ = noticed.compare_exchange(0, clock::now_ns(), order, order);
     }
 
     /// One more server can be connected to.

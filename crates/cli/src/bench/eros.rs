@@ -18,7 +18,7 @@ use std::io;
 
 const MOVED: [u32; 7] = [0, 64, 256, 1024, 4096, 16_384, 65_536];
 const CHAINED: [u32; 4] = [0, 64, 1024, 4096];
-const TABLE1: [u32; 7] = [16, 64, 256, 1024, 4096, 8192, 32_768];
+pub(crate) const TABLE1: [u32; 7] = [16, 64, 256, 1024, 4096, 8192, 32_768];
 
 /// Systems whose turns are compared with one another, by key.
 const ONE_WAY: [&str; 4] = ["limit", "copy", "handfast-spin", "handfast-default"];
@@ -38,6 +38,15 @@ const TRANSPORTS: [&str; 6] = [
     "unix-stream",
 ];
 
+/// Without UDP, which loses what comes too fast.
+const STREAMS: [&str; 5] = [
+    "handfast-default",
+    "pipe",
+    "tcp-nagle",
+    "tcp",
+    "unix-stream",
+];
+
 /// One payload of one part, measured in all its systems.
 struct Group {
     part: Part,
@@ -46,17 +55,25 @@ struct Group {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
+pub(crate) enum Part {
     OneWay,
     Echo,
     Chain,
     Table1,
+    /// Its Figure 6: messages one way. handfast's are acknowledged by an empty reply each, the kernel's by nothing.
+    Throughput,
 }
 
 /// Runs the benchmark.
 pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
+    measure_parts(run, &[Part::OneWay, Part::Echo, Part::Chain, Part::Table1])
+}
+
+/// Runs these parts of it.
+pub(crate) fn measure_parts(run: &mut Run, parts: &[Part]) -> io::Result<Vec<Row>> {
     let timing = run.timing(Timing::ms(2, 5), Timing::ms(8, 30));
-    let groups = groups(run);
+    let mut groups = groups(run);
+    groups.retain(|group| parts.contains(&group.part));
     let turns: usize = groups.iter().map(|group| group.systems.len()).sum();
     run.expect(turns * run.rounds as usize);
 
@@ -125,6 +142,7 @@ fn groups(run: &mut Run) -> Vec<Group> {
     }
     for payload in run.payloads(&TABLE1) {
         add(run, Part::Table1, Task::Echo, payload, 1);
+        add(run, Part::Throughput, Task::OneWay, payload, 1);
     }
     groups
 }
@@ -136,13 +154,14 @@ fn systems_of(run: &Run, part: Part, plan: &Plan) -> Vec<Box<dyn Runnable>> {
         Part::Echo => &ECHO,
         Part::Chain => &CHAINS,
         Part::Table1 => &TRANSPORTS,
+        Part::Throughput => &STREAMS,
     };
     let is_wanted = |system: &dyn Runnable| {
         let system = system.named();
         let is_asked = match (part, system.key()) {
             // Nothing to leave in place.
             (_, "limit-in-place") => plan.payload_bytes > 0,
-            (_, "limit" | "copy") | (Part::Table1, _) => true,
+            (_, "limit" | "copy") | (Part::Table1 | Part::Throughput, _) => true,
             _ => run.wants(system.name()),
         };
         is_asked && !(plan.placement.same_core() && system.waits() == Waits::Spins)
@@ -158,6 +177,7 @@ fn case(group: &Group, key: &str) -> String {
         Part::OneWay => "one-way".to_owned(),
         Part::Echo => "echo".to_owned(),
         Part::Table1 => "table1".to_owned(),
+        Part::Throughput => "throughput".to_owned(),
         Part::Chain => format!("{}-{}", way(key), group.plan.servers),
     }
 }
@@ -190,7 +210,7 @@ fn compared<'a>(
         let ratio_to_limit = match part {
             Part::OneWay | Part::Echo => ratio(reading.p50_ns, limit),
             Part::Chain => ratio(reading.p50_ns, nested()),
-            Part::Table1 => ratio(reading.ops_per_s, kernel),
+            Part::Table1 | Part::Throughput => ratio(reading.ops_per_s, kernel),
         };
         let reading = Reading {
             ratio_to_limit,

@@ -8,6 +8,8 @@ pub(crate) enum Law {
     Constant(u64),
     /// Exponential with this mean.
     Exponential(u64),
+    /// Anything up to this, all alike.
+    Uniform(u64),
     /// `long` with the given chance in a hundred, else `short`.
     Mixed {
         long_percent: u64,
@@ -56,6 +58,7 @@ impl Law {
         match self {
             Self::Constant(us) => format!("const-{us}us"),
             Self::Exponential(us) => format!("exp-{us}us"),
+            Self::Uniform(us) => format!("uniform-{us}us"),
             Self::Mixed {
                 long_percent,
                 short,
@@ -83,6 +86,7 @@ impl Law {
                 let uniform = ((random(state) >> 11) + 1) as f64 / (1u64 << 53) as f64;
                 (-uniform.ln() * (us * 1_000) as f64) as u64
             }
+            Self::Uniform(us) => random(state) % (us * 1_000 + 1),
             Self::Mixed {
                 long_percent,
                 short,
@@ -178,6 +182,7 @@ mod tests {
     fn the_laws_have_their_means_and_repeat_exactly() {
         assert_eq!(mean_us(Law::Constant(5)), 5.0);
         assert!((mean_us(Law::Exponential(20)) / 20.0 - 1.0).abs() < 0.05);
+        assert!((mean_us(Law::Uniform(300)) / 150.0 - 1.0).abs() < 0.05);
         assert!((mean_us(GRID[9]) / 21.8 - 1.0).abs() < 0.08);
         assert_eq!(mean_us(GRID[11]), 51.0);
         assert_eq!(

@@ -7,27 +7,30 @@
 //! turns of the same round: the machine may change from round to round, figures of one round
 //! hardly do. A table shows medians over rounds.
 
-mod child;
-mod control;
-mod eros;
+pub(crate) mod child;
+pub(crate) mod control;
+pub(crate) mod eros;
 mod idle;
-mod laws;
-mod machine;
+pub(crate) mod laws;
+pub(crate) mod machine;
 mod payload;
 mod percpu;
-mod plan;
-mod ppc;
+pub(crate) mod plan;
+pub(crate) mod ppc;
+pub(crate) mod primitives;
 mod process;
-mod report;
+pub(crate) mod report;
 mod rights;
 mod rtt;
-mod run;
+pub(crate) mod run;
 mod scale;
-mod session;
-mod stats;
+pub(crate) mod scheduling;
+pub(crate) mod session;
+pub(crate) mod stats;
 mod stream;
-mod systems;
-mod wait;
+pub(crate) mod systems;
+mod trace;
+pub(crate) mod wait;
 mod work;
 
 use crate::Outcome;
@@ -50,13 +53,13 @@ pub(crate) struct Args {
     json: bool,
     /// Three short rounds: shows that it runs, not how fast.
     #[arg(long)]
-    quick: bool,
+    pub(crate) quick: bool,
     /// Rounds to take medians over [default: 15].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    rounds: Option<u32>,
+    pub(crate) rounds: Option<u32>,
     /// Length of each recorded window.
     #[arg(long, value_parser = seconds)]
-    seconds: Option<f64>,
+    pub(crate) seconds: Option<f64>,
     /// Only systems with these names (limits they are compared with are measured anyway).
     #[arg(long, value_delimiter = ',', value_parser = system)]
     only: Vec<String>,
@@ -70,7 +73,7 @@ pub(crate) struct Args {
     /// scale, wait: processes that only use CPU. In wait each is pinned, first to the client's
     /// CPU, then the server's, then others.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=64))]
-    hogs: u32,
+    pub(crate) hogs: u32,
     /// scale: also measure the kernel's pipes and Unix sockets.
     #[arg(long)]
     with_peers: bool,
@@ -100,7 +103,7 @@ What `ratio` (ratio_to_limit) compares, always within one round:
 
 /// The benchmarks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Bench {
+pub(crate) enum Bench {
     /// Round trip of one client, by payload; on two CPUs and on one.
     Rtt,
     /// 1 to 256 clients calling one single-threaded server.
@@ -122,6 +125,24 @@ enum Bench {
     Ppc,
     /// 1 to all CPUs, a client on each: servers of one thread, of a pool, and of a worker on each CPU.
     Percpu,
+}
+
+impl Args {
+    /// A benchmark with its usual options.
+    pub(crate) const fn of(bench: Bench, quick: bool) -> Self {
+        Self {
+            bench,
+            json: false,
+            quick,
+            rounds: None,
+            seconds: None,
+            only: Vec::new(),
+            payloads: Vec::new(),
+            clients: Vec::new(),
+            hogs: 0,
+            with_peers: false,
+        }
+    }
 }
 
 /// Measures and prints.

@@ -1,6 +1,7 @@
 //! What one measurement does: the part of the parent's decision every child must know.
 
 use super::laws::Law;
+use super::scheduling::Scheduling;
 use handfast_sys::cpu;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -22,6 +23,14 @@ pub(crate) struct Plan {
     pub(crate) pause: bool,
     /// How long the hand-written waiters spin before they yield or sleep.
     pub(crate) spin_ns: u64,
+    /// `MAX_SPIN` of `bsls`: how often it polls its queue before it sleeps.
+    pub(crate) max_spin: u32,
+    /// How the kernel schedules server and clients.
+    pub(crate) scheduling: Scheduling,
+    /// How long clients sleep between calls.
+    pub(crate) think_ns: u64,
+    /// Whether the server is to notice when a client dies.
+    pub(crate) watches: bool,
 }
 
 /// What a client asks and what the server does with it.
@@ -115,6 +124,10 @@ impl Plan {
             placement: Placement::Free,
             pause: true,
             spin_ns: 0,
+            max_spin: 20,
+            scheduling: Scheduling::Default,
+            think_ns: 0,
+            watches: false,
         }
     }
 

@@ -8,6 +8,8 @@
 
 pub(crate) mod confined;
 #[cfg(target_arch = "x86_64")]
+pub(crate) mod ladder;
+#[cfg(target_arch = "x86_64")]
 mod limit;
 
 use super::report::{Board, Key, Reading, Row};
@@ -46,6 +48,31 @@ const BURST_LONG: u32 = 16;
 
 /// Runs the benchmark.
 pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
+    let mut cases = null_cases(run);
+    cases.push((Case::Cold, 1));
+    let payloads = run.payloads(&PAYLOADS);
+    cases.extend(payloads.iter().map(|len| (Case::Bytes(*len as usize), 1)));
+    measure_parts(run, &SYSTEMS, &cases)
+}
+
+/// Null calls, on one to all CPUs or as many threads as `--clients` says.
+pub(crate) fn null_cases(run: &Run) -> Vec<(Case, usize)> {
+    let threads: Vec<usize> = match run.args.clients.as_slice() {
+        [] => (1..=cpu::allowed().len()).collect(),
+        asked => asked.iter().map(|count| *count as usize).collect(),
+    };
+    threads
+        .into_iter()
+        .map(|count| (Case::Null, count))
+        .collect()
+}
+
+/// Measures these systems in these cases, each with its number of threads. Ratios are to `limit`, if it comes first.
+pub(crate) fn measure_parts(
+    run: &mut Run,
+    systems: &[&'static str],
+    cases: &[(Case, usize)],
+) -> io::Result<Vec<Row>> {
     clock::calibrate();
     let cpus = cpu::allowed();
     let domain = match load() {
@@ -55,13 +82,16 @@ pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
             None
         }
     };
-    let mut confined = match confined::Process::start() {
-        Ok(process) => Some(process),
-        Err(error) => {
-            run.warn(format!("no rows of a confined process: {error}"));
-            None
-        }
-    };
+    let is_confined = |system: &&str| system.ends_with(confined::SUFFIX);
+    let confined = systems
+        .iter()
+        .any(is_confined)
+        .then(confined::Process::start);
+    let mut confined = confined.and_then(|started| {
+        started
+            .inspect_err(|error| run.warn(format!("no rows of a confined process: {error}")))
+            .ok()
+    });
     let port = domain.as_ref().and_then(|domain| {
         let port = Port::new(handfast::anonymous().ok()?, domain, 1).ok()?;
         let right = port.connect().ok()?;
@@ -72,21 +102,13 @@ pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
         .args
         .seconds
         .map_or(Duration::from_millis(window), Duration::from_secs_f64);
-    let threads: Vec<usize> = match run.args.clients.as_slice() {
-        [] => (1..=cpus.len()).collect(),
-        asked => asked.iter().map(|count| *count as usize).collect(),
-    };
-    let payloads = run.payloads(&PAYLOADS);
-    let mut cases: Vec<(Case, usize)> = threads.iter().map(|count| (Case::Null, *count)).collect();
-    cases.push((Case::Cold, 1));
-    cases.extend(payloads.iter().map(|len| (Case::Bytes(*len as usize), 1)));
     run.expect(cases.len() * run.rounds as usize);
 
     let mut board = Board::default();
     for _ in 0..run.rounds {
-        for (case, count) in &cases {
+        for (case, count) in cases {
             let mut limit = None;
-            for system in SYSTEMS {
+            for system in systems.iter().copied() {
                 let is_limit = system == "limit";
                 if !(is_limit || run.wants(system)) || !case.has(system) {
                     continue;
@@ -145,7 +167,7 @@ pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
 
 /// What is called.
 #[derive(Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-enum Case {
+pub(crate) enum Case {
     /// Eight words each way.
     Null,
     /// As that, with other data in the caches.
@@ -257,6 +279,8 @@ impl Seat<'_> {
                 }
                 _ => Some(self.bursts(|words| limit.call(plain, words))),
             },
+            #[cfg(target_arch = "x86_64")]
+            Prepared::Step(step) => Some(self.bursts(|words| step.call(plain, words))),
             Prepared::Domain(domain) => match self.case {
                 Case::Bytes(len) => {
                     let (request, mut reply) = (vec![1u8; len], vec![0; len]);
@@ -306,6 +330,8 @@ impl Seat<'_> {
         match self.system {
             #[cfg(target_arch = "x86_64")]
             "limit" => limit::Limit::new().ok().map(Prepared::Limit),
+            #[cfg(target_arch = "x86_64")]
+            step if step.starts_with("step-") => ladder::Step::new(step)?.ok().map(Prepared::Step),
             "handfast-domain" => self.domain.cloned().map(Prepared::Domain),
             "handfast-domain-held" => self.domain?.hold().ok().map(Prepared::Held),
             "handfast-domain-port" => self.right.cloned().map(Prepared::Port),
@@ -345,6 +371,8 @@ impl Seat<'_> {
 enum Prepared {
     #[cfg(target_arch = "x86_64")]
     Limit(limit::Limit),
+    #[cfg(target_arch = "x86_64")]
+    Step(ladder::Step),
     Domain(Domain),
     Held(Held),
     Port(SendRight),

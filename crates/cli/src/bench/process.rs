@@ -6,6 +6,7 @@ use handfast_sys::{AsFd, AsRawFd, BorrowedFd, clock};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -13,18 +14,25 @@ use std::time::Duration;
 pub(crate) struct Child(std::process::Child);
 
 impl Child {
-    /// Starts this program again as `spec` says. The child inherits `fds` under the same numbers
+    /// Starts this program again, or another, as `spec` says. The child inherits `fds` under the same numbers
     /// and nothing else, and is killed by the kernel when this thread ends.
-    pub(crate) fn spawn(spec: &mut ChildSpec, fds: &[BorrowedFd<'_>]) -> io::Result<Self> {
+    pub(crate) fn spawn(
+        program: Option<&Path>,
+        spec: &mut ChildSpec,
+        fds: &[BorrowedFd<'_>],
+    ) -> io::Result<Self> {
         let numbers: Vec<i32> = fds.iter().map(AsRawFd::as_raw_fd).collect();
         spec.fds.clone_from(&numbers);
         // The running image, even when a build has replaced the file since.
-        let mut command = Command::new("/proc/self/exe");
+        let mut command = Command::new(program.unwrap_or(Path::new("/proc/self/exe")));
+        if program.is_none() {
+            command.arg0("handfast");
+        }
         command
-            .arg0("handfast")
             .arg("bench-child")
             .arg(serde_json::to_string(spec)?)
             .env("XDG_RUNTIME_DIR", &spec.dir)
+            .env("TMPDIR", &spec.dir)
             // It would come first, and the socket files of killed servers stay there.
             .env_remove("HANDFAST_DIR")
             .env_remove("HANDFAST_INTRODUCTIONS")

@@ -234,7 +234,7 @@ pub(crate) fn time(ns: f64) -> String {
     }
 }
 
-fn count(per_s: f64) -> String {
+pub(crate) fn count(per_s: f64) -> String {
     match per_s {
         per_s if per_s < 1e3 => format!("{per_s:.0}"),
         per_s if per_s < 1e6 => format!("{:.1} k", per_s / 1e3),

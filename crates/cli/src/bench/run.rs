@@ -133,6 +133,16 @@ impl Run {
         Ok(())
     }
 
+    /// Lets them run only where nobody else wants to, or nearly so.
+    pub(crate) fn nice_hogs(&self) -> io::Result<()> {
+        const NICEST: i32 = 19;
+        for hog in &self.hogs {
+            let pid = rustix::process::Pid::from_raw(hog.id().cast_signed());
+            rustix::process::setpriority_process(pid, NICEST)?;
+        }
+        Ok(())
+    }
+
     /// Ends them.
     pub(crate) fn stop_hogs(&mut self) {
         self.hogs.clear();
@@ -161,6 +171,20 @@ impl Run {
         plan: &Plan,
         what: impl FnOnce(Session) -> io::Result<T>,
     ) -> Option<T> {
+        self.attempt_together(system, plan, 1, |mut sessions| match sessions.pop() {
+            Some(session) => what(session),
+            None => Err(io::ErrorKind::InvalidInput.into()),
+        })
+    }
+
+    /// As [`Self::attempt`], with `count` turns at once.
+    pub(crate) fn attempt_together<T>(
+        &mut self,
+        system: &dyn Runnable,
+        plan: &Plan,
+        count: usize,
+        what: impl FnOnce(Vec<Session>) -> io::Result<T>,
+    ) -> Option<T> {
         let named = system.named();
         self.bar.set_message(named.name());
         let row = format!(
@@ -175,7 +199,9 @@ impl Run {
             if failures >= FAILURES_MAX {
                 return Err("failed too often".to_owned());
             }
-            Session::start(system, plan, &self.dir)
+            (0..count)
+                .map(|_| Session::start(system, plan, &self.dir))
+                .collect::<io::Result<_>>()
                 .and_then(what)
                 .map_err(|error| error.to_string())
         });
@@ -186,6 +212,18 @@ impl Run {
                 *self.failed.entry(kind).or_default() += 1;
             })
             .ok()
+    }
+
+    /// Where sockets and other files of the measured processes are.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// What was said so far of turns of the system with this key that failed.
+    pub(crate) fn complaint(&self, key: &str) -> Option<&str> {
+        let start = format!("{key} with ");
+        let mut said = self.warned.iter().map(String::as_str);
+        said.find(|text| text.starts_with(&start))
     }
 
     /// Says something on standard error, once.

@@ -1,7 +1,8 @@
 //! `scale`: closed-loop clients against one single-threaded server, not pinned.
 //!
 //! The two limits are bare lanes, one per client, that the server polls in turn: `spin` never
-//! gives the CPU away, `yield` yields after 2 us of spinning.
+//! gives the CPU away, `yield` yields after 2 us of spinning. `--only` also takes the protocols of
+//! paper 000 (`bsls`) and System V queues.
 
 use super::plan::{Plan, Timing};
 use super::report::{Board, Key, Reading, Row, rounded};
@@ -26,6 +27,7 @@ pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
     };
     let systems: Vec<_> = systems::calls()
         .into_iter()
+        .chain(systems::protocols())
         .filter(|system| {
             let (key, name) = (system.named().key(), system.named().name());
             match key {

@@ -1,8 +1,11 @@
 //! One measurement, from the parent's side: start the processes, walk them through the phases,
 //! read their counters at both ends of the window.
 
+mod ends;
+pub(crate) mod watched;
+
 use super::child::{counted, histogram};
-use super::control::{Control, Phase, Slot};
+use super::control::{Control, Phase, Slot, Tally};
 use super::machine::clock_step_ns;
 use super::plan::{ChildSpec, Plan, Role, Task, Timing};
 use super::process::Child;
@@ -60,6 +63,17 @@ pub(crate) struct Rest {
     pub(crate) clients: Usage,
 }
 
+/// What the system counted of its own waiting so far.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Told {
+    /// System calls of all processes.
+    pub(crate) syscalls: u64,
+    /// Waits of clients that ended asleep.
+    pub(crate) sleeps: u64,
+    /// Looks of clients' limited spins that found nothing.
+    pub(crate) polls: u64,
+}
+
 /// The processes of one measurement, connected and asleep in [`Phase::Hold`].
 pub(crate) struct Session {
     // Dropped in this order: clients end first, the system's resources last.
@@ -87,6 +101,7 @@ impl Session {
             address: bundle.address.clone(),
             dir: dir.to_owned(),
         };
+        let program = system.named().program();
         let own_fds = std::mem::take(&mut bundle.clients);
         let mut session = Self {
             clients: Vec::with_capacity(plan.clients),
@@ -99,7 +114,9 @@ impl Session {
         for number in (0..plan.servers).rev() {
             spec.role = Role::Server(number);
             let fds = list(&control_fd, &session.bundle.common, &session.bundle.server);
-            session.servers.push(Child::spawn(&mut spec, &fds)?);
+            session
+                .servers
+                .push(Child::spawn(program, &mut spec, &fds)?);
             session.wait_until("a server did not get ready", |session| {
                 session.control.servers_ready() == session.servers.len()
             })?;
@@ -108,7 +125,9 @@ impl Session {
             spec.role = Role::Client(index);
             let own = own_fds.get(index).map_or(&[][..], Vec::as_slice);
             let fds = list(&control_fd, &session.bundle.common, own);
-            session.clients.push(Child::spawn(&mut spec, &fds)?);
+            session
+                .clients
+                .push(Child::spawn(program, &mut spec, &fds)?);
         }
         session.wait_until("a client did not connect", |session| {
             // Acquire: pairs with the client's Release in `take_part`; it is connected.
@@ -119,9 +138,20 @@ impl Session {
     }
 
     /// Warms up, records for one window, ends the clients.
-    pub(crate) fn measure(mut self, timing: Timing) -> io::Result<Sample> {
+    pub(crate) fn measure(self, timing: Timing) -> io::Result<Sample> {
+        let (sample, _) = self.measure_beside(timing, |_| Ok(()))?;
+        Ok(sample)
+    }
+
+    /// As [`Self::measure`]; `look`s at the processes just before the window and just after it.
+    pub(crate) fn measure_beside<T>(
+        mut self,
+        timing: Timing,
+        look: impl Fn(&Self) -> io::Result<T>,
+    ) -> io::Result<(Sample, [T; 2])> {
         self.control.set_phase(Phase::Warm);
         std::thread::sleep(timing.warm);
+        let first = look(&self)?;
         let before = self.snapshot()?;
         self.control.set_phase(Phase::Measure);
         let mut after;
@@ -134,8 +164,19 @@ impl Session {
                 break;
             }
         }
+        let looks = [first, look(&self)?];
         let open = self.longest_open_ns(after.at_ns);
         self.control.set_phase(Phase::Stop);
+        Ok((self.finish(&before, &after, open)?, looks))
+    }
+
+    /// Ends the clients, whose phase is [`Phase::Stop`] already, and says what they did between two snapshots.
+    fn finish(
+        &mut self,
+        before: &Snapshot,
+        after: &Snapshot,
+        longest_open_ns: u64,
+    ) -> io::Result<Sample> {
         let latencies = self.collect()?;
         let calls: Vec<u64> = if self.streams {
             vec![after.served - before.served]
@@ -149,7 +190,7 @@ impl Session {
         Ok(Sample {
             elapsed_ns: after.at_ns - before.at_ns,
             calls,
-            longest_wait_ns: latencies.max().max(open),
+            longest_wait_ns: latencies.max().max(longest_open_ns),
             latencies,
             server_cpu_ns: after.server_cpu_ns - before.server_cpu_ns,
             clients_cpu_ns: after.clients_cpu_ns - before.clients_cpu_ns,
@@ -176,12 +217,14 @@ impl Session {
         })
     }
 
-    fn used(&self) -> io::Result<Rest> {
+    /// What the processes have used so far.
+    pub(crate) fn used(&self) -> io::Result<Rest> {
         let all = |children: &[Child]| -> io::Result<Usage> {
             let mut all = Usage::default();
             for child in children {
                 let used = Usage::of(child.id())?;
                 all.switches += used.switches;
+                all.involuntary += used.involuntary;
                 all.cpu_ns += used.cpu_ns;
             }
             Ok(all)
@@ -190,6 +233,25 @@ impl Session {
             server: all(&self.servers)?,
             clients: all(&self.clients)?,
         })
+    }
+
+    /// What the system has counted so far.
+    pub(crate) fn told(&self) -> Told {
+        let clients = || self.control.slots().map(|slot| &slot.tally);
+        let sum = |count: fn(&Tally) -> u64| clients().map(count).sum::<u64>();
+        let server = &self.control.header().tally.0;
+        Told {
+            syscalls: server.syscalls.get() + sum(|tally| tally.syscalls.get()),
+            sleeps: sum(|tally| tally.sleeps.get()),
+            polls: sum(|tally| tally.polls.get()),
+        }
+    }
+
+    /// Calls the clients have finished so far.
+    pub(crate) fn calls(&self) -> u64 {
+        // Relaxed: a statistic.
+        let calls = |slot: &Slot| slot.calls.load(Ordering::Relaxed);
+        self.control.slots().map(calls).sum()
     }
 
     fn snapshot(&self) -> io::Result<Snapshot> {
@@ -277,7 +339,7 @@ pub(crate) fn hogs(on: &[Option<u32>]) -> io::Result<Vec<Child>> {
             address: String::new(),
             dir: std::path::PathBuf::new(),
         };
-        Child::spawn(&mut spec, &[])
+        Child::spawn(None, &mut spec, &[])
     };
     on.iter().map(spawn).collect()
 }
@@ -295,7 +357,7 @@ fn list<'a>(
 }
 
 /// A name no other measurement of this user has.
-fn unique_name() -> String {
+pub(crate) fn unique_name() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     // Relaxed: only uniqueness matters.
     let count = COUNT.fetch_add(1, Ordering::Relaxed);

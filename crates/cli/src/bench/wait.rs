@@ -139,6 +139,12 @@ fn policies(run: &Run) -> Vec<Policy> {
         .collect()
 }
 
+/// Measures what waiting costs now, with nobody else at work.
+pub(crate) fn costs(run: &mut Run, plan: &Plan, timing: Timing) -> Option<WaitCosts> {
+    let line_ns = line_ns(run, plan, timing)?;
+    wait_costs(run, plan, timing, line_ns)
+}
+
 /// Measures a round trip of the spinning pair.
 fn line_ns(run: &mut Run, plan: &Plan, timing: Timing) -> Option<f64> {
     let limit = systems::find("limit")?;
@@ -158,7 +164,7 @@ fn wait_costs(run: &mut Run, plan: &Plan, timing: Timing, line_ns: f64) -> Optio
 }
 
 /// CPU time of both sides per message, without the service.
-fn cost_ns(sample: &Sample) -> f64 {
+pub(crate) fn cost_ns(sample: &Sample) -> f64 {
     let all = sample.server_cpu_ns + sample.clients_cpu_ns;
     // At least a nanosecond: rounding must not make a cost vanish in a geometric mean.
     (all.saturating_sub(sample.busy_ns) as f64 / sample.served.max(1) as f64).max(1.0)

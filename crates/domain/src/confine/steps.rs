@@ -69,7 +69,7 @@ fn take_hold(
     let step = |what: &'static str| move |errno: Errno| (what, errno);
     let copied_bytes = out_of_files(all, plan).map_err(step("copying code out of its files"))?;
     cpu::give_up_rseq().map_err(step("giving up restartable sequences (rseq)"))?;
-    for signal in crate::fault::SIGNALS.into_iter().chain(LIBRARYS) {
+    for signal in own_signals() {
         signal::set_default(signal)
             .map_err(step("giving up the handlers of faults (sigaction)"))?;
     }
@@ -139,6 +139,13 @@ fn one_thread() -> Result<(), ConfineError> {
     }
 }
 
+/// What this crate and the C library handle.
+fn own_signals() -> impl Iterator<Item = i32> {
+    let faults = crate::fault::SIGNALS.into_iter();
+    let deadlines = crate::fault::handles_deadlines().then(signal::deadline_number);
+    faults.chain(LIBRARYS).chain(deadlines)
+}
+
 /// But for those of this crate and the C library's, which are taken away.
 fn no_handlers() -> Result<(), ConfineError> {
     for signal in 1..=SIGNALS {
@@ -146,7 +153,7 @@ fn no_handlers() -> Result<(), ConfineError> {
             call: "rt_sigaction",
             errno,
         })?;
-        if has_handler && !crate::fault::SIGNALS.contains(&signal) && !LIBRARYS.contains(&signal) {
+        if has_handler && !own_signals().any(|own| own == signal) {
             return Err(ConfineError::Handler { signal });
         }
     }

@@ -13,7 +13,7 @@ use crate::error::Status;
 use crate::flags::UNBUILT;
 use crate::pool::PER_CPU;
 use crate::run::{run_fault, run_other};
-use crate::stack::{Descriptor, ENTRY_SHIFT, Row, STRIDE_BITS};
+use crate::stack::{BOUNDED, BOUNDED_DEPTH, Descriptor, ENTRY_SHIFT, Row, STRIDE_BITS};
 use crate::{DEPTH_MAX, Words};
 use core::arch::naked_asm;
 use core::cell::UnsafeCell;
@@ -107,6 +107,14 @@ pub(crate) const fn rights(own: u32, stacks: u32) -> u32 {
     NO_DOMAIN & !(BOTH << (2 * own)) & !(BOTH << (2 * stacks))
 }
 
+/// The rights to the stacks alone, of a handler of the program's: not those of any domain, so that nobody takes what it does
+/// for the domain's.
+pub(crate) const fn lent(stacks: u32) -> u32 {
+    let own = rights(stacks, stacks);
+    // The second bit of a key says no more than the first.
+    own | (own & NO_DOMAIN) << 1
+}
+
 /// Whether this thread has some domain's rights. Only where there is one that is protected.
 pub(crate) fn is_inside() -> bool {
     let rights: u32;
@@ -120,6 +128,7 @@ pub(crate) fn is_inside() -> bool {
 
 fn vectors() -> u32 {
     let wide = std::arch::is_x86_feature_detected!("avx512f")
+        && std::arch::is_x86_feature_detected!("avx512vl")
         && std::arch::is_x86_feature_detected!("avx512bw");
     match (wide, std::arch::is_x86_feature_detected!("avx")) {
         (true, _) => AVX512,
@@ -145,15 +154,17 @@ pub(crate) unsafe fn cross(
 }
 
 /// Clears what vector registers may hold of the side that is left: with AVX here, with more or less at label `rare`,
-/// which goes on at label `back`.
+/// which goes on at `more` or `back`.
 macro_rules! clear_vectors {
-    ($rare:literal, $back:literal) => {
+    ($rare:literal, $more:literal, $back:literal) => {
         concat!(
             "cmp dword ptr [rip + {table} + {vectors}], {avx}\n",
             "jne ",
             $rare,
             "f\n",
-            // Their upper halves become zero, too.
+            $more,
+            ":\n",
+            // Whatever is above these 16 bytes becomes zero, too.
             "vpxor xmm0, xmm0, xmm0\n",
             "vpxor xmm1, xmm1, xmm1\n",
             "vpxor xmm2, xmm2, xmm2\n",
@@ -176,42 +187,43 @@ macro_rules! clear_vectors {
     };
 }
 
-/// The rare ways to do that.
+/// The rare ways to do that; changes r14.
 macro_rules! clear_vectors_rarely {
-    ($rare:literal, $sse:literal, $back:literal) => {
+    ($rare:literal, $sse:literal, $more:literal, $back:literal) => {
         concat!(
             $rare,
             ":\n",
             "jb ",
             $sse,
             "f\n",
-            "vzeroall\n",
-            "vpxord zmm16, zmm16, zmm16\n",
-            "vpxord zmm17, zmm17, zmm17\n",
-            "vpxord zmm18, zmm18, zmm18\n",
-            "vpxord zmm19, zmm19, zmm19\n",
-            "vpxord zmm20, zmm20, zmm20\n",
-            "vpxord zmm21, zmm21, zmm21\n",
-            "vpxord zmm22, zmm22, zmm22\n",
-            "vpxord zmm23, zmm23, zmm23\n",
-            "vpxord zmm24, zmm24, zmm24\n",
-            "vpxord zmm25, zmm25, zmm25\n",
-            "vpxord zmm26, zmm26, zmm26\n",
-            "vpxord zmm27, zmm27, zmm27\n",
-            "vpxord zmm28, zmm28, zmm28\n",
-            "vpxord zmm29, zmm29, zmm29\n",
-            "vpxord zmm30, zmm30, zmm30\n",
-            "vpxord zmm31, zmm31, zmm31\n",
+            "vpxord xmm16, xmm16, xmm16\n",
+            "vpxord xmm17, xmm17, xmm17\n",
+            "vpxord xmm18, xmm18, xmm18\n",
+            "vpxord xmm19, xmm19, xmm19\n",
+            "vpxord xmm20, xmm20, xmm20\n",
+            "vpxord xmm21, xmm21, xmm21\n",
+            "vpxord xmm22, xmm22, xmm22\n",
+            "vpxord xmm23, xmm23, xmm23\n",
+            "vpxord xmm24, xmm24, xmm24\n",
+            "vpxord xmm25, xmm25, xmm25\n",
+            "vpxord xmm26, xmm26, xmm26\n",
+            "vpxord xmm27, xmm27, xmm27\n",
+            "vpxord xmm28, xmm28, xmm28\n",
+            "vpxord xmm29, xmm29, xmm29\n",
+            "vpxord xmm30, xmm30, xmm30\n",
+            "vpxord xmm31, xmm31, xmm31\n",
+            // No way to clear a mask register is free: each second one by another unit of the processor.
+            "xor r14d, r14d\n",
             "kxorq k0, k0, k0\n",
-            "kxorq k1, k1, k1\n",
+            "kmovq k1, r14\n",
             "kxorq k2, k2, k2\n",
-            "kxorq k3, k3, k3\n",
+            "kmovq k3, r14\n",
             "kxorq k4, k4, k4\n",
-            "kxorq k5, k5, k5\n",
+            "kmovq k5, r14\n",
             "kxorq k6, k6, k6\n",
-            "kxorq k7, k7, k7\n",
+            "kmovq k7, r14\n",
             "jmp ",
-            $back,
+            $more,
             "b\n",
             $sse,
             ":\n",
@@ -343,7 +355,7 @@ unsafe extern "C" fn enter(
         "mov rbx, rcx",
         "mov rbp, rdx",
         // What is left of the caller in registers is not the domain's to see.
-        clear_vectors!("70", "71"),
+        clear_vectors!("70", "76", "71"),
         // The other registers hold the words and what the gate itself has put there.
         "mov rdi, rcx",
         "mov rsi, rdx",
@@ -371,7 +383,7 @@ unsafe extern "C" fn enter(
         "mov r10, qword ptr [rbx + {words} + 48]",
         "mov r11, qword ptr [rbx + {words} + 56]",
         // What is left of the domain in registers is not the caller's to see.
-        clear_vectors!("73", "74"),
+        clear_vectors!("73", "77", "74"),
         "mov r15, qword ptr [rbx + {flag}]",
         "mov rsp, qword ptr [rbx + {caller_stack}]",
         ".cfi_restore_state",
@@ -413,8 +425,8 @@ unsafe extern "C" fn enter(
         ".cfi_adjust_cfa_offset 56",
 
         // ---- Rare: more, or fewer, vector registers.
-        clear_vectors_rarely!("70", "72", "71"),
-        clear_vectors_rarely!("73", "75", "74"),
+        clear_vectors_rarely!("70", "72", "76", "71"),
+        clear_vectors_rarely!("73", "75", "77", "74"),
 
         // ---- Rare: no entry.
         "45:",
@@ -451,11 +463,19 @@ unsafe extern "C" fn enter(
         "inc ecx",
         "cmp ecx, {depth_max}",
         "jae 94f",
+        "95:",
         "shl rcx, 32",
         "or r15, rcx",
         "mov qword ptr [rax + {call_out}], rsp",
         "jmp 20b",
+        // Too deep, or its call has a deadline: then so has this one.
         "94:",
+        "btr ecx, {bounded_depth_bit}",
+        "jnc 96f",
+        "bts r13, {bounded_bit}",
+        "cmp ecx, {depth_max}",
+        "jb 95b",
+        "96:",
         "mov r12d, {too_deep}",
         "jmp 61b",
         // It is elsewhere: no call is made.
@@ -575,6 +595,8 @@ unsafe extern "C" fn enter(
         number = const offset_of!(Descriptor, number),
         depth = const offset_of!(Descriptor, depth),
         depth_max = const DEPTH_MAX,
+        bounded_depth_bit = const BOUNDED_DEPTH.trailing_zeros(),
+        bounded_bit = const BOUNDED.trailing_zeros(),
         too_deep = const Status::TOO_DEEP,
         avx = const AVX,
         no_stack = const Status::STACKS,

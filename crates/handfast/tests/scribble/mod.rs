@@ -6,16 +6,6 @@ use handfast::error::SendError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Values that mean something somewhere, and ones that mean nothing.
-pub(crate) fn value(random: &mut Random) -> u32 {
-    match random.below(4) {
-        0 => random.below(4) as u32,
-        1 => random.below(256) as u32,
-        2 => u32::MAX - random.below(4) as u32,
-        _ => random.next() as u32,
-    }
-}
-
 const STRETCH_BYTES: usize = 16 << 20;
 
 /// Writes random values over every word this process shares, control words more often, for as
@@ -35,7 +25,9 @@ pub(crate) fn scribble(seed: u64) -> ! {
                 let start = random.below(region.len_bytes as u64 / 4) as usize * 4;
                 let end = region.len_bytes.min(start + STRETCH_BYTES);
                 for at in (start..end).step_by(4 * (1 + random.below(7) as usize)) {
-                    region.word(at).store(value(&mut random), Ordering::Relaxed);
+                    region
+                        .word(at)
+                        .store(random.meddlesome(), Ordering::Relaxed);
                 }
             }
             // Where the control words of lanes, slots, bells and replies are.
@@ -57,7 +49,9 @@ pub(crate) fn scribble(seed: u64) -> ! {
                 };
                 let at = base + random.below(1024) as usize * 4;
                 if at < region.len_bytes {
-                    region.word(at).store(value(&mut random), Ordering::Relaxed);
+                    region
+                        .word(at)
+                        .store(random.meddlesome(), Ordering::Relaxed);
                 }
             }
         }

@@ -33,10 +33,17 @@ pub enum DomainError {
     NoEntry,
     /// The thread cannot cross into a domain: it is in a signal handler, or has no stack for one.
     Thread,
+    /// It ran past the deadline of this call ([`SendRight::call_until`](crate::SendRight::call_until)), or past the limit of its port, and was ended.
+    Deadline,
+    /// The call has a deadline, and the domain is one whose functions cannot be ended: its process is confined, it has no memory
+    /// keys, or there is no timer. It has not been called.
+    NoDeadline,
+    /// The process that it runs in has ended: it was killed, or exited.
+    Ended,
 }
 
 impl DomainError {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 16] = [
         Self::Panic,
         Self::Access,
         Self::Key,
@@ -50,6 +57,9 @@ impl DomainError {
         Self::TooDeep,
         Self::NoEntry,
         Self::Thread,
+        Self::Deadline,
+        Self::NoDeadline,
+        Self::Ended,
     ];
 
     /// Its number in a reply slot (`spec/layout.md`), from 1.
@@ -80,6 +90,11 @@ impl fmt::Display for DomainError {
             Self::Arithmetic => went_wrong(f, "it divided by zero or the like (SIGFPE)"),
             Self::Illegal => went_wrong(f, "it ran an illegal instruction (SIGILL)"),
             Self::Bus => went_wrong(f, "memory of a file was not there (SIGBUS)"),
+            Self::Deadline => went_wrong(f, "it ran past the deadline"),
+            Self::NoDeadline => f.write_str(
+                "the domain behind the port cannot be ended at a deadline (it has no memory keys, its process is \
+                 confined, or there is no timer for the thread); call without one",
+            ),
             Self::Dead => f.write_str(
                 "the domain behind the port went wrong before and stays dead; load it again",
             ),
@@ -96,6 +111,7 @@ impl fmt::Display for DomainError {
                 "this thread cannot call a domain: it is in a signal handler on the alternate stack, \
                  or has no such stack; call elsewhere",
             ),
+            Self::Ended => went_wrong(f, "the process that it runs in has ended"),
         }
     }
 }
@@ -113,7 +129,7 @@ mod tests {
             );
         }
         assert_eq!(
-            (DomainError::of_code(0), DomainError::of_code(14)),
+            (DomainError::of_code(0), DomainError::of_code(17)),
             (None, None)
         );
     }

@@ -28,7 +28,7 @@ impl Poller {
         if run.messages > 0 {
             // Once: the word lies beside the head, which a producer without room looks at all the
             // time.
-            wake_for_room(&region, lane.consumer.place());
+            wake_for_room(&lane.link, lane.consumer.place());
         }
         self.counts.sends += run.messages as u64;
         self.counts.bytes += run.bytes;

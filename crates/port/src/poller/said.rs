@@ -74,7 +74,7 @@ impl Poller {
         if let Some(Said::Mark { lanes, number }) = Said::parse(self.spare.bytes()) {
             let mark = (lane.link).marked(&self.process, (header, self.port), (lanes, number));
             if lane.consumer.publish_due(&lane.link.region) {
-                wake_for_room(&lane.link.region, lane.consumer.place());
+                wake_for_room(&lane.link, lane.consumer.place());
             }
             return match mark {
                 Ok(Some(mark)) => Some(Request::mark(mark)),
@@ -89,7 +89,7 @@ impl Poller {
             .link
             .hear_said(&self.process, (header, self.spare.bytes()), Some(now_ns));
         if lane.consumer.publish_due(&lane.link.region) {
-            wake_for_room(&lane.link.region, lane.consumer.place());
+            wake_for_room(&lane.link, lane.consumer.place());
         }
         self.again = true;
         match heard {

@@ -3,7 +3,7 @@
 
 use super::Room;
 use crate::adopt::own_of;
-use crate::error::{Misuse, RightError, SendError};
+use crate::error::{Gone, Misuse, RightError, SendError};
 use crate::port::Port;
 use crate::process::Process;
 use crate::right::Right;
@@ -140,6 +140,32 @@ pub fn pass_on(to: SendRight, bytes: &[u8], rights: Vec<Right>) -> Result<(), Se
     HAS.set(NEXT.try_with(|place| place.set(all)).is_ok());
     drop(last);
     Ok(())
+}
+
+/// What was said by [`pass_on`]: to whom, the bytes, and the rights.
+pub type Passed = (SendRight, Vec<u8>, Vec<Right>);
+
+/// Takes back what the function that this thread serves has said by [`pass_on`]: somebody else sees to it.
+#[must_use]
+pub fn take_passed() -> Option<Passed> {
+    if !HAS.get() {
+        return None;
+    }
+    let mut next = take_next(DEPTH.get())?;
+    // What it passes on is answered by others.
+    drop(take(DEPTH.get(), Way::Reply));
+    let rights = core::mem::take(&mut next.rights);
+    Some((next.to.clone(), next.bytes().to_vec(), rights))
+}
+
+/// Why nothing more comes of a right, if that is known here.
+#[must_use]
+pub fn end_of(right: &SendRight) -> Option<Gone> {
+    match right.best().is_as_before() {
+        Err(SendError::Gone(gone)) => Some(gone),
+        Err(_) => Some(Gone::Process),
+        Ok(()) => None,
+    }
 }
 
 /// Where a call of some depth goes on, and with what.

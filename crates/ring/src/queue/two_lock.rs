@@ -159,6 +159,15 @@ impl<M: Memory> TwoLock<M> {
         self.nodes - EXTRA_NODES
     }
 
+    /// Whether the queue looks empty. Two loads and no lock, so others may have changed that before
+    /// this returns: a hint for who waits (paper 000, section 4.2).
+    #[must_use]
+    pub fn looks_empty(&self) -> bool {
+        // Relaxed, both: whoever acts on it looks again under the lock (Q3).
+        let dummy = self.memory.load(self.at + HEAD, Relaxed);
+        dummy == END || dummy > self.nodes || self.memory.load(self.next(dummy), Relaxed) == END
+    }
+
     /// Repairs the queue if a lock word names a dead process that had this one's number. Part of
     /// [`Self::attach`]. Two loads when there is nothing to do.
     ///

@@ -1,9 +1,11 @@
-//! handfast through its public API, with three strategies on both sides.
+//! handfast through its public API, with one strategy on both sides: its default, and the seven of paper 001.
 
+use super::sleep_wake::POLL_NS;
 use super::{Caller, Named, System, Waits};
 use crate::bench::child::Seat;
 use handfast::{Options, ReceiveRight, SendRight, Strategy};
 use std::io;
+use std::time::Duration;
 
 pub(crate) const SPIN: Handfast = Handfast {
     name: "handfast-spin",
@@ -23,6 +25,46 @@ pub(crate) const BLOCK: Handfast = Handfast {
     strategy: Strategy::Block,
     waits: Waits::Blocks,
 };
+/// As long a spin as `MAX_SPIN` of 20 is for `bsls`, then sleep.
+pub(crate) const BSLS: Handfast = Handfast {
+    name: "handfast-bsls",
+    key: "handfast-bsls",
+    strategy: Strategy::SpinBlock {
+        limit: Some(Duration::from_nanos(20 * POLL_NS)),
+    },
+    waits: Waits::Adapts,
+};
+pub(crate) const SCHED: Handfast = Handfast {
+    name: "handfast-sched",
+    key: "handfast-sched",
+    strategy: Strategy::Sched,
+    waits: Waits::Adapts,
+};
+pub(crate) const NOTIFY: Handfast = Handfast {
+    name: "handfast-notify",
+    key: "handfast-notify",
+    strategy: Strategy::Notify,
+    waits: Waits::Blocks,
+};
+pub(crate) const SPIN_SCHED: Handfast = Handfast {
+    name: "handfast-spin-sched",
+    key: "handfast-spin-sched",
+    strategy: Strategy::SpinSched { limit: None },
+    waits: Waits::Adapts,
+};
+pub(crate) const SPIN_BLOCK: Handfast = Handfast {
+    name: "handfast-spin-block",
+    key: "handfast-spin-block",
+    strategy: Strategy::SpinBlock { limit: None },
+    waits: Waits::Adapts,
+};
+pub(crate) const SPIN_NOTIFY: Handfast = Handfast {
+    name: "handfast-spin-notify",
+    key: "handfast-spin-notify",
+    strategy: Strategy::SpinNotify { limit: None },
+    waits: Waits::Adapts,
+};
+
 /// One strategy, at server and client alike.
 pub(crate) struct Handfast {
     name: &'static str,
@@ -69,7 +111,15 @@ impl System for Handfast {
         let port = self.bind(seat)?;
         seat.ready();
         let mut request = port.receive().map_err(io::Error::other)?;
+        if seat.plan.watches {
+            port.notify_no_senders();
+        }
         loop {
+            if request.notice().is_some() {
+                seat.set_noticed();
+                request = port.receive().map_err(io::Error::other)?;
+                continue;
+            }
             let mut message = request.take_message();
             let len = handler(&mut message);
             request = port

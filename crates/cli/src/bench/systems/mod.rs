@@ -20,9 +20,13 @@ pub(crate) mod passing;
 mod percpu;
 pub(crate) mod queues;
 pub(crate) mod ring;
+pub(crate) mod semaphores;
 pub(crate) mod shared;
+pub(crate) mod sleep_wake;
 mod third;
+mod ttcp;
 pub(crate) mod waiters;
+pub(crate) mod yields;
 
 use super::child::{self, Seat};
 use super::plan::Plan;
@@ -30,6 +34,7 @@ use handfast_sys::OwnedFd;
 use shared::Piece;
 use std::any::Any;
 use std::io;
+use std::path::Path;
 
 /// Systems that answer calls.
 pub(crate) fn calls() -> Vec<Box<dyn Runnable>> {
@@ -63,6 +68,15 @@ pub(crate) fn streams() -> Vec<Box<dyn Runnable>> {
     ]
 }
 
+/// The sleep/wake-up protocols of paper 000, answering calls of 24 bytes.
+pub(crate) fn protocols() -> Vec<Box<dyn Runnable>> {
+    let mut all: Vec<Box<dyn Runnable>> = Vec::new();
+    for protocol in sleep_wake::ALL {
+        all.push(Box::new(Answering(protocol)));
+    }
+    all
+}
+
 /// Systems that answer the calls of one benchmark only.
 fn special() -> Vec<Box<dyn Runnable>> {
     vec![
@@ -79,6 +93,21 @@ fn special() -> Vec<Box<dyn Runnable>> {
         Box::new(percpu::PerCpu),
         Box::new(percpu::Pool),
         Box::new(percpu::Pairs),
+        Box::new(Answering(handfast::BSLS)),
+        Box::new(Answering(yields::Yields)),
+        Box::new(Answering(handfast::SCHED)),
+        Box::new(Answering(handfast::NOTIFY)),
+        Box::new(Answering(handfast::SPIN_SCHED)),
+        Box::new(Answering(handfast::SPIN_BLOCK)),
+        Box::new(Answering(handfast::SPIN_NOTIFY)),
+        Box::new(Streaming(ttcp::SPIN)),
+        Box::new(Streaming(ttcp::SCHED)),
+        Box::new(Streaming(ttcp::BLOCK)),
+        Box::new(Streaming(ttcp::NOTIFY)),
+        Box::new(Streaming(ttcp::SPIN_SCHED)),
+        Box::new(Streaming(ttcp::SPIN_BLOCK)),
+        Box::new(Streaming(ttcp::SPIN_NOTIFY)),
+        Box::new(Streaming(ttcp::DEFAULT)),
     ]
 }
 
@@ -86,6 +115,7 @@ fn special() -> Vec<Box<dyn Runnable>> {
 pub(crate) fn all() -> Vec<Box<dyn Runnable>> {
     let mut all = calls();
     all.extend(streams());
+    all.extend(protocols());
     all.extend(special());
     all
 }
@@ -117,6 +147,11 @@ pub(crate) trait Named {
     }
 
     fn waits(&self) -> Waits;
+
+    /// The program that its processes run instead of this one: an adapter under `peers/`.
+    fn program(&self) -> Option<&Path> {
+        None
+    }
 
     /// Says why it cannot do this, if it cannot.
     fn supports(&self, _plan: &Plan) -> Result<(), String> {

@@ -1,10 +1,12 @@
-//! The kernel's message queues: System V and POSIX, one each way.
+//! The kernel's message queues. System V: one for all requests, one for each client's replies. POSIX: one
+//! each way.
 //!
 //! Messages over 8 KiB need limits only the super-user of an IPC namespace may raise:
 //! [`own_namespace`] tries, and larger payloads are left out where it failed.
 
 use super::{Bundle, Caller, Named, System, Waits};
 use crate::bench::child::Seat;
+use crate::bench::control::Tally;
 use crate::bench::plan::Plan;
 use crate::bench::process::dup;
 use handfast_sys::{AsRawFd, OwnedFd};
@@ -33,9 +35,6 @@ fn limit(path: &str) -> usize {
 
 fn fits(plan: &Plan, limit_path: &str) -> Result<(), String> {
     let limit = limit(limit_path);
-    if plan.clients > 1 {
-        return Err("queues are measured with one client".to_owned());
-    }
     if plan.payload_bytes > limit {
         return Err(format!("{limit_path} allows {limit} bytes"));
     }
@@ -58,27 +57,45 @@ impl Named for SysV {
         fits(plan, "/proc/sys/kernel/msgmax")
     }
 
-    fn prepare(&self, _: &Plan) -> io::Result<Bundle> {
-        let (request, reply) = (SysVQueue::create()?, SysVQueue::create()?);
+    fn prepare(&self, plan: &Plan) -> io::Result<Bundle> {
+        let queues: Vec<_> = (0..=plan.clients)
+            .map(|_| SysVQueue::create())
+            .collect::<io::Result<_>>()?;
+        let ids: Vec<_> = queues.iter().map(|queue| queue.0.to_string()).collect();
         Ok(Bundle {
-            address: format!("{},{}", request.0, reply.0),
-            guard: Some(Box::new((request, reply))),
+            address: ids.join(","),
+            guard: Some(Box::new(queues)),
             ..Bundle::default()
         })
     }
 }
 
 /// A queue, removed on drop.
-struct SysVQueue(i32);
+pub(crate) struct SysVQueue(i32);
 
 impl SysVQueue {
-    fn create() -> io::Result<Self> {
+    pub(crate) fn create() -> io::Result<Self> {
         // SAFETY: the call takes integers only.
         let id = unsafe { libc::msgget(libc::IPC_PRIVATE, libc::IPC_CREAT | 0o600) };
         if id < 0 {
             return Err(io::Error::last_os_error());
         }
         Ok(Self(id))
+    }
+
+    /// Sends itself `count` messages of 24 bytes, one after the other.
+    pub(crate) fn turn_over(&self, count: u32) -> io::Result<()> {
+        // A type, then the bytes.
+        let mut message = [1u64, 2, 3, 4];
+        let len_bytes = size_of_val(&message) - size_of::<u64>();
+        for _ in 0..count {
+            // SAFETY: the buffer holds a type word and `len_bytes` bytes after it.
+            done(unsafe { libc::msgsnd(self.0, message.as_ptr().cast(), len_bytes, 0) } as isize)?;
+            let start = message.as_mut_ptr().cast();
+            // SAFETY: as above; the kernel writes at most `len_bytes` bytes after the type.
+            done(unsafe { libc::msgrcv(self.0, start, len_bytes, 0, 0) })?;
+        }
+        Ok(())
     }
 }
 
@@ -92,65 +109,97 @@ impl Drop for SysVQueue {
 impl System for SysV {
     type Caller = SysVCaller;
 
-    fn serve(&self, seat: &Seat, handler: impl FnMut(&mut [u8]) -> usize) -> io::Result<()> {
-        let client = self.connect(seat)?;
-        let server = SysVCaller {
-            to: client.from,
-            from: client.to,
-            ..client
-        };
-        answer(seat, server, handler)
+    fn serve(&self, seat: &Seat, mut handler: impl FnMut(&mut [u8]) -> usize) -> io::Result<()> {
+        let queues = queues(seat)?;
+        let (requests, replies) = queues.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+        let mut private = vec![0; seat.plan.payload_bytes];
+        let mut buffer = SysVMessage::new(seat, seat.server_tally());
+        seat.ready();
+        loop {
+            let sender = buffer.receive(*requests, &mut private)?;
+            let len = handler(&mut private);
+            let reply = usize::try_from(sender - 1)
+                .ok()
+                .and_then(|client| replies.get(client))
+                .ok_or(io::ErrorKind::InvalidData)?;
+            buffer.send(*reply, sender, &private[..len])?;
+        }
     }
 
     fn connect(&self, seat: &Seat) -> io::Result<Self::Caller> {
-        let (to, from) = seat
-            .address
-            .split_once(',')
-            .and_then(|(to, from)| Some((to.parse().ok()?, from.parse().ok()?)))
-            .ok_or(io::ErrorKind::InvalidInput)?;
+        let queues = queues(seat)?;
         Ok(SysVCaller {
-            to,
-            from,
-            // A `struct msgbuf`: the type, then the bytes.
-            message: vec![0; seat.plan.payload_bytes.div_ceil(8) + 1],
+            to: queues[0],
+            from: *queues
+                .get(seat.index + 1)
+                .ok_or(io::ErrorKind::InvalidInput)?,
+            sender: seat.index as i64 + 1,
+            buffer: SysVMessage::new(seat, seat.client_tally()),
         })
     }
 }
 
-/// One end of two queues.
+/// The numbers of all queues: the requests', then each client's replies'.
+fn queues(seat: &Seat) -> io::Result<Vec<i32>> {
+    let numbers = seat.address.split(',').map(str::parse);
+    numbers.collect::<Result<_, _>>().map_err(io::Error::other)
+}
+
+/// One client's end of two queues.
 pub(crate) struct SysVCaller {
     to: i32,
     from: i32,
-    message: Vec<u64>,
+    /// What the server tells clients apart by: the type of their messages.
+    sender: i64,
+    buffer: SysVMessage,
 }
 
-/// Sending and receiving one message, the same on both sides.
-trait Queue {
-    fn send(&mut self, bytes: &[u8]) -> io::Result<()>;
-    fn receive(&mut self, bytes: &mut [u8]) -> io::Result<()>;
-}
-
-impl Queue for SysVCaller {
+impl Caller for SysVCaller {
     #[inline]
-    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.message[0] = 1;
-        for (word, bytes) in self.message[1..].iter_mut().zip(bytes.as_chunks::<8>().0) {
-            *word = u64::from_ne_bytes(*bytes);
+    fn call(&mut self, request: &[u8], reply: &mut [u8]) -> io::Result<()> {
+        self.buffer.send(self.to, self.sender, request)?;
+        self.buffer.receive(self.from, reply).map(|_| ())
+    }
+}
+
+/// A `struct msgbuf`: the type, then the bytes.
+struct SysVMessage {
+    words: Vec<u64>,
+    tally: &'static Tally,
+}
+
+impl SysVMessage {
+    fn new(seat: &Seat, tally: &'static Tally) -> Self {
+        Self {
+            words: vec![0; seat.plan.payload_bytes.div_ceil(8) + 1],
+            tally,
         }
-        let start = self.message.as_ptr().cast();
-        // SAFETY: the buffer holds a type word and at least `bytes.len()` bytes after it.
-        done(unsafe { libc::msgsnd(self.to, start, bytes.len(), 0) } as isize)
     }
 
     #[inline]
-    fn receive(&mut self, bytes: &mut [u8]) -> io::Result<()> {
-        let start = self.message.as_mut_ptr().cast();
+    fn send(&mut self, queue: i32, kind: i64, bytes: &[u8]) -> io::Result<()> {
+        self.tally.syscalls.add(1);
+        self.words[0] = kind.cast_unsigned();
+        for (word, bytes) in self.words[1..].iter_mut().zip(bytes.as_chunks::<8>().0) {
+            *word = u64::from_ne_bytes(*bytes);
+        }
+        let start = self.words.as_ptr().cast();
+        // SAFETY: the buffer holds a type word and at least `bytes.len()` bytes after it.
+        done(unsafe { libc::msgsnd(queue, start, bytes.len(), 0) } as isize)
+    }
+
+    /// Says of which type the message was.
+    #[inline]
+    fn receive(&mut self, queue: i32, bytes: &mut [u8]) -> io::Result<i64> {
+        self.tally.syscalls.add(1);
+        let start = self.words.as_mut_ptr().cast();
         // SAFETY: as in `send`; the kernel writes at most `bytes.len()` bytes after the type.
-        let received = unsafe { libc::msgrcv(self.from, start, bytes.len(), 0, 0) };
-        for (word, bytes) in self.message[1..].iter().zip(bytes.as_chunks_mut::<8>().0) {
+        let received = unsafe { libc::msgrcv(queue, start, bytes.len(), 0, 0) };
+        for (word, bytes) in self.words[1..].iter().zip(bytes.as_chunks_mut::<8>().0) {
             *bytes = word.to_ne_bytes();
         }
-        done(received)
+        done(received)?;
+        Ok(self.words[0].cast_signed())
     }
 }
 
@@ -167,6 +216,9 @@ impl Named for Posix {
     }
 
     fn supports(&self, plan: &Plan) -> Result<(), String> {
+        if plan.clients > 1 {
+            return Err("POSIX queues are measured with one client".to_owned());
+        }
         fits(plan, "/proc/sys/fs/mqueue/msgsize_max")
     }
 
@@ -209,8 +261,15 @@ fn posix_queue(plan: &Plan, what: &str) -> io::Result<OwnedFd> {
 impl System for Posix {
     type Caller = PosixCaller;
 
-    fn serve(&self, seat: &Seat, handler: impl FnMut(&mut [u8]) -> usize) -> io::Result<()> {
-        answer(seat, self.connect(seat)?, handler)
+    fn serve(&self, seat: &Seat, mut handler: impl FnMut(&mut [u8]) -> usize) -> io::Result<()> {
+        let mut queue = self.connect(seat)?;
+        let mut private = vec![0; seat.plan.payload_bytes];
+        seat.ready();
+        loop {
+            queue.receive(&mut private)?;
+            let len = handler(&mut private);
+            queue.send(&private[..len])?;
+        }
     }
 
     fn connect(&self, seat: &Seat) -> io::Result<Self::Caller> {
@@ -233,7 +292,7 @@ pub(crate) struct PosixCaller {
     message: Vec<u8>,
 }
 
-impl Queue for PosixCaller {
+impl PosixCaller {
     #[inline]
     fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         let start = bytes.as_ptr().cast();
@@ -260,26 +319,11 @@ impl Queue for PosixCaller {
     }
 }
 
-impl<Q: Queue> Caller for Q {
+impl Caller for PosixCaller {
     #[inline]
     fn call(&mut self, request: &[u8], reply: &mut [u8]) -> io::Result<()> {
         self.send(request)?;
         self.receive(reply)
-    }
-}
-
-/// Serves one client on two queues.
-fn answer(
-    seat: &Seat,
-    mut queue: impl Queue,
-    mut handler: impl FnMut(&mut [u8]) -> usize,
-) -> io::Result<()> {
-    let mut private = vec![0; seat.plan.payload_bytes];
-    seat.ready();
-    loop {
-        queue.receive(&mut private)?;
-        let len = handler(&mut private);
-        queue.send(&private[..len])?;
     }
 }
 

@@ -1,0 +1,128 @@
+//! Measurements with what the kernel counts: of several sessions at once, and of system calls.
+
+use super::super::control::Phase;
+use super::super::plan::Timing;
+use super::super::process::Child;
+use super::super::trace::Tracer;
+use super::{Rest, STALL_NS, Sample, Session, Snapshot};
+use crate::usage::ticks;
+use std::io;
+
+/// What one window showed, and what the kernel counted meanwhile.
+pub(crate) struct Watched {
+    pub(crate) sample: Sample,
+    /// Context switches of all processes of the session.
+    pub(crate) switches: u64,
+    /// Their CPU time in user mode and in the kernel, in ticks: shares of the sample's CPU time.
+    pub(crate) user_ticks: u64,
+    pub(crate) system_ticks: u64,
+}
+
+/// System calls of a session.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Traced {
+    pub(crate) messages: u64,
+    /// Of all its processes and threads.
+    pub(crate) calls: u64,
+}
+
+struct Moment {
+    snapshot: Snapshot,
+    used: Rest,
+    user_ticks: u64,
+    system_ticks: u64,
+}
+
+impl Session {
+    /// Warms up all sessions, records them over the same window, ends their clients.
+    pub(crate) fn measure_together(
+        mut sessions: Vec<Self>,
+        timing: Timing,
+    ) -> io::Result<Vec<Watched>> {
+        let set = |sessions: &[Self], phase| {
+            for session in sessions {
+                session.control.set_phase(phase);
+            }
+        };
+        let now = |sessions: &[Self]| -> io::Result<Vec<_>> {
+            sessions.iter().map(Self::moment).collect()
+        };
+        set(&sessions, Phase::Warm);
+        std::thread::sleep(timing.warm);
+        let before = now(&sessions)?;
+        set(&sessions, Phase::Measure);
+        let mut after;
+        loop {
+            std::thread::sleep(timing.window);
+            after = now(&sessions)?;
+            let pairs = || before.iter().zip(&after);
+            let is_still = |(before, after): (&Moment, &Moment)| {
+                before.snapshot.calls == after.snapshot.calls
+                    && before.snapshot.served == after.snapshot.served
+            };
+            let has_waited = |(before, after): (&Moment, &Moment)| {
+                after.snapshot.at_ns - before.snapshot.at_ns > STALL_NS
+            };
+            if !pairs().any(is_still) || pairs().any(has_waited) {
+                break;
+            }
+        }
+        let open: Vec<u64> = sessions
+            .iter()
+            .zip(&after)
+            .map(|(session, after)| session.longest_open_ns(after.snapshot.at_ns))
+            .collect();
+        set(&sessions, Phase::Stop);
+        let moments = before.iter().zip(&after).zip(open);
+        sessions
+            .iter_mut()
+            .zip(moments)
+            .map(|(session, ((before, after), open))| {
+                let switches = |used: &Rest| used.server.switches + used.clients.switches;
+                Ok(Watched {
+                    sample: session.finish(&before.snapshot, &after.snapshot, open)?,
+                    switches: switches(&after.used).saturating_sub(switches(&before.used)),
+                    user_ticks: after.user_ticks.saturating_sub(before.user_ticks),
+                    system_ticks: after.system_ticks.saturating_sub(before.system_ticks),
+                })
+            })
+            .collect()
+    }
+
+    fn moment(&self) -> io::Result<Moment> {
+        let (mut user_ticks, mut system_ticks) = (0, 0);
+        for child in self.children() {
+            let (user, system) = ticks(child.id())?;
+            user_ticks += user;
+            system_ticks += system;
+        }
+        Ok(Moment {
+            used: self.used()?,
+            user_ticks,
+            system_ticks,
+            snapshot: self.snapshot()?,
+        })
+    }
+
+    /// Warms up, counts the system calls of one window, ends the clients.
+    pub(crate) fn traced(mut self, timing: Timing) -> io::Result<Traced> {
+        self.control.set_phase(Phase::Warm);
+        std::thread::sleep(timing.warm);
+        let ids: Vec<u32> = self.children().map(Child::id).collect();
+        let mut tracer = Tracer::attach(&ids)?;
+        let before = self.snapshot()?;
+        tracer.count(timing.window)?;
+        let after = self.snapshot()?;
+        let calls = tracer.calls;
+        drop(tracer);
+        self.control.set_phase(Phase::Stop);
+        Ok(Traced {
+            messages: self.finish(&before, &after, 0)?.total(),
+            calls,
+        })
+    }
+
+    fn children(&self) -> impl Iterator<Item = &Child> {
+        self.servers.iter().chain(&self.clients)
+    }
+}

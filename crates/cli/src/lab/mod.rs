@@ -1,0 +1,167 @@
+//! `handfast lab`: what the papers measured, measured on this machine, beside handfast.
+//!
+//! Reading order: [`result`] is what an experiment leaves; [`experiments`] lists them; each is a value of
+//! [`Experiment`] that says what it is and runs on the processes and systems of `bench`; [`report`] shows what they left.
+
+mod experiments;
+mod page;
+mod paper000;
+mod paper001;
+mod paper002;
+mod paper003;
+mod peers;
+mod report;
+pub(crate) mod result;
+mod rows;
+mod series;
+
+use crate::Outcome as Done;
+use crate::bench::{self, machine};
+use crate::output::{note, say};
+use experiments::{Experiment, Findings};
+use result::{Outcome, SCHEMA, Verdict};
+use std::path::PathBuf;
+use std::time::{Instant, SystemTime};
+
+/// Reproduces the papers' figures and tables.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+enum What {
+    /// The experiments: name, title, whether there is a result.
+    List(Folder),
+    /// Run experiments and keep what they found; those that have a result already are left out.
+    Run(RunArgs),
+    /// Make a page of the results, or each figure as a file.
+    Report(report::Args),
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct Folder {
+    /// Where results are kept, one JSON file each.
+    #[arg(long, default_value = "lab-results")]
+    results: PathBuf,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct RunArgs {
+    #[command(flatten)]
+    folder: Folder,
+    /// Names, or beginnings of names (`000` for all of that paper).
+    #[arg(required_unless_present = "all")]
+    names: Vec<String>,
+    /// All of them.
+    #[arg(long)]
+    all: bool,
+    /// Few short rounds, all experiments in under five minutes: shows that they run.
+    #[arg(long)]
+    quick: bool,
+    /// Also those that have a result already.
+    #[arg(long)]
+    again: bool,
+}
+
+/// Does what was asked.
+pub(crate) fn run(args: &Args) -> Done {
+    match &args.what {
+        What::List(folder) => list(folder),
+        What::Run(args) => run_all(args),
+        What::Report(args) => report::run(args),
+    }
+}
+
+fn list(folder: &Folder) -> Done {
+    for experiment in experiments::all() {
+        let about = experiment.about();
+        let found = Outcome::read(&folder.results, &about.name);
+        let state = found.map_or("", |found| verdict(found.verdict));
+        say!("{:<18} {:<8} {}", about.name, state, about.title)?;
+    }
+    Ok(())
+}
+
+fn run_all(args: &RunArgs) -> Done {
+    let known = experiments::all();
+    let is_asked = |name: &str| args.all || args.names.iter().any(|asked| name.starts_with(asked));
+    for asked in &args.names {
+        if !known.iter().any(|one| one.about().name.starts_with(asked)) {
+            return Err(format!("no experiment begins with {asked}: see handfast lab list").into());
+        }
+    }
+    let asked: Vec<_> = known
+        .into_iter()
+        .filter(|one| is_asked(&one.about().name))
+        .collect();
+    let count = asked.len();
+    let mut failed = 0;
+    for (index, experiment) in asked.iter().enumerate() {
+        let name = experiment.about().name;
+        let place = format!("[{}/{count}] {name}", index + 1);
+        let kept = Outcome::read(&args.folder.results, &name);
+        // A quick one is no substitute for a full one.
+        if !args.again && kept.is_some_and(|kept| args.quick || !kept.is_quick) {
+            note(format_args!("{place}: there already (--again repeats it)"));
+            continue;
+        }
+        note(format_args!("{place}"));
+        match run_one(experiment.as_ref(), args.quick) {
+            Ok(outcome) => {
+                outcome.write(&args.folder.results)?;
+                let Outcome {
+                    verdict: which,
+                    reasons,
+                    seconds,
+                    ..
+                } = &outcome;
+                say!("{name}: {}, {seconds:.0} s: {reasons}", verdict(*which))?;
+            }
+            Err(error) => {
+                failed += 1;
+                note(format_args!("{place}: {error}"));
+            }
+        }
+    }
+    match failed {
+        0 => Ok(()),
+        _ => Err(format!("{failed} of {count} experiments failed; the others are kept").into()),
+    }
+}
+
+fn run_one(
+    experiment: &dyn Experiment,
+    is_quick: bool,
+) -> Result<Outcome, Box<dyn std::error::Error>> {
+    let start = Instant::now();
+    let mut run = bench::run::Run::new(&bench::Args::of(experiment.bench(), is_quick))?;
+    let found: Findings = experiment.run(&mut run)?;
+    let mut notes = found.notes;
+    notes.extend(run.finish());
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    Ok(Outcome {
+        schema: SCHEMA,
+        about: experiment.about(),
+        measured: found.measured,
+        verdict: found.verdict,
+        reasons: found.reasons,
+        figures: found.figures,
+        tables: found.tables,
+        notes,
+        machine: machine::describe(),
+        unix_s: now.map_or(0, |since| since.as_secs()),
+        seconds: start.elapsed().as_secs_f64(),
+        is_quick,
+    })
+}
+
+const fn verdict(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Holds => "holds",
+        Verdict::Partly => "partly",
+        Verdict::Fails => "fails",
+        Verdict::Absent => "absent",
+    }
+}

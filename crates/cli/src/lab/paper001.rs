@@ -1,0 +1,129 @@
+//! "Reducing Waiting Costs in User-Level Communication" (paper 001).
+//!
+//! The paper's two nodes are two CPUs here, its network is shared memory, its interrupt a futex wake-up. All seven
+//! strategies are handfast's own, on both sides alike, and its default is measured beside them. A hybrid spins for what
+//! a block costs on this machine (some ten microseconds; 300 on the paper's).
+
+mod delays;
+mod hogs;
+mod optimum;
+mod pairs;
+mod streams;
+mod table;
+
+use super::experiments::Experiment;
+use super::result::About;
+use super::series::Series;
+use crate::bench::plan::Plan;
+use crate::bench::run::Run;
+use crate::bench::systems::{self, Runnable};
+
+pub(crate) fn all() -> Vec<Box<dyn Experiment>> {
+    vec![
+        Box::new(table::Figure1),
+        Box::new(delays::Figure2),
+        Box::new(pairs::Figure3),
+        Box::new(hogs::Figure4),
+        Box::new(streams::Ttcp),
+        Box::new(optimum::Optimum),
+    ]
+}
+
+fn about(name: &str, title: &str, claim: &str, method: &str) -> About {
+    About {
+        name: format!("001-{name}"),
+        paper: Some("001".to_owned()),
+        title: title.to_owned(),
+        claim: claim.to_owned(),
+        method: method.to_owned(),
+    }
+}
+
+/// The paper's order, and handfast's default. Systems are called after them.
+const NAMES: [&str; 8] = [
+    "spin",
+    "sched",
+    "block",
+    "notify",
+    "spin-sched",
+    "spin-block",
+    "spin-notify",
+    DEFAULT,
+];
+/// handfast's default.
+const DEFAULT: &str = "adaptive";
+/// Each hybrid with what it becomes.
+const HYBRIDS: [(&str, &str); 3] = [
+    ("spin-sched", "sched"),
+    ("spin-block", "block"),
+    ("spin-notify", "notify"),
+];
+
+/// The strategies, as systems whose keys begin so.
+fn strategies(prefix: &str) -> Vec<(&'static str, Box<dyn Runnable>)> {
+    let find = |name: &'static str| {
+        let key = if name == DEFAULT { "default" } else { name };
+        Some((name, systems::find(&format!("{prefix}-{key}"))?))
+    };
+    NAMES.into_iter().filter_map(find).collect()
+}
+
+/// One client and one server, each on a CPU of its own.
+fn pair(run: &Run) -> Plan {
+    Plan {
+        placement: run.best_placement(),
+        ..Plan::echo()
+    }
+}
+
+fn rounds(run: &Run, quick: u32, full: u32) -> u32 {
+    let usual = if run.args.quick { quick } else { full };
+    run.args.rounds.unwrap_or(usual)
+}
+
+/// Where all waits are alike, an oracle decides as one of the pure strategies does: what each costs over the cheaper of
+/// *spin* and *block*.
+fn over_cheaper(cost: &Series, xs: &[f64]) -> Series {
+    let mut over = Series::default();
+    for x in xs {
+        let pure = ["spin", "block"].map(|name| cost.at(name, *x));
+        let Some(least) = pure.into_iter().flatten().reduce(f64::min) else {
+            continue;
+        };
+        for name in NAMES {
+            if let Some(own) = cost.at(name, *x) {
+                over.add(name, *x, own / least);
+            }
+        }
+    }
+    over
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_strategies_are_systems() {
+        for prefix in ["handfast", "ttcp"] {
+            assert_eq!(strategies(prefix).len(), NAMES.len());
+        }
+    }
+
+    #[test]
+    fn an_oracle_spins_or_sleeps_whichever_is_cheaper() {
+        let mut cost = Series::default();
+        for (name, short, long) in [
+            ("spin", 1.0, 300.0),
+            ("block", 20.0, 20.0),
+            (DEFAULT, 1.5, 30.0),
+        ] {
+            cost.add(name, 0.0, short);
+            cost.add(name, 300.0, long);
+        }
+        let over = over_cheaper(&cost, &[0.0, 300.0]);
+        assert_eq!(over.at(DEFAULT, 0.0), Some(1.5));
+        assert_eq!(over.at(DEFAULT, 300.0), Some(1.5));
+        assert_eq!(over.at("spin", 300.0), Some(15.0));
+    }
+}

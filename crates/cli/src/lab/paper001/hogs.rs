@@ -1,0 +1,186 @@
+//! Its Figure 4: a pair that moves blocks, and processes that only use CPU.
+
+use super::{DEFAULT, NAMES, about, over_cheaper, pair, rounds, strategies};
+use crate::bench::Bench;
+use crate::bench::plan::{Plan, Task, Timing};
+use crate::bench::run::Run;
+use crate::lab::experiments::{Experiment, Findings};
+use crate::lab::result::{About, Axis, Figure, Kind};
+use crate::lab::series::{Part, Series, judge};
+use std::io;
+
+pub(super) struct Figure4;
+
+const BLOCK_BYTES: usize = 4096;
+/// Beside whom the pair runs; x.
+const BESIDE: [&str; 3] = ["alone", "CPU hog", "nice'd hog"];
+
+impl Experiment for Figure4 {
+    fn about(&self) -> About {
+        about(
+            "figure-4",
+            "A pair that moves blocks: alone, beside a CPU hog, beside a nice'd one",
+            "Alone, spin and spin-block are ahead of block. Beside a process that only uses CPU, and beside one of lower \
+             priority, spin and block are badly hurt and spin-block is the best of the three: it gets both sides to run at \
+             the same time.",
+            "A client hands blocks of 4 KiB to a server, which reads all of each and acknowledges it, each on a CPU of its own; \
+             then the same with a process on each of the two CPUs that spins for ever, at the same priority, and at nice 19. \
+             Here everybody may lower a priority, so the hogs' is; the paper raised that of the pair.",
+        )
+    }
+
+    fn bench(&self) -> Bench {
+        Bench::Wait
+    }
+
+    fn run(&self, run: &mut Run) -> io::Result<Findings> {
+        let timing = run.timing(Timing::ms(15, 80), Timing::ms(50, 400));
+        let rounds = rounds(run, 2, 5);
+        let strategies = strategies("handfast");
+        let plan = Plan {
+            task: Task::Consume,
+            payload_bytes: BLOCK_BYTES,
+            ..pair(run)
+        };
+        run.expect(rounds as usize * BESIDE.len() * strategies.len());
+        let mut places = vec![run.server_cpu, run.client_cpu];
+        places.dedup();
+        let (mut blocks, mut cpu_us) = (Series::default(), Series::default());
+        for _ in 0..rounds {
+            for beside in 0..BESIDE.len() {
+                run.args.hogs = if beside == 0 { 0 } else { places.len() as u32 };
+                run.start_hogs(|index| places.get(index).copied())?;
+                if beside == 2 {
+                    run.nice_hogs()?;
+                }
+                for (name, system) in &strategies {
+                    if let Some(sample) = run.turn(system.as_ref(), &plan, timing) {
+                        blocks.add(name, beside as f64, sample.per_second());
+                        cpu_us.add(name, beside as f64, sample.cpu_per_call_ns() / 1e3);
+                    }
+                }
+                run.stop_hogs();
+            }
+        }
+        let (verdict, mut reasons) = judge(&claims(&blocks));
+        let own: Vec<String> = (0..BESIDE.len())
+            .filter_map(|beside| {
+                Some(format!(
+                    "{:.2} {}",
+                    of_best(&blocks, DEFAULT, beside)?,
+                    BESIDE[beside]
+                ))
+            })
+            .collect();
+        reasons += &format!(
+            "; handfast's default does {} of what the best of the seven does",
+            own.join(", ")
+        );
+        let places: Vec<f64> = (0..BESIDE.len()).map(|beside| beside as f64).collect();
+        let figure = |title: &str, y, series: &Series| Figure {
+            title: title.to_owned(),
+            kind: Kind::Bars,
+            x: Axis::linear("beside", ""),
+            y,
+            curves: series.bars(&NAMES, &BESIDE),
+        };
+        Ok(Findings {
+            measured: "handfast's seven strategies and its default, blocks of 4 KiB one way.".to_owned(),
+            verdict,
+            reasons,
+            figures: vec![
+                figure("Blocks moved in a second", Axis::log("blocks", "1/s"), &blocks),
+                figure("CPU time of a block, both sides", Axis::log("CPU time", "us"), &cpu_us),
+                figure(
+                    "CPU time of a block over that of an offline optimum",
+                    Axis::log("ratio", ""),
+                    &over_cheaper(&cpu_us, &places),
+                ),
+            ],
+            tables: Vec::new(),
+            notes: vec![
+                "All waits are alike here, so that the optimum is what the cheaper of spin and block costs beside the same \
+                 neighbours."
+                    .to_owned(),
+            ],
+        })
+    }
+}
+
+/// Why blocking is no loss here.
+const PREEMPTS: &str =
+    "a process that Linux wakes runs at once, before one that has had more than its share";
+
+/// The throughput of `name` over the best of the seven's.
+fn of_best(blocks: &Series, name: &str, beside: usize) -> Option<f64> {
+    let best = NAMES[..7]
+        .iter()
+        .filter_map(|name| blocks.at(name, beside as f64));
+    Some(blocks.at(name, beside as f64)? / best.reduce(f64::max)?)
+}
+
+fn claims(blocks: &Series) -> Vec<Part> {
+    let per_s = |name, beside: usize| blocks.at(name, beside as f64);
+    let ratio = |one, other, beside| Some(per_s(one, beside)? / per_s(other, beside)?);
+    let mut parts = Vec::new();
+    for name in ["spin", "spin-block"] {
+        parts.push(match ratio(name, "block", 0) {
+            Some(ratio) => Part::new(
+                ratio > 1.0,
+                format!("alone {name} does {ratio:.1} times what block does"),
+            ),
+            None => Part::missing(name),
+        });
+    }
+    for (beside, who) in BESIDE.iter().enumerate().skip(1) {
+        for name in ["spin", "block"] {
+            parts.push(match ratio("spin-block", name, beside) {
+                Some(ratio) => Part::new(
+                    ratio > 1.0,
+                    format!("beside a {who} spin-block does {ratio:.2} times what {name} does"),
+                )
+                .unless(PREEMPTS),
+                None => Part::missing(name),
+            });
+        }
+    }
+    let kept = |name, beside| Some(per_s(name, beside)? / per_s(name, 0)?);
+    for name in ["spin", "block"] {
+        parts.push(match kept(name, 1) {
+            Some(kept) => Part::new(
+                kept < 0.5,
+                format!(
+                    "beside a hog {name} keeps {:.0} % of its throughput",
+                    kept * 100.0
+                ),
+            )
+            .unless(PREEMPTS),
+            None => Part::missing(name),
+        });
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lab::result::Verdict;
+
+    fn verdict(spin: [f64; 3], block: [f64; 3], hybrid: [f64; 3]) -> Verdict {
+        let mut blocks = Series::default();
+        for (name, values) in [("spin", spin), ("block", block), ("spin-block", hybrid)] {
+            for (x, value) in values.into_iter().enumerate() {
+                blocks.add(name, x as f64, value);
+            }
+        }
+        judge(&claims(&blocks)).0
+    }
+
+    #[test]
+    fn spin_block_must_be_best_in_all_three() {
+        let (spin, hybrid) = ([100.0, 5.0, 10.0], [100.0, 60.0, 80.0]);
+        assert_eq!(verdict(spin, [20.0, 6.0, 8.0], hybrid), Verdict::Holds);
+        assert_eq!(verdict(spin, [20.0, 19.0, 20.0], hybrid), Verdict::Partly);
+        assert_eq!(verdict([1.0; 3], [2.0; 3], [1.0, 0.5, 0.5]), Verdict::Fails);
+    }
+}

@@ -1,0 +1,300 @@
+//! Its Figure 3: five pairs at once.
+
+use super::{HYBRIDS, NAMES, about, pair, rounds, strategies};
+use crate::bench::Bench;
+use crate::bench::laws::{Law, mean_cost};
+use crate::bench::plan::{Plan, Task, Timing};
+use crate::bench::run::Run;
+use crate::bench::session::{Session, watched::Watched};
+use crate::bench::wait;
+use crate::lab::experiments::{Experiment, Findings};
+use crate::lab::result::{About, Axis, Figure, Kind};
+use crate::lab::series::{Part, Series, judge};
+use std::io;
+
+pub(super) struct Figure3;
+
+const PAIRS: usize = 5;
+const LAW: Law = Law::Uniform(300);
+/// What a bar is made of.
+const PIECES: [&str; 3] = ["work", "user, beyond the work", "system"];
+
+impl Experiment for Figure3 {
+    fn about(&self) -> About {
+        about(
+            "figure-3",
+            "Five pairs at once, random delays of 0 to 300 us: time and scheduler",
+            "Spinning keeps the others from running; blocking does better than being notified (by a third), yielding worse \
+             since the scheduler thrashes; spinning first improves all three, halves the yields, and spin-block is best.",
+            "Five clients on one CPU call five servers on another, each its own, with 24 bytes; a server works for 0 to 300 \
+             us, drawn alike, before it answers. CPU times of all ten processes are exact, their division into user and \
+             system is by the kernel's ticks; switches are the kernel's counts. All for one message. Where the ten have \
+             nothing to wait for but the servers' CPU, a message takes its pair five times the mean delay, 750 us.",
+        )
+    }
+
+    fn bench(&self) -> Bench {
+        Bench::Wait
+    }
+
+    fn run(&self, run: &mut Run) -> io::Result<Findings> {
+        let timing = run.timing(Timing::ms(60, 300), Timing::ms(150, 1000));
+        let rounds = rounds(run, 2, 4);
+        let strategies = strategies("handfast");
+        let base = Plan {
+            task: Task::Service(LAW),
+            pause: run.choose_pause(),
+            ..pair(run)
+        };
+        let echo = Plan {
+            task: Task::Echo,
+            ..base.clone()
+        };
+        run.expect(rounds as usize * (2 + strategies.len()));
+        let mut found = Found::default();
+        for _ in 0..rounds {
+            let costs = wait::costs(
+                run,
+                &echo,
+                run.timing(Timing::ms(5, 20), Timing::ms(20, 60)),
+            );
+            let delays_ns = LAW.delays_ns();
+            let least_ns = costs.and_then(|costs| {
+                let optimum = |delay_ns| costs.optimum_ns(delay_ns);
+                mean_cost(&delays_ns, 0, delays_ns.len() as u64, optimum)
+            });
+            for (index, (_, system)) in strategies.iter().enumerate() {
+                let measure = |sessions| Session::measure_together(sessions, timing);
+                let all = run.attempt_together(system.as_ref(), &base, PAIRS, measure);
+                if let Some(all) = all {
+                    found.add(index as f64, &Message::of(&all), least_ns);
+                }
+            }
+        }
+        let (verdict, mut reasons) = judge(&claims(&found.wall_us, &found.switches));
+        let over: Vec<String> = NAMES
+            .iter()
+            .enumerate()
+            .filter_map(|(index, name)| {
+                Some(format!("{name} {:.1}", found.over.at(OVER, index as f64)?))
+            })
+            .collect();
+        reasons += &format!(
+            "; CPU beyond the work over an oracle's: {}",
+            over.join(", ")
+        );
+        let figure = |title: &str, kind, y, curves| Figure {
+            title: title.to_owned(),
+            kind,
+            x: Axis::linear("strategy", ""),
+            y,
+            curves,
+        };
+        Ok(Findings {
+            measured: "handfast's seven strategies and its default, on both sides of all five pairs.".to_owned(),
+            verdict,
+            reasons,
+            figures: vec![
+                figure(
+                    "Time of a message, as one pair sees it",
+                    Kind::Bars,
+                    Axis::linear("time", "us"),
+                    found.wall_us.bars(&[WALL], &NAMES),
+                ),
+                figure(
+                    "CPU time of a message, both sides",
+                    Kind::Stacked,
+                    Axis::linear("CPU time", "us"),
+                    found.cpu_us.bars(&PIECES, &NAMES),
+                ),
+                figure(
+                    "Context switches of a message, both sides",
+                    Kind::Bars,
+                    Axis::linear("switches", ""),
+                    found.switches.bars(&[SWITCHES], &NAMES),
+                ),
+                figure(
+                    "CPU time beyond the work, over that of an offline optimum",
+                    Kind::Bars,
+                    Axis::log("ratio", ""),
+                    found.over.bars(&[OVER], &NAMES),
+                ),
+            ],
+            tables: Vec::new(),
+            notes: vec![
+                "The optimum has the machine to itself: it spins through a delay or sleeps once. Here another pair's work fills \
+                 a wait that is slept through, so that it is out of no strategy's reach."
+                    .to_owned(),
+            ],
+        })
+    }
+}
+
+const WALL: &str = "time";
+const SWITCHES: &str = "switches";
+const OVER: &str = "ratio";
+
+/// By strategy, which is x.
+#[derive(Default)]
+struct Found {
+    wall_us: Series,
+    cpu_us: Series,
+    switches: Series,
+    over: Series,
+}
+
+impl Found {
+    fn add(&mut self, x: f64, message: &Message, least_ns: Option<f64>) {
+        self.wall_us.add(WALL, x, message.wall_us);
+        let pieces = [message.work_us, message.user_us, message.system_us];
+        for (piece, value) in PIECES.iter().zip(pieces) {
+            self.cpu_us.add(piece, x, value);
+        }
+        self.switches.add(SWITCHES, x, message.switches);
+        if let Some(least_ns) = least_ns {
+            let beyond_us = message.user_us + message.system_us;
+            self.over.add(OVER, x, beyond_us * 1e3 / least_ns);
+        }
+    }
+}
+
+/// What one message took, of all pairs' together.
+#[derive(Debug, PartialEq)]
+struct Message {
+    wall_us: f64,
+    work_us: f64,
+    user_us: f64,
+    system_us: f64,
+    switches: f64,
+}
+
+impl Message {
+    fn of(all: &[Watched]) -> Self {
+        let sum = |what: &dyn Fn(&Watched) -> u64| all.iter().map(what).sum::<u64>() as f64;
+        let messages = sum(&|one| one.sample.total()).max(1.0);
+        let cpu = sum(&|one| one.sample.server_cpu_ns + one.sample.clients_cpu_ns) / 1e3;
+        let work = sum(&|one| one.sample.busy_ns) / 1e3;
+        let system_ticks = sum(&|one| one.system_ticks);
+        let ticks = system_ticks + sum(&|one| one.user_ticks);
+        // Too short for a single tick: all of it counts as user time.
+        let system = cpu * system_ticks / ticks.max(1.0);
+        Self {
+            wall_us: sum(&|one| one.sample.elapsed_ns) / 1e3 / messages,
+            work_us: work / messages,
+            user_us: (cpu - system - work).max(0.0) / messages,
+            system_us: system / messages,
+            switches: sum(&|one| one.switches) / messages,
+        }
+    }
+}
+
+/// The claims about times and switches of a message.
+fn claims(wall_us: &Series, switches: &Series) -> Vec<Part> {
+    let index = |name: &str| NAMES.iter().position(|known| *known == name);
+    let wall = |name| wall_us.at(WALL, index(name)? as f64);
+    let ratio = |one, other| Some(wall(one)? / wall(other)?);
+    let switched = |name| switches.at(SWITCHES, index(name)? as f64);
+    let mut parts = Vec::new();
+    let mut compare = |name: &str, found: Option<f64>, holds: &dyn Fn(f64) -> bool, text: &str| {
+        parts.push(match found {
+            Some(ratio) => Part::new(holds(ratio), text.replace("{}", &format!("{ratio:.2}"))),
+            None => Part::missing(name),
+        });
+    };
+    compare(
+        "spin",
+        ratio("spin", "block"),
+        &|it| it > 1.0,
+        "spin takes {} times as long as block",
+    );
+    compare(
+        "notify",
+        ratio("notify", "block"),
+        &|it| it > 1.0,
+        "notify takes {} times as long as block",
+    );
+    compare(
+        "sched",
+        ratio("sched", "block"),
+        &|it| it > 1.0,
+        "sched takes {} times as long as block",
+    );
+    for (name, pure) in HYBRIDS {
+        let text = format!("{name} takes {{}} times as long as {pure}");
+        compare(name, ratio(name, pure), &|it| it < 1.0, &text);
+    }
+    let halved = switched("spin-sched").zip(switched("sched"));
+    let halved = halved.map(|(hybrid, pure)| hybrid / pure.max(f64::MIN_POSITIVE));
+    compare(
+        "spin-sched",
+        halved,
+        &|it| it <= 0.6,
+        "spin-sched has {} times sched's switches",
+    );
+    let others = NAMES[..7].iter().filter(|name| **name != "spin-block");
+    let best = others.filter_map(|name| wall(name)).reduce(f64::min);
+    let best = wall("spin-block").zip(best).map(|(own, best)| own / best);
+    compare(
+        "spin-block",
+        best,
+        &|it| it <= 1.02,
+        "spin-block takes {} times as long as the best of the others",
+    );
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::child::histogram;
+    use crate::bench::session::Sample;
+    use crate::lab::result::Verdict;
+
+    fn found(times: [f64; 7]) -> (Series, Series) {
+        let (mut wall_us, mut switches) = (Series::default(), Series::default());
+        for (index, time) in times.into_iter().enumerate() {
+            wall_us.add(WALL, index as f64, time);
+            switches.add(SWITCHES, index as f64, time);
+        }
+        (wall_us, switches)
+    }
+
+    #[test]
+    fn the_papers_order_of_strategies_is_looked_for() {
+        let verdict = |(wall_us, switches)| judge(&claims(&wall_us, &switches)).0;
+        let paper = [9_000.0, 4_000.0, 2_000.0, 2_700.0, 2_000.0, 800.0, 1_000.0];
+        assert_eq!(verdict(found(paper)), Verdict::Holds);
+        let mut other = paper;
+        other[5] = 2_500.0;
+        assert_eq!(verdict(found(other)), Verdict::Partly);
+    }
+
+    #[test]
+    fn cpu_time_is_divided_by_ticks_and_the_work_taken_out() {
+        let sample = Sample {
+            elapsed_ns: 1_000_000,
+            calls: vec![10],
+            latencies: histogram().unwrap(),
+            server_cpu_ns: 600_000,
+            clients_cpu_ns: 400_000,
+            served_before: 0,
+            served: 10,
+            busy_ns: 500_000,
+            longest_wait_ns: 0,
+        };
+        let watched = Watched {
+            sample,
+            switches: 20,
+            user_ticks: 3,
+            system_ticks: 1,
+        };
+        let expected = Message {
+            wall_us: 100.0,
+            work_us: 50.0,
+            user_us: 25.0,
+            system_us: 25.0,
+            switches: 2.0,
+        };
+        assert_eq!(Message::of(&[watched]), expected);
+    }
+}

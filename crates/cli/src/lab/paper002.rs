@@ -1,0 +1,309 @@
+//! "Optimizing IPC Performance for Shared-Memory Multiprocessors" (paper 002).
+
+use super::experiments::{Experiment, Findings};
+use super::result::{About, Axis, Curve, Figure, Kind};
+use super::rows;
+use super::series::{Part, judge};
+use crate::bench::report::Row;
+use crate::bench::run::Run;
+use crate::bench::{Bench, ppc};
+use std::io;
+
+pub(crate) fn all() -> Vec<Box<dyn Experiment>> {
+    vec![Box::new(Figure2), Box::new(Scaling)]
+}
+
+fn about(name: &str, title: &str, claim: &str, method: &str) -> About {
+    About {
+        name: format!("002-{name}"),
+        paper: Some("002".to_owned()),
+        title: title.to_owned(),
+        claim: claim.to_owned(),
+        method: method.to_owned(),
+    }
+}
+
+/// Its Figure 2: where the time of a protected procedure call goes.
+struct Figure2;
+
+/// What a bar is made of, each piece with the system that has it and all before it.
+const PIECES: [(&str, &str); 8] = [
+    ("plain call", "plain-call"),
+    ("words in registers", "step-words"),
+    ("two WRPKRU", "step-rights"),
+    ("another stack", "step-stack"),
+    ("claim of the stack", "step-claim"),
+    ("clearing vector registers", "step-clear"),
+    ("checks, dispatch, catching panics", HELD),
+    ("choice of this CPU's stack", DOMAIN),
+];
+const HELD: &str = "handfast-domain-held";
+const DOMAIN: &str = "handfast-domain";
+/// The crossing itself ends here.
+const CROSSING: &str = "step-stack";
+const COLD: &str = "null-cold";
+
+/// The bars: case of the benchmark, system, what stands below.
+const BARS: [(&str, &str, &str); 4] = [
+    ("null", HELD, "warm, held"),
+    ("null", DOMAIN, "warm"),
+    (COLD, HELD, "cold, held"),
+    (COLD, DOMAIN, "cold"),
+];
+
+impl Experiment for Figure2 {
+    fn about(&self) -> About {
+        about(
+            "figure-2",
+            "Where the time of a null protected procedure call goes",
+            "Most of a null call with eight words each way is the crossing itself, which nobody can avoid; a caller that holds \
+             its descriptor and stack saves a tenth; with cold caches a call takes half as long again, or more.",
+            "Calls of an empty function with eight words by one thread on one CPU, in bursts; all pieces take turns in each \
+             round. Each hand-written call has one piece more than the one before, and a piece is the difference of their \
+             medians; the last ones are handfast's own calls into a domain, with a held stack and without. Cold: the caches \
+             hold something else before each call, and reading the clock is part of the plain call.",
+        )
+    }
+
+    fn bench(&self) -> Bench {
+        Bench::Ppc
+    }
+
+    fn run(&self, run: &mut Run) -> io::Result<Findings> {
+        // A cold call needs its caches filled with something else first.
+        run.args
+            .seconds
+            .get_or_insert(if run.args.quick { 0.02 } else { 0.05 });
+        let systems = PIECES.map(|(_, system)| system);
+        let cases = [(ppc::Case::Null, 1), (ppc::Case::Cold, 1)];
+        let found = ppc::measure_parts(run, &systems, &cases)?;
+        let p50_ns = |case: &str, system: &str| {
+            let mut rows = found.iter();
+            rows.find(|row| row.case == case && row.system == system)?
+                .p50_ns
+        };
+        let (verdict, reasons) = judge(&claims(&p50_ns));
+        Ok(Findings {
+            measured: "Hand-written calls piece by piece, then handfast's calls into a domain of the same process, caches warm and \
+                       cold, stack held and not."
+                .to_owned(),
+            verdict,
+            reasons,
+            figures: vec![Figure {
+                title: "Time of a null call, by piece".to_owned(),
+                kind: Kind::Stacked,
+                x: Axis::linear("call", ""),
+                y: Axis::linear("time", "ns"),
+                curves: stacked(&p50_ns),
+            }],
+            tables: Vec::new(),
+            notes: vec![
+                "The paper's user-level and kernel-level servers are one here: a domain lies in the caller's address space, so \
+                 that nothing is flushed and nothing trapped into."
+                    .to_owned(),
+            ],
+        })
+    }
+}
+
+/// What each system takes beyond the one before, none less than nothing; together what the last one takes.
+fn pieces(times: &[f64]) -> Vec<f64> {
+    let total = times.last().copied().unwrap_or(0.0);
+    let mut so_far = 0.0;
+    let piece = |time: &f64| {
+        // A time that noise has made longer than that of more pieces counts as theirs.
+        let reached = time.min(total).max(so_far);
+        let piece = reached - so_far;
+        so_far = reached;
+        piece
+    };
+    times.iter().map(piece).collect()
+}
+
+fn stacked(p50_ns: &dyn Fn(&str, &str) -> Option<f64>) -> Vec<Curve> {
+    let mut curves: Vec<Curve> = PIECES
+        .iter()
+        .map(|(name, _)| Curve::new(name, []))
+        .collect();
+    for (index, (case, last, label)) in BARS.into_iter().enumerate() {
+        let count = PIECES.iter().position(|(_, system)| *system == last);
+        let parts = &PIECES[..count.map_or(0, |place| place + 1)];
+        let times: Option<Vec<f64>> = parts
+            .iter()
+            .map(|(_, system)| p50_ns(case, system))
+            .collect();
+        for (curve, value) in curves
+            .iter_mut()
+            .zip(times.iter().flat_map(|times| pieces(times)))
+        {
+            let mut point = Curve::new("", [(index as f64, value)]).points;
+            point[0].label = Some(label.to_owned());
+            curve.points.append(&mut point);
+        }
+    }
+    for curve in &mut curves {
+        curve.absent = curve.points.is_empty().then(|| NO_KEYS.to_owned());
+    }
+    curves
+}
+
+const NO_KEYS: &str = "no domains here: the processor or the kernel has no memory keys";
+
+fn claims(p50_ns: &dyn Fn(&str, &str) -> Option<f64>) -> Vec<Part> {
+    let warm = |system| p50_ns("null", system);
+    let crossing = match (warm(CROSSING), warm(DOMAIN)) {
+        (Some(crossing), Some(all)) => Part::new(
+            crossing >= all / 2.0,
+            format!(
+                "the crossing (two WRPKRU, the words, another stack) is {crossing:.0} ns of {all:.0}, {:.0} %",
+                crossing / all * 100.0
+            ),
+        ),
+        _ => Part::missing("the crossing"),
+    };
+    let held = match (warm(HELD), warm(DOMAIN)) {
+        (Some(held), Some(all)) => {
+            let saved = (1.0 - held / all) * 100.0;
+            Part::new(saved >= 5.0, format!("a held stack saves {saved:.0} %")).unless(
+                "one exchange claims a stack of either kind; only the look at this CPU's number is saved",
+            )
+        }
+        _ => Part::missing("a held stack"),
+    };
+    let cold = match (p50_ns(COLD, DOMAIN), warm(DOMAIN)) {
+        (Some(cold), Some(warm)) => Part::new(
+            cold >= warm * 1.5,
+            format!(
+                "with cold caches a call takes {:.1} times as long",
+                cold / warm
+            ),
+        ),
+        _ => Part::missing("cold caches"),
+    };
+    vec![crossing, held, cold]
+}
+
+/// Its section 3, and the report it refers to: throughput by number of callers.
+struct Scaling;
+
+const SCALED: [&str; 5] = [DOMAIN, HELD, "limit", "plain-call", "syscall"];
+
+impl Experiment for Scaling {
+    fn about(&self) -> About {
+        about(
+            "scaling",
+            "Null protected procedure calls by one to all CPUs",
+            "Calls share no data and take no locks, so their throughput grows in proportion to the callers, to the last \
+             processor, also into one and the same server.",
+            "One thread on each of one to all CPUs calls an empty function of the same domain with eight words; throughput is \
+             that of all threads at the pace of their median bursts, so that what other programs take falls out. The ideal \
+             is as many times the throughput of one thread.",
+        )
+    }
+
+    fn bench(&self) -> Bench {
+        Bench::Ppc
+    }
+
+    fn run(&self, run: &mut Run) -> io::Result<Findings> {
+        let cases = ppc::null_cases(run);
+        let found = ppc::measure_parts(run, &SCALED, &cases)?;
+        let threads = |row: &Row| row.clients.map(|count| count as f64);
+        let mut curves = rows::by_system(&found, "null", threads, |row| row.ops_per_s);
+        if let Some(ideal) = ideal(&curves) {
+            curves.push(ideal);
+        }
+        let part = |name| match speed_up(&curves, name) {
+            Some((times, count)) => Part::new(
+                times >= 0.9 * count,
+                format!("{name} does {times:.2} times as much on {count:.0} CPUs"),
+            ),
+            None => Part::missing(name),
+        };
+        let (verdict, reasons) = judge(&[part(DOMAIN), part(HELD)]);
+        Ok(Findings {
+            measured: "handfast's calls into a domain, with a stack of this CPU's pool and with a held one; the hand-written limit, \
+                       a plain call and a system call beside them."
+                .to_owned(),
+            verdict,
+            reasons,
+            figures: vec![Figure {
+                title: "Null calls in a second, all threads together".to_owned(),
+                kind: Kind::Lines,
+                x: Axis::linear("threads", ""),
+                y: Axis::log("calls", "1/s"),
+                curves,
+            }],
+            tables: Vec::new(),
+            notes: Vec::new(),
+        })
+    }
+}
+
+fn ideal(curves: &[Curve]) -> Option<Curve> {
+    let own = curves.iter().find(|curve| curve.name == DOMAIN)?;
+    let one = own.points.iter().find(|point| point.x == 1.0)?.y;
+    let ideal = own.points.iter().map(|point| (point.x, point.x * one));
+    Some(Curve::new("ideal for handfast-domain", ideal))
+}
+
+/// How many times as much as one thread the most threads do, and how many those are.
+fn speed_up(curves: &[Curve], name: &str) -> Option<(f64, f64)> {
+    let points = &curves.iter().find(|curve| curve.name == name)?.points;
+    let one = points.iter().find(|point| point.x == 1.0)?;
+    let most = points.iter().max_by(|one, two| one.x.total_cmp(&two.x))?;
+    Some((most.y / one.y, most.x))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lab::result::Verdict;
+
+    /// Times of all pieces, warm; cold ones take so many times as long.
+    fn verdict(times: [f64; 8], cold: f64) -> Verdict {
+        let p50_ns = |case: &str, system: &str| {
+            let place = PIECES.iter().position(|(_, name)| *name == system)?;
+            Some(times[place] * if case == COLD { cold } else { 1.0 })
+        };
+        judge(&claims(&p50_ns)).0
+    }
+
+    #[test]
+    fn pieces_add_up_to_the_whole_and_are_never_negative() {
+        assert_eq!(pieces(&[2.0, 5.0, 30.0]), [2.0, 3.0, 25.0]);
+        assert_eq!(
+            pieces(&[2.0, 9.0, 8.0, 30.0, 28.0]),
+            [2.0, 7.0, 0.0, 19.0, 0.0]
+        );
+        assert!(pieces(&[]).is_empty());
+        let curves = stacked(&|_, _| Some(10.0));
+        // The first piece has it all; a held stack is not chosen.
+        assert_eq!(curves[0].points.len(), 4);
+        assert_eq!(curves[7].points.len(), 2);
+        assert!(
+            stacked(&|_, _| None)
+                .iter()
+                .all(|curve| curve.absent.is_some())
+        );
+    }
+
+    #[test]
+    fn the_crossing_is_to_be_most_of_a_call() {
+        let paper = [1.0, 4.0, 25.0, 30.0, 34.0, 36.0, 40.0, 45.0];
+        assert_eq!(verdict(paper, 2.0), Verdict::Holds);
+        assert_eq!(verdict(paper, 1.1), Verdict::Partly);
+        assert_eq!(
+            verdict([1.0, 2.0, 3.0, 4.0, 20.0, 30.0, 44.5, 45.0], 1.1),
+            Verdict::Fails
+        );
+    }
+
+    #[test]
+    fn the_speed_up_is_that_of_the_most_threads() {
+        let curves = [Curve::new(DOMAIN, [(1.0, 10.0), (4.0, 38.0), (2.0, 20.0)])];
+        assert_eq!(speed_up(&curves, DOMAIN), Some((3.8, 4.0)));
+        assert_eq!(speed_up(&curves, "limit"), None);
+        assert_eq!(ideal(&curves).unwrap().points[1].y, 40.0);
+    }
+}

@@ -1,0 +1,351 @@
+//! Its Figures 3 to 6: calls and messages between processes, by payload.
+
+use super::{KERNEL, about};
+use crate::bench::report::Row;
+use crate::bench::run::Run;
+use crate::bench::{Bench, eros};
+use crate::lab::experiments::{Experiment, Findings};
+use crate::lab::result::{About, Axis, Curve, Figure, Kind};
+use crate::lab::rows;
+use crate::lab::series::{Part, judge};
+use std::io;
+
+/// One way, against plain copy.
+pub(super) struct Figure3;
+/// One way and echo.
+pub(super) struct Figure4;
+/// Two hops: tail call and nested.
+pub(super) struct Figure5;
+/// Throughput against the kernel's transports.
+pub(super) struct Figure6;
+
+const OWN: &str = "handfast-default";
+
+/// Why a call is no copy here.
+const CROSSES: &str = "a payload crosses from one CPU's caches to another's, where the paper's call and copy ran on one";
+
+fn size(row: &Row) -> Option<f64> {
+    row.payload_bytes.map(|len| len as f64)
+}
+
+fn p50(row: &Row) -> Option<f64> {
+    row.p50_ns
+}
+
+/// The median latency of a system at one payload.
+fn p50_of(found: &[Row], case: &str, system: &str, len: usize) -> Option<f64> {
+    rows::value(found, (case, system), len, p50)
+}
+
+fn by_payload(title: &str, y: Axis, curves: Vec<Curve>) -> Figure {
+    Figure {
+        title: title.to_owned(),
+        kind: Kind::Lines,
+        x: Axis::log("payload", "bytes"),
+        y,
+        curves,
+    }
+}
+
+fn findings(measured: &str, parts: &[Part], figures: Vec<Figure>) -> Findings {
+    let (verdict, reasons) = judge(parts);
+    Findings {
+        measured: measured.to_owned(),
+        verdict,
+        reasons,
+        figures,
+        tables: Vec::new(),
+        notes: Vec::new(),
+    }
+}
+
+impl Experiment for Figure3 {
+    fn about(&self) -> About {
+        about(
+            "figure-3",
+            "One-way calls by payload, against plain copy",
+            "A call costs a plain copy of its payload and a small constant: half again as much at 4 KiB, a third at 32 KiB, with \
+             nearly the same slope.",
+            "A client sends a payload that nobody looks at and gets an empty reply, client and server each on a CPU of its own; \
+             the copy moves the same bytes by memcpy within one process, from cache to cache. All take turns in each round.",
+        )
+    }
+
+    fn bench(&self) -> Bench {
+        Bench::Eros
+    }
+
+    fn run(&self, run: &mut Run) -> io::Result<Findings> {
+        let found = eros::measure_parts(run, &[eros::Part::OneWay])?;
+        let over = |len| {
+            let (own, copy) = (
+                p50_of(&found, "one-way", OWN, len)?,
+                p50_of(&found, "one-way", "copy", len)?,
+            );
+            Some(own / copy - 1.0)
+        };
+        let slope = |system| {
+            let at = |len| p50_of(&found, "one-way", system, len);
+            Some((at(65_536)? - at(4096)?) / (65_536.0 - 4096.0))
+        };
+        let parts = [
+            constant_overhead("4 KiB", over(4096), 0.508),
+            constant_overhead("64 KiB", over(65_536), 0.332),
+            match (slope(OWN), slope("copy")) {
+                (Some(own), Some(copy)) => Part::new(
+                    own <= 1.5 * copy,
+                    format!(
+                        "beyond 4 KiB a KiB costs {:.1} ns against {:.1} ns",
+                        own * 1024.0,
+                        copy * 1024.0
+                    ),
+                )
+                .unless(CROSSES),
+                _ => Part::missing("slopes"),
+            },
+        ];
+        let curves = rows::by_system(&found, "one-way", size, p50);
+        let figures = vec![by_payload(
+            "Time of a one-way call",
+            Axis::log("median", "ns"),
+            curves,
+        )];
+        let measured = "handfast with its default strategy and spinning, a hand-written pair that leaves the payload in shared memory \
+                        (limit), and memcpy.";
+        Ok(findings(measured, &parts, figures))
+    }
+}
+
+/// Whether a call costs no larger a part more than a copy than the paper's does.
+fn constant_overhead(at: &str, over: Option<f64>, paper: f64) -> Part {
+    match over {
+        Some(over) => Part::new(
+            over <= paper,
+            format!(
+                "at {at} a call takes {:.0} % more than a copy (paper: {:.0} %)",
+                over * 100.0,
+                paper * 100.0
+            ),
+        )
+        .unless(CROSSES),
+        None => Part::missing(at),
+    }
+}
+
+impl Experiment for Figure4 {
+    fn about(&self) -> About {
+        about(
+            "figure-4",
+            "One way against echo, by payload",
+            "Though it moves twice the data, an echo of a small payload takes no longer than a one-way call: its destination is \
+             in the cache already.",
+            "One way: a payload there, an empty reply, and nobody looks at the bytes. Echo: the same payload back; here the \
+             client also makes it and reads all that comes back, in every system alike, since a limit that leaves bytes \
+             where they are would otherwise move none. Median round trips; each process on a CPU of its own.",
+        )
+    }
+
+    fn bench(&self) -> Bench {
+        Bench::Eros
+    }
+
+    fn run(&self, run: &mut Run) -> io::Result<Findings> {
+        let found = eros::measure_parts(run, &[eros::Part::OneWay, eros::Part::Echo])?;
+        let ratio =
+            |len| Some(p50_of(&found, "echo", OWN, len)? / p50_of(&found, "one-way", OWN, len)?);
+        let parts =
+            [(64, "64 B"), (256, "256 B"), (1024, "1 KiB")].map(|(len, at)| match ratio(len) {
+                Some(ratio) => Part::new(
+                    ratio <= 1.05,
+                    format!("at {at} an echo takes {ratio:.2} times what a one-way call takes"),
+                )
+                .unless("the reply's destination is cached by the wrong CPU, and its bytes are made and read"),
+                None => Part::missing(at),
+            });
+        let mut curves = Vec::new();
+        for case in ["one-way", "echo"] {
+            for mut curve in rows::by_system(&found, case, size, p50) {
+                curve.name = format!("{case}, {}", curve.name);
+                curves.push(curve);
+            }
+        }
+        let figures = vec![by_payload(
+            "Round trip by payload",
+            Axis::log("median", "ns"),
+            curves,
+        )];
+        let measured = "handfast with its default strategy and spinning, hand-written pairs (limit), and memcpy once and twice.";
+        Ok(findings(measured, &parts, figures))
+    }
+}
+
+impl Experiment for Figure5 {
+    fn about(&self) -> About {
+        about(
+            "figure-5",
+            "Calls through two processes: tail call against nested",
+            "Where the process in the middle passes the call on instead of calling, a null call takes a quarter less time, and \
+             payloads to 2 KiB still some 5 % less.",
+            "A client calls a server, which hands the call to a second one; nested, the first waits and replies, with a tail \
+             call the second replies straight to the client. Replies are empty; each process has a CPU of its own, as far as \
+             there are any. Both ways take turns in each round.",
+        )
+    }
+
+    fn bench(&self) -> Bench {
+        Bench::Eros
+    }
+
+    fn run(&self, run: &mut Run) -> io::Result<Findings> {
+        let found = eros::measure_parts(run, &[eros::Part::Chain])?;
+        let saved = |system, len| {
+            let (tail, nested) = (
+                p50_of(&found, "tail-2", system, len)?,
+                p50_of(&found, "nested-2", system, len)?,
+            );
+            Some(1.0 - tail / nested)
+        };
+        let parts: Vec<Part> = [("handfast-spin", "spinning"), (OWN, "by default")]
+            .iter()
+            .flat_map(|(system, how)| {
+                [(0, 0.25), (1024, 0.05)]
+                    .map(|(len, paper)| saves(how, len, saved(system, len), paper))
+            })
+            .collect();
+        let mut curves = Vec::new();
+        for case in ["nested-2", "tail-2", "nested-3", "tail-3"] {
+            for mut curve in rows::by_system(&found, case, size, p50) {
+                curve.name = format!("{case}, {}", curve.name);
+                curves.push(curve);
+            }
+        }
+        // A null call has its place, too.
+        let mut figure = by_payload(
+            "Time of a call through several processes",
+            Axis::log("median", "ns"),
+            curves,
+        );
+        figure.x = Axis::linear("payload", "bytes");
+        let measured =
+            "handfast with its default strategy and spinning, two servers in a chain, and three.";
+        Ok(findings(measured, &parts, vec![figure]))
+    }
+}
+
+fn saves(how: &str, len: usize, saved: Option<f64>, paper: f64) -> Part {
+    match saved {
+        Some(saved) => Part::new(
+            saved >= paper,
+            format!(
+                "{how} a tail call of {len} B saves {:.0} % (paper: {:.0} %)",
+                saved * 100.0,
+                paper * 100.0
+            ),
+        ),
+        None => Part::missing(&format!("{how}, {len} B")),
+    }
+}
+
+impl Experiment for Figure6 {
+    fn about(&self) -> About {
+        about(
+            "figure-6",
+            "Throughput by payload, against the kernel's streams",
+            "Messages that are each acknowledged have twice the throughput of the kernel's pipe and four times that of its \
+             sockets, at every size; it peaks at 4 KiB and keeps up while the source fits the cache.",
+            "handfast: a payload there and an empty reply, one call after the other. The kernel's: one write after the other, \
+             as ttcp does, read in pieces of the same size, with no acknowledgement. Each process on a CPU of its own; all take \
+             turns in each round.",
+        )
+    }
+
+    fn bench(&self) -> Bench {
+        Bench::Eros
+    }
+
+    fn run(&self, run: &mut Run) -> io::Result<Findings> {
+        let found = eros::measure_parts(run, &[eros::Part::Throughput])?;
+        let mb = |row: &Row| Some(row.ops_per_s? * row.payload_bytes? as f64 / 1e6);
+        let mut curves = rows::by_system(&found, "throughput", size, mb);
+        curves.push(Curve {
+            name: "udp".to_owned(),
+            absent: Some(
+                "it loses what comes faster than it is read; Table 1 has its echoes".to_owned(),
+            ),
+            points: Vec::new(),
+        });
+        let of = |system: &str, len| rows::value(&found, ("throughput", system), len, mb);
+        let least = |others: &[&str]| {
+            let ratio = |len: &u32| {
+                let len = *len as usize;
+                let best = others
+                    .iter()
+                    .filter_map(|system| of(system, len))
+                    .reduce(f64::max)?;
+                Some((of(OWN, len)? / best, len))
+            };
+            let ratios = eros::TABLE1.iter().filter_map(ratio);
+            ratios.reduce(|one, two| if one.0 <= two.0 { one } else { two })
+        };
+        let sockets: Vec<&str> = KERNEL.into_iter().filter(|name| *name != "pipe").collect();
+        let parts = [
+            ahead("pipe", least(&["pipe"]), 2.0),
+            ahead("sockets", least(&sockets), 4.0),
+            match (of(OWN, 32_768), of(OWN, 4096)) {
+                (Some(large), Some(page)) => Part::new(
+                    large <= page * 1.1,
+                    format!(
+                        "32 KiB have {:.2} times the throughput of 4 KiB",
+                        large / page
+                    ),
+                ),
+                _ => Part::missing("the peak"),
+            },
+        ];
+        let figures = vec![by_payload(
+            "Throughput by payload",
+            Axis::log("throughput", "MB/s"),
+            curves,
+        )];
+        let measured = "handfast with its default strategy; pipe, TCP with and without TCP_NODELAY, unix stream sockets.";
+        Ok(findings(measured, &parts, figures))
+    }
+}
+
+/// Whether handfast has so many times the throughput of `who`, at the size where it is least.
+fn ahead(who: &str, least: Option<(f64, usize)>, paper: f64) -> Part {
+    match least {
+        Some((ratio, len)) => Part::new(
+            ratio >= paper,
+            format!(
+                "at least {ratio:.1} times the throughput of {who} (at {len} B; paper: {paper:.0})"
+            ),
+        )
+        .unless(
+            "the kernel's writer does not wait for anything, what it writes gathers in a buffer",
+        ),
+        None => Part::missing(who),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_held_against_the_papers_numbers() {
+        assert_eq!(
+            constant_overhead("4 KiB", Some(0.4), 0.508).holds,
+            Some(true)
+        );
+        assert_eq!(
+            constant_overhead("4 KiB", Some(9.0), 0.508).holds,
+            Some(false)
+        );
+        assert_eq!(constant_overhead("4 KiB", None, 0.508).holds, None);
+        assert_eq!(saves("spinning", 0, Some(0.3), 0.25).holds, Some(true));
+        assert_eq!(saves("spinning", 0, Some(-0.1), 0.25).holds, Some(false));
+        assert_eq!(ahead("pipe", Some((2.5, 16)), 2.0).holds, Some(true));
+        assert_eq!(ahead("pipe", Some((1.5, 16)), 2.0).holds, Some(false));
+    }
+}

@@ -1,0 +1,142 @@
+//! Speed against CPU time, at three loads.
+
+use super::about;
+use super::adapters::{Candidate, Candidates};
+use super::rounds::{self, Measured, labelled};
+use super::rows::{self, Line};
+use crate::bench::Bench;
+use crate::bench::plan::{Plan, Timing};
+use crate::bench::report::{Row, time};
+use crate::bench::run::Run;
+use crate::lab::experiments::{Experiment, Findings};
+use crate::lab::result::{About, Axis, Curve, Figure, Kind, Table};
+use std::io;
+
+pub(super) struct Summary;
+
+/// The loads: name, what is said of it, clients, pause between calls.
+const LOADS: [(&str, &str, usize, u64); 3] = [
+    ("busy", "one client, back to back", 1, 0),
+    (
+        "paced",
+        "one client that pauses 100 us between calls",
+        1,
+        100_000,
+    ),
+    ("crowd", "16 clients, back to back", 16, 0),
+];
+const ROUNDS: u32 = 9;
+
+impl Experiment for Summary {
+    fn about(&self) -> About {
+        about(
+            "summary",
+            "Speed against CPU time, beside the peers",
+            "No peer is both faster than handfast's default and cheaper: at each load, whoever answers sooner burns more.",
+            "24 B calls at three loads: one busy client, one that sleeps 100 us between calls, and 16 busy ones; nobody pinned. CPU time is that of all \
+             processes and all their threads, divided by the calls.",
+        )
+    }
+
+    fn bench(&self) -> Bench {
+        Bench::Rtt
+    }
+
+    fn run(&self, run: &mut Run) -> io::Result<Findings> {
+        let timing = run.timing(Timing::ms(10, 30), Timing::ms(50, 200));
+        let cases = LOADS.map(|(load, _, clients, think_ns)| {
+            let plan = Plan {
+                clients,
+                think_ns,
+                ..Plan::echo()
+            };
+            (load, plan)
+        });
+        let rounds = run.rounds.min(ROUNDS);
+        let measured = rounds::measure(run, Candidates::echoing(), &cases, timing, rounds);
+        let figures = LOADS.map(|(load, said, ..)| Figure {
+            title: format!("Round trip against CPU time for a call: {said}"),
+            kind: Kind::Scatter,
+            x: Axis::log("round trip (p50)", "us"),
+            y: Axis::log("CPU for a call, all processes", "us"),
+            curves: measured
+                .rows
+                .iter()
+                .filter(|row| row.case == load)
+                .filter_map(|row| {
+                    let (p50, cpu) = both(row)?;
+                    let point = labelled(p50 / 1e3, cpu / 1e3, row.system);
+                    Some(Curve {
+                        points: vec![point],
+                        ..Curve::new(row.system, [])
+                    })
+                })
+                .chain(rounds::without(&measured.absent))
+                .collect(),
+        });
+        let lines = lines(&measured);
+        let (verdict, reasons) = rows::verdict(&lines);
+        Ok(Findings {
+            measured: format!("p50 of the round trip and CPU time for a call; {}.", measured.candidates.versions),
+            verdict,
+            reasons: format!("by the product of both, handfast-default is {reasons}"),
+            figures: figures.to_vec(),
+            tables: vec![all(&measured)],
+            notes: vec![
+                "Rows of the verdict: round trip times CPU time for a call; who has less of the product is nearer to the corner where calls are \
+                 both quick and cheap. A client that pauses sleeps by the clock, so all pay for that alike."
+                    .to_owned(),
+            ],
+        })
+    }
+}
+
+/// Round trip and CPU time of a row.
+fn both(row: &Row) -> Option<(f64, f64)> {
+    Some((row.p50_ns?, row.cpu_ns_per_op?))
+}
+
+fn found(measured: &Measured, load: &str, name: &str) -> Option<(f64, f64)> {
+    let is_it = |row: &&Row| (row.case.as_str(), row.system) == (load, name);
+    measured.rows.iter().find(is_it).and_then(both)
+}
+
+fn lines(measured: &Measured) -> Vec<Line> {
+    let line = |(load, ..): &(&str, &str, usize, u64)| {
+        let product =
+            |name: &'static str| found(measured, load, name).map(|(p50, cpu)| (name, p50 * cpu));
+        let peers = measured.candidates.peers(None);
+        Line::of_times(
+            (*load).to_owned(),
+            product("handfast-default"),
+            peers.filter_map(product),
+        )
+    };
+    LOADS.iter().filter_map(line).collect()
+}
+
+fn all(measured: &Measured) -> Table {
+    let mut columns = vec!["system".to_owned(), "waits".to_owned()];
+    columns.extend(
+        LOADS
+            .iter()
+            .flat_map(|(load, ..)| [format!("{load} p50"), "CPU/call".to_owned()]),
+    );
+    let cells = |name| {
+        LOADS.iter().flat_map(move |(load, ..)| {
+            found(measured, load, name).map_or_else(
+                || ["absent", "absent"].map(str::to_owned),
+                |(p50, cpu)| [time(p50), time(cpu)],
+            )
+        })
+    };
+    let row = |one: &Candidate| {
+        let start = [one.name.to_owned(), one.mode.name().to_owned()];
+        start.into_iter().chain(cells(one.name)).collect()
+    };
+    Table {
+        title: "Round trip and CPU time by load".to_owned(),
+        columns,
+        rows: measured.candidates.all.iter().map(row).collect(),
+    }
+}

@@ -1,0 +1,124 @@
+//! Many clients at one server.
+
+use super::about;
+use super::adapters::{Candidate, Candidates};
+use super::rounds::{self, Measured};
+use super::rows::{self, Line};
+use crate::bench::Bench;
+use crate::bench::plan::{Plan, Timing};
+use crate::bench::report::{Row, count};
+use crate::bench::run::Run;
+use crate::lab::experiments::{Experiment, Findings};
+use crate::lab::result::{About, Axis, Figure, Kind, Table};
+use crate::lab::rows::by_system;
+use std::io;
+
+pub(super) struct Throughput;
+
+const CLIENTS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
+const QUICK: [usize; 3] = [1, 4, 64];
+const ROUNDS: u32 = 5;
+
+impl Experiment for Throughput {
+    fn about(&self) -> About {
+        about(
+            "throughput",
+            "Calls per second with 1 to 64 clients, against the peers",
+            "handfast's default server answers more calls than any peer's, whatever the number of clients.",
+            "1 to 64 clients call one server back to back with 24 B, not pinned.",
+        )
+    }
+
+    fn bench(&self) -> Bench {
+        Bench::Scale
+    }
+
+    fn run(&self, run: &mut Run) -> io::Result<Findings> {
+        let timing = run.timing(Timing::ms(10, 50), Timing::ms(100, 300));
+        let clients = if run.args.quick { &QUICK[..] } else { &CLIENTS };
+        let plan = |clients: &usize| Plan {
+            clients: *clients,
+            ..Plan::echo()
+        };
+        let cases: Vec<_> = clients
+            .iter()
+            .map(|clients| (CASE, plan(clients)))
+            .collect();
+        let rounds = run.rounds.min(if run.args.quick { 1 } else { ROUNDS });
+        let measured = rounds::measure(run, Candidates::echoing(), &cases, timing, rounds);
+        let count_of = |row: &Row| row.clients.map(|clients| clients as f64);
+        let figure = |title: &str, y: Axis, field: fn(&Row) -> Option<f64>| Figure {
+            title: title.to_owned(),
+            kind: Kind::Lines,
+            x: Axis::log("clients", ""),
+            y,
+            curves: by_system(&measured.rows, CASE, count_of, field)
+                .into_iter()
+                .chain(rounds::without(&measured.absent))
+                .collect(),
+        };
+        let rate = figure(
+            "Calls per second by number of clients",
+            Axis::log("calls", "1/s"),
+            |row| row.ops_per_s,
+        );
+        let cost = figure(
+            "CPU time for a call, of all processes",
+            Axis::log("CPU", "us"),
+            |row| row.cpu_ns_per_op.map(|ns| ns / 1e3),
+        );
+        let lines = lines(&measured, clients);
+        let (verdict, reasons) = rows::verdict(&lines);
+        Ok(Findings {
+            measured: format!(
+                "Calls per second of all clients together; {}.",
+                measured.candidates.versions
+            ),
+            verdict,
+            reasons,
+            figures: vec![rate, cost],
+            tables: vec![rows::table(&lines, count), all(&measured, clients)],
+            notes: Vec::new(),
+        })
+    }
+}
+
+const CASE: &str = "clients";
+
+fn rate(measured: &Measured, name: &'static str, clients: usize) -> Option<(&'static str, f64)> {
+    let is_it = |row: &&Row| (row.system, row.clients) == (name, Some(clients));
+    let row = measured.rows.iter().find(is_it)?;
+    Some((name, row.ops_per_s?))
+}
+
+fn lines(measured: &Measured, clients: &[usize]) -> Vec<Line> {
+    let line = |clients: &usize| {
+        let own = rate(measured, "handfast-default", *clients);
+        let peers = measured.candidates.peers(None);
+        let peers = peers.filter_map(|name| rate(measured, name, *clients));
+        Line::of_rates(format!("{clients} clients"), own, peers)
+    };
+    clients.iter().filter_map(line).collect()
+}
+
+fn all(measured: &Measured, clients: &[usize]) -> Table {
+    let cell = |name, clients| {
+        rate(measured, name, clients).map_or_else(|| "absent".to_owned(), |(_, rate)| count(rate))
+    };
+    let row = |one: &Candidate| {
+        let start = [one.name.to_owned(), one.mode.name().to_owned()];
+        start
+            .into_iter()
+            .chain(clients.iter().map(|clients| cell(one.name, *clients)))
+            .collect()
+    };
+    let start = ["system".to_owned(), "waits".to_owned()];
+    Table {
+        title: "Calls per second by number of clients".to_owned(),
+        columns: start
+            .into_iter()
+            .chain(clients.iter().map(usize::to_string))
+            .collect(),
+        rows: measured.candidates.all.iter().map(row).collect(),
+    }
+}

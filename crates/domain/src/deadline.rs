@@ -1,0 +1,124 @@
+//! Deadlines of calls: a timer of the thread's own raises a signal in it, and the handler (`fault::tick`) ends the
+//! function that the thread is in, as a fault would.
+//!
+//! A call with a deadline takes a way of its own behind the gate (`run::bounded`), which notes in the thread's memory on
+//! which stack its function runs; calls that this function makes take it, too. A function is ended only while the thread
+//! is on that very stack with its domain's rights: not in the gate, not in what `run` does before and after it, not while a
+//! value is made, and not when the call is over, however late the signal comes. The signal comes again until nothing has a
+//! deadline that is past, so what cannot be ended at one moment is at a later one.
+
+use crate::CallError;
+use crate::error::NoDeadline;
+use core::cell::Cell;
+use handfast_sys::deadline::{self, NEVER_NS};
+use handfast_sys::timer::Timer;
+use handfast_sys::{Errno, process, signal};
+
+/// From one signal to the next, once the deadline is past.
+const AGAIN_NS: u64 = 100_000;
+
+thread_local! {
+    /// This thread's timer, while no call sets it, and in which process it was made.
+    static TIMER: Cell<Option<(u32, Timer)>> = const { Cell::new(None) };
+}
+
+/// Ends calls of this thread at a deadline, until it is dropped. What the thread does by itself is not ended meanwhile.
+pub(crate) struct Armed {
+    /// What held before.
+    until_ns: u64,
+    place: usize,
+    has_timer: bool,
+}
+
+impl Armed {
+    /// Without a timer: whoever waits looks at the deadline itself. No system call.
+    pub(crate) fn of_waiting(deadline_ns: u64) -> Self {
+        let armed = Self {
+            place: deadline::set_place(0),
+            until_ns: deadline::until_ns(),
+            has_timer: false,
+        };
+        deadline::set_until_ns(deadline_ns.min(armed.until_ns));
+        armed
+    }
+
+    /// An earlier deadline stays. Two system calls in all, four more for a thread's first one.
+    pub(crate) fn new(deadline_ns: u64) -> Result<Self, CallError> {
+        if crate::confine::is_confined() {
+            return Err(CallError::NoDeadline(NoDeadline::Confined));
+        }
+        let armed = Self {
+            place: deadline::set_place(0),
+            until_ns: deadline::until_ns(),
+            has_timer: true,
+        };
+        if deadline_ns < armed.until_ns {
+            let timer = take_timer().map_err(CallError::NoDeadline)?;
+            // Before the timer: a handler in between that calls with a deadline of its own leaves the timer for this one.
+            deadline::set_until_ns(deadline_ns);
+            timer.1.set(deadline_ns, AGAIN_NS);
+            put_timer(timer);
+        }
+        Ok(armed)
+    }
+}
+
+impl Drop for Armed {
+    fn drop(&mut self) {
+        if deadline::until_ns() != self.until_ns {
+            // Before the timer, as above.
+            deadline::set_until_ns(self.until_ns);
+            if self.has_timer
+                && let Ok(timer) = take_timer()
+            {
+                match self.until_ns {
+                    NEVER_NS => timer.1.stop(),
+                    until_ns => timer.1.set(until_ns, AGAIN_NS),
+                }
+                put_timer(timer);
+            }
+        }
+        deadline::set_place(self.place);
+    }
+}
+
+/// Does something that no deadline ends in the middle: what others would miss, as a lock of the process's that stayed held. A deadline that
+/// is past by then ends the function when this is done. No system call.
+///
+/// ```
+/// # static TOTAL: std::sync::Mutex<u64> = std::sync::Mutex::new(0);
+/// // In a function of a domain: other threads want the lock, too.
+/// handfast_domain::shielded(|| *TOTAL.lock().unwrap() += 1);
+/// ```
+pub fn shielded<T>(what: impl FnOnce() -> T) -> T {
+    let _shield = deadline::shield();
+    what()
+}
+
+fn take_timer() -> Result<(u32, Timer), NoDeadline> {
+    let epoch = process::fork_epoch();
+    let timer = TIMER.try_with(Cell::take).ok().flatten();
+    match timer {
+        Some(timer) if timer.0 == epoch => Ok(timer),
+        other => {
+            // Its number may be another timer's in this process.
+            core::mem::forget(other);
+            new_timer().map(|timer| (epoch, timer))
+        }
+    }
+}
+
+/// While the thread ends there is no place for it, and it goes.
+fn put_timer(timer: (u32, Timer)) {
+    let _ = TIMER.try_with(|place| place.set(Some(timer)));
+}
+
+#[cold]
+fn new_timer() -> Result<Timer, NoDeadline> {
+    let os = |call| move |errno: Errno| NoDeadline::Os { call, errno };
+    #[cfg(target_arch = "x86_64")]
+    crate::fault::install_tick().map_err(os("sigaction"))?;
+    let number = signal::deadline_number();
+    signal::unblock(number);
+    Timer::new(number).map_err(os("timer_create"))
+}

@@ -1,0 +1,529 @@
+//! Calls with a deadline.
+#![cfg(target_arch = "x86_64")]
+
+mod common;
+
+use common::{ADD, NULL, PANIC, RUN, Value, add, end_of, first, load, run_function, value, wrong};
+use handfast_domain::{Call, CallError, Domain, Fault, NoDeadline, Options, Policy, Table, Words};
+use handfast_sys::{cpu, keys};
+use handfast_testing::{self as testing, Random};
+use std::hint::black_box;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+#[test]
+fn a_child_process_plays_its_role() {
+    testing::play(|role, _| match role {
+        "fork" => fork_inside(),
+        "handled" => handled_by_the_program(),
+        "pending" => no_timers(),
+        "wild stack" => wild_stack(),
+        _ => unreachable!(),
+    });
+}
+
+const SHORT: Duration = Duration::from_millis(5);
+/// No test waits so long.
+const LONG: Duration = Duration::from_secs(60);
+const ENDED: Result<Words, CallError> = Err(CallError::Fault(Fault::Deadline));
+
+fn until(domain: &Domain, function: fn(), timeout: Duration) -> Result<Words, CallError> {
+    domain.call_until(RUN, first(function as usize as u64), timeout)
+}
+
+fn spin() {
+    loop {
+        black_box(0);
+    }
+}
+
+fn read_nothing() {
+    let (reader, _writer) = rustix::pipe::pipe().unwrap();
+    let _ = rustix::io::read(reader, &mut [0; 1]);
+}
+
+fn sleep() {
+    std::thread::sleep(LONG);
+}
+
+fn pause() {
+    loop {
+        // SAFETY: takes nothing.
+        unsafe { libc::pause() };
+    }
+}
+
+fn wait_for_a_futex() {
+    std::thread::park();
+}
+
+fn allocate() {
+    let mut kept: Vec<Vec<u8>> = Vec::new();
+    for round in 0usize.. {
+        kept.push(vec![1; 100 + round * 37 % 5000]);
+        if kept.len() > 50 {
+            kept.clear();
+        }
+    }
+}
+
+#[test]
+fn a_function_that_does_not_return_ends_at_the_deadline_wherever_it_is() {
+    let _alone = testing::alone();
+    let (Some(domain), Some(other)) = (load(Options::new()), load(Options::new())) else {
+        return;
+    };
+    other.call(ADD, first(2)).unwrap();
+    for function in [spin, read_nothing, sleep, pause, wait_for_a_futex, allocate] {
+        for _ in 0..3 {
+            domain.call(ADD, first(9)).unwrap();
+            let start = Instant::now();
+            assert_eq!(until(&domain, function, SHORT), ENDED);
+            let taken = start.elapsed();
+            assert!(taken >= SHORT && taken < testing::PATIENCE, "{taken:?}");
+            assert_eq!(domain.call(ADD, first(1)).unwrap()[0], 1);
+        }
+    }
+    assert_eq!(other.call(ADD, first(1)).unwrap()[0], 3);
+    let dead = load(Options::new().policy(Policy::Dead)).unwrap();
+    assert_eq!(until(&dead, spin, SHORT), ENDED);
+    assert_eq!(dead.call(ADD, first(1)), Err(CallError::Dead));
+    assert_eq!(until(&dead, spin, SHORT), Err(CallError::Dead));
+}
+
+#[test]
+fn a_call_that_is_in_time_is_like_any_other() {
+    let _alone = testing::alone();
+    let Some(domain) = load(Options::new()) else {
+        return;
+    };
+    for round in 1..1000 {
+        assert_eq!(
+            domain.call_until(ADD, first(1), LONG).map(|words| words[0]),
+            Ok(round)
+        );
+    }
+    // Other faults are what they are.
+    for (what, fault) in [
+        (PANIC, Fault::Panic),
+        (NULL, Fault::Access { address: 0 }),
+        (common::OVERFLOW, Fault::StackOverflow),
+    ] {
+        let words = [what, 0, 0, 0, 0, 0, 0, 0];
+        let got = domain.call_until(common::WRONG, words, LONG);
+        assert_eq!(got, Err(CallError::Fault(fault)));
+    }
+    assert_eq!(
+        domain.call_until(99, [0; 8], LONG),
+        Err(CallError::NoEntry { entry: 99 })
+    );
+    // One that is past when the call is made lets short functions run.
+    assert!(domain.call_until(ADD, first(1), Duration::ZERO).is_ok());
+    assert_eq!(until(&domain, spin, Duration::ZERO), ENDED);
+}
+
+// ---- Nested calls.
+
+static INNER: AtomicPtr<Domain> = AtomicPtr::new(std::ptr::null_mut());
+
+fn inner() -> &'static Domain {
+    // SAFETY: stored before the call by the test that makes it, and there until it has ended.
+    unsafe { &*INNER.load(Ordering::SeqCst) }
+}
+
+/// What the inner call of the last outer one came to: 1 ended at the deadline, 2 anything else.
+static SEEN: AtomicU64 = AtomicU64::new(0);
+
+fn see(got: &Result<Words, CallError>) {
+    SEEN.store(if *got == ENDED { 1 } else { 2 }, Ordering::SeqCst);
+}
+
+fn outer(_: &Value, call: &mut Call<'_>) {
+    let function = first(spin as fn() as usize as u64);
+    match call.words()[0] {
+        // It has the caller's deadline; and then this function goes on for ever, too.
+        0 => {
+            see(&inner().call(RUN, function));
+            spin();
+        }
+        // An earlier one of its own, and this function ends well.
+        1 => see(&inner().call_until(RUN, function, SHORT)),
+        // A later one counts for nothing.
+        2 => {
+            see(&inner().call_until(RUN, function, LONG));
+            spin();
+        }
+        // All is in time.
+        3 => see(&inner().call_until(ADD, first(1), LONG)),
+        // The inner one is made anew all the time.
+        4 => loop {
+            let _ = wrong(inner(), PANIC, 0);
+            let _ = inner().call(ADD, first(1));
+        },
+        // In the call of a call.
+        _ => {
+            let _ = inner().call(RUN, first(go_deeper as fn() as usize as u64));
+            spin();
+        }
+    }
+    call.words()[0] = 77;
+}
+
+/// Calls itself as deep as it goes, and stays there.
+fn go_deeper() {
+    let _ = inner().call(RUN, first(go_deeper as fn() as usize as u64));
+    spin();
+}
+
+#[test]
+fn a_deadline_holds_for_the_calls_that_the_function_makes() {
+    let _alone = testing::alone();
+    let Some(mut inside) = load(Options::new()) else {
+        return;
+    };
+    INNER.store(&raw mut inside, Ordering::SeqCst);
+    let table = Table::new(value).entry(outer).entry(add);
+    // SAFETY: as in `load`.
+    let domain = unsafe { Domain::new(&table, Options::new()) }.unwrap();
+    let seen = |what, timeout| {
+        SEEN.store(0, Ordering::SeqCst);
+        domain.call(1, first(1)).unwrap();
+        inside.call(ADD, first(1)).unwrap();
+        let got = domain.call_until(0, first(what), timeout);
+        (got.map(|words| words[0]), SEEN.load(Ordering::SeqCst))
+    };
+    let ended = Err(CallError::Fault(Fault::Deadline));
+    for _ in 0..3 {
+        assert_eq!(seen(0, SHORT), (ended, 1));
+        // Both were made anew.
+        assert_eq!(inside.call(ADD, first(1)).unwrap()[0], 1);
+        assert_eq!(domain.call(1, first(1)).unwrap()[0], 1);
+        assert_eq!(seen(1, LONG), (Ok(77), 1));
+        assert_eq!(domain.call(1, first(1)).unwrap()[0], 3);
+        assert_eq!(seen(2, SHORT), (ended, 1));
+        assert_eq!(seen(3, LONG), (Ok(77), 2));
+        assert_eq!(seen(5, SHORT), (ended, 0));
+        // Also where the outer call has none; and nothing of it is left.
+        domain.call(0, first(1)).unwrap();
+        assert_eq!(SEEN.load(Ordering::SeqCst), 1);
+        std::thread::sleep(2 * SHORT);
+    }
+    // The inner one is not caught while it is made anew, which would be its end.
+    for _ in 0..100 {
+        let got = domain.call_until(0, first(4), SHORT / 2);
+        assert_eq!(got, ENDED);
+        assert!(testing::within_patience(|| domain.call(1, [0; 8]).is_ok()));
+        assert!(testing::within_patience(|| inside
+            .call(ADD, [0; 8])
+            .is_ok()));
+    }
+    INNER.store(std::ptr::null_mut(), Ordering::SeqCst);
+}
+
+// ---- The signal comes at any moment.
+
+/// Spins for about so many nanoseconds.
+fn spin_for(ns: u64) {
+    let start = Instant::now();
+    while start.elapsed().as_nanos() < u128::from(ns) {}
+}
+
+fn stay(own: &Value, call: &mut Call<'_>) {
+    spin_for(call.words()[1]);
+    add(own, call);
+}
+
+#[test]
+fn a_signal_that_comes_when_the_call_is_over_does_nothing() {
+    let _alone = testing::alone();
+    if !keys::are_supported() {
+        return;
+    }
+    let mut random = Random::seeded("deadlines and ends at the same time");
+    let seeds: Vec<u64> = (0..4).map(|_| random.next()).collect();
+    let length = testing::campaign(2);
+    let (ended, in_time) = (AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for (index, seed) in seeds.into_iter().enumerate() {
+            let (ended, in_time) = (&ended, &in_time);
+            scope.spawn(move || {
+                let cpus = cpu::allowed();
+                let _ = cpu::pin(&[cpus[index % cpus.len()]]);
+                // A domain for each thread: what one has added, nobody else has.
+                let table = Table::new(value).entry(stay).entry(add);
+                // SAFETY: as in `load`.
+                let domain = unsafe { Domain::new(&table, Options::new()) }.unwrap();
+                let mut random = Random::of(seed);
+                let (mut sum, start) = (0, Instant::now());
+                while start.elapsed() < length {
+                    let timeout_ns = random.below(60_000);
+                    let stay_ns = (timeout_ns + random.below(10_000)).saturating_sub(5_000);
+                    let words = [1, stay_ns, 0, 0, 0, 0, 0, 0];
+                    match domain.call_until(0, words, Duration::from_nanos(timeout_ns)) {
+                        Ok(words) => {
+                            sum += 1;
+                            assert_eq!(words[0], sum);
+                            in_time.fetch_add(1, Ordering::Relaxed);
+                        }
+                        got => {
+                            assert_eq!(got, ENDED);
+                            sum = 0;
+                            ended.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                    // Without one: never ended, however soon it comes after.
+                    for _ in 0..random.below(20) {
+                        sum += 1;
+                        let words = [1, random.below(300), 0, 0, 0, 0, 0, 0];
+                        let got = domain.call(0, words);
+                        assert_eq!(got.map(|words| words[0]), Ok(sum));
+                    }
+                }
+            });
+        }
+    });
+    println!("{ended:?} ended, {in_time:?} in time");
+    assert!(ended.into_inner() > 100 && in_time.into_inner() > 100);
+}
+
+fn panic_again_and_again() {
+    loop {
+        let caught = std::panic::catch_unwind(|| std::panic::resume_unwind(Box::new(1u8)));
+        assert!(caught.is_err());
+    }
+}
+
+#[test]
+fn what_a_function_shares_with_all_threads_is_whole_when_it_is_ended() {
+    let _alone = testing::alone();
+    let Some(domain) = load(Options::new()) else {
+        return;
+    };
+    let mut random = Random::seeded("ended while it panics or allocates");
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // They stop where the allocator's lock stays held.
+        let others: Vec<_> = (0..2)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut count = 0u64;
+                    while !done.load(Ordering::Relaxed) {
+                        drop(black_box(vec![1u8; 3000]));
+                        count += 1;
+                    }
+                    count
+                })
+            })
+            .collect();
+        for round in 0..200 {
+            let function = [panic_again_and_again, allocate][round % 2];
+            let timeout = Duration::from_micros(100 + random.below(400));
+            assert_eq!(until(&domain, function, timeout), ENDED);
+            // Were it still counted as panicking, this would end the process.
+            let got = wrong(&domain, PANIC, 0);
+            assert!(
+                matches!(
+                    got,
+                    Err(CallError::Fault(Fault::Panic) | CallError::Resetting)
+                ),
+                "{got:?}"
+            );
+            drop(black_box(vec![1u8; 3000]));
+        }
+        done.store(true, Ordering::Relaxed);
+        for other in others {
+            assert!(other.join().unwrap() > 0);
+        }
+    });
+}
+
+static SHARED: Mutex<u64> = Mutex::new(0);
+
+fn count_shielded() {
+    loop {
+        handfast_domain::shielded(|| {
+            let mut count = SHARED.lock().unwrap();
+            spin_for(20_000);
+            *count += 1;
+        });
+    }
+}
+
+#[test]
+fn what_is_shielded_is_done_before_the_function_ends() {
+    let _alone = testing::alone();
+    let Some(domain) = load(Options::new()) else {
+        return;
+    };
+    for round in 0..200 {
+        assert_eq!(
+            until(&domain, count_shielded, Duration::from_micros(round)),
+            ENDED
+        );
+        drop(SHARED.try_lock().expect("nobody holds it"));
+    }
+    assert!(*SHARED.lock().unwrap() >= 200);
+}
+
+// ---- Threads, handlers, processes.
+
+extern "C" fn stay_in_handler(_: libc::c_int) {
+    spin_for(20_000_000);
+    HANDLED.store(true, Ordering::SeqCst);
+}
+
+static HANDLED: AtomicBool = AtomicBool::new(false);
+
+fn raise_and_spin() {
+    // SAFETY: takes an integer.
+    unsafe { libc::raise(libc::SIGUSR1) };
+    spin();
+}
+
+#[test]
+fn a_handler_of_the_programs_is_not_ended_and_the_function_it_interrupted_is() {
+    let _alone = testing::alone();
+    let Some(domain) = load(Options::new()) else {
+        return;
+    };
+    for flags in [0, libc::SA_ONSTACK] {
+        // SAFETY: all-zero bytes are a valid sigaction.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction = stay_in_handler as extern "C" fn(libc::c_int) as usize;
+        action.sa_flags = flags;
+        // SAFETY: the handler does what is async-signal-safe.
+        unsafe { libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()) };
+        HANDLED.store(false, Ordering::SeqCst);
+        assert_eq!(until(&domain, raise_and_spin, SHORT), ENDED);
+        assert!(HANDLED.load(Ordering::SeqCst));
+    }
+}
+
+fn timers() -> usize {
+    let text = std::fs::read_to_string("/proc/self/timers").unwrap_or_default();
+    text.lines().filter(|line| line.starts_with("ID:")).count()
+}
+
+#[test]
+fn threads_take_their_timers_with_them_and_may_have_blocked_all_signals() {
+    let _alone = testing::alone();
+    let Some(domain) = load(Options::new()) else {
+        return;
+    };
+    let before = timers();
+    for _ in 0..20 {
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    handfast_sys::signal::block_all();
+                    handfast_sys::signal::unblock(libc::SIGSEGV);
+                    let got = until(&domain, spin, SHORT);
+                    let resetting = Err(CallError::Resetting);
+                    assert!(got == ENDED || got == resetting, "{got:?}");
+                });
+            }
+        });
+    }
+    // The last of them may be at its end still.
+    assert!(testing::within_patience(|| timers() == before));
+}
+
+static CHILD: AtomicU64 = AtomicU64::new(0);
+
+fn fork_inside() {
+    fn fork() {
+        // SAFETY: the child makes calls and exits.
+        let child = unsafe { libc::fork() };
+        CHILD.store(child.unsigned_abs().into(), Ordering::SeqCst);
+        // The deadline is the parent's.
+        spin_for(30_000_000);
+    }
+    let domain = load(Options::new()).unwrap();
+    let got = until(&domain, fork, SHORT);
+    let child = CHILD.load(Ordering::SeqCst);
+    if child == 0 {
+        let own = load(Options::new()).unwrap();
+        let is_good = got.is_ok() && until(&own, spin, SHORT) == ENDED;
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(i32::from(!is_good)) };
+    }
+    testing::say(if got == ENDED { "ended" } else { "not ended" });
+    let mut status = 0;
+    // SAFETY: waits for the child just made.
+    unsafe { libc::waitpid(child as i32, &raw mut status, 0) };
+    testing::say(&format!("{status}"));
+}
+
+#[test]
+fn a_child_that_was_forked_in_a_call_has_no_deadline_in_it() {
+    let _alone = testing::alone();
+    if keys::are_supported() {
+        assert!(end_of("fork", &[], &["ended", "0"]).success());
+    }
+}
+
+fn handled_by_the_program() {
+    let domain = load(Options::new()).unwrap();
+    let number = handfast_sys::signal::deadline_number();
+    // SAFETY: a handler that does nothing.
+    unsafe { libc::signal(number, stay_in_handler as extern "C" fn(i32) as usize) };
+    let got = domain.call_until(ADD, first(1), LONG);
+    let is_busy = matches!(
+        got,
+        Err(CallError::NoDeadline(NoDeadline::Os { errno, .. })) if errno.raw_os_error() == libc::EBUSY
+    );
+    testing::say(if is_busy { "refused" } else { "not refused" });
+    assert!(domain.call(ADD, first(1)).is_ok());
+}
+
+fn no_timers() {
+    let domain = load(Options::new()).unwrap();
+    let limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the pointer is valid.
+    unsafe { libc::setrlimit(libc::RLIMIT_SIGPENDING, &raw const limit) };
+    let got = domain.call_until(ADD, first(1), LONG);
+    let is_refused = matches!(got, Err(CallError::NoDeadline(NoDeadline::Os { .. })));
+    testing::say(if is_refused { "refused" } else { "not refused" });
+    assert!(domain.call(ADD, first(1)).is_ok());
+}
+
+#[test]
+fn a_deadline_that_cannot_be_kept_is_refused() {
+    let _alone = testing::alone();
+    let table = Table::new(value).entry(add).entry(run_function);
+    // SAFETY: as in `load`.
+    let plain = unsafe { Domain::new(&table, Options::new().unprotected()) }.unwrap();
+    assert_eq!(
+        plain.call_until(0, first(1), LONG),
+        Err(CallError::NoDeadline(NoDeadline::Unprotected))
+    );
+    if keys::are_supported() {
+        assert!(end_of("handled", &[], &["refused"]).success());
+        assert!(end_of("pending", &[], &["refused"]).success());
+    }
+}
+
+fn wild_stack() {
+    fn lose() {
+        // SAFETY: none: this is the fault.
+        unsafe { std::arch::asm!("mov rsp, 16", "push rax", options(noreturn)) };
+    }
+    let domain = load(Options::new()).unwrap();
+    domain.call(ADD, first(3)).unwrap();
+    let got = until(&domain, lose, LONG);
+    let is_fault = matches!(got, Err(CallError::Fault(Fault::Access { .. })));
+    testing::say(if is_fault { "a fault" } else { "no fault" });
+    assert_eq!(domain.call(ADD, first(1)).unwrap()[0], 1);
+}
+
+#[test]
+fn a_stack_pointer_that_leads_nowhere_is_a_fault_of_a_call_with_a_deadline() {
+    let _alone = testing::alone();
+    if keys::are_supported() {
+        assert!(end_of("wild stack", &[], &["a fault"]).success());
+    }
+}

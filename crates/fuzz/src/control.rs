@@ -1,0 +1,46 @@
+//! What is said in messages of their own: about introductions in lanes; about descriptors and arenas over the control
+//! socket. What the keeper takes apart by itself is for `session`.
+
+use handfast_layout::PARTS_MAX;
+use handfast_layout::introduction::Said;
+use handfast_layout::link::LANES;
+use handfast_layout::loan::{ARENA_BYTES_MAX, ARENAS, Geometry, Told, place_of};
+use handfast_layout::part::{Descriptors, is_handle};
+
+/// Any of them.
+pub fn control(bytes: &[u8]) {
+    if let Some(said) = Said::parse(bytes) {
+        assert_eq!(said.to_bytes(), *bytes);
+        match said {
+            Said::Claim { word, .. } | Said::Mint { word, .. } | Said::Attenuate { word, .. } => {
+                assert!(word != 0 && !is_handle(word));
+            }
+            Said::Mark { lanes, .. } => assert!((1..=LANES).contains(&lanes)),
+            Said::Provide { .. } | Said::Told { .. } => {}
+        }
+    }
+    if let Some(descriptors) = Descriptors::parse(bytes) {
+        assert_eq!(descriptors.to_bytes(), *bytes);
+        assert!((1..=PARTS_MAX as u32).contains(&descriptors.count));
+    }
+    if let Some(told) = Told::parse(bytes) {
+        let (again, len_bytes) = told.to_bytes();
+        assert_eq!(again[..len_bytes], *bytes);
+        let (Told::New { number, .. } | Told::Ended { number, .. }) = told;
+        assert!(place_of(number) < ARENAS);
+        if let Told::New { geometry, .. } = told {
+            lies_within(geometry);
+        }
+    }
+}
+
+/// Every block lies in the file, whole, and no more blocks than there are.
+fn lies_within(geometry: Geometry) {
+    let (blocks, block_bytes) = (geometry.blocks(), geometry.block_bytes() as u64);
+    assert!(geometry.file_bytes() as u64 <= ARENA_BYTES_MAX);
+    let last = geometry.at(blocks - 1, block_bytes);
+    let last = last.expect("the last block") + geometry.block_bytes();
+    assert!(last <= geometry.file_bytes());
+    assert_eq!(geometry.at(blocks, 0), None);
+    assert_eq!(geometry.at(0, block_bytes + 1), None);
+}

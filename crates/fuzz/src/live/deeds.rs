@@ -1,0 +1,514 @@
+//! What the peers of a process and the process itself can do, one step at a time.
+
+use super::hand::Hand;
+use super::{Victim, length};
+use crate::{Input, below, one_of, word};
+use arbitrary::Result;
+use core::time::Duration;
+use handfast::{Request, Right};
+use handfast_layout::introduction::{Process, Said};
+use handfast_layout::link::{self, ANSWERS, Kind, LANES, Side, UNITS_MAX, passed_word};
+use handfast_layout::loan::{Geometry, Told, next_number};
+use handfast_layout::part::{Bound, Descriptors, Part};
+use handfast_ring::lane::{Header, Unit};
+use handfast_sys::memory::{create_lent, create_sealed, create_whole, seal};
+use handfast_sys::{AsFd, BorrowedFd, OwnedFd, socket};
+use std::collections::VecDeque;
+use std::sync::OnceLock;
+
+pub(super) struct Session<'a> {
+    victim: &'a Victim,
+    hands: Vec<Hand>,
+    /// Received, and not answered.
+    requests: VecDeque<Request>,
+    rights: VecDeque<Right>,
+}
+
+/// What the process holds at once.
+const HELD_MAX: usize = 8;
+
+/// Control messages, by kind: what comes behind the kind and a byte. `w` a word, `l` a number of eight bytes, `p` a
+/// process, `*` as many words as there are.
+const SAID: [(u8, &str); 30] = [
+    (1, ""),
+    (2, ""),
+    (3, ""),
+    (4, "w"),
+    (5, "ww*"),
+    (6, "wpww"),
+    (7, "wpww"),
+    (8, "www"),
+    (9, "w"),
+    (10, "ww"),
+    (11, "w"),
+    (12, "w"),
+    (13, "w"),
+    (14, "l"),
+    (15, "lp"),
+    (17, "p"),
+    (18, "w"),
+    (19, "w"),
+    (20, "p"),
+    (21, "l"),
+    (22, "lw"),
+    (23, "l"),
+    (24, "w*"),
+    (25, "ww*"),
+    (40, "www"),
+    (41, "w"),
+    (42, "wwlp"),
+    (16, "w"),
+    (32, "www"),
+    (33, "ww"),
+];
+
+/// Longer ones are told apart by their length alone.
+const SAID_BYTES_MAX: usize = 600;
+
+const ARENA_BYTES: usize = 8192;
+
+/// Descriptors of every kind that means something to somebody, and some that mean nothing.
+fn files() -> &'static [OwnedFd; 6] {
+    static FILES: OnceLock<[OwnedFd; 6]> = OnceLock::new();
+    FILES.get_or_init(|| {
+        let whole = create_whole("memory", 4096).expect("memory");
+        seal(&whole).expect("it is new");
+        let (lent, mapping) = create_lent("arena", ARENA_BYTES).expect("an arena");
+        // Its owner keeps it.
+        core::mem::forget(mapping);
+        let path = super::directory().join("listener");
+        [
+            whole,
+            lent,
+            create_sealed("sealed", 4096).expect("a memory file"),
+            socket::listen(&path, 1).expect("a listener"),
+            socket::pair().expect("a socket").0,
+            std::fs::File::open("/dev/null").expect("a file").into(),
+        ]
+    })
+}
+
+impl<'a> Session<'a> {
+    pub(super) fn new(victim: &'a Victim, hands: u8) -> Self {
+        Self {
+            victim,
+            hands: (0..hands).map(|_| Hand::new(&victim.bells)).collect(),
+            requests: VecDeque::new(),
+            rights: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn step(&mut self, input: &mut Input<'_>) -> Result<()> {
+        let hand = usize::from(below(input, self.hands.len() as u8)?);
+        match below(input, 11)? {
+            0 => self.say(hand, input),
+            1 | 2 => self.post(hand, input),
+            3 => self.send_descriptors(hand, input),
+            4 => self.tell_of_arena(hand, input),
+            5 => self.scribble(hand, input),
+            6 => self.answer(hand, input),
+            7 => {
+                self.hands[hand].settle();
+                Ok(())
+            }
+            8 => self.receive(input),
+            9 => self.reply(input),
+            _ => self.use_right(input),
+        }
+    }
+
+    /// All has been heard, received and dropped.
+    pub(super) fn end(mut self) {
+        self.hands.iter().for_each(Hand::settle);
+        for _ in 0..64 {
+            let Some(request) = self.victim.try_receive() else {
+                break;
+            };
+            drop(request);
+        }
+        self.requests.clear();
+        self.rights.clear();
+    }
+
+    /// A word that means something here, or any.
+    fn value(&self, hand: usize, input: &mut Input<'_>) -> Result<u32> {
+        let welcome = &self.hands[hand].welcome;
+        Ok(match below(input, 8)? {
+            0 => welcome.handle,
+            1 => welcome.port,
+            // A right of the hand's own, and its port.
+            2 => 1 << 31 | u32::from(below(input, 4)?),
+            3 => 0x100 * u32::from(below(input, 3)?),
+            4 => next_number(below(input, 3)?.into()),
+            _ => word(input)?,
+        })
+    }
+
+    fn process(&self, input: &mut Input<'_>) -> Result<Process> {
+        Ok(match below(input, 4)? {
+            0 => self.hands[0].other(),
+            1 => [7; 20],
+            which => self.hands[usize::from(which) % self.hands.len()].process,
+        })
+    }
+
+    fn say(&mut self, hand: usize, input: &mut Input<'_>) -> Result<()> {
+        let (kind, form) = SAID[usize::from(below(input, SAID.len() as u8)?)];
+        let mut bytes = vec![kind, below(input, 2)?];
+        for field in form.bytes() {
+            match field {
+                b'w' => bytes.extend(self.value(hand, input)?.to_le_bytes()),
+                b'l' => bytes.extend(u64::from(self.value(hand, input)?).to_le_bytes()),
+                b'p' => bytes.extend(self.process(input)?),
+                _ => {
+                    for _ in 0..input.arbitrary::<u8>()? {
+                        bytes.extend(self.value(hand, input)?.to_le_bytes());
+                    }
+                }
+            }
+        }
+        match below(input, 8)? {
+            0 => bytes.push(0),
+            1 => drop(bytes.pop()),
+            2 => bytes[0] = input.arbitrary()?,
+            _ => {}
+        }
+        bytes.truncate(SAID_BYTES_MAX);
+        let fds = Self::some_files(input)?;
+        self.hands[hand].say(&bytes, &fds);
+        Ok(())
+    }
+
+    fn some_files(input: &mut Input<'_>) -> Result<Vec<BorrowedFd<'static>>> {
+        let count = below(input, 8)?.saturating_sub(4);
+        let files = files();
+        let any = |input: &mut Input<'_>| Ok(files[usize::from(below(input, 6)?)].as_fd());
+        (0..count).map(|_| any(input)).collect()
+    }
+
+    fn send_descriptors(&mut self, hand: usize, input: &mut Input<'_>) -> Result<()> {
+        let fds = Self::some_files(input)?;
+        let hand = &mut self.hands[hand];
+        let (count, first) = (fds.len() as u32, hand.sent);
+        hand.say(&Descriptors { count, first }.to_bytes(), &fds);
+        hand.sent = first.wrapping_add(count);
+        Ok(())
+    }
+
+    fn tell_of_arena(&mut self, hand: usize, input: &mut Input<'_>) -> Result<()> {
+        let number = self.value(hand, input)?;
+        let told = match below(input, 3)? {
+            0 => Told::Ended {
+                number,
+                lent: self.value(hand, input)?,
+            },
+            _ => match Geometry::new(2, ARENA_BYTES as u64 / 2) {
+                Some(geometry) => Told::New { number, geometry },
+                None => unreachable!("it is an arena"),
+            },
+        };
+        let (bytes, len_bytes) = told.to_bytes();
+        let arena = [files()[1].as_fd()];
+        let fds = match told {
+            Told::New { .. } => &arena[..],
+            Told::Ended { .. } => &[],
+        };
+        self.hands[hand].say(&bytes[..len_bytes], fds);
+        Ok(())
+    }
+
+    fn part(&self, hand: usize, input: &mut Input<'_>) -> Result<Vec<Unit>> {
+        let value = |input: &mut Input<'_>| self.value(hand, input);
+        let sent = self.hands[hand].sent;
+        let descriptor = |input: &mut Input<'_>| Ok(sent.wrapping_sub(below(input, 4)?.into()));
+        let part = match below(input, 11)? {
+            0 => Part::OfSender {
+                handle: value(input)?,
+                port: value(input)?,
+            },
+            1 => Part::OfReceiver {
+                handle: value(input)?,
+            },
+            2 => Part::Reply {
+                word: value(input)?,
+                generation: value(input)?,
+            },
+            3 => {
+                let (exporter, pid) = split(self.process(input)?);
+                let vine = (value(input)?, value(input)?);
+                let (port, number) = (value(input)?, value(input)?.into());
+                let keep = below(input, 2)? == 0;
+                Part::Third {
+                    vine,
+                    port,
+                    exporter,
+                    number,
+                    pid,
+                    keep,
+                }
+            }
+            4 => Part::Again {
+                number: value(input)?.into(),
+            },
+            5 => {
+                let (introducer, pid) = split(self.process(input)?);
+                let (port, number) = (value(input)?, value(input)?.into());
+                Part::Home {
+                    port,
+                    introducer,
+                    pid,
+                    number,
+                }
+            }
+            6 => {
+                let name = below(input, 5)?;
+                let number = if name > 0 { descriptor(input)? } else { 0 };
+                let (token, asks) = (value(input)?, below(input, 2)? == 0);
+                let part = Part::Receive {
+                    token,
+                    number,
+                    name_bytes: name,
+                    asks,
+                };
+                let mut units = vec![part.to_units().0[0]];
+                if name > 0 {
+                    let name = "moved"[..usize::from(name)].to_owned();
+                    units.extend(Bound { file: (1, 2), name }.to_units());
+                }
+                return Ok(units);
+            }
+            7 => Part::Descriptor {
+                number: descriptor(input)?,
+            },
+            8 => {
+                let len_bytes = one_of(input, &[4096, 8192, 1])?.unwrap_or(0);
+                Part::Memory {
+                    number: descriptor(input)?,
+                    len_bytes,
+                }
+            }
+            9 => Part::Loan {
+                arena: value(input)?,
+                block: below(input, 3)?.into(),
+                loan: value(input)?,
+                generation: value(input)?,
+                len_bytes: length(input)? as u64,
+            },
+            _ => return Ok(vec![input.arbitrary()?; 1]),
+        };
+        let (units, count) = part.to_units();
+        Ok(units[..count].to_vec())
+    }
+
+    fn parts(&self, hand: usize, input: &mut Input<'_>) -> Result<Vec<Unit>> {
+        let mut units = Vec::new();
+        for _ in 0..below(input, 8)?.saturating_sub(3) {
+            units.extend(self.part(hand, input)?);
+        }
+        units.truncate(UNITS_MAX);
+        Ok(units)
+    }
+
+    fn said(&self, hand: usize, input: &mut Input<'_>) -> Result<Vec<u8>> {
+        let number = self.value(hand, input)?.into();
+        let word = self.value(hand, input)?;
+        let said = match below(input, 7)? {
+            0 => Said::Provide {
+                number,
+                recipient: self.process(input)?,
+            },
+            1 => Said::Claim {
+                word,
+                number,
+                introducer: self.process(input)?,
+            },
+            2 => Said::Attenuate {
+                word,
+                mask: word as u16,
+            },
+            3 => Said::Mint {
+                word,
+                badge: number,
+                permissions: u16::MAX,
+            },
+            4 => Said::Mark {
+                lanes: word,
+                number,
+            },
+            5 => Said::Told { number },
+            _ => {
+                let len_bytes = input.arbitrary::<u8>()?;
+                return Ok(input.bytes(usize::from(len_bytes))?.to_vec());
+            }
+        };
+        Ok(said.to_bytes().to_vec())
+    }
+
+    fn post(&mut self, hand: usize, input: &mut Input<'_>) -> Result<()> {
+        let kinds = [Kind::Message, Kind::Call, Kind::PASSED, Kind::CONTROL];
+        let kind = kinds[usize::from(below(input, 4)?)];
+        let port = match below(input, 4)? {
+            0 => self.value(hand, input)?,
+            _ => self.hands[hand].welcome.handle,
+        };
+        let reply = match below(input, 3)? {
+            0 => self.value(hand, input)?,
+            1 => passed_word(below(input, 3)?.into(), below(input, 3)?.into()),
+            _ => below(input, 4)?.into(),
+        };
+        let generation = word(input)?;
+        let bytes = match kind {
+            Kind::CONTROL => self.said(hand, input)?,
+            _ => vec![7; length(input)?],
+        };
+        let units = self.parts(hand, input)?;
+        let lane = u32::from(below(input, 4)?);
+        let header = Header {
+            kind,
+            port,
+            reply,
+            generation,
+            units: units.len() as u32,
+            cpu: 0,
+        };
+        self.hands[hand].post(lane, header, (&bytes, &units));
+        Ok(())
+    }
+
+    /// A word anywhere that anybody looks.
+    fn scribble(&mut self, hand: usize, input: &mut Input<'_>) -> Result<()> {
+        let side = [Side::Connector, Side::Acceptor][usize::from(below(input, 2)?)];
+        let lane = u32::from(below(input, 4)?);
+        let any = u32::from(input.arbitrary::<u8>()?);
+        let at = match below(input, 8)? {
+            0 => side.ready(any % 64),
+            1 => side.claimed(),
+            2 => side.returned(any),
+            3 => side.over(),
+            4 => side.lane(lane) + any as usize % 64 * 4,
+            5 => side.lane(lane) + link::slot_offset(any % 4) + any as usize / 4 % 16 * 4,
+            6 => side.reply(any % 4) + any as usize / 4 % 32 * 4,
+            _ => side.reply(ANSWERS - 1 - any),
+        };
+        let value = self.value(hand, input)?;
+        self.hands[hand].scribble(at, value);
+        if below(input, 4)? == 0 {
+            self.hands[hand].ring(lane % LANES);
+        }
+        Ok(())
+    }
+
+    /// An outcome in a slot of the process's calls, perhaps before there is one.
+    fn answer(&mut self, hand: usize, input: &mut Input<'_>) -> Result<()> {
+        let kinds = [Kind::Message, Kind::MOVED, Kind::Dropped, Kind::DeadPort];
+        let kind = kinds[usize::from(below(input, 4)?)];
+        let index = match below(input, 4)? {
+            0 => self.value(hand, input)? % ANSWERS,
+            _ => below(input, 3)?.into(),
+        };
+        let generation = u32::from(below(input, 5)?);
+        let cpu = match below(input, 8)? {
+            0 => link::FAILED | u32::from(below(input, 16)?),
+            _ => 0,
+        };
+        let bytes = match below(input, 3)? {
+            0 => self.value(hand, input)?.to_le_bytes().to_vec(),
+            _ => vec![1; length(input)?],
+        };
+        let units = self.parts(hand, input)?;
+        let slot = handfast_channel::reply::Slot::of(Side::Acceptor, index);
+        let outcome = (generation, kind, cpu);
+        slot.answer_described(&self.hands[hand].region, outcome, (&bytes, &units));
+        // As who answers wakes who sleeps in a descriptor.
+        self.hands[hand].say(&[1, u8::MAX], &[]);
+        Ok(())
+    }
+
+    /// The process takes a message.
+    fn receive(&mut self, input: &mut Input<'_>) -> Result<()> {
+        if let Some(mut request) = self.victim.try_receive() {
+            if below(input, 4)? > 0 {
+                self.rights.extend(request.take_rights());
+            }
+            self.requests.push_back(request);
+        }
+        self.requests.truncate(HELD_MAX);
+        self.rights.truncate(HELD_MAX);
+        Ok(())
+    }
+
+    /// The process is done with one.
+    fn reply(&mut self, input: &mut Input<'_>) -> Result<()> {
+        let how = below(input, 6)?;
+        let bytes = vec![9; length(input)?];
+        let Some(request) = self.requests.pop_front() else {
+            return Ok(());
+        };
+        let right = self.rights.pop_front();
+        match (how, right) {
+            (0, _) => drop(request),
+            (1, Some(right)) => drop(request.reply_with(&bytes, [right])),
+            (2, _) => drop(request.reply_with(&bytes, [self.victim.port.mint(2).into()])),
+            (3, Some(Right::Send(to))) => {
+                drop(request.try_forward(&to, &bytes));
+                self.rights.push_back(to.into());
+            }
+            (4, right) => {
+                let (_, reply) = request.split();
+                self.rights.extend(reply.map(Right::from));
+                self.rights.extend(right);
+            }
+            (_, right) => {
+                let _ = request.reply(&bytes);
+                self.rights.extend(right);
+            }
+        }
+        Ok(())
+    }
+
+    /// The process uses a right that it was given.
+    fn use_right(&mut self, input: &mut Input<'_>) -> Result<()> {
+        let how = below(input, 8)?;
+        let bytes = vec![5; length(input)?];
+        let Some(right) = self.rights.pop_front() else {
+            return Ok(());
+        };
+        match right {
+            Right::Send(to) => {
+                match how {
+                    0 => return Ok(()),
+                    1 => drop(to.try_send(&bytes)),
+                    2 => drop(to.with([self.victim.port.mint(3).into()]).try_send(&bytes)),
+                    3 => drop(to.with([to.clone().into()]).try_send(&bytes)),
+                    4 => {
+                        let others = self.rights.pop_front();
+                        if let Ok(answer) = to.with(others).try_call(&bytes) {
+                            drop(answer.wait_until(Duration::ZERO));
+                        }
+                    }
+                    _ => {
+                        if let Ok(mut answer) = to.call_until(&bytes, Duration::ZERO) {
+                            self.rights.extend(answer.take_rights());
+                        }
+                    }
+                }
+                self.rights.push_back(to.into());
+            }
+            Right::Reply(reply) => drop(reply.reply(&bytes)),
+            Right::Memory(memory) => assert!(!memory.is_empty()),
+            Right::Loan(loan) => drop(loan.to_vec()),
+            Right::Own(own) => drop(own.attenuate(how.into())),
+            Right::Receive(port) => drop(port.try_receive()),
+            _ => {}
+        }
+        self.rights.truncate(HELD_MAX);
+        Ok(())
+    }
+}
+
+fn split(process: Process) -> ([u8; 16], u32) {
+    let mut incarnation = [0; 16];
+    incarnation.copy_from_slice(&process[..16]);
+    let pid = [process[16], process[17], process[18], process[19]];
+    (incarnation, u32::from_le_bytes(pid))
+}
