@@ -10,7 +10,32 @@ use trio::{Trio, call, send};
 
 #[test]
 fn a_child_process_plays_its_role() {
-    common::play(trio::play);
+    common::play(|role, arguments| match role {
+        "fickle" => fickle(arguments[0], arguments[1]),
+        _ => trio::play(role, arguments),
+    });
+}
+
+/// Answers at `own`, and connects to `other` again and again, for nothing.
+fn fickle(own: &str, other: &str) {
+    let port = handfast::bind(own).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            loop {
+                let request = port.receive().unwrap();
+                let text = request.bytes().to_vec();
+                request.reply(&text).unwrap();
+            }
+        });
+        scope.spawn(|| {
+            loop {
+                drop(handfast::connect(other).unwrap());
+            }
+        });
+        common::say("ready");
+        while common::told().is_some() {}
+        std::process::exit(0);
+    });
 }
 
 const ALL: [How; 3] = [Linked, Door, Vine];
@@ -216,5 +241,24 @@ fn what_a_recipient_that_died_has_passed_on_is_known_at_once() {
         let told = start.elapsed();
         println!("{answer}, told after {told:?}");
         assert!(told < Duration::from_millis(500), "{told:?}");
+    }
+}
+
+#[test]
+fn a_right_by_a_link_that_its_exporter_is_about_to_let_go_is_good() {
+    let name = common::name("fickle-recipient");
+    let recipient = common::start("recipient", &[&name]);
+    recipient.expect("ready");
+    let to = handfast::connect(&name).unwrap();
+    for round in 0..15 {
+        let own = common::name(&format!("fickle-{round}"));
+        let exporter = common::start("fickle", &[&own, &name]);
+        exporter.expect("ready");
+        let right = handfast::connect(&own).unwrap();
+        for _ in 0..3 {
+            let _ = to.with([right.clone().into()]).call(b"keep").unwrap();
+            assert_eq!(call(&to, "call 0 x"), "x", "round {round}");
+            let _ = to.call(b"drop").unwrap();
+        }
     }
 }

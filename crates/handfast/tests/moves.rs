@@ -7,7 +7,10 @@ use common::within_patience;
 use handfast::error::{Gone, RightError, SendError};
 use handfast::{Identity, Notice, Right};
 use homes::{Homes, Seen, call, seen};
+use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Wake};
 use std::time::Duration;
 
 #[test]
@@ -332,7 +335,7 @@ fn without_a_direct_link_messages_go_through_the_old_home() {
         command.env("HANDFAST_INTRODUCTIONS", "vine");
     });
     let port = homes.make(0);
-    homes.controls.truncate(1);
+    homes.leave_last();
     homes.move_to(&port, 1);
     for number in 1..=20 {
         assert_eq!(call(&port, 1, number).1, homes.pid(1));
@@ -380,7 +383,7 @@ fn trap_08_a_port_moves_while_rights_to_it_are_given_to_others() {
 fn a_sender_without_a_link_to_the_new_home_is_let_in_there() {
     let mut homes = Homes::new("stranger", 2);
     let port = homes.make(0);
-    homes.controls.truncate(1);
+    homes.leave_last();
     homes.move_to(&port, 1);
     assert!(within_patience(|| homes.rests(0)));
     homes.children[0].kill();
@@ -434,6 +437,58 @@ fn who_waits_for_what_an_old_home_took_along_is_told() {
     homes.children[0].kill();
     homes.children[2].expect("Err(Gone(Port))");
     assert_eq!(call(&port, 1, 2).1, homes.pid(1));
+}
+
+#[test]
+fn a_right_that_has_followed_its_port_to_where_it_is_sent_is_good_however_late_that_looks() {
+    let homes = Homes::new("home-late", 2);
+    let port = homes.make(0);
+    homes.move_to(&port, 1);
+    let there = homes.children[1].pid();
+    assert!(within_patience(|| port.peer().pid == there));
+    assert_eq!(call(&port, 1, 1).1, homes.pid(1));
+    homes.controls[1].send(b"busy 100").unwrap();
+    let kept = homes.controls[1].with([port.into()]).try_call(b"keep");
+    // Nobody else has one: it was given back to its port's process before that had found it in the message.
+    assert_eq!(&*kept.unwrap().wait().unwrap(), b"");
+}
+
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+#[test]
+fn a_task_that_waits_for_room_waits_for_it_at_the_new_home() {
+    let mut homes = Homes::new("room", 2);
+    let own = handfast::bind(&common::name("room-own")).unwrap();
+    let old = homes.make(0);
+    homes.move_to(&old, 1);
+    assert!(within_patience(|| homes.rests(0)));
+    let _ = old.call(format!("give {}", own.name()).as_bytes()).unwrap();
+    let new = take(&own);
+    homes.children[0].kill();
+    // All that this thread's lane carries.
+    let mut held: Vec<_> = (0..16).map(|_| new.try_call(b"hold").unwrap()).collect();
+    let mut waits = pin!(old.call_async(b"1:1"));
+    let woken = Arc::new(Woken::default());
+    let waker = woken.clone().into();
+    let mut poll = || waits.as_mut().poll(&mut Context::from_waker(&waker));
+    assert!(poll().is_pending());
+    woken.0.store(false, Ordering::Release);
+    assert!(within_patience(|| {
+        // Those that have come.
+        let _ = homes.controls[1].call(b"answer").unwrap();
+        let left = held.drain(..).filter_map(|call| call.try_wait().err());
+        held = left.collect();
+        held.is_empty()
+    }));
+    let is_answered = || woken.0.swap(false, Ordering::AcqRel) && poll().is_ready();
+    assert!(within_patience(is_answered), "nobody tells it of the room");
 }
 
 /// The next right that comes to a port of this process.

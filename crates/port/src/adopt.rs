@@ -322,7 +322,7 @@ fn introduced(
     {
         return home::going(process, link, vine, (exporter, number, port));
     }
-    let with = process.find_link(|link| link.is_with(exporter));
+    let with = process.hold_link(|link| link.is_with(exporter));
     let Some(with) = with else {
         return strange(process, link, vine, (exporter, number, port));
     };

@@ -4,12 +4,12 @@ use crate::error::{ConnectError, Exhausted, Found, Resource};
 use crate::keeper::map_peer_bells;
 use crate::link::{Link, Parts};
 use crate::options::Options;
+use crate::paths::Held;
 use crate::process::{self, Process};
 use crate::receive::BEHIND_DESCRIPTOR;
 use crate::rendezvous;
 use crate::send::SendRight;
 use crate::turns::Turns;
-use core::sync::atomic::Ordering;
 use core::time::Duration;
 use handfast_layout::hello::{Hello, Malformed, Status, WELCOME_BYTES, Welcome};
 use handfast_layout::link::{REGION_BYTES, Side};
@@ -135,7 +135,8 @@ fn connect_by(
     let mut unanswered = 0;
     for attempts in 0.. {
         match attempt(process, to, limit)? {
-            Attempt::Linked(link, welcome) => {
+            // The last other right to a shared link may have gone meanwhile, and the link with it.
+            Attempt::Linked(link, welcome) if let Some(_held) = process.hold(&link) => {
                 let named = (welcome.handle, welcome.port);
                 let arrived =
                     link.change_imports(process, |imports| imports.arrive(named.0, named.1));
@@ -145,13 +146,11 @@ fn connect_by(
                 }
                 link.arrived_moved(process, welcome.handle);
                 let right = SendRight::new(process, link, &welcome, options);
-                // The last other right to a shared link may have gone meanwhile, and the link with
-                // it.
                 if !right.is_down() {
                     return Ok(right);
                 }
             }
-            Attempt::Again => {}
+            Attempt::Linked(..) | Attempt::Again => {}
             Attempt::Unanswered => unanswered += 1,
         }
         if unanswered > UNANSWERED_MAX {
@@ -168,30 +167,24 @@ fn connect_by(
     Err(limit.passed(name))
 }
 
-/// A link with the process behind a door, if it is the one that was meant. Its use is counted as a
-/// right's; [`release`] must follow.
+/// A link with the process behind a door, if it is the one that was meant.
 pub(crate) fn by_door(
     process: &Arc<Process>,
     door: &OwnedFd,
     meant: [u8; 20],
     timeout: Duration,
-) -> Result<Arc<Link>, ConnectError> {
+) -> Result<Held, ConnectError> {
     let limit = Limit::new(timeout);
     let path = rendezvous::path_of_door(door);
     let mut pause = RETRY_FIRST;
     while !limit.left().is_zero() {
         if let Attempt::Linked(link, _) = attempt(process, (DOOR_NAME, &path), limit)? {
-            link.uses.fetch_add(1, Ordering::AcqRel);
-            if link.is_with(meant) {
-                // The last other right to a shared link may have gone meanwhile, and the link with it.
-                if !link.is_down() {
-                    return Ok(link);
-                }
-                release(process, &link);
-                continue;
+            // As in `connect_by`.
+            match process.hold(&link) {
+                Some(held) if link.is_with(meant) => return Ok(held),
+                Some(_) => return Err(failed(DOOR_NAME, "another process than was meant")),
+                None => {}
             }
-            release(process, &link);
-            return Err(failed(DOOR_NAME, "another process than was meant"));
         }
         std::thread::sleep(pause.min(limit.left()));
         pause = (pause * 2).min(RETRY_FIRST * (1 << RETRY_DOUBLINGS));
@@ -232,7 +225,7 @@ fn attempt(
         Some(None) => return Err(limit.passed(name)),
         turn => turn.flatten(),
     };
-    let find = |_| process.find_link(|link| link.peer == peer);
+    let find = |_| process.hold_link(|link| link.peer == peer);
     let known = turn.as_ref().and_then(find);
     let group = process.group(peer.uid)?;
     let index = group.reserve()?;
@@ -252,7 +245,9 @@ fn attempt(
             // The identity is checked: a stranger that repeats another's incarnation is another
             // process to the kernel.
             let link = known.filter(|link| link.incarnation == welcome.incarnation);
-            return Ok(link.map_or(Attempt::Again, |link| Attempt::Linked(link, welcome)));
+            return Ok(link.map_or(Attempt::Again, |link| {
+                Attempt::Linked(link.clone(), welcome)
+            }));
         }
         Err(error) => {
             group.set(index, None);
@@ -398,16 +393,5 @@ fn within<T>(
             Err(Errno::INTR) => return Err(Errno::AGAIN),
             other => return other,
         }
-    }
-}
-
-/// A right to `link` was dropped: a link nobody here uses, and through which the peer has got
-/// nothing, is ended.
-pub(crate) fn release(process: &Arc<Process>, link: &Arc<Link>) {
-    // AcqRel: the last one sees what the others did.
-    if link.uses.fetch_sub(1, Ordering::AcqRel) == 1 && !link.granted.load(Ordering::Acquire) {
-        // It is not the peer that goes.
-        link.death_notices().clear();
-        process.end_link(link);
     }
 }

@@ -404,10 +404,8 @@ impl Process {
                     .inspect_err(|error| tracing::debug!(%error, "not let in by a door"))
                     .ok()
             });
-            process.meet(exporter, link.as_ref());
-            if let Some(link) = link {
-                connect::release(&process, &link);
-            }
+            process.meet(exporter, link.as_deref());
+            drop(link);
             process.doors().knocks -= 1;
         };
         let thread = std::thread::Builder::new().name("handfast-door".into());

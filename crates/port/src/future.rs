@@ -185,8 +185,9 @@ impl Reply<'_> {
         let (state, outcome) = match core::mem::replace(&mut self.state, State::Over) {
             State::Sent(mut call) => match call.try_take() {
                 Some(outcome) => {
+                    let right = call.right();
                     drop(call);
-                    self.right.link().wake_for_room();
+                    right.link().wake_for_room();
                     (State::Over, Some(outcome))
                 }
                 None => (State::Sent(call), None),
@@ -207,13 +208,16 @@ impl Reply<'_> {
 
     /// Has the task woken when what it waits for may be there.
     fn park(&mut self, waker: &Waker) {
-        let right = self.right;
-        let (link, place) = match &self.state {
+        let (right, link, place) = match &self.state {
             State::Sent(call) => {
                 let (link, slot, generation) = call.place();
-                (link.clone(), Some((slot, generation)))
+                (call.right(), link.clone(), Some((slot, generation)))
             }
-            _ => (right.link().clone(), None),
+            _ => {
+                // By which it would go now: its port may have moved.
+                let right = self.right.best();
+                (right, right.link().clone(), None)
+            }
         };
         let what = place.map_or(What::Room, |(slot, generation)| {
             What::Reply(slot, generation)
@@ -237,7 +241,7 @@ impl Drop for Reply<'_> {
         self.at = None;
         if let State::Waiting(..) = self.state {
             // It may have been woken for room that it takes no more.
-            self.right.link().wake_for_room();
+            self.right.best().link().wake_for_room();
         }
     }
 }

@@ -384,11 +384,17 @@ impl Link {
                 }
                 // It may have been claimed already, by who sends nothing through it and waits for its name.
                 // A process has several links with itself.
+                let mut may_come = number.1 & OF_MOVED == 0;
                 for to in process.all_links() {
                     if to.is_with(recipient) && !to.is_down() {
+                        may_come = true;
                         let waits = to.claims().waits_for(number);
                         waits.map(|word| to.look_at_claim(process, word, 0));
                     }
+                }
+                if !may_come {
+                    // Claimed by a link that has ended since.
+                    process.forgo_provision(number, recipient);
                 }
                 if self.is_down() {
                     // Left behind: its end has been told of.

@@ -237,7 +237,7 @@ impl Keeper {
             again |= self.process.leave_unused(&link);
             is_unheard |= !link.say_again();
             is_unheard |= !link.tell_revoked() || !link.give_back(&self.process);
-            is_unheard |= link.refuse_replies(&self.process);
+            is_unheard |= link.refuse_replies(&self.process) | self.process.leave(&link);
             link.settle(&self.process);
             // Replies to calls that were given up have made room.
             link.wake_for_room();
@@ -357,6 +357,12 @@ impl Keeper {
                 *counters = fds.pop();
                 link.slot_freed.1.notify_all();
             }
+            // It ends at the next event.
+            [control::UNUSED, _] if self.process.hear_unused(link) => {
+                self.process.attention.raise()
+            }
+            [control::USED, _] => link.stays_in_use(),
+            [control::FREE, _] => self.process.hear_free(link),
             [control::CLOSED, _, a, b, c, d] => link.close_port(u32::from_le_bytes([a, b, c, d])),
             [control::REVOKED, _, ref words @ ..] => link.hear_revoked(words),
             [control::SPREAD, _, ref rest @ ..] => link.hear_spread(rest)?,

@@ -60,6 +60,7 @@ mod set;
 
 mod poller;
 mod unbound;
+mod unused;
 mod vine;
 mod waits;
 

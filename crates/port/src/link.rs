@@ -2,7 +2,6 @@
 
 use crate::again::Key;
 use crate::arena::Out;
-use crate::connect;
 use crate::descriptors::UnderWay;
 use crate::error::{Gone, PeerFault, SendError};
 use crate::give_back::GivenBack;
@@ -20,8 +19,9 @@ use crate::send::{SLOTS_PER_LANE, SendRight};
 use crate::slots::{SlotState, Slots};
 use crate::spread::Told;
 use crate::tasks::Tasks;
+use crate::unused;
 
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use handfast_channel::reply::Slot;
 use handfast_channel::{arm, bell, stamp};
 use handfast_layout::link::{LANES, REPLIES, Side};
@@ -85,8 +85,10 @@ pub(crate) struct Link {
     epoch: u32,
     /// The other end, of a link of this process with itself.
     pub(crate) twin: OnceLock<Weak<Self>>,
-    /// Send rights of this process that use the link.
+    /// Send rights of this process that use the link, and what is known of the last: see [`crate::unused`].
     pub(crate) uses: AtomicU32,
+    pub(crate) last_use: AtomicU8,
+    pub(crate) unused_ns: AtomicU64,
     /// The peer has got a port of ours through this link.
     pub(crate) granted: AtomicBool,
     /// The peer has its end of the link; one that connects has not before its welcome.
@@ -142,7 +144,7 @@ pub(crate) struct Link {
     pub(crate) under_way: UnderWay,
     /// Blocks of our arenas that the peer has.
     pub(crate) lent: Mutex<Lent<Out>>,
-    down: AtomicBool,
+    pub(crate) down: AtomicBool,
     fault: OnceLock<PeerFault>,
     /// The last port of each receiver of the peer that is gone; zero for none.
     closed: [AtomicU32; bell_layout::RECEIVERS as usize],
@@ -210,6 +212,8 @@ impl Link {
             epoch: handfast_sys::process::fork_epoch(),
             twin: OnceLock::new(),
             uses: AtomicU32::new(0),
+            last_use: AtomicU8::new(0),
+            unused_ns: AtomicU64::new(0),
             // Who connected has a right.
             crossed: AtomicBool::new(false),
             granted: AtomicBool::new(calls == Side::Acceptor),
@@ -286,7 +290,7 @@ impl Link {
         }
         drop(imports);
         if had && !has {
-            connect::release(process, self);
+            unused::release(process, self);
         }
         changed
     }

@@ -10,6 +10,7 @@ use crate::error::{ConnectError, Exhausted, Gone, Resource};
 use crate::keeper::map_peer_bells;
 use crate::link::{Link, Parts};
 use crate::own::OwnRight;
+use crate::paths::Held;
 use crate::process::Process;
 use crate::send::SendRight;
 use crate::served::Shortcut;
@@ -34,19 +35,19 @@ pub(crate) type Loops = Mutex<Vec<Weak<Link>>>;
 
 impl Process {
     /// The end by which this process sends to its own port at `receiver`; made if there is none.
-    pub(crate) fn loop_to(self: &Arc<Self>, receiver: u32) -> Result<Arc<Link>, Resource> {
+    pub(crate) fn loop_to(self: &Arc<Self>, receiver: u32) -> Result<Held, Resource> {
         let place = (receiver / RECEIVERS_OF_LOOP) as usize;
         let mut loops = self.loops.lock().unwrap_or_else(PoisonError::into_inner);
         if loops.len() <= place {
             loops.resize_with(place + 1, Weak::new);
         }
         let known = loops[place].upgrade().filter(|link| !link.is_over());
-        if let Some(link) = known {
-            return Ok(link);
+        if let Some(held) = known.and_then(|link| self.hold(&link)) {
+            return Ok(held);
         }
         let link = self.make_loop()?;
         loops[place] = Arc::downgrade(&link);
-        Ok(link)
+        Ok(Held::new(self, &link))
     }
 
     fn make_loop(self: &Arc<Self>) -> Result<Arc<Link>, Resource> {
@@ -131,7 +132,7 @@ impl Process {
                 return Err(far.no_more_rights());
             }
             let waiting = self.waiting;
-            let right = SendRight::of_handle(self, near, target.port, handle, waiting);
+            let right = SendRight::of_handle(self, near.clone(), target.port, handle, waiting);
             if !right.is_down() {
                 return Ok(right.with_shortcut(Shortcut::of(own)));
             }

@@ -1,10 +1,10 @@
 //! Return paths between this process and others (`handfast_proto::paths` says what they are): its
 //! part as caller, as replier and as forwarder, and the control messages between the three.
 
-use crate::connect;
 use crate::error::{Gone, SendError};
 use crate::link::{Link, UNSAID_MAX, control};
 use crate::process::{Process, UNSAID_NS};
+use crate::unused;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use handfast_channel::reply::Slot;
 use handfast_layout::link::{OWN_SET, REPLIES, SETS, slot_of};
@@ -47,7 +47,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         // A forked child has nothing to do with its parent's links.
         if self.process.epoch == handfast_sys::process::fork_epoch() {
-            connect::release(&self.process, &self.link);
+            unused::release(&self.process, &self.link);
         }
     }
 }
@@ -353,7 +353,7 @@ impl Process {
                 set,
             },
         };
-        match self.find_link(|link| link.is_with(caller)) {
+        match self.hold_link(|link| link.is_with(caller)) {
             Some(of) => self.want(&of, ask),
             None => self.ask_by_door(caller, ask),
         }
@@ -409,7 +409,10 @@ impl Process {
         let source = self.find_link(|source| {
             source.is_with(between.forwarder) && source.peer_index == between.index
         });
-        let granted = source.filter(|_| between.set < SETS).and_then(|with| {
+        // Not within the lock of the callers: its end asks for that.
+        let mut held = self.hold(link);
+        let may_grant = between.set < SETS && held.is_some();
+        let granted = source.filter(|_| may_grant).and_then(|with| {
             let source = Source {
                 link: with.serial,
                 set: between.set,
@@ -419,7 +422,7 @@ impl Process {
             let sets = OWN_SET + 1..SETS;
             let granted = callers.core.grant(source, link.serial, sets)?;
             callers.live.push(Arc::new(Path {
-                link: Held::new(self, link),
+                link: held.take()?,
                 number: granted.path,
                 source,
                 set: granted.to.set,

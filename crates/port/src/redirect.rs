@@ -5,6 +5,7 @@
 use crate::give_back::GIVE_BACK_NS;
 use crate::introduce::claim_moved;
 use crate::link::Link;
+use crate::paths::Held;
 use crate::process::Process;
 use crate::send::SendRight;
 use core::cell::RefCell;
@@ -15,7 +16,7 @@ use handfast_layout::introduction::{SAID_BYTES, Said};
 use handfast_layout::link::{ANSWERS, Kind, LANES, SLOTS};
 use handfast_layout::part::receiver_of;
 use handfast_proto::moves::Early;
-use handfast_proto::rights::{Handle, Use};
+use handfast_proto::rights::{Handle, Imports, Use};
 use handfast_ring::lane::Header;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::cpu;
@@ -277,11 +278,11 @@ impl Process {
     }
 
     /// The link with the new home of a port, if there is one. To this process itself there always is.
-    fn way_to(self: &Arc<Self>, exporter: [u8; 20], port: u32) -> Option<Arc<Link>> {
+    fn way_to(self: &Arc<Self>, exporter: [u8; 20], port: u32) -> Option<Held> {
         if exporter[..16] == self.incarnation {
             return self.loop_to(receiver_of(port)).ok();
         }
-        self.find_link(|with| with.is_with(exporter))
+        self.hold_link(|with| with.is_with(exporter))
     }
 
     /// There is a link with the new home: what is sent by a right goes there from now on, or soon.
@@ -326,9 +327,26 @@ impl Process {
             Some(Redirect::To(moved)) if moved.direct.get().is_none() => moved.clone(),
             _ => return Switched::Done,
         };
-        let Some(old_port) = link.imports().port_of(name) else {
+        // As one of the rights with this name: the keeper, which may be another thread, gives the name back when
+        // the last of them is dropped, and behind that no mark may come.
+        let take_up = |imports: &mut Imports| {
+            imports.copied(name);
+            imports.port_of(name)
+        };
+        let Some(old_port) = link.change_imports(self, take_up) else {
             return Switched::Done;
         };
+        let switched = self.switch_to(&moved, (link, name, old_port), with);
+        link.dropped(self, name, 0);
+        switched
+    }
+
+    fn switch_to(
+        self: &Arc<Self>,
+        moved: &Moved,
+        (link, name, old_port): (&Arc<Link>, Handle, u32),
+        with: &Arc<Link>,
+    ) -> Switched {
         let receiver = receiver_of(old_port);
         // One at a time: two switches that lock each other's lanes would wait for ever.
         let _one = self

@@ -40,13 +40,16 @@ mod now;
 mod spread;
 mod waiting;
 
+pub(crate) use spread::Sent;
+
 /// The right to send to a port. Any number of threads may use it at once, and messages of one thread
 /// to one port arrive in order.
 ///
 /// Each thread gets its own lane to a port, up to 12 of them; more threads share one. A link has 16,
 /// of which the last quarter is kept for ports that have none. A lane carries 16 calls at once.
 ///
-/// Dropping the last right of a process to another ends their link.
+/// Dropping the last right of a process to another ends their link, once what was sent has been taken, unless the other process
+/// uses it.
 pub struct SendRight {
     process: &'static Arc<Process>,
     link: Arc<Link>,

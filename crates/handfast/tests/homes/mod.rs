@@ -101,6 +101,7 @@ pub(crate) fn home(name: &str) {
                 }
                 request.reply(b"").unwrap();
             }
+            ("busy", ms) => std::thread::sleep(Duration::from_millis(ms.parse().unwrap())),
             ("rest", _) => {
                 let rests = handfast::wait_moved(Duration::from_millis(1));
                 request.reply(rests.to_string().as_bytes()).unwrap();
@@ -253,6 +254,18 @@ impl Homes {
             names,
             controls,
         }
+    }
+
+    /// Lets go of the last home, until there is no link with it.
+    pub(crate) fn leave_last(&mut self) {
+        drop(self.controls.pop());
+        let maps = format!("/proc/{}/maps", self.children[self.controls.len()].pid());
+        let has_link = || {
+            std::fs::read_to_string(&maps)
+                .unwrap()
+                .contains("memfd:handfast link")
+        };
+        assert!(within_patience(|| !has_link()));
     }
 
     pub(crate) fn make(&self, place: usize) -> SendRight {

@@ -1,5 +1,6 @@
 //! The ends of introducers and recipients, as their exporter hears of them.
 
+use crate::introduce::OF_MOVED;
 use crate::link::Link;
 use crate::process::Process;
 use handfast_sys::{Errno, clock, process};
@@ -8,9 +9,13 @@ use std::collections::HashMap;
 impl Process {
     /// Keeper: a link has ended: what was provided to its peer, and by it.
     pub(crate) fn end_introductions(&self, link: &Link) {
+        // Its link may have ended for want of use: what it has been provided with it may still claim.
+        let is_dead = link.pidfd.as_ref().is_none_or(process::has_ended);
         let unheard = core::mem::take(&mut *link.unheard());
         for (exporter, number) in unheard {
-            if let Some(exporter) = exporter.upgrade() {
+            // Of ports that have moved it has heard before; if it is dead after all, their new homes see that.
+            let may_claim = !is_dead && number & OF_MOVED != 0;
+            if let Some(exporter) = exporter.upgrade().filter(|_| !may_claim) {
                 self.void(&exporter, number);
             }
         }
@@ -18,8 +23,6 @@ impl Process {
         if self.find_link(|other| other.identity() == of).is_some() {
             return;
         }
-        // Its link may have ended for want of use: what it has been provided with it may still claim.
-        let is_dead = link.pidfd.as_ref().is_none_or(process::has_ended);
         let ended = self.provisions().ended(of, is_dead, clock::ticks_ns());
         for target in ended {
             self.ended(target);

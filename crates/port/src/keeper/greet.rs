@@ -79,10 +79,14 @@ impl Keeper {
         let connects = connecting.iter().any(|to| to.pid == peer.pid);
         let found = self
             .process
-            .find_link(|link| link.incarnation == hello.incarnation && link.peer.pid == peer.pid);
+            .hold_any(|link| link.incarnation == hello.incarnation && link.peer.pid == peer.pid);
         if let Some(link) = &found
             && hello.known
         {
+            if link.is_left() {
+                // It has been told that this process does not use the link, and will say that it does, or end it.
+                return refuse(Status::Crossed, 0);
+            }
             link.granted.store(true, Ordering::Release);
             match port
                 .as_ref()
@@ -97,7 +101,9 @@ impl Keeper {
             let _ = socket::send(&socket, &welcome.to_bytes(), &[]);
             return;
         }
-        if self.process.is_another(peer) && self.crosses(&hello, connects, found.as_deref()) {
+        if self.process.is_another(peer)
+            && self.crosses(&hello, connects, found.as_deref().map(|link| &**link))
+        {
             return refuse(Status::Crossed, 0);
         }
         let Some(their_bells) = fds.into_iter().next() else {

@@ -59,3 +59,9 @@ pub(crate) const ARRIVED: u8 = 40;
 pub(crate) const NOT_ARRIVED: u8 = 41;
 /// Sender, the port of a right has moved: its name, port there, number in 8 bytes, new home in 20.
 pub(crate) const MOVED: u8 = 42;
+/// About the end of a link, see [`crate::unused`]. Acceptor, its connector does not use it any more.
+pub(crate) const UNUSED: u8 = 26;
+/// Connector, it stays: it is used here.
+pub(crate) const USED: u8 = 27;
+/// Connector, it is not any more.
+pub(crate) const FREE: u8 = 28;

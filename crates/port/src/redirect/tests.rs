@@ -66,3 +66,33 @@ fn the_name_of_a_right_that_is_another_stays_while_a_message_in_another_lane_has
     consume(other);
     assert!(old.give_back(&process) && hears_of_release(&peer));
 }
+
+#[test]
+fn the_name_of_a_right_that_is_dropped_while_it_becomes_another_stays_until_its_marks_have_come() {
+    let (process, old, peer) = link();
+    let (_, new, _new_peer) = link();
+    socket::set_nonblocking(&peer, true).unwrap();
+    let last = right(&process, &old, NAME);
+    let moved = Moved::new((new.identity(), PORT), 1);
+    old.redirects().insert((NAME, PORT), moved);
+    let lane = old.map.lane(receiver_of(PORT)).unwrap();
+    std::thread::scope(|scope| {
+        // Where the mark is to go.
+        let held = old.lanes[lane as usize].lock();
+        let switching = scope.spawn(|| process.switch((&old, NAME), &new) == Switched::Done);
+        while process.switching.try_lock().is_ok() {
+            std::thread::yield_now();
+        }
+        drop(last);
+        assert!(old.give_back(&process) && !hears_of_release(&peer));
+        drop(held);
+        assert!(switching.join().unwrap());
+    });
+    assert!(old.give_back(&process) && !hears_of_release(&peer));
+    for lane in 0..LANES {
+        let tail = old.lanes[lane as usize].lock().producer.position();
+        let head = Place::of(old.calls, lane).head();
+        old.region.store(head, tail, Ordering::Release);
+    }
+    assert!(old.give_back(&process) && hears_of_release(&peer));
+}

@@ -28,14 +28,16 @@ impl SendRight {
         if let Origin::Home(going) = &self.origin {
             return going.told();
         }
-        let direct = match &self.origin {
-            Origin::Vine(Some(upgrade)) => upgrade.direct(),
-            _ => None,
+        let (mut named, lane) = match lane {
+            Some(lane) => (Some(self), lane),
+            None => return,
         };
-        for right in [Some(self), direct].into_iter().flatten() {
-            if let Some(lane) = lane.filter(|_| Arc::ptr_eq(&right.link, link)) {
+        // As often as its port has moved: see `best`.
+        while let Some(right) = named {
+            if Arc::ptr_eq(&right.link, link) {
                 right.uses(lane);
             }
+            named = right.next();
         }
     }
 }

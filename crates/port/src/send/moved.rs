@@ -21,7 +21,7 @@ impl SendRight {
     }
 
     #[inline]
-    fn next(&self) -> Option<&Self> {
+    pub(super) fn next(&self) -> Option<&Self> {
         let direct = match &self.origin {
             Origin::Vine(Some(upgrade)) => upgrade.direct(),
             _ => None,

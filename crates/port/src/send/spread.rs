@@ -37,9 +37,9 @@ struct Last {
     sent: Sent,
 }
 
-/// What it has sent there last.
+/// What was sent there last.
 #[derive(Clone, Copy)]
-enum Sent {
+pub(crate) enum Sent {
     /// Something of the lane's.
     Something,
     /// A message at this position.
@@ -170,7 +170,7 @@ impl SendRight {
 
 impl Link {
     /// Whether the receiver of a lane has taken what was posted there.
-    fn is_taken(&self, lane: u32, sent: Sent) -> bool {
+    pub(crate) fn is_taken(&self, lane: u32, sent: Sent) -> bool {
         let last = match sent {
             Sent::Something => {
                 let outgoing = self.lanes[lane as usize].lock();

@@ -1,0 +1,181 @@
+//! How a link ends that nobody uses any more.
+//!
+//! Whoever has made it says so, once all that it has sent through it has been taken, or a second has passed, and does not
+//! use it from then on. The other process may have begun to use it meanwhile: it ends the link, or says that it stays.
+//!
+//! ```text
+//! connector -> acceptor    unused
+//! acceptor -> connector    used, and later free      (or the end of the link)
+//! ```
+
+use crate::give_back::GIVE_BACK_NS;
+use crate::link::{Link, control};
+use crate::paths::Held;
+use crate::process::Process;
+use crate::send::Sent;
+use core::sync::atomic::Ordering;
+use handfast_layout::link::LANES;
+use handfast_sys::clock;
+use std::sync::{Arc, PoisonError};
+
+/// What a link knows of its last use.
+mod state {
+    /// There is one, or has never been one.
+    pub(super) const USED: u8 = 0;
+    /// Connector: it has gone; the keeper is to see to that.
+    pub(super) const GONE: u8 = 1;
+    /// Connector: the peer has been told.
+    pub(super) const SAID: u8 = 2;
+    /// Acceptor: the peer is to be told when it has gone.
+    pub(super) const ASKED: u8 = 3;
+}
+
+/// How long the peer has to take what was sent, before it is left behind.
+const LINGER_NS: u64 = 1_000_000_000;
+
+/// A use of `link` has ended.
+pub(crate) fn release(process: &Arc<Process>, link: &Arc<Link>) {
+    // SeqCst, and below: store-then-load. Who stores a state looks at the uses then: one of the two sees the other.
+    if link.uses.fetch_sub(1, Ordering::SeqCst) != 1 {
+        return;
+    }
+    #[cfg(test)]
+    tests::between();
+    if link.is_loop() {
+        return end_loop(process, link);
+    }
+    if link.turn((state::ASKED, state::USED)) {
+        return process.say(link, &[control::FREE, 0]);
+    }
+    // Acquire: pairs with the Release of who has granted something.
+    if !link.granted.load(Ordering::Acquire) {
+        process.is_gone(link);
+    }
+}
+
+/// Both ends are here, and only the one that connects is used.
+fn end_loop(process: &Arc<Process>, link: &Arc<Link>) {
+    if link.granted.load(Ordering::Acquire) || !process.cut_off(link) {
+        return;
+    }
+    // It is not the peer that goes.
+    link.death_notices().clear();
+    process.end_link(link);
+}
+
+impl Link {
+    fn turn(&self, (from, to): (u8, u8)) -> bool {
+        let turned =
+            (self.last_use).compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed);
+        turned.is_ok()
+    }
+
+    /// Whether this process has said that it does not use it.
+    pub(crate) fn is_left(&self) -> bool {
+        // Acquire: set under the lock of the list.
+        self.last_use.load(Ordering::Acquire) == state::SAID
+    }
+
+    /// The peer uses it: it stays.
+    pub(crate) fn stays_in_use(&self) {
+        self.turn((state::SAID, state::USED));
+    }
+
+    /// Whether the peer has taken all that was sent.
+    fn is_drained(&self) -> bool {
+        (0..LANES).all(|lane| self.is_taken(lane, Sent::Something))
+    }
+}
+
+impl Process {
+    /// As [`Self::find_link`], of those that may be used, with a use: without one another thread may end it at any time.
+    pub(crate) fn hold_link(self: &Arc<Self>, check: impl Fn(&Link) -> bool) -> Option<Held> {
+        self.hold_any(|link| !link.is_left() && check(link))
+    }
+
+    /// As [`Self::hold_link`], also of those that the peer has been told are not used.
+    pub(crate) fn hold_any(self: &Arc<Self>, check: impl Fn(&Link) -> bool) -> Option<Held> {
+        let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut links = links.iter().flatten();
+        let link = links.find(|link| !link.is_down() && check(link))?;
+        // Under the lock: as `cut_off` looks, and `leave`.
+        Some(Held::new(self, link))
+    }
+
+    /// A use of a link that was found, if it is there still.
+    pub(crate) fn hold(self: &Arc<Self>, link: &Link) -> Option<Held> {
+        self.hold_link(|known| known.serial == link.serial)
+    }
+
+    /// Nobody finds a link from now on that nobody uses. Whether that is so.
+    fn cut_off(&self, link: &Link) -> bool {
+        let _links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_unused = link.uses.load(Ordering::SeqCst) == 0;
+        if is_unused {
+            // Release: as in `Link::take_down`.
+            link.down.store(true, Ordering::Release);
+        }
+        is_unused
+    }
+
+    /// Keeper: tells the peer if a link is not used any more. Returns whether that has to be seen to again.
+    pub(crate) fn leave(&self, link: &Link) -> bool {
+        if !link.turn((state::GONE, state::USED)) {
+            return false;
+        }
+        let is_unused =
+            || link.uses.load(Ordering::SeqCst) == 0 && !link.granted.load(Ordering::Acquire);
+        if !is_unused() {
+            return false;
+        }
+        // Relaxed: as in `is_gone`.
+        let since_ns = link.unused_ns.load(Ordering::Relaxed);
+        if clock::ticks_ns().saturating_sub(since_ns) < LINGER_NS && !link.is_drained() {
+            return link.turn((state::USED, state::GONE));
+        }
+        {
+            let _links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+            if !is_unused() || !link.turn((state::USED, state::SAID)) {
+                return false;
+            }
+        }
+        // It is not the peer that goes.
+        link.death_notices().clear();
+        self.say(link, &[control::UNUSED, 0]);
+        false
+    }
+
+    /// Keeper: the peer does not use the link any more. Returns whether nobody does, and it is to be ended.
+    pub(crate) fn hear_unused(&self, link: &Link) -> bool {
+        link.last_use.store(state::ASKED, Ordering::SeqCst);
+        let is_over = self.cut_off(link);
+        if !is_over {
+            self.say(link, &[control::USED, 0]);
+            if link.uses.load(Ordering::SeqCst) == 0 {
+                // Since the look; it may have been said before that.
+                link.turn((state::ASKED, state::USED));
+                self.say(link, &[control::FREE, 0]);
+            }
+        }
+        is_over
+    }
+
+    /// Keeper: the peer does not use the link any more either.
+    pub(crate) fn hear_free(&self, link: &Link) {
+        if link.uses.load(Ordering::SeqCst) == 0 {
+            self.is_gone(link);
+        }
+    }
+
+    /// Has the keeper see to a link whose last use has ended.
+    fn is_gone(&self, link: &Link) {
+        // Relaxed: at worst the time of another end.
+        link.unused_ns.store(clock::ticks_ns(), Ordering::Relaxed);
+        if link.turn((state::USED, state::GONE)) {
+            self.give_back_in(GIVE_BACK_NS);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,80 @@
+use super::*;
+use crate::descriptors::tests::link;
+use core::cell::RefCell;
+use handfast_sys::{OwnedFd, socket};
+use std::sync::OnceLock;
+
+type Step = Box<dyn FnOnce()>;
+
+thread_local! {
+    static BETWEEN: RefCell<Option<Step>> = const { RefCell::new(None) };
+}
+
+/// What this thread's test does when the last use of a link has gone.
+pub(super) fn between() {
+    if let Some(step) = BETWEEN.take() {
+        step();
+    }
+}
+
+/// What the peer is told next, of the last use.
+fn told(peer: &OwnedFd) -> u8 {
+    let mut bytes = [0; 512];
+    loop {
+        socket::receive(peer, &mut bytes, 1).unwrap();
+        if (control::UNUSED..=control::FREE).contains(&bytes[0]) {
+            return bytes[0];
+        }
+    }
+}
+
+#[test]
+fn a_link_that_is_found_while_its_last_use_is_dropped_stays() {
+    let (process, link, peer) = link();
+    process.links.lock().unwrap().push(Some(link.clone()));
+    let (last, found) = (Held::new(&process, &link), Arc::new(OnceLock::new()));
+    let (other, place) = (process.clone(), found.clone());
+    let serial = link.serial;
+    BETWEEN.set(Some(Box::new(move || {
+        let held = other.hold_link(|link| link.serial == serial);
+        assert!(place.set(held).is_ok());
+    })));
+    drop(last);
+    assert!(!process.leave(&link) && !link.is_left());
+    assert!(process.hold(&link).is_some());
+    drop(found);
+    // By the keeper.
+    assert_eq!(told(&peer), control::UNUSED);
+    assert!(process.hold(&link).is_none() && !link.is_down());
+    link.stays_in_use();
+    assert!(process.hold(&link).is_some());
+    process.end_link(&link);
+}
+
+#[test]
+fn a_link_through_which_something_was_granted_is_not_left() {
+    let (process, link, _peer) = link();
+    process.links.lock().unwrap().push(Some(link.clone()));
+    let last = Held::new(&process, &link);
+    let granting = link.clone();
+    BETWEEN.set(Some(Box::new(move || {
+        granting.granted.store(true, Ordering::Release);
+    })));
+    drop(last);
+    assert!(!process.leave(&link) && !link.is_left());
+    process.end_link(&link);
+}
+
+#[test]
+fn what_the_peer_does_not_use_ends_when_it_is_not_used_here() {
+    let (process, link, peer) = link();
+    process.links.lock().unwrap().push(Some(link.clone()));
+    link.granted.store(true, Ordering::Release);
+    let last = Held::new(&process, &link);
+    assert!(!process.hear_unused(&link));
+    assert_eq!(told(&peer), control::USED);
+    drop(last);
+    assert_eq!(told(&peer), control::FREE);
+    assert!(!link.is_down() && process.hear_unused(&link) && link.is_down());
+    process.end_link(&link);
+}
