@@ -51,7 +51,7 @@ impl Experiment for Figure1 {
 
     fn run(&self, run: &mut Run) -> io::Result<Findings> {
         let timing = run.timing(Timing::ms(10, 40), Timing::ms(50, 250));
-        let rounds = rounds(run, 2, 5);
+        let rounds = rounds(run, 2, 3);
         let strategies = strategies("handfast");
         run.expect(rounds as usize * DELAYS_US.len() * strategies.len() * 2);
         let (mut calls, mut switches) = (Series::default(), Series::default());

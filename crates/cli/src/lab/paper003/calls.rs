@@ -197,6 +197,10 @@ impl Experiment for Figure5 {
     }
 
     fn run(&self, run: &mut Run) -> io::Result<Findings> {
+        if run.args.quick {
+            // Up to four processes are started for each turn.
+            run.rounds = run.rounds.min(2);
+        }
         let found = eros::measure_parts(run, &[eros::Part::Chain])?;
         let saved = |system, len| {
             let (tail, nested) = (

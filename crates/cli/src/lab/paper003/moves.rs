@@ -60,7 +60,7 @@ impl Experiment for Figure2 {
     }
 
     fn run(&self, run: &mut Run) -> io::Result<Findings> {
-        let bursts = if run.args.quick { 10 } else { 40 };
+        let bursts = if run.args.quick { 10 } else { 20 };
         run.expect(run.rounds as usize * SIZES.len());
         let mut series = Series::default();
         let place = run.client_cpu;
