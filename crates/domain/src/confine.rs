@@ -12,7 +12,8 @@
 //!   takes any rights back out of it. So there are no handlers, and none returns (`rt_sigreturn` ends the process).
 //!   Signals are received by `signalfd` or `sigwait`; what is not blocked does what the kernel does by default. A
 //!   fault in a domain that is not a panic ends the process. So do `pthread_cancel`, and `setuid` and its like with
-//!   other threads, which the C library does by signals.
+//!   other threads, which the C library does by signals. Calls have no deadlines
+//!   ([`NoDeadline::Confined`](crate::NoDeadline::Confined)).
 //! * **Load code**: `dlopen`, compilers at run time, other programs (`execve`).
 //! * **Load or unload domains.** A handle that is dropped leaves its domain as it is.
 //! * **Open** `/proc`, devices, and the files of tracing.

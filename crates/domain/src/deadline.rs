@@ -10,12 +10,9 @@
 use crate::CallError;
 use crate::error::NoDeadline;
 use core::cell::Cell;
-use handfast_sys::deadline::{self, NEVER_NS};
+use handfast_sys::deadline::{self, AGAIN_NS, NEVER_NS};
 use handfast_sys::timer::Timer;
 use handfast_sys::{Errno, process, signal};
-
-/// From one signal to the next, once the deadline is past.
-const AGAIN_NS: u64 = 100_000;
 
 thread_local! {
     /// This thread's timer, while no call sets it, and in which process it was made.

@@ -12,6 +12,7 @@
 
 use crate::error::Status;
 use crate::gate::protected;
+use crate::run::PANICKING;
 use crate::stack::{Descriptor, GUARD_BYTES, Row, STRIDE, STRIDE_BITS};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -103,7 +104,8 @@ fn end_call(signal: c_int, about: &libc::siginfo_t, machine: &mut libc::ucontext
     };
     let stack = machine.uc_mcontext.gregs[libc::REG_RSP as usize] as usize;
     // Where the stack pointer leads nowhere, a call with a deadline is known all the same.
-    let is_its = |number: &usize| descriptor(row, *number) as usize == deadline::place();
+    let is_its =
+        |number: &usize| descriptor(row, *number) as usize == deadline::place() & !PANICKING;
     let noted = || (0..row.stacks_all.load(Relaxed) as usize).find(is_its);
     let Some(number) = stack_of(row, stack).or_else(noted) else {
         return false;

@@ -19,6 +19,11 @@ pub(crate) const INIT: u16 = u16::MAX;
 /// Not an entry: gives the memory of idle stacks back; how many are in use is the first word.
 pub(crate) const TRIM: u16 = u16::MAX - 1;
 
+/// In the place of a function that may be ended: its thread panicked before already, or is taken to do so for good since a fault ended
+/// a panic.
+pub(crate) const PANICKING: usize = 1;
+const _: () = assert!(align_of::<Descriptor>() > PANICKING);
+
 /// A function of a domain as the gate calls it: [`run`] for that function.
 pub(crate) type Entry = unsafe extern "C" fn(*mut Descriptor, *const Row, u64, u32) -> u64;
 
@@ -152,27 +157,29 @@ fn bounded(server: &Server, descriptor: &mut Descriptor, row: &Row, entry: Funct
     }
 }
 
-/// Calls a function of the domain; if `BOUNDED`, it may be ended ([`run_fault`]) from its first instruction to its last.
+/// Calls a function of the domain; if `BOUNDED`, it may be ended ([`run_fault`]) from its first instruction to its last,
+/// as what is at `place`.
 #[inline(always)]
 fn enter<const BOUNDED: bool>(
-    descriptor: *mut Descriptor,
+    place: usize,
     function: impl FnOnce(),
 ) -> Result<(), Box<dyn Any + Send>> {
-    if BOUNDED {
-        // SAFETY: the descriptor of this call.
-        let outer = unsafe { &raw mut (*descriptor).outer };
-        // SAFETY: a field of it.
-        unsafe { outer.write_volatile(deadline::place()) };
-        deadline::set_place(descriptor as usize);
+    if !BOUNDED {
+        return catch_unwind(AssertUnwindSafe(function));
     }
+    let outer = deadline::set_place(place | usize::from(std::thread::panicking()));
     let entered = catch_unwind(AssertUnwindSafe(function));
-    if BOUNDED {
-        // SAFETY: as above.
-        let outer = unsafe { &raw const (*descriptor).outer };
-        // SAFETY: as above.
-        deadline::set_place(unsafe { outer.read_volatile() });
-    }
+    deadline::set_place(outer);
     entered
+}
+
+/// Notes what holds again when the function of this call is ended. Returns its place.
+#[inline(always)]
+fn note<const BOUNDED: bool>(descriptor: &mut Descriptor) -> usize {
+    if BOUNDED {
+        descriptor.outer = deadline::place();
+    }
+    core::ptr::from_mut(descriptor).addr()
 }
 
 #[inline(always)]
@@ -183,7 +190,7 @@ fn with_words<const BOUNDED: bool>(
     entry: Function,
 ) -> u64 {
     let value = server.value();
-    let place: *mut Descriptor = descriptor;
+    let place = note::<BOUNDED>(descriptor);
     let mut call = Call::with_words(descriptor);
     // SAFETY: the entry was erased together with the type of this domain's value.
     let entered = enter::<BOUNDED>(place, || unsafe { entry(value, &mut call) });
@@ -248,7 +255,7 @@ fn with_bytes<const BOUNDED: bool>(
     descriptor.request_len = len as u32;
     descriptor.reply_len = 0;
     let value = server.value();
-    let place: *mut Descriptor = descriptor;
+    let place = note::<BOUNDED>(descriptor);
     // SAFETY: the areas of this stack; the request's length was checked, the reply's is none.
     let mut call = unsafe { Call::with_bytes(descriptor, areas, buffers.sender) };
     // SAFETY: the entry was erased together with the type of this domain's value.
@@ -313,7 +320,7 @@ pub(crate) unsafe extern "C" fn run_fault(
     let row = unsafe { &*row };
     // SAFETY: laid out when the domain was loaded, and there for as long as it is.
     let server = unsafe { &*row.server.load(Relaxed) };
-    if deadline::place() == core::ptr::from_mut(descriptor) as usize {
+    if deadline::place() & !PANICKING == core::ptr::from_mut(descriptor) as usize {
         // It was in its function; from here on it is not.
         deadline::set_place(descriptor.outer);
     }

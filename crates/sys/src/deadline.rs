@@ -1,9 +1,13 @@
 //! The deadline of what a thread does, and where it may be ended for it: words of each thread's own, which a signal handler
 //! of that thread reads.
 
+use crate::clock;
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicU64, AtomicUsize, compiler_fence};
+
+/// From one signal to the next, once the deadline is past.
+pub const AGAIN_NS: u64 = 100_000;
 
 /// No deadline.
 pub const NEVER_NS: u64 = u64::MAX;
@@ -72,9 +76,22 @@ pub fn shield() -> Shield {
 }
 
 impl Drop for Shield {
-    #[inline]
     fn drop(&mut self) {
         set_place(self.outer);
+        let is_past = || clock::now_ns() >= until_ns();
+        if self.outer != 0 && is_past() && !std::thread::panicking() {
+            linger();
+        }
+    }
+}
+
+/// The deadline has passed behind a shield. The signal comes again soon: it is waited for here, since it might find the
+/// next shield again.
+#[cold]
+fn linger() {
+    let end_ns = clock::now_ns() + 5 * AGAIN_NS;
+    while clock::now_ns() < end_ns {
+        core::hint::spin_loop();
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::{Handler, action, descriptor, domain_of, land, stack_of};
 use crate::error::Status;
+use crate::run::PANICKING;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;
@@ -51,8 +52,8 @@ extern "C" fn tick(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
     }
     let late_ns = clock::now_ns().checked_sub(deadline::until_ns());
     let Some(late_ns) = late_ns else { return };
-    // A thread that is ended while it panics could never panic again.
-    if std::thread::panicking() {
+    // What panics is in the middle of something that belongs to the thread; if it panics again, the process may end.
+    if std::thread::panicking() && place & PANICKING == 0 {
         return;
     }
     // SAFETY: the kernel passes the context that it restores, to this handler alone.
@@ -61,7 +62,8 @@ extern "C" fn tick(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
         return;
     };
     let stack = machine.uc_mcontext.gregs[libc::REG_RSP as usize] as usize;
-    let number = stack_of(row, stack).filter(|number| descriptor(row, *number) as usize == place);
+    let number = stack_of(row, stack)
+        .filter(|number| descriptor(row, *number) as usize == place & !PANICKING);
     let Some(number) = number else { return };
     if is_in_library(machine) && late_ns < PATIENCE_NS {
         return;

@@ -3,10 +3,13 @@
 use super::common::{ADD, NULL, PANIC, PLACE, READ, RUN, WRITE, end_of, first, load, wrong};
 use super::{confine_now, is_possible};
 use handfast_domain::confine::{self, ConfineError, confine};
-use handfast_domain::{CallError, Domain, Fault, LoadError, Options, Table};
+use handfast_domain::{CallError, Domain, Fault, LoadError, NoDeadline, Options, Table};
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+const LONG: Duration = Duration::from_secs(60);
 
 #[test]
 fn ordinary_work_goes_on_in_a_confined_process() {
@@ -131,8 +134,13 @@ pub(super) fn work() {
     // What a panic of a domain prints is no matter here.
     let domain = load(Options::new()).unwrap();
     let mut held = domain.hold().unwrap();
-    domain.call(ADD, first(5)).unwrap();
+    // With a deadline as long as there are handlers; this one's is taken away.
+    domain.call_until(ADD, first(5), LONG).unwrap();
     confine_now();
+    assert_eq!(
+        domain.call_until(ADD, first(5), LONG),
+        Err(CallError::NoDeadline(NoDeadline::Confined))
+    );
     // The domain: calls, bytes, held stacks, and a reset after a panic, which clears its memory.
     let free = domain.call(PLACE, first(0)).unwrap()[0] + 0x8000;
     wrong(&domain, WRITE, free).unwrap();
