@@ -43,7 +43,7 @@ fn silent(name: &str) {
 fn domain_server(name: &str) {
     let domain = load().unwrap();
     let receive = handfast::bind(name).unwrap();
-    let _port = Port::with_limit(receive, &domain, 0, 2, 4 * SHORT).unwrap();
+    let _port = Port::with_limit(receive, &domain, 0, 1, 4 * SHORT).unwrap();
     common::say("ready");
     while common::told().is_some() {}
 }
@@ -149,6 +149,7 @@ fn the_error_is_the_same_by_a_right_of_this_process_and_by_a_link() {
         assert_eq!(sum(&there), 1);
         let timed_out = there.call_until(b"spin", SHORT / 5).map(drop);
         assert_eq!(timed_out, Err(SendError::TimedOut));
+        // Behind it.
         assert!(within_patience(|| there.call(b"").is_ok()));
         assert_eq!(limited.call(b"spin").map(drop), Err(ENDED));
         assert_eq!(limited.call_into(b"spin", &mut [0; 8]), Err(ENDED));
