@@ -143,8 +143,9 @@ fn killed_at_a_step(how: How, stopped: &[&str], victim: &str) {
     let mut introducer = common::start("introducer by steps", &[&names[0], &names[1]]);
     introducer.expect("introduced");
     assert_eq!(trio.ask("call 0 x"), "1: x 0");
-    // The first one is direct by now.
     assert!(trio.is_linked());
+    let exporter = trio.exporter.pid().to_string();
+    assert!(common::within_patience(|| trio.ask("peer 0") == exporter));
     assert_eq!(trio.ask("call 0 x"), "1: x 0");
     let of = |trio: &'_ Trio, each: fn(&common::Child)| {
         let of = |who: &str| match who {
@@ -283,6 +284,9 @@ fn trap_07_a_right_that_is_passed_on_before_it_is_direct_becomes_so_at_both() {
             let answer = trio.ask(&format!("call {place} y"));
             assert_eq!(answer, format!("{badge}: y 0"), "{how:?}");
         }
+        let between = trio.recipient.pid().to_string();
+        let is_past = |place| call(&to_last, &format!("peer {place}")) != between;
+        assert!(common::within_patience(|| (0..20).all(is_past)), "{how:?}");
         // Nobody is on the way any more.
         let mut trio = trio;
         trio.recipient.kill();

@@ -82,6 +82,8 @@ fn recipient(name: &str, exporter: Option<&str>) {
                 Ok(answer) => String::from_utf8_lossy(&answer).into_owned(),
                 Err(error) => format!("{error:?}"),
             },
+            // With whom it is: the introducer until it is direct.
+            ["peer", place] => right(place).peer().pid.to_string(),
             ["send", place, text] => {
                 right(place).send(text.as_bytes()).unwrap();
                 String::new()
