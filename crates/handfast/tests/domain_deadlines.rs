@@ -212,7 +212,14 @@ fn functions_ended_in_the_middle_of_calls_keep_no_lock_of_the_links() {
     let (done, others) = (AtomicBool::new(false), AtomicU64::new(0));
     let mut random = common::Random::seeded("deadlines in the middle of calls");
     let end = Instant::now() + common::campaign(2);
+    struct Stop<'a>(&'a AtomicBool);
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
     std::thread::scope(|scope| {
+        let _stop = Stop(&done);
         // Past the number of lanes, threads share one.
         for _ in 0..14 {
             scope.spawn(|| {
@@ -234,7 +241,6 @@ fn functions_ended_in_the_middle_of_calls_keep_no_lock_of_the_links() {
         assert!(within_patience(
             || others.load(Ordering::Relaxed) > before + 100
         ));
-        done.store(true, Ordering::Relaxed);
     });
     server.kill();
 }

@@ -1,6 +1,8 @@
 //! Boxes that a thread uses again: what a message needs is there without an allocation.
 
 use core::cell::Cell;
+use core::sync::atomic::Ordering::SeqCst;
+use core::sync::atomic::compiler_fence;
 
 /// Boxes a thread keeps of one kind.
 const KEPT: u32 = 8;
@@ -27,8 +29,13 @@ impl<T: Pooled> Pool<T> {
 
     #[inline(always)]
     pub(crate) fn take(&self) -> Option<Box<T>> {
-        let mut taken = self.first.take()?;
+        let Some(mut taken) = self.first.take() else {
+            // What was ended in the middle may have counted some that were lost.
+            self.len.set(0);
+            return None;
+        };
         self.first.set(taken.next().take());
+        compiler_fence(SeqCst);
         self.len.set(self.len.get() - 1);
         Some(taken)
     }
@@ -36,10 +43,12 @@ impl<T: Pooled> Pool<T> {
     #[inline(always)]
     pub(crate) fn give(&self, mut given: Box<T>) {
         if self.len.get() < KEPT {
+            // Counted before it is there, also for a function that is ended in the middle: never more than are counted.
+            self.len.set(self.len.get() + 1);
+            compiler_fence(SeqCst);
             // Neither has an old value to drop, which the compiler cannot know.
             core::mem::forget(core::mem::replace(given.next(), self.first.take()));
             core::mem::forget(self.first.replace(Some(given)));
-            self.len.set(self.len.get() + 1);
         }
     }
 }
