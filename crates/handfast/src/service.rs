@@ -73,7 +73,7 @@
 //! | `&str`, `&[u8]` | the method gets a view of the message: no copy but the one out of shared memory |
 //! | `Option`, `Result`, tuples | their parts, one behind the other |
 //! | everything else, `&T` and `&[T]` of it too | by serde, in the format of postcard |
-//! | [`SendRight`](crate::SendRight), [`OwnRight`](crate::OwnRight), [`ReplyRight`](crate::ReplyRight), [`Right`](crate::Right) | beside the bytes, up to four a message; also within `Option`, `Result` and tuples |
+//! | [`SendRight`](crate::SendRight), [`OwnRight`](crate::OwnRight), [`ReplyRight`](crate::ReplyRight), [`ReceiveRight`](crate::ReceiveRight), [`Memory`](crate::Memory), [`Loan`](crate::Loan), `OwnedFd`, [`Right`](crate::Right) | beside the bytes, up to four a message; also within `Option`, `Result` and tuples |
 //!
 //! The attribute goes by names: a type alias of a right is no right to it, and that of a number
 //! travels by serde. A fixed-layout type is checked when it comes out: bytes that are no value of it
@@ -86,6 +86,8 @@
 //! | argument `SendRight` | a right to another process's port, as the client's | passes anything that is `Into<Right>`, as an `OwnRight` it has minted |
 //! | argument `OwnRight` | one of its own that comes home | passes the `SendRight` it once got |
 //! | argument `ReplyRight` | answers a call | passes what it has split from a request |
+//! | argument or result `Memory`, `OwnedFd`, `ReceiveRight` | has it in hand, or returns it | the same |
+//! | argument `Loan` | looks at the block | passes the [`Block`](crate::Block) of an arena |
 //! | argument `Right` | any | passes anything that is `Into<Right>` |
 //! | result `OwnRight` | mints it | gets a `SendRight` |
 //! | result `ReplyRight` | returns it | gets a `ReplyRight` |

@@ -11,6 +11,7 @@ use handfast::Right;
 use handfast::error::{Gone, SendError};
 use handfast::service::{CallError, Malformed, Refusal, Unencodable};
 use server::{AllAsyncClient, AllClient, AllServer, ChainClient, Color, Point, Tree, other};
+use std::io::Read;
 use std::time::Duration;
 
 #[test]
@@ -145,6 +146,52 @@ fn long_values_travel_and_too_long_ones_say_so_and_harm_nothing() {
         "{error}"
     );
     all.nothing().unwrap();
+    server.kill();
+}
+
+#[test]
+fn memory_descriptors_and_ports_travel_in_arguments_and_results() {
+    let (mut server, all) = start("memory");
+    let memory = |bytes: &[u8]| handfast::Memory::from_bytes(bytes).unwrap();
+    let arena = handfast::Arena::create(4096, 2).unwrap();
+    let block = || {
+        let mut block = arena.try_take(4096).unwrap();
+        block.fill(5);
+        block
+    };
+    let sums = all.sums((memory(&[1; 100_000]), Some(memory(&[2; 9]))), block());
+    assert_eq!(sums.unwrap(), [100_000, 18, 4096 * 5]);
+    assert_eq!(
+        all.sums((memory(&[3]), None), block()).unwrap()[..2],
+        [3, 0]
+    );
+    let sealed = all.seal("ab", 50_000).unwrap().unwrap();
+    assert_eq!(sealed.bytes(), "ab".repeat(50_000).as_bytes());
+    assert_eq!(all.seal("ab", 0).unwrap().unwrap_err(), 7);
+
+    let path = std::env::temp_dir().join(common::name("file"));
+    std::fs::write(&path, "written").unwrap();
+    let file = std::fs::File::open(&path).unwrap();
+    let (text, mut again) = all
+        .read(Right::Descriptor(file.into()))
+        .map(|(text, file)| (text, std::fs::File::from(file)))
+        .unwrap();
+    assert_eq!(text, "written");
+    // One file position for both.
+    let mut rest = String::new();
+    again.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "");
+    std::fs::remove_file(&path).unwrap();
+
+    let name = common::name("adopted");
+    let port = handfast::bind(&name).unwrap();
+    let sender = port.mint(3);
+    let port = all.adopt(port).unwrap();
+    assert_eq!(port.name(), name);
+    drop(sender);
+    // Another kind than was asked for.
+    let error = all.adopt(memory(&[1])).unwrap_err();
+    assert!(matches!(error, CallError::Refused { .. }), "{error:?}");
     server.kill();
 }
 

@@ -28,6 +28,10 @@ pub(crate) enum Kind {
     Send,
     Own,
     Reply,
+    Receive,
+    Memory,
+    Descriptor,
+    Loan,
     Any,
 }
 
@@ -40,6 +44,15 @@ pub(crate) enum By {
 
 /// Rights that a message can carry.
 pub(crate) const RIGHTS_MAX: usize = 4;
+
+/// What never travels among the bytes.
+const RIGHTS: [&str; 5] = [
+    "SendRight",
+    "OwnRight",
+    "ReplyRight",
+    "ReceiveRight",
+    "OwnedFd",
+];
 
 const FIXED: [&str; 13] = [
     "u8", "u16", "u32", "u64", "u128", "i8", "i16", "i32", "i64", "i128", "f32", "f64", "bool",
@@ -63,6 +76,10 @@ impl Shape {
                     ("SendRight", []) => Self::Right(Kind::Send),
                     ("OwnRight", []) => Self::Right(Kind::Own),
                     ("ReplyRight", []) => Self::Right(Kind::Reply),
+                    ("ReceiveRight", []) => Self::Right(Kind::Receive),
+                    ("Memory", []) => Self::Right(Kind::Memory),
+                    ("OwnedFd", []) => Self::Right(Kind::Descriptor),
+                    ("Loan", []) => Self::Right(Kind::Loan),
                     ("Right", []) => Self::Right(Kind::Any),
                     ("Option", [some]) => Self::Option(Box::new(Self::of(some, is_fixed)?)),
                     ("Result", [ok, err]) => Self::Result(
@@ -168,6 +185,10 @@ impl Shape {
                     Kind::Send => "take_send_right",
                     Kind::Own => "take_own_right",
                     Kind::Reply => "take_reply_right",
+                    Kind::Receive => "take_receive_right",
+                    Kind::Memory => "take_memory",
+                    Kind::Descriptor => "take_descriptor",
+                    Kind::Loan => "take_loan",
                     Kind::Any => "take_right",
                 };
                 let take = Ident::new(take, Span::call_site());
@@ -205,13 +226,20 @@ impl Shape {
         self.client_type(&|kind| match kind.at(By::Client) {
             Kind::Send => quote! { ::handfast::SendRight },
             Kind::Reply => quote! { ::handfast::ReplyRight },
-            _ => quote! { ::handfast::Right },
+            kind => kind
+                .itself()
+                .unwrap_or_else(|| quote! { ::handfast::Right }),
         })
     }
 
-    /// The type that a client passes: any kind of right where there is one.
+    /// The type that a client passes: any kind of right where there is one to a port, or to answer.
     pub(crate) fn argument_type(&self) -> TokenStream {
-        self.client_type(&|_| quote! { ::handfast::Right })
+        self.client_type(&|kind| match kind {
+            Kind::Loan => quote! { ::handfast::Block },
+            kind => kind
+                .itself()
+                .unwrap_or_else(|| quote! { ::handfast::Right }),
+        })
     }
 
     fn client_type(&self, right: &impl Fn(Kind) -> TokenStream) -> TokenStream {
@@ -243,6 +271,18 @@ impl Kind {
             (By::Client, Self::Own) => Self::Send,
             (By::Client, Self::Reply) => Self::Reply,
             (By::Client, Self::Send | Self::Any) => Self::Any,
+            (By::Client, kind) => kind,
+        }
+    }
+
+    /// Its type, where it is the same at both sides.
+    fn itself(self) -> Option<TokenStream> {
+        match self {
+            Self::Receive => Some(quote! { ::handfast::ReceiveRight }),
+            Self::Memory => Some(quote! { ::handfast::Memory }),
+            Self::Descriptor => Some(quote! { ::std::os::fd::OwnedFd }),
+            Self::Loan => Some(quote! { ::handfast::Loan }),
+            Self::Send | Self::Own | Self::Reply | Self::Any => None,
         }
     }
 }
@@ -278,9 +318,7 @@ fn is_fixed_by_name(ty: &Type) -> bool {
 
 fn names_right(tokens: TokenStream) -> bool {
     tokens.into_iter().any(|token| match token {
-        proc_macro2::TokenTree::Ident(name) => ["SendRight", "OwnRight", "ReplyRight"]
-            .iter()
-            .any(|right| name == right),
+        proc_macro2::TokenTree::Ident(name) => RIGHTS.iter().any(|right| name == right),
         proc_macro2::TokenTree::Group(group) => names_right(group.stream()),
         _ => false,
     })

@@ -4,10 +4,11 @@ use crate::encode::Fixed;
 use crate::error::Malformed;
 use crate::server::values;
 use core::num::Wrapping;
-use handfast_port::{OwnRight, ReplyRight, Request, Right, SendRight};
+use handfast_port::{Loan, Memory, OwnRight, ReceiveRight, ReplyRight, Request, Right, SendRight};
 use postcard::Deserializer;
 use postcard::de_flavors::Flavor;
 use serde::Deserialize;
+use std::os::fd::OwnedFd;
 
 /// The values of one message, taken out one behind the other.
 #[derive(Debug)]
@@ -120,6 +121,50 @@ impl<'a> Decoder<'a> {
     pub fn take_reply_right(&mut self) -> Result<ReplyRight, Malformed> {
         match self.take_right()? {
             Right::Reply(right) => Ok(right),
+            _ => Err(Malformed::Rights),
+        }
+    }
+
+    /// A right to receive.
+    ///
+    /// # Errors
+    /// [`Malformed::Rights`] when there is none or one of another kind, or there was no room for it here ([`Right::Lost`]).
+    pub fn take_receive_right(&mut self) -> Result<ReceiveRight, Malformed> {
+        match self.take_right()? {
+            Right::Receive(right) => Ok(right),
+            _ => Err(Malformed::Rights),
+        }
+    }
+
+    /// Memory that nobody can change any more.
+    ///
+    /// # Errors
+    /// [`Malformed::Rights`] when there is none or one of another kind, or there was no room for it here ([`Right::Lost`]).
+    pub fn take_memory(&mut self) -> Result<Memory, Malformed> {
+        match self.take_right()? {
+            Right::Memory(right) => Ok(right),
+            _ => Err(Malformed::Rights),
+        }
+    }
+
+    /// An open descriptor.
+    ///
+    /// # Errors
+    /// [`Malformed::Rights`] when there is none or one of another kind, or there was no room for it here ([`Right::Lost`]).
+    pub fn take_descriptor(&mut self) -> Result<OwnedFd, Malformed> {
+        match self.take_right()? {
+            Right::Descriptor(right) => Ok(right),
+            _ => Err(Malformed::Rights),
+        }
+    }
+
+    /// A block that was lent.
+    ///
+    /// # Errors
+    /// [`Malformed::Rights`] when there is none or one of another kind, or there was no room for it here ([`Right::Lost`]).
+    pub fn take_loan(&mut self) -> Result<Loan, Malformed> {
+        match self.take_right()? {
+            Right::Loan(right) => Ok(right),
             _ => Err(Malformed::Rights),
         }
     }

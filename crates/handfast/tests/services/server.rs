@@ -1,9 +1,12 @@
 //! A service with every kind of method, and its server.
 
 use crate::common;
-use handfast::{OwnRight, ReceiveRight, ReplyRight, Right, SendRight};
+use handfast::{Loan, Memory, OwnRight, ReceiveRight, ReplyRight, Right, SendRight};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::OwnedFd;
 use std::sync::Mutex;
 use zerocopy::{Immutable, IntoBytes, TryFromBytes};
 
@@ -64,6 +67,10 @@ pub(crate) trait All {
     fn either(&self, give: bool) -> Result<(OwnRight, u8, OwnRight), u16>;
     fn home(&self, right: SendRight) -> (u8, SendRight);
     fn answer(&self, call: ReplyRight, text: &str) -> bool;
+    fn sums(&self, memory: (Memory, Option<Memory>), lent: Loan) -> [u64; 3];
+    fn seal(&self, text: &str, times: u32) -> Result<Memory, u8>;
+    fn read(&self, file: OwnedFd) -> (String, OwnedFd);
+    fn adopt(&self, port: ReceiveRight) -> ReceiveRight;
     #[oneway]
     fn keep(&self, right: Right);
 }
@@ -212,6 +219,34 @@ impl All for Server<'_> {
 
     fn answer(&self, call: ReplyRight, text: &str) -> bool {
         call.reply(text.as_bytes()).is_ok()
+    }
+
+    fn sums(&self, memory: (Memory, Option<Memory>), lent: Loan) -> [u64; 3] {
+        let sum = |bytes: &[u8]| bytes.iter().copied().map(u64::from).sum();
+        let (one, other) = memory;
+        [
+            sum(one.bytes()),
+            other.map_or(0, |other| sum(other.bytes())),
+            sum(&lent.to_vec().unwrap()),
+        ]
+    }
+
+    fn seal(&self, text: &str, times: u32) -> Result<Memory, u8> {
+        match times {
+            1..=50_000 => Ok(Memory::from_bytes(text.repeat(times as usize).as_bytes()).unwrap()),
+            _ => Err(7),
+        }
+    }
+
+    fn read(&self, file: OwnedFd) -> (String, OwnedFd) {
+        let mut file = File::from(file);
+        let mut text = String::new();
+        file.read_to_string(&mut text).unwrap();
+        (text, file.into())
+    }
+
+    fn adopt(&self, port: ReceiveRight) -> ReceiveRight {
+        port
     }
 
     fn keep(&self, right: Right) {
