@@ -3,6 +3,7 @@
 //! Reading order: [`result`] is what an experiment leaves; [`experiments`] lists them; each is a value of
 //! [`Experiment`] that says what it is and runs on the processes and systems of `bench`; [`report`] shows what they left.
 
+mod claims;
 mod experiments;
 mod page;
 mod paper000;

@@ -3,16 +3,15 @@
 //! Reading order: [`figures`] says what each figure claims, measures and comes to; [`sweep`] measures; [`claims`]
 //! weighs; [`table1`] has the single operations.
 
-mod claims;
 mod figures;
 mod sweep;
 mod table1;
 
+use super::claims::{Part, judge};
 use super::experiments::{Experiment, Findings};
 use super::result::{About, Axis, Figure};
 use crate::bench::Bench;
 use crate::bench::run::Run;
-use claims::{Claim, weigh};
 use std::io;
 use sweep::{Panel, Sheet};
 
@@ -41,7 +40,7 @@ struct Throughput {
     claim: &'static str,
     panels: fn() -> Vec<Panel>,
     /// Given the sheets of the panels, in their order.
-    judge: fn(&[Sheet]) -> Vec<Claim>,
+    judge: fn(&[Sheet]) -> Vec<Part>,
     /// What is peculiar to it.
     note: &'static str,
 }
@@ -75,7 +74,7 @@ impl Experiment for Throughput {
     fn run(&self, run: &mut Run) -> io::Result<Findings> {
         let panels = (self.panels)();
         let sheets = sweep::measure(run, &panels);
-        let (verdict, reasons) = weigh(&(self.judge)(&sheets));
+        let (verdict, reasons) = judge(&(self.judge)(&sheets));
         let mut measured = Vec::new();
         for panel in &panels {
             let names: Vec<_> = panel.lines.iter().map(|line| line.name).collect();

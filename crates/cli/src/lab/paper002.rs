@@ -1,9 +1,9 @@
 //! "Optimizing IPC Performance for Shared-Memory Multiprocessors" (paper 002).
 
+use super::claims::{Part, judge};
 use super::experiments::{Experiment, Findings};
 use super::result::{About, Axis, Curve, Figure, Kind};
 use super::rows;
-use super::series::{Part, judge};
 use crate::bench::report::Row;
 use crate::bench::run::Run;
 use crate::bench::{Bench, ppc};

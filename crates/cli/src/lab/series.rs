@@ -1,6 +1,6 @@
-//! Readings of several rounds, to curves of medians and to a verdict.
+//! Readings of several rounds, to curves of medians.
 
-use super::result::{Curve, Point, Verdict};
+use super::result::{Curve, Point};
 use crate::bench::stats::median;
 
 /// Readings of one quantity: for each curve and x, those of all rounds.
@@ -74,56 +74,6 @@ impl Series {
 const ABSENT: &str =
     "no turn of it came to an end here; what was said on standard error has the reason";
 
-/// One part of a claim.
-pub(crate) struct Part {
-    /// `None` where it could not be measured.
-    pub(crate) holds: Option<bool>,
-    /// What was found, with its numbers.
-    pub(crate) found: String,
-}
-
-impl Part {
-    pub(crate) const fn new(holds: bool, found: String) -> Self {
-        Self {
-            holds: Some(holds),
-            found,
-        }
-    }
-
-    /// Why it may be otherwise here; said where it is.
-    pub(crate) fn unless(mut self, cause: &str) -> Self {
-        if self.holds == Some(false) {
-            self.found += &format!(" ({cause})");
-        }
-        self
-    }
-
-    pub(crate) fn missing(what: &str) -> Self {
-        Self {
-            holds: None,
-            found: format!("{what}: not measured"),
-        }
-    }
-}
-
-/// All parts hold, some do, or none does; and what was found, part by part.
-pub(crate) fn judge(parts: &[Part]) -> (Verdict, String) {
-    let count = |holds| parts.iter().filter(|part| part.holds == holds).count();
-    let verdict = match (count(Some(true)), count(Some(false)), count(None)) {
-        (0, 0, _) => Verdict::Absent,
-        (_, 0, 0) => Verdict::Holds,
-        (0, ..) => Verdict::Fails,
-        _ => Verdict::Partly,
-    };
-    let say = |part: &Part| match part.holds {
-        Some(true) => format!("as claimed: {}", part.found),
-        Some(false) => format!("not so: {}", part.found),
-        None => part.found.clone(),
-    };
-    let reasons: Vec<String> = parts.iter().map(say).collect();
-    (verdict, reasons.join("; "))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,26 +90,5 @@ mod tests {
         assert_eq!(point.label.as_deref(), Some("hog"));
         assert!(curves[0].absent.is_none() && curves[1].absent.is_some());
         assert_eq!(series.at("spin", 2.0), None);
-    }
-
-    #[test]
-    fn a_claim_holds_with_all_of_its_parts() {
-        let part = |holds| Part {
-            holds,
-            found: "this".to_owned(),
-        };
-        let verdict = |parts: &[Option<bool>]| {
-            judge(&parts.iter().map(|holds| part(*holds)).collect::<Vec<_>>()).0
-        };
-        assert_eq!(verdict(&[Some(true), Some(true)]), Verdict::Holds);
-        assert_eq!(verdict(&[Some(true), Some(false)]), Verdict::Partly);
-        assert_eq!(verdict(&[Some(true), None]), Verdict::Partly);
-        assert_eq!(verdict(&[Some(false), None]), Verdict::Fails);
-        assert_eq!(verdict(&[None]), Verdict::Absent);
-        let (_, reasons) = judge(&[part(Some(false))]);
-        assert_eq!(reasons, "not so: this");
-        let cause = |holds| judge(&[part(holds).unless("since")]).1;
-        assert_eq!(cause(Some(false)), "not so: this (since)");
-        assert_eq!(cause(Some(true)), "as claimed: this");
     }
 }

@@ -2,9 +2,9 @@
 //! against the other.
 
 use super::Throughput;
-use super::claims::{Claim, short};
 use super::sweep::{Line, Panel, Place, Sheet};
 use crate::bench::scheduling::Scheduling::{Fifo, RoundRobin, ServerFirst};
+use crate::lab::claims::{Part, short};
 use handfast_sys::cpu;
 
 pub(super) const ALL: [Throughput; 7] = [
@@ -73,8 +73,8 @@ const FIGURE_2: Throughput = Throughput {
         let switches = |clients| one.at(BSS.name, clients, |turn| turn.server_switches);
         let by_clients = switches(2).zip(switches(1)).map(|(two, one)| two / one);
         vec![
-            Claim::at_least("BSS / SysV", one.ratio((BSS.name, SYSV.name), any), 1.5),
-            Claim::at_most(
+            Part::at_least("BSS / SysV", one.ratio((BSS.name, SYSV.name), any), 1.5),
+            Part::at_most(
                 "the server's switches per message with 2 clients / with 1",
                 by_clients,
                 0.6,
@@ -102,12 +102,12 @@ const FIGURE_3: Throughput = Throughput {
         let one = &sheets[0];
         let gain = |fixed: Line, line: Line| one.ratio((fixed.name, line.name), any);
         vec![
-            Claim::at_least(
+            Part::at_least(
                 "BSS with fixed / default priority",
                 gain(BSS_FIFO, BSS),
                 1.3,
             ),
-            Claim::within(
+            Part::within(
                 "SysV with fixed / default priority",
                 gain(SYSV_FIFO, SYSV),
                 (0.85, 1.15),
@@ -132,17 +132,17 @@ const FIGURE_6: Throughput = Throughput {
     judge: |sheets| {
         let one = &sheets[0];
         vec![
-            Claim::within(
+            Part::within(
                 "BSW / SysV",
                 one.ratio((BSW.name, SYSV.name), any),
                 (0.75, 1.33),
             ),
-            Claim::within(
+            Part::within(
                 "system calls per message of BSW with 1 client",
                 one.at(BSW.name, 1, |turn| turn.syscalls),
                 (3.5, 4.5),
             ),
-            Claim::at_most("BSW / BSS", one.ratio((BSW.name, BSS.name), any), 0.9),
+            Part::at_most("BSW / BSS", one.ratio((BSW.name, BSS.name), any), 0.9),
         ]
     },
     note: "Here a wake-up may run the process that it wakes at once. The client has not said yet that it sleeps when the server replies then, so \
@@ -168,10 +168,10 @@ const FIGURE_8: Throughput = Throughput {
             .zip(over(BSS, few))
             .map(|(many, few)| many / few);
         vec![
-            Claim::at_least("BSWY / SysV with 1 and 2 clients", over(SYSV, few), 1.1),
-            Claim::at_least("BSWY / BSW with 1 and 2 clients", over(BSW, few), 1.1),
-            Claim::at_most("BSWY / BSS with 6 clients, of that with 1 and 2", lost, 0.9),
-            Claim::at_least(
+            Part::at_least("BSWY / SysV with 1 and 2 clients", over(SYSV, few), 1.1),
+            Part::at_least("BSWY / BSW with 1 and 2 clients", over(BSW, few), 1.1),
+            Part::at_most("BSWY / BSS with 6 clients, of that with 1 and 2", lost, 0.9),
+            Part::at_least(
                 "BSWY / BSS, both with fixed priority",
                 one.ratio((BSWY_FIFO.name, BSS_FIFO.name), any),
                 0.85,
@@ -205,15 +205,15 @@ const FIGURE_10: Throughput = Throughput {
         let sleeps = |clients| one.at(BSLS.name, clients, |turn| turn.sleeps);
         let polls = |clients| one.at(BSLS.name, clients, |turn| turn.polls);
         vec![
-            Claim::at_least(
+            Part::at_least(
                 "BSLS with MAX_SPIN 20 / 1",
                 one.ratio((BSLS.name, SPINS[0].name), any),
                 1.1,
             ),
-            Claim::at_most("sleeps per call at 20, 1 client", sleeps(1), 0.05),
-            Claim::at_most("polls per call at 20, 1 client", polls(1), 3.0),
-            Claim::at_most("sleeps per call at 20, 6 clients", sleeps(6), 0.15),
-            Claim::at_most("polls per call at 20, 6 clients", polls(6), 6.0),
+            Part::at_most("sleeps per call at 20, 1 client", sleeps(1), 0.05),
+            Part::at_most("polls per call at 20, 1 client", polls(1), 3.0),
+            Part::at_most("sleeps per call at 20, 6 clients", sleeps(6), 0.15),
+            Part::at_most("polls per call at 20, 6 clients", polls(6), 6.0),
         ]
     },
     note: "On all CPUs one poll looks for 1.5 us, which is as much of this machine's yield as the paper's 25 us was of its own.",
@@ -244,7 +244,7 @@ const FIGURE_11: Throughput = Throughput {
            MAX_SPIN 333 is as long as the paper's 20, by the clock.",
 };
 
-fn figure_11(sheet: &Sheet, cpus: usize) -> Vec<Claim> {
+fn figure_11(sheet: &Sheet, cpus: usize) -> Vec<Part> {
     // Nobody shares a CPU.
     let alone = |clients: usize| clients < cpus;
     let over = |line: Line, other: Line, among: &dyn Fn(usize) -> bool| {
@@ -264,25 +264,25 @@ fn figure_11(sheet: &Sheet, cpus: usize) -> Vec<Claim> {
         each.join(", ")
     );
     vec![
-        Claim::at_most("SysV / BSS", over(SYSV, BSS, &alone), 0.67),
-        Claim::at_most("SysV, at its best / with 1 client", grown(SYSV, 6), 2.0),
-        Claim::at_least(
+        Part::at_most("SysV / BSS", over(SYSV, BSS, &alone), 0.67),
+        Part::at_most("SysV, at its best / with 1 client", grown(SYSV, 6), 2.0),
+        Part::at_least(
             "BSS, at its best without sharing CPUs / with 1 client",
             grown(BSS, cpus.saturating_sub(1)),
             1.3,
         ),
-        Claim::at_least(
+        Part::at_least(
             "BSLS / BSS without sharing CPUs",
             over(BSLS, BSS, &alone),
             0.8,
         ),
-        Claim::at_most(&what, worst, 0.5),
-        Claim::at_least(
+        Part::at_most(&what, worst, 0.5),
+        Part::at_least(
             "handfast-default, with the most clients / at its peak",
             sheet.kept(DEFAULT.name),
             0.8,
         ),
-        Claim::at_least(
+        Part::at_least(
             "handfast-bsls (the wake-throttled server), with the most clients / at its peak",
             sheet.kept(THROTTLED.name),
             0.8,
@@ -323,13 +323,13 @@ const FIGURE_12: Throughput = Throughput {
             best.map_or("none", |(name, _)| name)
         );
         vec![
-            Claim::at_least(
+            Part::at_least(
                 "BSWY / BSS, both with yields that switch (fixed priority)",
                 over(BSWY_FIFO, BSS_FIFO),
                 0.85,
             ),
-            Claim::at_least("BSWY / BSS, default priority", over(BSWY, BSS), 0.85),
-            Claim::at_most(&what, best.map(|(_, ratio)| ratio), 1.15),
+            Part::at_least("BSWY / BSS, default priority", over(BSWY, BSS), 0.85),
+            Part::at_most(&what, best.map(|(_, ratio)| ratio), 1.15),
         ]
     },
     note: "Linux has no handoff. A yield that always switches: SCHED_FIFO, where it goes behind all others of its priority. handoff(pid): BSWY with \
@@ -341,7 +341,7 @@ const FIGURE_12: Throughput = Throughput {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::paper000::claims::weigh;
+    use crate::lab::claims;
     use crate::lab::paper000::sweep::Rounds;
     use crate::lab::result::Verdict;
 
@@ -363,18 +363,18 @@ mod tests {
 
     #[test]
     fn the_collapse_must_be_there_for_bsls_and_absent_for_ours() {
-        let verdict = |sheet: &Sheet| weigh(&figure_11(sheet, 4));
+        let verdict = |sheet: &Sheet| claims::judge(&figure_11(sheet, 4));
         let (holds, reasons) = verdict(&multiprocessor(240.0, 9.5));
         assert_eq!(holds, Verdict::Holds, "{reasons}");
         assert!(reasons.contains("BSLS, MAX_SPIN 20 0.05"), "{reasons}");
         // Ours falls, too.
         let (partly, reasons) = verdict(&multiprocessor(100.0, 9.5));
         assert_eq!(partly, Verdict::Partly, "{reasons}");
-        assert!(reasons.contains("no: handfast-default"), "{reasons}");
+        assert!(reasons.contains("not so: handfast-default"), "{reasons}");
         // BSLS does not.
         let (partly, reasons) = verdict(&multiprocessor(240.0, 180.0));
         assert_eq!(partly, Verdict::Partly);
-        assert!(reasons.contains("no: BSLS, throughput"), "{reasons}");
+        assert!(reasons.contains("not so: BSLS, throughput"), "{reasons}");
     }
 
     #[test]
@@ -387,7 +387,7 @@ mod tests {
         sheet.change(BSS.name, |turn| {
             turn.server_switches = 1.0 / turn.clients as f64;
         });
-        let judged = |sheet| weigh(&(FIGURE_2.judge)(&[sheet])).0;
+        let judged = |sheet| claims::judge(&(FIGURE_2.judge)(&[sheet])).0;
         assert_eq!(judged(sheet), Verdict::Holds);
         let mut sheet = Sheet::with(Place::OneCpu, &lines);
         sheet.change(BSS.name, |turn| turn.server_switches = 1.0);
@@ -416,7 +416,7 @@ mod tests {
                 sheet.change(BSS.name, |turn| turn.server_switches = 1.0);
             }
             for claim in (figure.judge)(&sheets) {
-                assert!(claim.holds.is_some(), "{}: {}", figure.name, claim.said);
+                assert!(claim.holds.is_some(), "{}: {}", figure.name, claim.found);
             }
             for panel in (figure.panels)() {
                 for line in &panel.lines {

@@ -1,6 +1,5 @@
 //! The paper's Table 1: what single operations cost, and yields of several processes at once.
 
-use super::claims::{Claim, short, weigh};
 use super::sweep::Aside;
 use super::{Axis, Figure, about};
 use crate::bench::Bench;
@@ -11,6 +10,7 @@ use crate::bench::scheduling::Scheduling::{self, Default, Fifo};
 use crate::bench::stats::{median, ratio};
 use crate::bench::systems;
 use crate::bench::systems::yields::YIELDS;
+use crate::lab::claims::{self, Part, short};
 use crate::lab::experiments::{Experiment, Findings};
 use crate::lab::result::{About, Curve, Kind, Point, Table};
 use std::io;
@@ -57,7 +57,7 @@ impl Experiment for Table1 {
 
     fn run(&self, run: &mut Run) -> io::Result<Findings> {
         let rows = measure(run);
-        let (verdict, reasons) = weigh(&judge(&rows));
+        let (verdict, reasons) = claims::judge(&judge(&rows));
         Ok(Findings {
             measured: "Two-lock queue in shared memory, System V queue, System V and futex semaphores in one process; yields on one CPU, by default and \
                        at fixed priority (SCHED_FIFO)."
@@ -142,7 +142,7 @@ fn yielded(run: &mut Run, processes: usize, scheduling: Scheduling) -> Option<(f
     Some((each_ns * processes as f64, switches))
 }
 
-fn judge(rows: &[Row]) -> Vec<Claim> {
+fn judge(rows: &[Row]) -> Vec<Part> {
     let ns = |name: &str| {
         rows.iter()
             .find(|row| row.name == name)
@@ -150,17 +150,17 @@ fn judge(rows: &[Row]) -> Vec<Claim> {
     };
     let [(_, _), (_, _), (one, _), (two, _), (_, _)] = PAPER_US;
     vec![
-        Claim::at_least(
+        Part::at_least(
             "msgsnd + msgrcv / enqueue + dequeue",
             ratio(ns(MESSAGES), ns(QUEUE)),
             7.5,
         ),
-        Claim::at_most(
+        Part::at_most(
             "a yield / msgsnd + msgrcv",
             ratio(ns(one), ns(MESSAGES)),
             0.5,
         ),
-        Claim::at_most("yields of 2 processes / of 1", ratio(ns(two), ns(one)), 1.5),
+        Part::at_most("yields of 2 processes / of 1", ratio(ns(two), ns(one)), 1.5),
     ]
 }
 
@@ -266,9 +266,9 @@ mod tests {
     #[test]
     fn the_papers_own_numbers_hold_for_the_sgi_and_partly_for_the_ibm() {
         let [sgi, ibm] = [0, 1].map(|machine| PAPER_US.map(|(_, us)| us[machine]));
-        assert_eq!(weigh(&judge(&rows(sgi))).0, Verdict::Holds);
+        assert_eq!(claims::judge(&judge(&rows(sgi))).0, Verdict::Holds);
         // Two processes take twice as long.
-        assert_eq!(weigh(&judge(&rows(ibm))).0, Verdict::Partly);
+        assert_eq!(claims::judge(&judge(&rows(ibm))).0, Verdict::Partly);
     }
 
     #[test]

@@ -7,9 +7,10 @@ use crate::bench::plan::{Plan, Task, Timing};
 use crate::bench::run::Run;
 use crate::bench::session::{Session, watched::Watched};
 use crate::bench::wait;
+use crate::lab::claims::{Part, judge};
 use crate::lab::experiments::{Experiment, Findings};
 use crate::lab::result::{About, Axis, Figure, Kind};
-use crate::lab::series::{Part, Series, judge};
+use crate::lab::series::Series;
 use std::io;
 
 pub(super) struct Figure3;

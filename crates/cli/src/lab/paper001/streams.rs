@@ -4,9 +4,10 @@ use super::{DEFAULT, NAMES, about, over_cheaper, pair, rounds, strategies};
 use crate::bench::Bench;
 use crate::bench::plan::{Plan, Task, Timing};
 use crate::bench::run::Run;
+use crate::lab::claims::{Part, judge};
 use crate::lab::experiments::{Experiment, Findings};
 use crate::lab::result::{About, Axis, Figure, Kind};
-use crate::lab::series::{Part, Series, judge};
+use crate::lab::series::Series;
 use std::io;
 
 pub(super) struct Ttcp;

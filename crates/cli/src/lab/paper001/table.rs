@@ -6,9 +6,10 @@ use crate::bench::laws::Law;
 use crate::bench::plan::{Plan, Task, Timing};
 use crate::bench::run::Run;
 use crate::bench::session::Session;
+use crate::lab::claims::{Part, judge};
 use crate::lab::experiments::{Experiment, Findings};
 use crate::lab::result::{About, Axis, Figure, Kind, Table};
-use crate::lab::series::{Part, Series, judge};
+use crate::lab::series::Series;
 use std::io;
 
 pub(super) struct Figure1;

@@ -4,10 +4,10 @@ use super::{KERNEL, about};
 use crate::bench::report::Row;
 use crate::bench::run::Run;
 use crate::bench::{Bench, eros};
+use crate::lab::claims::{Part, judge};
 use crate::lab::experiments::{Experiment, Findings};
 use crate::lab::result::{About, Axis, Curve, Figure, Kind};
 use crate::lab::rows;
-use crate::lab::series::{Part, judge};
 use std::io;
 
 /// One way, against plain copy.
