@@ -287,7 +287,8 @@ fn a_signal_that_comes_at_another_time_does_nothing() {
             while !done.load(Ordering::SeqCst) {
                 // SAFETY: the thread outlives this scope.
                 unsafe { libc::pthread_kill(own, handfast_sys::signal::deadline_number()) };
-                std::thread::yield_now();
+                // Without end they would leave it no time for anything else.
+                spin_for(20_000);
             }
         });
         for round in 0..20_000 {
