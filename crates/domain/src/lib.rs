@@ -56,6 +56,7 @@ mod flags;
 mod gate;
 mod held;
 mod isolation;
+mod options;
 mod pool;
 #[doc(hidden)]
 pub mod process;
@@ -66,10 +67,11 @@ mod table;
 mod thread;
 
 pub use deadline::shielded;
-pub use domain::{Domain, Options, Policy};
+pub use domain::Domain;
 pub use error::{CallError, Fault, LoadError, NoDeadline};
 pub use held::Held;
 pub use isolation::{Isolation, Reason};
+pub use options::{Options, Policy};
 pub use pool::Group;
 pub use server::Heap;
 pub use stack::{BYTES_MAX, STACK_BYTES, Sender};

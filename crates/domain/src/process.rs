@@ -14,8 +14,9 @@ mod program;
 mod report;
 
 use crate::Words;
-use crate::domain::{Domain, Options, Policy};
+use crate::domain::Domain;
 use crate::error::{LoadError, Status};
+use crate::options::{Options, Policy};
 use crate::stack::{BYTES_MAX, Buffers, Sender, buffers_of, entry_of};
 use crate::table::Functions;
 use core::time::Duration;

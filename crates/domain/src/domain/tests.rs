@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::pool::Pool;
+use crate::server::Server;
 use crate::stack::Descriptor;
 use crate::table::Call;
 use core::sync::atomic::Ordering::Relaxed;

@@ -1,9 +1,9 @@
 //! What a child is told of the domain that it is to run.
 
 use super::program;
-use crate::domain::{Options, Policy};
 use crate::error::LoadError;
 use crate::isolation::Isolation;
+use crate::options::{Options, Policy};
 use crate::run::Entry;
 use crate::server::Make;
 use crate::table::Functions;

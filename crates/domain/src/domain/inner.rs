@@ -1,0 +1,266 @@
+//! What all handles of a domain share: how it is made, crossed into, and unloaded.
+
+use super::{Inner, Plain};
+use crate::deadline::Armed;
+use crate::error::{LoadError, NoDeadline, Status};
+use crate::gate;
+use crate::isolation::Isolation;
+use crate::options::{Options, Policy};
+use crate::pool;
+use crate::process::Process;
+use crate::run::TRIM;
+use crate::server::{Laid, Server};
+use crate::stack::{BYTES_MAX, Buffers, Row, Sender};
+use crate::table::Functions;
+use crate::thread::{self, Nested};
+use crate::{CallError, Group, Words};
+#[cfg(target_arch = "x86_64")]
+use core::sync::atomic::Ordering::Relaxed;
+use handfast_sys::{cpu, deadline, private};
+
+impl Inner {
+    pub(super) fn new(functions: &Functions, options: Options) -> Result<Self, LoadError> {
+        let is_protected = options.isolation == Isolation::Keys;
+        let entries = functions.entries.len();
+        if entries >= usize::from(TRIM) {
+            return Err(LoadError::TooManyEntries { entries });
+        }
+        let own_group = options.group.is_none();
+        let group = match options.group {
+            Some(group) => group,
+            None if is_protected => Group::with_key()?,
+            None => Group::unprotected()?,
+        };
+        if group.0.key().is_some() != is_protected {
+            return Err(LoadError::OtherGroup);
+        }
+        let key = match is_protected && !own_group {
+            true => Some(pool::allocate()?),
+            false => None,
+        };
+        let os = |call| move |errno| LoadError::Os { call, errno };
+        let room = size_of_val(functions.entries.as_slice()) + 2 * private::page_bytes();
+        let len_bytes = options.heap_bytes.checked_add(room);
+        let len_bytes =
+            len_bytes.and_then(|len| len.checked_next_multiple_of(private::page_bytes()));
+        let memory = private::Private::new(len_bytes.unwrap_or(usize::MAX))
+            .map_err(os("mmap of the domain's memory"))?;
+        let dies = options.policy == Policy::Dead;
+        let server = Server::lay_out(
+            &memory,
+            &functions.entries,
+            dies,
+            functions.init,
+            functions.make,
+        )
+        .ok_or(LoadError::TooManyEntries { entries })?;
+        if let Some(key) = key.as_ref().or(group.0.key()) {
+            memory
+                .protect(key)
+                .map_err(os("pkey_mprotect of the domain's memory"))?;
+        }
+        let tag = group.0.take_tag()?;
+        let mut inner = Self {
+            number: 0,
+            #[cfg(target_arch = "x86_64")]
+            rights: 0,
+            epoch: thread::epoch(),
+            own_row: None,
+            process: None,
+            tag,
+            _memory: Some(memory),
+            group,
+            _key: key,
+        };
+        inner.describe(server).map_err(os("mprotect of the gate"))?;
+        Ok(inner)
+    }
+
+    /// One in a process of its own. Its group has nothing for it but a place.
+    pub(super) fn elsewhere(process: Process, group: Option<Group>) -> Result<Self, LoadError> {
+        let group = match group {
+            Some(group) => group,
+            None => Group::unprotected()?,
+        };
+        let tag = group.0.take_tag()?;
+        Ok(Self {
+            number: 0,
+            #[cfg(target_arch = "x86_64")]
+            rights: 0,
+            epoch: thread::epoch(),
+            own_row: None,
+            process: Some(process),
+            tag,
+            _memory: None,
+            group,
+            _key: None,
+        })
+    }
+
+    /// Fills in the row.
+    fn describe(&mut self, server: Laid) -> Result<(), handfast_sys::Errno> {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(stacks) = self.group.0.key() {
+            let own = self._key.as_ref().unwrap_or(stacks).number();
+            let rights = gate::protected::rights(own, stacks.number());
+            crate::fault::install()?;
+            gate::protected::change(own, |row| {
+                row.rights.store(rights, Relaxed);
+                self.group.0.describe(row, self.tag);
+                server.describe(row);
+            })?;
+            self.number = own;
+            self.rights = rights;
+            return Ok(());
+        }
+        let row = Row::unused(0);
+        self.group.0.describe(&row, self.tag);
+        server.describe(&row);
+        self.own_row = Some(Box::new(Plain(row)));
+        Ok(())
+    }
+
+    /// Calls of this thread end at the deadline until what this returns is dropped.
+    pub(super) fn arm(&self, deadline_ns: u64) -> Result<Armed, CallError> {
+        thread::ready(self.epoch)?;
+        if self.process.is_some() {
+            return Ok(Armed::of_waiting(deadline_ns));
+        }
+        if self.number == 0 {
+            return Err(CallError::NoDeadline(NoDeadline::Unprotected));
+        }
+        Armed::new(deadline_ns)
+    }
+
+    /// `control` is the entry, from bit [`ENTRY_SHIFT`], and [`BOUNDED`] or not.
+    #[inline(always)]
+    pub(crate) fn call(&self, control: u64, words: &mut Words, hint: u32) -> Result<(), CallError> {
+        let status = self.cross(control, hint, words)?;
+        match status.code() {
+            Status::DONE => Ok(()),
+            _ => Err(self.failed(status)),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn call_bytes(
+        &self,
+        control: u64,
+        words: &mut Words,
+        (request, sender): (&[u8], Sender),
+        reply: &mut [u8],
+        hint: u32,
+    ) -> Result<usize, CallError> {
+        if request.len() > BYTES_MAX {
+            return Err(CallError::TooLong {
+                len_bytes: request.len(),
+            });
+        }
+        let buffers = Buffers::of((request, sender), reply);
+        self.call_buffers(control, words, &buffers, hint)
+    }
+
+    #[inline(always)]
+    pub(super) fn call_buffers(
+        &self,
+        control: u64,
+        words: &mut Words,
+        buffers: &Buffers,
+        hint: u32,
+    ) -> Result<usize, CallError> {
+        let control = control | (&raw const *buffers).expose_provenance() as u64;
+        let status = self.cross(control, hint, words)?;
+        match status.code() {
+            Status::DONE => Ok((status.number() as usize).min(buffers.reply_room)),
+            _ => Err(self.failed(status)),
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn cross(
+        &self,
+        control: u64,
+        hint: u32,
+        words: &mut Words,
+    ) -> Result<Status, CallError> {
+        thread::ready(self.epoch)?;
+        let status = self.try_cross(control, hint, words);
+        if status.code() == Status::DONE {
+            return Ok(status);
+        }
+        if status.code() == Status::STACKS {
+            return Ok(self.cross_again(control, hint, words));
+        }
+        Ok(status)
+    }
+
+    #[inline(always)]
+    fn try_cross(&self, control: u64, hint: u32, words: &mut Words) -> Status {
+        #[cfg(target_arch = "x86_64")]
+        if self.number != 0 {
+            // SAFETY: this handle keeps the domain loaded; `control` comes from the functions above.
+            return unsafe {
+                gate::protected::cross(self.number, self.rights, control, hint, words)
+            };
+        }
+        self.cross_plain(control, hint, words)
+    }
+
+    #[inline(never)]
+    fn cross_plain(&self, control: u64, hint: u32, words: &mut Words) -> Status {
+        // What waits for a process is not ended, but looks at the deadline itself.
+        let _shield = self.process.is_some().then(deadline::shield);
+        let Some(_nested) = Nested::enter() else {
+            return Status::new(Status::TOO_DEEP, 0);
+        };
+        match (&self.own_row, &self.process) {
+            // SAFETY: as above.
+            (Some(row), _) => unsafe { gate::plain::cross(&row.0, control, hint, words) },
+            // SAFETY: as above.
+            (None, Some(process)) => unsafe { process.cross(control, words) },
+            (None, None) => Status::new(Status::DEAD, 0),
+        }
+    }
+
+    /// No stack was free; another thread may be building some.
+    #[cold]
+    fn cross_again(&self, control: u64, hint: u32, words: &mut Words) -> Status {
+        /// Building takes some microseconds.
+        const TRIES: u32 = 64;
+        for _ in 0..TRIES {
+            cpu::yield_now();
+            let status = self.try_cross(control, hint, words);
+            if status.code() != Status::STACKS {
+                return status;
+            }
+        }
+        Status::new(Status::STACKS, 0)
+    }
+
+    #[cold]
+    fn failed(&self, status: Status) -> CallError {
+        status.error(self.group.stacks())
+    }
+
+    pub(crate) fn group(&self) -> &pool::Inner {
+        &self.group.0
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        #[cfg(target_arch = "x86_64")]
+        if self.number != 0 {
+            // A failure leaves a row that leads to memory nobody has any more: a call through it faults, and there is
+            // no handle left to make one.
+            let _ = gate::protected::change(self.number, |row| {
+                row.server.store(core::ptr::null_mut(), Relaxed);
+                row.stacks.store(0, Relaxed);
+                row.stacks_all.store(0, Relaxed);
+                row.stack_key.store(0, Relaxed);
+                row.rights.store(gate::protected::NO_DOMAIN, Relaxed);
+            });
+        }
+        self.group.0.give_tag(self.tag);
+    }
+}

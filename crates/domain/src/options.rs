@@ -1,0 +1,85 @@
+//! How a domain is loaded.
+
+use crate::Group;
+use crate::isolation::Isolation;
+
+/// What becomes of a domain that went wrong.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// Its memory is cleared and its value made anew, as soon as no call is in it any more.
+    #[default]
+    Reset,
+    /// It stays as it is, and all calls fail.
+    Dead,
+}
+
+/// How a domain is loaded.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub(crate) heap_bytes: usize,
+    pub(crate) policy: Policy,
+    pub(crate) group: Option<Group>,
+    pub(crate) isolation: Isolation,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            heap_bytes: 1 << 20,
+            policy: Policy::Reset,
+            group: None,
+            isolation: Isolation::Automatic,
+        }
+    }
+}
+
+impl Options {
+    /// 1 MiB of memory, a group of its own, reset after a fault.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How much memory the domain has for its value, in bytes; rounded up to pages. What is not touched takes none.
+    #[must_use]
+    pub const fn heap_bytes(mut self, heap_bytes: usize) -> Self {
+        self.heap_bytes = heap_bytes;
+        self
+    }
+
+    /// What becomes of the domain after a fault.
+    #[must_use]
+    pub const fn policy(mut self, policy: Policy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Shares stacks with the other domains of this group. Takes one memory key more than a domain alone.
+    #[must_use]
+    pub fn group(mut self, group: &Group) -> Self {
+        self.group = Some(group.clone());
+        self
+    }
+
+    /// Without memory keys: the same calls, in plain Rust, on the caller's stack. Panics are kept apart and nothing
+    /// else: any other fault is the process's.
+    #[must_use]
+    pub const fn unprotected(self) -> Self {
+        self.isolation(Isolation::Unprotected)
+    }
+
+    /// What keeps the domain apart: without this, what there is on this machine.
+    #[must_use]
+    pub const fn isolation(mut self, isolation: Isolation) -> Self {
+        self.isolation = isolation;
+        self
+    }
+
+    pub(crate) const fn get_heap_bytes(&self) -> usize {
+        self.heap_bytes
+    }
+
+    pub(crate) const fn get_policy(&self) -> Policy {
+        self.policy
+    }
+}
