@@ -1,6 +1,7 @@
 //! A domain as its callers see it.
 
 use crate::error::{LoadError, Status};
+#[cfg(target_arch = "x86_64")]
 use crate::gate;
 use crate::isolation::Isolation;
 use crate::options::Options;
