@@ -85,9 +85,7 @@ fn reasons(text: &str) -> Markup {
 fn judged(part: &str) -> (Option<Verdict>, &str) {
     let words = [
         ("as claimed: ", Verdict::Holds),
-        ("yes: ", Verdict::Holds),
         ("not so: ", Verdict::Fails),
-        ("no: ", Verdict::Fails),
     ];
     let found = words
         .iter()
@@ -198,7 +196,7 @@ mod tests {
         assert_eq!(parts("a (b; c); d;e"), ["a (b; c)", "d", "e"]);
         assert_eq!(parts(")(;"), [")(;"]);
         assert_eq!(judged("not so: x"), (Some(Verdict::Fails), "x"));
-        let list = reasons("as claimed: a; no: <b>; c").into_string();
+        let list = reasons("as claimed: a; not so: <b>; c").into_string();
         assert_eq!(list.matches("<li").count(), 3);
         assert!(list.contains("fails: ") && list.contains("&lt;b&gt;"));
         assert!(reasons("a; b").into_string().starts_with("<p"));

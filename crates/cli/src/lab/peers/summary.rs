@@ -32,7 +32,8 @@ impl Experiment for Summary {
         about(
             "summary",
             "Speed against CPU time, beside the peers",
-            "No peer is both faster than handfast's default and cheaper: at each load, whoever answers sooner burns more.",
+            "At each load round trip times CPU time is least with handfast's default: a peer that answers sooner burns more than that is worth, and one that \
+             burns less answers later.",
             "24 B calls at three loads: one busy client, one that sleeps 100 us between calls, and 16 busy ones; nobody pinned. CPU time is that of all \
              processes and all their threads, divided by the calls.",
         )
