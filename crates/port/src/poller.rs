@@ -125,6 +125,10 @@ pub(crate) struct Poller {
     /// CPU of the client served last.
     client_cpu: u32,
     cap: usize,
+    /// How many times in a row the client served last was found on this thread's CPU, and whether that is the only
+    /// one for all of them.
+    beside: u32,
+    shares_only_cpu: bool,
     /// For one of the receivers of a port that is served on every CPU.
     pinned: Option<Box<Pinned>>,
     pub(crate) waiter: Option<Box<Waiter>>,
@@ -181,6 +185,8 @@ impl Poller {
             fenceless: false,
             client_cpu: u32::MAX,
             cap,
+            beside: 0,
+            shares_only_cpu: false,
             pinned: None,
             eager: waiter.is_eager(),
             waiter: Some(Box::new(waiter)),
@@ -439,6 +445,8 @@ impl Poller {
     pub(crate) fn first_looks(&self) -> u32 {
         if !self.eager {
             0
+        } else if self.shares_only_cpu {
+            1
         } else if self.client_cpu != cpu::recent() || self.active.len() > 1 {
             FIRST_LOOKS
         } else {
@@ -467,9 +475,9 @@ impl Poller {
         }
     }
 
-    /// Whether the one client being served runs on this thread's CPU.
+    /// Whether the one client being served, or all of them, run on this thread's CPU.
     pub(crate) fn shares_processor(&self) -> bool {
-        self.active.len() <= 1 && self.client_cpu == cpu::current()
+        self.shares_only_cpu || self.active.len() <= 1 && self.client_cpu == cpu::current()
     }
 
     /// The client of `key` slept when its reply was published: whether to wake it now.

@@ -169,6 +169,14 @@ impl Rota {
         }
     }
 
+    /// Changes the number of places. Who is active stays so until rule 1 finds the set too large.
+    pub fn set_cap(&mut self, cap: usize) {
+        let fresh = Self::new(cap);
+        (self.cap, self.wakes_kept) = (fresh.cap, fresh.wakes_kept);
+        self.wakes.clear();
+        self.fit_turn();
+    }
+
     /// Makes `key` known, out.
     pub fn add(&mut self, key: Key) {
         if self.lanes.len() <= key {

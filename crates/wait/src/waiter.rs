@@ -4,6 +4,7 @@ use crate::calibration::{Calibration, calibration};
 use crate::{Strategy, Target, handoff};
 use core::time::Duration;
 use handfast_proto::spin::SpinPolicy;
+use handfast_proto::yields::YieldPolicy;
 use handfast_sys::clock;
 
 /// What one waits for, and how one sleeps there.
@@ -90,6 +91,7 @@ pub struct Waiter {
     cap_ns: u64,
     machine: Calibration,
     policy: SpinPolicy,
+    yields: YieldPolicy,
 }
 
 /// Looks an eager waiter makes before it asks its strategy: about half a microsecond, without
@@ -99,6 +101,8 @@ pub const FIRST_LOOKS: u32 = 128;
 pub const FIRST_PAUSED_LOOKS: u32 = 32;
 /// The longest that a task blocks its executor: a few system calls.
 pub const BRIEF_NS: u64 = 20_000;
+/// Yields to a peer on the same processor before a wait sleeps: others of its peers run as well meanwhile.
+const YIELDS: u32 = 8;
 /// Looks between two readings of the clock.
 const LOOKS_PER_CLOCK: u32 = 16;
 
@@ -116,6 +120,7 @@ impl Waiter {
             cap_ns,
             machine,
             policy,
+            yields: YieldPolicy::default(),
         }
     }
 
@@ -168,6 +173,7 @@ impl Waiter {
             Strategy::SpinBlock { limit } | Strategy::SpinNotify { limit } => {
                 spin(place, Some(self.fixed(limit)), deadline_ns, start_ns)
             }
+            Strategy::Adaptive if place.shares_processor() => self.yield_briefly(place, start_ns),
             Strategy::Adaptive => {
                 let limit_ns = self.adaptive_limit(place, woke_peer);
                 spin(place, Some(limit_ns), deadline_ns, start_ns)
@@ -236,6 +242,24 @@ impl Waiter {
         if self.strategy == Strategy::Adaptive {
             self.policy.ended(delay_ns, false);
         }
+    }
+
+    /// For a peer that cannot run meanwhile: lets it, where that has been worth it.
+    fn yield_briefly(&mut self, place: &mut impl Place, start_ns: u64) -> Option<Ended> {
+        if !self.yields.is_worth() {
+            return None;
+        }
+        let (mut found, mut took_ns) = (false, 0);
+        for _ in 0..YIELDS {
+            handoff(Target::Own);
+            found = place.look();
+            took_ns = clock::ticks_ns().saturating_sub(start_ns);
+            if found || YieldPolicy::is_long(took_ns) {
+                break;
+            }
+        }
+        self.yields.ended(found, took_ns);
+        found.then_some(Ended::Ready)
     }
 
     /// Spins are worth nothing when the peer cannot run meanwhile.

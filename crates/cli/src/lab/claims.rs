@@ -18,10 +18,10 @@ impl Part {
         }
     }
 
-    /// Why it may be otherwise here; said where it is.
+    /// Why it may be otherwise here, said where it is: a guess.
     pub(crate) fn unless(mut self, cause: &str) -> Self {
         if self.holds == Some(false) {
-            self.found += &format!(" ({cause})");
+            self.found += &format!(" (a likely cause, not tested: {cause})");
         }
         self
     }
@@ -120,7 +120,10 @@ mod tests {
         let (_, reasons) = judge(&[part(Some(false))]);
         assert_eq!(reasons, "not so: this");
         let cause = |holds| judge(&[part(holds).unless("since")]).1;
-        assert_eq!(cause(Some(false)), "not so: this (since)");
+        assert_eq!(
+            cause(Some(false)),
+            "not so: this (a likely cause, not tested: since)"
+        );
         assert_eq!(cause(Some(true)), "as claimed: this");
     }
 

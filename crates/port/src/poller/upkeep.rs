@@ -6,8 +6,9 @@ use crate::unbound::refuse_waiting;
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
 use handfast_channel::{arm, bell};
+use handfast_layout::bell::LINKS;
 use handfast_layout::counters;
-use handfast_layout::link::{Kind, REPLIES, SLOTS};
+use handfast_layout::link::{Kind, LANES, REPLIES, SLOTS};
 use handfast_proto::rota::{Admitted, Key, Rota};
 use handfast_ring::Fault;
 use handfast_sys::{clock, cpu};
@@ -20,6 +21,8 @@ const STREAM_MIN: u32 = 64;
 /// A client that was woken keeps its place for so long before it is seen to run: the kernel may
 /// let it wait for a processor. Giving the place away at once would wake ever more of them.
 const WAKING_NS: u64 = 2_000_000;
+/// So many times in a row the client served last is found on the receiver's CPU before one asks whether it has others.
+const BESIDE: u32 = 16;
 /// What an overloaded server asks its active clients to spin: longer than a sweep over all of
 /// them takes.
 const OVERLOAD_SPIN_NS: u32 = 20_000;
@@ -107,14 +110,15 @@ impl Poller {
     #[cold]
     pub(super) fn check_quiet(&mut self) {
         self.refresh();
-        // For `cpu::recent`.
-        let _ = cpu::current();
+        // For `cpu::recent`, too.
+        let here = cpu::current();
         let now_ns = clock::ticks_ns();
         if now_ns.saturating_sub(self.checked_ns) < QUIET_NS {
             return;
         }
         self.checked_ns = now_ns;
         self.publish_counts();
+        self.check_beside(here);
         self.set_fenceless(self.active.len() > 1);
         let mut place = 0;
         while place < self.active.len() {
@@ -149,13 +153,34 @@ impl Poller {
         }
     }
 
+    /// Where this thread and all its clients have one CPU between them, nobody runs while it polls: a client that is not
+    /// woken is one that does not run. All may be active then.
+    fn check_beside(&mut self, here: u32) {
+        let beside = self.client_cpu == here && self.pinned.is_none();
+        self.beside = if beside {
+            self.beside.wrapping_add(1)
+        } else {
+            0
+        };
+        let is_only = match self.beside % BESIDE {
+            _ if !beside => false,
+            0 => cpu::available() == 1,
+            _ => self.shares_only_cpu,
+        };
+        if is_only != self.shares_only_cpu {
+            self.shares_only_cpu = is_only;
+            let all = LINKS as usize * LANES as usize;
+            self.rota.set_cap(if is_only { all } else { self.cap });
+        }
+    }
+
     /// With several clients a fence after each reply costs more than the whole rest of the work:
     /// it waits until the reply's line has come from the client. While this is on, replies are
     /// not fenced, and a client that is about to sleep makes this process pass a fence instead
     /// (E11).
     pub(super) fn set_fenceless(&mut self, on: bool) {
         // On one CPU callers sleep for every call, and would ask for each fence.
-        let on = on && self.process.agreed && self.pinned.is_none();
+        let on = on && self.process.agreed && self.pinned.is_none() && !self.shares_only_cpu;
         if on == self.fenceless {
             return;
         }

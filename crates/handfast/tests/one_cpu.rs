@@ -1,0 +1,80 @@
+//! A server and its clients that have one CPU between them.
+
+mod common;
+
+use handfast::{Counters, Options, SendRight, Strategy};
+use handfast_sys::cpu;
+
+const CLIENTS: usize = 8;
+
+#[test]
+fn a_child_process_plays_its_role() {
+    common::play(|role, arguments| match role {
+        "server" => server(arguments[0]),
+        "client" => client(arguments[0], arguments[1].parse().unwrap()),
+        _ => unreachable!(),
+    });
+}
+
+fn server(name: &str) {
+    cpu::pin(&cpu::allowed()[..1]).unwrap();
+    let port = handfast::bind_with(name, Options::new().strategy(Strategy::Block)).unwrap();
+    common::say("ready");
+    let mut request = port.receive().unwrap();
+    loop {
+        let bytes = request.bytes().to_vec();
+        request = port.reply_and_receive(request, &bytes).unwrap();
+    }
+}
+
+/// Calls all the time; says each time it has made a thousand calls.
+fn client(name: &str, place: usize) {
+    let cpus = cpu::allowed();
+    cpu::pin(&[cpus[place]]).unwrap();
+    let right = handfast::connect_with(name, Options::new().strategy(Strategy::Block)).unwrap();
+    for turn in 0_u64.. {
+        let bytes = turn.to_le_bytes();
+        assert_eq!(*right.call_until(&bytes, common::PATIENCE).unwrap(), bytes);
+        if turn % 1_000 == 999 {
+            common::say("a thousand");
+        }
+    }
+}
+
+/// Calls that the server of that name has had so far, and how often it has slept.
+fn calls_and_sleeps(right: &SendRight, name: &str) -> (u64, u64) {
+    let counters = right.counters().unwrap();
+    let (_, row) = counters.ports.iter().find(|(of, _)| of == name).unwrap();
+    let value = |column| Counters::value(row, column);
+    (value("calls"), value("parks"))
+}
+
+#[test]
+fn nobody_waits_for_a_turn_where_nobody_could_run_meanwhile() {
+    let name = common::name("one");
+    let mut server = common::start("server", &[&name]);
+    server.expect("ready");
+    let mut clients = [(); CLIENTS].map(|()| common::start("client", &[&name, "0"]));
+    // Until the server has seen where its clients are.
+    for client in &clients {
+        for _ in 0..5 {
+            client.expect("a thousand");
+        }
+    }
+    let right = handfast::connect(&name).unwrap();
+    let before = calls_and_sleeps(&right, &name);
+    for client in &clients {
+        for _ in 0..3 {
+            client.expect("a thousand");
+        }
+    }
+    let after = calls_and_sleeps(&right, &name);
+    // A server that lets clients wait for their turns does not sleep, and each that it wakes takes the CPU from it. One that
+    // wakes all sleeps until they have called again.
+    let (calls, sleeps) = (after.0 - before.0, after.1 - before.1);
+    assert!(sleeps > calls / 50, "{sleeps} sleeps, {calls} calls");
+    for client in &mut clients {
+        client.kill();
+    }
+    server.kill();
+}

@@ -1,0 +1,147 @@
+//! When a waiter whose peer shares its processor should yield before it sleeps.
+//!
+//! While both are busy a yield is the whole exchange: the peer runs, answers, and yields back; nobody goes to sleep
+//! and nobody has to be woken, which is two system calls for each message instead of four. But it is
+//! the peer's turn only where nobody else waits for the processor: a third one gets a whole time slice from each
+//! yield, and a peer that is not ready makes it one for nothing. So each failure makes the next yields rarer,
+//! and one that took long far rarer:
+//!
+//! * Found, and soon: the next wait yields too.
+//! * Not found: one wait sleeps at once, then twice as many with each failure that follows, 16 at the most.
+//! * Long: 128, likewise, 65,536 at the most; half as many only after 16 times as many that were short, since one
+//!   that computes lets many pass between two of its time slices.
+//!
+//! (Paper 000, section 4.1, Figures 7 and 8: BSWY, which always yields, once, falls behind as clients become more, because a
+//! yield that does not bring the peer is only time lost.)
+
+/// Waits without a yield after the first that found nothing.
+const FEW: u32 = 1;
+/// At the most.
+const FEW_MOST: u32 = 16;
+/// After the first that took long.
+const MANY: u32 = 128;
+/// At the most.
+const MOST: u32 = 1 << 16;
+/// Longer than the peer and its neighbours take for their work, shorter than a time slice.
+const LONG_NS: u64 = 200_000;
+
+/// Short ones for each that may be long, before that is thought to be over.
+const TRUST: u32 = 16;
+
+/// See the module text.
+#[derive(Clone, Copy, Debug)]
+pub struct YieldPolicy {
+    /// Waits that are to sleep at once.
+    skips: u32,
+    /// How many after the next that finds nothing, and after the next that takes long.
+    few: u32,
+    many: u32,
+    /// Found in a row, none of them long.
+    found: u32,
+}
+
+impl Default for YieldPolicy {
+    fn default() -> Self {
+        Self {
+            skips: 0,
+            few: FEW,
+            many: MANY,
+            found: 0,
+        }
+    }
+}
+
+impl YieldPolicy {
+    /// Whether this wait should yield first.
+    #[must_use]
+    pub fn is_worth(&mut self) -> bool {
+        if self.skips == 0 {
+            return true;
+        }
+        self.skips -= 1;
+        false
+    }
+
+    /// Whether others have run meanwhile: no more yields then.
+    #[must_use]
+    pub const fn is_long(took_ns: u64) -> bool {
+        took_ns >= LONG_NS
+    }
+
+    /// The yields of a wait took so long, and what was waited for was there after them, or not.
+    pub fn ended(&mut self, found: bool, took_ns: u64) {
+        if Self::is_long(took_ns) {
+            self.skips = self.many;
+            self.many = (2 * self.many).min(MOST);
+            self.found = 0;
+        } else if !found {
+            self.skips = self.few;
+            self.few = (2 * self.few).min(FEW_MOST);
+        } else {
+            self.few = FEW;
+            self.found += 1;
+            if self.found >= TRUST * self.many {
+                self.many = (self.many / 2).max(MANY);
+                self.found = 0;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many of so many waits yield, when each yield ends like this.
+    fn yields(policy: &mut YieldPolicy, waits: u32, found: bool, took_ns: u64) -> u32 {
+        let mut count = 0;
+        for _ in 0..waits {
+            if policy.is_worth() {
+                policy.ended(found, took_ns);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    #[test]
+    fn what_is_found_soon_is_yielded_for_each_time() {
+        let mut policy = YieldPolicy::default();
+        assert_eq!(yields(&mut policy, 1_000, true, 1_000), 1_000);
+        // And again, soon after it was not.
+        let _ = yields(&mut policy, 1_000, false, 1_000);
+        let few = FEW_MOST + 1;
+        assert!(yields(&mut policy, 2 * few, true, 1_000) >= few);
+    }
+
+    #[test]
+    fn what_is_not_found_costs_few_yields() {
+        let count = yields(&mut YieldPolicy::default(), 17_000, false, 1_000);
+        assert!((990..=1_010).contains(&count), "{count}");
+    }
+
+    #[test]
+    fn time_slices_between_many_short_yields_become_rare() {
+        let mut policy = YieldPolicy::default();
+        let mut slices = 0;
+        for wait in 0..1_000_000_u32 {
+            if policy.is_worth() {
+                let is_slice = wait.is_multiple_of(600);
+                slices += u32::from(is_slice);
+                policy.ended(true, if is_slice { 3_000_000 } else { 1_000 });
+            }
+        }
+        assert!(slices < 60, "{slices}");
+    }
+
+    #[test]
+    fn a_third_one_on_the_processor_gets_few_time_slices() {
+        for found in [true, false] {
+            let mut policy = YieldPolicy::default();
+            let count = yields(&mut policy, 1_000_000, found, 3_000_000);
+            assert!(count < 30, "{count}");
+            // It has gone: that is noticed.
+            assert!(yields(&mut policy, 2 * MOST, true, 1_000) > MOST / 2);
+        }
+    }
+}
