@@ -4,7 +4,6 @@
 use crate::error::{Gone, SendError};
 use crate::link::{Link, UNSAID_MAX, control};
 use crate::process::{Process, UNSAID_NS};
-use crate::unused;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use handfast_channel::reply::Slot;
 use handfast_layout::link::{OWN_SET, REPLIES, SETS, slot_of};
@@ -14,43 +13,11 @@ use handfast_sys::clock;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 mod caller;
+mod held;
 
 pub(crate) use caller::{Path, expected};
 use caller::{Root, remembered};
-
-/// A use of a link, as a right to a port of the peer is one: the link stays for it.
-pub(crate) struct Held {
-    process: Arc<Process>,
-    link: Arc<Link>,
-}
-
-impl Held {
-    pub(crate) fn new(process: &Arc<Process>, link: &Arc<Link>) -> Self {
-        // AcqRel: pairs with the last drop.
-        link.uses.fetch_add(1, Ordering::AcqRel);
-        Self {
-            process: process.clone(),
-            link: link.clone(),
-        }
-    }
-}
-
-impl core::ops::Deref for Held {
-    type Target = Arc<Link>;
-
-    fn deref(&self) -> &Arc<Link> {
-        &self.link
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        // A forked child has nothing to do with its parent's links.
-        if self.process.epoch == handfast_sys::process::fork_epoch() {
-            unused::release(&self.process, &self.link);
-        }
-    }
-}
+pub(crate) use held::Held;
 
 /// Replier: how to answer the callers of one forwarder.
 pub(crate) struct Party {

@@ -5,7 +5,7 @@
 
 use crate::call::{Call, Ticket};
 use crate::cancel::Watch;
-use crate::error::{Exhausted, Gone, Misuse, RightError, SendError};
+use crate::error::{RightError, SendError};
 use crate::link::{Link, Outgoing};
 use crate::message::{Buffer, Message};
 use crate::options::Options;
@@ -13,23 +13,20 @@ use crate::origin::Origin;
 use crate::passing::Known;
 use crate::process::Process;
 use crate::reply_slot::ReplySlot;
-use crate::right::{Described, Load};
 use crate::room::Waiting;
 use crate::served::{Shortcut, copy_into};
-use crate::slots::SlotState;
 use crate::spread::Spread;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
-use handfast_channel::reply::Slot;
 use handfast_layout::MESSAGE_BYTES_MAX;
 use handfast_layout::hello::Welcome;
-use handfast_layout::link::{Kind, LANES, REPLIES, UNIT_BYTES, passed_word};
+use handfast_layout::link::{Kind, LANES, REPLIES, passed_word};
 use handfast_layout::part::receiver_of;
 use handfast_proto::rights::Handle;
-use handfast_ring::lane::{Header, Refused, Unit};
+use handfast_ring::lane::Refused;
+use handfast_sys::clock;
 use handfast_sys::deadline;
 use handfast_sys::lock::OwnedGuard as Guard;
-use handfast_sys::{clock, cpu};
 use handfast_wait::{Strategy, Waiter};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -37,6 +34,7 @@ mod here;
 mod life;
 mod moved;
 mod now;
+mod post;
 mod spread;
 mod waiting;
 
@@ -374,208 +372,6 @@ impl SendRight {
         // Relaxed: the count is all that is said.
         let is_calm = trouble == self.calm.load(Ordering::Relaxed);
         is_calm.then_some((lane, outgoing, trouble))
-    }
-
-    /// As [`Self::post_now`]; waits for room, and says what is wrong. Returns also the right that it
-    /// went through.
-    #[cold]
-    fn post(
-        &self,
-        bytes: &[u8],
-        kind: Kind,
-        waiting: Waiting,
-    ) -> Result<(&Self, (Ticket, u32, u32)), SendError> {
-        let right = self.best();
-        if !core::ptr::eq(right, self)
-            && let Some(posted) = right.post_now(bytes, kind, waiting.words_of(kind))
-        {
-            right.sent(kind, posted.0);
-            return Ok((right, posted));
-        }
-        let with = (&Load::default(), &mut Described::new());
-        let posted = right.post_with((bytes, kind), with, waiting)?;
-        posted.0.sent(kind, posted.1.0);
-        Ok(posted)
-    }
-
-    /// As [`Self::post`], with rights beside the bytes. Rings. Empties `load`, unless there is an
-    /// error. Returns also whether this made a wake-up call.
-    #[cold]
-    pub(crate) fn post_loaded(
-        &self,
-        bytes_and_kind: (&[u8], Kind),
-        load: &mut Load,
-        waiting: Waiting,
-    ) -> Result<Posted<'_>, SendError> {
-        let mut described = Described::new();
-        let with = (&*load, &mut described);
-        let (right, (ticket, lane, trouble)) =
-            self.best().post_with(bytes_and_kind, with, waiting)?;
-        right.sent(bytes_and_kind.1, ticket);
-        let woke_peer = right.link.ring(lane, right.receiver);
-        described.sent((right.process, &right.link), load, Some(lane));
-        Ok((right, (ticket, trouble, woke_peer)))
-    }
-
-    /// Twice there, so that what it returns need not be taken apart and put together again.
-    #[inline(always)]
-    fn post_with(
-        &self,
-        (bytes, kind): (&[u8], Kind),
-        (load, described): (&Load, &mut Described),
-        waiting: Waiting,
-    ) -> Result<(&Self, (Ticket, u32, u32)), SendError> {
-        if bytes.len() > MESSAGE_BYTES_MAX {
-            return Err(SendError::TooLong {
-                len_bytes: bytes.len(),
-            });
-        }
-        if self.is_forked() {
-            return Err(SendError::Misuse(Misuse::Forked));
-        }
-        if matches!(self.origin, Origin::Vine(_)) && load.has_blocks() {
-            return Err(SendError::Right(RightError::Vine));
-        }
-        let Some(lane) = self.link.map.lane(self.receiver) else {
-            let limit = LANES.into();
-            return Err(SendError::Exhausted(Exhausted {
-                what: "lanes of the link",
-                limit,
-            }));
-        };
-        loop {
-            // Acquire: pairs with the addition in `disturb`; what came before it is looked at.
-            let trouble = self.link.trouble.load(Ordering::Acquire);
-            // After that: who finds the count of a switch finds what has become of the right.
-            if let Some(next) = self.moved_to() {
-                return (next.best()).post_with((bytes, kind), (load, described), waiting);
-            }
-            if let Some(failure) = self.link.failure(self.port) {
-                return Err(failure);
-            }
-            // Relaxed: the count is all that is said. With the same one it was good.
-            if self.calm.load(Ordering::Relaxed) != trouble && self.is_revoked() {
-                return Err(SendError::Gone(Gone::Right));
-            }
-            if !matches!(self.origin, Origin::Vine(Some(_))) {
-                // Relaxed: the count is all that is said. One that may become another is asked that
-                // each time.
-                self.calm.store(trouble, Ordering::Relaxed);
-            }
-            match described.describe(self.process, &self.link, load) {
-                Ok(()) => {}
-                // Its control socket has no room for what goes ahead.
-                Err(RightError::Unread) => {
-                    self.wait_for_slot(waiting)?;
-                    continue;
-                }
-                Err(error) => return Err(self.link.failure(self.port).unwrap_or(error.into())),
-            }
-            let mut outgoing = self.lock(lane);
-            if let Some(next) = self.moved_to() {
-                // Since the look: in this lane nothing comes any more.
-                drop(outgoing);
-                described.take_back(self.process, &self.link);
-                return next
-                    .best()
-                    .post_with((bytes, kind), (load, described), waiting);
-            }
-            // Acquire: as above. What was described may have become another since.
-            if !load.rights.is_empty() && self.link.trouble.load(Ordering::Acquire) != trouble {
-                drop(outgoing);
-                described.take_back(self.process, &self.link);
-                continue;
-            }
-            let ahead = (&mut *described, &load.rights[..]);
-            let ahead = self.send_ahead((&mut outgoing, lane), (bytes, kind), ahead);
-            let words = match kind {
-                Kind::Call => waiting.words(),
-                _ => described.passed(),
-            };
-            let units = described.units();
-            let posted = ahead.and_then(|()| {
-                self.post_described(&mut outgoing, lane, (bytes, kind, words), units)
-            });
-            drop(outgoing);
-            let body_bytes = bytes.len() + units.len() * UNIT_BYTES;
-            let blocked = match posted {
-                Ok(ticket) => {
-                    if let Origin::Vine(Some(upgrade)) = &self.origin {
-                        upgrade.goes();
-                    }
-                    return Ok((self, (ticket, lane, trouble)));
-                }
-                Err(blocked) => blocked,
-            };
-            described.take_back(self.process, &self.link);
-            match blocked {
-                Blocked::Right(error) => return Err(error.into()),
-                Blocked::Slots => self.wait_for_slot(waiting)?,
-                Blocked::Lane(Refused::Full) => self.wait_for_room(lane, body_bytes, waiting)?,
-                Blocked::Lane(Refused::Fault(fault)) => {
-                    return Err(SendError::Fault(self.poison(fault)));
-                }
-            }
-        }
-    }
-
-    /// Reserves the reply slot of a call and publishes the message, with units that describe its rights.
-    /// Two words: what names the reply right it passes on, or until when the caller of a call waits.
-    #[inline(always)]
-    pub(crate) fn post_described(
-        &self,
-        outgoing: &mut Outgoing,
-        lane: u32,
-        (bytes, kind, words): (&[u8], Kind, (u32, u32)),
-        units: &[Unit],
-    ) -> Result<Ticket, Blocked> {
-        let is_call = kind == Kind::Call;
-        let (index, generation) = match outgoing.claimed {
-            _ if !is_call => words,
-            Some(claimed) => claimed,
-            None => self
-                .claim(lane, &mut outgoing.producer)
-                .ok_or(Blocked::Slots)?,
-        };
-        self.uses(lane);
-        if is_call && words != (0, 0) {
-            let deadline_ns = u64::from(words.1) << 32 | u64::from(words.0);
-            let slot = Slot::of(self.link.calls, index);
-            slot.set_deadline(&self.link.region, generation, deadline_ns);
-        }
-        let producer = &mut outgoing.producer;
-        let position = producer.position();
-        let header = Header {
-            kind,
-            port: self.handle,
-            reply: index,
-            generation,
-            units: 0,
-            cpu: cpu::recent(),
-        };
-        let region = self.link.region.view();
-        if is_call {
-            // Relaxed, both: read by the next claim, under the lane's lock; and before the post, so that a call
-            // whose outcome somebody has seen is seen to have been made (`Root::awaited`).
-            let slot = &self.link.slots[index as usize];
-            slot.position.store(position, Ordering::Relaxed);
-            slot.state.store(SlotState::BUSY, Ordering::Relaxed);
-        }
-        if let Err(refused) = producer.post_described(&region, header, (bytes, units)) {
-            if is_call {
-                // For the next attempt. Relaxed: as above.
-                let slot = &self.link.slots[index as usize];
-                slot.state.store(SlotState::CLAIMED, Ordering::Relaxed);
-                outgoing.claimed = Some((index, generation));
-            }
-            return Err(Blocked::Lane(refused));
-        }
-        if is_call {
-            // The peer is at work now; this is done meanwhile.
-            outgoing.claimed = self.claim(lane, &mut outgoing.producer);
-        }
-        let generation = if is_call { generation } else { position };
-        Ok(Ticket { index, generation })
     }
 
     #[inline]

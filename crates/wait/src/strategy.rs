@@ -11,8 +11,8 @@ use core::time::Duration;
 #[non_exhaustive]
 pub enum Strategy {
     /// The default: spins for the best of {0, T/2, T, 2T} on the recent waits, T being the
-    /// blocking cost of this machine; not at all when the peer was last seen on the own processor
-    /// or there is only one. Then sleeps.
+    /// blocking cost of this machine; not where there is only one processor. When the peer was last seen on the own
+    /// one, yields at most eight times instead, unless that was in vain lately (paper 000, section 4.1). Then sleeps.
     #[default]
     Adaptive,
     /// *spin*: looks in a loop, never makes a system call. Burns a processor.

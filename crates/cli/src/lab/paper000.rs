@@ -54,7 +54,7 @@ const METHOD: &str = "One server process with one receive queue, and client proc
 const COUNTED: [&str; 3] = [
     "System calls: each process counts those that its protocol makes (semaphores, yields, message queues, sleeps), in a shared page of its \
      own; those of a queue lock that is held for long are not among them. handfast's are twice the voluntary switches of its \
-     processes: each is a sleep, which another's call ended.",
+     processes, each of which is a sleep that another's call ended, and the involuntary ones, of which nearly all are yields.",
     "Linux counts a yield that lets another process run as an involuntary switch; IRIX and AIX, which the paper used, as a voluntary \
      one.",
     "handfast's server wakes few clients at a time whenever it is overloaded, and needs no option for that: handfast-default is the \

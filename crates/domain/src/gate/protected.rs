@@ -16,126 +16,13 @@ use crate::run::{run_fault, run_other};
 use crate::stack::{BOUNDED, BOUNDED_DEPTH, Descriptor, ENTRY_SHIFT, Row, STRIDE_BITS};
 use crate::{DEPTH_MAX, Words};
 use core::arch::naked_asm;
-use core::cell::UnsafeCell;
 use core::mem::offset_of;
-use core::ptr::NonNull;
-use core::sync::atomic::AtomicU32;
-use core::sync::atomic::Ordering::{Relaxed, Release};
-use handfast_sys::{Errno, private};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+mod table;
 
-/// Access to key 0 only: what the kernel starts threads and signal handlers with.
-pub(crate) const NO_DOMAIN: u32 = 0x5555_5554;
-/// Rows: one for each key. Row 0 stays unused.
-const ROWS: usize = 16;
-const ROW_BITS: u32 = size_of::<Row>().trailing_zeros();
-const _: () = assert!(1 << ROW_BITS == size_of::<Row>());
-
-/// What the gate believes. Read-only but while a domain is loaded or unloaded.
-#[repr(C, align(4096))]
-struct Table {
-    /// The bits of all domains' keys that say "no access".
-    denied: AtomicU32,
-    /// Which vector registers there are: zero, [`AVX`] or [`AVX512`].
-    vectors: AtomicU32,
-    padding: [u32; 30],
-    rows: [Row; ROWS],
-}
-
-/// With AVX, and no more than that.
-const AVX: u32 = 1;
-/// With AVX-512.
-const AVX512: u32 = 2;
-
-struct Page(UnsafeCell<Table>);
-// SAFETY: all fields are atomics. While the page is read-only nobody writes them: writers hold the lock of `change`.
-unsafe impl Sync for Page {}
-
-static TABLE: Page = Page(UnsafeCell::new(Table {
-    denied: AtomicU32::new(0),
-    vectors: AtomicU32::new(0),
-    padding: [0; 30],
-    rows: [const { Row::unused(NO_DOMAIN) }; ROWS],
-}));
-const _: () = assert!(size_of::<Page>().is_multiple_of(4096));
-
-fn table() -> &'static Table {
-    // SAFETY: a static, of which only shared references exist.
-    unsafe { &*TABLE.0.get() }
-}
-
-/// The row of the domain whose memory has this key.
-pub(crate) fn row(key: u32) -> Option<&'static Row> {
-    table().rows.get(key as usize).filter(|_| key != 0)
-}
-
-/// All rows that may be of domains.
-pub(crate) fn rows() -> impl Iterator<Item = &'static Row> {
-    table().rows.iter().skip(1)
-}
-
-/// Changes the table: makes it writable meanwhile. Two system calls.
-pub(crate) fn change(key: u32, what: impl FnOnce(&Row)) -> Result<(), Errno> {
-    static WRITER: Mutex<()> = Mutex::new(());
-    let _writer: MutexGuard<'_, ()> = WRITER.lock().unwrap_or_else(PoisonError::into_inner);
-    let page = NonNull::new(TABLE.0.get().cast::<u8>()).ok_or(Errno::INVAL)?;
-    let row = row(key).ok_or(Errno::INVAL)?;
-    // SAFETY: the table fills whole pages; they become writable.
-    unsafe { private::set_writable(page, size_of::<Page>(), true) }?;
-    // Relaxed, both: any thread that gets the domain gets it after this.
-    table().vectors.store(vectors(), Relaxed);
-    what(row);
-    let denied = rows()
-        .enumerate()
-        .filter(|(_, row)| !row.server.load(Relaxed).is_null())
-        .fold(0, |denied, (index, row)| {
-            denied | no_access(index as u32 + 1) | no_access(row.stack_key.load(Relaxed))
-        });
-    table().denied.store(denied & !no_access(0), Release);
-    // SAFETY: as above; all writers hold the lock.
-    unsafe { private::set_writable(page, size_of::<Page>(), false) }
-}
-
-/// The bit of the rights that forbids a key's pages.
-const fn no_access(key: u32) -> u32 {
-    1 << (2 * key)
-}
-
-/// The rights of a domain with these keys.
-pub(crate) const fn rights(own: u32, stacks: u32) -> u32 {
-    const BOTH: u32 = 3;
-    NO_DOMAIN & !(BOTH << (2 * own)) & !(BOTH << (2 * stacks))
-}
-
-/// The rights to the stacks alone, of a handler of the program's: not those of any domain, so that nobody takes what it does
-/// for the domain's.
-pub(crate) const fn lent(stacks: u32) -> u32 {
-    let own = rights(stacks, stacks);
-    // The second bit of a key says no more than the first.
-    own | (own & NO_DOMAIN) << 1
-}
-
-/// Whether this thread has some domain's rights. Only where there is one that is protected.
-pub(crate) fn is_inside() -> bool {
-    let rights: u32;
-    // SAFETY: reads a register; protected domains are loaded only where the processor has it.
-    unsafe {
-        core::arch::asm!("rdpkru", in("ecx") 0, out("eax") rights, out("edx") _, options(nomem, nostack, preserves_flags));
-    }
-    // Relaxed: as in the gate.
-    !rights & table().denied.load(Relaxed) != 0
-}
-
-fn vectors() -> u32 {
-    let wide = std::arch::is_x86_feature_detected!("avx512f")
-        && std::arch::is_x86_feature_detected!("avx512vl")
-        && std::arch::is_x86_feature_detected!("avx512bw");
-    match (wide, std::arch::is_x86_feature_detected!("avx")) {
-        (true, _) => AVX512,
-        (_, true) => AVX,
-        _ => 0,
-    }
-}
+#[cfg(test)]
+pub(crate) use table::row;
+use table::{AVX, ROW_BITS, ROWS, TABLE, Table};
+pub(crate) use table::{NO_DOMAIN, change, is_inside, lent, rights, rows, table_range};
 
 /// Crosses into the domain with number `domain` and back. The words are the call's, and then its result's.
 ///
@@ -615,12 +502,6 @@ unsafe extern "C" {
 pub(crate) fn changes() -> [usize; 2] {
     [handfast_domain_gate_in, handfast_domain_gate_out]
         .map(|place: unsafe extern "C" fn()| place as usize)
-}
-
-/// The pages of the table: first byte, and the one behind the last.
-pub(crate) fn table_range() -> (usize, usize) {
-    let start = TABLE.0.get().addr();
-    (start, start + size_of::<Page>())
 }
 
 /// Where a call goes on that a signal has ended, with rbx and rsp at its descriptor, rdi and rsi there and at its row,

@@ -156,7 +156,10 @@ impl Poller {
     /// Where this thread and all its clients have one CPU between them, nobody runs while it polls: a client that is not
     /// woken is one that does not run. All may be active then.
     fn check_beside(&mut self, here: u32) {
-        let beside = self.client_cpu == here && self.pinned.is_none();
+        if self.pinned.is_some() {
+            return;
+        }
+        let beside = self.client_cpu == here;
         self.beside = if beside {
             self.beside.wrapping_add(1)
         } else {

@@ -196,8 +196,8 @@ impl Turn {
         let voluntary = server.switches + clients.switches - involuntary;
         let syscalls = match is_told {
             true => after.told.syscalls - before.told.syscalls,
-            // A sleep, and a call that ended it.
-            false => 2 * voluntary,
+            // A sleep, and a call that ended it; a yield.
+            false => 2 * voluntary + involuntary,
         };
         Self {
             per_ms: sample.per_second() / 1e3,

@@ -64,6 +64,9 @@ pub(super) fn verdict(lines: &[Line]) -> (Verdict, String) {
     if let (Some(least), Some(most)) = (factors.first(), factors.last()) {
         reasons += &format!(", {least:.1} to {most:.1} times the best of them");
     }
+    if behind.is_empty() {
+        return (verdict, reasons);
+    }
     for line in &behind {
         reasons += &format!(
             "; {}: {} has {:.2} of {}",
@@ -77,6 +80,7 @@ pub(super) fn verdict(lines: &[Line]) -> (Verdict, String) {
             reasons += &format!("; {}: {why}", line.peer.0);
         }
     }
+    reasons += "; what was tried: docs/decisions/0017-beside-the-peers.md";
     (verdict, reasons)
 }
 

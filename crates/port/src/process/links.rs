@@ -1,0 +1,169 @@
+//! The links of a process: from their first message to their end.
+
+use super::{NEXT_SERIAL, Process, UNSAID_NS, token};
+use crate::error::Resource;
+use crate::link::{Link, Parts};
+use crate::port::Port;
+use core::sync::atomic::Ordering;
+use handfast_layout::counters;
+use handfast_sys::poll::Trigger;
+use handfast_sys::socket::Peer;
+use handfast_sys::{Errno, process};
+use std::sync::{Arc, PoisonError};
+
+impl Process {
+    /// The peer of a new link has been sent its welcome, with a right to `port`: from now on it can
+    /// be told that ports are gone, and is, if this one has been dropped since.
+    pub(crate) fn welcomed(&self, link: &Link, port: Option<&Port>) {
+        // The lock orders the two flags: who drops the port finds the link welcomed, or this finds
+        // the port closing.
+        let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        // Release: pairs with the load in `Link::tell_revoked`.
+        link.is_welcomed.store(true, Ordering::Release);
+        // Relaxed: under the lock.
+        let closing = port.filter(|port| port.is_closing.load(Ordering::Relaxed));
+        drop(links);
+        if let Some(port) = closing
+            && !link.tell_closed(port.id)
+        {
+            self.give_back_in(UNSAID_NS);
+        }
+        self.tell_spread(link);
+    }
+
+    /// Links whose peers have their ends.
+    pub(crate) fn welcomed_links(&self) -> Vec<Arc<Link>> {
+        let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        // Relaxed: under the lock, as in `welcomed`.
+        let is_welcomed = |link: &&Arc<Link>| link.is_welcomed.load(Ordering::Relaxed);
+        links
+            .iter()
+            .flatten()
+            .filter(is_welcomed)
+            .cloned()
+            .collect()
+    }
+
+    /// Tells all peers that `port` is going.
+    pub(crate) fn tell_closing(&self, port: &Port) {
+        let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        // Release: pairs with the Acquire of callers that go to a domain without a link. Peers look under the lock, as
+        // in `welcomed`.
+        port.is_closing.store(true, Ordering::Release);
+        for link in links.iter().flatten() {
+            // Before its welcome a peer expects nothing else.
+            if link.is_welcomed.load(Ordering::Relaxed) && !link.tell_closed(port.id) {
+                self.give_back_in(UNSAID_NS);
+            }
+        }
+    }
+
+    /// Enters a new link everywhere: table, group, keeper, counters.
+    pub(crate) fn add_link(self: &Arc<Self>, parts: Parts) -> Result<Arc<Link>, Resource> {
+        // Relaxed: a number.
+        let serial = NEXT_SERIAL.fetch_add(1, Ordering::Relaxed);
+        let link = Arc::new(Link::new(parts, serial));
+        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = links
+            .iter()
+            .position(Option::is_none)
+            .unwrap_or(links.len());
+        if slot == links.len() {
+            links.push(None);
+        }
+        links[slot] = Some(link.clone());
+        drop(links);
+        // After it is in the list: whoever sets others finds it there, or this finds those.
+        self.limit(&link);
+        link.group.set(link.index, Some(&link));
+        let row = |column| counters::link_word(link.index, column);
+        self.tally.store(row(1), link.peer.pid.into());
+        self.tally.store(row(2), link.peer.uid.into());
+        self.tally.store(row(0), 1);
+        if let Err(errno) = self.listen_to(&link) {
+            self.end_link(&link);
+            return Err(Resource::of("epoll_ctl", errno));
+        }
+        tracing::debug!(pid = link.peer.pid, uid = link.peer.uid, "link made");
+        Ok(link)
+    }
+
+    fn listen_to(&self, link: &Link) -> Result<(), Errno> {
+        let serial = u64::from(link.serial);
+        (self.poll).add(&link.socket, token::LINK | serial, Trigger::Level)?;
+        match &link.pidfd {
+            Some(pidfd) => (self.poll).add(pidfd, token::PROCESS | serial, Trigger::Level),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends a link and forgets it. Threads that still hold it see it down.
+    pub(crate) fn end_link(self: &Arc<Self>, link: &Arc<Link>) {
+        link.take_down();
+        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = links
+            .iter_mut()
+            .find(|entry| entry.as_ref().is_some_and(|entry| Arc::ptr_eq(entry, link)));
+        let Some(entry) = found else { return };
+        *entry = None;
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        ended.retain(|link| link.strong_count() > 0);
+        ended.push(Arc::downgrade(link));
+        drop((ended, links));
+        self.poll.remove(&link.socket);
+        if let Some(pidfd) = &link.pidfd {
+            self.poll.remove(pidfd);
+        }
+        if link.is_cut() {
+            link.close_unclaimed();
+        } else {
+            let ports = self.ports.read().unwrap_or_else(PoisonError::into_inner);
+            ports.iter().flatten().for_each(|port| port.keep_rung(link));
+        }
+        link.group.set(link.index, None);
+        for column in 0..counters::ROW_WORDS {
+            self.tally.store(counters::link_word(link.index, column), 0);
+        }
+        tracing::debug!(pid = link.peer.pid, uid = link.peer.uid, "link ended");
+        // Release: pairs with the Acquire of a receiver that clears out dead lanes.
+        self.deaths.fetch_add(1, Ordering::Release);
+        // After that: a receiver looks for what the dead have left before it is told.
+        let vine = self.vines.get().map(|vine| vine.port.id);
+        let badges = vine.map(|port| link.exports().badges_of(port));
+        link.end_exports(|receiver| self.port(receiver));
+        for badge in badges.into_iter().flatten() {
+            self.vine_ended(vine.unwrap_or_default(), badge);
+        }
+        link.end_loans();
+        self.end_introductions(link);
+        self.end_questions(link);
+        self.end_moves(link);
+        self.end_kept(link);
+        self.end_paths(link);
+        self.relay();
+        self.rouse_all();
+    }
+
+    /// Whether a peer is known to be another process: it has a number here, and not ours.
+    pub(crate) fn is_another(&self, peer: Peer) -> bool {
+        peer.pid != process::pid() && peer.pid != 0
+    }
+
+    /// Whether `incarnation` is known to be another process's than `peer`: only the kernel's word for who
+    /// that is counts, and rights and replies go where an incarnation says.
+    pub(crate) fn is_borrowed(&self, incarnation: [u8; 16], peer: Peer) -> bool {
+        incarnation == self.incarnation && self.is_another(peer)
+            || self
+                .find_link(|link| link.incarnation == incarnation && link.peer.pid != peer.pid)
+                .is_some()
+    }
+
+    pub(crate) fn find_link(&self, check: impl Fn(&Link) -> bool) -> Option<Arc<Link>> {
+        let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        links
+            .iter()
+            .flatten()
+            .find(|link| !link.is_down() && check(link))
+            .cloned()
+    }
+}
