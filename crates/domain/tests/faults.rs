@@ -80,6 +80,49 @@ fn every_kind_of_fault_has_its_error_and_the_domain_goes_on() {
     );
 }
 
+/// How this thread calculates with floating point: rounding, and what traps.
+fn float_control() -> u32 {
+    let mut control = 0u32;
+    // SAFETY: writes four bytes.
+    unsafe { std::arch::asm!("stmxcsr [{}]", in(reg) &raw mut control) };
+    control
+}
+
+fn set_float_control(control: u32) {
+    // SAFETY: no bits that are reserved.
+    unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const control) };
+}
+
+/// Division by zero traps, and results are rounded up.
+fn divide_floats(_: &Value, _: &mut Call<'_>) {
+    const DIVISION: u32 = 1 << 9;
+    const UP: u32 = 2 << 13;
+    set_float_control(float_control() & !DIVISION | UP);
+    // SAFETY: none: this is the fault.
+    unsafe {
+        std::arch::asm!("divsd {one}, {zero}", one = inout(xmm_reg) 1.0f64 => _, zero = in(xmm_reg) 0.0f64);
+    }
+}
+
+#[test]
+fn what_a_function_changed_of_floating_point_is_gone_with_it() {
+    let _alone = testing::alone();
+    if !keys::are_supported() {
+        return;
+    }
+    let table = Table::new(value).entry(divide_floats);
+    // SAFETY: as in `load`.
+    let domain = unsafe { Domain::new(&table, Options::new()) }.unwrap();
+    let before = float_control();
+    for _ in 0..3 {
+        let got = domain.call(0, [0; 8]);
+        assert_eq!(got, Err(CallError::Fault(Fault::Arithmetic)));
+        let after = float_control();
+        set_float_control(before);
+        assert_eq!(after, before);
+    }
+}
+
 #[test]
 fn a_dead_domain_stays_dead_after_any_fault() {
     let _alone = testing::alone();
