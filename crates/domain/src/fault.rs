@@ -10,16 +10,15 @@
 //!
 //! The signal of a deadline (`deadline`) ends a call in the same way.
 
+use crate::alone::alone;
 use crate::error::Status;
 use crate::gate::protected;
 use crate::run::PANICKING;
 use crate::stack::{Descriptor, GUARD_BYTES, Row, STRIDE, STRIDE_BITS};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicPtr, AtomicU32};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32};
 use handfast_sys::{Errno, deadline};
-use std::sync::Mutex;
-use std::sync::PoisonError;
 
 mod tick;
 
@@ -37,9 +36,10 @@ static RIGHTS_AT: AtomicU32 = AtomicU32::new(0);
 
 /// Handles the signals of faults from now on; once. Four times `sigaction`.
 pub(crate) fn install() -> Result<(), Errno> {
-    static DONE: Mutex<bool> = Mutex::new(false);
-    let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
-    if *done {
+    static DONE: AtomicBool = AtomicBool::new(false);
+    let _alone = alone();
+    // Relaxed, here and below: under the lock.
+    if DONE.load(Relaxed) {
         return Ok(());
     }
     const STATE_LEAF: u32 = 0xd;
@@ -62,7 +62,7 @@ pub(crate) fn install() -> Result<(), Errno> {
             return Err(Errno::INVAL);
         }
     }
-    *done = true;
+    DONE.store(true, Relaxed);
     Ok(())
 }
 

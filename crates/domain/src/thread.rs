@@ -2,7 +2,7 @@
 //! stack.
 //! And how deep its calls are nested, where nothing else counts that.
 
-use crate::{CallError, DEPTH_MAX};
+use crate::{CallError, DEPTH_MAX, alone};
 use core::cell::Cell;
 use handfast_sys::{deadline, process};
 use std::sync::Once;
@@ -18,6 +18,7 @@ thread_local! {
 }
 
 extern "C" fn forget() {
+    alone::after_fork();
     PREPARED.set(NEW);
     // Its timers are not inherited.
     deadline::set_until_ns(deadline::NEVER_NS);
@@ -29,8 +30,9 @@ pub(crate) fn epoch() -> u32 {
     static FORGETS: Once = Once::new();
     process::watch_forks();
     FORGETS.call_once(|| {
-        // SAFETY: `forget` is async-signal-safe and lives for ever.
-        unsafe { libc::pthread_atfork(None, None, Some(forget)) };
+        let (before, after) = (alone::before_fork, alone::after_fork);
+        // SAFETY: they live for ever, and do what may be done around a fork.
+        unsafe { libc::pthread_atfork(Some(before), Some(after), Some(forget)) };
     });
     process::fork_epoch()
 }

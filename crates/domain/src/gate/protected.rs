@@ -9,6 +9,7 @@
 //! In the gate the words are in rdi rsi rbx rbp r8 r9 r10 r11 (on the way back word 2 in r13), the place of the
 //! domain's row in r12, buffers and entry in r13, the stack to try first in r14, the caller's rights in r15.
 
+use crate::alone::alone;
 use crate::error::Status;
 use crate::flags::UNBUILT;
 use crate::pool::PER_CPU;
@@ -22,7 +23,6 @@ use core::ptr::NonNull;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use handfast_sys::{Errno, private};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Access to key 0 only: what the kernel starts threads and signal handlers with.
 pub(crate) const NO_DOMAIN: u32 = 0x5555_5554;
@@ -76,8 +76,7 @@ pub(crate) fn rows() -> impl Iterator<Item = &'static Row> {
 
 /// Changes the table: makes it writable meanwhile. Two system calls.
 pub(crate) fn change(key: u32, what: impl FnOnce(&Row)) -> Result<(), Errno> {
-    static WRITER: Mutex<()> = Mutex::new(());
-    let _writer: MutexGuard<'_, ()> = WRITER.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     let page = NonNull::new(TABLE.0.get().cast::<u8>()).ok_or(Errno::INVAL)?;
     let row = row(key).ok_or(Errno::INVAL)?;
     // SAFETY: the table fills whole pages; they become writable.
