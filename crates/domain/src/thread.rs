@@ -94,20 +94,29 @@ impl Drop for Nested {
 fn signal_stack() -> Result<(usize, usize), handfast_sys::Errno> {
     use handfast_sys::signal_stack::{self as stacks, SignalStack};
     use std::cell::RefCell;
+    struct Own(RefCell<Option<SignalStack>>);
+    impl Drop for Own {
+        fn drop(&mut self) {
+            // This one goes, and one of Rust's is gone since the thread's function has returned: what calls from here on needs another.
+            PREPARED.set(NEW);
+        }
+    }
     thread_local! {
-        static OWN: RefCell<Option<SignalStack>> = const { RefCell::new(None) };
+        static OWN: Own = const { Own(RefCell::new(None)) };
     }
     if cfg!(miri) {
         return Ok((0, 0));
     }
     if let Some(there) = stacks::current()? {
+        // From now on it is dropped.
+        let _ = OWN.try_with(|_| ());
         return Ok(there);
     }
     let stack = SignalStack::install()?;
     let range = stack.range();
     let mut stack = Some(stack);
     // While the thread ends there is no place for it: then it stays.
-    if OWN.try_with(|own| own.replace(stack.take())).is_err() {
+    if OWN.try_with(|own| own.0.replace(stack.take())).is_err() {
         core::mem::forget(stack);
     }
     Ok(range)
