@@ -9,6 +9,8 @@ use crate::stack::{
     phase,
 };
 use crate::table::Call;
+#[cfg(target_arch = "x86_64")]
+use crate::thread;
 use core::any::Any;
 use core::sync::atomic::Ordering::Relaxed;
 use handfast_sys::deadline;
@@ -324,6 +326,9 @@ pub(crate) unsafe extern "C" fn run_fault(
         // It was in its function; from here on it is not.
         deadline::set_place(descriptor.outer);
     }
+    // From the top of the stack below, which is not this call's.
+    let top = core::ptr::from_mut(descriptor).addr();
+    thread::abandon(&(top - STRIDE..top));
     if descriptor.phase == phase::COPY {
         descriptor.set_phase(phase::RUN);
         return Status::new(Status::BUFFER, 0).0;

@@ -2,8 +2,11 @@
 //! stack.
 //! And how deep its calls are nested, where nothing else counts that.
 
+#[cfg(target_arch = "x86_64")]
+use crate::flags;
 use crate::{CallError, DEPTH_MAX, alone};
 use core::cell::Cell;
+use core::sync::atomic::AtomicU16;
 use handfast_sys::{deadline, process};
 use std::sync::Once;
 
@@ -68,19 +71,66 @@ fn prepare(handle: u32) -> Result<(), CallError> {
 /// count in its descriptors.
 pub(crate) struct Nested(u32);
 
+/// What there is to know of one when a fault ends the protected call in which it was made.
+#[derive(Clone, Copy)]
+struct Frame {
+    /// A place on the stack that it was made on.
+    place: usize,
+    /// The flag of the stack that it has claimed, or null.
+    flag: *const AtomicU16,
+}
+
 impl Nested {
     /// One call more, if that is not too deep.
     pub(crate) fn enter() -> Option<Self> {
-        let depth = DEPTH.get();
+        let (depth, here) = (DEPTH.get(), 0u8);
+        let frame = Frame {
+            place: (&raw const here).addr(),
+            flag: core::ptr::null(),
+        };
         (depth < DEPTH_MAX).then(|| {
+            FRAMES.with(|frames| frames[depth as usize].set(frame));
             DEPTH.set(depth + 1);
             Self(depth)
         })
     }
+
+    /// Notes what it has claimed.
+    pub(crate) fn claims(&self, flag: &AtomicU16) {
+        FRAMES.with(|frames| {
+            let mut frame = frames[self.0 as usize].get();
+            frame.flag = flag;
+            frames[self.0 as usize].set(frame);
+        });
+    }
+}
+
+/// What was on this stack is no more, and will not be dropped: ends the calls that were made there.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn abandon(stack: &core::ops::Range<usize>) {
+    FRAMES.with(|frames| {
+        let mut depth = DEPTH.get();
+        while let Some(last) = depth.checked_sub(1) {
+            let frame = frames[last as usize].get();
+            if !stack.contains(&frame.place) {
+                break;
+            }
+            // SAFETY: of a group that the domain called had; whoever called it has kept it, or lost it with the stack.
+            if let Some(flag) = unsafe { frame.flag.as_ref() } {
+                flags::release(flag);
+            }
+            depth = last;
+        }
+        DEPTH.set(depth);
+    });
 }
 
 thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
+    static FRAMES: [Cell<Frame>; DEPTH_MAX as usize] = const {
+        const NONE: Frame = Frame { place: 0, flag: core::ptr::null() };
+        [const { Cell::new(NONE) }; DEPTH_MAX as usize]
+    };
 }
 
 impl Drop for Nested {

@@ -7,11 +7,12 @@ use common::{
     ADD, BUS, DIVIDE, ILLEGAL, NULL, OVERFLOW, PANIC, PLACE, READ, Value, WILD, WRITE, add, end_of,
     first, load, place, value, wrong,
 };
-use handfast_domain::{Call, CallError, Domain, Fault, Group, Options, Policy, Table};
+use handfast_domain::{Call, CallError, DEPTH_MAX, Domain, Fault, Group, Options, Policy, Table};
 use handfast_sys::{cpu, keys};
 use handfast_testing::{self as testing, Random};
 use std::hint::black_box;
 use std::os::unix::process::ExitStatusExt;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -162,6 +163,32 @@ fn a_fault_in_a_nested_call_is_an_error_of_that_call() {
         assert_eq!(domain.call(0, [0; 8]).unwrap()[1..3], [4, 5]);
         wrong(&inner, PANIC, 0).unwrap_err();
     }
+}
+
+/// Calls another domain, which is not protected, and goes wrong there.
+fn call_plain(_: &Value, call: &mut Call<'_>) {
+    let other = PLAIN.get().unwrap();
+    let _ = wrong(other, call.words()[0], 0);
+}
+
+static PLAIN: OnceLock<Domain> = OnceLock::new();
+
+#[test]
+fn a_fault_in_calls_without_protection_leaves_none_of_them_behind() {
+    let _alone = testing::alone();
+    if !keys::are_supported() {
+        return;
+    }
+    let table = Table::new(value).entry(call_plain);
+    // SAFETY: as in `load`.
+    let domain = unsafe { Domain::new(&table, Options::new()) }.unwrap();
+    let plain = PLAIN.get_or_init(|| load(Options::new().unprotected()).unwrap());
+    for _ in 0..2 * DEPTH_MAX {
+        let got = domain.call(0, first(NULL));
+        assert_eq!(got, Err(CallError::Fault(Fault::Access { address: 0 })));
+        assert_eq!(plain.stacks_in_use(), Ok(0));
+    }
+    assert_eq!(plain.call(ADD, first(2)).unwrap()[0], 2);
 }
 
 #[test]
