@@ -1,4 +1,4 @@
-//! Calls by threads that end, and forks while others load domains.
+//! Calls by threads that end, panics that do not, and forks while others load domains.
 #![cfg(target_arch = "x86_64")]
 
 mod common;
@@ -16,6 +16,7 @@ fn a_child_process_plays_its_role() {
     testing::play(|role, _| match role {
         "end" => end_of_a_thread(),
         "forks" => forks_during_loads(),
+        "panic" => panic_without_end(),
         _ => unreachable!(),
     });
 }
@@ -94,6 +95,40 @@ fn a_thread_calls_domains_until_its_end() {
     if keys::are_supported() {
         let said = ["called", "called", "joined"];
         assert!(end_of("end", &[], &said).success());
+    }
+}
+
+/// What a panic is about, and does not go.
+struct Stays;
+
+impl Drop for Stays {
+    fn drop(&mut self) {
+        spin();
+    }
+}
+
+fn panic_for_ever() {
+    std::panic::resume_unwind(Box::new(Stays));
+}
+
+fn panic_without_end() {
+    let domain = load(Options::new()).unwrap();
+    for _ in 0..3 {
+        let function = panic_for_ever as fn() as usize as u64;
+        let got = domain.call_until(RUN, first(function), SHORT);
+        assert_eq!(got, fault(Fault::Deadline));
+        assert!(!std::thread::panicking());
+        assert_eq!(domain.call(ADD, first(1)).unwrap()[0], 1);
+        assert_eq!(domain.stacks_in_use(), Ok(0));
+    }
+    testing::say("ended");
+}
+
+#[test]
+fn a_panic_whose_value_does_not_go_ends_at_the_deadline() {
+    let _alone = testing::alone();
+    if keys::are_supported() {
+        assert!(end_of("panic", &[], &["ended"]).success());
     }
 }
 
