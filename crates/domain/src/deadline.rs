@@ -25,6 +25,8 @@ pub(crate) struct Armed {
     until_ns: u64,
     place: usize,
     has_timer: bool,
+    /// Where the thread is at its end, and has no place for its timer any more.
+    own_timer: Option<(u32, Timer)>,
 }
 
 impl Armed {
@@ -34,6 +36,7 @@ impl Armed {
             place: deadline::set_place(0),
             until_ns: deadline::until_ns(),
             has_timer: false,
+            own_timer: None,
         };
         deadline::set_until_ns(deadline_ns.min(armed.until_ns));
         armed
@@ -44,17 +47,18 @@ impl Armed {
         if crate::confine::is_confined() {
             return Err(CallError::NoDeadline(NoDeadline::Confined));
         }
-        let armed = Self {
+        let mut armed = Self {
             place: deadline::set_place(0),
             until_ns: deadline::until_ns(),
             has_timer: true,
+            own_timer: None,
         };
         if deadline_ns < armed.until_ns {
             let timer = take_timer().map_err(CallError::NoDeadline)?;
             // Before the timer: a handler in between that calls with a deadline of its own leaves the timer for this one.
             deadline::set_until_ns(deadline_ns);
             timer.1.set(deadline_ns, AGAIN_NS);
-            put_timer(timer);
+            armed.own_timer = put_timer(timer);
         }
         Ok(armed)
     }
@@ -66,13 +70,14 @@ impl Drop for Armed {
             // Before the timer, as above.
             deadline::set_until_ns(self.until_ns);
             if self.has_timer
+                && self.own_timer.take().is_none()
                 && let Ok(timer) = take_timer()
             {
                 match self.until_ns {
                     NEVER_NS => timer.1.stop(),
                     until_ns => timer.1.set(until_ns, AGAIN_NS),
                 }
-                put_timer(timer);
+                drop(put_timer(timer));
             }
         }
         deadline::set_place(self.place);
@@ -105,9 +110,11 @@ fn take_timer() -> Result<(u32, Timer), NoDeadline> {
     }
 }
 
-/// While the thread ends there is no place for it, and it goes.
-fn put_timer(timer: (u32, Timer)) {
-    let _ = TIMER.try_with(|place| place.set(Some(timer)));
+/// While the thread ends there is no place for it: then it comes back.
+fn put_timer(timer: (u32, Timer)) -> Option<(u32, Timer)> {
+    let mut timer = Some(timer);
+    let _ = TIMER.try_with(|place| place.set(timer.take()));
+    timer
 }
 
 #[cold]

@@ -237,7 +237,7 @@ impl Domain {
     ) -> Result<usize, CallError> {
         let _armed = self.inner.arm(deadline_ns)?;
         let control = u64::from(entry) << ENTRY_SHIFT | BOUNDED;
-        if is_inside() {
+        if self.is_protected() && is_inside() {
             return self.call_staged(control, sender, request, reply);
         }
         let mut words = Words::default();

@@ -10,16 +10,15 @@
 //!
 //! The signal of a deadline (`deadline`) ends a call in the same way.
 
+use crate::alone::alone;
 use crate::error::Status;
 use crate::gate::protected;
 use crate::run::PANICKING;
 use crate::stack::{Descriptor, GUARD_BYTES, Row, STRIDE, STRIDE_BITS};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicPtr, AtomicU32};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32};
 use handfast_sys::{Errno, deadline};
-use std::sync::Mutex;
-use std::sync::PoisonError;
 
 mod tick;
 
@@ -37,9 +36,10 @@ static RIGHTS_AT: AtomicU32 = AtomicU32::new(0);
 
 /// Handles the signals of faults from now on; once. Four times `sigaction`.
 pub(crate) fn install() -> Result<(), Errno> {
-    static DONE: Mutex<bool> = Mutex::new(false);
-    let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
-    if *done {
+    static DONE: AtomicBool = AtomicBool::new(false);
+    let _alone = alone();
+    // Relaxed, here and below: under the lock.
+    if DONE.load(Relaxed) {
         return Ok(());
     }
     const STATE_LEAF: u32 = 0xd;
@@ -62,7 +62,7 @@ pub(crate) fn install() -> Result<(), Errno> {
             return Err(Errno::INVAL);
         }
     }
-    *done = true;
+    DONE.store(true, Relaxed);
     Ok(())
 }
 
@@ -157,7 +157,7 @@ fn land(machine: &mut libc::ucontext_t, row: &Row, number: usize, status: Status
     set(libc::REG_RDX, status.0);
     // Interrupts on, nothing else: no backwards moves, no single steps, no alignment checks.
     set(libc::REG_EFL, 0x202);
-    reset_x87(machine);
+    reset_floats(machine);
 }
 
 /// A handler of the program's that does not ask for the alternate stack was started on a domain's stack, without the
@@ -206,6 +206,7 @@ fn is_guard(row: &Row, number: usize, address: usize) -> bool {
 mod saved {
     pub(super) const CONTROL_WORD: usize = 0;
     pub(super) const TAGS: usize = 4;
+    pub(super) const VECTOR_CONTROL: usize = 24;
     /// The kernel's own word, which says that the newer parts follow.
     pub(super) const MAGIC: usize = 464;
     pub(super) const MAGIC_IS: u32 = 0x4650_5853;
@@ -256,18 +257,23 @@ fn set_rights(machine: &libc::ucontext_t, rights: u32) -> bool {
     true
 }
 
-/// The old floating-point unit as programs start with it: nothing in it, its usual control.
-fn reset_x87(machine: &libc::ucontext_t) {
+/// Both floating-point units as programs start with them: nothing in the old one, their usual control. What a function had
+/// changed there (rounding, traps) was for itself.
+fn reset_floats(machine: &libc::ucontext_t) {
     const USUAL: u16 = 0x37f;
+    const USUAL_OF_VECTORS: u32 = 0x1f80;
     let places = (
         saved::<u16>(machine, saved::CONTROL_WORD),
         saved::<u16>(machine, saved::TAGS),
+        saved::<u32>(machine, saved::VECTOR_CONTROL),
     );
-    if let (Some(control), Some(tags)) = places {
+    if let (Some(control), Some(tags), Some(vectors)) = places {
         // SAFETY: within the 512 bytes that are always there.
         unsafe { control.write_unaligned(USUAL) };
         // SAFETY: as above.
         unsafe { tags.write_unaligned(0) };
+        // SAFETY: as above.
+        unsafe { vectors.write_unaligned(USUAL_OF_VECTORS) };
     }
 }
 

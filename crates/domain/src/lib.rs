@@ -46,6 +46,11 @@
 //! crossing), `run` (the server's side of it), `stack` and `pool` (what is claimed), `server` (the domain's own state,
 //! and its reset), `fault` (signals), `deadline`, `process`, [`confine`], [`error`].
 
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    allow(dead_code, reason = "domains have no keys there")
+)]
+mod alone;
 pub mod confine;
 mod deadline;
 mod domain;

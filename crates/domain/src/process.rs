@@ -17,6 +17,7 @@ use crate::Words;
 use crate::domain::Domain;
 use crate::error::{LoadError, Status};
 use crate::options::{Options, Policy};
+use crate::run::TRIM;
 use crate::stack::{BYTES_MAX, Buffers, Sender, buffers_of, entry_of};
 use crate::table::Functions;
 use core::time::Duration;
@@ -158,6 +159,10 @@ struct Running {
 impl Process {
     pub(crate) fn new(functions: &Functions, options: &Options) -> Result<Self, LoadError> {
         sys::watch_forks();
+        let entries = functions.entries.len();
+        if entries >= usize::from(TRIM) {
+            return Err(LoadError::TooManyEntries { entries });
+        }
         let plan = Plan::new(functions, options)?;
         let running = Running::start(&plan)?;
         Ok(Self {

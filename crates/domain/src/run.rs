@@ -9,6 +9,8 @@ use crate::stack::{
     phase,
 };
 use crate::table::Call;
+#[cfg(target_arch = "x86_64")]
+use crate::thread;
 use core::any::Any;
 use core::sync::atomic::Ordering::Relaxed;
 use handfast_sys::deadline;
@@ -81,7 +83,7 @@ pub(crate) unsafe extern "C" fn run<T, F: Fn(&T, &mut Call<'_>)>(
         apply::<T, F>(value, &mut call)
     }));
     if let Err(payload) = entered {
-        return panicked(server, descriptor, row, payload);
+        return panicked::<false>(server, descriptor, row, payload);
     }
     pool::look_after_first(row, number);
     Status::new(Status::DONE, 0).0
@@ -196,20 +198,21 @@ fn with_words<const BOUNDED: bool>(
     let entered = enter::<BOUNDED>(place, || unsafe { entry(value, &mut call) });
     match entered {
         Ok(()) => Status::new(Status::DONE, 0).0,
-        Err(payload) => panicked(server, descriptor, row, payload),
+        Err(payload) => panicked::<BOUNDED>(server, descriptor, row, payload),
     }
 }
 
 #[cold]
 #[inline(never)]
-fn panicked(
+fn panicked<const BOUNDED: bool>(
     server: &Server,
     descriptor: &mut Descriptor,
     row: &Row,
     payload: Box<dyn Any + Send>,
 ) -> u64 {
-    // Its drop may panic again; that is one leak more, in a place that leaks what it owned.
-    if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+    let place = core::ptr::from_mut(descriptor).addr();
+    // Its drop is the function's, and may take as long, or panic again; that is one leak more, in a place that leaks what it owned.
+    if let Err(second) = enter::<BOUNDED>(place, || drop(payload)) {
         core::mem::forget(second);
     }
     server.has_faulted(descriptor, row);
@@ -261,7 +264,7 @@ fn with_bytes<const BOUNDED: bool>(
     // SAFETY: the entry was erased together with the type of this domain's value.
     let entered = enter::<BOUNDED>(place, || unsafe { entry(value, &mut call) });
     if let Err(payload) = entered {
-        return panicked(server, descriptor, row, payload);
+        return panicked::<BOUNDED>(server, descriptor, row, payload);
     }
     let len = (descriptor.reply_len as usize).min(BYTES_MAX);
     let status = if len > room {
@@ -324,6 +327,9 @@ pub(crate) unsafe extern "C" fn run_fault(
         // It was in its function; from here on it is not.
         deadline::set_place(descriptor.outer);
     }
+    // From the top of the stack below, which is not this call's.
+    let top = core::ptr::from_mut(descriptor).addr();
+    thread::abandon(&(top - STRIDE..top));
     if descriptor.phase == phase::COPY {
         descriptor.set_phase(phase::RUN);
         return Status::new(Status::BUFFER, 0).0;

@@ -2,8 +2,11 @@
 //! stack.
 //! And how deep its calls are nested, where nothing else counts that.
 
-use crate::{CallError, DEPTH_MAX};
+#[cfg(target_arch = "x86_64")]
+use crate::flags;
+use crate::{CallError, DEPTH_MAX, alone};
 use core::cell::Cell;
+use core::sync::atomic::AtomicU16;
 use handfast_sys::{deadline, process};
 use std::sync::Once;
 
@@ -18,6 +21,7 @@ thread_local! {
 }
 
 extern "C" fn forget() {
+    alone::after_fork();
     PREPARED.set(NEW);
     // Its timers are not inherited.
     deadline::set_until_ns(deadline::NEVER_NS);
@@ -29,8 +33,9 @@ pub(crate) fn epoch() -> u32 {
     static FORGETS: Once = Once::new();
     process::watch_forks();
     FORGETS.call_once(|| {
-        // SAFETY: `forget` is async-signal-safe and lives for ever.
-        unsafe { libc::pthread_atfork(None, None, Some(forget)) };
+        let (before, after) = (alone::before_fork, alone::after_fork);
+        // SAFETY: they live for ever, and do what may be done around a fork.
+        unsafe { libc::pthread_atfork(Some(before), Some(after), Some(forget)) };
     });
     process::fork_epoch()
 }
@@ -66,19 +71,66 @@ fn prepare(handle: u32) -> Result<(), CallError> {
 /// count in its descriptors.
 pub(crate) struct Nested(u32);
 
+/// What there is to know of one when a fault ends the protected call in which it was made.
+#[derive(Clone, Copy)]
+struct Frame {
+    /// A place on the stack that it was made on.
+    place: usize,
+    /// The flag of the stack that it has claimed, or null.
+    flag: *const AtomicU16,
+}
+
 impl Nested {
     /// One call more, if that is not too deep.
     pub(crate) fn enter() -> Option<Self> {
-        let depth = DEPTH.get();
+        let (depth, here) = (DEPTH.get(), 0u8);
+        let frame = Frame {
+            place: (&raw const here).addr(),
+            flag: core::ptr::null(),
+        };
         (depth < DEPTH_MAX).then(|| {
+            FRAMES.with(|frames| frames[depth as usize].set(frame));
             DEPTH.set(depth + 1);
             Self(depth)
         })
     }
+
+    /// Notes what it has claimed.
+    pub(crate) fn claims(&self, flag: &AtomicU16) {
+        FRAMES.with(|frames| {
+            let mut frame = frames[self.0 as usize].get();
+            frame.flag = flag;
+            frames[self.0 as usize].set(frame);
+        });
+    }
+}
+
+/// What was on this stack is no more, and will not be dropped: ends the calls that were made there.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn abandon(stack: &core::ops::Range<usize>) {
+    FRAMES.with(|frames| {
+        let mut depth = DEPTH.get();
+        while let Some(last) = depth.checked_sub(1) {
+            let frame = frames[last as usize].get();
+            if !stack.contains(&frame.place) {
+                break;
+            }
+            // SAFETY: of a group that the domain called had; whoever called it has kept it, or lost it with the stack.
+            if let Some(flag) = unsafe { frame.flag.as_ref() } {
+                flags::release(flag);
+            }
+            depth = last;
+        }
+        DEPTH.set(depth);
+    });
 }
 
 thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
+    static FRAMES: [Cell<Frame>; DEPTH_MAX as usize] = const {
+        const NONE: Frame = Frame { place: 0, flag: core::ptr::null() };
+        [const { Cell::new(NONE) }; DEPTH_MAX as usize]
+    };
 }
 
 impl Drop for Nested {
@@ -92,20 +144,29 @@ impl Drop for Nested {
 fn signal_stack() -> Result<(usize, usize), handfast_sys::Errno> {
     use handfast_sys::signal_stack::{self as stacks, SignalStack};
     use std::cell::RefCell;
+    struct Own(RefCell<Option<SignalStack>>);
+    impl Drop for Own {
+        fn drop(&mut self) {
+            // This one goes, and one of Rust's is gone since the thread's function has returned: what calls from here on needs another.
+            PREPARED.set(NEW);
+        }
+    }
     thread_local! {
-        static OWN: RefCell<Option<SignalStack>> = const { RefCell::new(None) };
+        static OWN: Own = const { Own(RefCell::new(None)) };
     }
     if cfg!(miri) {
         return Ok((0, 0));
     }
     if let Some(there) = stacks::current()? {
+        // From now on it is dropped.
+        let _ = OWN.try_with(|_| ());
         return Ok(there);
     }
     let stack = SignalStack::install()?;
     let range = stack.range();
     let mut stack = Some(stack);
     // While the thread ends there is no place for it: then it stays.
-    if OWN.try_with(|own| own.replace(stack.take())).is_err() {
+    if OWN.try_with(|own| own.0.replace(stack.take())).is_err() {
         core::mem::forget(stack);
     }
     Ok(range)

@@ -7,11 +7,12 @@ use common::{
     ADD, BUS, DIVIDE, ILLEGAL, NULL, OVERFLOW, PANIC, PLACE, READ, Value, WILD, WRITE, add, end_of,
     first, load, place, value, wrong,
 };
-use handfast_domain::{Call, CallError, Domain, Fault, Group, Options, Policy, Table};
+use handfast_domain::{Call, CallError, DEPTH_MAX, Domain, Fault, Group, Options, Policy, Table};
 use handfast_sys::{cpu, keys};
 use handfast_testing::{self as testing, Random};
 use std::hint::black_box;
 use std::os::unix::process::ExitStatusExt;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -80,6 +81,49 @@ fn every_kind_of_fault_has_its_error_and_the_domain_goes_on() {
     );
 }
 
+/// How this thread calculates with floating point: rounding, and what traps.
+fn float_control() -> u32 {
+    let mut control = 0u32;
+    // SAFETY: writes four bytes.
+    unsafe { std::arch::asm!("stmxcsr [{}]", in(reg) &raw mut control) };
+    control
+}
+
+fn set_float_control(control: u32) {
+    // SAFETY: no bits that are reserved.
+    unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const control) };
+}
+
+/// Division by zero traps, and results are rounded up.
+fn divide_floats(_: &Value, _: &mut Call<'_>) {
+    const DIVISION: u32 = 1 << 9;
+    const UP: u32 = 2 << 13;
+    set_float_control(float_control() & !DIVISION | UP);
+    // SAFETY: none: this is the fault.
+    unsafe {
+        std::arch::asm!("divsd {one}, {zero}", one = inout(xmm_reg) 1.0f64 => _, zero = in(xmm_reg) 0.0f64);
+    }
+}
+
+#[test]
+fn what_a_function_changed_of_floating_point_is_gone_with_it() {
+    let _alone = testing::alone();
+    if !keys::are_supported() {
+        return;
+    }
+    let table = Table::new(value).entry(divide_floats);
+    // SAFETY: as in `load`.
+    let domain = unsafe { Domain::new(&table, Options::new()) }.unwrap();
+    let before = float_control();
+    for _ in 0..3 {
+        let got = domain.call(0, [0; 8]);
+        assert_eq!(got, Err(CallError::Fault(Fault::Arithmetic)));
+        let after = float_control();
+        set_float_control(before);
+        assert_eq!(after, before);
+    }
+}
+
 #[test]
 fn a_dead_domain_stays_dead_after_any_fault() {
     let _alone = testing::alone();
@@ -119,6 +163,32 @@ fn a_fault_in_a_nested_call_is_an_error_of_that_call() {
         assert_eq!(domain.call(0, [0; 8]).unwrap()[1..3], [4, 5]);
         wrong(&inner, PANIC, 0).unwrap_err();
     }
+}
+
+/// Calls another domain, which is not protected, and goes wrong there.
+fn call_plain(_: &Value, call: &mut Call<'_>) {
+    let other = PLAIN.get().unwrap();
+    let _ = wrong(other, call.words()[0], 0);
+}
+
+static PLAIN: OnceLock<Domain> = OnceLock::new();
+
+#[test]
+fn a_fault_in_calls_without_protection_leaves_none_of_them_behind() {
+    let _alone = testing::alone();
+    if !keys::are_supported() {
+        return;
+    }
+    let table = Table::new(value).entry(call_plain);
+    // SAFETY: as in `load`.
+    let domain = unsafe { Domain::new(&table, Options::new()) }.unwrap();
+    let plain = PLAIN.get_or_init(|| load(Options::new().unprotected()).unwrap());
+    for _ in 0..2 * DEPTH_MAX {
+        let got = domain.call(0, first(NULL));
+        assert_eq!(got, Err(CallError::Fault(Fault::Access { address: 0 })));
+        assert_eq!(plain.stacks_in_use(), Ok(0));
+    }
+    assert_eq!(plain.call(ADD, first(2)).unwrap()[0], 2);
 }
 
 #[test]

@@ -472,6 +472,34 @@ fn a_function_calls_back_into_its_parent_and_rights_come_and_go() {
     );
 }
 
+/// Says how a call of the right that came has ended.
+fn ask(_: &AtomicU64, call: &mut Call<'_>) {
+    let to = common::send_rights(take_rights()).remove(0);
+    let said = format!("{:?}", to.call(b"").map(drop));
+    call.reply()[..said.len()].copy_from_slice(said.as_bytes());
+    call.set_reply_len(said.len());
+}
+
+#[test]
+fn a_function_is_told_how_another_domain_went_wrong_by_whatever_way() {
+    let asking = load_of(&Table::new(value).entry(ask), Options::new()).unwrap();
+    let name = common::name("asking");
+    let port = Port::new(handfast::bind(&name).unwrap(), &asking, 0).unwrap();
+    for isolation in [Isolation::Process, Isolation::Unprotected] {
+        // SAFETY: as in `load_of`; it panics, and nothing else.
+        let wrong = unsafe { Domain::new(&table(), Options::new().isolation(isolation)) }.unwrap();
+        let wrong = Port::new(handfast::anonymous().unwrap(), &wrong, WRONG).unwrap();
+        // The first call by a new right comes by the process in the middle.
+        for by in [handfast::connect(&name).unwrap(), port.connect().unwrap()] {
+            for _ in 0..3 {
+                let to = wrong.mint(1).connect().unwrap();
+                let said = by.with([to.into()]).call(b"").unwrap();
+                assert_eq!(&*said, b"Err(Domain(Panic))", "{isolation:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn calls_end_once_while_the_process_is_killed_all_the_time() {
     let domain = load(Options::new());

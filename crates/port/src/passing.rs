@@ -1,7 +1,7 @@
 //! Reply rights as values: answering with them, calling on them, passing them on.
 
 use crate::awaited::Awaited;
-use crate::error::{Exhausted, Misuse, ReplyError, RightError, SendError};
+use crate::error::{DomainError, Exhausted, Misuse, ReplyError, RightError, SendError};
 use crate::link::Link;
 use crate::message::Message;
 use crate::paths::Held;
@@ -65,6 +65,11 @@ impl ReplyRight {
 
     pub(crate) const fn request(&self) -> &Request {
         &self.0
+    }
+
+    /// Ends the call as one that a domain has not served.
+    pub(crate) fn fail(self, error: DomainError) {
+        self.0.fail(error);
     }
 
     fn slot(&self) -> Result<&ReplySlot, ReplyError> {

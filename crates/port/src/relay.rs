@@ -3,6 +3,7 @@
 
 use crate::adopt::Whom;
 use crate::awaited::{Awaited, Outcome};
+use crate::error::{DomainError, SendError};
 use crate::home;
 use crate::message::Message;
 use crate::passing::{Own, ReplyRight};
@@ -30,8 +31,8 @@ pub(crate) struct Relay {
 enum Seen {
     Nothing,
     Answer(Message),
-    /// None will come.
-    Lost,
+    /// None will come; the domain that was to answer has gone wrong so.
+    Lost(Option<DomainError>),
 }
 
 impl Relay {
@@ -100,7 +101,7 @@ impl Relay {
                 if self.right.as_ref().is_some_and(ReplyRight::is_cancelled) {
                     self.awaited.cancel(process);
                 }
-                return failure.map_or(Seen::Nothing, |_| Seen::Lost);
+                return failure.map_or(Seen::Nothing, |_| Seen::Lost(None));
             }
             let mut message = Message::new();
             match self.awaited.take(process, &mut message, whom) {
@@ -109,7 +110,8 @@ impl Relay {
                     self.piece = Some((message, clock::now_ns() + home::SETTLE_NS));
                     return Seen::Nothing;
                 }
-                Ok(Outcome::Error(_)) => return Seen::Lost,
+                Ok(Outcome::Error(SendError::Domain(error))) => return Seen::Lost(Some(error)),
+                Ok(Outcome::Error(_)) => return Seen::Lost(None),
                 Ok(Outcome::Moved) => Self::announce_at(&self.awaited),
                 Err(fault) => return self.poison(process, fault),
             }
@@ -119,16 +121,20 @@ impl Relay {
     fn poison(&self, process: &Process, fault: Fault) -> Seen {
         self.awaited.link().poison(fault);
         process.attention.raise();
-        Seen::Lost
+        Seen::Lost(None)
     }
 
     /// Passes on what was seen. A right that is dropped here tells its caller so.
-    fn end(self, answer: Option<Message>) {
+    fn end(self, answer: Result<Message, Option<DomainError>>) {
         self.own.free();
-        if let (Some(right), Some(mut message)) = (self.right, answer) {
-            let rights = message.take_rights();
-            // The caller may be gone.
-            let _ = right.reply_with(&message, rights);
+        match (self.right, answer) {
+            (Some(right), Ok(mut message)) => {
+                let rights = message.take_rights();
+                // The caller may be gone.
+                let _ = right.reply_with(&message, rights);
+            }
+            (Some(right), Err(Some(error))) => right.fail(error),
+            _ => {}
         }
     }
 }
@@ -183,8 +189,8 @@ impl Process {
                     place += 1;
                     continue;
                 }
-                Seen::Answer(message) => Some(message),
-                Seen::Lost => None,
+                Seen::Answer(message) => Ok(message),
+                Seen::Lost(why) => Err(why),
             };
             ended.push((waiting.swap_remove(place), answer));
         }

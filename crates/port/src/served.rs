@@ -242,7 +242,7 @@ fn go_on(request: Request, mut on: Next) {
 
 impl Request {
     /// Ends the call as one that a domain has not served.
-    fn fail(self, error: DomainError) {
+    pub(crate) fn fail(self, error: DomainError) {
         if let Some(reply) = self.reply_right().filter(|reply| !reply.link.is_over()) {
             reply.fail(error);
             drop(self.answered());

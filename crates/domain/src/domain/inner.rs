@@ -210,12 +210,12 @@ impl Inner {
     fn cross_plain(&self, control: u64, hint: u32, words: &mut Words) -> Status {
         // What waits for a process is not ended, but looks at the deadline itself.
         let _shield = self.process.is_some().then(deadline::shield);
-        let Some(_nested) = Nested::enter() else {
+        let Some(nested) = Nested::enter() else {
             return Status::new(Status::TOO_DEEP, 0);
         };
         match (&self.own_row, &self.process) {
             // SAFETY: as above.
-            (Some(row), _) => unsafe { gate::plain::cross(&row.0, control, hint, words) },
+            (Some(row), _) => unsafe { gate::plain::cross(&row.0, control, hint, words, &nested) },
             // SAFETY: as above.
             (None, Some(process)) => unsafe { process.cross(control, words) },
             (None, None) => Status::new(Status::DEAD, 0),

@@ -1,13 +1,13 @@
 //! The signal of a deadline.
 
 use super::{Handler, action, descriptor, domain_of, land, stack_of};
+use crate::alone::alone;
 use crate::error::Status;
 use crate::run::PANICKING;
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, AtomicUsize};
 use handfast_sys::{Errno, clock, deadline, signal};
-use std::sync::{Mutex, PoisonError};
 
 /// For how long a function is let go on that is found in the C library each time.
 const PATIENCE_NS: u64 = 100_000_000;
@@ -15,16 +15,18 @@ const PATIENCE_NS: u64 = 100_000_000;
 /// Where the C library is, if it can be told from the rest: first byte, and the one behind the last.
 static LIBRARY: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
-static DONE: Mutex<bool> = Mutex::new(false);
+static DONE: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn is_installed() -> bool {
-    *DONE.lock().unwrap_or_else(PoisonError::into_inner)
+    // Relaxed: said by whoever is alone.
+    DONE.load(Relaxed)
 }
 
 /// Handles the signal of deadlines from now on; once. `sigaction`, twice.
 pub(crate) fn install() -> Result<(), Errno> {
-    let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
-    if *done {
+    let _alone = alone();
+    // Relaxed, here and below: under the lock.
+    if DONE.load(Relaxed) {
         return Ok(());
     }
     let number = signal::deadline_number();
@@ -41,7 +43,7 @@ pub(crate) fn install() -> Result<(), Errno> {
     if unsafe { libc::sigaction(number, &raw const action, core::ptr::null_mut()) } != 0 {
         return Err(Errno::INVAL);
     }
-    *done = true;
+    DONE.store(true, Relaxed);
     Ok(())
 }
 

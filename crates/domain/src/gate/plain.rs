@@ -7,13 +7,20 @@ use crate::flags;
 use crate::pool::{self, PER_CPU};
 use crate::run::run_other;
 use crate::stack::{Row, STRIDE, entry_of};
+use crate::thread::Nested;
 use core::sync::atomic::Ordering::Relaxed;
 
 /// Crosses into the domain of `row` and back.
 ///
 /// # Safety
 /// `row` is that of a loaded domain, which stays loaded; the buffers in `control` are the caller's, or none.
-pub(crate) unsafe fn cross(row: &Row, control: u64, hint: u32, words: &mut Words) -> Status {
+pub(crate) unsafe fn cross(
+    row: &Row,
+    control: u64,
+    hint: u32,
+    words: &mut Words,
+    nested: &Nested,
+) -> Status {
     let Some(number) = claim(row, hint) else {
         return Status::new(Status::STACKS, 0);
     };
@@ -25,6 +32,7 @@ pub(crate) unsafe fn cross(row: &Row, control: u64, hint: u32, words: &mut Words
     // SAFETY: the descriptor of a stack that was just claimed.
     let descriptor = unsafe { &mut *pointer };
     let flag = pool::flag(row, number as usize);
+    nested.claims(flag);
     descriptor.words = *words;
     descriptor.control = control;
     descriptor.number = number;

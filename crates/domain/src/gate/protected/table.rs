@@ -1,12 +1,12 @@
 //! What the gate believes: the rows of all domains, in a page that nobody can write.
 
+use crate::alone::alone;
 use crate::stack::Row;
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use handfast_sys::{Errno, private};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Access to key 0 only: what the kernel starts threads and signal handlers with.
 pub(crate) const NO_DOMAIN: u32 = 0x5555_5554;
@@ -60,8 +60,7 @@ pub(crate) fn rows() -> impl Iterator<Item = &'static Row> {
 
 /// Changes the table: makes it writable meanwhile. Two system calls.
 pub(crate) fn change(key: u32, what: impl FnOnce(&Row)) -> Result<(), Errno> {
-    static WRITER: Mutex<()> = Mutex::new(());
-    let _writer: MutexGuard<'_, ()> = WRITER.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     let page = NonNull::new(TABLE.0.get().cast::<u8>()).ok_or(Errno::INVAL)?;
     let row = row(key).ok_or(Errno::INVAL)?;
     // SAFETY: the table fills whole pages; they become writable.
