@@ -24,7 +24,7 @@ mod slot;
 pub use control::control;
 pub use handshake::handshake;
 pub use introductions::{introductions, keeping};
-pub use live::{directory, greeting, session};
+pub use live::{directory, greeting, session, welcome};
 pub use loans::{borrowed, lent};
 pub use moves::moves;
 pub use parts::parts;
@@ -40,7 +40,7 @@ use arbitrary::{Result, Unstructured};
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All there are.
-pub const TARGETS: [Target; 17] = [
+pub const TARGETS: [Target; 18] = [
     ("handshake", handshake),
     ("parts", parts),
     ("control", control),
@@ -57,6 +57,7 @@ pub const TARGETS: [Target; 17] = [
     ("queues", queues),
     ("service", service),
     ("greeting", greeting),
+    ("welcome", welcome),
     ("session", session),
 ];
 

@@ -6,17 +6,22 @@
 
 mod deeds;
 mod hand;
+mod server;
 
 use crate::{Input, below, steps};
 use arbitrary::Result;
 use core::time::Duration;
 use deeds::Session;
-use handfast::error::ReceiveError;
+use hand::Hand;
+use handfast::error::{ConnectError, ReceiveError};
 use handfast::{Arena, ReceiveRight, Request, SendRight};
 use handfast_layout::bell;
 use handfast_layout::hello::{Hello, Status, WELCOME_BYTES, Welcome};
+use handfast_layout::part::is_handle;
 use handfast_sys::memory::create_sealed;
 use handfast_sys::{AsFd, BorrowedFd, Errno, OwnedFd, socket};
+use server::{Answer, Server};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -35,6 +40,10 @@ struct Victim {
     arena: Arena,
     /// What peers made by hand have for bells. Nobody sleeps there.
     bells: OwnedFd,
+    /// Where it lets strangers in.
+    door: OwnedFd,
+    /// To which it connects.
+    server: Server,
 }
 
 /// The rendezvous directory of this process, made for it. Who has done with it removes it.
@@ -70,11 +79,14 @@ fn victim() -> MutexGuard<'static, Victim> {
         let honest = port.mint(1).connect().expect("a right to it");
         let bells = create_sealed("bells", bell::REGION_BYTES).expect("a memory file");
         let arena = Arena::create(4096, 16).expect("an arena");
+        let (door, server) = (Hand::new(&bells).door(), Server::start());
         Mutex::new(Victim {
             port,
             honest,
             arena,
             bells,
+            door,
+            server,
         })
     });
     victim.lock().unwrap_or_else(PoisonError::into_inner)
@@ -106,13 +118,18 @@ impl Victim {
     }
 }
 
-/// The first byte says how many descriptors go with the hello, and which; the others are the hello.
+/// The first byte says how many descriptors go with the hello, and which, and whether it is said at the door; the others
+/// are the hello.
 pub fn greeting(bytes: &[u8]) {
     let Some((first, bytes)) = bytes.split_first() else {
         return;
     };
     let victim = victim();
-    let path = directory().join(NAME);
+    let is_stranger = first & 16 != 0;
+    let path = match is_stranger {
+        false => directory().join(NAME),
+        true => PathBuf::from(format!("/proc/self/fd/{}", victim.door.as_raw_fd())),
+    };
     let socket = socket::connect(&path, PATIENCE).expect("it listens");
     let count = usize::from(first >> 2) % 4;
     let fds: Vec<BorrowedFd<'_>> = match first & 3 {
@@ -131,7 +148,8 @@ pub fn greeting(bytes: &[u8]) {
             assert_eq!(fds.len(), if is_linked { 2 } else { 0 });
             let hello = Hello::parse(bytes);
             if matches!(welcome.status, Status::Linked | Status::Known) {
-                assert_eq!(hello.map(|hello| hello.name), Ok(NAME.to_owned()));
+                let name = hello.expect("it was understood").name;
+                assert!(is_stranger && welcome.handle == 0 || name == NAME);
             }
             assert!(!is_linked || first & 3 != 0 && count > 0, "without bells");
         }
@@ -141,11 +159,51 @@ pub fn greeting(bytes: &[u8]) {
     victim.serves();
 }
 
-/// What one or two peers say and do, and the process does with what comes of it.
+/// What a server says to a process that connects to it. The first byte says how many descriptors go with the welcome, and
+/// which; the others are the welcome.
+pub fn welcome(bytes: &[u8]) {
+    let Some((first, bytes)) = bytes.split_first().filter(|(_, bytes)| !bytes.is_empty()) else {
+        return;
+    };
+    let victim = victim();
+    let kinds = [first >> 2 & 3, first >> 4 & 3, first >> 6];
+    let kinds = &kinds[..usize::from(first & 3)];
+    let file = |kind: &u8| match kind {
+        0 => server::region(),
+        1 => victim.bells.try_clone().expect("a descriptor"),
+        2 => create_sealed("short", 4096).expect("a memory file"),
+        _ => victim.door.try_clone().expect("a descriptor"),
+    };
+    let (connected, heard) = victim.connect(Answer {
+        bytes: bytes.to_vec(),
+        fds: kinds.iter().map(file).collect(),
+    });
+    let is_linked = Welcome::parse(bytes).is_ok_and(|welcome| {
+        let is_linked = welcome.status == Status::Linked && is_handle(welcome.handle);
+        // Of more than two, the first two are taken.
+        is_linked && kinds.starts_with(&[0, 1])
+    });
+    match connected {
+        Ok(right) => {
+            assert!(is_linked, "by {right:?}");
+            let _ = right.try_send(b"message");
+            drop(right.try_call(b"call"));
+        }
+        Err(ConnectError::Exhausted(_)) => {}
+        Err(error) => assert!(
+            !is_linked && !matches!(error, ConnectError::TimedOut { .. }),
+            "{error}"
+        ),
+    }
+    drop(heard);
+    victim.serves();
+}
+
+/// What one or two peers say and do, and the process does with what comes of it; seldom, there is one that it connects to.
 pub fn session(bytes: &[u8]) {
     let victim = victim();
-    let hands = 1 + u8::from(bytes.first().is_some_and(|first| first % 2 == 1));
-    let mut session = Session::new(&victim, hands);
+    let first = bytes.first().copied().unwrap_or_default();
+    let mut session = Session::new(&victim, 1 + first % 2, first >> 4 == 6);
     steps(bytes.get(1..).unwrap_or_default(), |input| {
         session.step(input)
     });

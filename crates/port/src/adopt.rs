@@ -9,7 +9,7 @@ use crate::introduce::{Named, claim};
 use crate::lending::{named_loan, take_up_loan};
 use crate::link::Link;
 use crate::message::Message;
-use crate::moving::{refuse, settle_in};
+use crate::moving::{is_unread, refuse, settle_in};
 use crate::origin::Origin;
 use crate::own::OwnRight;
 use crate::passing::ReplyRight;
@@ -214,6 +214,9 @@ fn receive(
     (number, (units, name_bytes)): (u32, (&[Unit], u8)),
     whom: Whom<'_>,
 ) -> Result<Right, Fault> {
+    if is_unread(link) {
+        return Err(fault_of(Rule::Introduction));
+    }
     if matches!(whom, Whom::NoReceiver) {
         refuse(process, link, token);
         return match name_bytes {

@@ -341,7 +341,9 @@ impl Process {
 
     /// Introducer: the peer of `link` has been given a right to a port of a stranger's.
     fn ask_for_door(&self, link: &Arc<Link>, exporter: [u8; 20]) {
-        let Some(of) = self.find_link(|link| link.is_with(exporter)) else {
+        let of = self.find_link(|link| link.is_with(exporter));
+        // One that does not read would be asked without end.
+        let Some(of) = of.filter(|of| !of.is_behind()) else {
             let message = [&[control::DOOR_OF, 0][..], &exporter].concat();
             show(link, &message, None);
             return;

@@ -14,7 +14,7 @@
 
 use crate::error::{RightError, SendError};
 use crate::introduce::{Named, OF_MOVED, Provided, mint};
-use crate::link::{Link, control};
+use crate::link::{Link, UNSAID_MAX, control};
 use crate::notice::Notice;
 use crate::port::Port;
 use crate::process::Process;
@@ -557,6 +557,12 @@ pub(crate) fn settle_in(
             crate::descriptors::lost_of(resource)
         }
     }
+}
+
+/// New home: whether the peer has sent more ports than there can be without reading what became of them.
+pub(crate) fn is_unread(link: &Link) -> bool {
+    let is_answer = |kind| matches!(kind, control::ARRIVED | control::NOT_ARRIVED);
+    link.has_unsaid(UNSAID_MAX, is_answer)
 }
 
 /// New home: there is no room for a port that has come.

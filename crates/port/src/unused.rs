@@ -149,7 +149,8 @@ impl Process {
     pub(crate) fn hear_unused(&self, link: &Link) -> bool {
         link.last_use.store(state::ASKED, Ordering::SeqCst);
         let is_over = self.cut_off(link);
-        if !is_over {
+        // Who asks reads what it is answered; who does not may wait for it.
+        if !is_over && !link.is_behind() {
             self.say(link, &[control::USED, 0]);
             if link.uses.load(Ordering::SeqCst) == 0 {
                 // Since the look; it may have been said before that.

@@ -6,6 +6,7 @@ use crate::{Input, below, one_of, word};
 use arbitrary::Result;
 use core::time::Duration;
 use handfast::{Request, Right};
+use handfast_layout::counters;
 use handfast_layout::introduction::{Process, Said};
 use handfast_layout::link::{self, ANSWERS, Kind, LANES, Side, UNITS_MAX, passed_word};
 use handfast_layout::loan::{Geometry, Told, next_number};
@@ -14,6 +15,8 @@ use handfast_ring::lane::{Header, Unit};
 use handfast_sys::memory::{create_lent, create_sealed, create_whole, seal};
 use handfast_sys::{AsFd, BorrowedFd, OwnedFd, socket};
 use std::collections::VecDeque;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 
 pub(super) struct Session<'a> {
@@ -62,6 +65,9 @@ const SAID: [(u8, &str); 30] = [
     (33, "ww"),
 ];
 
+/// Further ones, without more: about the use of the link.
+const OF_USE: [u8; 3] = [26, 27, 28];
+
 /// Longer ones are told apart by their length alone.
 const SAID_BYTES_MAX: usize = 600;
 
@@ -83,19 +89,37 @@ fn files() -> &'static [OwnedFd; 6] {
             create_sealed("sealed", 4096).expect("a memory file"),
             socket::listen(&path, 1).expect("a listener"),
             socket::pair().expect("a socket").0,
-            std::fs::File::open("/dev/null").expect("a file").into(),
+            File::open("/dev/null").expect("a file").into(),
         ]
     })
 }
 
+/// As large as counters are, and full.
+fn counters() -> &'static OwnedFd {
+    static COUNTERS: OnceLock<OwnedFd> = OnceLock::new();
+    COUNTERS.get_or_init(|| {
+        let counters = create_sealed("counters", counters::REGION_BYTES).expect("a memory file");
+        let file = File::from(counters.try_clone().expect("a descriptor"));
+        let bytes: Vec<u8> = (1..=255).cycle().take(counters::REGION_BYTES).collect();
+        file.write_all_at(&bytes, 0).expect("it can be written");
+        counters
+    })
+}
+
 impl<'a> Session<'a> {
-    pub(super) fn new(victim: &'a Victim, hands: u8) -> Self {
-        Self {
+    pub(super) fn new(victim: &'a Victim, hands: u8, has_server: bool) -> Self {
+        let mut session = Self {
             victim,
             hands: (0..hands).map(|_| Hand::new(&victim.bells)).collect(),
             requests: VecDeque::new(),
             rights: VecDeque::new(),
+        };
+        if has_server {
+            let (hand, right) = Hand::serving(victim, &session.hands[0]);
+            session.hands.push(hand);
+            session.rights.push_back(right.into());
         }
+        session
     }
 
     pub(super) fn step(&mut self, input: &mut Input<'_>) -> Result<()> {
@@ -154,7 +178,10 @@ impl<'a> Session<'a> {
     }
 
     fn say(&mut self, hand: usize, input: &mut Input<'_>) -> Result<()> {
-        let (kind, form) = SAID[usize::from(below(input, SAID.len() as u8)?)];
+        let (kind, form) = match input.arbitrary::<u8>()? {
+            kind @ 240.. => (OF_USE[usize::from(kind) % OF_USE.len()], ""),
+            kind => SAID[usize::from(kind) % SAID.len()],
+        };
         let mut bytes = vec![kind, below(input, 2)?];
         for field in form.bytes() {
             match field {
@@ -417,7 +444,8 @@ impl<'a> Session<'a> {
             _ => vec![1; length(input)?],
         };
         let units = self.parts(hand, input)?;
-        let slot = handfast_channel::reply::Slot::of(Side::Acceptor, index);
+        let side = self.hands[hand].side.other();
+        let slot = handfast_channel::reply::Slot::of(side, index);
         let outcome = (generation, kind, cpu);
         slot.answer_described(&self.hands[hand].region, outcome, (&bytes, &units));
         // As who answers wakes who sleeps in a descriptor.
@@ -507,6 +535,16 @@ impl<'a> Session<'a> {
                         if let Ok(answer) = to.with(others).try_call(&bytes) {
                             drop(answer.wait_until(Duration::ZERO));
                         }
+                    }
+                    5 => {
+                        let file = match below(input, 2)? {
+                            0 => counters(),
+                            _ => &files()[usize::from(below(input, 6)?)],
+                        };
+                        for hand in &mut self.hands {
+                            hand.show_counters(file.as_fd());
+                        }
+                        let _ = to.counters();
                     }
                     _ => {
                         if let Ok(mut answer) = to.call_until(&bytes, Duration::ZERO) {

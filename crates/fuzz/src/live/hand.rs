@@ -1,24 +1,29 @@
 //! A peer made by hand: it says, and writes, what it is told to.
 
-use super::{NAME, PATIENCE, directory};
+use super::server::{self, Answer};
+use super::{NAME, PATIENCE, Victim, directory};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use handfast::SendRight;
 use handfast_channel::bell::ring;
 use handfast_layout::bell;
 use handfast_layout::hello::{Hello, Status, WELCOME_BYTES, Welcome};
 use handfast_layout::introduction::{Process, process};
 use handfast_layout::link::{LANES, REGION_BYTES, Side};
-use handfast_layout::part::receiver_of;
+use handfast_layout::part::{IS_HANDLE, receiver_of};
 use handfast_region::{Memory, Region};
 use handfast_ring::lane::{Header, Place, Producer, Unit};
 use handfast_sys::memory::{Access, Mapping};
 use handfast_sys::{AsFd, BorrowedFd, Errno, OwnedFd, socket};
 use std::sync::atomic::AtomicU64;
 
-/// The connector of a link.
+/// One end of a link.
 pub(super) struct Hand {
     pub(super) socket: OwnedFd,
     pub(super) region: Region,
     bells: Region,
+    /// Which end: its calls.
+    pub(super) side: Side,
+    /// What the process has said to it, or to one that connects.
     pub(super) welcome: Welcome,
     pub(super) process: Process,
     lanes: Vec<Producer>,
@@ -30,17 +35,19 @@ pub(super) struct Hand {
 
 const STAT: u8 = 2;
 const COUNTERS: u8 = 3;
+const DOOR_ASK: u8 = 18;
+const DOOR: u8 = 19;
+
+/// The first right that a hand gives which is connected to.
+const GIVEN: u32 = IS_HANDLE;
 
 /// Longest control message of the other side.
 const SAID_BYTES_MAX: usize = 512;
 
 impl Hand {
+    /// The connector of a link.
     pub(super) fn new(own_bells: &OwnedFd) -> Self {
-        static LAST: AtomicU64 = AtomicU64::new(0);
-        // Relaxed: a number.
-        let number = LAST.fetch_add(1, Relaxed) + 1;
-        let mut incarnation = [0x11; 16];
-        incarnation[..8].copy_from_slice(&number.to_le_bytes());
+        let incarnation = incarnation();
         let socket = socket::connect(&directory().join(NAME), PATIENCE).expect("it listens");
         let hello = Hello::new(incarnation, NAME, 3, false).to_bytes();
         socket::send(&socket, &hello, &[own_bells.as_fd()]).expect("it is there");
@@ -52,14 +59,59 @@ impl Hand {
             Status::Linked,
             "what others have left: {welcome:?}"
         );
+        Self::of(
+            (Side::Connector, incarnation),
+            socket,
+            (&fds[0], &fds[1]),
+            welcome,
+        )
+    }
+
+    /// The acceptor of a link that the process makes; the right that it has got. What it calls its port and rights to it,
+    /// and who it is, it has said to another hand.
+    pub(super) fn serving(victim: &Victim, other: &Self) -> (Self, SendRight) {
+        let incarnation = incarnation();
+        let welcome = Welcome {
+            link: 4,
+            handle: GIVEN,
+            ..Welcome::refusal(incarnation, Status::Linked, 0)
+        };
+        let region = server::region();
+        let own = |fd: &OwnedFd| fd.try_clone().expect("a descriptor");
+        let answer = Answer {
+            bytes: welcome.to_bytes().to_vec(),
+            fds: vec![own(&region), own(&victim.bells)],
+        };
+        let (connected, heard) = victim.connect(answer);
+        let right = connected.expect("what others have left");
+        let welcome = Welcome {
+            link: heard.hello.link,
+            ..other.welcome
+        };
+        let hand = Self::of(
+            (Side::Acceptor, incarnation),
+            heard.socket,
+            (&region, &heard.bells),
+            welcome,
+        );
+        (hand, right)
+    }
+
+    fn of(
+        (side, incarnation): (Side, [u8; 16]),
+        socket: OwnedFd,
+        (region, bells): (&OwnedFd, &OwnedFd),
+        welcome: Welcome,
+    ) -> Self {
         let map = |fd, len_bytes| {
             let mapping = Mapping::new(fd, len_bytes, Access::ReadWrite);
             Region::mapped(mapping.expect("it can be mapped"))
         };
-        let place = |lane| Place::of(Side::Connector, lane);
+        let place = |lane| Place::of(side, lane);
         Self {
-            region: map(&fds[0], REGION_BYTES),
-            bells: map(&fds[1], bell::REGION_BYTES),
+            region: map(region, REGION_BYTES),
+            bells: map(bells, bell::REGION_BYTES),
+            side,
             welcome,
             process: process(incarnation, std::process::id()),
             lanes: (0..LANES).map(|lane| Producer::new(place(lane))).collect(),
@@ -67,6 +119,25 @@ impl Hand {
             heard: 0,
             socket,
         }
+    }
+
+    /// Where strangers are let in.
+    pub(super) fn door(&self) -> OwnedFd {
+        self.say(&[DOOR_ASK, 0, 1, 0, 0, 0], &[]);
+        let mut bytes = [0; SAID_BYTES_MAX];
+        loop {
+            let (len_bytes, mut fds) = receive(&self.socket, &mut bytes).expect("it answers");
+            assert!(len_bytes > 0, "the link has ended");
+            if bytes[0] == DOOR {
+                return fds.pop().expect("a door");
+            }
+        }
+    }
+
+    /// Shows a file as its counters.
+    pub(super) fn show_counters(&mut self, file: BorrowedFd<'_>) {
+        self.say(&[COUNTERS, 0], &[file]);
+        self.settle();
     }
 
     /// The process that is talked to.
@@ -89,7 +160,7 @@ impl Hand {
 
     pub(super) fn ring(&self, lane: u32) {
         let receiver = receiver_of(self.welcome.port);
-        let at = (Side::Connector, lane);
+        let at = (self.side, lane);
         if ring(&self.region, &self.bells, at, receiver, self.welcome.link).is_some() {
             let sleep = bell::bell(receiver) + bell::SLEEP;
             self.bells.wake(sleep, u32::MAX);
@@ -119,6 +190,16 @@ impl Hand {
             }
         }
     }
+}
+
+/// Of a new process.
+fn incarnation() -> [u8; 16] {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    // Relaxed: a number.
+    let number = LAST.fetch_add(1, Relaxed) + 1;
+    let mut incarnation = [0x11; 16];
+    incarnation[..8].copy_from_slice(&number.to_le_bytes());
+    incarnation
 }
 
 /// The next message, and its descriptors; fuzzers have timers.

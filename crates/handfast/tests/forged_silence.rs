@@ -1,0 +1,102 @@
+//! Peers that make a process say something, again and again, to one that does not read it.
+
+mod common;
+mod forger;
+
+use forger::{COUNTERS, Hand, STAT, expect_cut, own_kib, serves, start_honest, units};
+use handfast::error::Rule;
+use handfast_layout::link::Kind;
+use handfast_layout::part::Part;
+
+#[test]
+fn a_child_process_plays_its_role() {
+    common::play(|role, arguments| match role {
+        "honest" => forger::honest(arguments[0], None),
+        _ => unreachable!(),
+    });
+}
+
+const DOOR_WHERE: u8 = 17;
+const DOOR_OF: u8 = 20;
+const UNUSED: u8 = 26;
+
+/// Far more than may wait to be read.
+const ASKED: usize = 100_000;
+
+/// A right of the hand's own, which the process keeps.
+const OWN: Part = Part::OfSender {
+    handle: 1 << 31 | 5,
+    port: 0x100,
+};
+
+#[test]
+fn who_does_not_use_a_link_and_does_not_read_that_it_is_used_costs_no_more_than_a_limit() {
+    let (mut server, name) = start_honest("unread-use");
+    let mut hand = Hand::new(&name, 1);
+    hand.send(b"", &[OWN]);
+    hand.settle();
+    let before = own_kib(server.pid());
+    for _ in 0..ASKED {
+        assert!(hand.say(&[UNUSED, 0]));
+    }
+    hand.settle_quietly();
+    let grown = own_kib(server.pid()).saturating_sub(before);
+    println!("{grown} KiB");
+    assert!(grown < 3000, "{grown} KiB");
+    serves(&name);
+    assert_eq!(server.said(), None);
+    server.finish();
+}
+
+#[test]
+fn who_asks_for_the_door_of_one_who_does_not_read_costs_no_more_than_a_limit() {
+    let (mut server, name) = start_honest("unread-doors");
+    let deaf = Hand::new(&name, 1);
+    let mut asker = Hand::new(&name, 2);
+    let before = own_kib(server.pid());
+    let ask = [&[DOOR_WHERE, 0][..], &deaf.process].concat();
+    let mut shown = 0;
+    for number in 1..=ASKED {
+        assert!(asker.say(&ask));
+        if number % 100 == 0 {
+            // It reads what it is answered.
+            assert!(asker.say(&[STAT, 0]));
+            loop {
+                match asker.hear()[0] {
+                    DOOR_OF => shown += 1,
+                    COUNTERS => break,
+                    said => panic!("{said}"),
+                }
+            }
+        }
+    }
+    asker.settle();
+    let grown = own_kib(server.pid()).saturating_sub(before);
+    println!("{shown} without a door, {grown} KiB");
+    assert!(grown < 3000, "{grown} KiB");
+    assert!(shown > ASKED / 2, "{shown}");
+    serves(&name);
+    assert_eq!(server.said(), None);
+    server.finish();
+}
+
+#[test]
+fn who_moves_ports_and_does_not_read_whether_they_have_arrived_is_cut_off() {
+    let (mut server, name) = start_honest("unread-moves");
+    let mut hand = Hand::new(&name, 1);
+    let part = Part::Receive {
+        token: 1,
+        number: 0,
+        name_bytes: 0,
+        asks: false,
+    };
+    let units = units(&[part]);
+    let handle = hand.welcome.handle;
+    for _ in 0..8000 {
+        hand.post(Kind::Message, (handle, 0, 0), (b"", &units));
+    }
+    expect_cut(&server, Rule::Introduction, "unread");
+    hand.expect_end();
+    serves(&name);
+    server.finish();
+}
