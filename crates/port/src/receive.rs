@@ -317,7 +317,10 @@ impl ReceiveRight {
 
     /// Replies to `request` and waits for the next message, in one operation: the reply's
     /// wake-up, if one is needed, is the rota's to time (an overloaded server wakes few clients
-    /// at once), and the port is already being polled when the client posts again.
+    /// at once), and the port is already being polled when the client posts again. To a one-way message, or a
+    /// notice, nothing is replied: this only waits then.
+    ///
+    /// Busy: no system call, two copies. One system call if the caller sleeps.
     ///
     /// # Errors
     /// As [`Self::receive`]. A caller that has died in the meantime is no error.

@@ -381,7 +381,9 @@ impl Request {
     /// caller sleeps, none otherwise.
     ///
     /// # Errors
-    /// See [`ReplyError`]. With [`ReplyError::TooLong`] the call ends as dropped.
+    /// See [`ReplyError`]. With [`ReplyError::TooLong`] the call ends as dropped. A caller that has died is
+    /// [`ReplyError::Gone`] once that is known here; until then, and where it has given up, the reply goes nowhere and
+    /// nobody is told.
     pub fn reply(self, bytes: &[u8]) -> Result<(), ReplyError> {
         if bytes.len() > handfast_layout::MESSAGE_BYTES_MAX {
             return Err(ReplyError::TooLong {
