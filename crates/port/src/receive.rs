@@ -108,7 +108,8 @@ pub fn bind(name: &str) -> Result<ReceiveRight, BindError> {
     bind_with(name, Options::new())
 }
 
-/// Binds `name` and returns the right to receive what is sent to it.
+/// Binds `name` and returns the right to receive what is sent to it. A name has 1 to 64 ASCII letters, digits, `.`, `_` and `-`,
+/// and begins with neither `.` nor `-`.
 ///
 /// A socket file appears in the [rendezvous directory](rendezvous::directory); one left by a dead
 /// server is replaced silently. The first use of the library in a process starts its keeper thread

@@ -154,8 +154,8 @@ impl SendRight {
         self.best().link.peer
     }
 
-    /// Sends a one-way message; waits by the strategy while the queue is full: 64 messages of one thread, fewer long
-    /// ones. One copy; one system call if the receiver sleeps, none otherwise.
+    /// Sends a one-way message; waits by the strategy while the queue is full: 64 messages of one thread, 20 of
+    /// more than 1 KiB, 4 of more than 8 KiB. One copy; one system call if the receiver sleeps, none otherwise.
     ///
     /// Nobody tells what becomes of it: one that was sent and not received is lost when the port is dropped or its process
     /// ends. What must not be lost is called.
