@@ -84,7 +84,8 @@ impl<'a> Call<'a> {
     /// Waits for the reply, at the longest for `timeout`.
     ///
     /// # Errors
-    /// [`SendError::TimedOut`] then; the call is given up.
+    /// [`SendError::TimedOut`] then; the call is given up, and holds its reply slot until the server answers or drops it. Others as
+    /// [`Self::wait`].
     pub fn wait_until(self, timeout: Duration) -> Result<Message, SendError> {
         self.message_by(Some(clock::deadline_ns(timeout)))
     }

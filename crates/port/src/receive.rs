@@ -260,7 +260,7 @@ impl ReceiveRight {
     }
 
     /// Changes how this port waits, from the next wait on. A wait that is under way goes on as it
-    /// began.
+    /// began, and is not waited for. A short lock.
     pub fn set_options(&self, options: Options) {
         let (strategy, cap) = options.resolve();
         self.port.set_waiter(Waiter::new(strategy, cap));

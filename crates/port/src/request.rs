@@ -301,7 +301,8 @@ impl Request {
         self.received().seal
     }
 
-    /// Takes the rights that came with the message.
+    /// Takes the rights that came with the message, in the order in which they were sent. Those that are not taken are dropped
+    /// with it. They stay good when their sender dies, but for rights to its own ports, and answers to it.
     #[must_use]
     pub fn take_rights(&mut self) -> Vec<Right> {
         let received = self.received.as_mut();
