@@ -1,6 +1,6 @@
 //! Reply slots: where a call's one outcome is written, and where its caller waits.
 //!
-//! The caller reserves the slot with the call, so the callee never waits for room (design D8).
+//! The caller reserves the slot with the call, so the callee never waits for room.
 //! A generation tells a late reply from the one waited for; a slot whose caller gave up is not
 //! used again before its reply has come, so a late reply never writes under a later call.
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Args {
     /// The name to call.
     name: String,
-    /// The message, as text.
+    /// The message, as text; without any of the three it is empty.
     #[arg(long, conflicts_with_all = ["hex", "file"])]
     bytes: Option<String>,
     /// The message, as hexadecimal digits; the reply is printed in the same way.

@@ -8,7 +8,8 @@ use handfast::{Options, Strategy};
 pub(crate) struct Args {
     /// The name to bind.
     name: String,
-    /// How to wait: adaptive, spin, sched, block, notify, spin-block:US, ...
+    /// How to wait: adaptive, spin, sched, block, notify, spin-sched[:US], spin-block[:US], spin-notify[:US],
+    /// bss, bsw, bswy, bsls[:LOOKS] [default: $HANDFAST_STRATEGY, else adaptive].
     #[arg(long)]
     strategy: Option<Strategy>,
 }

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 
 /// Fast local calls between processes: tools.
 #[derive(Parser)]
-#[command(name = "handfast", version)]
+#[command(name = "handfast", version, after_help = ENVIRONMENT)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -45,11 +45,20 @@ enum Command {
     Echo(echo::Args),
     /// Call NAME once and print the reply.
     Call(call::Args),
-    /// List live servers: names, processes, users, links, counters.
+    /// List servers: names, processes, users, links, counters; and sockets that dead ones have left.
     Ls,
     /// Say what this machine offers and what that means for handfast.
     Doctor,
 }
+
+const ENVIRONMENT: &str = "\
+Environment:
+  HANDFAST_DIR            where names lie [default: $XDG_RUNTIME_DIR/handfast, else /run/handfast]
+  HANDFAST_STRATEGY       how ends wait that do not say so: adaptive, block, spin-block:US, ...
+  HANDFAST_SPIN_CAP_US    the longest that adaptive waits spin, in microseconds
+  HANDFAST_INTRODUCTIONS  vine: rights to a third process's port go through whoever gave them
+  HANDFAST_ISOLATION      keys or process: what keeps domains apart
+  HANDFAST_LOG            any value: what is bound, taken over, refused and cut, on stderr";
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 

@@ -82,7 +82,7 @@ pub enum CallError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NoDeadline {
-    /// The domain has no memory keys: its functions are part of the caller.
+    /// The domain is unprotected: its functions are part of the caller.
     Unprotected,
     /// The process is confined, and handles no signals.
     Confined,
@@ -136,7 +136,10 @@ impl fmt::Display for NoDeadline {
 impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoEntry { entry } => write!(f, "the domain has no entry {entry}"),
+            Self::NoEntry { entry } => write!(
+                f,
+                "the domain has no entry {entry}; the first one of its table has number 0"
+            ),
             Self::TooLong { len_bytes } => write!(
                 f,
                 "{len_bytes} bytes are more than a call carries ({}); make several calls",
@@ -144,7 +147,8 @@ impl fmt::Display for CallError {
             ),
             Self::ReplyTooLong { len_bytes } => write!(
                 f,
-                "the reply has {len_bytes} bytes, more than there is room for; the call has been done"
+                "the reply has {len_bytes} bytes, more than there is room for; the call has been done: give a \
+                 longer buffer"
             ),
             Self::Buffer => f.write_str(
                 "the buffers of the call cannot be read or written, or lie in the domain's memory",
@@ -155,7 +159,7 @@ impl fmt::Display for CallError {
             ),
             Self::TooDeep => write!(
                 f,
-                "this thread is in {} nested calls, which is the limit",
+                "this thread is in {} nested calls, which is the limit; nest fewer",
                 crate::DEPTH_MAX
             ),
             Self::Fault(fault) => write!(f, "the domain went wrong in this call: {fault}"),
@@ -246,18 +250,20 @@ impl fmt::Display for LoadError {
             ),
             Self::KeysTaken { limit } => write!(
                 f,
-                "all {limit} memory protection keys of this process are taken; each domain needs one"
+                "all {limit} memory protection keys of this process are taken, and each domain needs one; load fewer, or \
+                 some as processes (Isolation::Process)"
             ),
             Self::OtherGroup => {
                 f.write_str("a protected domain needs a protected group, another one another")
             }
             Self::GroupFull { limit } => {
-                write!(f, "the group has {limit} domains, which is the limit")
+                write!(f, "the group has {limit} domains, which is the limit; make another group")
             }
             Self::TooManyEntries { entries } => {
                 write!(
                     f,
-                    "{entries} entries are too many for the domain's numbers or memory"
+                    "{entries} entries are too many for the domain's numbers or memory; make several domains, or \
+                     the heap longer (Options::heap_bytes)"
                 )
             }
             Self::Init(fault) => write!(f, "the domain went wrong as it made its value: {fault}"),
@@ -270,7 +276,10 @@ impl fmt::Display for LoadError {
                 "a function of the domain lies in a library, and a child process runs the program's own file \
                  only; load the domain unprotected, or link the library into the program",
             ),
-            Self::Child { what } => write!(f, "the child process for the domain was of no use: {what}"),
+            Self::Child { what } => write!(
+                f,
+                "the child process for the domain did not come to serve it: {what}"
+            ),
         }
     }
 }

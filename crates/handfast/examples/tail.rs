@@ -1,7 +1,7 @@
 //! Tail calls: a front passes each call on to a worker, which replies straight to the client.
 //!
 //! ```sh
-//! cargo run --release --example tail
+//! cargo run --release -p handfast --example tail
 //! ```
 //!
 //! Three processes. The client also calls through a second front that calls the worker itself and

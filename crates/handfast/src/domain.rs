@@ -80,13 +80,17 @@ impl Port {
     ///
     /// One thread takes what comes from other processes, one message after the other; [`Self::with_threads`] has more.
     ///
+    /// A call by a link costs what any call does, and the crossing with two copies more; one by a right of
+    /// [`OwnRight::connect`] the crossing alone. A caller that dies meanwhile ends nothing: the function goes on, and its reply
+    /// goes nowhere.
+    ///
     /// # Errors
-    /// [`BindError::Exhausted`] when there is no thread to be had.
+    /// [`BindError::Exhausted`] when there is no thread to be had; the port is gone then.
     pub fn new(receive: ReceiveRight, domain: &Domain, entry: u16) -> Result<Self, BindError> {
         Self::with_threads(receive, domain, entry, 1)
     }
 
-    /// As [`Self::new`], with so many threads, from one to 64. Who of them is in the domain, and calls from there somebody
+    /// As [`Self::new`], with so many threads, from one to 64 (none is one, and more are 64). Who of them is in the domain, and calls from there somebody
     /// who calls this port again, waits for another one.
     ///
     /// # Errors

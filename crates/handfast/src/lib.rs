@@ -1,4 +1,4 @@
-//! Calls between protected parts of a program: one port, three distances.
+//! Calls between protected parts of a program: processes, and domains of one process.
 //!
 //! A program [`bind`]s a port by name; others [`connect`] to it and [`call`](SendRight::call).
 //! Messages go through shared memory without a system call while both sides are busy; whoever has
@@ -22,7 +22,48 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What is not there yet is listed in `CAVEATS.md`.
+//! # What there is
+//!
+//! | for | see |
+//! | --- | --- |
+//! | calls by name | [`bind`], [`ReceiveRight::reply_and_receive`]; [`connect`], [`SendRight::call`] |
+//! | methods of a trait | [`service`](mod@service) |
+//! | one-way messages, also many in one operation | [`SendRight::send`], [`SendRight::send_many`], [`ReceiveRight::receive_many`] |
+//! | many objects behind one port, and who may use them | [`ReceiveRight::mint`], [`Request::badge`], [`ReceiveRight::notify_no_senders_of`], [`ReceiveRight::revoke`] |
+//! | rights, descriptors and memory in messages | [`SendRight::with`], [`Right`], [`Memory`], [`Arena`] |
+//! | passing a call on | [`Request::forward`], [`ReplyRight`] |
+//! | several ports and descriptors in one wait | [`WaitSet`] |
+//! | tasks, and event loops | [`SendRight::call_async`], [`ReceiveRight::receive_async`], [`ReceiveRight::readiness`] |
+//! | a worker on each CPU | [`ReceiveRight::serve_per_cpu`] |
+//! | functions and memory kept apart within the process | [`domain`](mod@domain) |
+//! | how one waits | [`Options`], [`Strategy`] |
+//! | what a peer may cost | [`set_quotas`] |
+//! | a queue, and nothing else | [`SharedQueue`] |
+//!
+//! # What holds throughout
+//!
+//! * `try_x` never blocks (but for the lock of a [two-lock queue](QueueKind::TwoLock)), `x` waits by the strategy, for ever if need be, and `x_until` at the longest for its timeout.
+//! * A message has at most [`MESSAGE_BYTES_MAX`] bytes and four rights. Its bytes are copied in once and out once. While both sides are busy
+//!   there is no system call; whoever posts to one that sleeps makes one, to wake it.
+//! * When a peer dies, by whatever signal, what waits for it ends within milliseconds as [`error::Gone`]; whether a call was served is not known then. What
+//!   it had sent is received all the same. What it had not received is lost.
+//! * What a peer writes is checked: who breaks a rule loses its link ([`error::PeerFault`]), and nobody else does. No peer makes this
+//!   library panic.
+//! * The first use in a process measures the machine (about 5 ms) and starts a thread, the keeper, which sleeps while nobody
+//!   comes, goes or waits for long.
+//! * What becomes of names and links is told to `tracing`; nothing of a message is.
+//! * A handle that was made before a `fork` fails in the child as [`error::Misuse::Forked`]; the child binds and connects for itself.
+//!
+//! # Environment
+//!
+//! | variable | says |
+//! | --- | --- |
+//! | `HANDFAST_DIR` | where names lie ([`rendezvous::directory`]) |
+//! | `HANDFAST_STRATEGY`, `HANDFAST_SPIN_CAP_US` | how ends wait that do not say so themselves ([`Options`]) |
+//! | `HANDFAST_INTRODUCTIONS` | `vine`: no links with processes that this one is only introduced to; rights to their ports go through whoever gave them |
+//! | `HANDFAST_ISOLATION` | `keys` or `process`: what keeps domains apart ([`domain::Isolation`]) |
+//!
+//! What is not there yet is listed in `CAVEATS.md`. Papers 000 to 004, which are cited by number, are named in `ARCHITECTURE.md`.
 #![forbid(unsafe_code)]
 
 pub mod domain;

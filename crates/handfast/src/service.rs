@@ -59,6 +59,30 @@
 //! methods do not wait for room: [`SendError::Full`](crate::error::SendError::Full).
 //! A trait with `async` methods is served by tasks only: `serve_async` has up to 64 calls at work at once, and `dispatch_async`
 //! answers one request, to be spawned. A method whose caller has given up is dropped where it waits. Its clients are the same.
+//!
+//! ```no_run
+//! #[handfast::service]
+//! trait Clock {
+//!     async fn after(&self, ms: u64) -> u64;
+//! }
+//!
+//! struct Mine;
+//!
+//! impl Clock for Mine {
+//!     async fn after(&self, ms: u64) -> u64 {
+//!         ms // On tokio: `tokio::time::sleep(...).await` before that.
+//!     }
+//! }
+//!
+//! # async fn tasks() -> Result<(), Box<dyn std::error::Error>> {
+//! // A task of the server, and one of a client.
+//! let port = handfast::bind("clock")?;
+//! ClockServer::serve_async(&port, &Mine).await?;
+//! let clock = ClockAsyncClient::new(handfast::connect("clock")?);
+//! assert_eq!(clock.after(5).await?, 5);
+//! # Ok(()) }
+//! ```
+//!
 //! `AccountServer::entry` is a function of a [domain](crate::domain) that serves the same trait: its client is the same, and so are
 //! its errors, but that a method that panics is [`DomainError::Panic`](crate::error::DomainError::Panic).
 //!

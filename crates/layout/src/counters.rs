@@ -1,4 +1,4 @@
-//! The counters region: pages one process writes and others may only read (design D13).
+//! The counters region: pages one process writes and others may only read.
 //!
 //! The file is sealed so that no later mapping can write it. Rows are 64-bit words; a reader may
 //! see a row half a step behind its neighbours.
@@ -18,7 +18,8 @@ const NAMES: usize = (PORT_ROWS + LINK_ROWS) as usize * ROW_BYTES;
 /// Bytes of the region.
 pub const REGION_BYTES: usize = page_align(NAMES + PORT_ROWS as usize * NAME_BYTES);
 
-/// What each word of a row counts, in order. Words past the list are zero.
+/// What each word of a row counts, in order; `spec/layout.md` says what of a port, and what of a link. Nobody counts `bytes_out`
+/// and `faults`.
 pub const COLUMNS: [&str; 16] = [
     "in_use",
     "peer_pid",

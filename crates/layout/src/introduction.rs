@@ -1,4 +1,4 @@
-//! What is said about introductions in the lanes, in order with the messages (design D9).
+//! What is said about introductions in the lanes, in order with the messages (`docs/decisions/0009-introductions.md`).
 //!
 //! ```text
 //! provide:   1, 4 | zero, 4  | number, 8 | incarnation of the recipient, 16  | its process number, 4

@@ -6,7 +6,9 @@
 //! 64-bit little-endian Linux; the build fails elsewhere).
 //!
 //! Reading order: [`link`] (one per pair of processes), [`bell`] (one page set per process and
-//! trust group), [`loan`] (blocks lent with messages), [`counters`], [`queue`] (the plain shared queues), [`hello`] (the handshake).
+//! trust group), [`part`] (what describes rights behind a message's bytes), [`loan`] (blocks lent with messages),
+//! [`introduction`] (what is said in lanes of rights and moves), [`counters`], [`queue`] (the plain shared queues), [`hello`] (the handshake),
+//! [`name`] (what a port may be called).
 //! `spec/layout.md` draws the same pictures with the owner of each word.
 #![forbid(unsafe_code)]
 
@@ -24,7 +26,7 @@ pub mod queue;
 compile_error!("handfast's shared layouts are defined for 64-bit little-endian machines");
 
 /// Version of everything in this crate. A link between two releases agrees on one version or
-/// refuses with both named (design D12).
+/// refuses with both named.
 pub const LAYOUT_VERSION: u32 = 8;
 
 /// Feature bits this release offers in the handshake. Bits the peer lacks are not used.
@@ -36,7 +38,7 @@ pub const LINE: usize = 64;
 /// The page size every region is rounded to.
 pub const PAGE: usize = 4096;
 
-/// The largest message, in bytes, delivered atomically by one invocation (paper 003, section 3).
+/// The largest message, in bytes, delivered atomically by one invocation (paper 003, section 2.2).
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 
 /// Parts a message may have beside its bytes: rights, memory, descriptors.

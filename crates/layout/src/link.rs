@@ -38,7 +38,7 @@ pub const INLINE_BYTES: usize = LINE - SLOT_HEADER_BYTES;
 
 /// Unit of the words that describe the parts of a message. They follow its bytes.
 pub const UNIT_BYTES: usize = 16;
-/// Most units of one part.
+/// Most units of one part, without those of a moving port's name ([`Bound`](crate::part::Bound)).
 pub const PART_UNITS_MAX: usize = 3;
 /// Most units of one message.
 pub const UNITS_MAX: usize = PARTS_MAX * PART_UNITS_MAX;
@@ -51,7 +51,7 @@ pub mod slot {
     pub const SEQUENCE: usize = 0;
     /// [`super::Meta`]: length, kind, place, CPU of the writer.
     pub const META: usize = 4;
-    /// The port: its number at the callee, or a handle of the callee's export table.
+    /// The right it came through: a handle of the callee's export table, or a word by which the caller has claimed one.
     pub const PORT: usize = 8;
     /// Reply slot of a call, and the upper bits of the CPU ([`super::reply_word`]), or of a reply
     /// right passed on ([`super::passed_word`]); not written for a one-way message, as the next.

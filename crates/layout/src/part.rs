@@ -1,7 +1,7 @@
 //! Parts of a message beside its bytes: what describes them, in units of 16 bytes.
 //!
 //! ```text
-//! kind 1, 2 | handle or port number, 4 | port number of a right of the sender, 4 | zero, 4
+//! kind 1, 2 | handle, 4               | port number of a right of the sender, 4 | zero, 4
 //! kind 3    | party and slot, 4          | generation, 4                         | zero, 4
 //! kind 4    | handle of the vine, 4      | port number of the vine, 4            | port number, 4
 //!           | incarnation of the exporter, 16
@@ -34,8 +34,7 @@ pub enum Part {
         /// At the sender.
         port: u32,
     },
-    /// A right to a port of the receiver, by what the receiver once sent for it: a handle, or the
-    /// port's number.
+    /// A right to a port of the receiver, by what the receiver once sent for it.
     OfReceiver {
         /// In the receiver's export table.
         handle: u32,

@@ -99,7 +99,7 @@ impl Arena {
         }
         let limit = BLOCKS_MAX.into();
         let too_many = MemoryError::Exhausted(Exhausted {
-            what: "blocks of an arena",
+            what: "blocks of an arena; ask for fewer or shorter ones",
             limit,
         });
         let blocks = u32::try_from(blocks).map_err(|_| too_many)?;

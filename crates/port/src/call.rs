@@ -21,8 +21,8 @@ use handfast_wait::waiter::{Parked, Place, Sleep, Start};
 use handfast_wait::{Ended, FIRST_PAUSED_LOOKS, word};
 use std::sync::Arc;
 
-/// A call in flight. Its reply is taken with [`Call::wait`] and its forms; dropping it gives the
-/// reply up.
+/// A call in flight: [`SendRight::try_call`]. Its reply is taken with [`Call::wait`] and its forms; dropping it gives the
+/// reply up. It holds one of the 16 reply slots of its thread's lane, until the reply has come.
 pub struct Call<'a> {
     right: &'a SendRight,
     ticket: Ticket,
@@ -73,10 +73,10 @@ impl<'a> Call<'a> {
         self.slot().is_answered(region, self.ticket.generation)
     }
 
-    /// Waits for the reply by the right's strategy.
+    /// Waits for the reply by the right's strategy. One copy; system calls only to sleep.
     ///
     /// # Errors
-    /// As [`SendRight::call`].
+    /// As [`SendRight::call`], also when the peer has died meanwhile; a reply that was there before is taken all the same.
     pub fn wait(self) -> Result<Message, SendError> {
         self.message_by(None)
     }
@@ -84,12 +84,14 @@ impl<'a> Call<'a> {
     /// Waits for the reply, at the longest for `timeout`.
     ///
     /// # Errors
-    /// [`SendError::TimedOut`] then; the call is given up.
+    /// [`SendError::TimedOut`] then; the call is given up, and holds its reply slot until the server answers or drops it. Others as
+    /// [`Self::wait`].
     pub fn wait_until(self, timeout: Duration) -> Result<Message, SendError> {
         self.message_by(Some(clock::deadline_ns(timeout)))
     }
 
-    /// Takes the reply if it is there; never blocks. `Err(self)` gives the call back when not.
+    /// Takes the reply if it is there; never blocks, no system call. `Err(self)` gives the call back when not. A call whose peer
+    /// has died is over: `Ok(Err(SendError::Gone))`.
     ///
     /// # Errors
     /// The call itself, still in flight.

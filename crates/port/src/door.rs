@@ -1,6 +1,6 @@
 //! Links between strangers: a process that is given a right to the port of another with which it has
 //! no link is let in by the *door* of that process, a listening socket without a name, whose descriptor
-//! only those get who are introduced (design D9).
+//! only those get who are introduced (`docs/decisions/0009-introductions.md`).
 //!
 //! ```text
 //! recipient -> introducer  where is(exporter)      introducer -> exporter  let in(token)

@@ -23,11 +23,12 @@ pub use right::RightError;
 /// How a peer went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gone {
-    /// Its process ended or closed the link.
+    /// Its process ended or closed the link. Rights to it are of no use any more: connect again.
     Process,
-    /// The process lives; the port's receive right was dropped.
+    /// The process lives; the port's receive right was dropped, or lost while it moved.
     Port,
-    /// The server dropped the reply right of this call unused.
+    /// The server dropped the reply right of this call unused: by choice, or because it went wrong (a panic, a reply that
+    /// could not be sent). By a right that goes through another process, also the end of the port or the right.
     Reply,
     /// The port is there; its receiver has [revoked](crate::ReceiveRight::revoke) the right that was used, or this
     /// process had too many of that one's ([`Quotas::rights`](crate::Quotas::rights)) to get it. A call that ends so
@@ -61,7 +62,7 @@ impl fmt::Display for PeerFault {
             self.offset
         )?;
         f.write_str(self.rule.text())?;
-        f.write_str("; its link has been cut")
+        f.write_str("; its link has been cut: see which program that is")
     }
 }
 
@@ -186,7 +187,7 @@ impl fmt::Display for QueueError {
             Self::Members { limit } => {
                 write!(
                     f,
-                    "{limit} processes, the limit, have the queue open already"
+                    "{limit} processes, the limit, have the queue open already; end one of them"
                 )
             }
             Self::Open => f.write_str("this process has the queue open already; share that handle"),
@@ -230,7 +231,7 @@ impl Resource {
                 limit: handfast_sys::process::descriptor_limit(),
             }),
             Errno::NFILE => Self::Exhausted(Exhausted {
-                what: "descriptors of the system",
+                what: "descriptors of the system; raise fs.file-max",
                 limit: 0,
             }),
             Errno::NOMEM | Errno::NOSPC => Self::Exhausted(Exhausted {

@@ -1,4 +1,4 @@
-//! Trust groups: the peers of one user, who share one bell region of ours (design D5).
+//! Trust groups: the peers of one user, who share one bell region of ours.
 
 use crate::error::{Exhausted, Resource};
 use crate::hearing::Hearing;
@@ -51,7 +51,7 @@ impl Group {
         if index >= bell::LINKS as usize {
             let limit = bell::LINKS.into();
             return Err(Resource::Exhausted(Exhausted {
-                what: "links to peers of one user",
+                what: "links to peers of one user; end some of those processes",
                 limit,
             }));
         }

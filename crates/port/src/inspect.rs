@@ -1,4 +1,4 @@
-//! Reading another process's counters through a link (design D13).
+//! Reading another process's counters through a link.
 
 use crate::error::{Gone, SendError};
 use crate::link::control;
@@ -11,20 +11,31 @@ use handfast_region::Tally;
 use handfast_sys::clock;
 use std::sync::PoisonError;
 
-/// The counters of one process at one moment. Rows are read without stopping their owner.
+/// The counters of one process at one moment. Rows are read without stopping their owner, whose receivers add what they
+/// have counted now and then: the last messages may be missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Bound ports: name, and a value per [column](Self::COLUMNS).
     pub ports: Vec<(String, Vec<u64>)>,
-    /// Links: a value per column.
+    /// Links, in no order that means anything: a value per column.
     pub links: Vec<Vec<u64>>,
 }
 
 impl Counters {
-    /// What each value of a row counts.
+    /// What each value of a row counts, since the port or link was made; zero where a row does not count it.
+    ///
+    /// Of a port: `calls` and `sends` (one-way) received, `bytes_in` of both, `spins` (waits that went on beyond the
+    /// first looks), `parks` (sleeps), `wakes` (peers woken by [`reply_and_receive`](crate::ReceiveRight::reply_and_receive), by a
+    /// [`Worker`](crate::Worker) or by passing a call on), `defers` (calls put off under overload), `muted` (pauses, since it was woken for nothing). Of a
+    /// link: `peer_pid`, `peer_uid`, `calls` (messages of all kinds received), `rights` (how many its peer has to ports of the
+    /// process, now), `forwards` and `vines` (calls passed on through it by a path, and without one), `muted` (times its peer
+    /// was not listened to). `bytes_out` and `faults` are not counted yet.
     pub const COLUMNS: [&'static str; 16] = COLUMNS;
 
     /// The value of `column` in a row; zero for a name that is no column.
+    ///
+    /// # Panics
+    /// If the row is shorter than those of [`Self::ports`] and [`Self::links`].
     #[must_use]
     pub fn value(row: &[u64], column: &str) -> u64 {
         COLUMNS

@@ -1,4 +1,4 @@
-//! Introductions (design D9; `handfast_proto::introductions` says what they are): this process as
+//! Introductions (`docs/decisions/0009-introductions.md`; `handfast_proto::introductions` says what they are): this process as
 //! introducer, as recipient and as exporter.
 
 use crate::link::{Link, control};

@@ -1,4 +1,4 @@
-//! The keeper: the one quiet thread of a process with links (design D7).
+//! The keeper: the one quiet thread of a process with links.
 //!
 //! It sleeps in one poll set of listeners, link sockets and process descriptors. It makes the
 //! accepting half of handshakes, turns the end of a peer into typed failures, and passes on what

@@ -1,4 +1,4 @@
-//! Ports, rights and calls over links (design D1, D2, D5 to D8).
+//! Ports, rights and calls over links.
 //!
 //! Reading order: [`send`](SendRight) and [`receive`](ReceiveRight) are the two ends of a call;
 //! `connect` and `keeper` make the link between them; `poller` decides what a receiver looks at.

@@ -9,9 +9,10 @@ use handfast_sys::{AsFd, BorrowedFd, Errno, OwnedFd};
 /// Memory that nobody can change any more: neither who made it nor who has received it. Its bytes can
 /// be parsed where they are. One descriptor and one mapping in each process that has it.
 ///
-/// It outlives whoever made it, and the link that it came through. To send it costs what a
+/// It outlives whoever made it, and the link that it came through: its bytes stay when its sender dies. To send it costs what a
 /// [descriptor](Right::Descriptor) does, and its receiver three system calls more, whatever its
-/// length; the bytes are not copied.
+/// length; the bytes are not copied. It is sent once: `Memory::from_descriptor(memory.as_fd().try_clone_to_owned()?)` is another of the
+/// same file, for the next receiver, or to keep.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -63,7 +64,7 @@ impl Memory {
         Ok(MemoryMut(draft.map_err(failed("memfd_create"))?))
     }
 
-    /// Makes memory of a copy of `bytes`.
+    /// Makes memory of a copy of `bytes`. One copy; system calls as of [`Self::create`] and [`MemoryMut::seal`].
     ///
     /// # Errors
     /// As [`Self::create`] and [`MemoryMut::seal`].
@@ -86,7 +87,7 @@ impl Memory {
         }
     }
 
-    /// Its bytes.
+    /// Its bytes, where they are. No copy, no system call; a page that lies in swap space is waited for.
     #[must_use]
     pub const fn bytes(&self) -> &[u8] {
         self.0.bytes()

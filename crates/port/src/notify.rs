@@ -26,7 +26,21 @@ fn arrived() {
 
 /// Switches notification on for this process: `handler` runs, in signal context on any thread,
 /// whenever a peer rings for a receiver, or answers a caller, that sleeps by a notify strategy. It
-/// may only do what is async-signal-safe. The first handler stays.
+/// may only do what is async-signal-safe. The first handler stays. Two system calls, and some for each link there is, and is to come.
+///
+/// ```
+/// use handfast_port::{Options, Strategy, notify};
+/// use std::sync::atomic::{AtomicU32, Ordering};
+///
+/// static RINGS: AtomicU32 = AtomicU32::new(0);
+/// notify::notify(|| {
+///     RINGS.fetch_add(1, Ordering::Relaxed);
+/// })?;
+/// let options = Options::new().strategy(Strategy::Notify);
+/// let port = handfast_port::anonymous_with(options)?;
+/// # drop(port);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// # Errors
 /// `EBUSY` when the process uses handfast's real-time signal (`SIGRTMIN + 7`) in another way.

@@ -3,10 +3,11 @@
 use core::time::Duration;
 use handfast_wait::Strategy;
 
-/// How an endpoint waits. Read from the environment by default:
+/// How an endpoint waits. What is not set here, the environment says, whenever options are used (by `bind`, `connect`,
+/// `set_options`); a variable that says nothing sensible is ignored, with a warning to `tracing`:
 ///
-/// * `HANDFAST_STRATEGY`: a strategy name as [`Strategy`] parses it; the default of endpoints
-///   that set none.
+/// * `HANDFAST_STRATEGY`: a strategy name as [`Strategy`] parses it (`adaptive`, `block`, `spin-block:50` ...); the default of
+///   endpoints that set none.
 /// * `HANDFAST_SPIN_CAP_US`: the longest any adaptive wait may spin, in microseconds. A cap set by
 ///   the builder can only lower it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,14 +23,14 @@ impl Options {
         Self::default()
     }
 
-    /// Sets the strategy.
+    /// Sets the strategy; [`Strategy::Adaptive`] unless it is set.
     #[must_use]
     pub const fn strategy(mut self, strategy: Strategy) -> Self {
         self.strategy = Some(strategy);
         self
     }
 
-    /// Caps adaptive spinning.
+    /// The longest a wait by [`Strategy::Adaptive`] may spin. Others have limits of their own.
     #[must_use]
     pub const fn spin_cap(mut self, cap: Duration) -> Self {
         self.spin_cap = Some(cap);

@@ -114,7 +114,8 @@ impl ReplyRight {
         self.0.is_cancelled()
     }
 
-    /// Answers, and waits for what the caller says to that: a switch between coroutines (paper 003).
+    /// Answers, and waits for what the caller says to that: a switch between coroutines (paper 003,
+    /// section 2.2).
     /// The caller gets this answer with a reply right of its own
     /// ([`Message::take_reply_right`]), by which it answers in turn, or calls again. One copy each way;
     /// no system call while both sides are busy. Waits by the process's strategy.
@@ -153,7 +154,7 @@ impl ReplyRight {
             return Err(end);
         }
         let own = Own::take(&link).ok_or(SendError::Exhausted(Exhausted {
-            what: "return slots of the link",
+            what: "return slots of the link; take the answers that are there",
             limit: REPLIES.into(),
         }))?;
         let part = Part::Reply {
@@ -190,7 +191,7 @@ impl Request {
     }
 
     /// Passes the call on: `to` gets `bytes` with the right to reply, and replies straight to the
-    /// caller (a tail call: paper 003). This process has nothing to do with the call any more; it may
+    /// caller (a tail call: paper 003, section 4.2). This process has nothing to do with the call any more; it may
     /// be passed on again, across any number of processes.
     ///
     /// One copy, one wake-up if the receiver sleeps and one if the caller does; no system call
@@ -486,7 +487,7 @@ const VINES: usize = 14;
 fn current() -> Result<Arc<Process>, SendError> {
     process::current().map_err(|_| {
         SendError::Exhausted(Exhausted {
-            what: "resources for a keeper",
+            what: "descriptors, memory or threads for the keeper",
             limit: 0,
         })
     })

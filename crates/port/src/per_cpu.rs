@@ -61,7 +61,7 @@ pub struct PerCpu {
     epoch: u32,
 }
 
-/// A receiver of a port that is served on every CPU.
+/// A receiver of a port that is served on every CPU: [`PerCpu::places`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Whose messages come there; nothing for the port's own receiver, of which there is one.
@@ -72,7 +72,7 @@ pub struct Place {
     pub is_served: bool,
 }
 
-/// Why a port is not served on every CPU.
+/// Why a port is not served on every CPU. The port is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ServeError {
@@ -83,7 +83,7 @@ pub enum ServeError {
 }
 
 const RECEIVERS_EXHAUSTED: Exhausted = Exhausted {
-    what: "bound ports (serving on every CPU takes one more for each)",
+    what: "ports of this process (serving on every CPU takes one more for each); drop some",
     limit: RECEIVERS as u64,
 };
 
@@ -272,7 +272,7 @@ impl PerCpu {
         self.server.desks[0].right.name()
     }
 
-    /// The receivers, the port's own first, and their workers.
+    /// The receivers, the port's own first, and their workers, as they are at this moment. A short lock each.
     #[must_use]
     pub fn places(&self) -> Vec<Place> {
         let place = |desk: &Desk| Place {

@@ -169,7 +169,7 @@ pub(crate) fn current() -> Result<Arc<Process>, Resource> {
     let process = Arc::new(Process::new()?);
     keeper::start(process.clone()).map_err(|_| {
         Resource::Exhausted(Exhausted {
-            what: "threads",
+            what: "threads; raise RLIMIT_NPROC or the control group's limit",
             limit: 0,
         })
     })?;
@@ -302,7 +302,7 @@ impl Process {
         if groups.len() >= GROUPS_MAX {
             let limit = GROUPS_MAX as u64;
             return Err(Resource::Exhausted(Exhausted {
-                what: "trust groups",
+                what: "trust groups, one for each user with links; end those of some user",
                 limit,
             }));
         }
@@ -374,7 +374,7 @@ impl Process {
         if receiver >= bell::RECEIVERS as usize {
             let limit = bell::RECEIVERS.into();
             return Err(Resource::Exhausted(Exhausted {
-                what: "bound ports",
+                what: "ports of this process; drop some, or serve several objects by one port and badges",
                 limit,
             }));
         }

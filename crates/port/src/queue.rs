@@ -92,7 +92,8 @@ impl SharedQueue {
     }
 
     /// A handle to the queue whose [descriptors](Self::descriptors) these are, made with the same
-    /// kind and capacity. Undoes what a dead process left under the member number this one gets.
+    /// kind and capacity. Undoes what a dead process left under the member number this one gets. About ten system calls;
+    /// in a two-lock queue that repair waits for the locks.
     ///
     /// # Errors
     /// [`QueueError::Other`] when the descriptors are not those of such a queue;
@@ -174,7 +175,8 @@ impl SharedQueue {
     }
 
     /// Appends a message. One copy; no system call unless another member is in the way. Blocks
-    /// only in a [two-lock queue](QueueKind::TwoLock), while another member has the lock.
+    /// only in a [two-lock queue](QueueKind::TwoLock), while another member has the lock: of one that has died, for a
+    /// millisecond.
     ///
     /// # Errors
     /// [`PushError`]; nothing was appended then.

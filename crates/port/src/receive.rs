@@ -108,7 +108,8 @@ pub fn bind(name: &str) -> Result<ReceiveRight, BindError> {
     bind_with(name, Options::new())
 }
 
-/// Binds `name` and returns the right to receive what is sent to it.
+/// Binds `name` and returns the right to receive what is sent to it. A name has 1 to 64 ASCII letters, digits, `.`, `_` and `-`,
+/// and begins with neither `.` nor `-`.
 ///
 /// A socket file appears in the [rendezvous directory](rendezvous::directory); one left by a dead
 /// server is replaced silently. The first use of the library in a process starts its keeper thread
@@ -259,7 +260,7 @@ impl ReceiveRight {
     }
 
     /// Changes how this port waits, from the next wait on. A wait that is under way goes on as it
-    /// began.
+    /// began, and is not waited for. A short lock.
     pub fn set_options(&self, options: Options) {
         let (strategy, cap) = options.resolve();
         self.port.set_waiter(Waiter::new(strategy, cap));
@@ -317,7 +318,10 @@ impl ReceiveRight {
 
     /// Replies to `request` and waits for the next message, in one operation: the reply's
     /// wake-up, if one is needed, is the rota's to time (an overloaded server wakes few clients
-    /// at once), and the port is already being polled when the client posts again.
+    /// at once), and the port is already being polled when the client posts again. To a one-way message, or a
+    /// notice, nothing is replied: this only waits then.
+    ///
+    /// Busy: no system call, two copies. One system call if the caller sleeps.
     ///
     /// # Errors
     /// As [`Self::receive`]. A caller that has died in the meantime is no error.

@@ -8,6 +8,10 @@ use std::path::{Path, PathBuf};
 
 /// The directory of all names: `$HANDFAST_DIR`, else `$XDG_RUNTIME_DIR/handfast`, else
 /// `/run/handfast`; a variable that is empty counts as not set. Permissions on it, and bind mounts of it, are the access control.
+///
+/// The first [`bind`](crate::bind) makes it, for its owner alone; what it lies in must be there. For clients of other users it is made beforehand,
+/// with permissions for them, and they need write permission for the server's socket in it, which has what the
+/// server's umask leaves. Reads the environment; no system call.
 #[must_use]
 pub fn directory() -> PathBuf {
     let set = |variable| std::env::var_os(variable).filter(|value| !value.is_empty());

@@ -301,7 +301,8 @@ impl Request {
         self.received().seal
     }
 
-    /// Takes the rights that came with the message.
+    /// Takes the rights that came with the message, in the order in which they were sent. Those that are not taken are dropped
+    /// with it. They stay good when their sender dies, but for rights to its own ports, and answers to it.
     #[must_use]
     pub fn take_rights(&mut self) -> Vec<Right> {
         let received = self.received.as_mut();
@@ -381,7 +382,9 @@ impl Request {
     /// caller sleeps, none otherwise.
     ///
     /// # Errors
-    /// See [`ReplyError`]. With [`ReplyError::TooLong`] the call ends as dropped.
+    /// See [`ReplyError`]. With [`ReplyError::TooLong`] the call ends as dropped. A caller that has died is
+    /// [`ReplyError::Gone`] once that is known here; until then, and where it has given up, the reply goes nowhere and
+    /// nobody is told.
     pub fn reply(self, bytes: &[u8]) -> Result<(), ReplyError> {
         if bytes.len() > handfast_layout::MESSAGE_BYTES_MAX {
             return Err(ReplyError::TooLong {

@@ -31,14 +31,17 @@ use std::sync::Arc;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Right {
-    /// To send to a port of another process.
+    /// To send to a port of another process, which gets it as [`Self::Own`]. No system call. One to a third process's
+    /// port takes a thread and a port of this process, once for all of those, and reaches that port through this process until
+    /// its receiver has a link there.
     Send(SendRight),
-    /// To send to a port of this process.
+    /// To send to a port of this process; another process gets it as [`Self::Send`]. No system call; some 35 bytes for each
+    /// process that has it.
     Own(OwnRight),
     /// To a port of this process that is no more, or one that was revoked; or to answer a call whose caller is
     /// gone.
     Dead,
-    /// To answer a call, once.
+    /// To answer a call, once. No system call once there is a return path ([`Request::forward`](crate::Request::forward)).
     Reply(ReplyRight),
     /// To whatever an open descriptor leads to. The receiver gets its own descriptor of it,
     /// close-on-exec; the sender's is closed once it has been sent. One system call to send those of
@@ -65,7 +68,7 @@ pub enum Right {
     /// process at once ([`RightError::Loans`]), of at most 16 arenas ([`RightError::Arenas`]). No system call, but
     /// one for the first block of each arena that goes to a process; no copies.
     Block(Block),
-    /// A block of an arena of the sender's, which has been lent.
+    /// A block of an arena of the sender's, which has been lent. It cannot be sent on.
     Loan(Loan),
     /// What came instead of a descriptor, of memory, or of a loan, that this process had no room for.
     Lost(Exhausted),

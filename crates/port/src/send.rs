@@ -46,6 +46,9 @@ pub(crate) use spread::Sent;
 /// Each thread gets its own lane to a port, up to 12 of them; more threads share one. A link has 16,
 /// of which the last quarter is kept for ports that have none. A lane carries 16 calls at once.
 ///
+/// A clone is the same right: two short locks, no system call. One that came in a message waits by the environment's
+/// [`Options`], until [`Self::set_options`].
+///
 /// Dropping the last right of a process to another ends their link, once what was sent has been taken, unless the other process
 /// uses it.
 pub struct SendRight {
@@ -142,17 +145,21 @@ impl SendRight {
         &self.origin
     }
 
-    /// The process that holds the receive right, as the kernel vouched for it.
+    /// The process that holds the receive right, as the kernel vouched for it when the link was made. Of a right that goes
+    /// through another process, that one.
     #[must_use]
     pub fn peer(&self) -> handfast_sys::socket::Peer {
         self.best().link.peer
     }
 
-    /// Sends a one-way message; waits by the strategy while the queue is full. One copy; one
-    /// system call if the receiver sleeps, none otherwise.
+    /// Sends a one-way message; waits by the strategy while the queue is full: 64 messages of one thread, 20 of
+    /// more than 1 KiB, 4 of more than 8 KiB. One copy; one system call if the receiver sleeps, none otherwise.
+    ///
+    /// Nobody tells what becomes of it: one that was sent and not received is lost when the port is dropped or its process
+    /// ends. What must not be lost is called.
     ///
     /// # Errors
-    /// [`SendError`]; nothing was sent then.
+    /// [`SendError`]; nothing was sent then. When the peer dies while this waits, [`SendError::Gone`] within milliseconds.
     pub fn send(&self, bytes: &[u8]) -> Result<(), SendError> {
         self.send_by(bytes, Waiting::Always)
     }
@@ -271,7 +278,8 @@ impl SendRight {
         self.start(bytes, waiting)?.message_for(deadline_ns, outer)
     }
 
-    /// Starts a call without waiting for anything: neither for room nor for the reply.
+    /// Starts a call without waiting for anything: neither for room nor for the reply. One copy; one system call if the
+    /// receiver sleeps, none otherwise.
     ///
     /// Its reply slot, one of 16 of the thread's lane, is taken until the reply has been, also when
     /// the reply is there already; that of a call that is dropped, until the reply comes. So many

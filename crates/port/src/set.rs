@@ -26,6 +26,9 @@ use std::sync::Arc;
 /// one system call of the sender; with a descriptor in it, a sender's wake-up goes through this
 /// process's keeper thread, which costs a second switch.
 ///
+/// A peer's death is no event: what it had sent is received, and its calls need no reply. Of ports of others
+/// [`SendRight::notify_death`](crate::SendRight::notify_death) tells, by a notice at a port of the set.
+///
 /// Ports are served in turn, and so are ready descriptors, so a busy one delays another by one message
 /// or event; of both kinds neither keeps the other waiting.
 pub struct WaitSet {
@@ -113,7 +116,7 @@ impl WaitSet {
     }
 
     /// An empty set that waits by `options`; those of its ports play no role while they are in
-    /// it. Takes two descriptors.
+    /// it. Takes two descriptors, and three system calls.
     ///
     /// # Errors
     /// [`SetError::Exhausted`] without descriptors.
@@ -180,7 +183,8 @@ impl WaitSet {
         Ok(token)
     }
 
-    /// Removes a member. Returns the port, if it was one; what was queued for it waits there.
+    /// Removes a member. Returns the port, if it was one; what was queued for it waits there. One system call for a
+    /// descriptor, and its close.
     pub fn remove(&mut self, token: Token) -> Option<ReceiveRight> {
         let member = self.members.get_mut(token.0 as usize)?;
         match core::mem::replace(member, Member::Free) {

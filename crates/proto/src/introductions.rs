@@ -1,4 +1,4 @@
-//! Introductions: a right to a port of one process, given by a second to a third (design D9).
+//! Introductions: a right to a port of one process, given by a second to a third (`docs/decisions/0009-introductions.md`).
 //!
 //! The *introducer* tells the *exporter*, in order with what it has sent there before, that it
 //! provides a right to the *recipient*; and it tells the recipient where to ask for it. The

@@ -2,12 +2,12 @@
 //! their own. Time comes in as an argument, decisions come out as values, so one simulator drives
 //! thousands of steps in the time of one real sleep.
 //!
-//! * [`spin`]: how long a waiter spins before it sleeps (design D6; paper 001 section 7).
-//! * [`introductions`]: how a right comes straight from a third process (design D9).
+//! * [`spin`]: how long a waiter spins before it sleeps (paper 001, section 7).
+//! * [`introductions`]: how a right comes straight from a third process (`docs/decisions/0009-introductions.md`).
 //! * [`loans`]: which blocks of arenas the two parties of a link have lent to each other.
-//! * [`moves`]: how those who have rights to a port find it after it has moved (paper 004, section 2.5).
-//! * [`paths`]: how the answer to a call that was passed on comes straight to its caller (design D8, D9).
-//! * [`rights`]: which rights the two parties of a link have given to each other (paper 004, 2.5).
+//! * [`moves`]: how those who have rights to a port find it after it has moved (paper 004, section 2.5.6).
+//! * [`paths`]: how the answer to a call that was passed on comes straight to its caller (`docs/decisions/0008-return-paths.md`).
+//! * [`rights`]: which rights the two parties of a link have given to each other (paper 004, section 2.5).
 //! * [`rota`]: which clients an overloaded server serves, and whom it wakes (paper 000,
 //!   section 5, future work).
 //! * [`takers`]: which of the tasks that wait at one port looks next.

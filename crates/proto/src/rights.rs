@@ -1,7 +1,7 @@
 //! The two tables of a link: which rights a process has given to its peer, and which it has got.
 //!
 //! A right in a message is a *handle*: an index into the exporter's private table, with a
-//! generation (design D2). What a handle stands for is looked up there, so writing shared memory
+//! generation (`docs/decisions/0004-rights.md`). What a handle stands for is looked up there, so writing shared memory
 //! forges nothing. Handles mean nothing on any other link.
 //!
 //! The exporter counts how often it has sent a handle, the importer how often it has received it.

@@ -1,4 +1,4 @@
-//! Counters one process writes and others read (design D13).
+//! Counters one process writes and others read.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use handfast_sys::memory::{Access, Mapping, create_owner_written};

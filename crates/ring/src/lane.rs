@@ -1,7 +1,7 @@
 //! The lane: a single-producer, single-consumer ring whose slots carry their own sequence.
 //!
 //! A message is one cache line, published by its own sequence word, so it costs one line transfer
-//! where a ring with a tail index costs two (design D4). The consumer publishes its head lazily,
+//! where a ring with a tail index costs two. The consumer publishes its head lazily,
 //! the producer keeps a private copy of it and looks at the shared one only when that copy says
 //! full.
 //!

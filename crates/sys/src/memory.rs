@@ -1,4 +1,4 @@
-//! Sealed memory files and their mappings (design D1).
+//! Sealed memory files and their mappings.
 
 use core::ptr::NonNull;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

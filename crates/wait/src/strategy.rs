@@ -22,31 +22,32 @@ pub enum Strategy {
     Sched,
     /// *block*: sleeps at once.
     Block,
-    /// *notify*: sleeps; a signal raised through the link's socket runs a handler that wakes it.
+    /// *notify*: sleeps; a signal raised through the link's socket runs a handler that wakes it. Where the process
+    /// has not switched that on (`notify::notify`), as *block*.
     Notify,
     /// *spin-sched*: spins up to `limit`, then *sched*.
     SpinSched {
-        /// How long to spin.
+        /// How long to spin; nothing for the blocking cost of this machine.
         limit: Option<Duration>,
     },
     /// *spin-block*: spins up to `limit`, then *block*.
     SpinBlock {
-        /// How long to spin.
+        /// As there.
         limit: Option<Duration>,
     },
     /// *spin-notify*: spins up to `limit`, then *notify*.
     SpinNotify {
-        /// How long to spin.
+        /// As there.
         limit: Option<Duration>,
     },
     /// Both Sides Spin (paper 000, Figure 1): `busy_wait` is a pause on a multiprocessor and a
     /// yield on one processor.
     Bss,
-    /// Both Sides Wait (Figure 5): sleeps after one failed look.
+    /// Both Sides Wait (paper 000, Figure 5): sleeps after one failed look.
     Bsw,
-    /// Both Sides Wait and Yield (Figure 7): one hand-off suggestion, one more look, then sleeps.
+    /// Both Sides Wait and Yield (paper 000, Figure 7): one hand-off suggestion, one more look, then sleeps.
     Bswy,
-    /// Both Sides Limited Spin (Figure 9): `max_spin` looks, a hand-off, then sleeps.
+    /// Both Sides Limited Spin (paper 000, Figure 9): `max_spin` looks, a hand-off, then sleeps.
     Bsls {
         /// `MAX_SPIN` of the paper: looks before sleeping.
         max_spin: u32,
@@ -73,7 +74,8 @@ impl std::error::Error for UnknownStrategy {}
 impl core::str::FromStr for Strategy {
     type Err = UnknownStrategy;
 
-    /// `NAME` or `NAME:NUMBER`; the number is microseconds of spinning, or looks for `bsls`.
+    /// `NAME` or `NAME:NUMBER`; the number is microseconds of spinning, or looks for `bsls`. Names: `adaptive`, `spin`, `sched`,
+    /// `block`, `notify`, `spin-sched[:US]`, `spin-block[:US]`, `spin-notify[:US]`, `bss`, `bsw`, `bswy`, `bsls[:LOOKS]`.
     fn from_str(text: &str) -> Result<Self, UnknownStrategy> {
         let unknown = || UnknownStrategy(text.to_owned());
         let (name, number) = match text.split_once(':') {

@@ -35,10 +35,10 @@ use tally::{Leaks, Tally};
 /// Arguments of `abuse`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// How long.
+    /// How long, in minutes; some seconds more to begin and to count.
     #[arg(long, default_value_t = 1.0, value_parser = minutes)]
     minutes: f64,
-    /// Of the plan of faults; by the clock unless given, and printed.
+    /// Which faults come in which order; by the clock unless given, and printed.
     #[arg(long)]
     seed: Option<u64>,
     /// The deadline of each call to a server that lives, in seconds; one that takes longer is lost.

@@ -57,7 +57,7 @@ pub(crate) struct Args {
     /// Rounds to take medians over [default: 15].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) rounds: Option<u32>,
-    /// Length of each recorded window.
+    /// Length of each recorded window, in seconds; each benchmark has its own otherwise.
     #[arg(long, value_parser = seconds)]
     pub(crate) seconds: Option<f64>,
     /// Only systems with these names (limits they are compared with are measured anyway).

@@ -186,9 +186,12 @@ impl fmt::Display for ConnectError {
                 f,
                 "the server of {name:?} has ended (its socket is left behind); start it again"
             ),
-            Self::Permission { path } => {
-                write!(f, "no permission to connect to {}", path.display())
-            }
+            Self::Permission { path } => write!(
+                f,
+                "no permission to connect to {}; its server's user has to allow writing to it, and going into \
+                 its directory",
+                path.display()
+            ),
             Self::Version { ours, theirs } => write!(
                 f,
                 "the server speaks layout version {theirs} and this program version {ours}; \

@@ -35,8 +35,8 @@ pub enum DomainError {
     Thread,
     /// It ran past the deadline of this call ([`SendRight::call_until`](crate::SendRight::call_until)), or past the limit of its port, and was ended.
     Deadline,
-    /// The call has a deadline, and the domain is one whose functions cannot be ended: its process is confined, it has no memory
-    /// keys, or there is no timer. It has not been called.
+    /// The call has a deadline, and the domain is one whose functions cannot be ended: its process is confined, it is
+    /// unprotected, or there is no timer. It has not been called.
     NoDeadline,
     /// The process that it runs in has ended: it was killed, or exited.
     Ended,
@@ -92,7 +92,7 @@ impl fmt::Display for DomainError {
             Self::Bus => went_wrong(f, "memory of a file was not there (SIGBUS)"),
             Self::Deadline => went_wrong(f, "it ran past the deadline"),
             Self::NoDeadline => f.write_str(
-                "the domain behind the port cannot be ended at a deadline (it has no memory keys, its process is \
+                "the domain behind the port cannot be ended at a deadline (it is unprotected, its process is \
                  confined, or there is no timer for the thread); call without one",
             ),
             Self::Dead => f.write_str(
@@ -105,7 +105,9 @@ impl fmt::Display for DomainError {
             Self::Stacks => f.write_str(
                 "all stacks of the domain's group are in use; make fewer calls at a time",
             ),
-            Self::TooDeep => f.write_str("this thread is in too many calls of domains that call domains"),
+            Self::TooDeep => f.write_str(
+                "this thread is in too many calls of domains that call domains; nest fewer",
+            ),
             Self::NoEntry => f.write_str("the domain has no such function; serve the port by one it has"),
             Self::Thread => f.write_str(
                 "this thread cannot call a domain: it is in a signal handler on the alternate stack, \

@@ -23,7 +23,7 @@ pub enum SendError {
     /// are taken: those of calls whose reply has not been taken. Waiting helps where another thread
     /// takes them; a thread that keeps 16 calls itself has to take one first.
     Full,
-    /// The deadline passed. A message may have been delivered; a late reply is dropped.
+    /// The deadline passed. A call may have been served, and a late reply is dropped; a one-way message was not sent.
     TimedOut,
     /// The caller on whose behalf this call was made has given up
     /// ([`Request::call_through`](crate::Request::call_through)); so has this call been.
@@ -67,8 +67,7 @@ pub enum ReceiveError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReplyError {
-    /// The message is longer than [`MESSAGE_BYTES_MAX`](handfast_layout::MESSAGE_BYTES_MAX). The
-    /// reply right is handed back unused inside the caller's error path: the call ends as
+    /// The message is longer than [`MESSAGE_BYTES_MAX`](handfast_layout::MESSAGE_BYTES_MAX). The call ends as
     /// [`Gone::Reply`].
     TooLong {
         /// Its length.
@@ -105,16 +104,26 @@ impl fmt::Display for SendError {
                 "the queue is full, or 16 calls of this thread are under way or their replies not \
                  taken; take those replies, or wait for room and try again",
             ),
-            Self::TimedOut => f.write_str("the deadline passed"),
-            Self::Cancelled => {
-                f.write_str("the caller on whose behalf this was called has given up")
+            Self::TimedOut => f.write_str(
+                "the deadline passed; see whether the server is stopped or overloaded, or allow more time",
+            ),
+            Self::Cancelled => f.write_str(
+                "the caller on whose behalf this was called has given up; drop its request",
+            ),
+            Self::Gone(Gone::Process) => {
+                f.write_str("the peer's process is gone; connect again when there is another")
             }
-            Self::Gone(Gone::Process) => f.write_str("the peer's process is gone"),
-            Self::Gone(Gone::Port) => f.write_str("the port is gone: its receiver was dropped"),
-            Self::Gone(Gone::Right) => {
-                f.write_str("the right was revoked by the port's receiver; drop it")
-            }
-            Self::Gone(Gone::Reply) => f.write_str("the server dropped the call without a reply"),
+            Self::Gone(Gone::Port) => f.write_str(
+                "the port is gone: its receiver was dropped; connect again when there is another",
+            ),
+            Self::Gone(Gone::Right) => f.write_str(
+                "the right was revoked by the port's receiver, or is one more than this process may \
+                 have there; drop it",
+            ),
+            Self::Gone(Gone::Reply) => f.write_str(
+                "the server dropped the call without a reply; see there whether it panicked, or could \
+                 not send its reply",
+            ),
             Self::Fault(fault) => fault.fmt(f),
             Self::Domain(error) => error.fmt(f),
             Self::Exhausted(exhausted) => exhausted.fmt(f),
@@ -127,8 +136,10 @@ impl fmt::Display for SendError {
 impl fmt::Display for ReceiveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Empty => f.write_str("no message waits"),
-            Self::TimedOut => f.write_str("the deadline passed"),
+            Self::Empty => {
+                f.write_str("no message waits, or another thread is receiving; try again later")
+            }
+            Self::TimedOut => f.write_str("no message came before the deadline; try again"),
             Self::Misuse(misuse) => misuse.fmt(f),
         }
     }
@@ -138,8 +149,12 @@ impl fmt::Display for ReplyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooLong { len_bytes } => too_long(f, *len_bytes),
-            Self::Gone => f.write_str("the caller's process is gone"),
-            Self::NotACall => f.write_str("the message was one-way and takes no reply"),
+            Self::Gone => f.write_str(
+                "the caller's process is gone and reads no reply; go on with the next request",
+            ),
+            Self::NotACall => f.write_str(
+                "the message was one-way and takes no reply; ask Request::is_call before",
+            ),
             Self::Right(right) => right.fmt(f),
             Self::Misuse(misuse) => misuse.fmt(f),
         }

@@ -7,7 +7,8 @@ use handfast_sys::Errno;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RightError {
-    /// A message has more rights than it can carry.
+    /// A message has more rights than it can carry: four, and fewer where ports with names move in it
+    /// ([`Right::Receive`](crate::Right::Receive)).
     TooMany {
         /// How many.
         count: usize,
@@ -79,7 +80,8 @@ impl core::fmt::Display for RightError {
         match self {
             Self::TooMany { count } => write!(
                 f,
-                "the message has {count} rights and the limit is {PARTS_MAX}; send several messages"
+                "the message has {count} rights and the limit is {PARTS_MAX}, or fewer where ports with names \
+                 move; send several messages"
             ),
             Self::Third => f.write_str(
                 "a right to a port of a third process cannot be passed on: this process has no port or \
@@ -97,7 +99,7 @@ impl core::fmt::Display for RightError {
                 "the right goes through another process, for now at least, where none can be taken away; have its \
                  giver do so",
             ),
-            Self::Gone => f.write_str("the peer's process is gone"),
+            Self::Gone => f.write_str("the peer's process is gone; give the right to another"),
             Self::Answered => f.write_str(
                 "the reply right has nobody to answer any more: its caller is gone; drop it",
             ),

@@ -10,7 +10,8 @@ use handfast_wait::{Strategy, Waiter};
 use std::sync::PoisonError;
 
 impl SendRight {
-    /// Changes how callers of this right wait for replies, from the next wait on.
+    /// Changes how callers of this right wait, for replies and for room, from the next wait on; those of its clones
+    /// go on as they did. A short lock.
     pub fn set_options(&self, options: Options) {
         let (strategy, cap) = options.resolve();
         if let Origin::Vine(Some(upgrade)) = &self.origin {
