@@ -149,7 +149,7 @@ impl Process {
     pub(crate) fn hear_unused(&self, link: &Link) -> bool {
         link.last_use.store(state::ASKED, Ordering::SeqCst);
         let is_over = self.cut_off(link);
-        // Who asks reads what it is answered; who does not may wait for it.
+        // Who asks reads what it is answered; who does not hears only of the end of the use.
         if !is_over && !link.is_behind() {
             self.say(link, &[control::USED, 0]);
             if link.uses.load(Ordering::SeqCst) == 0 {
@@ -163,6 +163,8 @@ impl Process {
 
     /// Keeper: the peer does not use the link any more either.
     pub(crate) fn hear_free(&self, link: &Link) {
+        // It did until now, also where it has not said so.
+        link.stays_in_use();
         if link.uses.load(Ordering::SeqCst) == 0 {
             self.is_gone(link);
         }
