@@ -21,6 +21,7 @@ fn a_child_process_plays_its_role() {
     });
 }
 
+const CLOSED: u8 = 4;
 const ARRIVED: u8 = 40;
 const NOT_ARRIVED: u8 = 41;
 const MOVED: u8 = 42;
@@ -313,6 +314,11 @@ fn departs(mover: &mut common::Child, home: &mut Hand) -> u32 {
     }
 }
 
+/// What moves in this turn is this port then.
+const fn new_port(turn: u32) -> u32 {
+    0x101 + (turn << 8)
+}
+
 /// A sender gets a right, and is told that its port has moved.
 fn is_told(mover: &mut common::Child, (home, sender): (&mut Hand, &mut Hand), turn: u32) -> Told {
     sender.send(b"", &[own(6)]);
@@ -321,10 +327,10 @@ fn is_told(mover: &mut common::Child, (home, sender): (&mut Hand, &mut Hand), tu
     let Part::OfSender { handle, port } = Part::parse(&sender.next_units(1)).unwrap().0 else {
         panic!("no right");
     };
-    let token = departs(mover, home);
-    assert!(home.say_words(ARRIVED, &[token, 0x101, 1 << 31 | (100 + turn)]));
+    let (token, new) = (departs(mover, home), new_port(turn));
+    assert!(home.say_words(ARRIVED, &[token, new, 1 << 31 | (100 + turn)]));
     let said = sender.hear_words(MOVED);
-    assert_eq!(said[..2], [handle, 0x101]);
+    assert_eq!(said[..2], [handle, new]);
     assert_eq!(said[4..], words_of(home.process));
     Told {
         handle,
@@ -411,6 +417,26 @@ fn a_mark_for_a_port_that_went_down_with_its_home_is_no_fault() {
     let closed = sender.hear();
     assert!(!closed.is_empty());
     told.mark(&mut sender, 1, (told.number, 1));
+    for _ in 0..3 {
+        sender.settle();
+    }
+    serves(&name);
+    assert_eq!(server.said(), None);
+    server.finish();
+}
+
+/// The receiver of a port that has gone is the next one's soon, and may be before its senders have heard of that.
+#[test]
+fn a_mark_for_a_port_that_has_gone_is_no_fault_of_who_says_it_to_the_next_one_there() {
+    let (mut server, name, mut home) = moving("next-there");
+    let mut sender = Hand::new(&name, 3);
+    let told = is_told(&mut server, (&mut home, &mut sender), 0);
+    assert!(home.say_words(CLOSED, &[new_port(0)]));
+    assert!(!sender.hear().is_empty());
+    let next = is_told(&mut server, (&mut home, &mut sender), 1);
+    assert_eq!(told.receiver, next.receiver);
+    told.mark(&mut sender, 1, (told.number, 1));
+    next.mark(&mut sender, 1, (next.number, 1));
     for _ in 0..3 {
         sender.settle();
     }

@@ -3,16 +3,17 @@
 use crate::shape::local;
 use crate::trait_::{Method, Trait, decoded};
 use proc_macro2::{Ident, Literal, TokenStream};
-use quote::quote;
+use quote::{format_ident, quote};
+use syn::ext::IdentExt;
 
 /// `AccountServer` of `trait Account`.
 pub(crate) fn server(service: &Trait) -> TokenStream {
     let Trait { vis, name, .. } = service;
     let server = service.server();
     let fingerprint = service.fingerprint();
-    let name_text = name.to_string();
+    let name_text = name.unraw().to_string();
     let entries = service.methods.iter().enumerate().map(|(number, method)| {
-        let (of, is_one_way) = (method.name.to_string(), method.is_one_way);
+        let (of, is_one_way) = (method.name.unraw().to_string(), method.is_one_way);
         let has_rights = method.rights() > 0;
         let number = Literal::usize_unsuffixed(number);
         quote! {
@@ -50,7 +51,7 @@ pub(crate) fn server(service: &Trait) -> TokenStream {
 
 /// By threads, and by tasks one after the other.
 fn served(vis: &syn::Visibility, name: &Ident, methods: &[TokenStream]) -> TokenStream {
-    let run = run(name, methods, false);
+    let (run, served) = (run(name, methods, false), served_type());
     quote! {
         /// Receives calls from `port` and answers them, one after the other, by the methods of
         /// `service`; several threads may do so at once. Sleeps while there are none.
@@ -108,7 +109,7 @@ fn served(vis: &syn::Visibility, name: &Ident, methods: &[TokenStream]) -> Token
 
         /// As `dispatch`, of a message that is in a domain: a function for a domain's table, whose value is `service`.
         /// What a request may bring and take as a right to a port, it brings and takes here, too.
-        #vis fn entry<S: #name>(service: &S, call: &mut ::handfast::domain::Call<'_>) {
+        #vis fn entry<#served: #name>(service: &#served, call: &mut ::handfast::domain::Call<'_>) {
             ::handfast::service::serve_in(call, Self::SERVICE, |number, input, output| {
                 Self::run(service, number, input, output)
             })
@@ -174,13 +175,15 @@ fn served_by_tasks(vis: &syn::Visibility, name: &Ident, methods: &[TokenStream])
 /// Runs the method of a number.
 fn run(name: &Ident, methods: &[TokenStream], is_async: bool) -> TokenStream {
     let (service, output, input) = (local("service"), local("output"), local("input"));
+    let served = served_type();
     let kind = match is_async {
         true => quote!(async),
         false => quote!(#[inline]),
     };
     quote! {
-        #kind fn run<S: #name + ?::core::marker::Sized>(
-            #service: &S,
+        #[allow(deprecated, reason = "a server has all methods")]
+        #kind fn run<#served: #name + ?::core::marker::Sized>(
+            #service: &#served,
             number: u16,
             #input: &mut ::handfast::service::Decoder<'_>,
             #output: &mut ::handfast::service::Encoder,
@@ -194,11 +197,16 @@ fn run(name: &Ident, methods: &[TokenStream], is_async: bool) -> TokenStream {
     }
 }
 
+/// The type parameter for what is served. Types have no names of their own in a macro's code: one that no trait has.
+fn served_type() -> Ident {
+    format_ident!("__Served")
+}
+
 fn arm(service: &Trait, number: usize, method: &Method) -> TokenStream {
     let (of, name) = (&service.name, &method.name);
     let number = Literal::usize_unsuffixed(number);
     let (run, output, input) = (local("service"), local("output"), local("input"));
-    let result = local("result");
+    let (result, served) = (local("result"), served_type());
     let variables = (0..method.arguments.len()).map(decoded);
     let variables: Vec<_> = variables.collect();
     let arguments = method.arguments.iter();
@@ -211,7 +219,7 @@ fn arm(service: &Trait, number: usize, method: &Method) -> TokenStream {
         #number => {
             #(let #variables = #values;)*
             #input.end()?;
-            let #result = <S as #of>::#name(#run, #(#passed),*) #wait;
+            let #result = <#served as #of>::#name(#run, #(#passed),*) #wait;
             #encode
             ::core::result::Result::Ok(())
         }

@@ -1,6 +1,7 @@
 //! How the values of a type travel, as far as its name tells.
 
-use proc_macro2::{Ident, Span, TokenStream};
+use crate::trait_::has;
+use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote};
 use syn::{Error, GenericArgument, PathArguments, PathSegment, Result, Type};
 
@@ -317,9 +318,8 @@ fn is_fixed_by_name(ty: &Type) -> bool {
 }
 
 fn names_right(tokens: TokenStream) -> bool {
-    tokens.into_iter().any(|token| match token {
-        proc_macro2::TokenTree::Ident(name) => RIGHTS.iter().any(|right| name == right),
-        proc_macro2::TokenTree::Group(group) => names_right(group.stream()),
-        _ => false,
-    })
+    has(
+        tokens,
+        &|token| matches!(token, TokenTree::Ident(name) if RIGHTS.iter().any(|right| name == right)),
+    )
 }

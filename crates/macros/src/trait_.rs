@@ -2,11 +2,12 @@
 
 use crate::shape::{By, RIGHTS_MAX, Shape, is_byte, local};
 use crate::text::text;
-use proc_macro2::{Ident, TokenStream};
+use proc_macro2::{Ident, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote};
+use syn::ext::IdentExt;
 use syn::{
-    Attribute, Error, FnArg, ItemTrait, Pat, PatType, ReceiverKind, Result, ReturnType, TraitItem,
-    TraitItemFn, Type, Visibility,
+    Attribute, Error, FnArg, ItemTrait, Pat, PatType, ReceiverKind, Result, ReturnType, Safety,
+    TraitItem, TraitItemFn, Type, Visibility,
 };
 
 /// A service.
@@ -19,6 +20,7 @@ pub(crate) struct Trait {
 /// One of its methods.
 pub(crate) struct Method {
     pub(crate) name: Ident,
+    /// Attributes that its client's method has, too: documentation, and what is not to be warned of.
     pub(crate) docs: Vec<Attribute>,
     pub(crate) arguments: Vec<Argument>,
     pub(crate) result: Shape,
@@ -107,8 +109,8 @@ impl Method {
         let is_one_way = take_attribute(method, "oneway");
         let is_fixed = take_attribute(method, "fixed");
         let signature = &method.sig;
-        if let Some(cfg) = method.attrs.iter().find(|attr| attr.path().is_ident("cfg")) {
-            let message = "a method that is not always there would change the others' numbers";
+        if let Some(cfg) = method.attrs.iter().find(|attr| is_conditional(attr)) {
+            let message = "a method that is not always there would change the others' numbers; make two traits of it";
             return Err(Error::new_spanned(cfg, message));
         }
         if !signature.generics.params.is_empty() {
@@ -116,7 +118,16 @@ impl Method {
                            caller is another program";
             return Err(Error::new_spanned(&signature.generics, message));
         }
-        if RESERVED.iter().any(|name| signature.ident == name) {
+        if let Some(clause) = &signature.generics.where_clause {
+            let message = "a method of a service has no where clause, since it is called of whatever serves; put what it \
+                           asks of that behind the trait's name: `trait Name: Sync`";
+            return Err(Error::new_spanned(clause, message));
+        }
+        if let Safety::Unsafe(token) = &signature.safety {
+            let message = "a method of a service is safe to call, since its caller is another program; leave `unsafe` out";
+            return Err(Error::new_spanned(token, message));
+        }
+        if RESERVED.iter().any(|name| signature.ident.unraw() == name) {
             let message = "the client has a function of this name; take another one";
             return Err(Error::new_spanned(&signature.ident, message));
         }
@@ -140,7 +151,18 @@ impl Method {
                 let message = "nothing comes back from a one-way method";
                 return Err(Error::new_spanned(ty, message));
             }
-            ReturnType::Type(_, ty) => Shape::of(ty, is_fixed)?,
+            ReturnType::Type(_, ty) => {
+                has_a_name(ty)?;
+                if has(
+                    ty.to_token_stream(),
+                    &|token| matches!(token, TokenTree::Punct(it) if it.as_char() == '&'),
+                ) {
+                    let message = "a result owns what is in it, since it comes from another process: `String` and not \
+                                   `&str`, `Vec<u8>` and not `&[u8]`";
+                    return Err(Error::new_spanned(ty, message));
+                }
+                Shape::of(ty, is_fixed)?
+            }
         };
         for count in [rights(&arguments), result.rights()] {
             if count > RIGHTS_MAX {
@@ -156,10 +178,11 @@ impl Method {
         let output = &signature.output;
         let name = signature.ident.clone();
         let signature = text(quote! { #name(#(#types),*) #output });
-        let docs = method
-            .attrs
-            .iter()
-            .filter(|attr| attr.path().is_ident("doc"));
+        let docs = method.attrs.iter().filter(|attr| {
+            ["doc", "allow", "deprecated"]
+                .iter()
+                .any(|name| attr.path().is_ident(name))
+        });
         Ok(Self {
             docs: docs.cloned().collect(),
             signature: format!("{is_one_way} {is_fixed} {signature}"),
@@ -206,15 +229,42 @@ impl Passed {
 impl Argument {
     fn read(argument: &PatType, is_fixed: bool) -> Result<Self> {
         let Pat::Ident(name) = &*argument.pat else {
-            return Err(Error::new_spanned(&argument.pat, "an argument has a name"));
+            let message =
+                "an argument has a name, which is that of the client's argument, too: `name: Type`";
+            return Err(Error::new_spanned(&argument.pat, message));
         };
-        let passed = match &*argument.ty {
+        if let Some(cfg) = argument.attrs.iter().find(|attr| is_conditional(attr)) {
+            let message = "an argument is always there, since its caller is another program; make two methods of it";
+            return Err(Error::new_spanned(cfg, message));
+        }
+        has_a_name(&argument.ty)?;
+        if matches!(bare(&argument.ty), Type::Path(_))
+            && text(argument.ty.to_token_stream()).contains("& ' static")
+        {
+            let message =
+                "what an argument leads to lives as long as its call: leave the lifetime out";
+            return Err(Error::new_spanned(&argument.ty, message));
+        }
+        let passed = match bare(&argument.ty) {
             Type::Reference(reference) if reference.mutability.is_some() => {
                 let message =
                     "an argument is a copy: what is changed in it is not seen by the caller";
                 return Err(Error::new_spanned(reference, message));
             }
-            Type::Reference(reference) => match &*reference.elem {
+            Type::Reference(reference)
+                if reference
+                    .lifetime
+                    .as_ref()
+                    .is_some_and(|it| it.ident != "_") =>
+            {
+                let message = "an argument that is a reference lives as long as its call: leave the lifetime out";
+                return Err(Error::new_spanned(&reference.lifetime, message));
+            }
+            Type::Reference(reference) if is_fixed && has_no_size(&reference.elem) => {
+                let message = "a fixed method's arguments have a known length: leave #[fixed] out, or pass an array";
+                return Err(Error::new_spanned(reference, message));
+            }
+            Type::Reference(reference) => match bare(&reference.elem) {
                 Type::Path(path) if path.path.is_ident("str") && !is_fixed => Passed::Within,
                 Type::Slice(slice) if is_byte(&slice.elem) && !is_fixed => Passed::Within,
                 Type::Slice(slice) if !is_fixed => {
@@ -228,7 +278,7 @@ impl Argument {
         };
         Ok(Self {
             name: name.ident.clone(),
-            ty: (*argument.ty).clone(),
+            ty: bare(&argument.ty).clone(),
             passed,
         })
     }
@@ -275,8 +325,57 @@ impl Argument {
     }
 }
 
+/// A type as it was written where a macro or parentheses are around it.
+fn bare(ty: &Type) -> &Type {
+    match ty {
+        Type::Group(group) => bare(&group.elem),
+        Type::Paren(paren) => bare(&paren.elem),
+        ty => ty,
+    }
+}
+
+/// Refuses what is another type, or none, where it is decoded.
+fn has_a_name(ty: &Type) -> Result<()> {
+    let message = if matches!(bare(ty), Type::Never(_)) {
+        "a method returns: leave `-> !` out, and its caller sees a dropped call when it never does"
+    } else if has(
+        ty.to_token_stream(),
+        &|token| matches!(token, TokenTree::Ident(it) if it == "Self"),
+    ) {
+        "`Self` is another type at each server and none at a client: name the type"
+    } else if has(
+        ty.to_token_stream(),
+        &|token| matches!(token, TokenTree::Ident(it) if it == "impl" || it == "dyn"),
+    ) {
+        "a value is of one type, which the other program knows: name it, in place of `impl` or `dyn`"
+    } else {
+        return Ok(());
+    };
+    Err(Error::new_spanned(ty, message))
+}
+
+/// Whether there is such a token.
+pub(crate) fn has(tokens: TokenStream, is_it: &impl Fn(&TokenTree) -> bool) -> bool {
+    tokens.into_iter().any(|token| match token {
+        TokenTree::Group(group) => has(group.stream(), is_it),
+        token => is_it(&token),
+    })
+}
+
+fn has_no_size(ty: &Type) -> bool {
+    match bare(ty) {
+        Type::Slice(_) => true,
+        Type::Path(path) => path.path.is_ident("str"),
+        _ => false,
+    }
+}
+
+fn is_conditional(attr: &Attribute) -> bool {
+    attr.path().is_ident("cfg")
+}
+
 fn is_text(ty: &Type) -> bool {
-    matches!(ty, Type::Reference(reference) if matches!(&*reference.elem, Type::Path(_)))
+    matches!(ty, Type::Reference(reference) if matches!(bare(&reference.elem), Type::Path(_)))
 }
 
 fn take_attribute(method: &mut TraitItemFn, name: &str) -> bool {

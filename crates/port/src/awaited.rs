@@ -212,6 +212,7 @@ impl Awaited {
         (sink, mut outer): (&mut impl ReplySink, Option<&mut Watch<'_>>),
         waiter: &mut Waiter,
     ) -> Result<usize, SendError> {
+        let mut is_elsewhere = false;
         loop {
             if let Some(outer) = &mut outer
                 && outer.is_over_at(self.link())
@@ -219,7 +220,8 @@ impl Awaited {
             {
                 return Err(given_up(deadline_ns));
             }
-            let ended = if self.is_answered() {
+            // The trouble that is known is that of the link before: the next one may be over already, and says so no more.
+            let ended = if self.is_answered() || core::mem::take(&mut is_elsewhere) {
                 Ended::Ready
             } else {
                 waiter
@@ -233,7 +235,10 @@ impl Awaited {
                 match self.take(process, sink, Whom::Caller) {
                     Ok(Outcome::Reply(len_bytes)) => return Ok(len_bytes),
                     Ok(Outcome::Error(error)) => return Err(error),
-                    Ok(Outcome::Moved | Outcome::Piece) => continue,
+                    Ok(Outcome::Moved | Outcome::Piece) => {
+                        is_elsewhere = true;
+                        continue;
+                    }
                     Err(fault) => {
                         let fault = self.link().poison(fault);
                         process.attention.raise();

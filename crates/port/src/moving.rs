@@ -493,9 +493,12 @@ impl Link {
             Named::Revoked => return Ok(None),
             _ => return Err(fault),
         };
+        if target.port != port {
+            // That of the right was at this receiver before, and has gone with its home since.
+            return Ok(None);
+        }
         let there = process.port_by_id(port);
-        let has_moved = there.is_some_and(|there| there.home.get().is_some());
-        if target.port != port || !has_moved {
+        if there.is_none_or(|there| there.home.get().is_none()) {
             return Err(fault);
         }
         Ok(Some(Mark {

@@ -37,6 +37,7 @@ pub(crate) fn seeds(count: u64) -> impl Iterator<Item = u64> {
         || (u64::from(std::process::id()) << 32, count),
         |seed| (seed, 1),
     );
+    println!("HANDFAST_SEED={first} is the first of {count}, every second number");
     (0..count).map(move |n| first + 2 * n)
 }
 
