@@ -6,7 +6,7 @@ mod common;
 use common::{PATIENCE, within_patience};
 use handfast::domain::{Call, Domain, LoadError, Options, Port, Table, take_rights};
 use handfast::error::{DomainError, SendError};
-use handfast::{ReceiveRight, SendRight};
+use handfast::{OwnRight, ReceiveRight, SendRight};
 use std::hint::black_box;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -51,6 +51,9 @@ fn domain_server(name: &str) {
 /// The process that domains here call, for each badge. Without a lock, which a function that is ended would keep.
 static PROCESSES: [OnceLock<SendRight>; 3] = [const { OnceLock::new() }; 3];
 
+/// What they connect to.
+static OWN: OnceLock<OwnRight> = OnceLock::new();
+
 fn process(badge: u64) -> &'static SendRight {
     PROCESSES[badge as usize].get().unwrap()
 }
@@ -77,6 +80,9 @@ fn serve(count: &AtomicU64, call: &mut Call<'_>) {
             let _ = right.call_into(b"y", &mut reply);
             let _ = right.send(b"z");
             let _ = right.with([]).call(&[7; 3000]);
+        },
+        b"connects" => loop {
+            drop(OWN.get().unwrap().connect().unwrap());
         },
         // Of the caller's, who does not answer.
         b"back" => {
@@ -243,6 +249,21 @@ fn functions_ended_in_the_middle_of_calls_keep_no_lock_of_the_links() {
         ));
     });
     server.kill();
+}
+
+#[test]
+fn functions_ended_in_the_middle_of_connecting_keep_no_lock_of_the_process() {
+    let Some(domain) = load() else { return };
+    let port = Port::new(anonymous(), &domain, 0).unwrap();
+    let own = OWN.get_or_init(|| port.mint(3));
+    let right = port.connect().unwrap();
+    let mut random = common::Random::seeded("deadlines in the middle of connecting");
+    let end = Instant::now() + common::campaign(1);
+    while Instant::now() < end {
+        let timeout = Duration::from_micros(50 + random.below(300));
+        assert_eq!(right.call_until(b"connects", timeout).map(drop), Err(ENDED));
+        drop(own.connect().unwrap());
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use crate::request::Seal;
 use crate::send::SendRight;
 use core::sync::atomic::{AtomicBool, Ordering};
 use handfast_proto::rights::{ALL_PERMISSIONS, Map, Target};
+use handfast_sys::deadline;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Weak};
 
@@ -100,6 +101,8 @@ impl OwnRight {
         if is_forked(port) {
             return Err(ConnectError::Misuse(Misuse::Forked));
         }
+        // It takes locks of the whole process.
+        let _shield = deadline::shield();
         if let Some(home) = port.home.get() {
             let moved = self.is_good().then(|| home.right(Seal::of(self.target())));
             let moved = moved.ok_or(ConnectError::Gone(Gone::Right))?;
@@ -220,6 +223,7 @@ impl Drop for Own {
         if is_forked(&self.port) || *self.is_revoked.get_mut() {
             return;
         }
+        let _shield = deadline::shield();
         let mut own = self.port.notices.own();
         // There may be another by now.
         let is_this = |known: &Weak<Self>| core::ptr::eq(known.as_ptr(), self);

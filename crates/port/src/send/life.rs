@@ -4,6 +4,7 @@ use super::SendRight;
 use crate::link::Link;
 use crate::origin::Origin;
 use core::sync::atomic::Ordering;
+use handfast_sys::deadline;
 use std::sync::{Arc, PoisonError};
 
 impl SendRight {
@@ -47,6 +48,8 @@ impl Drop for SendRight {
         if self.epoch != handfast_sys::process::fork_epoch() {
             return;
         }
+        // It takes locks of the link, and may take those of the process.
+        let _shield = deadline::shield();
         // What it has become, one after the other and not one within the other: others say how many those are.
         let mut moved = self.moved.take();
         while let Some(Some(mut right)) = moved {
@@ -61,6 +64,7 @@ impl Drop for SendRight {
 /// Another right to the same port, with its own options: as this one's are.
 impl Clone for SendRight {
     fn clone(&self) -> Self {
+        let _shield = deadline::shield();
         if !self.is_forked() {
             self.link.imports().copied(self.handle);
         }
