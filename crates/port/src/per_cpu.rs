@@ -228,9 +228,9 @@ impl ReceiveRight {
             return Err(ServeError::Exhausted(RECEIVERS_EXHAUSTED));
         }
         let main = self.port().id;
-        self.set_options(Options::new().strategy(Strategy::Block));
-        // Which yields, and does not spin: that would keep clients from the CPU that they share.
-        let options = Options::new().strategy(Strategy::Adaptive);
+        // Spinning keeps clients from the CPU that they share.
+        let options = Options::new().strategy(Strategy::Block);
+        self.set_options(options);
         let mut desks = vec![Desk::new(self, None)];
         for cpu in &cpus {
             let right = receive::nameless(&process, options).map_err(none_left)?;

@@ -47,7 +47,6 @@ impl Poller {
     pub(crate) fn works_for(&mut self, port: u32) {
         self.port = port;
         self.pinned = Some(Box::default());
-        self.shares_only_cpu = true;
         // Its clients wait for the CPU by themselves: all may be active, and none takes a turn of another's.
         self.cap = LINKS as usize * LANES as usize;
         self.rota = Rota::new(self.cap);
