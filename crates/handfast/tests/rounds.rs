@@ -181,8 +181,17 @@ fn leaks(number: usize, rounds: u64) -> Option<String> {
     scenery.run(rounds);
     let took = since.elapsed();
     let mut after = scenery.at_rest();
+    // A link of the driver with itself by which a right has gone stays until it ends: two descriptors and two mappings each.
+    let own_links = match SCENES[number].0.starts_with("a reply right") {
+        true => [2 * 16, 2 * 16, 0],
+        false => [0; 3],
+    };
     let same = |after: &([(usize, [usize; 3]); 3], String)| {
-        let more = (0..3).any(|of| (0..3).any(|kind| after.0[of].1[kind] > before.0[of].1[kind]));
+        let most = |of: usize, kind: usize| {
+            let own = if of == 0 { own_links[kind] } else { 0 };
+            before.0[of].1[kind] + own
+        };
+        let more = (0..3).any(|of| (0..3).any(|kind| after.0[of].1[kind] > most(of, kind)));
         !more && after.1 == before.1
     };
     for _ in 0..500 {
