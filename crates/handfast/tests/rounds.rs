@@ -167,6 +167,9 @@ impl Scenery {
     }
 }
 
+/// Fewer show that a scene runs; what stays behind is told from what comes and goes after so many.
+const MANY: u64 = 1_000;
+
 fn rounds(default: u64) -> u64 {
     let asked = std::env::var("HANDFAST_ROUNDS").ok();
     asked.map_or(default, |count| count.parse().unwrap())
@@ -192,10 +195,16 @@ fn leaks(number: usize, rounds: u64) -> Option<String> {
             before.0[of].1[kind] + own
         };
         let more = (0..3).any(|of| (0..3).any(|kind| after.0[of].1[kind] > most(of, kind)));
-        !more && after.1 == before.1
+        let numbers = |text: &str| {
+            let words = text.split(|letter: char| !letter.is_ascii_digit());
+            let numbers = words.filter_map(|word| word.parse::<u64>().ok());
+            numbers.collect::<Vec<_>>()
+        };
+        let counted = numbers(&before.1).into_iter().zip(numbers(&after.1));
+        !more && counted.into_iter().all(|(before, after)| after <= before)
     };
     for _ in 0..500 {
-        if same(&after) {
+        if same(&after) || rounds < MANY {
             break;
         }
         std::thread::sleep(Duration::from_millis(10));
@@ -213,7 +222,8 @@ fn leaks(number: usize, rounds: u64) -> Option<String> {
         after.1
     );
     println!("{line}");
-    (!same(&after) || grown.iter().any(|grown| *grown > most)).then_some(line)
+    let is_more = !same(&after) || grown.iter().any(|grown| *grown > most);
+    (rounds >= MANY && is_more).then_some(line)
 }
 
 /// Runs only when asked for: in one round of some thousand the sender that is left behind never comes to the port.
