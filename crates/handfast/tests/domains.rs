@@ -571,10 +571,10 @@ fn a_domain_passes_calls_on_and_is_not_on_the_way_back() {
     let outside = handfast::domain::pass_on(here.clone(), b"", Vec::new());
     assert_eq!(outside, Err(SendError::Misuse(Misuse::NotACall)));
     last.revoke(5);
-    assert_eq!(
-        here.call(b"0who").map(drop),
-        Err(SendError::Gone(Gone::Right))
-    );
+    // A domain that is a process hears of it a little later, and what it passes on until then is dropped.
+    assert!(within_patience(
+        || here.call(b"0who").map(drop) == Err(SendError::Gone(Gone::Right))
+    ));
     server.kill();
     assert!(within_patience(
         || here.call(b"1who").map(drop) == Err(SendError::Gone(Gone::Process))
