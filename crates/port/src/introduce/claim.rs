@@ -49,10 +49,14 @@ fn claim_of(by: &Link, number: u64) -> impl Fn(u32) -> Said {
 /// once. It goes that way for ever. `None`: there was no room to ask for it.
 pub(crate) fn mint(process: &Arc<Process>, to: &SendRight, seal: Seal) -> Option<SendRight> {
     let (badge, permissions) = (seal.badge, seal.permissions);
-    let said = |word| Said::Mint {
-        word,
-        badge,
-        permissions,
+    let said = |word| {
+        // Before the peer knows of it: it may say at once that the port has moved on.
+        to.link().stays(word);
+        Said::Mint {
+            word,
+            badge,
+            permissions,
+        }
     };
     let right = claim_by(process, to.link(), (to.handle(), to.port()), said)?;
     // Asked for by that one, in the same lane.
@@ -93,9 +97,12 @@ fn claim_as(
         .is_none()
     {
         link.change_imports(process, |imports| imports.unclaim(word));
+        link.drop_moved(core::iter::once(word));
         own.free();
         return None;
     }
+    #[cfg(test)]
+    super::tests::between();
     let waiting = process.waiting;
     let right = SendRight::of_handle(process, link.clone(), port, word, waiting);
     right.uses(lane);

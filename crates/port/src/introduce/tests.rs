@@ -1,4 +1,5 @@
 use super::*;
+use crate::request::Seal;
 use crate::descriptors::tests::link;
 use core::cell::RefCell;
 
@@ -38,5 +39,30 @@ fn what_is_provided_while_its_right_is_revoked_comes_to_nothing() {
         .provisions()
         .redeem((link.identity(), number), recipient);
     assert!(matches!(redeemed, Redeemed::Dead | Redeemed::Revoked));
+    process.end_link(&link);
+}
+
+#[test]
+fn what_an_old_home_has_minted_stays_however_soon_its_port_moves_on() {
+    let (process, link, _peer) = link();
+    process.links.lock().unwrap().push(Some(link.clone()));
+    let waiting = process.waiting;
+    let port = 0x100;
+    link.imports().arrive(1 << 31 | 7, port).unwrap();
+    let to = SendRight::of_handle(&process, link.clone(), port, 1 << 31 | 7, waiting);
+    let word = 1;
+    let mut heard = port.to_le_bytes().to_vec();
+    heard.extend(1_u64.to_le_bytes());
+    heard.extend([1; 20]);
+    let moves_on = {
+        let (process, link) = (process.clone(), link.clone());
+        move || {
+            process.hear_moved(&link, word, &heard).unwrap();
+            assert!(link.is_to_stay(word));
+        }
+    };
+    BETWEEN.set(Some(Box::new(moves_on)));
+    let minted = mint(&process, &to, Seal::of(Target::full(port, 5))).unwrap();
+    assert_eq!(minted.handle(), word);
     process.end_link(&link);
 }

@@ -17,6 +17,12 @@ fn right(process: &Arc<Process>, link: &Arc<Link>, name: Handle) -> SendRight {
     SendRight::of_handle(process, link.clone(), PORT, name, waiting)
 }
 
+impl Link {
+    pub(crate) fn is_to_stay(&self, name: Handle) -> bool {
+        matches!(self.redirects().of.get(&name), Some(Redirect::Stays))
+    }
+}
+
 #[test]
 fn nothing_is_provided_behind_a_mark() {
     let (process, link, _peer) = link();
