@@ -226,16 +226,13 @@ fn leaks(number: usize, rounds: u64) -> Option<String> {
     (rounds >= MANY && is_more).then_some(line)
 }
 
-/// Runs only when asked for: in one round of some thousand the sender that is left behind never comes to the port.
-const ROUND: &str = "a port there and back";
-
 /// Every fourth scene, from this one on; or the one that is asked for.
 fn every_fourth(from: usize) {
     let rounds = rounds(20);
     let only = std::env::var("HANDFAST_SCENE").ok();
     let is_asked = |number: &usize| match &only {
         Some(only) => only == SCENES[*number].0,
-        None => SCENES[*number].0 != ROUND,
+        None => true,
     };
     let numbers = (from..SCENES.len()).step_by(4).filter(is_asked);
     let found: Vec<_> = numbers.filter_map(|number| leaks(number, rounds)).collect();

@@ -21,11 +21,13 @@ use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 
 mod claim;
 mod ends;
+mod patience;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use claim::{claim, claim_by, claim_moved, mint};
 use ends::EXPIRE_NS;
+pub(crate) use patience::Patience;
 
 /// How long a claim waits for what it claims. Who lets it wait longer has not been provided with it.
 const CLAIM_NS: u64 = 1_000_000_000;
@@ -36,55 +38,6 @@ pub(crate) const OF_MOVED: u64 = 1 << 63;
 /// How long a message waits for the claim of the right it names, which was posted before, to another
 /// lane of the same receiver.
 pub(crate) const UNCLAIMED_NS: u64 = 200_000_000;
-
-/// What counts of the time between two looks. Meanwhile a receiver takes a message from each lane that
-/// has one, and works on it for however long; what is waited for may lie behind all that its lanes hold.
-const LOOK_NS_MAX: u64 = 1_000_000;
-
-/// A receiver's own clock, for what it waits for: it goes while lanes are looked at, and while the receiver sleeps.
-pub(crate) struct Patience {
-    now_ns: u64,
-    seen_ns: u64,
-}
-
-impl Patience {
-    pub(crate) fn new() -> Self {
-        // As late as others began to wait for, at a port that was here before.
-        let now_ns = clock::ticks_ns();
-        Self {
-            now_ns,
-            seen_ns: now_ns,
-        }
-    }
-
-    /// Lanes are looked at.
-    pub(crate) fn look(&mut self) -> u64 {
-        self.pass(LOOK_NS_MAX)
-    }
-
-    /// The receiver has slept: all its lanes were empty meanwhile, but for those that wait.
-    pub(crate) fn slept(&mut self) {
-        self.pass(u64::MAX);
-    }
-
-    /// As [`Self::slept`], of one that was called at that time, or now, and looks only later.
-    pub(crate) fn slept_until(&mut self, called_ns: Option<u64>) {
-        let asleep_ns = called_ns.map_or(u64::MAX, |then_ns| then_ns.saturating_sub(self.seen_ns));
-        self.pass(asleep_ns);
-    }
-
-    fn pass(&mut self, ns_max: u64) -> u64 {
-        let now_ns = clock::ticks_ns();
-        self.now_ns += now_ns.saturating_sub(self.seen_ns).min(ns_max);
-        self.seen_ns = now_ns;
-        self.now_ns
-    }
-
-    /// How long until that time, if the receiver sleeps from now on.
-    pub(crate) const fn left_ns(&self, until_ns: u64) -> u64 {
-        until_ns.saturating_sub(self.now_ns)
-    }
-}
 
 /// What a message's word for a right stands for.
 pub(crate) enum Named {
@@ -230,10 +183,7 @@ impl Link {
     /// Exporter: a claim of the peer's, after another look when it waits.
     fn look_at_claim(self: &Arc<Self>, process: &Process, word: u32, now_ns: u64) -> Option<Claim> {
         // Two threads may look at once: one redeems.
-        let _one = self
-            .redeeming
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _one = self.redeeming();
         let claim = self.claims().get(word)?;
         let Claim::Waiting {
             number,
@@ -244,10 +194,19 @@ impl Link {
             return Some(claim);
         };
         let claim = self.redeem(process, number, (now_ns, until_ns, reply));
+        #[cfg(test)]
+        tests::between();
         self.claims().settle(word, claim);
         self.tell_if_revoked(process, word, claim);
         self.granted_anew(process, claim);
         Some(claim)
+    }
+
+    /// Held from a look at what was provided until the claim says what came of that.
+    pub(crate) fn redeeming(&self) -> MutexGuard<'_, ()> {
+        self.redeeming
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Exporter: the peer has a name for a right. If its port has moved, it is told of that.
@@ -388,7 +347,10 @@ impl Link {
                 for to in process.all_links() {
                     if to.is_with(recipient) && !to.is_down() {
                         may_come = true;
-                        let waits = to.claims().waits_for(number);
+                        let waits = {
+                            let _one = to.redeeming();
+                            to.claims().waits_for(number)
+                        };
                         waits.map(|word| to.look_at_claim(process, word, 0));
                     }
                 }
@@ -457,10 +419,12 @@ impl Link {
                     _ => CLAIM_MOVED_NS,
                 };
                 let until_ns = now_ns + limit_ns;
+                let one = self.redeeming();
                 let claim = self.redeem(process, (introducer, number), (now_ns, until_ns, reply));
                 if !self.claims().claim(word, claim) {
                     return Err(fault);
                 }
+                drop(one);
                 self.tell_if_revoked(process, word, claim);
                 self.granted_anew(process, claim);
             }
@@ -474,7 +438,12 @@ impl Link {
         process: &Process,
         word: u32,
     ) -> Result<Option<u32>, Refused> {
+        // Not while it is redeemed, which would grant it to nobody.
+        let one = self.redeeming();
         let claim = self.claims().release(word).ok_or(Refused::Unknown)?;
+        #[cfg(test)]
+        tests::between();
+        drop(one);
         // Release: pairs with the Acquire of receivers that know what it stood for.
         self.ended.fetch_add(1, Ordering::Release);
         Ok(match claim {

@@ -187,7 +187,10 @@ impl Link {
         // Release: pairs with the Acquire of receivers that know what it stood for.
         self.ended.fetch_add(1, Ordering::Release);
         if !revoked.handles.is_empty() {
+            // What is redeemed at present has its word after that.
+            let one = self.redeeming();
             let words = self.claims().words_of(&revoked.handles);
+            drop(one);
             self.say_revoked(process, revoked.handles.into_iter().chain(words));
         }
         (revoked.ended, revoked.watched)

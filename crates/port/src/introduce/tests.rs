@@ -1,6 +1,6 @@
 use super::*;
-use crate::request::Seal;
 use crate::descriptors::tests::link;
+use crate::request::Seal;
 use core::cell::RefCell;
 
 type Step = Box<dyn FnOnce()>;
@@ -64,5 +64,39 @@ fn what_an_old_home_has_minted_stays_however_soon_its_port_moves_on() {
     BETWEEN.set(Some(Box::new(moves_on)));
     let minted = mint(&process, &to, Seal::of(Target::full(port, 5))).unwrap();
     assert_eq!(minted.handle(), word);
+    process.end_link(&link);
+}
+
+#[test]
+fn nobody_gives_back_a_claim_while_it_is_redeemed() {
+    let (process, link, _peer) = link();
+    process.links.lock().unwrap().push(Some(link.clone()));
+    let (word, number, introducer) = (1, 1, [9; 20]);
+    let header = Header {
+        kind: Kind::CONTROL,
+        port: 0,
+        reply: 0,
+        generation: 0,
+        units: 0,
+        cpu: 0,
+    };
+    let claim = Said::Claim {
+        word,
+        number,
+        introducer,
+    };
+    let heard = link.hear_said(&process, (header, &claim.to_bytes()), Some(0));
+    heard.unwrap();
+    let is_alone = || {
+        let link = link.clone();
+        let look = move || assert!(link.redeeming.try_lock().is_err());
+        BETWEEN.set(Some(Box::new(look)));
+    };
+    is_alone();
+    assert!(matches!(link.named(&process, word, 0), Named::NotYet(_)));
+    assert!(BETWEEN.take().is_none(), "not looked at");
+    is_alone();
+    assert!(link.unclaimed(&process, word).unwrap().is_none());
+    assert!(BETWEEN.take().is_none(), "not given back");
     process.end_link(&link);
 }
