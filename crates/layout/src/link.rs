@@ -112,6 +112,9 @@ pub mod lane {
     pub const HEAD: usize = 2 * LINE;
     /// Wait word of a caller that waits for space. Both write.
     pub const SPACE: usize = 2 * LINE + 4;
+    /// One while what is consumed here goes on to where the port has moved, and has not been received yet. Callee
+    /// writes.
+    pub const PASSED_ON: usize = 2 * LINE + 8;
     /// Bytes of all control lines.
     pub const CONTROL_BYTES: usize = 4 * LINE;
 }

@@ -8,8 +8,6 @@ use crate::send::SendRight;
 use core::sync::atomic::Ordering;
 use handfast_proto::introductions::{How, Keeping, Remembered};
 use handfast_proto::rights::Handle;
-use handfast_region::Memory;
-use handfast_ring::lane::Place;
 use handfast_ring::{Fault, Rule};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
@@ -88,13 +86,8 @@ fn has_arrived(right: &SendRight) -> bool {
     let Some(lane) = link.map.lane(right.receiver()) else {
         return false;
     };
-    let position = link.lanes[lane as usize].lock().producer.position();
-    // Acquire: pairs with the Release of the consumer, as in `Producer::look_at_head`. A peer that says what is not
-    // so has its own messages overtaken.
-    let head = link
-        .region
-        .load(Place::of(link.calls, lane).head(), Ordering::Acquire);
-    head == position
+    let outgoing = link.lanes[lane as usize].lock();
+    outgoing.producer.has_arrived(&link.region)
 }
 
 /// Recipient: keeps a right that it has claimed, as its introducer, the peer of `link`, asks.

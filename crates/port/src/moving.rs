@@ -326,6 +326,7 @@ impl Home {
     /// there. What cannot be passed on is dropped, which ends a call at its caller.
     fn serve(&self, receive: ReceiveRight) {
         let port = receive.port().clone();
+        port.lock().pass_on();
         receive.notify_no_senders();
         // What comes of it passes nobody on: the thread finds that it is of no use any more.
         self.to.notify_death(&receive, 0);

@@ -129,6 +129,8 @@ pub(crate) struct Poller {
     /// one for all of them.
     beside: u32,
     shares_only_cpu: bool,
+    /// The port has moved: what comes is passed on.
+    passes_on: bool,
     /// For one of the receivers of a port that is served on every CPU.
     pinned: Option<Box<Pinned>>,
     pub(crate) waiter: Option<Box<Waiter>>,
@@ -187,6 +189,7 @@ impl Poller {
             cap,
             beside: 0,
             shares_only_cpu: false,
+            passes_on: false,
             pinned: None,
             eager: waiter.is_eager(),
             waiter: Some(Box::new(waiter)),

@@ -67,7 +67,13 @@ impl ModelMemory {
     /// The words and message areas of a lane at `base` whose first `slots` slots are used.
     #[must_use]
     pub fn lane(base: usize, slots: u32) -> (Vec<usize>, Vec<usize>) {
-        let control = [lane::STREAMING, lane::POLLED, lane::HEAD, lane::SPACE];
+        let control = [
+            lane::STREAMING,
+            lane::POLLED,
+            lane::HEAD,
+            lane::SPACE,
+            lane::PASSED_ON,
+        ];
         let header = [
             slot::SEQUENCE,
             slot::META,

@@ -76,6 +76,12 @@ impl Place {
         self.base + lane::SPACE
     }
 
+    /// Offset of the word that says whether what is consumed goes on elsewhere.
+    #[must_use]
+    pub const fn passed_on(self) -> usize {
+        self.base + lane::PASSED_ON
+    }
+
     /// Offset of the streaming word.
     #[must_use]
     pub const fn streaming(self) -> usize {

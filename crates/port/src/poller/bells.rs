@@ -238,6 +238,9 @@ impl Poller {
             }
         }
         let consumer = link.take_consumer(index);
+        if self.passes_on {
+            consumer.passes_on(&link.region, true);
+        }
         let (link, position) = (link.clone(), consumer.position());
         let lane = Lane {
             link,

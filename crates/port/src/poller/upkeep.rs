@@ -331,6 +331,14 @@ impl Poller {
         }
     }
 
+    /// The port has moved: what is received from now on is passed on, and has not arrived by that.
+    pub(crate) fn pass_on(&mut self) {
+        self.passes_on = true;
+        for lane in self.lanes.iter().flatten() {
+            lane.consumer.passes_on(&lane.link.region, true);
+        }
+    }
+
     /// Gives the lanes back, for a port bound at this receiver later, and answers every call
     /// that waits in them as dead.
     pub(crate) fn close(&mut self) {
@@ -344,6 +352,10 @@ impl Poller {
                 continue;
             };
             refuse_waiting(&self.process, &lane.link, &mut lane.consumer);
+            if self.passes_on {
+                // Nobody has a right any more to what has moved.
+                lane.consumer.passes_on(&lane.link.region, false);
+            }
             for slot in lane.wakes.drain(..) {
                 wake_caller(&lane.link, slot);
             }

@@ -274,6 +274,12 @@ impl Consumer {
         false
     }
 
+    /// Whether what is taken from now on goes on elsewhere, where it has not arrived when it has been taken here.
+    pub fn passes_on(&self, memory: &impl Memory, does: bool) {
+        // Relaxed: before the head of the next message that is taken, which is published with Release (E2 consume).
+        memory.store(self.place.passed_on(), does.into(), Relaxed);
+    }
+
     /// Tells the producer what has been taken, when the lane turns quiet. Returns whether anything
     /// was new.
     #[inline]

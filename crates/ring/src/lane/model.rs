@@ -81,6 +81,53 @@ fn e1_without_release_and_acquire_a_torn_message_is_seen() {
     });
 }
 
+/// A consumer that has received one message, and passes the second one on.
+fn passing_on(weak: fn(usize) -> bool) {
+    loom::model(move || {
+        let place = Place::small(0, SLOTS);
+        let (words, areas) = ModelMemory::lane(0, SLOTS);
+        let memory = Box::new(ModelMemory::new(&words, &areas));
+        let memory = Arc::new(Hooked::new(memory, Weak(weak)));
+        let producing = memory.clone();
+        let producer = loom::thread::spawn(move || {
+            let mut producer = Producer::new(place);
+            for number in 0..2 {
+                producer
+                    .post(&*producing, header(number), &[number as u8; 8])
+                    .unwrap();
+            }
+            assert!(!producer.has_arrived(&*producing), "{PASSED_ON}");
+        });
+        let mut consumer = Consumer::new(place);
+        let mut buffer = Buffer::default();
+        for number in 0..2 {
+            if number == 1 {
+                consumer.passes_on(&*memory, true);
+            }
+            while !consumer.is_ready(&*memory) {
+                loom::thread::yield_now();
+            }
+            let _ = consumer.take(&*memory, &mut buffer).unwrap();
+            consumer.publish_head(&*memory);
+        }
+        producer.join().unwrap();
+    });
+}
+
+const PASSED_ON: &str = "it is on its way";
+
+#[test]
+fn e2_what_is_passed_on_has_not_arrived() {
+    passing_on(|_| false);
+}
+
+#[test]
+fn e2_without_release_and_acquire_what_is_passed_on_is_taken_for_received() {
+    must_panic(PASSED_ON, || {
+        passing_on(|at| at == Place::small(0, SLOTS).head());
+    });
+}
+
 #[test]
 fn e2_without_release_and_acquire_a_slot_is_overwritten_under_the_reader() {
     must_panic(OVERLAP, || {

@@ -198,6 +198,17 @@ impl Producer {
         Ok(len_bytes <= INLINE_BYTES || self.arena.has(len_bytes))
     }
 
+    /// Whether all that was posted has been received by whom it was for. A peer that says what is not so has its own
+    /// messages overtaken.
+    #[must_use]
+    pub fn has_arrived(&self, memory: &impl Memory) -> bool {
+        // E2 consume, load half. Acquire: what the consumer has said of these messages before this head is seen below.
+        // Store half: `Consumer::publish_head`.
+        let head = memory.load(self.place.head(), Acquire);
+        // Relaxed: as above.
+        head == self.tail && memory.load(self.place.passed_on(), Relaxed) == 0
+    }
+
     fn look_at_head(&mut self, memory: &impl Memory) -> Result<(), Fault> {
         // E2 consume, load half. Acquire: the consumer has finished copying everything before
         // this head, so the slots and blocks may be written again. Store half:
