@@ -115,6 +115,11 @@ pub mod lane {
     /// One while what is consumed here goes on to where the port has moved, and has not been received yet. Callee
     /// writes.
     pub const PASSED_ON: usize = 2 * LINE + 8;
+    /// The receiver that the lane leads to, plus one; zero where that has not been said, [`NO_RECEIVER`] for none.
+    /// Caller writes.
+    pub const RECEIVER: usize = 3 * LINE;
+    /// The lane leads nowhere at present.
+    pub const NO_RECEIVER: u32 = u32::MAX;
     /// Bytes of all control lines.
     pub const CONTROL_BYTES: usize = 4 * LINE;
 }

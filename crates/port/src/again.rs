@@ -83,11 +83,12 @@ impl Link {
 #[inline]
 fn has_arrived(right: &SendRight) -> bool {
     let link = right.link();
-    let Some(lane) = link.map.lane(right.receiver()) else {
-        return false;
+    let Some(lane) = link.map.known(right.receiver()) else {
+        // It has sent nothing, or that was long ago.
+        return true;
     };
     let outgoing = link.lanes[lane as usize].lock();
-    outgoing.producer.has_arrived(&link.region)
+    outgoing.receiver != right.receiver() || outgoing.producer.has_arrived(&link.region)
 }
 
 /// Recipient: keeps a right that it has claimed, as its introducer, the peer of `link`, asks.

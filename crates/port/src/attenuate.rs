@@ -50,7 +50,7 @@ impl SendRight {
         let by = (this.handle(), this.port());
         let said = |word| Said::Attenuate { word, mask };
         let right = claim_by(this.process(), this.link(), by, said).ok_or(SendError::Full)?;
-        if let Some(lane) = this.link().map.lane(this.receiver()) {
+        if let Some(lane) = this.link().lane(this.receiver()) {
             this.uses(lane);
         }
         Ok(right)

@@ -85,7 +85,7 @@ impl Provided {
         let exporter = right.link();
         // Of all that are sent to, the one that claims come to.
         let receiver = receiver_of(right.port());
-        let lane = exporter.map.lane(receiver)?;
+        let lane = exporter.lane(receiver)?;
         // Behind a mark its name may mean nothing any more.
         let stays = || !right.has_moved();
         exporter.say_in_lane((lane, receiver), (right.handle(), 0, 0), said, stays)?;
@@ -125,7 +125,7 @@ impl Link {
             cpu: cpu::recent(),
         };
         let mut outgoing = self.lanes[lane as usize].lock();
-        if !may() {
+        if outgoing.receiver != receiver || !may() {
             return None;
         }
         let region = self.region.view();

@@ -239,6 +239,13 @@ impl Keeper {
             is_unheard |= !link.tell_revoked() || !link.give_back(&self.process);
             is_unheard |= link.refuse_replies(&self.process) | self.process.leave(&link);
             link.settle(&self.process);
+            match link.leave_lanes(&self.process) {
+                Ok(some_left) => again |= some_left,
+                Err(fault) => {
+                    link.poison(fault);
+                    self.process.attention.raise();
+                }
+            }
             // Replies to calls that were given up have made room.
             link.wake_for_room();
             again |= link.has_unsettled();
@@ -363,6 +370,9 @@ impl Keeper {
             }
             [control::USED, _] => link.stays_in_use(),
             [control::FREE, _] => self.process.hear_free(link),
+            [control::LANE_FREE, lane] => link.hear_lane_free(&self.process, lane)?,
+            [control::LANE_WANTED, _] => link.say_taken(&self.process),
+            [control::LANE_BACK, lane] => link.hear_lane_back(lane)?,
             [control::CLOSED, _, a, b, c, d] => link.close_port(u32::from_le_bytes([a, b, c, d])),
             [control::REVOKED, _, ref words @ ..] => link.hear_revoked(words),
             [control::SPREAD, _, ref rest @ ..] => link.hear_spread(rest)?,

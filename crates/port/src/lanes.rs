@@ -1,25 +1,60 @@
-//! Which lane is whose.
+//! Which lane is whose: each calling thread has one for each receiver of the peer that it sends to, and keeps it while there are
+//! enough. When there are none left, one that is not in use is given to another receiver:
+//!
+//! ```text
+//! sender   -> receiver   what has been taken? (where none seems to be free)
+//! sender   -> receiver   nothing comes in this lane any more
+//! receiver -> sender     nobody here looks at it any more
+//! ```
+//!
+//! What is posted to a lane is posted under its lock, to the receiver that it says there; a ring that comes late, from who has
+//! posted what has been taken long since, finds that the lane leads elsewhere now (`Place::receiver`).
 
+use crate::give_back::GIVE_BACK_NS;
+use crate::link::{Link, Outgoing, control};
+use crate::process::Process;
+use crate::send::SLOTS_PER_LANE;
+use crate::slots::SlotState;
 use core::sync::atomic::{AtomicU8, Ordering};
 use handfast_layout::bell as bell_layout;
-use handfast_layout::link::LANES;
+use handfast_layout::link::{LANES, lane};
+use handfast_region::Memory;
+use handfast_ring::lane::Place;
+use handfast_ring::{Fault, Rule};
+use handfast_sys::clock;
 use handfast_sys::lock::thread_number;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Which lane each calling thread uses for each receiver of the peer. A thread keeps its lane for
-/// ever, so its messages to one port stay in order.
+/// Which lane each calling thread uses for each receiver of the peer: while it has one, its messages to one port stay in
+/// order, and a lane is given to another when all of them have been taken.
 pub(crate) struct LaneMap {
     /// Lane plus one, by receiver and thread.
     lanes: Box<[AtomicU8]>,
-    free: Mutex<u32>,
-    /// Which introducers lanes were taken for, one entry each.
-    introduced: Mutex<Vec<u32>>,
+    free: Mutex<Free>,
+    /// Which introducers lanes were taken for, and those lanes.
+    introduced: Mutex<Vec<(u32, u32)>>,
+}
+
+/// The lanes that no receiver has.
+#[derive(Default)]
+struct Free {
+    /// So many have been given out once.
+    used: u32,
+    /// Of those: given back; a bit each.
+    back: u32,
+    /// Of those: the peer has been told, and has not answered yet.
+    leaving: u32,
+    /// When the peer was asked what has been taken.
+    asked_ns: u64,
+    /// The one that is looked at next, and where each was at the last look.
+    next: u32,
+    seen: [u32; LANES as usize],
 }
 
 /// The lanes of a receiver, which stay all there are for as long as this does.
 pub(crate) struct HeldLanes<'a> {
     lanes: Vec<u32>,
-    _given: MutexGuard<'a, u32>,
+    _given: MutexGuard<'a, Free>,
 }
 
 impl HeldLanes<'_> {
@@ -30,6 +65,9 @@ impl HeldLanes<'_> {
 
 /// In the place of a receiver: it has no lanes.
 pub(crate) const NOBODY: u32 = bell_layout::RECEIVERS;
+
+/// How often a peer is asked what it has taken.
+const ASK_NS: u64 = 1_000_000;
 
 /// Threads told apart; more share lanes.
 const THREADS: usize = LANES as usize;
@@ -44,68 +82,44 @@ impl Default for LaneMap {
         let entries = bell_layout::RECEIVERS as usize * THREADS;
         Self {
             lanes: (0..entries).map(|_| AtomicU8::new(0)).collect(),
-            free: Mutex::new(0),
+            free: Mutex::default(),
             introduced: Mutex::default(),
         }
     }
 }
 
 impl LaneMap {
-    /// The lane of this thread for `receiver`; `None` when other receivers have used all up, and for [`NOBODY`].
-    #[inline]
-    pub(crate) fn lane(&self, receiver: u32) -> Option<u32> {
-        let thread = thread_number() as usize % THREADS;
-        let entry = self.lanes.get(receiver as usize * THREADS + thread)?;
-        // Relaxed: a number; the lane itself is behind a lock.
-        match entry.load(Ordering::Relaxed) {
-            0 => self.assign(receiver, thread),
-            lane => Some(u32::from(lane) - 1),
-        }
+    fn free(&self) -> MutexGuard<'_, Free> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn introduced(&self) -> MutexGuard<'_, Vec<(u32, u32)>> {
+        self.introduced
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The lane that this thread has for `receiver`, if it has one.
+    #[inline]
     pub(crate) fn known(&self, receiver: u32) -> Option<u32> {
         let thread = thread_number() as usize % THREADS;
         let entry = self.lanes.get(receiver as usize * THREADS + thread)?;
-        // Relaxed: as in `lane`.
+        // Relaxed: a number; whose the lane is says the lane itself, behind its lock.
         u32::from(entry.load(Ordering::Relaxed)).checked_sub(1)
-    }
-
-    /// A lane to claim a right to a port of `receiver` in, that the process with this serial has introduced: the one
-    /// of this thread, or any that leads there. A new one is taken for few receivers of each introducer, and leaves
-    /// enough to this process: who introduces may name any port.
-    pub(crate) fn lane_to_claim(&self, receiver: u32, introducer: u32) -> Option<u32> {
-        let mut introduced = self
-            .introduced
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if let Some(lane) = self.given(receiver) {
-            return Some(lane);
-        }
-        let by_it = introduced.iter().filter(|by| **by == introducer).count();
-        let is_too_much = by_it >= INTRODUCER_LANES_MAX || introduced.len() >= INTRODUCED_LANES_MAX;
-        if is_too_much {
-            return None;
-        }
-        let lane = self.lane(receiver)?;
-        introduced.push(introducer);
-        Some(lane)
-    }
-
-    /// As [`Self::lane`], or any that leads there: for what is said once, in no order with anything else.
-    pub(crate) fn any_lane(&self, receiver: u32) -> Option<u32> {
-        self.given(receiver).or_else(|| self.lane(receiver))
     }
 
     /// A lane that leads there, of this thread if there is one.
     fn given(&self, receiver: u32) -> Option<u32> {
         let thread = thread_number() as usize % THREADS;
-        let row = &self.lanes[receiver as usize * THREADS..][..THREADS];
-        let (before, from_own) = row.split_at(thread);
-        // Relaxed: numbers; the lanes themselves are behind locks.
+        let (before, from_own) = self.row(receiver).split_at(thread);
+        // Relaxed: as in `known`.
         let mut lanes = (from_own.iter().chain(before)).map(|lane| lane.load(Ordering::Relaxed));
         let lane = lanes.find(|lane| *lane != 0)?;
         Some(u32::from(lane) - 1)
+    }
+
+    fn row(&self, receiver: u32) -> &[AtomicU8] {
+        &self.lanes[receiver as usize * THREADS..][..THREADS]
     }
 
     /// The receiver that `lane` was given to.
@@ -117,10 +131,9 @@ impl LaneMap {
 
     /// The lanes that lead to `receiver`. No others are given out while it is held.
     pub(crate) fn hold(&self, receiver: u32) -> HeldLanes<'_> {
-        let given = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        let row = &self.lanes[receiver as usize * THREADS..][..THREADS];
+        let given = self.free();
         // Relaxed: entries change only under the lock.
-        let lanes = row.iter().map(|entry| entry.load(Ordering::Relaxed));
+        let lanes = (self.row(receiver).iter()).map(|entry| entry.load(Ordering::Relaxed));
         let mut lanes: Vec<_> = lanes.filter(|lane| *lane != 0).collect();
         lanes.sort_unstable();
         lanes.dedup();
@@ -130,28 +143,288 @@ impl LaneMap {
         }
     }
 
+    /// Whether a lane that has been asked for may come.
+    pub(crate) fn may_come(&self) -> bool {
+        let free = self.free();
+        free.leaving | free.back != 0
+    }
+}
+
+impl Link {
+    /// The lane of this thread for `receiver`; `None` when other receivers have all, which asks for one that they do
+    /// not use, and for [`NOBODY`].
+    #[inline]
+    pub(crate) fn lane(&self, receiver: u32) -> Option<u32> {
+        match self.map.known(receiver) {
+            None if receiver < NOBODY => self.assign(receiver),
+            known => known,
+        }
+    }
+
+    /// A lane to claim a right to a port of `receiver` in, that the process with this serial has introduced: the one
+    /// of this thread, or any that leads there. A new one is taken for few receivers of each introducer, and leaves
+    /// enough to this process: who introduces may name any port.
+    pub(crate) fn lane_to_claim(&self, receiver: u32, introducer: u32) -> Option<u32> {
+        let mut introduced = self.map.introduced();
+        if let Some(lane) = self.map.given(receiver) {
+            return Some(lane);
+        }
+        let by_it = (introduced.iter()).filter(|(by, _)| *by == introducer);
+        let is_too_much =
+            by_it.count() >= INTRODUCER_LANES_MAX || introduced.len() >= INTRODUCED_LANES_MAX;
+        if is_too_much {
+            return None;
+        }
+        let lane = self.lane(receiver)?;
+        introduced.push((introducer, lane));
+        Some(lane)
+    }
+
+    /// As [`Self::lane`], or any that leads there: for what is said once, in no order with anything else.
+    pub(crate) fn any_lane(&self, receiver: u32) -> Option<u32> {
+        self.map.given(receiver).or_else(|| self.lane(receiver))
+    }
+
     #[cold]
-    fn assign(&self, receiver: u32, thread: usize) -> Option<u32> {
-        let row = &self.lanes[receiver as usize * THREADS..][..THREADS];
-        let mut used = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+    fn assign(&self, receiver: u32) -> Option<u32> {
+        let thread = thread_number() as usize % THREADS;
+        let row = self.map.row(receiver);
+        let mut free = self.map.free();
         // Relaxed throughout: entries change only under the lock.
         let own = row[thread].load(Ordering::Relaxed);
         if own != 0 {
             return Some(u32::from(own) - 1);
         }
         // The last quarter is for receivers that have no lane at all.
-        let first = row
-            .iter()
-            .map(|entry| entry.load(Ordering::Relaxed))
-            .find(|lane| *lane != 0);
+        let mut lanes = row.iter().map(|entry| entry.load(Ordering::Relaxed));
+        let first = lanes.find(|lane| *lane != 0);
         let reserve = if first.is_some() { LANES / 4 } else { 0 };
-        let lane = if *used + reserve < LANES {
-            *used += 1;
-            *used as u8
-        } else {
-            first?
+        let left = LANES - free.used + free.back.count_ones();
+        let lane = match first {
+            _ if left > reserve => {
+                let lane = match free.back.trailing_zeros() {
+                    u32::BITS => {
+                        free.used += 1;
+                        free.used - 1
+                    }
+                    lane => lane,
+                };
+                free.back &= !(1 << lane);
+                self.lead(lane, receiver);
+                lane as u8 + 1
+            }
+            Some(first) => first,
+            None => {
+                let ask = self.let_go(&mut free);
+                drop(free);
+                ask.inspect(|words| self.ask(words));
+                return None;
+            }
         };
         row[thread].store(lane, Ordering::Relaxed);
         Some(u32::from(lane) - 1)
     }
+
+    /// Has a lane that leads nowhere lead to a receiver.
+    fn lead(&self, lane: u32, receiver: u32) {
+        let mut outgoing = self.lanes[lane as usize].lock();
+        outgoing.receiver = receiver;
+        // Relaxed: before the first message that is posted under this lock, and its ring (E3).
+        let place = Place::of(self.calls, lane);
+        self.region
+            .store(place.receiver(), receiver + 1, Ordering::Relaxed);
+    }
+
+    /// Lets go of a lane that is not in use: the next one that has been at rest since the last look, or the next one.
+    /// What the peer is to be told.
+    fn let_go(&self, free: &mut Free) -> Option<[u8; 2]> {
+        if free.leaving | free.back != 0 {
+            return None;
+        }
+        let Some(lane) = self.next_idle(free) else {
+            let now_ns = clock::ticks_ns();
+            let is_new = now_ns.saturating_sub(free.asked_ns) > ASK_NS;
+            free.asked_ns = if is_new { now_ns } else { free.asked_ns };
+            return is_new.then_some([control::LANE_WANTED, 0]);
+        };
+        for entry in &self.map.lanes {
+            // Relaxed: who has read it finds whose the lane is.
+            if u32::from(entry.load(Ordering::Relaxed)) == lane + 1 {
+                entry.store(0, Ordering::Relaxed);
+            }
+        }
+        free.leaving |= 1 << lane;
+        Some([control::LANE_FREE, lane as u8])
+    }
+
+    /// A lane that is not in use; it leads nowhere from now on.
+    fn next_idle(&self, free: &mut Free) -> Option<u32> {
+        let (mut first, mut found) = (None, None);
+        for lane in (0..LANES).map(|step| (free.next + step) % LANES) {
+            let outgoing = self.lanes[lane as usize].lock();
+            let position = outgoing.producer.position();
+            let before = core::mem::replace(&mut free.seen[lane as usize], position);
+            if self.is_idle(lane, &outgoing) {
+                first = first.or(Some(lane));
+                if before == position {
+                    found = Some(lane);
+                    break;
+                }
+            }
+        }
+        let lane = found.or(first)?;
+        free.next = (lane + 1) % LANES;
+        let mut outgoing = self.lanes[lane as usize].lock();
+        if !self.is_idle(lane, &outgoing) {
+            return None;
+        }
+        outgoing.receiver = NOBODY;
+        // Relaxed: before the word that it is free, through the socket.
+        let place = Place::of(self.calls, lane);
+        self.region
+            .store(place.receiver(), lane::NO_RECEIVER, Ordering::Relaxed);
+        Some(lane)
+    }
+
+    /// Whether all that was posted to a lane has been taken by whom it was for, and no call of it is to be answered.
+    fn is_idle(&self, lane: u32, outgoing: &Outgoing) -> bool {
+        let (first, count) = (lane * SLOTS_PER_LANE, SLOTS_PER_LANE);
+        let mut slots = self.slots.iter().skip(first as usize).take(count as usize);
+        let last = outgoing.producer.position().wrapping_sub(1);
+        outgoing.receiver != NOBODY
+            && (outgoing.producer.has_arrived(&self.region) || self.is_answered(lane, last))
+            // Relaxed: a call that is posted meanwhile needs the lock of its lane.
+            && slots.all(|slot| slot.state.load(Ordering::Relaxed) != SlotState::BUSY)
+    }
+
+    fn ask(&self, words: &[u8]) {
+        if !self.say(words)
+            && let Ok(process) = crate::process::current()
+        {
+            process.give_back_in(GIVE_BACK_NS);
+        }
+    }
+
+    /// Keeper of the sender: nobody there looks at a lane any more that was free.
+    pub(crate) fn hear_lane_back(&self, lane: u8) -> Result<(), Fault> {
+        let lane = u32::from(lane);
+        {
+            let mut free = self.map.free();
+            if lane >= LANES || free.leaving & 1 << lane == 0 {
+                return Err(broken());
+            }
+            free.leaving &= !(1 << lane);
+            free.back |= 1 << lane;
+        }
+        self.map.introduced().retain(|(_, of)| *of != lane);
+        self.slot_freed.1.notify_all();
+        Ok(())
+    }
+
+    /// Keeper of the receiver: says in each lane what has been taken, as far as nobody looks at it at this moment, who
+    /// says so then.
+    pub(crate) fn say_taken(self: &Arc<Self>, process: &Process) {
+        for port in process.all_ports() {
+            if let Some(mut poller) = port.try_lock() {
+                poller.publish_heads(self);
+                port.leave(poller);
+            }
+        }
+    }
+
+    /// Keeper of the receiver: nothing comes in a lane any more.
+    pub(crate) fn hear_lane_free(
+        self: &Arc<Self>,
+        process: &Arc<Process>,
+        lane: u8,
+    ) -> Result<(), Fault> {
+        // Who asks reads what it is answered.
+        if u32::from(lane) >= LANES || self.is_behind() {
+            return Err(broken());
+        }
+        // Relaxed, here and below: the keeper's alone.
+        if self.leaving.fetch_or(1 << lane, Ordering::Relaxed) & 1 << lane != 0 {
+            return Err(broken());
+        }
+        if self.leave_lanes(process)? {
+            process.give_back_in(GIVE_BACK_NS);
+        }
+        Ok(())
+    }
+
+    /// Keeper of the receiver: has receivers let go of lanes in which nothing comes any more. Returns whether some have
+    /// not: they look at what there is at this moment.
+    pub(crate) fn leave_lanes(self: &Arc<Self>, process: &Arc<Process>) -> Result<bool, Fault> {
+        let leaving = self.leaving.load(Ordering::Relaxed);
+        for lane in (0..LANES).filter(|lane| leaving & 1 << lane != 0) {
+            // Acquire: as where it is set.
+            let owner = self.owners[lane as usize].load(Ordering::Acquire);
+            let has_left = match owner.checked_sub(1) {
+                None => true,
+                Some(receiver) => self.leave_lane(process, lane, receiver.into())?,
+            };
+            if has_left {
+                self.leaving.fetch_and(!(1 << lane), Ordering::Relaxed);
+                process.say(self, &[control::LANE_BACK, lane as u8]);
+            }
+        }
+        Ok(self.leaving.load(Ordering::Relaxed) != 0)
+    }
+
+    fn leave_lane(
+        self: &Arc<Self>,
+        process: &Arc<Process>,
+        lane: u32,
+        receiver: u32,
+    ) -> Result<bool, Fault> {
+        if let Some(port) = process.port(receiver) {
+            let Some(mut poller) = port.try_lock() else {
+                return Ok(false);
+            };
+            let left = poller.leave_lane(self, lane);
+            port.leave(poller);
+            return left.map(|()| true);
+        }
+        // No port is bound meanwhile.
+        let _binding = process
+            .binding
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        match process.port(receiver) {
+            Some(_) => Ok(false),
+            None => self.disown(lane).map(|()| true),
+        }
+    }
+
+    /// No receiver has the lane from now on, of which none holds the consumer.
+    pub(crate) fn disown(&self, lane: u32) -> Result<(), Fault> {
+        let mut is_empty = true;
+        self.with_consumer(lane, |consumer| {
+            is_empty = !consumer.is_ready(&self.region);
+        });
+        if !is_empty {
+            return Err(broken());
+        }
+        // Release: whoever takes the lane finds the consumer where it has been put.
+        self.owners[lane as usize].store(0, Ordering::Release);
+        Ok(())
+    }
+
+    /// Whether the peer's lane leads to this receiver, as far as the peer says: a ring may come late, when it leads elsewhere.
+    pub(crate) fn leads_to(&self, lane: u32, receiver: u32) -> bool {
+        let place = Place::of(self.calls.other(), lane);
+        // Relaxed: before the ring (E3); or, where that comes late, before the word that the lane is free.
+        let word = self.region.load(place.receiver(), Ordering::Relaxed);
+        word == 0 || word == receiver + 1
+    }
 }
+
+const fn broken() -> Fault {
+    Fault {
+        rule: Rule::LaneReceiver,
+        offset: 0,
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

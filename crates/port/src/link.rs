@@ -6,7 +6,7 @@ use crate::descriptors::UnderWay;
 use crate::error::{Gone, PeerFault, SendError};
 use crate::give_back::GivenBack;
 use crate::group::Group;
-use crate::lanes::LaneMap;
+use crate::lanes::{self, LaneMap};
 use crate::notice::DeathNotice;
 use crate::origin::Claimed;
 use crate::parked::Parked;
@@ -71,6 +71,8 @@ pub(crate) struct Link {
     pub(crate) owners: [AtomicU8; LANES as usize],
     /// That receiver's own name for the lane.
     pub(crate) keys: [AtomicU32; LANES as usize],
+    /// Lanes that the peer does not use any more and that a receiver may have still; a bit each.
+    pub(crate) leaving: AtomicU32,
     /// Consumers of the peer's lanes while no receiver holds them.
     consumers: [Mutex<Option<Consumer>>; LANES as usize],
 
@@ -172,6 +174,8 @@ pub(crate) struct Outgoing {
     /// A reply slot for its next call, with the generation there: claimed while the last call was
     /// under way, when there is nothing better to do.
     pub(crate) claimed: Option<(u32, u32)>,
+    /// Whom it leads to; or nobody.
+    pub(crate) receiver: u32,
 }
 
 impl Link {
@@ -186,6 +190,7 @@ impl Link {
                 OwnedLock::new(Outgoing {
                     producer: Producer::new(Place::of(calls, lane as u32)),
                     claimed: None,
+                    receiver: lanes::NOBODY,
                 })
             }),
             map: LaneMap::default(),
@@ -201,6 +206,7 @@ impl Link {
             index: parts.index,
             owners: Default::default(),
             keys: Default::default(),
+            leaving: AtomicU32::new(0),
             consumers: core::array::from_fn(|lane| {
                 Mutex::new(Some(Consumer::new(Place::of(calls.other(), lane as u32))))
             }),

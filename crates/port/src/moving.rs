@@ -21,7 +21,7 @@ use crate::process::Process;
 use crate::receive::ReceiveRight;
 use crate::request::{Request, Seal};
 use crate::right::Right;
-use crate::room::Waiting;
+use crate::room::{LANE_NS, Waiting};
 use crate::send::SendRight;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
@@ -385,12 +385,13 @@ impl Home {
         if let Some(right) = self.by_seal().get(&seal) {
             return Some(right.clone());
         }
+        let since_ns = clock::ticks_ns();
         let right = loop {
             if self.to.failure().is_some() {
                 return None;
             }
-            // All are taken, and none is given back.
-            if self.to.link().map.lane(self.to.receiver()).is_none() {
+            let is_patient = clock::ticks_ns().saturating_sub(since_ns) < LANE_NS;
+            if self.to.link().lane(self.to.receiver()).is_none() && !is_patient {
                 tracing::warn!("no lane to where a port has moved: its senders lose it");
                 return None;
             }
@@ -464,7 +465,7 @@ impl Home {
         while to.failure().is_none() {
             let words = (to.handle(), 0, 0);
             let said = Said::Told { number };
-            let lane = to.link().map.lane(to.receiver());
+            let lane = to.link().lane(to.receiver());
             let said_in = |lane: &u32| {
                 let at = (*lane, to.receiver());
                 to.link().say_in_lane(at, words, said, || true).is_some()

@@ -354,7 +354,7 @@ impl Process {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         // So that there is one.
-        if link.map.lane(receiver).is_none() {
+        if link.lane(receiver).is_none() {
             return Switched::Full;
         }
         let lanes = link.map.hold(receiver);

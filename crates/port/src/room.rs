@@ -1,10 +1,10 @@
 //! Waiting for room: a slot of the lane, a block of its arena, a reply slot.
 
-use crate::error::SendError;
+use crate::error::{Exhausted, SendError};
 use crate::send::SendRight;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
-use handfast_layout::link::Kind;
+use handfast_layout::link::{Kind, LANES};
 use handfast_region::Memory;
 use handfast_ring::lane::Place as LanePlace;
 use handfast_sys::clock;
@@ -62,6 +62,40 @@ impl Waiting {
 }
 
 const SLOT_LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// A wait for a lane, where other receivers have all.
+#[derive(Default)]
+pub(crate) struct LaneWait {
+    since_ns: Option<u64>,
+}
+
+/// How long to wait for a lane that none of those who use them lets go of.
+pub(crate) const LANE_NS: u64 = 1_000_000_000;
+
+impl LaneWait {
+    /// Waits until it is worth another look.
+    #[cold]
+    pub(crate) fn wait(&mut self, right: &SendRight, waiting: Waiting) -> Result<(), SendError> {
+        let link = right.link();
+        if let Some(failure) = link.failure(right.port()) {
+            return Err(failure);
+        }
+        let now_ns = clock::ticks_ns();
+        let since_ns = *self.since_ns.get_or_insert(now_ns);
+        let is_hopeless = match waiting {
+            Waiting::Never => !link.map.may_come(),
+            _ => now_ns.saturating_sub(since_ns) > LANE_NS,
+        };
+        if is_hopeless {
+            let limit = LANES.into();
+            return Err(SendError::Exhausted(Exhausted {
+                what: "lanes of the link",
+                limit,
+            }));
+        }
+        right.wait_for_slot(waiting)
+    }
+}
 
 impl SendRight {
     /// Waits until some call of the link has ended. Rare: 16 calls of one lane are outstanding.

@@ -372,14 +372,18 @@ impl SendRight {
             return None;
         }
         // Relaxed: a number; the lanes themselves are behind locks.
-        let lane = self.link.map.lane(self.posts_to.load(Ordering::Relaxed))?;
+        let receiver = self.posts_to.load(Ordering::Relaxed);
+        let lane = self.link.lane(receiver)?;
+        #[cfg(test)]
+        crate::lanes::tests::between();
         let outgoing = self.link.lanes[lane as usize].try_lock()?;
         // Acquire: pairs with the addition in `disturb`; what came before it has been checked. Under the lock:
         // a switch to a port's new home changes the count while it holds all lanes.
         let trouble = self.link.trouble.load(Ordering::Acquire);
         // Relaxed: the count is all that is said.
         let is_calm = trouble == self.calm.load(Ordering::Relaxed);
-        is_calm.then_some((lane, outgoing, trouble))
+        // It may have been given to another receiver since the look.
+        (is_calm && outgoing.receiver == receiver).then_some((lane, outgoing, trouble))
     }
 
     #[inline]

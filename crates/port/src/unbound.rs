@@ -96,6 +96,9 @@ impl Link {
             return;
         }
         bell::take_lanes(&self.region, self.calls.other(), receiver, |lane| {
+            if !self.leads_to(lane, receiver) {
+                return;
+            }
             // As where a receiver hears of a lane first. One of another receiver is the peer's fault,
             // which that will find.
             let _ = self.owners[lane as usize].compare_exchange(

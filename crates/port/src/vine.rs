@@ -94,7 +94,7 @@ impl Vine {
     /// A badge that stands for `right`, in use until [`Self::ended`].
     pub(crate) fn add(&self, right: &SendRight) -> u64 {
         let link = right.link();
-        let after = link.map.lane(right.receiver()).map(|lane| Use {
+        let after = link.map.known(right.receiver()).map(|lane| Use {
             lane,
             tail: link.lanes[lane as usize].lock().producer.position(),
         });

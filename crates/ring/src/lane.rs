@@ -82,6 +82,12 @@ impl Place {
         self.base + lane::PASSED_ON
     }
 
+    /// Offset of the word that says which receiver the lane leads to.
+    #[must_use]
+    pub const fn receiver(self) -> usize {
+        self.base + lane::RECEIVER
+    }
+
     /// Offset of the streaming word.
     #[must_use]
     pub const fn streaming(self) -> usize {

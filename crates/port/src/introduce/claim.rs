@@ -19,7 +19,7 @@ pub(crate) fn claim(
     (by, number): (&Link, u64),
 ) -> Option<SendRight> {
     let receiver = receiver_of(port);
-    let lane = link.map.lane_to_claim(receiver, by.serial)?;
+    let lane = link.lane_to_claim(receiver, by.serial)?;
     claim_as(process, link, (port, 0, lane), claim_of(by, number))
 }
 
@@ -31,7 +31,7 @@ pub(crate) fn claim_moved(
     (old_home, number): (&Link, u64),
 ) -> Option<SendRight> {
     // The keeper asks, for other threads.
-    let lane = link.map.any_lane(receiver_of(port))?;
+    let lane = link.any_lane(receiver_of(port))?;
     claim_as(process, link, (port, 0, lane), claim_of(old_home, number))
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn claim_by(
     (by, port): (u32, u32),
     said: impl FnOnce(u32) -> Said,
 ) -> Option<SendRight> {
-    let lane = link.map.lane(receiver_of(port))?;
+    let lane = link.lane(receiver_of(port))?;
     claim_as(process, link, (port, by, lane), said)
 }
 

@@ -53,6 +53,12 @@ pub(crate) const REVOKED: u8 = 24;
 /// A port has a receiver for each CPU: its number in four bytes, then for each of them a CPU in two bytes, its
 /// receiver in one, and zero.
 pub(crate) const SPREAD: u8 = 25;
+/// A lane is wanted: say of all what has been taken.
+pub(crate) const LANE_WANTED: u8 = 31;
+/// Lane (the argument), its sender does not use it any more: everything in it has been taken.
+pub(crate) const LANE_FREE: u8 = 29;
+/// Sender, it may lead to any receiver from now on.
+pub(crate) const LANE_BACK: u8 = 30;
 /// About ports that move. Old home, yours has arrived: token, port, handle.
 pub(crate) const ARRIVED: u8 = 40;
 /// Old home, there is no room for it: token.

@@ -169,7 +169,7 @@ impl Poller {
     }
 
     /// Takes up the lanes of a link that rang.
-    pub(super) fn hear_link(&mut self, link: &Hearing) {
+    pub(crate) fn hear_link(&mut self, link: &Hearing) {
         if link.is_cut() {
             // Its lanes have been forgotten, and where they were.
             return;
@@ -216,6 +216,9 @@ impl Poller {
         let lane = self.lanes.get(noted).and_then(Option::as_ref);
         if lane.is_some_and(|lane| lane.index == index && Arc::ptr_eq(&lane.link, link)) {
             return Some(noted);
+        }
+        if !link.leads_to(index, self.receiver) {
+            return None;
         }
         let owner = self.receiver as u8 + 1;
         // AcqRel: one receiver wins; nothing else is published.

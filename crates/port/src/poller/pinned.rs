@@ -153,7 +153,7 @@ impl Poller {
     }
 
     /// The key of a lane, if this receiver has seen it.
-    fn known_key(&self, link: &Arc<Link>, index: u32) -> Option<Key> {
+    pub(super) fn known_key(&self, link: &Arc<Link>, index: u32) -> Option<Key> {
         // Relaxed: this receiver's own note, which is checked.
         let noted = link.keys[index as usize].load(Ordering::Relaxed) as Key;
         let lane = self.lanes.get(noted).and_then(Option::as_ref);

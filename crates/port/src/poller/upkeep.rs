@@ -1,6 +1,7 @@
 //! What a receiver does now and then: quiet lanes, load, waiters, the dead, the end.
 
-use super::{Lane, Poller, wake_caller};
+use super::{Lane, Poller, wake_caller, wake_for_room};
+use crate::link::Link;
 use crate::request::{Received, Request};
 use crate::unbound::refuse_waiting;
 use core::sync::atomic::Ordering;
@@ -10,8 +11,10 @@ use handfast_layout::bell::LINKS;
 use handfast_layout::counters;
 use handfast_layout::link::{Kind, LANES, REPLIES, SLOTS};
 use handfast_proto::rota::{Admitted, Key, Rota};
-use handfast_ring::Fault;
+use handfast_ring::lane::Place;
+use handfast_ring::{Fault, Rule};
 use handfast_sys::{clock, cpu};
+use std::sync::Arc;
 
 /// A lane without a message for this long is armed and no longer polled.
 const QUIET_NS: u64 = 20_000;
@@ -329,6 +332,52 @@ impl Poller {
             self.active.remove(place);
             self.cursor = 0;
         }
+    }
+
+    /// Says in the lanes of a link what has been taken.
+    pub(crate) fn publish_heads(&mut self, link: &Arc<Link>) {
+        let lanes = self.lanes.iter_mut().flatten();
+        for lane in lanes.filter(|lane| Arc::ptr_eq(&lane.link, link)) {
+            if lane.consumer.publish_head(&link.region) {
+                wake_for_room(link, lane.consumer.place());
+            }
+        }
+    }
+
+    /// Nothing comes any more in a lane of this receiver's: it is another's from now on.
+    pub(crate) fn leave_lane(&mut self, link: &Arc<Link>, index: u32) -> Result<(), Fault> {
+        self.refresh();
+        // Rings that nobody has heard, since what they were for has been taken.
+        let groups = self.groups.clone();
+        let group = groups.iter().find(|group| Arc::ptr_eq(group, &link.group));
+        let heard = group.and_then(|group| group.link(link.index));
+        if let Some(heard) = heard.filter(|heard| Arc::ptr_eq(heard, link)) {
+            self.hear_link(&heard);
+        }
+        let Some(key) = self.known_key(link, index) else {
+            return link.disown(index);
+        };
+        if self.lanes[key].as_mut().is_some_and(|lane| !lane.arm()) {
+            let rule = Rule::LaneReceiver;
+            let offset = Place::of(link.calls.other(), index).polled();
+            return Err(Fault { rule, offset });
+        }
+        self.drop_active(key);
+        self.asleep.retain(|asleep| *asleep != key);
+        self.rota.remove(key);
+        if let Some(mut lane) = self.lanes[key].take() {
+            for slot in lane.wakes.drain(..) {
+                wake_caller(&lane.link, slot);
+            }
+            let taken = lane.count();
+            self.counts.taken += taken;
+            (self.process.tally).add(counters::link_word(link.index, 3), taken);
+            if self.passes_on {
+                lane.consumer.passes_on(&link.region, false);
+            }
+            link.return_consumer(index, lane.consumer);
+        }
+        link.disown(index)
     }
 
     /// The port has moved: what is received from now on is passed on, and has not arrived by that.

@@ -55,7 +55,7 @@ fn the_name_of_a_right_that_is_another_stays_while_a_message_in_another_lane_has
     socket::set_nonblocking(&peer, true).unwrap();
     let _right = right(&process, &old, NAME);
     // To another port there, with the right in it.
-    let other = old.map.lane(1).unwrap();
+    let other = old.lane(1).unwrap();
     let said = Said::Told { number: 0 };
     let words = (NAME, passed_word(0, 0), 0);
     old.say_in_lane((other, 1), words, said, || true).unwrap();
@@ -67,7 +67,7 @@ fn the_name_of_a_right_that_is_another_stays_while_a_message_in_another_lane_has
         let head = Place::of(old.calls, lane).head();
         old.region.store(head, tail, Ordering::Release);
     };
-    consume(old.map.lane(receiver_of(PORT)).unwrap());
+    consume(old.lane(receiver_of(PORT)).unwrap());
     assert!(old.give_back(&process) && !hears_of_release(&peer));
     consume(other);
     assert!(old.give_back(&process) && hears_of_release(&peer));
@@ -81,7 +81,7 @@ fn the_name_of_a_right_that_is_dropped_while_it_becomes_another_stays_until_its_
     let last = right(&process, &old, NAME);
     let moved = Moved::new((new.identity(), PORT), 1);
     old.redirects().insert((NAME, PORT), moved);
-    let lane = old.map.lane(receiver_of(PORT)).unwrap();
+    let lane = old.lane(receiver_of(PORT)).unwrap();
     std::thread::scope(|scope| {
         // Where the mark is to go.
         let held = old.lanes[lane as usize].lock();

@@ -2,16 +2,16 @@
 
 use super::{Blocked, Posted, SendRight};
 use crate::call::Ticket;
-use crate::error::{Exhausted, Gone, Misuse, RightError, SendError};
+use crate::error::{Gone, Misuse, RightError, SendError};
 use crate::link::Outgoing;
 use crate::origin::Origin;
 use crate::right::{Described, Load};
-use crate::room::Waiting;
+use crate::room::{LaneWait, Waiting};
 use crate::slots::SlotState;
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
 use handfast_layout::MESSAGE_BYTES_MAX;
-use handfast_layout::link::{Kind, LANES, UNIT_BYTES};
+use handfast_layout::link::{Kind, UNIT_BYTES};
 use handfast_ring::lane::{Header, Refused, Unit};
 use handfast_sys::cpu;
 
@@ -76,14 +76,12 @@ impl SendRight {
         if matches!(self.origin, Origin::Vine(_)) && load.has_blocks() {
             return Err(SendError::Right(RightError::Vine));
         }
-        let Some(lane) = self.link.map.lane(self.receiver) else {
-            let limit = LANES.into();
-            return Err(SendError::Exhausted(Exhausted {
-                what: "lanes of the link",
-                limit,
-            }));
-        };
+        let mut lane_wait = LaneWait::default();
         loop {
+            let Some(lane) = self.link.lane(self.receiver) else {
+                lane_wait.wait(self, waiting)?;
+                continue;
+            };
             // Acquire: pairs with the addition in `disturb`; what came before it is looked at.
             let trouble = self.link.trouble.load(Ordering::Acquire);
             // After that: who finds the count of a switch finds what has become of the right.
@@ -112,6 +110,12 @@ impl SendRight {
                 Err(error) => return Err(self.link.failure(self.port).unwrap_or(error.into())),
             }
             let mut outgoing = self.lock(lane);
+            if outgoing.receiver != self.receiver {
+                // Since the look: it is another's.
+                drop(outgoing);
+                described.take_back(self.process, &self.link);
+                continue;
+            }
             if let Some(next) = self.moved_to() {
                 // Since the look: in this lane nothing comes any more.
                 drop(outgoing);

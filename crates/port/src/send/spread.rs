@@ -160,7 +160,7 @@ impl SendRight {
         let lane = self.link.map.known(receiver(from));
         let is_taken = lane.is_none_or(|lane| self.link.is_taken(lane, sent));
         // All lanes may be other receivers'.
-        match is_taken.then(|| self.link.map.lane(receiver(wanted))) {
+        match is_taken.then(|| self.link.lane(receiver(wanted))) {
             None => from,
             Some(None) => 0,
             Some(Some(_)) => wanted,
@@ -169,17 +169,20 @@ impl SendRight {
 }
 
 impl Link {
+    /// Whether what was posted to a lane there was a call that has been answered.
+    pub(crate) fn is_answered(&self, lane: u32, position: u32) -> bool {
+        let (first, count) = (lane * SLOTS_PER_LANE, SLOTS_PER_LANE);
+        let mut slots = self.slots.iter().skip(first as usize).take(count as usize);
+        slots.any(|slot| slot.is_free() && slot.position.load(Ordering::Relaxed) == position)
+    }
+
     /// Whether the receiver of a lane has taken what was posted there.
     pub(crate) fn is_taken(&self, lane: u32, sent: Sent) -> bool {
         let last = match sent {
             Sent::Something => {
                 let outgoing = self.lanes[lane as usize].lock();
                 let last = outgoing.producer.position().wrapping_sub(1);
-                let (first, count) = (lane * SLOTS_PER_LANE, SLOTS_PER_LANE);
-                let mut slots = self.slots.iter().skip(first as usize).take(count as usize);
-                // A call that has been answered.
-                if slots.any(|slot| slot.is_free() && slot.position.load(Ordering::Relaxed) == last)
-                {
+                if self.is_answered(lane, last) {
                     return true;
                 }
                 last

@@ -1,0 +1,187 @@
+//! More ports of one process than a link has lanes.
+
+mod common;
+
+use common::{PATIENCE, Random, within_patience};
+use handfast::error::SendError;
+use handfast::{ReceiveRight, Right, SendRight};
+use std::collections::HashMap;
+
+#[test]
+fn a_child_process_plays_its_role() {
+    common::play(|role, arguments| match role {
+        "busy" => many_ports(arguments[0], |port| {
+            std::thread::spawn(move || serve(&port));
+        }),
+        "idle" => {
+            std::thread::spawn(take_when_told);
+            many_ports(arguments[0], |port| IDLE.lock().unwrap().push(port));
+        }
+        _ => unreachable!(),
+    });
+}
+
+static IDLE: std::sync::Mutex<Vec<ReceiveRight>> = std::sync::Mutex::new(Vec::new());
+
+/// More than there are lanes.
+const PORTS: usize = 40;
+
+/// Gives a right to each of many ports, by its number.
+fn many_ports(name: &str, mut begin: impl FnMut(ReceiveRight)) {
+    let control = handfast::bind(name).unwrap();
+    let mut rights = Vec::new();
+    for _ in 0..PORTS {
+        let port = handfast::anonymous().unwrap();
+        rights.push(port.mint(0));
+        begin(port);
+    }
+    common::say("ready");
+    loop {
+        let request = control.receive().unwrap();
+        let number: usize = String::from_utf8_lossy(request.bytes()).parse().unwrap();
+        let right = rights[number].clone();
+        request.reply_with(b"", [right.into()]).unwrap();
+    }
+}
+
+/// Takes one message at the port with the number it is told, and answers it, if it is a call.
+fn take_when_told() {
+    while let Some(number) = common::told() {
+        let ports = IDLE.lock().unwrap();
+        let port = &ports[number.parse::<usize>().unwrap()];
+        let request = port.receive_until(PATIENCE).unwrap();
+        if request.is_call() {
+            request.reply(b"late").unwrap();
+        }
+        // What was taken is said when it looks for more.
+        assert!(port.try_receive().is_err());
+    }
+}
+
+/// Takes numbers of senders, which must come in turn; answers how many have come that have not.
+fn serve(port: &ReceiveRight) {
+    let mut last: HashMap<u64, u64> = HashMap::new();
+    let mut wrong = 0_u64;
+    loop {
+        let request = port.receive().unwrap();
+        let [sender, number] = [0, 8].map(|at| {
+            let word = request.bytes()[at..at + 8].try_into().unwrap();
+            u64::from_le_bytes(word)
+        });
+        let before = last.insert(sender, number).unwrap_or(0);
+        wrong += u64::from(number != before + 1);
+        if request.is_call() {
+            request.reply(&wrong.to_le_bytes()).unwrap();
+        }
+    }
+}
+
+fn message(sender: u64, number: u64) -> Vec<u8> {
+    [sender.to_le_bytes(), number.to_le_bytes()].concat()
+}
+
+/// The child, and a right to each of its ports.
+fn start(role: &'static str, what: &str) -> (common::Child, Vec<SendRight>) {
+    let name = common::name(&format!("lanes-{what}"));
+    let child = common::start(role, &[&name]);
+    child.expect("ready");
+    let control = handfast::connect(&name).unwrap();
+    let rights = (0..PORTS).map(|number| {
+        let mut answer = control.call(number.to_string().as_bytes()).unwrap();
+        match answer.take_rights().pop() {
+            Some(Right::Send(right)) => right,
+            other => panic!("{other:?}"),
+        }
+    });
+    let rights = rights.collect();
+    (child, rights)
+}
+
+#[test]
+fn one_process_calls_more_ports_of_another_than_a_link_has_lanes() {
+    let (_child, rights) = start("busy", "more");
+    for number in 1..=5 {
+        for right in &rights {
+            let wrong = right.call_until(&message(0, number), PATIENCE).unwrap();
+            assert_eq!(*wrong, 0_u64.to_le_bytes());
+        }
+    }
+}
+
+#[test]
+fn messages_to_more_ports_than_there_are_lanes_keep_their_order() {
+    const SENDERS: u64 = 4;
+    let (_child, rights) = start("busy", "order");
+    let seed = Random::seeded("lanes").next();
+    std::thread::scope(|scope| {
+        for sender in 1..=SENDERS {
+            let rights = &rights;
+            scope.spawn(move || {
+                let mut random = Random::of(seed.wrapping_add(sender));
+                let mut numbers = [0; PORTS];
+                for _ in 0..1500 {
+                    // Some ports more often than others.
+                    let among = [3, 12, PORTS as u64][random.below(3) as usize];
+                    let port = random.below(among) as usize;
+                    for _ in 0..=random.below(4) {
+                        numbers[port] += 1;
+                        let bytes = message(sender, numbers[port]);
+                        rights[port].send_until(&bytes, PATIENCE).unwrap();
+                    }
+                    if random.below(2) == 0 {
+                        numbers[port] += 1;
+                        let bytes = message(sender, numbers[port]);
+                        let wrong = rights[port].call_until(&bytes, PATIENCE).unwrap();
+                        assert_eq!(*wrong, 0_u64.to_le_bytes(), "seed {seed}");
+                    }
+                }
+            });
+        }
+    });
+    for right in &rights {
+        let wrong = right.call_until(&message(99, 1), PATIENCE).unwrap();
+        assert_eq!(*wrong, 0_u64.to_le_bytes(), "seed {seed}");
+    }
+}
+
+#[test]
+fn ports_that_nobody_receives_from_give_back_their_lanes() {
+    let (mut child, rights) = start("idle", "idle");
+    for (number, right) in rights.iter().enumerate() {
+        let call = within(|| right.try_call(b"").ok());
+        child.tell(&number.to_string());
+        assert_eq!(&*call.wait_until(PATIENCE).unwrap(), b"late");
+    }
+}
+
+/// What comes of it within patience.
+fn within<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    let mut found = None;
+    assert!(within_patience(|| {
+        found = look();
+        found.is_some()
+    }));
+    found.unwrap()
+}
+
+#[test]
+fn who_finds_all_lanes_in_use_is_told_so_and_goes_on_when_one_is_free() {
+    let (mut child, rights) = start("idle", "full");
+    // What nobody takes keeps its lane.
+    let sent = rights
+        .iter()
+        .take_while(|right| within(|| not_full(right.try_send(b""))).is_ok());
+    let sent = sent.count();
+    assert!((10..20).contains(&sent), "{sent}");
+    let error = rights[sent].send(b"").unwrap_err();
+    assert!(matches!(error, SendError::Exhausted(_)), "{error:?}");
+    let error = rights[sent].try_send(b"").unwrap_err();
+    assert!(matches!(error, SendError::Exhausted(_)), "{error:?}");
+    child.tell("3");
+    assert!(within_patience(|| rights[sent].try_send(b"").is_ok()));
+}
+
+/// The outcome, unless a lane is on its way.
+fn not_full(sent: Result<(), SendError>) -> Option<Result<(), SendError>> {
+    (sent != Err(SendError::Full)).then_some(sent)
+}
