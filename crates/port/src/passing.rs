@@ -267,7 +267,7 @@ impl Request {
         {
             if woke_peer && let Some(port) = to.process().port(reply.came_to()) {
                 // The next message comes later by that.
-                port.woke_caller();
+                port.woke_receiver();
             }
             to.process()
                 .tally

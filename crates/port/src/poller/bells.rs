@@ -229,6 +229,7 @@ impl Poller {
             // A port bound again at the same receiver takes the lanes over.
             Err(found) if found == owner => {}
             Err(_) => {
+                self.counts.faults += 1;
                 let place = Place::of(link.calls.other(), index);
                 link.poison(Fault {
                     rule: Rule::LaneReceiver,
