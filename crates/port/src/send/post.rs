@@ -79,7 +79,8 @@ impl SendRight {
         let Some(lane) = self.link.map.lane(self.receiver) else {
             let limit = LANES.into();
             return Err(SendError::Exhausted(Exhausted {
-                what: "lanes of the link",
+                what: "lanes to that process, one for each of its ports that this one has sent to; serve \
+                       several objects there by one port and badges",
                 limit,
             }));
         };
