@@ -258,6 +258,7 @@ impl Poller {
         let deaths = self.process.deaths.load(Ordering::Acquire);
         if deaths != self.deaths {
             self.deaths = deaths;
+            self.forget_links();
             self.clear_out();
         }
     }
