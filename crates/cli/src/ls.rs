@@ -17,7 +17,7 @@ pub(crate) fn run() -> Outcome {
     };
     names.sort();
     say!(
-        "{:24} {:>8} {:>6} {:>6} {:>12} {:>12} {:>14} {:>10} {:>10} {:>8}",
+        "{:24} {:>8} {:>6} {:>6} {:>12} {:>12} {:>14} {:>14} {:>10} {:>10} {:>8} {:>8}",
         "name",
         "pid",
         "uid",
@@ -25,8 +25,10 @@ pub(crate) fn run() -> Outcome {
         "calls",
         "sends",
         "bytes in",
+        "bytes out",
         "parks",
         "wakes",
+        "faults",
         "state"
     )?;
     for names in names.chunks(ASKED_AT_ONCE) {
@@ -64,7 +66,7 @@ fn print(name: &str, answer: &Answer) -> Outcome {
         Ok((port, Ok(counters))) => print_live(name, port.peer(), counters),
         Ok((port, Err(error))) => say!("{name:24} {:>8} {error}", port.peer().pid),
         Err(ConnectError::ServerDead { .. }) => say!(
-            "{name:24} {:>8} {:>6} {:>83}",
+            "{name:24} {:>8} {:>6} {:>107}",
             "-",
             "-",
             "dead (stale socket)"
@@ -81,7 +83,7 @@ fn print_live(name: &str, peer: handfast::Peer, counters: &Counters) -> Outcome 
     };
     let value = |column| Counters::value(row, column);
     say!(
-        "{name:24} {:>8} {:>6} {:>6} {:>12} {:>12} {:>14} {:>10} {:>10} {:>8}",
+        "{name:24} {:>8} {:>6} {:>6} {:>12} {:>12} {:>14} {:>14} {:>10} {:>10} {:>8} {:>8}",
         peer.pid,
         peer.uid,
         // Not counting the one this command has made to ask.
@@ -89,8 +91,10 @@ fn print_live(name: &str, peer: handfast::Peer, counters: &Counters) -> Outcome 
         value("calls"),
         value("sends"),
         value("bytes_in"),
+        value("bytes_out"),
         value("parks"),
         value("wakes"),
+        value("faults"),
         "live"
     )
 }

@@ -68,6 +68,9 @@ pub enum CallError {
     Resetting,
     /// The handle was made before `fork` and is used in the child.
     Forked,
+    /// The process that it ran in has ended, and no other could be started for this call, which has not been made. The next
+    /// one tries again ([`Isolation::Process`](crate::Isolation::Process)).
+    NotStarted(NotStarted),
     /// A signal handler on the alternate stack made the call: a signal in the domain would take that stack again.
     SignalStack,
     /// A domain made the call on a stack that is not its own.
@@ -76,6 +79,24 @@ pub enum CallError {
     NoSignalStack(Errno),
     /// A deadline was asked for, and none can be kept. The call has not been made.
     NoDeadline(NoDeadline),
+}
+
+/// Why the next process of a domain did not come to serve it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NotStarted {
+    /// A system call failed.
+    Os {
+        /// The call.
+        call: &'static str,
+        /// Its error.
+        errno: Errno,
+    },
+    /// It was started, and did not come so far.
+    Child {
+        /// Why.
+        what: &'static str,
+    },
 }
 
 /// Why a call cannot have a deadline.
@@ -133,6 +154,28 @@ impl fmt::Display for NoDeadline {
     }
 }
 
+impl fmt::Display for NotStarted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Os { call, errno } => write!(f, "{call} failed ({errno})"),
+            Self::Child { what } => f.write_str(what),
+        }
+    }
+}
+
+impl From<LoadError> for NotStarted {
+    fn from(error: LoadError) -> Self {
+        match error {
+            LoadError::Os { call, errno } => Self::Os { call, errno },
+            LoadError::Child { what } => Self::Child { what },
+            // What a domain that was loaded once has passed.
+            _ => Self::Child {
+                what: "this program has no way to processes any more",
+            },
+        }
+    }
+}
+
 impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -170,6 +213,10 @@ impl fmt::Display for CallError {
             Self::Forked => f.write_str(
                 "this handle was made before fork() and does not work in the child; load the \
                  domain again there",
+            ),
+            Self::NotStarted(why) => write!(
+                f,
+                "the domain's process has ended, and another could not be started: {why}; see to that and call again"
             ),
             Self::SignalStack => f.write_str(
                 "a signal handler on the alternate stack cannot call a domain; call it elsewhere",
@@ -302,6 +349,8 @@ impl Status {
     pub(crate) const FOREIGN_STACK: u8 = 7;
     pub(crate) const REPLY_TOO_LONG: u8 = 8;
     pub(crate) const TOO_DEEP: u8 = 9;
+    /// Its process says why.
+    pub(crate) const NOT_STARTED: u8 = 10;
     pub(crate) const PANIC: u8 = 16;
     pub(crate) const ACCESS: u8 = 17;
     pub(crate) const KEY: u8 = 18;
@@ -334,7 +383,8 @@ impl Status {
             },
             Self::STACKS => CallError::Stacks { limit },
             Self::DEAD => CallError::Dead,
-            Self::RESETTING => CallError::Resetting,
+            // Another call has tried again meanwhile.
+            Self::RESETTING | Self::NOT_STARTED => CallError::Resetting,
             Self::TOO_LONG => CallError::TooLong { len_bytes },
             Self::BUFFER => CallError::Buffer,
             Self::FOREIGN_STACK => CallError::ForeignStack,

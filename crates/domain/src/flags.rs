@@ -82,6 +82,14 @@ pub(crate) fn claim<W: Word<u16>>(flag: &W, tag: u16) -> bool {
     is_taken
 }
 
+/// As [`claim`], by a call that has the stack, and has drained the domain.
+#[cold]
+pub(crate) fn claim_again<W: Word<u16>>(own: &W, tag: u16) {
+    own.publish(tag);
+    // P2 drain. A full fence, as in `claim`: another call may have gone wrong in the new value already.
+    W::fence();
+}
+
 /// Gives it back.
 #[inline]
 pub(crate) fn release(flag: &impl Word<u16>) {

@@ -73,7 +73,7 @@ mod thread;
 
 pub use deadline::shielded;
 pub use domain::Domain;
-pub use error::{CallError, Fault, LoadError, NoDeadline};
+pub use error::{CallError, Fault, LoadError, NoDeadline, NotStarted};
 pub use held::Held;
 pub use isolation::{Isolation, Reason};
 pub use options::{Options, Policy};

@@ -15,7 +15,7 @@ mod report;
 
 use crate::Words;
 use crate::domain::Domain;
-use crate::error::{LoadError, Status};
+use crate::error::{LoadError, NotStarted, Status};
 use crate::options::{Options, Policy};
 use crate::run::TRIM;
 use crate::stack::{BYTES_MAX, Buffers, Sender, buffers_of, entry_of};
@@ -25,7 +25,7 @@ use handfast_sys::{Errno, OwnedFd, clock, deadline, process as sys, socket};
 use plan::Plan;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// How domains that are processes are reached.
 pub trait Ports: Sync {
@@ -143,6 +143,8 @@ enum State {
     Live(Arc<Running>),
     /// The next child is being started.
     Resetting,
+    /// It could not be: the next call tries again.
+    NotStarted(NotStarted),
     Dead,
 }
 
@@ -204,13 +206,10 @@ impl Process {
     }
 
     fn call(&self, crossing: &mut Crossing<'_>) -> Status {
-        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
-        let running = match &*state {
-            State::Live(running) => running.clone(),
-            State::Resetting => return Status::new(Status::RESETTING, 0),
-            State::Dead => return Status::new(Status::DEAD, 0),
+        let running = match self.running() {
+            Ok(running) => running,
+            Err(code) => return Status::new(code, 0),
         };
-        drop(state);
         let Some(way) = running.way.get() else {
             return self.has_ended(&running, None);
         };
@@ -228,6 +227,50 @@ impl Process {
                 handfast_sys::child::kill(&running.pidfd);
                 self.has_ended(&running, Some(Status::new(Status::DEADLINE, 0)))
             }
+        }
+    }
+
+    /// The child there is, or the code of the status why there is none. Tries once to start one where that has failed before.
+    fn running(&self) -> Result<Arc<Running>, u8> {
+        let live = |state: &State| match state {
+            State::Live(running) => Ok(running.clone()),
+            State::Resetting => Err(Status::RESETTING),
+            State::NotStarted(_) => Err(Status::NOT_STARTED),
+            State::Dead => Err(Status::DEAD),
+        };
+        let found = live(&self.read());
+        if !matches!(found, Err(Status::NOT_STARTED)) {
+            return found;
+        }
+        let mut state = self.write();
+        // Another call may have been faster.
+        let State::NotStarted(_) = &*state else {
+            return live(&state);
+        };
+        *state = State::Resetting;
+        drop(state);
+        self.start_next()
+    }
+
+    /// Starts the next child. Only whoever moved the state to `Resetting` may.
+    fn start_next(&self) -> Result<Arc<Running>, u8> {
+        let (next, result) = match Running::start(&self.plan) {
+            Ok(next) => {
+                let next = Arc::new(next);
+                (State::Live(next.clone()), Ok(next))
+            }
+            // The value is made of the same things each time; with keys that is the end, too.
+            Err(LoadError::Init(_)) => (State::Dead, Err(Status::DEAD)),
+            Err(error) => (State::NotStarted(error.into()), Err(Status::NOT_STARTED)),
+        };
+        *self.write() = next;
+        result
+    }
+
+    pub(crate) fn why_not_started(&self) -> Option<NotStarted> {
+        match &*self.read() {
+            State::NotStarted(why) => Some(*why),
+            _ => None,
         }
     }
 
@@ -249,12 +292,13 @@ impl Process {
         }
         *state = State::Resetting;
         drop(state);
-        let next = match Running::start(&self.plan) {
-            Ok(next) => State::Live(Arc::new(next)),
-            Err(_) => State::Dead,
-        };
-        *self.write() = next;
+        // Where that fails, the next call hears of it.
+        let _ = self.start_next();
         status
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, State> {

@@ -71,7 +71,7 @@ pub(crate) unsafe extern "C" fn run<T, F: Fn(&T, &mut Call<'_>)>(
     // SAFETY: laid out when the domain was loaded, and there for as long as it is.
     let server = unsafe { &*row.server.load(Relaxed) };
     if !flags::may_enter(&server.state) {
-        return not_live(server, descriptor, row);
+        return not_live(server, descriptor, row, apply::<T, F>);
     }
     if kind_of(control) != 0 || !pool::is_first(number) {
         return run_any(server, descriptor, row, apply::<T, F>);
@@ -119,10 +119,19 @@ pub(crate) unsafe extern "C" fn run_other(
     status.0
 }
 
+/// A call that finds the domain gone wrong: makes it anew if no other is in it, and goes on then.
 #[cold]
 #[inline(never)]
-fn not_live(server: &Server, descriptor: &mut Descriptor, row: &Row) -> u64 {
-    server.settle(descriptor, row).0
+fn not_live(server: &Server, descriptor: &mut Descriptor, row: &Row, entry: Function) -> u64 {
+    let status = server.settle(descriptor, row);
+    if status.code() != Status::DONE {
+        return status.0;
+    }
+    if !server.enter_again(descriptor, row) {
+        // It went wrong in another call already.
+        return Status::new(Status::RESETTING, 0).0;
+    }
+    run_any(server, descriptor, row, entry)
 }
 
 /// As the end of [`run`], for calls with bytes or a deadline, and on any stack.

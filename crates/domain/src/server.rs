@@ -176,7 +176,7 @@ impl Server {
     }
 
     /// A call that does not touch the domain's memory any more, or not yet, finds that it is not live: resets it when
-    /// no other call is in it. Says what a caller is told.
+    /// no other call is in it, which is `DONE`. Says what a caller is told otherwise.
     #[cold]
     #[inline(never)]
     pub(crate) fn settle(&self, descriptor: &mut Descriptor, row: &Row) -> Status {
@@ -185,20 +185,26 @@ impl Server {
         if now == state::DEAD {
             return Status::new(Status::DEAD, 0);
         }
-        let tag = row.tag.load(Relaxed) as u16;
-        // SAFETY: the flag of the call's own stack, in the group's memory, which outlives the call.
-        let own = unsafe { &*descriptor.flag };
+        let (own, tag) = own_flag(descriptor, row);
         let count = row.stacks_all.load(Relaxed) as usize;
         let flags: *const AtomicU16 = row.flags.load(Relaxed);
         // SAFETY: as many flags lie there, and outlive the call.
         let all = unsafe { core::slice::from_raw_parts(flags, count) };
-        if now == state::DRAINING
-            && flags::drain(own, all.iter(), tag, &self.state)
-            && self.make(descriptor).code() != Status::DONE
-        {
-            return Status::new(Status::DEAD, 0);
+        if now != state::DRAINING || !flags::drain(own, all.iter(), tag, &self.state) {
+            return Status::new(Status::RESETTING, 0);
         }
-        Status::new(Status::RESETTING, 0)
+        match self.make(descriptor) {
+            made if made.code() == Status::DONE => made,
+            _ => Status::new(Status::DEAD, 0),
+        }
+    }
+
+    /// The call that has made the value anew is in the domain again: whether it may be.
+    #[cold]
+    pub(crate) fn enter_again(&self, descriptor: &mut Descriptor, row: &Row) -> bool {
+        let (own, tag) = own_flag(descriptor, row);
+        flags::claim_again(own, tag);
+        flags::may_enter(&self.state)
     }
 
     /// Makes the value, in a heap of zeros. Only whoever moved the state to `RESETTING` may.
@@ -221,4 +227,11 @@ impl Server {
         core::mem::forget(made);
         Status::new(Status::PANIC, 0)
     }
+}
+
+/// The flag of the stack that a call is on, and what says there that it is in the domain of `row`.
+fn own_flag<'a>(descriptor: &Descriptor, row: &Row) -> (&'a AtomicU16, u16) {
+    // SAFETY: the flag of the call's own stack, in the group's memory, which outlives the call.
+    let own = unsafe { &*descriptor.flag };
+    (own, row.tag.load(Relaxed) as u16)
 }

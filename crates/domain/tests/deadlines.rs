@@ -2,9 +2,11 @@
 #![cfg(target_arch = "x86_64")]
 
 mod common;
+#[path = "deadlines/refused.rs"]
+mod refused;
 
-use common::{ADD, NULL, PANIC, RUN, Value, add, end_of, first, load, run_function, value, wrong};
-use handfast_domain::{Call, CallError, Domain, Fault, NoDeadline, Options, Policy, Table, Words};
+use common::{ADD, NULL, PANIC, RUN, Value, add, end_of, first, load, value, wrong};
+use handfast_domain::{Call, CallError, Domain, Fault, Options, Policy, Table, Words};
 use handfast_sys::{cpu, keys};
 use handfast_testing::{self as testing, Random};
 use std::hint::black_box;
@@ -16,8 +18,8 @@ use std::time::{Duration, Instant};
 fn a_child_process_plays_its_role() {
     testing::play(|role, _| match role {
         "fork" => fork_inside(),
-        "handled" => handled_by_the_program(),
-        "pending" => no_timers(),
+        "handled" => refused::handled_by_the_program(),
+        "pending" => refused::no_timers(),
         "wild stack" => wild_stack(),
         _ => unreachable!(),
     });
@@ -546,50 +548,6 @@ fn a_child_that_was_forked_in_a_call_has_no_deadline_in_it() {
     let _alone = testing::alone();
     if keys::are_supported() {
         assert!(end_of("fork", &[], &["ended", "0"]).success());
-    }
-}
-
-fn handled_by_the_program() {
-    let domain = load(Options::new()).unwrap();
-    let number = handfast_sys::signal::deadline_number();
-    // SAFETY: a handler that does nothing.
-    unsafe { libc::signal(number, stay_in_handler as extern "C" fn(i32) as usize) };
-    let got = domain.call_until(ADD, first(1), LONG);
-    let is_busy = matches!(
-        got,
-        Err(CallError::NoDeadline(NoDeadline::Os { errno, .. })) if errno.raw_os_error() == libc::EBUSY
-    );
-    testing::say(if is_busy { "refused" } else { "not refused" });
-    assert!(domain.call(ADD, first(1)).is_ok());
-}
-
-fn no_timers() {
-    let domain = load(Options::new()).unwrap();
-    let limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: the pointer is valid.
-    unsafe { libc::setrlimit(libc::RLIMIT_SIGPENDING, &raw const limit) };
-    let got = domain.call_until(ADD, first(1), LONG);
-    let is_refused = matches!(got, Err(CallError::NoDeadline(NoDeadline::Os { .. })));
-    testing::say(if is_refused { "refused" } else { "not refused" });
-    assert!(domain.call(ADD, first(1)).is_ok());
-}
-
-#[test]
-fn a_deadline_that_cannot_be_kept_is_refused() {
-    let _alone = testing::alone();
-    let table = Table::new(value).entry(add).entry(run_function);
-    // SAFETY: as in `load`.
-    let plain = unsafe { Domain::new(&table, Options::new().unprotected()) }.unwrap();
-    assert_eq!(
-        plain.call_until(0, first(1), LONG),
-        Err(CallError::NoDeadline(NoDeadline::Unprotected))
-    );
-    if keys::are_supported() {
-        assert!(end_of("handled", &[], &["refused"]).success());
-        assert!(end_of("pending", &[], &["refused"]).success());
     }
 }
 

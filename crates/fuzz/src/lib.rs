@@ -9,6 +9,7 @@
 #![deny(unsafe_code)]
 
 mod control;
+mod domains;
 mod handshake;
 mod introductions;
 mod live;
@@ -22,6 +23,7 @@ mod service;
 mod slot;
 
 pub use control::control;
+pub use domains::domains;
 pub use handshake::handshake;
 pub use introductions::{introductions, keeping};
 pub use live::{directory, greeting, session, welcome};
@@ -36,11 +38,16 @@ pub use slot::{lane, reply};
 
 use arbitrary::{Result, Unstructured};
 
+/// What files of `handfast` that are part of this crate, too, find there.
+mod error {
+    pub(crate) use handfast::error::Gone;
+}
+
 /// A target, and the name of its corpus.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All there are.
-pub const TARGETS: [Target; 18] = [
+pub const TARGETS: [Target; 19] = [
     ("handshake", handshake),
     ("parts", parts),
     ("control", control),
@@ -56,6 +63,7 @@ pub const TARGETS: [Target; 18] = [
     ("borrowed", borrowed),
     ("queues", queues),
     ("service", service),
+    ("domains", domains),
     ("greeting", greeting),
     ("welcome", welcome),
     ("session", session),

@@ -271,6 +271,7 @@ fn failed(error: CallError, room_bytes: usize) -> SendError {
             Fault::Ended => DomainError::Ended,
         },
         CallError::Dead => DomainError::Dead,
+        CallError::NotStarted(_) => DomainError::NotStarted,
         CallError::Resetting => DomainError::Resetting,
         CallError::Stacks { .. } => DomainError::Stacks,
         CallError::TooDeep => DomainError::TooDeep,

@@ -7,11 +7,12 @@ mod conformance;
 
 use common::{PATIENCE, within_patience};
 use handfast::domain::{
-    BYTES_MAX, Call, CallError, Domain, Fault, Heap, Isolation, LoadError, Options, Policy, Port,
-    Table, take_rights,
+    BYTES_MAX, Call, CallError, Domain, Fault, Heap, Isolation, LoadError, NotStarted, Options,
+    Policy, Port, Table, take_rights,
 };
 use handfast::error::{DomainError, SendError};
 use handfast::{Right, SendRight};
+use rustix::process::{Resource, Rlimit};
 use std::hint::black_box;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,6 +26,7 @@ fn a_child_process_plays_its_role() {
             common::say(&domain.call(WHO, [0; 8]).unwrap()[0].to_string());
             while common::told().is_some() {}
         }
+        "poor parent" => poor_parent(),
         "ordinary" => common::say(&format!("{:?}", std::env::var_os("HANDFAST_DOMAIN"))),
         _ => unreachable!(),
     });
@@ -250,6 +252,40 @@ fn one_that_was_killed_is_an_error_and_the_next_one_starts_anew() {
     let dead = SendError::Domain(DomainError::Dead);
     assert_eq!(right.call(b"x").map(drop), Err(dead));
     assert_eq!(domain.call(ADD, [0; 8]), Err(CallError::Dead));
+}
+
+/// It has no descriptors left when the process of its domain ends.
+fn poor_parent() {
+    let domain = load(Options::new());
+    let port = Port::new(handfast::anonymous().unwrap(), &domain, ECHO).unwrap();
+    let right = port.connect().unwrap();
+    let rich = rustix::process::getrlimit(Resource::Nofile);
+    let with = |current| {
+        let limit = Rlimit { current, ..rich };
+        rustix::process::setrlimit(Resource::Nofile, limit).unwrap();
+    };
+    with(Some(3));
+    kill(pid_of(&domain));
+    let ended = Err(CallError::Fault(Fault::Ended));
+    assert!(within_patience(|| domain.call(ADD, first(0)) == ended));
+    for _ in 0..3 {
+        let error = domain.call(ADD, first(1)).unwrap_err();
+        let is_it = matches!(error, CallError::NotStarted(NotStarted::Os { .. }));
+        assert!(is_it, "{error:?}");
+        let by_port = right.call(b"x").map(drop);
+        assert_eq!(by_port, Err(SendError::Domain(DomainError::NotStarted)));
+    }
+    with(rich.current);
+    assert_eq!(domain.call(ADD, first(1)).unwrap()[0], 1);
+    assert_eq!(&*right.call(b"x").unwrap(), b"x");
+    common::say("served again");
+}
+
+#[test]
+fn a_process_that_could_not_be_started_again_is_tried_again_by_the_next_call() {
+    let mut parent = common::start("poor parent", &[]);
+    parent.expect("served again");
+    parent.finish();
 }
 
 #[test]

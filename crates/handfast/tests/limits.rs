@@ -3,7 +3,7 @@
 mod common;
 
 use common::answers;
-use handfast::error::ConnectError;
+use handfast::error::{ConnectError, SendError};
 use handfast_sys::socket;
 use rustix::fd::OwnedFd;
 use rustix::process::{Resource, Rlimit};
@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
         "echo" => common::echo(arguments[0], 1, handfast::Options::new()),
+        "many ports" => many_ports(arguments[0]),
         "visitor" => visitor(arguments[0]),
         "client without descriptors" => client_without_descriptors(arguments[0]),
         "server without descriptors" => server_without_descriptors(arguments[0]),
@@ -21,6 +22,37 @@ fn a_child_process_plays_its_role() {
         "stranger" => stranger(arguments[0]),
         _ => unreachable!(),
     });
+}
+
+/// As many ports as a process can send to ports of another, and one more.
+const PORTS: usize = 17;
+
+fn many_ports(name: &str) {
+    let bind = |number| handfast::bind(&format!("{name}-{number}")).unwrap();
+    let ports: Vec<_> = (0..PORTS).map(bind).collect();
+    common::say("ready");
+    while common::told().is_some() {}
+    drop(ports);
+}
+
+#[test]
+fn who_sends_to_more_ports_than_there_are_lanes_where_nobody_receives_is_told_what_to_do() {
+    let name = common::name("lanes");
+    let mut server = common::start("many ports", &[&name]);
+    server.expect("ready");
+    let connect = |number| handfast::connect(&format!("{name}-{number}")).unwrap();
+    let rights: Vec<_> = (0..PORTS).map(connect).collect();
+    let (last, others) = rights.split_last().unwrap();
+    for right in others {
+        right.send(b"").unwrap();
+    }
+    let error = last.send(b"").unwrap_err();
+    assert!(matches!(error, SendError::Exhausted(_)), "{error:?}");
+    let told = error.to_string();
+    for part in ["lanes to that process", "(limit 16)", "; send to fewer"] {
+        assert!(told.contains(part), "{told}");
+    }
+    server.finish();
 }
 
 const VISITS: usize = 1000;

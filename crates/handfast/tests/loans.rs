@@ -1,6 +1,8 @@
 //! Blocks of arenas that are lent with messages and come back, whatever becomes of those who have them.
 
 mod common;
+#[path = "loans/limits.rs"]
+mod limits;
 
 use common::{content, within_patience};
 use handfast::error::{LoanError, Misuse, RightError, SendError};
@@ -383,61 +385,6 @@ fn the_last_block_of_an_arena_that_was_dropped_is_lent_like_any_other() {
 }
 
 #[test]
-fn loans_and_arenas_have_limits_that_errors_name_and_room_is_there_again() {
-    let _alone = common::alone();
-    let (mut child, name) = server("holder", "limits");
-    let right = handfast::connect(&name).unwrap();
-    let before = common::holdings(child.pid());
-    let lend = |arena: &Arena| {
-        right
-            .with([arena.try_take(1).unwrap().into()])
-            .try_send(b"")
-    };
-    let arena = Arena::create(64, 300).unwrap();
-    for _ in 0..256 {
-        lend(&arena).unwrap();
-        ask(&mut child, "receive");
-    }
-    let refused = lend(&arena).unwrap_err();
-    let limit = SendError::Right(RightError::Loans { limit: 256 });
-    assert_eq!(refused.error, limit);
-    assert_eq!(refused.rights.len(), 1);
-    drop(refused);
-    ask(&mut child, "drop");
-    lend(&arena).unwrap();
-    ask(&mut child, "receive");
-    let mut arenas: Vec<_> = (1..16).map(|_| Arena::create(64, 1).unwrap()).collect();
-    for arena in &arenas {
-        lend(arena).unwrap();
-        ask(&mut child, "receive");
-    }
-    let one_more = Arena::create(64, 1).unwrap();
-    let refused = lend(&one_more).unwrap_err().error;
-    assert_eq!(refused, SendError::Right(RightError::Arenas { limit: 16 }));
-    // One that has ended counts as long as a block of it is lent.
-    arenas.pop();
-    assert!(lend(&one_more).is_err());
-    ask(&mut child, "drop");
-    lend(&one_more).unwrap();
-    ask(&mut child, "receive");
-    drop(one_more);
-    ask(&mut child, "drop");
-    // Arenas come and go.
-    for _ in 0..200 {
-        let arena = Arena::create(64, 1).unwrap();
-        lend(&arena).unwrap();
-        ask(&mut child, "receive");
-        ask(&mut child, "drop");
-    }
-    drop((arena, arenas));
-    let at_rest = || common::holdings(child.pid()) <= before;
-    assert!(within_patience(at_rest), "{before:?}");
-    drop(right);
-    assert!(within_patience(|| common::holdings_alone().1 <= 8));
-    child.kill();
-}
-
-#[test]
 fn loans_stay_with_whom_they_were_lent_to() {
     let name = common::name("on");
     let port = handfast::bind(&name).unwrap();
@@ -558,22 +505,6 @@ fn threads_lend_blocks_of_one_arena_and_lose_none() {
     });
     assert!(all_back(&arena, 5));
     child.kill();
-}
-
-#[test]
-fn nothing_that_cannot_be_an_arena_is_made() {
-    use handfast::error::MemoryError;
-    assert_eq!(Arena::create(0, 1).unwrap_err(), MemoryError::Empty);
-    assert_eq!(Arena::create(1, 0).unwrap_err(), MemoryError::Empty);
-    for (block_bytes, blocks) in [
-        (64, 65_537),
-        (usize::MAX, 1),
-        (1 << 60, 60_000),
-        (1 << 39, 2),
-    ] {
-        let refused = Arena::create(block_bytes, blocks).unwrap_err();
-        assert!(matches!(refused, MemoryError::Exhausted(_)), "{refused}");
-    }
 }
 
 #[test]

@@ -240,6 +240,9 @@ fn an_error_without_a_number_shows_none() {
     };
     assert_eq!(exhausted(0), "out of memory");
     assert_eq!(exhausted(7), "out of memory (limit 7)");
+    let what = "rights; drop some";
+    let advised = handfast::error::Exhausted { what, limit: 7 };
+    assert_eq!(advised.to_string(), "out of rights (limit 7); drop some");
     let taken = |pid| {
         let name = "name".to_owned();
         BindError::NameTaken { name, pid }.to_string()

@@ -18,8 +18,7 @@ const NAMES: usize = (PORT_ROWS + LINK_ROWS) as usize * ROW_BYTES;
 /// Bytes of the region.
 pub const REGION_BYTES: usize = page_align(NAMES + PORT_ROWS as usize * NAME_BYTES);
 
-/// What each word of a row counts, in order; `spec/layout.md` says what of a port, and what of a link. Nobody counts `bytes_out`
-/// and `faults`.
+/// What each word of a row counts, in order; `spec/layout.md` says what of a port, and what of a link.
 pub const COLUMNS: [&str; 16] = [
     "in_use",
     "peer_pid",
@@ -41,6 +40,15 @@ pub const COLUMNS: [&str; 16] = [
 
 /// The column of calls.
 pub const CALLS: usize = 3;
+
+/// The column of how many bytes the answers to a port's calls had.
+pub const BYTES_OUT: usize = 7;
+
+/// The column of how often a port had to wake a peer.
+pub const WAKES: usize = 10;
+
+/// The column of how many links were cut for what came through them to a port.
+pub const FAULTS: usize = 12;
 
 /// The column of how many rights to ports of this process the peer of a link has: those that were revoked, too.
 pub const RIGHTS: usize = 5;

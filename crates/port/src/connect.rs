@@ -372,7 +372,8 @@ fn greet(
             path: rendezvous::path_of(name),
         }),
         Status::Exhausted => Err(ConnectError::Exhausted(Exhausted {
-            what: "descriptors, memory or links of the server",
+            what: "descriptors, memory, links or rights of the server; drop rights to it, end some of its \
+                   clients, or raise its RLIMIT_NOFILE or quotas",
             limit: welcome.limit.into(),
         })),
         Status::Malformed => Err(failed(name, "the server did not understand us")),

@@ -4,7 +4,7 @@
 //! names the numbers. So whoever receives a message finds its descriptors there already, and waits
 //! for nobody: what the keeper has not read yet it reads itself.
 
-use crate::error::{Exhausted, ReplyError, Resource, RightError};
+use crate::error::{ReplyError, Resource, RightError};
 use crate::lending::{Foreign, hear_of_arena};
 use crate::link::{Link, Outgoing};
 use crate::memory::Memory;
@@ -371,18 +371,7 @@ fn lost(call: &'static str, errno: Errno) -> Right {
 
 /// What came instead of what there was no room for.
 pub(crate) fn lost_of(resource: Resource) -> Right {
-    Right::Lost(exhausted(resource))
-}
-
-/// What this process had no room for.
-pub(crate) fn exhausted(resource: Resource) -> Exhausted {
-    match resource {
-        Resource::Exhausted(exhausted) => exhausted,
-        Resource::NoMemoryFiles(_) | Resource::Os(_) => {
-            let (what, limit) = ("memory", 0);
-            Exhausted { what, limit }
-        }
-    }
+    Right::Lost(resource.into())
 }
 
 #[cfg(test)]

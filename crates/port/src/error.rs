@@ -69,7 +69,7 @@ impl fmt::Display for PeerFault {
 /// A limit was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exhausted {
-    /// What ran out.
+    /// What ran out; and behind a semicolon, what to do about it.
     pub what: &'static str,
     /// How many there are; zero where nobody knows.
     pub limit: u64,
@@ -77,10 +77,15 @@ pub struct Exhausted {
 
 impl fmt::Display for Exhausted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.limit {
-            0 => write!(f, "out of {}", self.what),
-            limit => write!(f, "out of {} (limit {limit})", self.what),
+        let (what, advice) = match self.what.split_once("; ") {
+            Some((what, advice)) => (what, Some(advice)),
+            None => (self.what, None),
+        };
+        write!(f, "out of {what}")?;
+        if self.limit > 0 {
+            write!(f, " (limit {})", self.limit)?;
         }
+        advice.map_or(Ok(()), |advice| write!(f, "; {advice}"))
     }
 }
 
@@ -234,10 +239,11 @@ impl Resource {
                 what: "descriptors of the system; raise fs.file-max",
                 limit: 0,
             }),
-            Errno::NOMEM | Errno::NOSPC => Self::Exhausted(Exhausted {
-                what: "memory",
+            Errno::NOSPC if call == "epoll_ctl" => Self::Exhausted(Exhausted {
+                what: "descriptors that a user may wait for; raise fs.epoll.max_user_watches",
                 limit: 0,
             }),
+            Errno::NOMEM | Errno::NOSPC => Self::Exhausted(MEMORY),
             Errno::NOSYS | Errno::PERM if call == "memfd_create" => {
                 Self::NoMemoryFiles(Os { call, errno })
             }
@@ -245,6 +251,25 @@ impl Resource {
         }
     }
 }
+
+impl From<Resource> for Exhausted {
+    /// For operations that tell of nothing else: what a system call refuses otherwise, it has no room for.
+    fn from(resource: Resource) -> Self {
+        match resource {
+            Resource::Exhausted(exhausted) => exhausted,
+            Resource::NoMemoryFiles(_) => Self {
+                what: "memory files, which this sandbox forbids; allow memfd_create in its filter",
+                limit: 0,
+            },
+            Resource::Os(_) => MEMORY,
+        }
+    }
+}
+
+const MEMORY: Exhausted = Exhausted {
+    what: "memory; ask for less, or raise the control group's limit, RLIMIT_AS or vm.max_map_count",
+    limit: 0,
+};
 
 impl From<Resource> for SetError {
     fn from(resource: Resource) -> Self {

@@ -5,7 +5,7 @@ use crate::hearing::Hearing;
 use crate::link::Link;
 use core::sync::atomic::{AtomicU32, Ordering};
 use handfast_layout::bell;
-use handfast_region::{Memory, Region};
+use handfast_region::{Memory, Region, Tally};
 use handfast_sys::OwnedFd;
 use handfast_sys::memory::{Access, Mapping, create_sealed};
 use handfast_wait::word;
@@ -16,6 +16,8 @@ pub(crate) struct Group {
     pub(crate) uid: u32,
     pub(crate) bells: Region,
     pub(crate) fd: OwnedFd,
+    /// The counters of this process.
+    pub(crate) tally: Arc<Tally>,
     links: RwLock<Vec<Entry>>,
     /// Changes with the links.
     version: AtomicU32,
@@ -29,7 +31,7 @@ enum Entry {
 }
 
 impl Group {
-    pub(crate) fn new(uid: u32) -> Result<Self, Resource> {
+    pub(crate) fn new(uid: u32, tally: Arc<Tally>) -> Result<Self, Resource> {
         let fd = create_sealed("handfast bells", bell::REGION_BYTES)
             .map_err(|errno| Resource::of("memfd_create", errno))?;
         let mapping = Mapping::new(&fd, bell::REGION_BYTES, Access::ReadWrite)
@@ -38,6 +40,7 @@ impl Group {
             uid,
             bells: Region::mapped(mapping),
             fd,
+            tally,
             links: RwLock::default(),
             version: AtomicU32::new(0),
         })

@@ -25,11 +25,12 @@ impl Counters {
     /// What each value of a row counts, since the port or link was made; zero where a row does not count it.
     ///
     /// Of a port: `calls` and `sends` (one-way) received, `bytes_in` of both, `spins` (waits that went on beyond the
-    /// first looks), `parks` (sleeps), `wakes` (peers woken by [`reply_and_receive`](crate::ReceiveRight::reply_and_receive), by a
-    /// [`Worker`](crate::Worker) or by passing a call on), `defers` (calls put off under overload), `muted` (pauses, since it was woken for nothing). Of a
+    /// first looks), `bytes_out` (of the answers), `parks` (sleeps), `wakes` (peers woken by an answer or by passing a call on),
+    /// `defers` (calls put off under overload), `faults` (links cut for what came through them to the port), `muted` (pauses, since
+    /// it was woken for nothing). Of a
     /// link: `peer_pid`, `peer_uid`, `calls` (messages of all kinds received), `rights` (how many its peer has to ports of the
     /// process, now), `forwards` and `vines` (calls passed on through it by a path, and without one), `muted` (times its peer
-    /// was not listened to). `bytes_out` and `faults` are not counted yet.
+    /// was not listened to). An answer counts for the port that has the receiver of its call's when it is given.
     pub const COLUMNS: [&'static str; 16] = COLUMNS;
 
     /// The value of `column` in a row; zero for a name that is no column.

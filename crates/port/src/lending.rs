@@ -2,7 +2,6 @@
 //! what was given back, and taking up what the peer lends. The tables are `handfast_proto::loans`.
 
 use crate::arena::{Block, Out, Owned};
-use crate::descriptors::exhausted;
 use crate::error::{Exhausted, Resource, RightError};
 use crate::link::Link;
 use crate::loan::Loan;
@@ -200,14 +199,14 @@ pub(crate) fn hear_of_arena(
     let told = Told::parse(bytes).ok_or(Rule::Arena)?;
     let refused = match (told, fds.as_slice()) {
         (Told::New { number, geometry }, []) if is_short => {
-            let memory = Err(exhausted(Resource::of("recvmsg", Errno::MFILE)));
+            let memory = Err(Resource::of("recvmsg", Errno::MFILE).into());
             borrowed.arrive(number, geometry, memory)
         }
         (Told::New { number, geometry }, [fd]) => {
             let memory = match handfast_region::Lent::open(fd, geometry.file_bytes()) {
                 Ok(Some(memory)) => Ok(Arc::new(memory)),
                 Err(errno @ (Errno::NOMEM | Errno::AGAIN)) => {
-                    Err(exhausted(Resource::of("mmap", errno)))
+                    Err(Resource::of("mmap", errno).into())
                 }
                 Ok(None) | Err(_) => return Err(Rule::Arena),
             };

@@ -144,7 +144,7 @@ impl Process {
 impl Link {
     fn no_more_rights(&self) -> ConnectError {
         ConnectError::Exhausted(Exhausted {
-            what: "rights of a process to its own ports",
+            what: "rights of a process to its own ports; drop some, or raise the quota (set_quotas)",
             limit: self.quotas.rights().into(),
         })
     }

@@ -267,7 +267,7 @@ impl Request {
         {
             if woke_peer && let Some(port) = to.process().port(reply.came_to()) {
                 // The next message comes later by that.
-                port.woke_caller();
+                port.woke_receiver();
             }
             to.process()
                 .tally
@@ -485,12 +485,7 @@ const FORWARDS: usize = 13;
 const VINES: usize = 14;
 
 fn current() -> Result<Arc<Process>, SendError> {
-    process::current().map_err(|_| {
-        SendError::Exhausted(Exhausted {
-            what: "descriptors, memory or threads for the keeper",
-            limit: 0,
-        })
-    })
+    process::current().map_err(|resource| SendError::Exhausted(resource.into()))
 }
 
 impl core::fmt::Debug for ReplyRight {

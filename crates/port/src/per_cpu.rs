@@ -91,10 +91,7 @@ const RECEIVERS_EXHAUSTED: Exhausted = Exhausted {
 fn none_left(resource: Resource) -> ServeError {
     ServeError::Exhausted(match resource {
         Resource::Exhausted(_) => RECEIVERS_EXHAUSTED,
-        Resource::NoMemoryFiles(os) | Resource::Os(os) => Exhausted {
-            what: os.call,
-            limit: 0,
-        },
+        other => other.into(),
     })
 }
 

@@ -91,6 +91,9 @@ struct Counts {
     taken: u64,
     sends: u64,
     bytes: u64,
+    bytes_out: u64,
+    wakes: u64,
+    faults: u64,
 }
 
 pub(crate) struct Poller {
@@ -512,6 +515,16 @@ impl Poller {
         if !self.rota.is_calm() && self.lanes.get(key).is_some_and(Option::is_some) {
             self.rota.awake_at_reply(key);
         }
+    }
+
+    /// A reply was published by who holds the poller.
+    #[inline(always)]
+    pub(crate) const fn count_answer(&mut self, bytes: &[u8]) {
+        self.counts.bytes_out += bytes.len() as u64;
+    }
+
+    pub(crate) fn count_wake(&mut self, woke: bool) {
+        self.counts.wakes += u64::from(woke);
     }
 
     /// Whether the caller of [`Slot::is_asleep`] after a reply needs no fence.

@@ -79,7 +79,6 @@ const PAUSE_NS: u64 = 250_000;
 const HANDED_BYTES: usize = 64;
 const SPINS: usize = 8;
 const PARKS: usize = 9;
-const WAKES: usize = 10;
 
 impl Port {
     pub(crate) fn new(
@@ -309,10 +308,17 @@ impl Port {
         None
     }
 
+    /// A call that was passed on from here had to wake its receiver.
+    #[cold]
+    pub(crate) fn woke_receiver(&self) {
+        let wakes = counters::port_word(self.receiver, counters::WAKES);
+        self.process.tally.add_shared(wakes, 1);
+        self.woke_caller();
+    }
+
     /// The last reply had to wake its caller.
     #[cold]
     pub(crate) fn woke_caller(&self) {
-        self.count(WAKES, 1);
         // Relaxed: a hint of this port to itself.
         self.woke.store(true, Ordering::Relaxed);
     }

@@ -65,7 +65,7 @@ pub(crate) struct Process {
     /// Raised to make the keeper look at its lists.
     pub(crate) attention: Flag,
     pub(crate) listeners: Mutex<Vec<(u32, Arc<OwnedFd>)>>,
-    pub(crate) tally: Tally,
+    pub(crate) tally: Arc<Tally>,
     pub(crate) tally_fd: OwnedFd,
     /// How callers of rights that came in messages wait, unless told.
     pub(crate) waiting: (Strategy, Option<Duration>),
@@ -211,7 +211,7 @@ impl Process {
             watch: Timer::new().map_err(os("timerfd_create"))?,
             attention: Flag::new().map_err(os("eventfd"))?,
             listeners: Mutex::default(),
-            tally,
+            tally: Arc::new(tally),
             tally_fd,
             waiting: Options::new().resolve(),
             releases: Timer::new().map_err(os("timerfd_create"))?,
@@ -306,7 +306,7 @@ impl Process {
                 limit,
             }));
         }
-        let group = Arc::new(Group::new(uid)?);
+        let group = Arc::new(Group::new(uid, self.tally.clone())?);
         *groups = groups.iter().chain([&group]).cloned().collect();
         drop(groups);
         // Release: pairs with the Acquire of a receiver that copies the list.

@@ -7,6 +7,7 @@ use crate::poller::{Poller, wake_caller};
 use crate::send::SLOTS_PER_LANE;
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
+use handfast_layout::counters;
 use handfast_layout::link::{
     FAILED, Kind, OWN_SET, PARTY_SENDER, REPLIES, slot_of, unpack_passed_word,
 };
@@ -146,7 +147,9 @@ impl ReplySlot {
     pub(crate) fn answer(&self, kind: Kind, bytes: &[u8]) -> bool {
         let (slot, region) = (self.slot(), &self.link.region);
         slot.answer(region, self.generation, kind, cpu::current(), bytes);
-        wake_caller(&self.link, slot)
+        let woke = wake_caller(&self.link, slot);
+        self.count(bytes, woke);
+        woke
     }
 
     /// As [`Self::answer`] with a reply, and units that describe its parts.
@@ -154,7 +157,26 @@ impl ReplySlot {
         let (slot, region) = (self.slot(), &self.link.region);
         let outcome = (self.generation, Kind::Message, cpu::current());
         slot.answer_described(region, outcome, (bytes, units));
-        wake_caller(&self.link, slot);
+        let woke = wake_caller(&self.link, slot);
+        self.count(bytes, woke);
+    }
+
+    /// Counts an answer for the port that its call came to. By whoever answers: the receiver does not know.
+    fn count(&self, bytes: &[u8], woke: bool) {
+        let receiver = self.came_to();
+        if receiver >= counters::PORT_ROWS {
+            // It came to none: a right beside a message.
+            return;
+        }
+        let tally = &self.link.group.tally;
+        for (column, amount) in [
+            (counters::BYTES_OUT, bytes.len() as u64),
+            (counters::WAKES, woke.into()),
+        ] {
+            if amount > 0 {
+                tally.add_shared(counters::port_word(receiver, column), amount);
+            }
+        }
     }
 
     /// Tells the caller that its outcome comes by `path`; [`Self::wake`] must follow.
@@ -169,7 +191,8 @@ impl ReplySlot {
         // E4 wake. As in `fence_then_taken`.
         region.fence();
         if slot.must_wake(region, path) {
-            wake_caller(&self.link, slot);
+            let woke = wake_caller(&self.link, slot);
+            self.count(&[], woke);
         }
     }
 
@@ -186,12 +209,15 @@ impl ReplySlot {
             // E4 wake: the fence of `fence_then_taken`, before the look at the wait word.
             region.fence();
         }
+        poller.count_answer(bytes);
         let key = self.key as usize;
         if !slot.is_asleep(region) {
             poller.awake_at_reply(key);
             return false;
         }
-        poller.asleep_at_reply(key, &self.link, slot) && wake_caller(&self.link, slot)
+        let woke = poller.asleep_at_reply(key, &self.link, slot) && wake_caller(&self.link, slot);
+        poller.count_wake(woke);
+        woke
     }
 
     #[cold]
@@ -207,6 +233,7 @@ impl ReplySlot {
         let (slot, region) = (self.slot(), &self.link.region);
         let why = FAILED | u32::from(error.code());
         slot.answer(region, self.generation, Kind::Dropped, why, &[]);
-        wake_caller(&self.link, slot);
+        let woke = wake_caller(&self.link, slot);
+        self.count(&[], woke);
     }
 }

@@ -89,7 +89,8 @@ impl LaneWait {
         if is_hopeless {
             let limit = LANES.into();
             return Err(SendError::Exhausted(Exhausted {
-                what: "lanes of the link",
+                what: "lanes to that process, all of which hold messages that it does not take or calls that it \
+                       does not answer; send to fewer of its ports at once, or see why it does not receive there",
                 limit,
             }));
         }

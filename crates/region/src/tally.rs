@@ -67,18 +67,34 @@ impl Tally {
         self.store(at, word.load(Ordering::Relaxed).wrapping_add(amount));
     }
 
+    /// Adds to a counter that other threads may add to now: a locked instruction.
+    ///
+    /// # Panics
+    /// On a region opened for reading.
+    #[inline]
+    pub fn add_shared(&self, at: usize, amount: u64) {
+        self.check_own();
+        // Relaxed: a counter publishes nothing but itself.
+        self.word(at).fetch_add(amount, Ordering::Relaxed);
+    }
+
     /// Sets a counter.
     ///
     /// # Panics
     /// On a region opened for reading.
     #[inline]
     pub fn store(&self, at: usize, value: u64) {
+        self.check_own();
+        // Relaxed: a counter publishes nothing but itself.
+        self.word(at).store(value, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn check_own(&self) {
         assert!(
             self.access == Access::ReadWrite,
             "counters of another process are read-only"
         );
-        // Relaxed: a counter publishes nothing but itself.
-        self.word(at).store(value, Ordering::Relaxed);
     }
 
     /// Reads a counter.
@@ -98,10 +114,11 @@ mod tests {
     fn readers_see_counts_and_cannot_write() {
         let (fd, own) = Tally::create(4096).unwrap();
         own.add(8, 3);
-        own.add(8, 4);
+        own.add_shared(8, 4);
         let theirs = Tally::open(&fd, 4096).unwrap().unwrap();
         assert_eq!(theirs.load(8), 7);
         assert!(std::panic::catch_unwind(|| theirs.store(8, 1)).is_err());
+        assert!(std::panic::catch_unwind(|| theirs.add_shared(8, 1)).is_err());
         assert!(Tally::open(&fd, 8192).unwrap().is_none());
     }
 }

@@ -239,6 +239,11 @@ impl Inner {
 
     #[cold]
     fn failed(&self, status: Status) -> CallError {
+        if status.code() == Status::NOT_STARTED
+            && let Some(why) = self.process.as_ref().and_then(Process::why_not_started)
+        {
+            return CallError::NotStarted(why);
+        }
         status.error(self.group.stacks())
     }
 

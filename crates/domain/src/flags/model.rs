@@ -110,6 +110,51 @@ fn p2_a_value_that_is_not_published_must_fail() {
     )));
 }
 
+/// One call has drained the domain, resets it and goes on in it; another goes wrong in the new value.
+fn reset_and_go_on(claim_again: fn(&AtomicU16)) {
+    let flags = Arc::new([AtomicU16::new(TAG), AtomicU16::new(FREE)]);
+    let state = Arc::new(AtomicU32::new(state::DRAINING));
+    let memory = Arc::new(loom::cell::UnsafeCell::new(0u32));
+    let reset = |memory: &loom::cell::UnsafeCell<u32>, state: &AtomicU32| {
+        // SAFETY: loom's cell, which reports what is not ordered.
+        memory.with_mut(|place| unsafe { *place = 0 });
+        open(state);
+    };
+    let other = {
+        let (flags, state, memory) = (flags.clone(), state.clone(), memory.clone());
+        loom::thread::spawn(move || {
+            assert!(claim(&flags[1], TAG));
+            if may_enter(&*state) {
+                start_draining(&*state);
+                if drain(&flags[1], flags.iter(), TAG, &*state) {
+                    reset(&memory, &state);
+                }
+            }
+            release(&flags[1]);
+        })
+    };
+    if drain(&flags[0], flags.iter(), TAG, &*state) {
+        reset(&memory, &state);
+        claim_again(&flags[0]);
+        if may_enter(&*state) {
+            // SAFETY: as above.
+            memory.with(|place| assert_eq!(unsafe { *place }, 0));
+        }
+    }
+    release(&flags[0]);
+    other.join().unwrap();
+}
+
+#[test]
+fn p2_who_has_reset_a_domain_may_go_on_in_it() {
+    loom::model(|| reset_and_go_on(|own| claim_again(own, TAG)));
+}
+
+#[test]
+fn p2_who_goes_on_without_a_fence_must_fail() {
+    assert!(fails(|| reset_and_go_on(|own| own.publish(TAG))));
+}
+
 /// Two last calls find that the domain drains: one of them, and only one, resets it.
 fn two_leave(leave: fn(&AtomicU16, &[AtomicU16; 2], &AtomicU32) -> bool) {
     let flags = Arc::new([AtomicU16::new(TAG), AtomicU16::new(TAG)]);

@@ -5,7 +5,8 @@
 //! request  kind (1) flags (1) entry (2) permissions (2) zero (2) room (4) rest (4) badge (8) [words (64)] bytes
 //! reply    status (8) rest (4) flags (1) zero (3) [words (64)] bytes
 //! ```
-//! Words that are all zero are left out. A message is as long as any, so head and bytes together may be too much for one: then
+//! Words that are all zero are left out, and what is marked as zero is; a message that says it in another way, or has another kind
+//! or flag, is none. A message is as long as any, so head and bytes together may be too much for one: then
 //! the rest of the bytes goes ahead of a request ([`KEEP`], answered by its number), and is asked for after a reply ([`FETCH`]).
 
 use crate::error::Gone;
@@ -30,6 +31,9 @@ pub(super) const PASS: u8 = 8;
 /// Of a reply: it was to be passed on to a right that is dead, for one of these reasons.
 const DEAD: [(u8, Gone); 3] = [(16, Gone::Right), (32, Gone::Port), (48, Gone::Process)];
 const DEAD_MASK: u8 = 48;
+
+const REQUEST_FLAGS: u8 = WORDS | BYTES | ONE_WAY;
+const REPLY_FLAGS: u8 = WORDS | PASS | DEAD_MASK;
 
 /// The reason that a reply gives.
 pub(super) fn why_dead(flags: u8) -> Option<Gone> {
@@ -88,7 +92,10 @@ impl Request {
     /// What a message says, and its bytes; `None` for one that is no request.
     pub(super) fn read<'a>(bytes: &'a [u8], words: &mut Words) -> Option<(Self, &'a [u8])> {
         let (head, bytes) = bytes.split_first_chunk::<REQUEST_HEAD>()?;
-        let [kind, flags, e0, e1, p0, p1, ..] = *head;
+        let [kind, flags, e0, e1, p0, p1, z0, z1, ..] = *head;
+        if !(CALL..=FETCH).contains(&kind) || flags & !REQUEST_FLAGS != 0 || [z0, z1] != [0; 2] {
+            return None;
+        }
         let request = Self {
             kind,
             flags,
@@ -115,12 +122,16 @@ impl Reply {
     /// As [`Request::read`].
     pub(super) fn read<'a>(bytes: &'a [u8], words: &mut Words) -> Option<(Self, &'a [u8])> {
         let (head, bytes) = bytes.split_first_chunk::<REPLY_HEAD>()?;
+        let [.., flags, z0, z1, z2] = *head;
+        if flags & !REPLY_FLAGS != 0 || [z0, z1, z2] != [0; 3] {
+            return None;
+        }
         let reply = Self {
             status: u64::from_le_bytes(*head.first_chunk()?),
             rest: u32::from_le_bytes(*head[8..].first_chunk()?),
-            flags: head[12],
+            flags,
         };
-        Some((reply, take(reply.flags, words, bytes)?))
+        Some((reply, take(flags, words, bytes)?))
     }
 }
 
@@ -160,12 +171,24 @@ fn take<'a>(flags: u8, words: &mut Words, bytes: &'a [u8]) -> Option<&'a [u8]> {
     for (word, there) in words.iter_mut().zip(there.as_chunks().0) {
         *word = u64::from_le_bytes(*there);
     }
-    Some(bytes)
+    has_any(words).then_some(bytes)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_that_are_there_and_all_zero_are_none() {
+        let (mut to, mut words) = ([0; 256], Words::default());
+        let said = Request {
+            kind: CALL,
+            ..Request::default()
+        };
+        let len = said.write(&mut to, &[1; 8], b"bytes");
+        to[REQUEST_HEAD..REQUEST_HEAD + WORDS_BYTES].fill(0);
+        assert_eq!(Request::read(&to[..len], &mut words), None);
+    }
 
     #[test]
     fn what_is_written_is_read_and_shorter_messages_are_none() {
@@ -211,6 +234,17 @@ mod tests {
             assert_eq!(there, words);
             let head = len - 5;
             assert!((0..head).all(|len| Reply::read(&to[..len], &mut there).is_none()));
+            // Each in one way only.
+            for (at, value) in [(0, 0), (0, FETCH + 1), (1, 8), (6, 1), (7, 1)] {
+                let len = request.write(&mut to, &words, b"");
+                to[at] = value;
+                assert_eq!(Request::read(&to[..len], &mut there), None, "{at}");
+            }
+            for (at, value) in [(12, BYTES), (12, 64), (13, 1), (14, 1), (15, 1)] {
+                let len = reply.write(&mut to, &words, b"");
+                to[at] = value;
+                assert_eq!(Reply::read(&to[..len], &mut there), None, "{at}");
+            }
             // As long as can be.
             let long = vec![1; MESSAGE_BYTES_MAX];
             let (now, rest) = divide(&words, &long);

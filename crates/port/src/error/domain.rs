@@ -40,10 +40,12 @@ pub enum DomainError {
     NoDeadline,
     /// The process that it runs in has ended: it was killed, or exited.
     Ended,
+    /// The process that it ran in has ended, and no other could be started; the next call tries again.
+    NotStarted,
 }
 
 impl DomainError {
-    const ALL: [Self; 16] = [
+    const ALL: [Self; 17] = [
         Self::Panic,
         Self::Access,
         Self::Key,
@@ -60,6 +62,7 @@ impl DomainError {
         Self::Deadline,
         Self::NoDeadline,
         Self::Ended,
+        Self::NotStarted,
     ];
 
     /// Its number in a reply slot (`spec/layout.md`), from 1.
@@ -114,6 +117,10 @@ impl fmt::Display for DomainError {
                  or has no such stack; call elsewhere",
             ),
             Self::Ended => went_wrong(f, "the process that it runs in has ended"),
+            Self::NotStarted => f.write_str(
+                "the process of the domain behind the port has ended, and its server could not start another (out of \
+                 descriptors, memory or processes?); see to that and call again",
+            ),
         }
     }
 }
@@ -131,7 +138,7 @@ mod tests {
             );
         }
         assert_eq!(
-            (DomainError::of_code(0), DomainError::of_code(17)),
+            (DomainError::of_code(0), DomainError::of_code(18)),
             (None, None)
         );
     }

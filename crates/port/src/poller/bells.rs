@@ -25,6 +25,9 @@ impl Poller {
     pub(super) fn look_around(&mut self) {
         if self.looks.is_multiple_of(LOOKS_PER_CHECK) {
             self.check_quiet();
+        } else {
+            // A look may take as long as its message: the dead do not wait for so many.
+            self.refresh();
         }
         self.hear();
     }
@@ -232,6 +235,7 @@ impl Poller {
             // A port bound again at the same receiver takes the lanes over.
             Err(found) if found == owner => {}
             Err(_) => {
+                self.counts.faults += 1;
                 let place = Place::of(link.calls.other(), index);
                 link.poison(Fault {
                     rule: Rule::LaneReceiver,

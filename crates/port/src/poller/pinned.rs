@@ -72,6 +72,19 @@ impl Poller {
         false
     }
 
+    /// Links have ended: what was known of others is not kept for them.
+    #[cold]
+    pub(super) fn forget_links(&mut self) {
+        let Some(pinned) = &mut self.pinned else {
+            return;
+        };
+        for (known, group) in pinned.groups.iter_mut().zip(&*self.groups) {
+            if known.version != group.version() {
+                *known = Known::of(group);
+            }
+        }
+    }
+
     /// As the scan of [`Self::anything_rang`], of the links as they are now.
     pub(super) fn any_known_rang(&mut self) -> bool {
         let Some(mut pinned) = self.pinned.take() else {

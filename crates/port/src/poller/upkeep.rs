@@ -88,6 +88,7 @@ impl Poller {
             for slot in lane.wakes.drain(..) {
                 if wake_caller(&lane.link, slot) {
                     woke = true;
+                    self.counts.wakes += 1;
                     self.rota.woke(key, now_ns);
                 }
             }
@@ -218,6 +219,16 @@ impl Poller {
         for (column, amount) in columns {
             tally.add(counters::port_word(receiver, column), amount);
         }
+        let shared = [
+            (counters::BYTES_OUT, counts.bytes_out),
+            (counters::WAKES, counts.wakes),
+            (counters::FAULTS, counts.faults),
+        ];
+        for (column, amount) in shared {
+            if amount > 0 {
+                tally.add_shared(counters::port_word(receiver, column), amount);
+            }
+        }
         tally.store(counters::port_word(receiver, 11), self.defers);
     }
 
@@ -250,6 +261,7 @@ impl Poller {
         let deaths = self.process.deaths.load(Ordering::Acquire);
         if deaths != self.deaths {
             self.deaths = deaths;
+            self.forget_links();
             self.clear_out();
         }
     }
@@ -308,6 +320,7 @@ impl Poller {
 
     #[cold]
     pub(super) fn poison(&mut self, key: Key, fault: Fault) -> Option<Request> {
+        self.counts.faults += 1;
         if let Some(lane) = &self.lanes[key] {
             lane.link.poison(fault);
         }
