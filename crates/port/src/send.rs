@@ -47,8 +47,8 @@ pub(crate) use spread::Sent;
 /// Each thread gets its own lane to a port, up to 12 of them; more threads share one. A link has 16,
 /// of which the last quarter is kept for ports that have none. A lane carries 16 calls at once.
 ///
-/// A clone is the same right: two short locks, no system call. One that came in a message waits by the environment's
-/// [`Options`], until [`Self::set_options`].
+/// A clone is the same right: a short lock, two where it has options of its own, no system call. One that came in a
+/// message waits by the environment's [`Options`], until [`Self::set_options`].
 ///
 /// Dropping the last right of a process to another ends their link, once what was sent has been taken, unless the other process
 /// uses it.

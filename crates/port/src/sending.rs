@@ -16,7 +16,7 @@ use handfast_sys::{clock, deadline};
 /// [`Returned`]. A right that has been sent is moved. To keep a [`SendRight`] or an [`OwnRight`](crate::OwnRight), send a clone; to keep
 /// memory, [another](crate::Memory::from_descriptor) of the same file; other rights are there once.
 ///
-/// A call with a right that the receiver has already takes up to twice as long as one without; a first one more, and what [`Right`]
+/// A call with a right that the receiver has already takes up to half as long again as one without; a first one more, and what [`Right`]
 /// says of each kind. Rights that are under way when either process dies have ended, as if they had been dropped.
 #[derive(Debug)]
 #[must_use = "nothing is sent yet"]
