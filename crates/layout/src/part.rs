@@ -229,6 +229,14 @@ impl Part {
         }
     }
 
+    /// What describes [`Self::OfSender`]; in registers, where the units of any part are memory.
+    #[inline(always)]
+    #[must_use]
+    pub fn unit_of_sender(handle: u32, port: u32) -> [u8; UNIT_BYTES] {
+        let low = u64::from(handle) << 32 | u64::from(OF_SENDER);
+        (u128::from(port) << 64 | u128::from(low)).to_le_bytes()
+    }
+
     /// Handle and port number of [`Self::OfSender`], if a peer described that.
     #[inline]
     #[must_use]
@@ -451,6 +459,8 @@ mod tests {
             generation: 5,
         };
         let parts = [of_sender(0x1_2303), Part::OfReceiver { handle: 9 }, reply];
+        let units = of_sender(0x1_2303).to_units().0;
+        assert_eq!(units[0], Part::unit_of_sender(0x8000_0007, 0x1_2303));
         for part in parts {
             let (units, count) = part.to_units();
             assert_eq!(Part::parse(&units[..count]), Some((part, count)));

@@ -55,7 +55,33 @@ pub(crate) fn adopt(
     message: &mut Message,
     whom: Whom<'_>,
 ) -> Result<bool, Fault> {
+    adopt_here(process, link, message, whom)
+}
+
+/// As [`adopt`]; in line, for one right to a port of the sender's.
+#[inline(always)]
+pub(crate) fn adopt_here(
+    process: &Arc<Process>,
+    link: &Arc<Link>,
+    message: &mut Message,
+    whom: Whom<'_>,
+) -> Result<bool, Fault> {
     message.clear();
+    if let Some((units, rights)) = message.units_and_rights()
+        && let [unit] = units
+        && let Some(named) = Part::of_sender(unit)
+        && !link.is_loop()
+    {
+        arrive(link, named)?;
+        if rights.capacity() == 0 {
+            *rights = Vec::with_capacity(1);
+        }
+        // Made where it is to be: a right is large, and stored by words.
+        rights.extend(core::iter::once_with(|| {
+            Right::Send(imported(process, link, named))
+        }));
+        return Ok(true);
+    }
     adopt_rest(process, link, message, whom)
 }
 
@@ -91,7 +117,7 @@ fn adopt_all(
         if let Some(named) = Part::of_sender(first).filter(|_| taken < PARTS_MAX) {
             (units, taken) = (rest, taken + 1);
             if taken > known {
-                arrive(process, link, named)?;
+                arrive(link, named)?;
                 rights.push(match link.is_loop() {
                     true => own_around(process, link, named.0)?,
                     false => Right::Send(imported(process, link, named)),
@@ -345,17 +371,13 @@ pub(crate) fn import(
     link: &Arc<Link>,
     (handle, port): (Handle, u32),
 ) -> Result<SendRight, Fault> {
-    arrive(process, link, (handle, port))?;
+    arrive(link, (handle, port))?;
     Ok(imported(process, link, (handle, port)))
 }
 
-fn arrive(
-    process: &Arc<Process>,
-    link: &Arc<Link>,
-    (handle, port): (Handle, u32),
-) -> Result<(), Fault> {
-    let arrived = link.change_imports(process, |imports| imports.arrive(handle, port));
-    arrived.map_err(|_| Fault {
+#[inline(always)]
+fn arrive(link: &Link, (handle, port): (Handle, u32)) -> Result<(), Fault> {
+    link.arrive(handle, port).map_err(|_| Fault {
         rule: Rule::RightHandle,
         offset: 0,
     })
@@ -367,7 +389,7 @@ fn imported(process: &Arc<Process>, link: &Arc<Link>, (handle, port): (Handle, u
     if link.has_redirects.load(Ordering::Relaxed) {
         link.arrived_moved(process, handle);
     }
-    SendRight::of_handle(process, link.clone(), port, handle, process.waiting)
+    SendRight::usual(process, link.clone(), (handle, port))
 }
 
 #[cfg(test)]

@@ -34,8 +34,21 @@ pub(crate) struct GivenBack {
 
 impl Link {
     /// A right of this process to a port of the peer is dropped.
-    #[cold]
+    #[inline]
     pub(crate) fn dropped(self: &Arc<Self>, process: &Arc<Process>, handle: Handle, lanes: u32) {
+        let is_new = match lanes {
+            0 => self.change_imports(process, |imports| imports.dropped(handle, &[])),
+            lanes => self.dropped_after(process, handle, lanes),
+        };
+        if is_new && !self.is_down() {
+            process.give_back_in(GIVE_BACK_NS);
+        }
+        self.drop_moved(core::iter::once(handle));
+    }
+
+    /// Messages have used it, the last of them in these lanes.
+    #[cold]
+    fn dropped_after(self: &Arc<Self>, process: &Arc<Process>, handle: Handle, lanes: u32) -> bool {
         let mut uses = Vec::new();
         let mut left = lanes;
         while left != 0 {
@@ -44,11 +57,7 @@ impl Link {
             let tail = self.lanes[lane as usize].lock().producer.position();
             uses.push(Use { lane, tail });
         }
-        let is_new = self.change_imports(process, |imports| imports.dropped(handle, &uses));
-        if is_new && !self.is_down() {
-            process.give_back_in(GIVE_BACK_NS);
-        }
-        self.drop_moved(core::iter::once(handle));
+        self.change_imports(process, |imports| imports.dropped(handle, &uses))
     }
 
     /// Keeper: gives back the rights nobody here holds. `false`: the peer does not read.

@@ -11,7 +11,6 @@ use crate::notice::DeathNotice;
 use crate::origin::Claimed;
 use crate::parked::Parked;
 use crate::paths::Passing;
-use crate::process::Process;
 use crate::quotas::{Heard, InForce};
 use crate::redirect::Redirects;
 use crate::returns::Returns;
@@ -19,7 +18,6 @@ use crate::send::{SLOTS_PER_LANE, SendRight};
 use crate::slots::{SlotState, Slots};
 use crate::spread::Told;
 use crate::tasks::Tasks;
-use crate::unused;
 
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use handfast_channel::reply::Slot;
@@ -32,7 +30,7 @@ use handfast_proto::rights::{Exports, Handle, Imports};
 use handfast_region::{Memory, Region};
 use handfast_ring::Fault;
 use handfast_ring::lane::{Consumer, Place, Producer};
-use handfast_sys::lock::OwnedLock;
+use handfast_sys::lock::{Lock, OwnedLock};
 use handfast_sys::socket::Peer;
 use handfast_sys::{BorrowedFd, Errno, OwnedFd, socket};
 use handfast_wait::word;
@@ -40,6 +38,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 pub(crate) mod control;
+mod tables;
 
 /// See the module text. Fields in the order in which a call meets them.
 pub(crate) struct Link {
@@ -101,10 +100,10 @@ pub(crate) struct Link {
     pub(crate) quotas: InForce,
     pub(crate) counters: Mutex<Option<OwnedFd>>,
     /// Rights to our ports that the peer has, and to its ports that we have.
-    exports: Mutex<Exports>,
+    exports: Lock<Exports>,
     /// How many of the former have ended.
     pub(crate) ended: AtomicU32,
-    imports: Mutex<Imports>,
+    imports: Lock<Imports>,
     /// Some of the latter have been revoked.
     pub(crate) has_revoked: AtomicBool,
     /// Those of ours whose ports have moved; whether there are any, and any that are others now.
@@ -227,9 +226,9 @@ impl Link {
             heard: Mutex::default(),
             quotas: InForce::default(),
             counters: Mutex::default(),
-            exports: Mutex::default(),
+            exports: Lock::default(),
             ended: AtomicU32::new(0),
-            imports: Mutex::default(),
+            imports: Lock::default(),
             has_revoked: AtomicBool::new(false),
             redirects: Mutex::default(),
             has_redirects: AtomicBool::new(false),
@@ -267,38 +266,6 @@ impl Link {
     /// Whether the peer is that process, and the kernel says so: one that cannot be seen from here is nobody.
     pub(crate) fn is_with(&self, process: [u8; 20]) -> bool {
         self.peer.pid != 0 && self.identity() == process
-    }
-
-    /// The rights to our ports that the peer has.
-    pub(crate) fn exports(&self) -> MutexGuard<'_, Exports> {
-        self.exports.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The rights to the peer's ports that we have.
-    pub(crate) fn imports(&self) -> MutexGuard<'_, Imports> {
-        self.imports.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Changes the rights that we have; the first one and the last one are a use of the link, as [`Held`] is.
-    #[inline]
-    pub(crate) fn change_imports<T>(
-        self: &Arc<Self>,
-        process: &Arc<Process>,
-        change: impl FnOnce(&mut Imports) -> T,
-    ) -> T {
-        let mut imports = self.imports();
-        let had = imports.has_rights();
-        let changed = change(&mut imports);
-        let has = imports.has_rights();
-        if has && !had {
-            // AcqRel: pairs with the last drop. Under the lock, so before that of the last right.
-            self.uses.fetch_add(1, Ordering::AcqRel);
-        }
-        drop(imports);
-        if had && !has {
-            unused::release(process, self);
-        }
-        changed
     }
 
     pub(crate) fn death_notices(&self) -> MutexGuard<'_, Vec<DeathNotice>> {

@@ -215,7 +215,7 @@ impl Sink for Message {
         }
     }
 
-    #[cold]
+    #[inline(always)]
     fn units(&mut self) -> Option<&mut Vec<u8>> {
         self.units_mut()
     }

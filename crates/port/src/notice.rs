@@ -362,37 +362,53 @@ impl Link {
     }
 
     /// As [`Self::export`], of a right of this process. `None`: it was revoked.
+    #[inline(always)]
     pub(crate) fn export_own(&self, own: &OwnRight) -> Option<Result<Handle, Refused>> {
         let mut exports = self.exports();
         // Under the lock: who revokes it says so before looking here.
-        own.is_good()
-            .then(|| self.export_to(&mut exports, own.port(), own.target()))
+        if !own.is_good() {
+            return None;
+        }
+        Some(self.export_to(&mut exports, own.port(), own.target()))
     }
 
+    #[inline(always)]
     fn export_to(
         &self,
         exports: &mut Exports,
         port: &Port,
         target: Target,
     ) -> Result<Handle, Refused> {
+        // The link was granted when it went to the peer first.
+        if let Some(handle) = exports.export_known(target) {
+            return handle;
+        }
+        self.export_new(exports, port, target)
+    }
+
+    /// What the peer has not.
+    #[cold]
+    fn export_new(
+        &self,
+        exports: &mut Exports,
+        port: &Port,
+        target: Target,
+    ) -> Result<Handle, Refused> {
         let badge = target.badge;
-        let before = exports.len();
-        let handle = exports.export_within(target, self.quotas.rights())?;
+        let handle = exports.export_new(target, self.quotas.rights())?;
         // From now on the link stays while the peer wants it. Release: pairs with the Acquire in `release`.
         self.granted.store(true, Ordering::Release);
-        if exports.len() > before {
-            self.count_rights(&port.process, exports);
-            // Under the lock: the peer cannot have given it back before it was counted.
-            port.notices.added();
-            port.notices.begin(badge, || exports.watch_new(handle));
-            if let Some(vine) = port.process.vines.get()
-                && vine.port.id == port.id
-            {
-                vine.exported(badge);
-            }
-            if let Some(home) = port.home.get() {
-                home.exported();
-            }
+        self.count_rights(&port.process, exports);
+        // Under the lock: the peer cannot have given it back before it was counted.
+        port.notices.added();
+        port.notices.begin(badge, || exports.watch_new(handle));
+        if let Some(vine) = port.process.vines.get()
+            && vine.port.id == port.id
+        {
+            vine.exported(badge);
+        }
+        if let Some(home) = port.home.get() {
+            home.exported();
         }
         Ok(handle)
     }

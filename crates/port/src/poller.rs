@@ -12,6 +12,7 @@ mod said;
 mod through;
 mod upkeep;
 
+use crate::adopt::{Whom, adopt_here};
 use crate::group::Group;
 use crate::hearing::Hearing;
 use crate::introduce::Patience;
@@ -25,6 +26,7 @@ use handfast_channel::arm;
 use handfast_channel::reply::Slot;
 use handfast_layout::bell as bell_layout;
 use handfast_layout::link::{Kind, LANES, REPLIES};
+use handfast_layout::part::is_handle;
 use handfast_proto::rota::{Key, Rota, Verdict, Wake};
 use handfast_region::Memory;
 use handfast_ring::lane::{Consumer, Header, Place, Unusual};
@@ -252,7 +254,7 @@ impl Poller {
                 next.consumer.prefetch(&next.link.region);
             }
             return match taken {
-                Ok((header, len_bytes)) => self.taken(key, header, len_bytes, None),
+                Ok((header, len_bytes)) => self.taken(key, header, len_bytes),
                 Err(Unusual) => match self.take(key) {
                     // The others go on meanwhile.
                     None if self.has_parked() => continue,
@@ -333,15 +335,32 @@ impl Poller {
         if !self.spare.has_buffer() {
             self.spare = Message::new();
         }
-        if !self.is_due(key) {
-            return None;
-        }
         let lane = self.lanes[key].as_mut()?;
-        match lane.consumer.take(&lane.link.region, &mut self.spare) {
-            Ok((header, _)) if header.kind == Kind::CONTROL => self.said(key, header),
-            Ok((header, len_bytes)) => {
-                let is_usual = header.units == 0 && u64::from(header.port) == lane.usual();
-                let through = match is_usual {
+        // Once: what it says is what is looked at from here on.
+        let (header, meta) = match lane.consumer.peek(&lane.link.region.view()) {
+            Ok(peeked) => peeked,
+            Err(fault) => return self.poison(key, fault),
+        };
+        let lane = if is_handle(header.port) {
+            // Nothing is waited for.
+            (lane.until_ns, self.parked) = (None, false);
+            lane
+        } else if self.is_due_by(key, header) {
+            self.lanes[key].as_mut()?
+        } else {
+            return None;
+        };
+        let region = lane.link.region.view();
+        match lane.consumer.take_peeked(&region, meta, &mut self.spare) {
+            Ok(_) if header.kind == Kind::CONTROL => self.said(key, header),
+            Ok(len_bytes) => {
+                if header.units > 0 {
+                    let (process, message) = (&self.process, &mut self.spare);
+                    if let Err(fault) = adopt_here(process, &lane.link, message, Whom::Receiver) {
+                        return self.poison(key, fault);
+                    }
+                }
+                let through = match u64::from(header.port) == lane.usual() {
                     true => Ok(Through::To(lane.seal)),
                     false => self.look_up(key, header),
                 };
@@ -350,27 +369,18 @@ impl Poller {
                     Ok(through) if header.kind == Kind::PASSED => {
                         self.taken_passed(key, header, len_bytes, &through)
                     }
-                    Ok(Through::To(seal)) => self.taken(key, header, len_bytes, Some(seal)),
-                    Ok(Through::Dead(why)) => {
-                        let request = self.taken(key, header, len_bytes, None)?;
-                        self.refuse(request, why)
-                    }
+                    Ok(Through::To(_)) => self.taken(key, header, len_bytes),
+                    Ok(Through::Dead(why)) => self.taken_dead(key, header, len_bytes, why),
                 }
             }
             Err(fault) => self.poison(key, fault),
         }
     }
 
-    /// Makes a request of what was taken into the spare buffer. `None` when the peer broke a rule.
-    /// What the right says, if it is not the lane's usual one.
+    /// Makes a request of what was taken into the spare buffer, through the lane's last right. `None` when the peer
+    /// broke a rule.
     #[inline(always)]
-    fn taken(
-        &mut self,
-        key: Key,
-        header: Header,
-        len_bytes: usize,
-        seal: Option<Seal>,
-    ) -> Option<Request> {
+    fn taken(&mut self, key: Key, header: Header, len_bytes: usize) -> Option<Request> {
         let lane = self.lanes[key].as_mut()?;
         let is_call = header.kind == Kind::Call;
         if is_call && header.reply >= REPLIES {
@@ -395,10 +405,23 @@ impl Poller {
                 Some(received) => received,
                 None => Received::of_lane(Arc::clone(&lane.link), key),
             };
-            Request::call(received, (message, seal.unwrap_or(lane.seal)), right)
+            Request::call(received, (message, lane.seal), right)
         } else {
-            Request::one_way((message, seal.unwrap_or(lane.seal)), &lane.link)
+            Request::one_way((message, lane.seal), &lane.link)
         })
+    }
+
+    /// As [`Self::taken`], of a message that leads nowhere.
+    #[cold]
+    fn taken_dead(
+        &mut self,
+        key: Key,
+        header: Header,
+        len_bytes: usize,
+        why: &[u8],
+    ) -> Option<Request> {
+        let request = self.taken(key, header, len_bytes)?;
+        self.refuse(request, why)
     }
 
     /// As [`Self::taken`], of a message with a reply right that was passed on.

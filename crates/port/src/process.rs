@@ -14,10 +14,10 @@ use crate::port::Port;
 use crate::quotas::QuotasOf;
 use crate::redirect::Later;
 use crate::relay::Relays;
+use crate::send::WaitBy;
 use crate::turns::Turns;
 use crate::vine::Vines;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use core::time::Duration;
 use handfast_layout::part::receiver_of;
 use handfast_layout::{bell, counters};
 use handfast_proto::introductions::Provisions;
@@ -26,7 +26,6 @@ use handfast_region::Tally;
 use handfast_sys::poll::{Flag, Poll, Timer, Trigger};
 use handfast_sys::socket::Peer;
 use handfast_sys::{OwnedFd, clock, process};
-use handfast_wait::Strategy;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
 mod links;
@@ -68,7 +67,9 @@ pub(crate) struct Process {
     pub(crate) tally: Arc<Tally>,
     pub(crate) tally_fd: OwnedFd,
     /// How callers of rights that came in messages wait, unless told.
-    pub(crate) waiting: (Strategy, Option<Duration>),
+    pub(crate) waiting: WaitBy,
+    /// What their waiters say of [`Waiter::is_eager`](handfast_wait::Waiter::is_eager).
+    pub(crate) eager: bool,
     /// When rights that nobody holds any more are given back, by [`clock::ticks_ns`].
     pub(crate) releases: Timer,
     releases_due_ns: AtomicU64,
@@ -190,6 +191,7 @@ impl Process {
         let os = |call| move |errno| Resource::of(call, errno);
         let (tally_fd, tally) =
             Tally::create(counters::REGION_BYTES).map_err(os("memfd_create"))?;
+        let waiting = Options::new().resolve();
         let process = Self {
             for_ever: OnceLock::new(),
             epoch: process::fork_epoch(),
@@ -213,7 +215,8 @@ impl Process {
             listeners: Mutex::default(),
             tally: Arc::new(tally),
             tally_fd,
-            waiting: Options::new().resolve(),
+            eager: waiting.0.is_eager(),
+            waiting,
             releases: Timer::new().map_err(os("timerfd_create"))?,
             releases_due_ns: AtomicU64::new(u64::MAX),
             callers: Mutex::default(),

@@ -164,11 +164,16 @@ impl Link {
     }
 
     /// Rights with these names were dropped or given back: nothing is kept for those that nobody has any more.
+    #[inline]
     pub(crate) fn drop_moved(&self, names: impl Iterator<Item = Handle>) {
         // Relaxed: set by the keeper, before rights with other names are there.
-        if !self.has_redirects.load(Ordering::Relaxed) {
-            return;
+        if self.has_redirects.load(Ordering::Relaxed) {
+            self.drop_redirects(names);
         }
+    }
+
+    #[cold]
+    fn drop_redirects(&self, names: impl Iterator<Item = Handle>) {
         let mut redirects = self.redirects();
         let is_over = |name: &Handle| self.imports().port_of(*name).is_none();
         let mut over = Vec::new();

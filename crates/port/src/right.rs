@@ -137,9 +137,9 @@ pub(crate) fn list_of(rights: impl IntoIterator<Item = Right>) -> Vec<Right> {
 
 /// They have been sent: their list is for the next ones.
 #[inline]
-pub(crate) fn pool(mut list: Vec<Right>) {
+pub(crate) fn pool(list: &mut Vec<Right>) {
     list.clear();
-    let _ = LIST.try_with(|known| known.set(list));
+    let _ = LIST.try_with(|known| known.set(core::mem::take(list)));
 }
 
 impl Load {

@@ -15,7 +15,7 @@ use crate::process::Process;
 use crate::reply_slot::ReplySlot;
 use crate::room::Waiting;
 use crate::served::{Shortcut, copy_into};
-use crate::spread::Spread;
+use aside::Aside;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 use handfast_layout::MESSAGE_BYTES_MAX;
@@ -27,9 +27,9 @@ use handfast_ring::lane::Refused;
 use handfast_sys::clock;
 use handfast_sys::deadline;
 use handfast_sys::lock::OwnedGuard as Guard;
-use handfast_wait::{Strategy, Waiter};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
+mod aside;
 mod here;
 mod life;
 mod moved;
@@ -38,6 +38,7 @@ mod post;
 mod spread;
 mod waiting;
 
+pub(crate) use aside::WaitBy;
 pub(crate) use spread::Sent;
 
 /// The right to send to a port. Any number of threads may use it at once, and messages of one thread
@@ -46,8 +47,8 @@ pub(crate) use spread::Sent;
 /// Each thread gets its own lane to a port, up to 12 of them; more threads share one. A link has 16,
 /// of which the last quarter is kept for ports that have none. A lane carries 16 calls at once.
 ///
-/// A clone is the same right: two short locks, no system call. One that came in a message waits by the environment's
-/// [`Options`], until [`Self::set_options`].
+/// A clone is the same right: a short lock, two where it has options of its own, no system call. One that came in a
+/// message waits by the environment's [`Options`], until [`Self::set_options`].
 ///
 /// Dropping the last right of a process to another ends their link, once what was sent has been taken, unless the other process
 /// uses it.
@@ -70,16 +71,18 @@ pub struct SendRight {
     calm: AtomicU32,
     /// Changes with the options, so that each thread makes its waiter anew. Zero until the first wait.
     version: AtomicU64,
-    waiting: Mutex<(Strategy, Option<Duration>)>,
-    /// What the waiters of this right say of [`Waiter::is_eager`].
+    /// What the waiters of this right say of [`Waiter::is_eager`](handfast_wait::Waiter::is_eager).
     eager: AtomicBool,
-    /// What it is since its port moved, with its options; nothing, for ever, of one that stays.
-    moved: OnceLock<Option<Box<Self>>>,
+    /// What few rights have.
+    aside: OnceLock<Box<Aside>>,
     /// The way to who serves the port in this process.
     shortcut: Option<Box<Shortcut>>,
-    /// The right for each CPU, of a port that is served on each; nothing, for ever, of those themselves.
-    spread: OnceLock<Option<Box<Spread>>>,
 }
+
+const _: () = assert!(
+    size_of::<SendRight>() <= 104,
+    "moved with a few instructions"
+);
 
 /// What has gone through a right, which may have become another: its ticket, the link's count of troubles, and
 /// whether it made a wake-up call.
@@ -102,18 +105,31 @@ impl SendRight {
     }
 
     /// One that has been counted in the link's imports.
-    #[inline]
     pub(crate) fn of_handle(
         process: &Arc<Process>,
         link: Arc<Link>,
         port: u32,
         handle: Handle,
-        (strategy, cap): (Strategy, Option<Duration>),
+        waiting: WaitBy,
+    ) -> Self {
+        let mut right = Self::usual(process, link, (handle, port));
+        if waiting != process.waiting {
+            *right.eager.get_mut() = waiting.0.is_eager();
+            right.set_waiting(waiting);
+        }
+        right
+    }
+
+    /// As [`Self::of_handle`]; its callers wait as the environment says.
+    #[inline]
+    pub(crate) fn usual(
+        process: &Arc<Process>,
+        link: Arc<Link>,
+        (handle, port): (Handle, u32),
     ) -> Self {
         let process = process.for_ever();
         let epoch = process.epoch;
-        let eager = AtomicBool::new(Waiter::new(strategy, cap).is_eager());
-        let waiting = Mutex::new((strategy, cap));
+        let eager = AtomicBool::new(process.eager);
         Self {
             process,
             link,
@@ -127,11 +143,9 @@ impl SendRight {
             epoch,
             calm: AtomicU32::new(u32::MAX),
             version: AtomicU64::new(0),
-            waiting,
             eager,
-            moved: OnceLock::new(),
+            aside: OnceLock::new(),
             shortcut: None,
-            spread: OnceLock::new(),
         }
     }
 

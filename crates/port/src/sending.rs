@@ -16,7 +16,7 @@ use handfast_sys::{clock, deadline};
 /// [`Returned`]. A right that has been sent is moved. To keep a [`SendRight`] or an [`OwnRight`](crate::OwnRight), send a clone; to keep
 /// memory, [another](crate::Memory::from_descriptor) of the same file; other rights are there once.
 ///
-/// A call with a right that the receiver has already takes up to twice as long as one without; a first one more, and what [`Right`]
+/// A call with a right that the receiver has already takes up to half as long again as one without; a first one more, and what [`Right`]
 /// says of each kind. Rights that are under way when either process dies have ended, as if they had been dropped.
 #[derive(Debug)]
 #[must_use = "nothing is sent yet"]
@@ -109,7 +109,7 @@ impl<'a> Sending<'a> {
     /// From a function of a domain that has a deadline: that is the call's, too, and nothing is left undone.
     #[cold]
     fn call_shielded(
-        self,
+        &mut self,
         bytes: &[u8],
         deadline_ns: Option<u64>,
     ) -> Result<Message, Returned<SendError>> {
@@ -124,7 +124,7 @@ impl<'a> Sending<'a> {
     ///
     /// # Errors
     /// As there, and [`SendError::Right`].
-    pub fn try_call(self, bytes: &[u8]) -> Result<Call<'a>, Returned<SendError>> {
+    pub fn try_call(mut self, bytes: &[u8]) -> Result<Call<'a>, Returned<SendError>> {
         self.start(bytes, Waiting::Never)
     }
 
@@ -144,7 +144,7 @@ impl<'a> Sending<'a> {
         }))
     }
 
-    fn send_by(self, bytes: &[u8], waiting: Waiting) -> Result<(), Returned<SendError>> {
+    fn send_by(mut self, bytes: &[u8], waiting: Waiting) -> Result<(), Returned<SendError>> {
         if self.rights.is_empty() {
             return bare(self.right.send_by(bytes, waiting));
         }
@@ -157,7 +157,7 @@ impl<'a> Sending<'a> {
     }
 
     #[inline(always)]
-    fn start(self, bytes: &[u8], waiting: Waiting) -> Result<Call<'a>, Returned<SendError>> {
+    fn start(&mut self, bytes: &[u8], waiting: Waiting) -> Result<Call<'a>, Returned<SendError>> {
         if self.rights.is_empty() {
             return bare(self.right.start(bytes, waiting));
         }
@@ -165,9 +165,10 @@ impl<'a> Sending<'a> {
         Ok(Call::new(right, ticket, trouble, woke_peer))
     }
 
+    /// By reference, here and above: what is moved is stored by words and loaded by pairs of them, and waits for that.
     #[inline(always)]
     fn post(
-        mut self,
+        &mut self,
         bytes_and_kind: (&[u8], Kind),
         waiting: Waiting,
     ) -> Result<Posted<'a>, Returned<SendError>> {
@@ -176,7 +177,7 @@ impl<'a> Sending<'a> {
             .give_now(bytes_and_kind, &mut self.rights, waiting)
         {
             Some(posted) => {
-                pool(self.rights);
+                pool(&mut self.rights);
                 Ok(posted)
             }
             None => self.post_slowly(bytes_and_kind, waiting),
@@ -185,19 +186,19 @@ impl<'a> Sending<'a> {
 
     #[cold]
     fn post_slowly(
-        self,
+        &mut self,
         bytes_and_kind: (&[u8], Kind),
         waiting: Waiting,
     ) -> Result<Posted<'a>, Returned<SendError>> {
         let mut load = Load {
-            rights: self.rights,
+            rights: core::mem::take(&mut self.rights),
             reply: None,
         };
         let posted = self.right.post_loaded(bytes_and_kind, &mut load, waiting);
-        let rights = load.rights;
+        let mut rights = load.rights;
         match posted {
             Ok(posted) => {
-                pool(rights);
+                pool(&mut rights);
                 Ok(posted)
             }
             Err(error) => Err(Returned { error, rights }),

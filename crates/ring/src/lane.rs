@@ -157,8 +157,15 @@ pub enum Target<'a> {
 #[inline(always)]
 pub fn copy_to(memory: &impl Memory, at: usize, meta: Meta, sink: &mut impl Sink) {
     let len_bytes = meta.len_bytes as usize;
-    if meta.units > 0 {
-        copy_units(memory, at + len_bytes, meta.units as usize, sink);
+    match meta.units {
+        0 => {}
+        // Nearly always, of those that have any: a length that the compiler knows.
+        1 => {
+            if let Some(to) = sink.units() {
+                memory.copy_out_vec(at + len_bytes, UNIT_BYTES, to);
+            }
+        }
+        units => copy_units(memory, at + len_bytes, units as usize, sink),
     }
     match sink.place(len_bytes, !meta.outside) {
         Target::Inline(bytes) => memory.copy_out(at, bytes),

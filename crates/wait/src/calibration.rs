@@ -23,6 +23,7 @@ const BLOCK_COST_RANGE_NS: (u64, u64) = (1_000, 50_000);
 
 /// This process's calibration. The first call measures: a futex ping-pong between two threads,
 /// about 1 ms, bounded by `ROUNDS` round trips; later calls return the same numbers.
+#[inline]
 pub fn calibration() -> Calibration {
     static MEASURED: OnceLock<Calibration> = OnceLock::new();
     *MEASURED.get_or_init(measure)

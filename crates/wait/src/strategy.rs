@@ -1,5 +1,6 @@
 //! Waiting strategies by name: the seven of paper 001, the four of paper 000, and the default.
 
+use crate::calibration::calibration;
 use core::time::Duration;
 
 /// What a waiter does until what it waits for is there. Chosen by the receiving side, per
@@ -52,6 +53,20 @@ pub enum Strategy {
         /// `MAX_SPIN` of the paper: looks before sleeping.
         max_spin: u32,
     },
+}
+
+impl Strategy {
+    /// Whether a waiter with it looks a few hundred times before anything else: see
+    /// [`Waiter::is_eager`](crate::Waiter::is_eager).
+    #[must_use]
+    #[inline]
+    pub fn is_eager(&self) -> bool {
+        self.is_eager_on(calibration().cpus)
+    }
+
+    pub(crate) const fn is_eager_on(&self, cpus: u32) -> bool {
+        !matches!(self, Self::Block | Self::Notify | Self::Bsw) && cpus > 1
+    }
 }
 
 /// A strategy name that does not exist.

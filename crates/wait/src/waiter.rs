@@ -134,10 +134,7 @@ impl Waiter {
     /// sleep at once, and none does where only one processor is online.
     #[must_use]
     pub const fn is_eager(&self) -> bool {
-        !matches!(
-            self.strategy,
-            Strategy::Block | Strategy::Notify | Strategy::Bsw
-        ) && self.machine.cpus > 1
+        self.strategy.is_eager_on(self.machine.cpus)
     }
 
     /// Waits at `place`. `woke_peer`: the caller's own last post had to wake the peer it now

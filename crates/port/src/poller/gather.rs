@@ -35,7 +35,7 @@ impl Poller {
         let last = run.last.and_then(|last| match last {
             Ok((header, len_bytes)) => {
                 self.spare = core::mem::replace(&mut places[run.messages], Message::new());
-                self.taken(key, header, len_bytes, None)
+                self.taken(key, header, len_bytes)
             }
             Err(Unusual) => self.take(key),
         });

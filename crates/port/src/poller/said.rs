@@ -18,15 +18,26 @@ impl Poller {
     /// Whether what the message in a lane names is known already. What was provided may not have come
     /// yet; the message waits for that, for a while.
     pub(super) fn is_due(&mut self, key: Key) -> bool {
+        let Some(lane) = self.lanes[key].as_ref() else {
+            return false;
+        };
+        match lane.consumer.peek(&lane.link.region) {
+            Ok((header, _)) => self.is_due_by(key, header),
+            // Told of when it is taken.
+            Err(_) => true,
+        }
+    }
+
+    /// As [`Self::is_due`], of the message with this header.
+    #[cold]
+    pub(super) fn is_due_by(&mut self, key: Key, header: Header) -> bool {
         let Some(lane) = self.lanes[key].as_mut() else {
             return false;
         };
-        let word = match lane.consumer.peek(&lane.link.region) {
-            Ok((header, _)) if header.kind == Kind::CONTROL && header.port == 0 => return true,
-            Ok((header, _)) => header.port,
-            // Told of when it is taken.
-            Err(_) => return true,
-        };
+        let word = header.port;
+        if header.kind == Kind::CONTROL && word == 0 {
+            return true;
+        }
         if is_handle(word) {
             // Nothing is waited for.
             (lane.until_ns, self.parked) = (None, false);

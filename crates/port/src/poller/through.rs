@@ -1,7 +1,6 @@
 //! Which right a message came through.
 
 use super::{NO_RIGHT, Poller};
-use crate::adopt::{Whom, adopt};
 use crate::introduce::Named;
 use crate::request::{Request, Seal};
 use core::sync::atomic::Ordering;
@@ -18,7 +17,7 @@ pub(super) enum Through {
 }
 
 impl Poller {
-    /// Takes up the rights in the message just taken, and looks up the right it came through.
+    /// Looks up the right that the message just taken came through, unless it is the lane's last one.
     #[cold]
     pub(super) fn look_up(&mut self, key: Key, header: Header) -> Result<Through, Fault> {
         let Some(lane) = self.lanes[key].as_mut() else {
@@ -26,12 +25,6 @@ impl Poller {
         };
         let offset = lane.consumer.place().head();
         let rule = Rule::RightHandle;
-        if header.units > 0 {
-            adopt(&self.process, &lane.link, &mut self.spare, Whom::Receiver)?;
-            if u64::from(header.port) == lane.usual() {
-                return Ok(Through::To(lane.seal));
-            }
-        }
         // Together with what it vouches for, or not at all.
         lane.word = NO_RIGHT;
         lane.ended = lane.link.ended.load(Ordering::Acquire);

@@ -5,7 +5,7 @@ use crate::link::Link;
 use crate::origin::Origin;
 use core::sync::atomic::Ordering;
 use handfast_sys::deadline;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 impl SendRight {
     /// Notes that a message with the handle goes through `lane`; the lane's lock is held.
@@ -44,16 +44,15 @@ impl SendRight {
 }
 
 impl Drop for SendRight {
+    #[inline]
     fn drop(&mut self) {
         if self.epoch != handfast_sys::process::fork_epoch() {
             return;
         }
         // It takes locks of the link, and may take those of the process.
         let _shield = deadline::shield();
-        // What it has become, one after the other and not one within the other: others say how many those are.
-        let mut moved = self.moved.take();
-        while let Some(Some(mut right)) = moved {
-            moved = right.moved.take();
+        if let Some(aside) = self.aside.get_mut() {
+            aside.drop_moved();
         }
         // Relaxed: threads that used it have let go of it.
         let lanes = self.used.load(Ordering::Relaxed);
@@ -68,16 +67,10 @@ impl Clone for SendRight {
         if !self.is_forked() {
             self.link.imports().copied(self.handle);
         }
-        let waiting = *self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        Self::of_handle(
-            self.process,
-            self.link.clone(),
-            self.port,
-            self.handle,
-            waiting,
-        )
-        .with_origin(self.origin.clone())
-        .with_shortcut(self.shortcut.as_ref().map(|by| by.again()))
+        let (link, waiting) = (self.link.clone(), self.waiting());
+        Self::of_handle(self.process, link, self.port, self.handle, waiting)
+            .with_origin(self.origin.clone())
+            .with_shortcut(self.shortcut.as_ref().map(|by| by.again()))
     }
 }
 

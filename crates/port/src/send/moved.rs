@@ -5,7 +5,6 @@ use crate::error::{Gone, SendError};
 use crate::origin::Origin;
 use core::sync::atomic::Ordering;
 use handfast_proto::rights::Handle;
-use std::sync::PoisonError;
 
 impl SendRight {
     /// This right, or what it has become since it came (see `door` and `redirect`), or is on this CPU (see
@@ -47,20 +46,19 @@ impl SendRight {
 
     #[cold]
     fn look_moved(&self) -> Option<&Self> {
-        if let Some(moved) = self.moved.get() {
+        if let Some(moved) = self.known_moved() {
             return moved.as_deref();
         }
         let moved = self.link.direct(self.handle)?;
         let direct = moved.direct()?.clone();
-        let waiting = *self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        direct.wait_by(waiting);
-        let moved = self.moved.get_or_init(|| Some(Box::new(direct)));
+        direct.wait_by(self.waiting());
+        let moved = self.aside().moved.get_or_init(|| Some(Box::new(direct)));
         moved.as_deref()
     }
 
     /// It stays where it is when its port moves.
     pub(crate) fn pin(&self) {
-        let _ = self.moved.set(None);
+        let _ = self.aside().moved.set(None);
         self.link.stays(self.handle);
     }
 

@@ -4,7 +4,7 @@ use super::{Posted, SendRight};
 use crate::call::Ticket;
 use crate::origin::Origin;
 use crate::own::OwnRight;
-use crate::right::{Right, export_own};
+use crate::right::Right;
 use crate::room::Waiting;
 use core::sync::atomic::Ordering;
 use handfast_layout::MESSAGE_BYTES_MAX;
@@ -75,9 +75,9 @@ impl SendRight {
         if own.port().home.get().is_some() || own.is_over() {
             return None;
         }
-        let (handle, port) = export_own(&self.link, own).ok()?;
-        let (units, count) = Part::OfSender { handle, port }.to_units();
-        let posted = self.post_named(message, &units[..count]);
+        let handle = self.link.export_own(own)?.ok()?;
+        let unit = Part::unit_of_sender(handle, own.port().id);
+        let posted = self.post_units(message, &[unit]);
         posted.or_else(|| {
             self.link.retract(self.process, handle);
             None
@@ -111,7 +111,14 @@ impl SendRight {
     }
 
     /// Posts on this thread's lane, if there has been no trouble since. Its lane and ticket.
-    fn post_named(
+    #[inline(never)]
+    fn post_named(&self, message: ToPost<'_>, units: &[Unit]) -> Option<(u32, Ticket)> {
+        self.post_units(message, units)
+    }
+
+    /// As [`Self::post_named`], in line: what goes with most rights.
+    #[inline(always)]
+    fn post_units(
         &self,
         (bytes, kind, words, before): ToPost<'_>,
         units: &[Unit],

@@ -124,7 +124,7 @@ impl SendRight {
 
     /// The rights for each CPU, if there are such.
     fn spread(&self) -> Option<&Spread> {
-        if let Some(known) = self.spread.get() {
+        if let Some(known) = self.aside.get().and_then(|aside| aside.spread.get()) {
             return known.as_deref();
         }
         if !matches!(self.origin, Origin::Exporter | Origin::Claimed(_)) || self.is_forked() {
@@ -132,7 +132,7 @@ impl SendRight {
         }
         let entries = self.link.spread_of(self.port)?;
         let make = || Some(Box::new(Spread::new(&entries, |entry| self.on(entry))));
-        let spread = self.spread.get_or_init(make);
+        let spread = self.aside().spread.get_or_init(make);
         // Relaxed: a number. A thread that reads the old one posts to the port's own receiver once more.
         self.posts_to.store(NOBODY, Ordering::Relaxed);
         spread.as_deref()
@@ -149,7 +149,7 @@ impl SendRight {
         right.receiver = receiver;
         right.posts_to = receiver.into();
         right.peer_cpu = cpu.into();
-        let _ = right.spread.set(None);
+        let _ = right.aside().spread.set(None);
         right
     }
 

@@ -1,33 +1,29 @@
 //! How callers of a right wait.
 
-use super::{SendRight, VERSIONS};
+use super::{SendRight, VERSIONS, WaitBy};
 use crate::options::Options;
 use crate::origin::Origin;
 use crate::waiters::with_waiter;
 use core::sync::atomic::Ordering;
-use core::time::Duration;
-use handfast_wait::{Strategy, Waiter};
-use std::sync::PoisonError;
+use handfast_wait::Waiter;
 
 impl SendRight {
     /// Changes how callers of this right wait, for replies and for room, from the next wait on; those of its clones
     /// go on as they did. A short lock.
     pub fn set_options(&self, options: Options) {
-        let (strategy, cap) = options.resolve();
         if let Origin::Vine(Some(upgrade)) = &self.origin {
             upgrade.set_options(options);
         }
-        if let Some(Some(moved)) = self.moved.get() {
+        if let Some(Some(moved)) = self.known_moved() {
             moved.set_options(options);
         }
-        self.wait_by((strategy, cap));
+        self.wait_by(options.resolve());
     }
 
-    pub(super) fn wait_by(&self, (strategy, cap): (Strategy, Option<Duration>)) {
-        *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = (strategy, cap);
+    pub(super) fn wait_by(&self, waiting: WaitBy) {
+        self.set_waiting(waiting);
         // Relaxed: a hint.
-        self.eager
-            .store(Waiter::new(strategy, cap).is_eager(), Ordering::Relaxed);
+        self.eager.store(waiting.0.is_eager(), Ordering::Relaxed);
         // Relaxed: a number; the options are behind the lock.
         self.version
             .store(VERSIONS.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
@@ -41,8 +37,7 @@ impl SendRight {
             0 => self.first_version(),
             version => version,
         };
-        let options = || *self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        with_waiter(version, options, wait)
+        with_waiter(version, || self.waiting(), wait)
     }
 
     #[cold]

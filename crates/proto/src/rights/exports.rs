@@ -1,6 +1,6 @@
 //! The exporter's table.
 
-use super::hash::{Map, hash};
+use super::hash::{self, Map};
 use super::{EXPORTS_MAX, Handle, Refused, handle, index, is_handle};
 use hashbrown::HashTable;
 use std::collections::{BTreeSet, VecDeque};
@@ -94,6 +94,12 @@ impl Entry {
             permissions: self.permissions,
         }
     }
+
+    /// Whether the peer has it, as this.
+    #[inline]
+    fn stands_for(&self, target: Target) -> bool {
+        self.target() == target && self.state == State::Live
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +108,13 @@ enum State {
     Live,
     /// Given back as often as it was sent; messages that were sent before may still name it.
     Ending,
+}
+
+/// In two words: each is a multiplication that waits for the one before.
+#[inline]
+fn hash(target: Target) -> u64 {
+    let small = u64::from(target.port) << 16 | u64::from(target.permissions);
+    hash::hash((target.badge, small))
 }
 
 /// The permissions of a right that was not attenuated.
@@ -115,6 +128,8 @@ pub struct Exports {
     free: VecDeque<u32>,
     /// Places of entries in use that were not revoked, found by what they stand for.
     by_target: HashTable<u32>,
+    /// The place that was exported last: mostly it is again.
+    last: u32,
     /// The permissions of those of them that have not all, by port and badge.
     attenuated: Map<(u32, u64), BTreeSet<u16>>,
     /// How many of them are live.
@@ -136,19 +151,44 @@ impl Exports {
     /// # Errors
     /// As there.
     pub fn export_within(&mut self, target: Target, limit: u32) -> Result<Handle, Refused> {
+        match self.export_known(target) {
+            Some(known) => known,
+            None => self.export_new(target, limit),
+        }
+    }
+
+    /// As [`Self::export`], of what the peer has. `None`: it has not.
+    #[inline(always)]
+    pub fn export_known(&mut self, target: Target) -> Option<Result<Handle, Refused>> {
+        if self.is_over {
+            return Some(Err(Refused::Over));
+        }
+        let is_last = |entry: &Entry| entry.stands_for(target) && !entry.is_revoked;
+        let place = match self.entries.get(self.last as usize) {
+            Some(entry) if is_last(entry) => self.last,
+            _ => self.find_live(target)?,
+        };
+        self.last = place;
+        let entry = &mut self.entries[place as usize];
+        let Some(wire) = entry.wire.checked_add(1) else {
+            return Some(Err(Refused::Full));
+        };
+        entry.wire = wire;
+        Some(Ok(handle(place, entry.generation.into())))
+    }
+
+    fn find_live(&self, target: Target) -> Option<u32> {
+        let is_it = |place: &u32| self.entries[*place as usize].stands_for(target);
+        self.by_target.find(hash(target), is_it).copied()
+    }
+
+    /// As [`Self::export_within`], of what the peer has not.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn export_new(&mut self, target: Target, limit: u32) -> Result<Handle, Refused> {
         if self.is_over {
             return Err(Refused::Over);
-        }
-        let hash_of = hash(target);
-        let entries = &self.entries;
-        let is_it = |place: &u32| {
-            let entry = &entries[*place as usize];
-            entry.target() == target && entry.state == State::Live
-        };
-        if let Some(place) = self.by_target.find(hash_of, is_it) {
-            let entry = &mut self.entries[*place as usize];
-            entry.wire = entry.wire.checked_add(1).ok_or(Refused::Full)?;
-            return Ok(handle(*place, entry.generation.into()));
         }
         if self.used() >= limit as usize {
             return Err(Refused::Full);
@@ -178,7 +218,7 @@ impl Exports {
         let generation = entry.generation.into();
         let entries = &self.entries;
         let rehash = |place: &u32| hash(entries[*place as usize].target());
-        self.by_target.insert_unique(hash_of, place, rehash);
+        self.by_target.insert_unique(hash(target), place, rehash);
         if target.permissions != ALL_PERMISSIONS {
             let of = (target.port, target.badge);
             self.attenuated

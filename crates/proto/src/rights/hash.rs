@@ -12,6 +12,7 @@ pub struct Fold(u64);
 pub type Map<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<Fold>>;
 
 /// The hash of one key.
+#[inline]
 pub(super) fn hash(key: impl Hash) -> u64 {
     BuildHasherDefault::<Fold>::default().hash_one(key)
 }

@@ -2,7 +2,6 @@
 
 use super::hash::Map;
 use super::{EXPORTS_MAX, Handle, IS_HANDLE, Refused, index, is_handle};
-use std::collections::hash_map::Entry;
 
 /// A message that used a handle: it was posted to this lane, before this position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +65,7 @@ impl Imports {
     ///
     /// # Errors
     /// [`Refused::Unknown`] for what is no handle, [`Refused::Port`], [`Refused::Full`].
+    #[inline(always)]
     pub fn arrive(&mut self, handle: Handle, port: u32) -> Result<(), Refused> {
         if !is_handle(handle) {
             return Err(Refused::Unknown);
@@ -128,23 +128,11 @@ impl Imports {
         self.rights > 0
     }
 
+    #[inline(always)]
     fn add(&mut self, handle: Handle, port: u32) -> Result<(), Refused> {
-        // An honest exporter has no more places than that.
-        let is_full = self.held.len() >= EXPORTS_MAX as usize;
-        let held = match self.held.entry(handle) {
-            Entry::Occupied(held) => held.into_mut(),
-            Entry::Vacant(_) if is_full => return Err(Refused::Full),
-            Entry::Vacant(place) => place.insert(Held {
-                port,
-                received: 0,
-                rights: 0,
-                is_idle: false,
-                is_revoked: false,
-                is_moved: false,
-                kept: None,
-                is_unused: false,
-                uses: Vec::new(),
-            }),
+        let held = match self.held.get_mut(&handle) {
+            Some(held) => held,
+            None => Self::first(&mut self.held, handle, port)?,
         };
         if held.port != port {
             return Err(Refused::Port);
@@ -156,6 +144,29 @@ impl Imports {
         held.rights = held.rights.checked_add(1).ok_or(Refused::Full)?;
         self.rights += 1;
         Ok(())
+    }
+
+    #[cold]
+    fn first(
+        held: &mut Map<Handle, Held>,
+        handle: Handle,
+        port: u32,
+    ) -> Result<&mut Held, Refused> {
+        // An honest exporter has no more places than that.
+        if held.len() >= EXPORTS_MAX as usize {
+            return Err(Refused::Full);
+        }
+        Ok(held.entry(handle).or_insert(Held {
+            port,
+            received: 0,
+            rights: 0,
+            is_idle: false,
+            is_revoked: false,
+            is_moved: false,
+            kept: None,
+            is_unused: false,
+            uses: Vec::new(),
+        }))
     }
 
     /// The port that a right of this process is to, which was received, or claimed, under this name.
@@ -190,6 +201,7 @@ impl Imports {
 
     /// A right was dropped; these messages used it. Returns whether [`Self::give_back`] has
     /// something new to look at.
+    #[inline(always)]
     pub fn dropped(&mut self, handle: Handle, uses: &[Use]) -> bool {
         let Some(held) = self.held.get_mut(&handle) else {
             return false;
@@ -199,6 +211,18 @@ impl Imports {
             self.rights -= 1;
         }
         held.used(uses);
+        if held.rights > 1 || held.rights == 1 && held.kept.is_none() {
+            return false;
+        }
+        self.nearly_last(handle)
+    }
+
+    /// The last right was dropped, or all but what is kept.
+    #[cold]
+    fn nearly_last(&mut self, handle: Handle) -> bool {
+        let Some(held) = self.held.get_mut(&handle) else {
+            return false;
+        };
         if held.is_moved && held.rights == 0 && held.received == 0 {
             self.held.remove(&handle);
             return false;

@@ -519,6 +519,30 @@ fn what_no_honest_peer_does_is_refused() {
 }
 
 #[test]
+fn what_was_sent_last_is_another_right_once_it_was_revoked_or_given_back() {
+    let target = Target::full(1, 7);
+    let mut exports = Exports::default();
+    let first = exports.export(target).unwrap();
+    assert_eq!(exports.revoke(1, 7).unwrap().handles, [first]);
+    let second = exports.export(target).unwrap();
+    assert_ne!(second, first, "the first one stands for nothing");
+    assert_eq!(exports.release(second, 1), Ok(true));
+    let third = exports.export(target).unwrap();
+    assert!(
+        third != first && third != second,
+        "the second one is ending"
+    );
+    assert_eq!(exports.finish(second), Some((target, false)));
+    assert_eq!(exports.export(target), Ok(third));
+    assert_eq!(
+        exports.export(Target::full(1, 8)).map(index),
+        Ok(1),
+        "used again"
+    );
+    assert_eq!(exports.export(target), Ok(third));
+}
+
+#[test]
 #[cfg_attr(miri, ignore = "a million steps")]
 fn the_table_holds_a_million_rights_and_says_when_it_is_full() {
     let target = |badge| Target::full(0, badge);

@@ -163,10 +163,25 @@ impl Consumer {
         sink: &mut impl Sink,
     ) -> Result<(Header, usize), Fault> {
         let (header, meta) = self.peek(memory)?;
+        let taken = self.take_peeked(memory, meta, sink);
+        taken.map(|len_bytes| (header, len_bytes))
+    }
+
+    /// As [`Self::take`], of the message that [`Self::peek`] has just told `meta` of.
+    ///
+    /// # Errors
+    /// As there.
+    #[inline(always)]
+    pub fn take_peeked(
+        &mut self,
+        memory: &impl Memory,
+        meta: Meta,
+        sink: &mut impl Sink,
+    ) -> Result<usize, Fault> {
         let (place, head) = (self.place, self.head);
         let at = place.slot(head);
         let taken = self.take_from(memory, (place, head, at), meta, sink);
-        taken.map(|len_bytes| (header, len_bytes)).ok_or(Fault {
+        taken.ok_or(Fault {
             rule: Rule::ArenaBounds,
             offset: at + slot::ARENA,
         })

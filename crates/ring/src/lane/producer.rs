@@ -94,8 +94,15 @@ impl Producer {
             at + slot::BYTES
         };
         memory.copy_in(to, bytes);
-        if !units.is_empty() {
-            memory.copy_in(to + bytes.len(), units.as_flattened());
+        match units {
+            [] => {}
+            [unit] => {
+                // By halves, as it was made: a load of all of it would wait until both have left the store buffer.
+                let (low, high) = unit.split_at(UNIT_BYTES / 2);
+                memory.copy_in(to + bytes.len(), low);
+                memory.copy_in(to + bytes.len() + UNIT_BYTES / 2, high);
+            }
+            units => memory.copy_in(to + bytes.len(), units.as_flattened()),
         }
         let meta = Meta {
             len_bytes: bytes.len() as u32,

@@ -1,6 +1,7 @@
 //! The lock that is nearly always one thread's.
 
 use core::cell::UnsafeCell;
+use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -30,6 +31,8 @@ unsafe impl<T: Send> Sync for OwnedLock<T> {}
 pub struct OwnedGuard<'a, T> {
     lock: &'a OwnedLock<T>,
     how: How,
+    /// Others may look at the value through it only if they may share that.
+    value: PhantomData<&'a mut T>,
 }
 
 impl<T> OwnedLock<T> {
@@ -48,7 +51,11 @@ impl<T> OwnedLock<T> {
     /// takes.
     #[inline(always)]
     pub fn try_lock(&self) -> Option<OwnedGuard<'_, T>> {
-        enter(&self.words).map(|how| OwnedGuard { lock: self, how })
+        enter(&self.words).map(|how| OwnedGuard {
+            lock: self,
+            how,
+            value: PhantomData,
+        })
     }
 
     /// Takes the lock; yields while another thread holds it.

@@ -1,0 +1,58 @@
+//! The tables of rights of a link, each under its lock.
+
+use super::Link;
+use crate::process::Process;
+use crate::unused;
+use core::sync::atomic::Ordering;
+use handfast_proto::rights::{Exports, Handle, Imports, Refused};
+use handfast_sys::lock::Guard;
+use std::sync::Arc;
+
+impl Link {
+    /// The rights to our ports that the peer has.
+    #[inline]
+    pub(crate) fn exports(&self) -> Guard<'_, Exports> {
+        self.exports.lock()
+    }
+
+    /// The rights to the peer's ports that we have.
+    #[inline]
+    pub(crate) fn imports(&self) -> Guard<'_, Imports> {
+        self.imports.lock()
+    }
+
+    /// One more right to `port` of the peer, by this name: the first of all is a use of the link, as [`Held`] is.
+    #[inline(always)]
+    pub(crate) fn arrive(&self, handle: Handle, port: u32) -> Result<(), Refused> {
+        let mut imports = self.imports();
+        let is_first = !imports.has_rights();
+        imports.arrive(handle, port)?;
+        if is_first {
+            // AcqRel: pairs with the last drop. Under the lock, so before that of the last right.
+            self.uses.fetch_add(1, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
+    /// Changes the rights that we have; the first one and the last one are a use of the link, as [`Held`] is.
+    #[inline(always)]
+    pub(crate) fn change_imports<T>(
+        self: &Arc<Self>,
+        process: &Arc<Process>,
+        change: impl FnOnce(&mut Imports) -> T,
+    ) -> T {
+        let mut imports = self.imports();
+        let had = imports.has_rights();
+        let changed = change(&mut imports);
+        let has = imports.has_rights();
+        if has && !had {
+            // AcqRel: pairs with the last drop. Under the lock, so before that of the last right.
+            self.uses.fetch_add(1, Ordering::AcqRel);
+        }
+        drop(imports);
+        if had && !has {
+            unused::release(process, self);
+        }
+        changed
+    }
+}

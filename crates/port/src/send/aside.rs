@@ -1,0 +1,58 @@
+//! What few rights have. Apart from the others, so that a right is small: it is moved from message to message.
+
+use super::SendRight;
+use crate::spread::Spread;
+use core::time::Duration;
+use handfast_wait::Strategy;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// How callers wait: the strategy, and for how long they spin at most.
+pub(crate) type WaitBy = (Strategy, Option<Duration>);
+
+/// See the module text.
+#[derive(Default)]
+pub(super) struct Aside {
+    /// How its callers wait, where that is not as the environment says.
+    waiting: Mutex<Option<WaitBy>>,
+    /// What it is since its port moved, with its options; nothing, for ever, of one that stays.
+    pub(super) moved: OnceLock<Option<Box<SendRight>>>,
+    /// The right for each CPU, of a port that is served on each; nothing, for ever, of those themselves.
+    pub(super) spread: OnceLock<Option<Box<Spread>>>,
+}
+
+impl SendRight {
+    pub(super) fn aside(&self) -> &Aside {
+        self.aside.get_or_init(Box::default)
+    }
+
+    /// How its callers wait.
+    pub(super) fn waiting(&self) -> WaitBy {
+        let own = self.aside.get().and_then(|aside| {
+            let waiting = aside.waiting.lock();
+            *waiting.unwrap_or_else(PoisonError::into_inner)
+        });
+        own.unwrap_or(self.process.waiting)
+    }
+
+    pub(super) fn set_waiting(&self, waiting: WaitBy) {
+        let own = self.aside().waiting.lock();
+        *own.unwrap_or_else(PoisonError::into_inner) = Some(waiting);
+    }
+
+    /// What it is since its port moved, or that it stays, if somebody has asked.
+    pub(super) fn known_moved(&self) -> Option<&Option<Box<Self>>> {
+        self.aside.get().and_then(|aside| aside.moved.get())
+    }
+}
+
+impl Aside {
+    /// Drops what its right has become, one after the other and not one within the other: others say how many those are.
+    #[cold]
+    pub(super) fn drop_moved(&mut self) {
+        let mut moved = self.moved.take();
+        while let Some(Some(mut right)) = moved {
+            let aside = right.aside.get_mut();
+            moved = aside.and_then(|aside| aside.moved.take());
+        }
+    }
+}
