@@ -9,6 +9,7 @@ mod echo;
 mod lab;
 mod ls;
 mod output;
+mod temporary;
 mod usage;
 
 use clap::{Parser, Subcommand};
@@ -71,7 +72,30 @@ fn main() -> ExitCode {
             .log_internal_errors(false)
             .init();
     }
-    let result = match Cli::parse().command {
+    let result = run(Cli::parse().command);
+    // A signal that has come by now ends this.
+    let _goes_on = temporary::goes_on();
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is::<output::Unread>() => ExitCode::from(output::UNREAD),
+        Err(error) => {
+            // Where nobody reads that either, the status says it.
+            output::note(format_args!("handfast: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Outcome {
+    match command {
+        Command::Abuse(_)
+        | Command::Bench(_)
+        | Command::Demo
+        | Command::Echo(_)
+        | Command::Lab(_) => temporary::watch()?,
+        _ => {}
+    }
+    match command {
         Command::Abuse(args) => abuse::run(&args),
         Command::AbuseChild(spec) => abuse::run_child(&spec),
         Command::Bench(args) => bench::run(&args),
@@ -83,14 +107,5 @@ fn main() -> ExitCode {
         Command::Call(args) => call::run(&args),
         Command::Ls => ls::run(),
         Command::Doctor => doctor::run(),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) if error.is::<output::Unread>() => ExitCode::from(output::UNREAD),
-        Err(error) => {
-            // Where nobody reads that either, the status says it.
-            output::note(format_args!("handfast: {error}"));
-            ExitCode::FAILURE
-        }
     }
 }

@@ -9,13 +9,12 @@ use super::stats::median;
 use super::systems::shared::Piece;
 use super::systems::{self, Runnable, queues};
 use crate::output;
+use crate::temporary::Directory;
 use handfast_sys::cpu;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::collections::{HashMap, HashSet};
 use std::io::{self, IsTerminal};
-use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
-use std::process;
+use std::path::Path;
 use std::time::Duration;
 
 /// What all benchmarks share.
@@ -28,7 +27,8 @@ pub(crate) struct Run {
     /// Printed under the table.
     pub(crate) notes: Vec<String>,
     bar: ProgressBar,
-    dir: PathBuf,
+    /// Socket files of killed servers are in there.
+    dir: Directory,
     warned: HashSet<String>,
     /// How often each kind of turn failed; [`FAILURES_MAX`] bounds the time a broken system takes.
     failed: HashMap<String, u32>,
@@ -46,7 +46,7 @@ impl Run {
         }
         let first = cpu::allowed().first().copied().unwrap_or(0);
         let (server_cpu, client_cpu) = choose_pair().unwrap_or((first, first));
-        let dir = own_dir()?;
+        let dir = Directory::new("handfast-bench-").map_err(io::Error::other)?;
         let bar = ProgressBar::hidden();
         if io::stderr().is_terminal() {
             bar.set_draw_target(ProgressDrawTarget::stderr());
@@ -200,7 +200,7 @@ impl Run {
                 return Err("failed too often".to_owned());
             }
             (0..count)
-                .map(|_| Session::start(system, plan, &self.dir))
+                .map(|_| Session::start(system, plan, self.dir.path()))
                 .collect::<io::Result<_>>()
                 .and_then(what)
                 .map_err(|error| error.to_string())
@@ -216,7 +216,7 @@ impl Run {
 
     /// Where sockets and other files of the measured processes are.
     pub(crate) fn dir(&self) -> &Path {
-        &self.dir
+        self.dir.path()
     }
 
     /// What was said so far of turns of the system with this key that failed.
@@ -277,31 +277,5 @@ impl Run {
     }
 }
 
-/// Makes a directory for this run's socket files, and removes those of runs that were killed.
-fn own_dir() -> io::Result<PathBuf> {
-    const PREFIX: &str = "handfast-bench-";
-    let parent = std::env::temp_dir();
-    for entry in std::fs::read_dir(&parent)?.flatten() {
-        let name = entry.file_name();
-        let pid = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
-        let is_dead =
-            |pid: u32| pid == process::id() || !Path::new(&format!("/proc/{pid}")).exists();
-        if pid.and_then(|pid| pid.parse().ok()).is_some_and(is_dead) {
-            // Another user's stays.
-            let _ = std::fs::remove_dir_all(entry.path());
-        }
-    }
-    let dir = parent.join(format!("{PREFIX}{}", process::id()));
-    std::fs::DirBuilder::new().mode(0o700).create(&dir)?;
-    Ok(dir)
-}
-
 /// How often a kind of turn may fail before it is no longer tried.
 const FAILURES_MAX: u32 = 3;
-
-impl Drop for Run {
-    fn drop(&mut self) {
-        // Nothing of ours is left: socket files of killed servers are in there.
-        let _ = std::fs::remove_dir_all(&self.dir);
-    }
-}

@@ -3,11 +3,13 @@
 mod peers;
 
 use crate::output::say;
+use crate::temporary::{self, Temporary};
 use crate::usage::Usage;
 use crate::{Outcome, echo};
 use handfast::error::SendError;
 use handfast::{Counters, SendRight};
 use hdrhistogram::Histogram;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -28,15 +30,8 @@ impl Drop for Running {
     }
 }
 
-/// The demo's name. Its servers are killed; what they leave there is removed when this is dropped.
-struct Name(String);
-
-impl Drop for Name {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(handfast::rendezvous::directory().join(&self.0));
-    }
-}
-
+/// Of the demo's name; its process comes after it.
+const PREFIX: &str = "demo-";
 const PHASE: Duration = Duration::from_secs(2);
 const PAYLOAD: [u8; 24] = [7; 24];
 
@@ -55,11 +50,14 @@ pub(crate) fn run_child(args: &ChildArgs) -> Outcome {
 }
 
 fn child(role: &str, name: &str) -> Result<Running, Box<dyn std::error::Error>> {
-    let mut command = Command::new(std::env::current_exe()?);
+    // The running image, even when a build has replaced the file since.
+    let mut command = Command::new("/proc/self/exe");
     command
+        .arg0("handfast")
         .args(["demo-child", role, name])
         .stdin(Stdio::null())
         .stdout(Stdio::null());
+    let _goes_on = temporary::goes_on();
     Ok(Running(command.spawn()?))
 }
 
@@ -76,8 +74,11 @@ fn connect(name: &str) -> Result<SendRight, Box<dyn std::error::Error>> {
 }
 
 pub(crate) fn run() -> Outcome {
-    let name = Name(format!("demo-{}", std::process::id()));
-    let name = &name.0;
+    take_back();
+    let name = &format!("{PREFIX}{}", std::process::id());
+    // Its servers are killed, and leave it there.
+    let path = handfast::rendezvous::directory().join(name);
+    let _name = Temporary::new(move || drop(std::fs::remove_file(path)));
     let server = child("serve", name)?;
     let port = connect(name)?;
     say!(
@@ -104,6 +105,16 @@ pub(crate) fn run() -> Outcome {
     latencies.push(("unix stream", peers::measure("unix", PHASE / 2)?));
     say!("")?;
     histogram(&latencies)
+}
+
+/// Takes over the names of demos that were killed, and gives them up.
+fn take_back() {
+    let directory = handfast::rendezvous::directory();
+    let names = temporary::left_by_dead(&directory, PREFIX).unwrap_or_default();
+    for name in names {
+        // What is another user's stays.
+        drop(handfast::bind(&name));
+    }
 }
 
 fn back_to_back(port: &SendRight) -> Result<Histogram<u64>, Box<dyn std::error::Error>> {
