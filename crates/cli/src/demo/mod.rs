@@ -62,11 +62,15 @@ fn child(role: &str, name: &str) -> Result<Running, Box<dyn std::error::Error>> 
 }
 
 /// Connects as soon as the server has bound its name.
-fn connect(name: &str) -> Result<SendRight, Box<dyn std::error::Error>> {
+fn connect(name: &str, server: &mut Running) -> Result<SendRight, Box<dyn std::error::Error>> {
     let start = Instant::now();
     loop {
         match handfast::connect(name) {
             Ok(port) => return Ok(port),
+            // It has said why.
+            Err(_) if let Some(status) = server.0.try_wait()? => {
+                return Err(format!("the server of {name:?} has ended: {status}").into());
+            }
             Err(error) if start.elapsed() > Duration::from_secs(5) => return Err(error.into()),
             Err(_) => std::thread::sleep(Duration::from_millis(1)),
         }
@@ -79,8 +83,8 @@ pub(crate) fn run() -> Outcome {
     // Its servers are killed, and leave it there.
     let path = handfast::rendezvous::directory().join(name);
     let _name = Temporary::new(move || drop(std::fs::remove_file(path)));
-    let server = child("serve", name)?;
-    let port = connect(name)?;
+    let mut server = child("serve", name)?;
+    let port = connect(name, &mut server)?;
     say!(
         "A server process ({}) has bound {name:?}; this process has connected.",
         server.0.id()
@@ -94,7 +98,7 @@ pub(crate) fn run() -> Outcome {
     idle(&server)?;
     say!(
         "\n3. Sixteen client processes at one server on {} CPUs",
-        handfast_sys::cpu::online()
+        handfast_sys::cpu::available()
     )?;
     crowd(name, &port)?;
     say!("\n4. kill -9 of the server with a call in flight")?;
@@ -192,8 +196,8 @@ fn crowd(name: &str, port: &SendRight) -> Outcome {
     Ok(())
 }
 
-fn death(name: &str, server: Running) -> Outcome {
-    let port = connect(name)?;
+fn death(name: &str, mut server: Running) -> Outcome {
+    let port = connect(name, &mut server)?;
     let pid = server.0.id();
     let killer = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(20));
@@ -216,8 +220,8 @@ fn death(name: &str, server: Running) -> Outcome {
         return Err(format!("expected the server to be gone, got: {error}").into());
     }
     drop(port);
-    let again = child("serve", name)?;
-    let port = connect(name)?;
+    let mut again = child("serve", name)?;
+    let port = connect(name, &mut again)?;
     let reply = port.call(b"back again")?;
     say!(
         "   a new server ({}) took the name over and answers: {:?}",
