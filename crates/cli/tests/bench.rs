@@ -369,3 +369,25 @@ fn ending_the_parent_ends_its_children() {
         assert!(std::time::Instant::now() < patience, "children outlive");
     }
 }
+
+#[test]
+fn a_benchmark_that_has_measured_nothing_fails_and_says_why() {
+    let run = |arguments: &[&str]| {
+        let output = handfast(arguments).unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(output.stdout.is_empty());
+        said
+    };
+    let said = run(&["stream", "--quick", "--json", "--only", "plain-call"]);
+    assert!(
+        said.contains("stream measures nothing called plain-call"),
+        "{said}"
+    );
+    // Not of whole pieces.
+    let said = run(&["payload", "--quick", "--payloads", "100"]);
+    assert!(
+        said.contains("payload 100 left out") && said.contains("nothing could be measured"),
+        "{said}"
+    );
+}

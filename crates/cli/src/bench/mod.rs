@@ -174,6 +174,18 @@ pub(crate) fn run(args: &Args) -> Outcome {
         Bench::Ppc => ("ppc", ppc::measure(&mut run)?),
         Bench::Percpu => ("percpu", percpu::measure(&mut run)?),
     };
+    if rows.is_empty() {
+        let asked = args.only.join(", ");
+        return Err(match run.has_warned() {
+            true => {
+                format!("{bench}: nothing could be measured; what was said above has the reasons")
+            }
+            false => {
+                format!("{bench} measures nothing called {asked}: see what it has without --only")
+            }
+        }
+        .into());
+    }
     let report = Report {
         bench,
         machine: machine::describe(),

@@ -226,6 +226,11 @@ impl Run {
         said.find(|text| text.starts_with(&start))
     }
 
+    /// Whether something was left out.
+    pub(crate) fn has_warned(&self) -> bool {
+        !self.warned.is_empty()
+    }
+
     /// Says something on standard error, once.
     pub(crate) fn warn(&mut self, text: String) {
         if self.warned.insert(text.clone()) {
