@@ -46,3 +46,19 @@ fn a_short_abuse_loses_nothing_and_leaves_nothing() {
         assert!(number(some) > Some(0), "{some}: {table}");
     }
 }
+
+#[test]
+fn times_that_make_no_sense_are_refused() {
+    for arguments in [
+        ["--minutes", "0"],
+        ["--minutes", "nan"],
+        ["--minutes=-1", "--seed=1"],
+        ["--minutes", "1e300"],
+        ["--stall-s", "0"],
+        ["--stall-s", "18446744073709551615"],
+    ] {
+        let mut abuse = Command::new(env!("CARGO_BIN_EXE_handfast"));
+        let output = abuse.arg("abuse").args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+    }
+}

@@ -43,7 +43,7 @@ pub(crate) struct Args {
     #[arg(long)]
     seed: Option<u64>,
     /// The deadline of each call to a server that lives, in seconds; one that takes longer is lost.
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
     stall_s: u64,
 }
 
