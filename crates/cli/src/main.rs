@@ -13,6 +13,7 @@ mod temporary;
 mod usage;
 
 use clap::{Parser, Subcommand};
+use handfast::Strategy;
 use std::process::ExitCode;
 
 /// Fast local calls between processes: tools.
@@ -88,6 +89,10 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Outcome {
     match command {
+        Command::AbuseChild(_) | Command::BenchChild(_) | Command::DemoChild(_) => {}
+        _ => say_what_is_ignored(),
+    }
+    match command {
         Command::Abuse(_)
         | Command::Bench(_)
         | Command::Demo
@@ -107,5 +112,23 @@ fn run(command: Command) -> Outcome {
         Command::Call(args) => call::run(&args),
         Command::Ls => ls::run(),
         Command::Doctor => doctor::run(),
+    }
+}
+
+/// The library ignores what it does not understand in its environment, silently; here somebody may have written it for
+/// this command.
+fn say_what_is_ignored() {
+    let ignored = |name, why: &dyn std::fmt::Display| {
+        output::note(format_args!("handfast: {name} is ignored: {why}"));
+    };
+    let value = |name| std::env::var(name).ok();
+    if let Some(Err(error)) = value("HANDFAST_STRATEGY").map(|text| text.parse::<Strategy>()) {
+        ignored("HANDFAST_STRATEGY", &error);
+    }
+    if let Some(text) = value("HANDFAST_SPIN_CAP_US")
+        && text.parse::<u64>().is_err()
+    {
+        let why = format!("{text:?} is no number of microseconds");
+        ignored("HANDFAST_SPIN_CAP_US", &why);
     }
 }

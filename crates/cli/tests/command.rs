@@ -216,9 +216,9 @@ fn a_command_that_can_complain_to_nobody_goes_on() {
         command.output().unwrap().status.code()
     };
     assert_eq!(status(&["call", "nobody"]), Some(1));
-    // UDP leaves these out with a word; so does the start, without permission for a namespace.
+    // UDP leaves the long ones out with a word; so does the start, without permission for a namespace.
     let bench = ["bench", "rtt", "--quick", "--rounds", "1", "--only", "udp"];
-    let long = ["--payloads", "65536"];
+    let long = ["--payloads", "24,65536"];
     assert_eq!(status(&[&bench[..], &long[..]].concat()), Some(0));
     // It logs that it has bound the name.
     let mut logging = handfast(&directory.0);
@@ -329,4 +329,23 @@ fn a_demo_whose_server_cannot_start_says_so_at_once() {
         "{:?}",
         start.elapsed()
     );
+}
+
+#[test]
+fn what_is_ignored_of_the_environment_is_said() {
+    let directory = Directory::new();
+    let ls = |name: &str, value: &str| {
+        let output = handfast(&directory.0).arg("ls").env(name, value).output();
+        let output = output.unwrap();
+        assert!(output.status.success());
+        text(&output)
+    };
+    for (name, good, bad) in [
+        ("HANDFAST_STRATEGY", "spin-block:50", "spinblock"),
+        ("HANDFAST_SPIN_CAP_US", "50", "50us"),
+    ] {
+        assert_eq!(ls(name, good), "");
+        let said = ls(name, bad);
+        assert!(said.contains(name) && said.contains(bad), "{said}");
+    }
 }

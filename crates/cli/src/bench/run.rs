@@ -52,7 +52,9 @@ impl Run {
             bar.set_draw_target(ProgressDrawTarget::stderr());
         }
         let style = ProgressStyle::with_template("{bar:40} {pos}/{len} {eta} left  {msg}");
-        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        // Letters that every terminal has.
+        let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+        bar.set_style(style.progress_chars("#>-"));
         Ok(Self {
             args: args.clone(),
             rounds: args.rounds.unwrap_or(if args.quick { 3 } else { 15 }),
