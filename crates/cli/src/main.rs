@@ -4,6 +4,7 @@ mod abuse;
 mod bench;
 mod call;
 mod demo;
+mod descriptors;
 mod doctor;
 mod echo;
 mod lab;

@@ -62,3 +62,17 @@ fn times_that_make_no_sense_are_refused() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
     }
 }
+
+#[test]
+fn too_few_descriptors_are_an_error_that_names_their_number() {
+    let abuse = env!("CARGO_BIN_EXE_handfast");
+    let script = format!("ulimit -n 64; exec {abuse} abuse --minutes 0.01");
+    let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("64 descriptors") && said.contains("4096"),
+        "{said}"
+    );
+    assert!(output.stdout.is_empty());
+}

@@ -391,3 +391,23 @@ fn a_benchmark_that_has_measured_nothing_fails_and_says_why() {
         "{said}"
     );
 }
+
+#[test]
+fn a_benchmark_has_the_descriptors_that_its_user_may_have() {
+    let _alone = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+    let bench = env!("CARGO_BIN_EXE_handfast");
+    let run = |limit: &str, clients: &str| {
+        let script = format!(
+            "ulimit {limit} && exec {bench} bench idle --quick --json --rounds 1 --seconds 0.01 --clients {clients} --only futex"
+        );
+        Command::new("sh").args(["-c", &script]).output().unwrap()
+    };
+    // What many systems have: room for more is there, but has to be asked for.
+    let output = run("-Sn 40", "40");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let output = run("-n 40", "40");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("ulimit -Hn; it is 40"), "{said}");
+}

@@ -18,9 +18,9 @@ mod talk;
 mod tally;
 mod victim;
 
-use crate::Outcome;
 use crate::output::{note, say};
 use crate::temporary::Directory;
+use crate::{Outcome, descriptors};
 use child::Child;
 pub(crate) use child::Spec;
 use faults::Attacker;
@@ -61,6 +61,9 @@ const SERVERS: [&str; 2] = ["steady-a", "steady-b"];
 const CLIENTS: u64 = 2;
 /// So long all goes well first, so that everything has been used once before what processes have is counted.
 const WARM: Duration = Duration::from_secs(3);
+/// What floods take of a server's descriptors is up to their number, and messages with descriptors need some: with 1024, a
+/// few in a minute end by [`Gone::Reply`](handfast::error::Gone::Reply).
+const DESCRIPTORS: u64 = 4096;
 /// How often the well-behaved are looked after.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -120,6 +123,14 @@ pub(crate) fn run(args: &Args) -> Outcome {
     });
     let limit = Duration::from_secs(args.stall_s);
     let time = Duration::from_secs_f64(args.minutes * 60.0);
+    let allowed = descriptors::raise();
+    if allowed < DESCRIPTORS {
+        return Err(format!(
+            "a process may have {allowed} descriptors here, and the servers need {DESCRIPTORS} to have room beside floods; \
+             raise the hard limit (ulimit -Hn {DESCRIPTORS})"
+        )
+        .into());
+    }
     say!("handfast abuse --minutes {} --seed {seed}", args.minutes)?;
     // Whose parent was killed comes to this process, which sees that it has ended.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;

@@ -8,9 +8,10 @@ use super::session::{Sample, Session, hogs};
 use super::stats::median;
 use super::systems::shared::Piece;
 use super::systems::{self, Runnable, queues};
-use crate::output;
 use crate::temporary::Directory;
+use crate::{descriptors, output};
 use handfast_sys::cpu;
+use handfast_sys::process::descriptor_limit;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::collections::{HashMap, HashSet};
 use std::io::{self, IsTerminal};
@@ -44,6 +45,8 @@ impl Run {
                 "handfast: no IPC namespace of our own ({error}): {kept}"
             ));
         }
+        // A server has two for each of its clients, and so has this process.
+        descriptors::raise();
         let first = cpu::allowed().first().copied().unwrap_or(0);
         let (server_cpu, client_cpu) = choose_pair().unwrap_or((first, first));
         let dir = Directory::new("handfast-bench-").map_err(io::Error::other)?;
@@ -205,7 +208,13 @@ impl Run {
                 .map(|_| Session::start(system, plan, self.dir.path()))
                 .collect::<io::Result<_>>()
                 .and_then(what)
-                .map_err(|error| error.to_string())
+                .map_err(|error| match error.raw_os_error() {
+                    Some(libc::EMFILE) => format!(
+                        "out of descriptors of this process; raise the hard limit (ulimit -Hn; it is {})",
+                        descriptor_limit()
+                    ),
+                    _ => error.to_string(),
+                })
         });
         self.bar.inc(1);
         result
