@@ -154,6 +154,13 @@ fn a_page_on_standard_output_is_the_page_alone() {
         .stdout(writer)
         .stderr(Stdio::null());
     assert_eq!(unread.status().unwrap().code(), Some(141));
+    let file = directory.0.join("page.html");
+    let output = lab(
+        &["report", "--svg", "--out", file.to_str().unwrap()],
+        &samples,
+    );
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("name a folder"));
     let output = lab(&["report", "--svg", "--out", "-"], &samples);
     assert_eq!(output.status.code(), Some(1));
     assert!(said(&output).contains("name a folder"));

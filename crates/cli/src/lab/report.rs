@@ -47,6 +47,10 @@ pub(super) fn run(args: &Args) -> Done {
     if folder == Path::new("-") {
         return Err("--svg writes many files: name a folder (--out)".into());
     }
+    if folder.exists() && !folder.is_dir() {
+        let folder = folder.display();
+        return Err(format!("{folder}: a file; name a folder for --svg (--out)").into());
+    }
     fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     for (name, svg) in report.figures() {
         let path = folder.join(name);
