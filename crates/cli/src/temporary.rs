@@ -66,6 +66,13 @@ impl Directory {
                 parent.display()
             )
         };
+        if path.as_os_str().len() > PATH_MAX {
+            return Err(format!(
+                "{} has {} characters and the limit for directories of sockets is {PATH_MAX}; set TMPDIR to a shorter one",
+                path.display(),
+                path.as_os_str().len()
+            ));
+        }
         let _goes_on = goes_on();
         for left in left_by_dead(&parent, prefix).map_err(why)? {
             // Another user's stays.
@@ -85,6 +92,9 @@ impl Directory {
         &self.path
     }
 }
+
+/// A socket's path has 107 characters, and what comes below a directory here up to 32 of them.
+const PATH_MAX: usize = 75;
 
 /// Files in `directory` that are called `prefix` and the number of a process that is no more, or of this one.
 pub(crate) fn left_by_dead(directory: &Path, prefix: &str) -> std::io::Result<Vec<String>> {

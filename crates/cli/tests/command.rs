@@ -349,3 +349,24 @@ fn what_is_ignored_of_the_environment_is_said() {
         assert!(said.contains(name) && said.contains(bad), "{said}");
     }
 }
+
+#[test]
+fn a_place_for_temporary_files_that_is_none_is_named() {
+    let directory = Directory::new();
+    let long = directory.0.join("d".repeat(60));
+    std::fs::create_dir(&long).unwrap();
+    let missing = directory.0.join("missing");
+    let bench = ["bench", "idle", "--quick", "--clients", "1"];
+    let abuse = ["abuse", "--minutes", "0.01"];
+    for arguments in [&bench[..], &abuse] {
+        for place in [&long, &missing] {
+            let mut command = handfast(&directory.0);
+            let output = command.args(arguments).env("TMPDIR", place).output();
+            let output = output.unwrap();
+            let said = text(&output);
+            assert_eq!(output.status.code(), Some(1), "{said}");
+            assert!(said.contains(place.to_str().unwrap()), "{said}");
+            assert!(said.contains("set TMPDIR"), "{said}");
+        }
+    }
+}
