@@ -90,7 +90,9 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Outcome {
     match command {
-        Command::AbuseChild(_) | Command::BenchChild(_) | Command::DemoChild(_) => {}
+        Command::AbuseChild(_) | Command::BenchChild(_) | Command::DemoChild(_) => {
+            temporary::leave_to_parent();
+        }
         _ => say_what_is_ignored(),
     }
     match command {

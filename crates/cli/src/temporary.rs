@@ -140,6 +140,15 @@ pub(crate) fn watch() -> Outcome {
     Ok(())
 }
 
+/// In a process that another one of this command has started: what a terminal sends to all of them is that one's, which
+/// ends the others. It would take their ends for failures.
+pub(crate) fn leave_to_parent() {
+    for signal in [libc::SIGINT, libc::SIGHUP] {
+        // SAFETY: no handler is set.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+}
+
 fn handle(signal: i32) {
     // SAFETY: all-zero bytes are a valid action: the default one, no flags, nothing masked.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };

@@ -130,6 +130,24 @@ fn left(directory: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
+fn a_signal_to_all_processes_at_once_is_no_failure_of_any() {
+    let directory = Directory::new("all");
+    for _ in 0..20 {
+        let mut running = Running::start(&["demo"], &directory.0);
+        wait_until("a server that is called", || {
+            processes(&directory.0).len() > 1 && !files(&directory.0).is_empty()
+        });
+        let all = Pid::from_child(&running.0);
+        // As a terminal does.
+        rustix::process::kill_process_group(all, Signal::INT).unwrap();
+        let status = running.0.wait().unwrap();
+        assert_eq!(status.signal(), Some(Signal::INT.as_raw()), "{status}");
+        wait_until("no process of its", || processes(&directory.0).is_empty());
+        assert_eq!(files(&directory.0), [] as [PathBuf; 0]);
+    }
+}
+
+#[test]
 fn a_signal_that_is_ignored_ends_nothing() {
     let directory = Directory::new("ignored");
     let mut command = Command::new("nohup");
