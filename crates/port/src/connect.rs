@@ -372,7 +372,7 @@ fn greet(
             path: rendezvous::path_of(name),
         }),
         Status::Exhausted => Err(ConnectError::Exhausted(Exhausted {
-            what: "descriptors, memory or links of the server; end some of its clients, or raise what it may have",
+            what: "descriptors, memory or links of the server",
             limit: welcome.limit.into(),
         })),
         Status::Malformed => Err(failed(name, "the server did not understand us")),
