@@ -2,6 +2,7 @@
 
 use crate::Outcome;
 use crate::output::{self, say};
+use handfast::error::SendError;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
@@ -38,7 +39,14 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let passed = || Duration::from_millis(start.elapsed().as_millis() as u64);
     let left = || limit.saturating_sub(passed());
     let port = handfast::connect_until(&args.name, left())?;
-    let reply = port.call_until(&message, left())?;
+    let reply = port
+        .call_until(&message, left())
+        .map_err(|error| match error {
+            SendError::TimedOut => {
+                format!("no reply from {:?} within {limit:?}: {error}", args.name)
+            }
+            _ => format!("{:?}: {error}", args.name),
+        })?;
     if args.hex.is_some() {
         let digits: String = reply.iter().map(|byte| format!("{byte:02x}")).collect();
         say!("{digits}")

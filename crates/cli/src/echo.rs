@@ -1,5 +1,6 @@
 //! `handfast echo`: the smallest server.
 
+use crate::temporary::{self, Temporary};
 use crate::{Outcome, output};
 use handfast::{Options, Strategy};
 
@@ -21,7 +22,12 @@ pub(crate) fn run(args: &Args) -> Outcome {
     if args.strategy.is_some_and(Strategy::notifies) {
         handfast::notify::notify(|| {})?;
     }
+    let going_on = temporary::goes_on();
     let port = handfast::bind_with(&args.name, options)?;
+    // A server that is killed leaves it to the next one.
+    let path = handfast::rendezvous::directory().join(&args.name);
+    let _name = Temporary::new(move || drop(std::fs::remove_file(path)));
+    drop(going_on);
     output::note(format_args!(
         "serving {:?} in {}",
         args.name,

@@ -4,14 +4,17 @@ mod abuse;
 mod bench;
 mod call;
 mod demo;
+mod descriptors;
 mod doctor;
 mod echo;
 mod lab;
 mod ls;
 mod output;
+mod temporary;
 mod usage;
 
 use clap::{Parser, Subcommand};
+use handfast::Strategy;
 use std::process::ExitCode;
 
 /// Fast local calls between processes: tools.
@@ -71,7 +74,36 @@ fn main() -> ExitCode {
             .log_internal_errors(false)
             .init();
     }
-    let result = match Cli::parse().command {
+    let result = run(Cli::parse().command);
+    // A signal that has come by now ends this.
+    let _goes_on = temporary::goes_on();
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is::<output::Unread>() => ExitCode::from(output::UNREAD),
+        Err(error) => {
+            // Where nobody reads that either, the status says it.
+            output::note(format_args!("handfast: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Outcome {
+    match command {
+        Command::AbuseChild(_) | Command::BenchChild(_) | Command::DemoChild(_) => {
+            temporary::leave_to_parent();
+        }
+        _ => say_what_is_ignored(),
+    }
+    match command {
+        Command::Abuse(_)
+        | Command::Bench(_)
+        | Command::Demo
+        | Command::Echo(_)
+        | Command::Lab(_) => temporary::watch()?,
+        _ => {}
+    }
+    match command {
         Command::Abuse(args) => abuse::run(&args),
         Command::AbuseChild(spec) => abuse::run_child(&spec),
         Command::Bench(args) => bench::run(&args),
@@ -83,14 +115,23 @@ fn main() -> ExitCode {
         Command::Call(args) => call::run(&args),
         Command::Ls => ls::run(),
         Command::Doctor => doctor::run(),
+    }
+}
+
+/// The library ignores what it does not understand in its environment, silently; here somebody may have written it for
+/// this command.
+fn say_what_is_ignored() {
+    let ignored = |name, why: &dyn std::fmt::Display| {
+        output::note(format_args!("handfast: {name} is ignored: {why}"));
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) if error.is::<output::Unread>() => ExitCode::from(output::UNREAD),
-        Err(error) => {
-            // Where nobody reads that either, the status says it.
-            output::note(format_args!("handfast: {error}"));
-            ExitCode::FAILURE
-        }
+    let value = |name| std::env::var(name).ok();
+    if let Some(Err(error)) = value("HANDFAST_STRATEGY").map(|text| text.parse::<Strategy>()) {
+        ignored("HANDFAST_STRATEGY", &error);
+    }
+    if let Some(text) = value("HANDFAST_SPIN_CAP_US")
+        && text.parse::<u64>().is_err()
+    {
+        let why = format!("{text:?} is no number of microseconds");
+        ignored("HANDFAST_SPIN_CAP_US", &why);
     }
 }

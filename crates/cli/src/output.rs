@@ -1,5 +1,6 @@
 //! Standard output: a reader that goes away early is no error.
 
+use crate::temporary;
 use std::fmt;
 use std::io::{self, Write};
 
@@ -37,6 +38,7 @@ pub(crate) fn bytes(bytes: &[u8]) -> Written {
 }
 
 fn written(write: impl FnOnce(&mut io::StdoutLock<'_>) -> io::Result<()>) -> Written {
+    drop(temporary::goes_on());
     let mut out = io::stdout().lock();
     match write(&mut out).and_then(|()| out.flush()) {
         Ok(()) => Ok(()),
@@ -47,5 +49,6 @@ fn written(write: impl FnOnce(&mut io::StdoutLock<'_>) -> io::Result<()>) -> Wri
 
 /// A line for people, on standard error; not written where nobody reads that.
 pub(crate) fn note(text: fmt::Arguments<'_>) {
+    drop(temporary::goes_on());
     let _ = writeln!(io::stderr(), "{text}");
 }

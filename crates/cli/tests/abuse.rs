@@ -46,3 +46,33 @@ fn a_short_abuse_loses_nothing_and_leaves_nothing() {
         assert!(number(some) > Some(0), "{some}: {table}");
     }
 }
+
+#[test]
+fn times_that_make_no_sense_are_refused() {
+    for arguments in [
+        ["--minutes", "0"],
+        ["--minutes", "nan"],
+        ["--minutes=-1", "--seed=1"],
+        ["--minutes", "1e300"],
+        ["--stall-s", "0"],
+        ["--stall-s", "18446744073709551615"],
+    ] {
+        let mut abuse = Command::new(env!("CARGO_BIN_EXE_handfast"));
+        let output = abuse.arg("abuse").args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+    }
+}
+
+#[test]
+fn too_few_descriptors_are_an_error_that_names_their_number() {
+    let abuse = env!("CARGO_BIN_EXE_handfast");
+    let script = format!("ulimit -n 64; exec {abuse} abuse --minutes 0.01");
+    let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("64 descriptors") && said.contains("4096"),
+        "{said}"
+    );
+    assert!(output.stdout.is_empty());
+}

@@ -369,3 +369,45 @@ fn ending_the_parent_ends_its_children() {
         assert!(std::time::Instant::now() < patience, "children outlive");
     }
 }
+
+#[test]
+fn a_benchmark_that_has_measured_nothing_fails_and_says_why() {
+    let run = |arguments: &[&str]| {
+        let output = handfast(arguments).unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(output.stdout.is_empty());
+        said
+    };
+    let said = run(&["stream", "--quick", "--json", "--only", "plain-call"]);
+    assert!(
+        said.contains("stream measures nothing called plain-call"),
+        "{said}"
+    );
+    // Not of whole pieces.
+    let said = run(&["payload", "--quick", "--payloads", "100"]);
+    assert!(
+        said.contains("payload 100 left out") && said.contains("nothing could be measured"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_benchmark_has_the_descriptors_that_its_user_may_have() {
+    let _alone = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+    let bench = env!("CARGO_BIN_EXE_handfast");
+    let run = |limit: &str, clients: &str| {
+        let script = format!(
+            "ulimit {limit} && exec {bench} bench idle --quick --json --rounds 1 --seconds 0.01 --clients {clients} --only futex"
+        );
+        Command::new("sh").args(["-c", &script]).output().unwrap()
+    };
+    // What many systems have: room for more is there, but has to be asked for.
+    let output = run("-Sn 40", "40");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let output = run("-n 40", "40");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("ulimit -Hn; it is 40"), "{said}");
+}

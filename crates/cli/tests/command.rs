@@ -216,9 +216,9 @@ fn a_command_that_can_complain_to_nobody_goes_on() {
         command.output().unwrap().status.code()
     };
     assert_eq!(status(&["call", "nobody"]), Some(1));
-    // UDP leaves these out with a word; so does the start, without permission for a namespace.
+    // UDP leaves the long ones out with a word; so does the start, without permission for a namespace.
     let bench = ["bench", "rtt", "--quick", "--rounds", "1", "--only", "udp"];
-    let long = ["--payloads", "65536"];
+    let long = ["--payloads", "24,65536"];
     assert_eq!(status(&[&bench[..], &long[..]].concat()), Some(0));
     // It logs that it has bound the name.
     let mut logging = handfast(&directory.0);
@@ -240,5 +240,133 @@ fn output_that_cannot_be_written_is_an_error_with_its_reason() {
         let said = text(&output);
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(said.contains("standard output: No space left"), "{said}");
+    }
+}
+
+/// Uses a CPU until dropped.
+struct Hog(Child);
+
+impl Drop for Hog {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn the_doctor_has_time_on_a_busy_machine_too() {
+    let directory = Directory::new();
+    // All on two CPUs, of which its two threads get turns.
+    let on_two = |program: &str| {
+        let mut command = Command::new("taskset");
+        command.args(["-c", "0,1", program]);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    };
+    if !on_two("true").status().is_ok_and(|status| status.success()) {
+        return;
+    }
+    let hog = |_| {
+        Hog(on_two("sh")
+            .args(["-c", "while :; do :; done"])
+            .spawn()
+            .unwrap())
+    };
+    let _hogs: Vec<_> = (0..20).map(hog).collect();
+    let mut doctor = on_two("timeout");
+    doctor.args(["10", env!("CARGO_BIN_EXE_handfast"), "doctor"]);
+    let status = doctor.env("HANDFAST_DIR", &directory.0).status();
+    assert_eq!(status.unwrap().code(), Some(0), "it was not done in 10 s");
+}
+
+#[test]
+fn one_cpu_of_many_is_not_called_a_machine_with_one() {
+    let directory = Directory::new();
+    let mut doctor = Command::new("taskset");
+    doctor.args(["-c", "0", env!("CARGO_BIN_EXE_handfast"), "doctor"]);
+    let Ok(output) = doctor.env("HANDFAST_DIR", &directory.0).output() else {
+        return;
+    };
+    let said = String::from_utf8(output.stdout).unwrap();
+    let line = said.lines().next().unwrap();
+    if !line.contains(" 1 / 1 ") {
+        assert!(line.contains("may use another CPU"), "{line}");
+    }
+}
+
+#[test]
+fn a_call_that_takes_too_long_names_the_server_and_the_limit() {
+    let directory = Directory::new();
+    let echo = Echo::start(&directory.0, "stopped");
+    let pid = rustix::process::Pid::from_child(&echo.0);
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    let call = ["call", "stopped", "--timeout-ms", "40"];
+    let output = handfast(&directory.0).args(call).output().unwrap();
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("\"stopped\"") && said.contains("40ms"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_demo_whose_server_cannot_start_says_so_at_once() {
+    let directory = Directory::new();
+    let file = directory.0.join("file");
+    std::fs::write(&file, "").unwrap();
+    let start = Instant::now();
+    let output = handfast(&file).arg("demo").output().unwrap();
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("is a file") && said.contains("the server of"),
+        "{said}"
+    );
+    // One that is there and has not bound its name has five seconds.
+    assert!(
+        start.elapsed() < Duration::from_secs(4),
+        "{:?}",
+        start.elapsed()
+    );
+}
+
+#[test]
+fn what_is_ignored_of_the_environment_is_said() {
+    let directory = Directory::new();
+    let ls = |name: &str, value: &str| {
+        let output = handfast(&directory.0).arg("ls").env(name, value).output();
+        let output = output.unwrap();
+        assert!(output.status.success());
+        text(&output)
+    };
+    for (name, good, bad) in [
+        ("HANDFAST_STRATEGY", "spin-block:50", "spinblock"),
+        ("HANDFAST_SPIN_CAP_US", "50", "50us"),
+    ] {
+        assert_eq!(ls(name, good), "");
+        let said = ls(name, bad);
+        assert!(said.contains(name) && said.contains(bad), "{said}");
+    }
+}
+
+#[test]
+fn a_place_for_temporary_files_that_is_none_is_named() {
+    let directory = Directory::new();
+    let long = directory.0.join("d".repeat(60));
+    std::fs::create_dir(&long).unwrap();
+    let missing = directory.0.join("missing");
+    let bench = ["bench", "idle", "--quick", "--clients", "1"];
+    let abuse = ["abuse", "--minutes", "0.01"];
+    for arguments in [&bench[..], &abuse] {
+        for place in [&long, &missing] {
+            let mut command = handfast(&directory.0);
+            let output = command.args(arguments).env("TMPDIR", place).output();
+            let output = output.unwrap();
+            let said = text(&output);
+            assert_eq!(output.status.code(), Some(1), "{said}");
+            assert!(said.contains(place.to_str().unwrap()), "{said}");
+            assert!(said.contains("set TMPDIR"), "{said}");
+        }
     }
 }

@@ -366,6 +366,9 @@ fn has_two_sets_of_colours(browser: &mut Browser) {
     assert_eq!(browser.value(ground), dark.0);
     browser.prefer("light");
     assert_eq!(browser.value(ground), dark.0, "what was chosen stays");
+    browser.print(true);
+    assert_eq!(browser.value(ground), light.0, "paper is white");
+    browser.print(false);
     browser.click("#theme");
 }
 

@@ -1,5 +1,6 @@
 //! Child processes: started in a role, signalled by their process descriptors, waited for.
 
+use crate::temporary;
 use handfast_sys::{AsFd, OwnedFd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, WaitId, WaitIdOptions};
@@ -88,6 +89,7 @@ impl Child {
         };
         // SAFETY: `prepare` makes system calls and nothing else: no allocation (an OS error holds none), no locks.
         unsafe { command.pre_exec(prepare) };
+        let _goes_on = temporary::goes_on();
         let mut process = command.spawn()?;
         let pid = Pid::from_child(&process);
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty());

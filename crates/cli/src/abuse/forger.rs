@@ -204,7 +204,7 @@ pub(crate) fn connects(spec: &Spec) -> Outcome {
 
 /// The role of who has as many links as it gets, up to so many, and says how many.
 pub(crate) fn links(spec: &Spec) -> Outcome {
-    super::server::raise_descriptors();
+    crate::descriptors::raise();
     let mut random = Random::of(spec.seed);
     let name = spec.word(0)?;
     let mut held = Vec::new();

@@ -18,15 +18,16 @@ mod talk;
 mod tally;
 mod victim;
 
-use crate::Outcome;
 use crate::output::{note, say};
+use crate::temporary::Directory;
+use crate::{Outcome, descriptors};
 use child::Child;
 pub(crate) use child::Spec;
 use faults::Attacker;
 use handfast_testing::Random;
 use leaks::Holdings;
 use rustix::process::WaitOptions;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime};
 use steady::Steady;
@@ -42,7 +43,7 @@ pub(crate) struct Args {
     #[arg(long)]
     seed: Option<u64>,
     /// The deadline of each call to a server that lives, in seconds; one that takes longer is lost.
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
     stall_s: u64,
 }
 
@@ -60,17 +61,11 @@ const SERVERS: [&str; 2] = ["steady-a", "steady-b"];
 const CLIENTS: u64 = 2;
 /// So long all goes well first, so that everything has been used once before what processes have is counted.
 const WARM: Duration = Duration::from_secs(3);
+/// What floods take of a server's descriptors is up to their number, and messages with descriptors need some: with 1024, a
+/// few in a minute end by [`Gone::Reply`](handfast::error::Gone::Reply).
+const DESCRIPTORS: u64 = 4096;
 /// How often the well-behaved are looked after.
 const LOOK: Duration = Duration::from_millis(20);
-
-/// The directory of names, removed at the end.
-struct Directory(PathBuf);
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 pub(crate) fn run_child(spec: &Spec) -> Outcome {
     // A panic of any thread ends the process, so that it is seen.
@@ -128,16 +123,23 @@ pub(crate) fn run(args: &Args) -> Outcome {
     });
     let limit = Duration::from_secs(args.stall_s);
     let time = Duration::from_secs_f64(args.minutes * 60.0);
+    let allowed = descriptors::raise();
+    if allowed < DESCRIPTORS {
+        return Err(format!(
+            "a process may have {allowed} descriptors here, and the servers need {DESCRIPTORS} to have room beside floods; \
+             raise the hard limit (ulimit -Hn {DESCRIPTORS})"
+        )
+        .into());
+    }
     say!("handfast abuse --minutes {} --seed {seed}", args.minutes)?;
     // Whose parent was killed comes to this process, which sees that it has ended.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
-    let path = std::env::temp_dir().join(format!("handfast-abuse-{}", std::process::id()));
-    std::fs::create_dir(&path)?;
-    let directory = Directory(path);
+    let directory = Directory::new("handfast-abuse-")?;
+    let directory = directory.path();
     let tally = Tally::default();
-    let (mut servers, mut clients) = steady::start(seed, limit, &directory.0)?;
+    let (mut servers, mut clients) = steady::start(seed, limit, directory)?;
     steady::look_after(&mut clients, Instant::now() + WARM, limit, &tally);
-    steady::introduce(seed, &directory.0)?;
+    steady::introduce(seed, directory)?;
     steady::pause(&mut clients, limit, &tally);
     for steady in servers.iter_mut().chain(&mut clients) {
         steady.trim(limit);
@@ -148,7 +150,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         seed,
         time,
         limit,
-        (&directory.0, &servers, &mut clients),
+        (directory, &servers, &mut clients),
         &tally,
     )?;
     steady::pause(&mut clients, limit, &tally);
@@ -158,7 +160,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         leaks::compare(&steady.who, steady.child.id(), &steady.before, &mut leaks);
     }
     steady::end(servers, &mut clients, limit, &tally);
-    left_behind(&directory.0, limit, &mut leaks)?;
+    left_behind(directory, limit, &mut leaks)?;
     let reports: Vec<_> = clients.into_iter().map(|client| client.report).collect();
     let well = tally::table(&tally.counts(), &reports, &leaks, limit)?;
     match well {

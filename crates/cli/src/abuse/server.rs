@@ -44,7 +44,7 @@ type Job = (Request, SendRight);
 
 /// The role: binds the first word, with the second for next server; ends with its input.
 pub(crate) fn run(spec: &Spec) -> Outcome {
-    raise_descriptors();
+    crate::descriptors::raise();
     let name = spec.word(0)?;
     let next = spec.word(1).ok().map(handfast::connect).transpose()?;
     let port = handfast::bind(name)?;
@@ -70,15 +70,6 @@ pub(crate) fn run(spec: &Spec) -> Outcome {
         stop.store(true, Ordering::Relaxed);
         Ok(started?)
     })
-}
-
-/// As many as this user may have: a server with many links has many.
-pub(crate) fn raise_descriptors() {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    // As many as there are will do.
-    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 fn use_rights(jobs: &Mutex<Receiver<Job>>) {

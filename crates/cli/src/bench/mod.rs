@@ -43,7 +43,7 @@ use std::io;
 
 /// What to measure and how.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = RATIOS)]
+#[command(after_help = HELP)]
 pub(crate) struct Args {
     /// Which benchmark.
     #[arg(value_enum)]
@@ -79,7 +79,13 @@ pub(crate) struct Args {
     with_peers: bool,
 }
 
-const RATIOS: &str = "\
+const HELP: &str = "\
+What --json prints: `bench` and `machine`, text, and `rows`, a list. Each row has `case` and `system`,
+text, and of these numbers those that its benchmark measures, medians over rounds:
+  payload_bytes, clients; p50_ns, p99_ns, ops_per_s; cpu_ns_per_op, of all processes;
+  ratio_to_limit, ratio_to_copy, ratio_to_one, the ratios below; pace_to_one, as the last of them, of clients
+  at the pace of their median calls; ns_per_right; jain, fairness from 0 to 1; longest_wait_ns, the longest of all rounds; switches, cpu_ns.
+
 What `ratio` (ratio_to_limit) compares, always within one round:
   rtt      p50 with the p50 of `limit`, a hand-written spinning pair (on one CPU: a pair that
            yields). Systems that sleep for every message (handfast-block, futex and the kernel's)
@@ -174,6 +180,18 @@ pub(crate) fn run(args: &Args) -> Outcome {
         Bench::Ppc => ("ppc", ppc::measure(&mut run)?),
         Bench::Percpu => ("percpu", percpu::measure(&mut run)?),
     };
+    if rows.is_empty() {
+        let asked = args.only.join(", ");
+        return Err(match run.has_warned() {
+            true => {
+                format!("{bench}: nothing could be measured; what was said above has the reasons")
+            }
+            false => {
+                format!("{bench} measures nothing called {asked}: see what it has without --only")
+            }
+        }
+        .into());
+    }
     let report = Report {
         bench,
         machine: machine::describe(),

@@ -2,6 +2,7 @@
 //! watched from outside.
 
 use super::plan::ChildSpec;
+use crate::temporary;
 use handfast_sys::{AsFd, AsRawFd, BorrowedFd, clock};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, Read};
@@ -54,6 +55,7 @@ impl Child {
         // SAFETY: `prepare` makes two kinds of system call and nothing else: no allocation (an OS
         // error holds none), no locks.
         unsafe { command.pre_exec(prepare) };
+        let _goes_on = temporary::goes_on();
         command.spawn().map(Self)
     }
 

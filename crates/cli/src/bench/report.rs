@@ -276,6 +276,38 @@ mod tests {
     }
 
     #[test]
+    fn the_help_names_whatever_json_has() {
+        let some = Some(1.0);
+        let all = Reading {
+            p50_ns: some,
+            p99_ns: some,
+            ops_per_s: some,
+            cpu_ns_per_op: some,
+            ratio_to_limit: some,
+            ratio_to_copy: some,
+            ratio_to_one: some,
+            pace_to_one: some,
+            ns_per_right: some,
+            jain: some,
+            longest_wait_ns: some,
+            switches: some,
+            cpu_ns: some,
+        };
+        let key = Key {
+            payload_bytes: Some(24),
+            ..key("limit")
+        };
+        let row = serde_json::to_value(Row::new(&key, &[all])).unwrap();
+        let fields = row.as_object().unwrap();
+        assert_eq!(fields.len(), 17);
+        let words = |letter: char| !letter.is_ascii_alphanumeric() && letter != '_';
+        let named: Vec<_> = crate::bench::HELP.split(words).collect();
+        for field in fields.keys() {
+            assert!(named.contains(&&**field), "{field}");
+        }
+    }
+
+    #[test]
     fn the_table_is_aligned_and_leaves_empty_columns_out() {
         let mut board = Board::default();
         board.add(key("a"), Reading::default());

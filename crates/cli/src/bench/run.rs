@@ -8,14 +8,14 @@ use super::session::{Sample, Session, hogs};
 use super::stats::median;
 use super::systems::shared::Piece;
 use super::systems::{self, Runnable, queues};
-use crate::output;
+use crate::temporary::Directory;
+use crate::{descriptors, output};
 use handfast_sys::cpu;
+use handfast_sys::process::descriptor_limit;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::collections::{HashMap, HashSet};
 use std::io::{self, IsTerminal};
-use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
-use std::process;
+use std::path::Path;
 use std::time::Duration;
 
 /// What all benchmarks share.
@@ -28,7 +28,8 @@ pub(crate) struct Run {
     /// Printed under the table.
     pub(crate) notes: Vec<String>,
     bar: ProgressBar,
-    dir: PathBuf,
+    /// Socket files of killed servers are in there.
+    dir: Directory,
     warned: HashSet<String>,
     /// How often each kind of turn failed; [`FAILURES_MAX`] bounds the time a broken system takes.
     failed: HashMap<String, u32>,
@@ -44,15 +45,19 @@ impl Run {
                 "handfast: no IPC namespace of our own ({error}): {kept}"
             ));
         }
+        // A server has two for each of its clients, and so has this process.
+        descriptors::raise();
         let first = cpu::allowed().first().copied().unwrap_or(0);
         let (server_cpu, client_cpu) = choose_pair().unwrap_or((first, first));
-        let dir = own_dir()?;
+        let dir = Directory::new("handfast-bench-").map_err(io::Error::other)?;
         let bar = ProgressBar::hidden();
         if io::stderr().is_terminal() {
             bar.set_draw_target(ProgressDrawTarget::stderr());
         }
         let style = ProgressStyle::with_template("{bar:40} {pos}/{len} {eta} left  {msg}");
-        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        // Letters that every terminal has.
+        let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+        bar.set_style(style.progress_chars("#>-"));
         Ok(Self {
             args: args.clone(),
             rounds: args.rounds.unwrap_or(if args.quick { 3 } else { 15 }),
@@ -200,10 +205,16 @@ impl Run {
                 return Err("failed too often".to_owned());
             }
             (0..count)
-                .map(|_| Session::start(system, plan, &self.dir))
+                .map(|_| Session::start(system, plan, self.dir.path()))
                 .collect::<io::Result<_>>()
                 .and_then(what)
-                .map_err(|error| error.to_string())
+                .map_err(|error| match error.raw_os_error() {
+                    Some(libc::EMFILE) => format!(
+                        "out of descriptors of this process; raise the hard limit (ulimit -Hn; it is {})",
+                        descriptor_limit()
+                    ),
+                    _ => error.to_string(),
+                })
         });
         self.bar.inc(1);
         result
@@ -216,7 +227,7 @@ impl Run {
 
     /// Where sockets and other files of the measured processes are.
     pub(crate) fn dir(&self) -> &Path {
-        &self.dir
+        self.dir.path()
     }
 
     /// What was said so far of turns of the system with this key that failed.
@@ -224,6 +235,11 @@ impl Run {
         let start = format!("{key} with ");
         let mut said = self.warned.iter().map(String::as_str);
         said.find(|text| text.starts_with(&start))
+    }
+
+    /// Whether something was left out.
+    pub(crate) fn has_warned(&self) -> bool {
+        !self.warned.is_empty()
     }
 
     /// Says something on standard error, once.
@@ -277,31 +293,5 @@ impl Run {
     }
 }
 
-/// Makes a directory for this run's socket files, and removes those of runs that were killed.
-fn own_dir() -> io::Result<PathBuf> {
-    const PREFIX: &str = "handfast-bench-";
-    let parent = std::env::temp_dir();
-    for entry in std::fs::read_dir(&parent)?.flatten() {
-        let name = entry.file_name();
-        let pid = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
-        let is_dead =
-            |pid: u32| pid == process::id() || !Path::new(&format!("/proc/{pid}")).exists();
-        if pid.and_then(|pid| pid.parse().ok()).is_some_and(is_dead) {
-            // Another user's stays.
-            let _ = std::fs::remove_dir_all(entry.path());
-        }
-    }
-    let dir = parent.join(format!("{PREFIX}{}", process::id()));
-    std::fs::DirBuilder::new().mode(0o700).create(&dir)?;
-    Ok(dir)
-}
-
 /// How often a kind of turn may fail before it is no longer tried.
 const FAILURES_MAX: u32 = 3;
-
-impl Drop for Run {
-    fn drop(&mut self) {
-        // Nothing of ours is left: socket files of killed servers are in there.
-        let _ = std::fs::remove_dir_all(&self.dir);
-    }
-}

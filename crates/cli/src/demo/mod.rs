@@ -3,11 +3,13 @@
 mod peers;
 
 use crate::output::say;
+use crate::temporary::{self, Temporary};
 use crate::usage::Usage;
 use crate::{Outcome, echo};
 use handfast::error::SendError;
 use handfast::{Counters, SendRight};
 use hdrhistogram::Histogram;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -28,15 +30,8 @@ impl Drop for Running {
     }
 }
 
-/// The demo's name. Its servers are killed; what they leave there is removed when this is dropped.
-struct Name(String);
-
-impl Drop for Name {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(handfast::rendezvous::directory().join(&self.0));
-    }
-}
-
+/// Of the demo's name; its process comes after it.
+const PREFIX: &str = "demo-";
 const PHASE: Duration = Duration::from_secs(2);
 const PAYLOAD: [u8; 24] = [7; 24];
 
@@ -55,20 +50,27 @@ pub(crate) fn run_child(args: &ChildArgs) -> Outcome {
 }
 
 fn child(role: &str, name: &str) -> Result<Running, Box<dyn std::error::Error>> {
-    let mut command = Command::new(std::env::current_exe()?);
+    // The running image, even when a build has replaced the file since.
+    let mut command = Command::new("/proc/self/exe");
     command
+        .arg0("handfast")
         .args(["demo-child", role, name])
         .stdin(Stdio::null())
         .stdout(Stdio::null());
+    let _goes_on = temporary::goes_on();
     Ok(Running(command.spawn()?))
 }
 
 /// Connects as soon as the server has bound its name.
-fn connect(name: &str) -> Result<SendRight, Box<dyn std::error::Error>> {
+fn connect(name: &str, server: &mut Running) -> Result<SendRight, Box<dyn std::error::Error>> {
     let start = Instant::now();
     loop {
         match handfast::connect(name) {
             Ok(port) => return Ok(port),
+            // It has said why.
+            Err(_) if let Some(status) = server.0.try_wait()? => {
+                return Err(format!("the server of {name:?} has ended: {status}").into());
+            }
             Err(error) if start.elapsed() > Duration::from_secs(5) => return Err(error.into()),
             Err(_) => std::thread::sleep(Duration::from_millis(1)),
         }
@@ -76,10 +78,13 @@ fn connect(name: &str) -> Result<SendRight, Box<dyn std::error::Error>> {
 }
 
 pub(crate) fn run() -> Outcome {
-    let name = Name(format!("demo-{}", std::process::id()));
-    let name = &name.0;
-    let server = child("serve", name)?;
-    let port = connect(name)?;
+    take_back();
+    let name = &format!("{PREFIX}{}", std::process::id());
+    // Its servers are killed, and leave it there.
+    let path = handfast::rendezvous::directory().join(name);
+    let _name = Temporary::new(move || drop(std::fs::remove_file(path)));
+    let mut server = child("serve", name)?;
+    let port = connect(name, &mut server)?;
     say!(
         "A server process ({}) has bound {name:?}; this process has connected.",
         server.0.id()
@@ -93,7 +98,7 @@ pub(crate) fn run() -> Outcome {
     idle(&server)?;
     say!(
         "\n3. Sixteen client processes at one server on {} CPUs",
-        handfast_sys::cpu::online()
+        handfast_sys::cpu::available()
     )?;
     crowd(name, &port)?;
     say!("\n4. kill -9 of the server with a call in flight")?;
@@ -104,6 +109,16 @@ pub(crate) fn run() -> Outcome {
     latencies.push(("unix stream", peers::measure("unix", PHASE / 2)?));
     say!("")?;
     histogram(&latencies)
+}
+
+/// Takes over the names of demos that were killed, and gives them up.
+fn take_back() {
+    let directory = handfast::rendezvous::directory();
+    let names = temporary::left_by_dead(&directory, PREFIX).unwrap_or_default();
+    for name in names {
+        // What is another user's stays.
+        drop(handfast::bind(&name));
+    }
 }
 
 fn back_to_back(port: &SendRight) -> Result<Histogram<u64>, Box<dyn std::error::Error>> {
@@ -181,8 +196,8 @@ fn crowd(name: &str, port: &SendRight) -> Outcome {
     Ok(())
 }
 
-fn death(name: &str, server: Running) -> Outcome {
-    let port = connect(name)?;
+fn death(name: &str, mut server: Running) -> Outcome {
+    let port = connect(name, &mut server)?;
     let pid = server.0.id();
     let killer = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(20));
@@ -205,8 +220,8 @@ fn death(name: &str, server: Running) -> Outcome {
         return Err(format!("expected the server to be gone, got: {error}").into());
     }
     drop(port);
-    let again = child("serve", name)?;
-    let port = connect(name)?;
+    let mut again = child("serve", name)?;
+    let port = connect(name, &mut again)?;
     let reply = port.call(b"back again")?;
     say!(
         "   a new server ({}) took the name over and answers: {:?}",

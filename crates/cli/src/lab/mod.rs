@@ -54,7 +54,7 @@ struct RunArgs {
     #[command(flatten)]
     folder: Folder,
     /// Names, or beginnings of names (`000` for all of that paper).
-    #[arg(required_unless_present = "all")]
+    #[arg(required_unless_present = "all", conflicts_with = "all", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     names: Vec<String>,
     /// All of them.
     #[arg(long)]
@@ -77,10 +77,20 @@ pub(crate) fn run(args: &Args) -> Done {
 }
 
 fn list(folder: &Folder) -> Done {
+    if folder.results.exists() && !folder.results.is_dir() {
+        return Err(format!("{}: not a folder", folder.results.display()).into());
+    }
     for experiment in experiments::all() {
         let about = experiment.about();
-        let found = Outcome::read(&folder.results, &about.name);
-        let state = found.map_or("", |found| verdict(found.verdict));
+        let path = Outcome::path(&folder.results, &about.name);
+        let state = match Outcome::load(&path) {
+            Ok(found) => verdict(found.verdict),
+            Err(_) if !path.exists() => "",
+            Err(reason) => {
+                note(format_args!("{}: {reason}", path.display()));
+                "broken"
+            }
+        };
         say!("{:<18} {:<8} {}", about.name, state, about.title)?;
     }
     Ok(())
@@ -98,12 +108,14 @@ fn run_all(args: &RunArgs) -> Done {
         .into_iter()
         .filter(|one| is_asked(&one.about().name))
         .collect();
+    // Before anything is measured for it.
+    let _alone = result::enter(&args.folder.results)?;
     let count = asked.len();
     let mut failed = 0;
     for (index, experiment) in asked.iter().enumerate() {
         let name = experiment.about().name;
         let place = format!("[{}/{count}] {name}", index + 1);
-        let kept = Outcome::read(&args.folder.results, &name);
+        let kept = Outcome::load(&Outcome::path(&args.folder.results, &name)).ok();
         // A quick one is no substitute for a full one.
         if !args.again && kept.is_some_and(|kept| args.quick || !kept.is_quick) {
             note(format_args!("{place}: there already (--again repeats it)"));

@@ -2,9 +2,9 @@
 
 use super::experiments;
 use super::page::{self, Report};
-use super::result::{Outcome, SCHEMA};
+use super::result::Outcome;
 use crate::Outcome as Done;
-use crate::output::{note, say};
+use crate::output::{self, note, say};
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ pub(super) struct Args {
     /// Where results are kept.
     #[arg(long, default_value = "lab-results")]
     results: PathBuf,
-    /// The page to write (lab-report.html if nothing is said), or the folder for --svg (lab-figures).
+    /// The page to write (lab-report.html if nothing is said, - for standard output), or the folder for --svg (lab-figures).
     #[arg(long)]
     out: Option<PathBuf>,
     /// Each figure as an SVG file instead.
@@ -37,10 +37,20 @@ pub(super) fn run(args: &Args) -> Done {
     let out = |usual: &str| args.out.clone().unwrap_or_else(|| usual.into());
     if !args.svg {
         let path = out("lab-report.html");
+        if path == Path::new("-") || path == Path::new("/dev/stdout") {
+            return output::bytes(report.page().as_bytes());
+        }
         write(&path, &report.page())?;
         return say!("{}", path.display());
     }
     let folder = out("lab-figures");
+    if folder == Path::new("-") {
+        return Err("--svg writes many files: name a folder (--out)".into());
+    }
+    if folder.exists() && !folder.is_dir() {
+        let folder = folder.display();
+        return Err(format!("{folder}: a file; name a folder for --svg (--out)").into());
+    }
     fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     for (name, svg) in report.figures() {
         let path = folder.join(name);
@@ -68,7 +78,7 @@ fn collect(folder: &Path) -> Result<Report, String> {
             .iter()
             .filter(|path| path.extension() == Some(OsStr::new("json")))
         {
-            match read(path) {
+            match Outcome::load(path) {
                 Ok(outcome) => outcomes.push(outcome),
                 Err(reason) => broken.push(format!("{}: {reason}", path.display())),
             }
@@ -94,24 +104,4 @@ fn collect(folder: &Path) -> Result<Report, String> {
         missing,
         broken,
     })
-}
-
-/// A result, or why it is none.
-fn read(path: &Path) -> Result<Outcome, String> {
-    let bytes = fs::read(path).map_err(|error| error.to_string())?;
-    let value: serde_json::Value =
-        serde_json::from_slice(&bytes).map_err(|error| format!("no JSON: {error}"))?;
-    let schema = value.get("schema").and_then(serde_json::Value::as_u64);
-    if schema != Some(u64::from(SCHEMA)) {
-        let found = schema.map_or_else(|| "none".to_owned(), |schema| schema.to_string());
-        return Err(format!(
-            "its schema is {found}, and this handfast reads {SCHEMA}: run the experiment again"
-        ));
-    }
-    let outcome: Outcome = serde_json::from_value(value).map_err(|error| error.to_string())?;
-    let name = &outcome.about.name;
-    match path.file_stem() == Some(OsStr::new(name)) {
-        true => Ok(outcome),
-        false => Err(format!("it is a result of {name}, by another file name")),
-    }
 }

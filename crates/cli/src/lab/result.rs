@@ -1,8 +1,11 @@
 //! What an experiment leaves: one JSON file, the same shape for all.
 
+use crate::temporary;
+use handfast_sys::{Errno, OwnedFd, directory};
 use serde::{Deserialize, Serialize};
+use std::ffi::OsStr;
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 /// Counted up when what is written changes its meaning.
@@ -153,18 +156,77 @@ impl Outcome {
     }
 
     /// Writes it whole, or not at all: beside its place first.
-    pub(crate) fn write(&self, folder: &Path) -> io::Result<()> {
-        fs::create_dir_all(folder)?;
+    pub(crate) fn write(&self, folder: &Path) -> Result<(), String> {
         let path = Self::path(folder, &self.about.name);
         let beside = path.with_extension("json.new");
-        fs::write(&beside, serde_json::to_vec_pretty(self)?)?;
-        fs::rename(&beside, &path)
+        let json = serde_json::to_vec_pretty(self).map_err(|error| error.to_string())?;
+        let _goes_on = temporary::goes_on();
+        let written = fs::write(&beside, json).and_then(|()| fs::rename(&beside, &path));
+        written.map_err(|error| {
+            let _ = fs::remove_file(&beside);
+            format!("{}: {error}", path.display())
+        })
     }
 
-    /// What an earlier run left, if it is whole and of this schema.
-    pub(crate) fn read(folder: &Path, name: &str) -> Option<Self> {
-        let bytes = fs::read(Self::path(folder, name)).ok()?;
-        let outcome: Self = serde_json::from_slice(&bytes).ok()?;
-        (outcome.schema == SCHEMA && outcome.about.name == name).then_some(outcome)
+    /// What an earlier run left in this file, or why it is no result.
+    pub(crate) fn load(path: &Path) -> Result<Self, String> {
+        let bytes = read(path).map_err(|error| error.to_string())?;
+        let value: serde_json::Value =
+            serde_json::from_slice(&bytes).map_err(|error| format!("no JSON: {error}"))?;
+        let schema = value.get("schema").and_then(serde_json::Value::as_u64);
+        if schema != Some(u64::from(SCHEMA)) {
+            let found = schema.map_or_else(|| "none".to_owned(), |schema| schema.to_string());
+            return Err(format!(
+                "its schema is {found}, and this handfast reads {SCHEMA}: run the experiment again"
+            ));
+        }
+        let outcome: Self = serde_json::from_value(value).map_err(|error| error.to_string())?;
+        let name = &outcome.about.name;
+        match path.file_stem() == Some(OsStr::new(name)) {
+            true => Ok(outcome),
+            false => Err(format!("it is a result of {name}, by another file name")),
+        }
     }
+}
+
+/// The content of a file, if it is one, and of a length that a result may have: nobody waits for a pipe or reads a device.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("not a file"));
+    }
+    let mut bytes = Vec::new();
+    fs::File::open(path)?
+        .take(BYTES_MAX + 1)
+        .read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > BYTES_MAX {
+        true => Err(io::Error::other("longer than 16 MiB, as no result is")),
+        false => Ok(bytes),
+    }
+}
+
+/// The longest are some 100 KiB.
+const BYTES_MAX: u64 = 16 << 20;
+
+/// Makes the folder if it is not there, sees that results can be written there, and keeps other runs out of it as long as
+/// what it returns is there: they would disturb one another's measurements.
+pub(crate) fn enter(folder: &Path) -> Result<OwnedFd, String> {
+    let why = |error: io::Error| {
+        format!(
+            "no results can be kept in {} ({error}); name another folder (--results)",
+            folder.display()
+        )
+    };
+    fs::create_dir_all(folder).map_err(why)?;
+    let alone = directory::lock(folder).map_err(|errno| match errno {
+        Errno::AGAIN => format!(
+            "another handfast lab run is at work for {}; wait for it, since each wants the machine for itself",
+            folder.display()
+        ),
+        errno => why(errno.into()),
+    })?;
+    let trial = folder.join("trial.json.new");
+    let written = fs::write(&trial, "{}");
+    let removed = fs::remove_file(&trial);
+    written.and(removed).map_err(why)?;
+    Ok(alone)
 }

@@ -174,6 +174,13 @@ impl Browser {
         self.settle();
     }
 
+    /// As on paper, or on the screen again.
+    pub(crate) fn print(&mut self, prints: bool) {
+        let media = if prints { "print" } else { "" };
+        self.ask("Emulation.setEmulatedMedia", json!({"media": media}));
+        self.settle();
+    }
+
     /// Moves the pointer to a part of an element: fractions of its width and height.
     pub(crate) fn point(&mut self, selector: &str, right: f64, down: f64) -> (f64, f64) {
         let find = format!(

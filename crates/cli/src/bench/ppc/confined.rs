@@ -2,6 +2,7 @@
 
 use super::super::report::Reading;
 use super::{Case, Seat, load, reading, threads_of};
+use crate::temporary;
 use handfast::domain::confine::{Options, confine};
 use handfast_sys::{clock, cpu};
 use serde::{Deserialize, Serialize};
@@ -35,6 +36,7 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn start() -> io::Result<Self> {
+        let _goes_on = temporary::goes_on();
         let mut child = Command::new("/proc/self/exe")
             .args(["bench-child", SPEC])
             .stdin(Stdio::piped())

@@ -9,6 +9,7 @@ use crate::bench::child::Seat;
 use crate::bench::control::Tally;
 use crate::bench::plan::Plan;
 use crate::bench::process::dup;
+use crate::temporary::{Temporary, goes_on};
 use handfast_sys::{AsRawFd, OwnedFd};
 use std::io;
 
@@ -61,7 +62,7 @@ impl Named for SysV {
         let queues: Vec<_> = (0..=plan.clients)
             .map(|_| SysVQueue::create())
             .collect::<io::Result<_>>()?;
-        let ids: Vec<_> = queues.iter().map(|queue| queue.0.to_string()).collect();
+        let ids: Vec<_> = queues.iter().map(|queue| queue.id.to_string()).collect();
         Ok(Bundle {
             address: ids.join(","),
             guard: Some(Box::new(queues)),
@@ -71,16 +72,23 @@ impl Named for SysV {
 }
 
 /// A queue, removed on drop.
-pub(crate) struct SysVQueue(i32);
+pub(crate) struct SysVQueue {
+    id: i32,
+    _temporary: Temporary,
+}
 
 impl SysVQueue {
     pub(crate) fn create() -> io::Result<Self> {
+        let _goes_on = goes_on();
         // SAFETY: the call takes integers only.
         let id = unsafe { libc::msgget(libc::IPC_PRIVATE, libc::IPC_CREAT | 0o600) };
         if id < 0 {
             return Err(io::Error::last_os_error());
         }
-        Ok(Self(id))
+        Ok(Self {
+            id,
+            _temporary: Temporary::new(move || remove(id)),
+        })
     }
 
     /// Sends itself `count` messages of 24 bytes, one after the other.
@@ -90,20 +98,18 @@ impl SysVQueue {
         let len_bytes = size_of_val(&message) - size_of::<u64>();
         for _ in 0..count {
             // SAFETY: the buffer holds a type word and `len_bytes` bytes after it.
-            done(unsafe { libc::msgsnd(self.0, message.as_ptr().cast(), len_bytes, 0) } as isize)?;
+            done(unsafe { libc::msgsnd(self.id, message.as_ptr().cast(), len_bytes, 0) } as isize)?;
             let start = message.as_mut_ptr().cast();
             // SAFETY: as above; the kernel writes at most `len_bytes` bytes after the type.
-            done(unsafe { libc::msgrcv(self.0, start, len_bytes, 0, 0) })?;
+            done(unsafe { libc::msgrcv(self.id, start, len_bytes, 0, 0) })?;
         }
         Ok(())
     }
 }
 
-impl Drop for SysVQueue {
-    fn drop(&mut self) {
-        // SAFETY: IPC_RMID ignores the pointer.
-        let _ = unsafe { libc::msgctl(self.0, libc::IPC_RMID, core::ptr::null_mut()) };
-    }
+fn remove(id: i32) {
+    // SAFETY: IPC_RMID ignores the pointer.
+    let _ = unsafe { libc::msgctl(id, libc::IPC_RMID, core::ptr::null_mut()) };
 }
 
 impl System for SysV {

@@ -1,36 +1,42 @@
 //! Counting semaphores between processes: the kernel's own (System V, as in paper 000), or a futex on a
 //! shared word.
 
+use crate::temporary::{Temporary, goes_on};
 use handfast_sys::futex;
 use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A set of System V semaphores, all zero at first; removed on drop.
-pub(crate) struct SemaphoreSet(i32);
+pub(crate) struct SemaphoreSet {
+    id: i32,
+    _temporary: Temporary,
+}
 
 impl SemaphoreSet {
     pub(crate) fn create(count: usize) -> io::Result<Self> {
         let count = i32::try_from(count).map_err(io::Error::other)?;
+        let _goes_on = goes_on();
         // SAFETY: the call takes integers only.
         let id = unsafe { libc::semget(libc::IPC_PRIVATE, count, libc::IPC_CREAT | 0o600) };
         if id < 0 {
             return Err(io::Error::last_os_error());
         }
-        Ok(Self(id))
+        Ok(Self {
+            id,
+            _temporary: Temporary::new(move || remove(id)),
+        })
     }
 
     /// What other processes name it by.
     pub(crate) const fn id(&self) -> i32 {
-        self.0
+        self.id
     }
 }
 
-impl Drop for SemaphoreSet {
-    fn drop(&mut self) {
-        // SAFETY: IPC_RMID ignores the number and takes no further argument.
-        let _ = unsafe { libc::semctl(self.0, 0, libc::IPC_RMID) };
-    }
+fn remove(id: i32) {
+    // SAFETY: IPC_RMID ignores the number and takes no further argument.
+    let _ = unsafe { libc::semctl(id, 0, libc::IPC_RMID) };
 }
 
 /// Where the semaphores of a group of processes are.

@@ -31,7 +31,15 @@ const MOST: f64 = 1e30;
 impl Scale {
     /// A linear scale; steps are powers of two where `is_binary`. Nothing without values.
     pub(super) fn linear(values: &[f64], reach: Reach, is_binary: bool) -> Option<Self> {
-        let (mut low, mut high) = bounds(values.iter().copied())?;
+        // Steps between the smallest numbers there are would be none.
+        let shown = |value: &f64| {
+            if value.abs() < 1.0 / MOST {
+                0.0
+            } else {
+                *value
+            }
+        };
+        let (mut low, mut high) = bounds(values.iter().map(shown))?;
         if reach == Reach::Beyond {
             (low, high) = (low.min(0.0), high.max(0.0));
         }
@@ -181,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_single_value_has_room_around_it() {
-        for values in [[0.0], [5.0], [-5.0], [1e29]] {
+        for values in [[0.0], [5.0], [-5.0], [1e29], [5e-324], [1e-30]] {
             let scale = Scale::linear(&values, Reach::Exact, false).unwrap();
             let place = scale.place(values[0]).unwrap();
             assert!((0.0..=1.0).contains(&place), "{values:?} at {place}");

@@ -1,6 +1,6 @@
 //! The systems that are compared: handfast in three strategies, and the adapters of `peers/` where they are built.
 
-use super::leftovers::Sweep;
+use super::leftovers;
 use crate::bench::child::Seat;
 use crate::bench::control::LAYOUT;
 use crate::bench::plan::{Plan, Task};
@@ -226,7 +226,7 @@ impl Named for Peer {
     fn prepare(&self, _: &Plan) -> io::Result<Bundle> {
         let address = unique_name();
         Ok(Bundle {
-            guard: Some(Box::new(Sweep(address.clone()))),
+            guard: Some(Box::new(leftovers::swept(&address))),
             address,
             ..Bundle::default()
         })

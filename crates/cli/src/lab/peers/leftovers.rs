@@ -1,19 +1,19 @@
 //! What processes leave behind: files, and objects of System V.
 
+use crate::temporary::Temporary;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Removes what a measurement left, when dropped: all that carries its name.
-pub(super) struct Sweep(pub(super) String);
-
-impl Drop for Sweep {
-    fn drop(&mut self) {
-        for path in named(&self.0) {
+/// What a measurement leaves is removed: all that carries its name.
+pub(super) fn swept(name: &str) -> Temporary {
+    let name = name.to_owned();
+    Temporary::new(move || {
+        for path in named(&name) {
             // What is gone already is as well.
             let _ = remove(&path);
         }
-    }
+    })
 }
 
 fn remove(path: &Path) -> std::io::Result<()> {
@@ -111,7 +111,7 @@ mod tests {
         fs::write(format!("/tmp/{name}-lock"), "x").unwrap();
         let left = Left::of(&name, &own);
         assert_eq!((left.memory_files, left.files), (0, 2));
-        drop(Sweep(name.clone()));
+        drop(swept(&name));
         assert_eq!(Left::of(&name, &own).since(left), Left::default());
         assert_eq!(Left::of(&name, &own).files, 1);
         fs::remove_dir_all(own).unwrap();
