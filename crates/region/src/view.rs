@@ -92,6 +92,12 @@ impl Memory for View<'_> {
     }
 
     #[inline(always)]
+    fn shows(&self, at: usize, value: u32) -> bool {
+        // Acquire: see the trait.
+        self.word(at).load(Ordering::Acquire) == copy::unknown(value)
+    }
+
+    #[inline(always)]
     fn swap(&self, at: usize, value: u32, order: Ordering) -> u32 {
         self.word(at).swap(value, order)
     }
