@@ -285,5 +285,8 @@ fn answered(region: &Region, slot: Slot, meta: u32) {
         let plain = Meta::unpack_plain(meta);
         let is_plain = known.units == 0 && matches!(known.kind, Kind::Message | Kind::Call);
         assert_eq!(plain, is_plain.then_some(known));
+        let is_short = is_plain && known.kind == Kind::Message && !known.outside;
+        let short = Meta::unpack_short(meta);
+        assert_eq!(short, is_short.then_some(known.len_bytes));
     }
 }

@@ -388,6 +388,18 @@ impl Meta {
         self.len_bytes | outside << 17 | kind << 18 | self.units << 20 | cpu << 24
     }
 
+    /// The length of a one-way message, or reply, that lies in its slot and has no parts: `None` for others.
+    #[inline(always)]
+    #[must_use]
+    pub const fn unpack_short(word: u32) -> Option<u32> {
+        // Outside of its slot, with units, or of another kind the number is above the limit.
+        let len_bytes = word & 0xff_ffff;
+        if len_bytes > INLINE_BYTES as u32 {
+            return None;
+        }
+        Some(len_bytes)
+    }
+
     /// As [`Self::unpack`], for a message or call without parts: `None` for others.
     #[inline(always)]
     #[must_use]
@@ -497,6 +509,9 @@ mod tests {
                 assert_eq!(Meta::unpack(meta.pack()), Some(meta));
                 let is_plain = matches!(kind, Kind::Message | Kind::Call);
                 assert_eq!(Meta::unpack_plain(meta.pack()), is_plain.then_some(meta));
+                let is_short = is_plain && meta.kind == Kind::Message && !meta.outside;
+                let short = Meta::unpack_short(meta.pack());
+                assert_eq!(short, is_short.then_some(meta.len_bytes));
             }
         }
         let long = Meta {
@@ -517,6 +532,8 @@ mod tests {
         };
         assert_eq!(Meta::unpack(inline.pack()), None);
         assert_eq!(Meta::unpack_plain(inline.pack()), None);
+        let kind = Kind::Message;
+        assert_eq!(Meta::unpack_short(Meta { kind, ..inline }.pack()), None);
         let described = |len_bytes, outside, units| {
             let meta = Meta {
                 len_bytes,
@@ -525,6 +542,8 @@ mod tests {
                 ..inline
             };
             assert_eq!(Meta::unpack_plain(meta.pack()), None);
+            let kind = Kind::Message;
+            assert_eq!(Meta::unpack_short(Meta { kind, ..meta }.pack()), None);
             Meta::unpack(meta.pack()).map(|_| ())
         };
         assert_eq!(described(24, false, 1), Some(()));

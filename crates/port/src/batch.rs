@@ -138,7 +138,7 @@ impl SendRight {
         loop {
             let right = self.best();
             let left = messages.get(sent..).unwrap_or_default();
-            let posted = right.post_many(left.iter().take(many).map(AsRef::as_ref));
+            let posted = right.post_many(left.get(..many).unwrap_or(left));
             sent += posted;
             let Some(next) = messages.get(sent) else {
                 return Ok(());
@@ -159,7 +159,7 @@ impl SendRight {
 
     /// Posts messages until something stands in the way of one. Returns how many.
     #[inline]
-    fn post_many<'a>(&self, messages: impl Iterator<Item = &'a [u8]>) -> usize {
+    fn post_many(&self, messages: &[impl AsRef<[u8]>]) -> usize {
         let Some((lane, outgoing, _)) = self.lane_now() else {
             return 0;
         };

@@ -312,6 +312,26 @@ unsafe fn copy_long(from: *const u8, to: *mut u8, len_bytes: usize) {
     unsafe { copy_words(from, to, len_bytes) };
 }
 
+/// The value, of which the compiler does not know that it is the same.
+///
+/// Where a word is compared with a value, the compiler goes on with the word, which it has at hand, as if it
+/// were that value. The place of the next slot then depends on a line that is on its way, and so lines
+/// come one after the other where many could be under way.
+#[inline(always)]
+pub(crate) fn unknown(value: u32) -> u32 {
+    #[cfg(not(miri))]
+    let value = {
+        let mut word = u64::from(value);
+        // WHY UNSAFE: streams are three times as fast; `black_box` sends the value through the stack.
+        // SAFETY: no instruction; a register keeps what it holds.
+        unsafe {
+            core::arch::asm!("/* {word} */", word = inout(reg) word, options(pure, nomem, nostack, preserves_flags));
+        }
+        word as u32
+    };
+    value
+}
+
 /// Orders every earlier store before every later load.
 #[inline(always)]
 pub(crate) fn fence() {

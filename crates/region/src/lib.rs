@@ -56,6 +56,13 @@ pub trait Memory: Send + Sync {
             self.store(at + word * 4, value, Ordering::Relaxed);
         }
     }
+    /// Whether a word that another one publishes with holds `value` (Acquire). What is computed from `value`
+    /// afterwards does not wait for the word: a processor that expects it to be there goes on meanwhile.
+    #[inline(always)]
+    fn shows(&self, at: usize, value: u32) -> bool {
+        // Acquire: what the word publishes may be read if so. The caller names the edge.
+        self.load(at, Ordering::Acquire) == value
+    }
     /// Exchanges a word.
     fn swap(&self, at: usize, value: u32, order: Ordering) -> u32;
     /// Sets bits and returns the word as it was.
@@ -186,6 +193,11 @@ impl Memory for Region {
     #[inline(always)]
     fn store_words<const N: usize>(&self, at: usize, values: [u32; N]) {
         self.view().store_words(at, values);
+    }
+
+    #[inline(always)]
+    fn shows(&self, at: usize, value: u32) -> bool {
+        self.view().shows(at, value)
     }
 
     #[inline(always)]

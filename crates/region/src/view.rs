@@ -92,6 +92,12 @@ impl Memory for View<'_> {
     }
 
     #[inline(always)]
+    fn shows(&self, at: usize, value: u32) -> bool {
+        // Acquire: see the trait.
+        self.word(at).load(Ordering::Acquire) == copy::unknown(value)
+    }
+
+    #[inline(always)]
     fn swap(&self, at: usize, value: u32, order: Ordering) -> u32 {
         self.word(at).swap(value, order)
     }
@@ -129,10 +135,12 @@ impl Memory for View<'_> {
     #[inline(always)]
     fn prefetch_write(&self, at: usize) {
         let _line = self.pointer(at, 1);
+        // Assembly: for a processor that may not have it the compiler would take the one for reading, after which
+        // the line has to be asked for again.
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         // SAFETY: as above; a processor without this hint ignores it.
         unsafe {
-            core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_ET0 }>(_line.cast());
+            core::arch::asm!("prefetchw [{}]", in(reg) _line, options(nostack, preserves_flags));
         }
     }
 

@@ -1,6 +1,6 @@
 //! The consuming half: finds messages, checks what they say of themselves, and copies them out.
 
-use super::{Header, Inline, PREFETCH_AHEAD, Place, Sink, copy_to};
+use super::{Header, Inline, PREFETCH_AHEAD, Place, Sink, Target, copy_to};
 use crate::{Fault, Rule};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use handfast_layout::link::{ARENA_BYTES, Kind, Meta, SLOTS, UNIT_BYTES, slot, unpack_reply_word};
@@ -74,10 +74,12 @@ impl Consumer {
     #[inline(always)]
     #[must_use]
     pub fn is_ready(&self, memory: &impl Memory) -> bool {
-        // E1 publish, load half. Acquire: after this the words and bytes of the slot may be
+        // E1 publish, load half. Acquire, by `shows`: after this the words and bytes of the slot may be
         // copied. Store half: `Producer::post`.
-        memory.load(self.place.slot(self.head) + slot::SEQUENCE, Acquire)
-            == self.head.wrapping_add(1)
+        memory.shows(
+            self.place.slot(self.head) + slot::SEQUENCE,
+            self.head.wrapping_add(1),
+        )
     }
 
     /// Starts fetching the line that [`Self::is_ready`] looks at. A hint.
@@ -204,7 +206,7 @@ impl Consumer {
         let (place, head) = (self.place, self.head);
         let at = place.slot(head);
         // E1 publish, load half. As in `is_ready`.
-        if memory.load(at + slot::SEQUENCE, Acquire) != head.wrapping_add(1) {
+        if !memory.shows(at + slot::SEQUENCE, head.wrapping_add(1)) {
             return None;
         }
         let taken = Self::header(memory, at, Meta::unpack_plain)
@@ -218,8 +220,8 @@ impl Consumer {
 
     /// [`Self::poll`] for many, published but for the last one picked: takes messages into `places`
     /// one after the other, until none waits, the places are used up, an unusual one comes, or one
-    /// that `is_last` picks, which is taken, too.
-    #[inline(always)]
+    /// that `is_last` picks, which is taken, too. It is not asked about one-way messages that lie in their slots.
+    #[inline]
     pub fn poll_many(
         &mut self,
         memory: &impl Memory,
@@ -228,27 +230,66 @@ impl Consumer {
         mut is_last: impl FnMut(Header) -> bool,
     ) -> Run {
         let mut run = Run::default();
-        // In registers: what orders memory would make the compiler store and load it every time.
-        let mut own = Self { ..*self };
-        for place in places {
-            // The line of a later message comes while this one is copied: a look at a line that
-            // is on its way takes longer than all the rest.
-            memory.prefetch(own.place.slot(own.head.wrapping_add(PREFETCH_AHEAD)));
-            match own.poll(memory, place, usual) {
-                None => break,
+        loop {
+            self.poll_short(memory, &mut places[run.messages..], usual, &mut run);
+            let Some(place) = places.get_mut(run.messages) else {
+                return run;
+            };
+            match self.poll(memory, place, usual) {
+                None => return run,
                 Some(Ok((header, len_bytes))) if !is_last(header) => {
-                    own.publish_due(memory);
+                    self.publish_due(memory);
                     run.messages += 1;
                     run.bytes += len_bytes as u64;
                 }
-                Some(taken) => {
-                    run.last = Some(taken);
-                    break;
+                last => {
+                    run.last = last;
+                    return run;
                 }
             }
         }
+    }
+
+    /// The straight path: short one-way messages, which take few instructions and few stores each, so that the
+    /// processor has many lines under way. Not inlined, so that registers suffice.
+    #[inline(never)]
+    fn poll_short(
+        &mut self,
+        memory: &impl Memory,
+        places: &mut [impl Sink],
+        usual: u64,
+        run: &mut Run,
+    ) {
+        // In registers: what orders memory would make the compiler store and load it every time.
+        let mut own = Self { ..*self };
+        let mut bytes = 0;
+        for sink in places {
+            // The line of a later message comes while this one is copied: a look at a line that
+            // is on its way takes longer than all the rest.
+            memory.prefetch(own.place.slot(own.head.wrapping_add(PREFETCH_AHEAD)));
+            let at = own.place.slot(own.head);
+            let next = own.head.wrapping_add(1);
+            // E1 publish, load half. As in `is_ready`.
+            if !memory.shows(at + slot::SEQUENCE, next) {
+                break;
+            }
+            // Ordered by the Acquire above (E1). In the order of their offsets.
+            let [meta, port] = memory.load_words(at + slot::META);
+            let len_bytes = match Meta::unpack_short(meta) {
+                Some(len_bytes) if u64::from(port) == usual => len_bytes,
+                _ => break,
+            };
+            if let Target::Inline(bytes) = sink.place(len_bytes as usize, true) {
+                memory.copy_out(at + slot::BYTES, bytes);
+            }
+            // Commit point: from here on nothing fails.
+            own.head = next;
+            own.publish_due(memory);
+            bytes += u64::from(len_bytes);
+        }
+        run.messages += own.head.wrapping_sub(self.head) as usize;
+        run.bytes += bytes;
         *self = own;
-        run
     }
 
     #[inline(always)]

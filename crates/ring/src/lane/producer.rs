@@ -156,28 +156,81 @@ impl Producer {
 
     /// [`Self::post`] for many with the same header, until one finds no room or is too long. Returns
     /// how many.
-    #[inline(always)]
-    pub fn post_many<'a>(
+    #[inline]
+    pub fn post_many(
         &mut self,
         memory: &impl Memory,
         header: Header,
-        messages: impl Iterator<Item = &'a [u8]>,
+        messages: &[impl AsRef<[u8]>],
     ) -> usize {
         let mut posted = 0;
-        for bytes in messages {
-            let ahead = self.tail.wrapping_add(PREFETCH_AHEAD);
-            if ahead.wrapping_sub(self.head) < self.place.slots {
-                // The consumer has done with that line; the processor has few stores under way.
-                memory.prefetch_write(self.place.slot(ahead));
-            }
+        loop {
+            posted += self.post_short(memory, header, &messages[posted..]);
+            let Some(next) = messages.get(posted) else {
+                return posted;
+            };
+            let bytes = next.as_ref();
             if bytes.len() > handfast_layout::MESSAGE_BYTES_MAX
                 || self.post(memory, header, bytes).is_err()
             {
-                break;
+                return posted;
             }
             posted += 1;
         }
-        posted
+    }
+
+    /// The straight path: one-way messages that fit their slots, as many as there is known to be room for. Returns
+    /// how many.
+    ///
+    /// Its loop stores to slots and nowhere else. Stores become visible in order, and one that finds its
+    /// line at hand waits until every line before it has come from the consumer; those that do not find theirs
+    /// wait for all of them at the same time. Not inlined, so that registers suffice.
+    #[inline(never)]
+    fn post_short(
+        &mut self,
+        memory: &impl Memory,
+        header: Header,
+        messages: &[impl AsRef<[u8]>],
+    ) -> usize {
+        if header.kind != Kind::Message {
+            return 0;
+        }
+        let meta = Meta {
+            len_bytes: 0,
+            outside: false,
+            kind: header.kind,
+            units: 0,
+            cpu: header.cpu,
+        };
+        let (meta, port, place) = (meta.pack(), header.port, self.place);
+        let head = self.head;
+        let room = place.slots.wrapping_sub(self.tail.wrapping_sub(head));
+        let messages = messages.get(..room as usize).unwrap_or(messages);
+        let mut own = Posting {
+            tail: self.tail,
+            producer: self,
+        };
+        let first = own.tail;
+        for bytes in messages {
+            let bytes = bytes.as_ref();
+            if bytes.len() > INLINE_BYTES {
+                break;
+            }
+            let ahead = own.tail.wrapping_add(PREFETCH_AHEAD);
+            if ahead.wrapping_sub(head) < place.slots {
+                // The consumer has done with that line; the processor has few stores under way.
+                memory.prefetch_write(place.slot(ahead));
+            }
+            let at = place.slot(own.tail);
+            memory.copy_in(at + slot::BYTES, bytes);
+            // Relaxed: published by the sequence word (E1), as the bytes.
+            memory.store_words(at + slot::META, [meta | bytes.len() as u32, port]);
+            let tail = own.tail.wrapping_add(1);
+            // E1 publish, store half. As in `post_described`.
+            memory.store(at + slot::SEQUENCE, tail, Release);
+            own.tail = tail;
+        }
+        own.tail.wrapping_sub(first) as usize
     }
 
     /// Learns, from a reply to the message at `position`, that the consumer has taken it and all
@@ -236,5 +289,19 @@ impl Producer {
         self.head = head;
         self.arena.release_before(head);
         Ok(())
+    }
+}
+
+/// A producer while it posts many: its position is in a register, and put back also when what gives the
+/// messages panics.
+struct Posting<'a> {
+    tail: u32,
+    producer: &'a mut Producer,
+}
+
+impl Drop for Posting<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.producer.tail = self.tail;
     }
 }

@@ -3,6 +3,7 @@ use crate::Rule;
 use core::sync::atomic::Ordering::Relaxed;
 use handfast_layout::link::{ARENA_BYTES, SLOTS, Side, slot};
 use handfast_region::{Memory, Region};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 #[derive(Default)]
 pub(super) struct Buffer {
@@ -284,7 +285,7 @@ fn runs_are_taken_in_order_up_to_a_pick_a_fault_or_the_end_of_places() {
         let messages: Vec<_> = (sent..sent + 1 + sent % 90)
             .map(|number| message(number * 7 % 60, number))
             .collect();
-        sent += producer.post_many(&region, ONE_WAY, messages.iter().map(Vec::as_slice));
+        sent += producer.post_many(&region, ONE_WAY, &messages);
         let called = producer.post(&region, HEADER, &message(50, sent)).is_ok();
         sent += usize::from(called);
         let few = &mut places[..1 + sent % 40];
@@ -307,7 +308,7 @@ fn runs_are_taken_in_order_up_to_a_pick_a_fault_or_the_end_of_places() {
         received += 1;
     }
     consumer.publish_head(&region);
-    while producer.post_many(&region, ONE_WAY, [&b"x"[..]].into_iter()) == 1 {}
+    while producer.post_many(&region, ONE_WAY, &[b"x"]) == 1 {}
     let run = consumer.poll_many(&region, &mut places[..3], HEADER.port.into(), |_| false);
     assert_eq!((run.messages, run.last), (3, None));
     // The next but one names a length that cannot be: what is before it is taken.
@@ -322,6 +323,30 @@ fn a_run_of_messages_stops_at_one_that_is_too_long() {
     let (region, mut producer, _) = lane(0);
     let long = vec![0; handfast_layout::MESSAGE_BYTES_MAX + 1];
     let messages: [&[u8]; 3] = [b"one", &long, b"three"];
-    assert_eq!(producer.post_many(&region, HEADER, messages.into_iter()), 1);
+    assert_eq!(producer.post_many(&region, HEADER, &messages), 1);
     assert_eq!(producer.position(), 1);
+}
+
+#[test]
+fn what_was_posted_before_a_message_panicked_counts() {
+    struct Piece(Option<u8>);
+    impl AsRef<[u8]> for Piece {
+        fn as_ref(&self) -> &[u8] {
+            core::slice::from_ref(self.0.as_ref().expect("no bytes"))
+        }
+    }
+    let one_way = Header {
+        kind: Kind::Message,
+        ..HEADER
+    };
+    let (region, mut producer, mut consumer) = lane(0);
+    let pieces = [Some(1), Some(2), None, Some(3)].map(Piece);
+    let post = || producer.post_many(&region, one_way, &pieces);
+    assert!(catch_unwind(AssertUnwindSafe(post)).is_err());
+    assert_eq!(producer.post_many(&region, one_way, &pieces[3..]), 1);
+    let mut places: Vec<_> = (0..5).map(|_| Buffer::default()).collect();
+    let run = consumer.poll_many(&region, &mut places, HEADER.port.into(), |_| false);
+    assert_eq!((run.messages, run.bytes, run.last), (3, 3, None));
+    let taken: Vec<_> = places[..3].iter().map(|place| place.bytes(1)).collect();
+    assert_eq!(taken, [[1], [2], [3]]);
 }
