@@ -25,12 +25,20 @@ impl Drop for Directory {
     }
 }
 
+/// The command, with these dispositions of signals: whoever runs the tests may ignore some, as `nohup` does.
+fn handfast(signals: &str) -> Command {
+    let mut command = Command::new("env");
+    command.args(["--default-signal=INT,TERM", signals]);
+    command.arg(env!("CARGO_BIN_EXE_handfast"));
+    command
+}
+
 /// A command whose files, and those of its processes, lie in `directory`; ended with this.
 struct Running(Child);
 
 impl Running {
     fn start(arguments: &[&str], directory: &Path) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_handfast"));
+        let mut command = handfast("--default-signal=INT,TERM,HUP");
         command
             .args(arguments)
             .env("TMPDIR", directory)
@@ -150,9 +158,9 @@ fn a_signal_to_all_processes_at_once_is_no_failure_of_any() {
 #[test]
 fn a_signal_that_is_ignored_ends_nothing() {
     let directory = Directory::new("ignored");
-    let mut command = Command::new("nohup");
+    let mut command = handfast("--ignore-signal=HUP");
     command
-        .args([env!("CARGO_BIN_EXE_handfast"), "echo", "on"])
+        .args(["echo", "on"])
         .env("HANDFAST_DIR", &directory.0)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
