@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
         "ports" => ports(arguments[0], arguments[1].parse().unwrap()),
+        "caller" => caller(arguments[0]),
         _ => unreachable!(),
     });
 }
@@ -17,8 +18,31 @@ fn a_child_process_plays_its_role() {
 /// More than there are lanes.
 const PORTS: usize = 40;
 
+/// More than a process says to one that does not read.
+const MANY_PORTS: usize = 10_000;
+
+/// Calls all ports in turn, until its input ends.
+fn caller(name: &str) {
+    let rights = rights_of(name);
+    std::thread::spawn(move || {
+        loop {
+            for right in &rights {
+                if let Err(error) = right.call_until(b"", PATIENCE) {
+                    common::say(&format!("{error:?}"));
+                    std::process::exit(1);
+                }
+            }
+        }
+    });
+    common::say("ready");
+    while common::told().is_some() {
+        common::say("calls");
+    }
+}
+
 /// Gives a right to each of many ports, by its number; at the first few a thread spins.
 fn ports(name: &str, spinning: usize) {
+    tracing::subscriber::set_global_default(common::Cuts(common::say)).unwrap();
     let control = handfast::bind(name).unwrap();
     let mut rights = Vec::new();
     for number in 0..PORTS {
@@ -32,7 +56,15 @@ fn ports(name: &str, spinning: usize) {
     common::say("ready");
     loop {
         let request = control.receive().unwrap();
-        let number: usize = String::from_utf8_lossy(request.bytes()).parse().unwrap();
+        let said = String::from_utf8_lossy(request.bytes());
+        let Ok(number) = said.parse::<usize>() else {
+            // Each of them is a word to every peer.
+            for _ in 0..MANY_PORTS {
+                drop(handfast::anonymous().unwrap());
+            }
+            request.reply(b"").unwrap();
+            continue;
+        };
         let right = rights[number].clone();
         request.reply_with(b"", [right.into()]).unwrap();
     }
@@ -56,7 +88,12 @@ fn start(what: &str, spinning: usize) -> (common::Child, Vec<SendRight>) {
     let name = common::name(&format!("wanted-{what}"));
     let child = common::start("ports", &[&name, &spinning.to_string()]);
     child.expect("ready");
-    let control = handfast::connect(&name).unwrap();
+    let rights = rights_of(&name);
+    (child, rights)
+}
+
+fn rights_of(name: &str) -> Vec<SendRight> {
+    let control = handfast::connect(name).unwrap();
     let rights = (0..PORTS).map(|number| {
         let mut answer = control.call(number.to_string().as_bytes()).unwrap();
         match answer.take_rights().pop() {
@@ -64,8 +101,7 @@ fn start(what: &str, spinning: usize) -> (common::Child, Vec<SendRight>) {
             other => panic!("{other:?}"),
         }
     });
-    let rights = rights.collect();
-    (child, rights)
+    rights.collect()
 }
 
 #[test]
@@ -123,4 +159,24 @@ fn rights_to_more_ports_than_there_are_lanes_are_attenuated() {
         let less = right.attenuate(0);
         assert!(less.is_ok(), "{number}: {less:?}");
     }
+}
+
+#[test]
+fn who_stood_still_while_much_was_said_to_it_is_given_lanes() {
+    let name = common::name("wanted-behind");
+    let server = common::start("ports", &[&name, "0"]);
+    server.expect("ready");
+    let mut caller = common::start("caller", &[&name]);
+    caller.expect("ready");
+    let control = handfast::connect(&name).unwrap();
+    for _ in 0..5 {
+        caller.stop();
+        control.call_until(b"many", PATIENCE).unwrap();
+        caller.resume();
+        caller.tell("");
+        caller.expect("calls");
+        assert_eq!(server.said(), None);
+    }
+    caller.finish();
+    assert_eq!((server.said(), caller.said()), (None, None));
 }

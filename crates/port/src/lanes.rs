@@ -348,8 +348,7 @@ impl Link {
         process: &Arc<Process>,
         lane: u8,
     ) -> Result<(), Fault> {
-        // Who asks reads what it is answered.
-        if u32::from(lane) >= LANES || self.is_behind() {
+        if u32::from(lane) >= LANES {
             return Err(broken());
         }
         // Relaxed: the keeper's alone to change; who reads it has read the count below.
@@ -369,6 +368,10 @@ impl Link {
     pub(crate) fn leave_lanes(self: &Arc<Self>, process: &Arc<Process>) -> Result<bool, Fault> {
         // Relaxed, throughout: the keeper's alone to change.
         let leaving = self.leaving.load(Ordering::Relaxed);
+        if self.is_behind() {
+            // Later: who says more of a lane before it has heard of it is at fault, who stood still is not.
+            return Ok(leaving != 0);
+        }
         for lane in (0..LANES).filter(|lane| leaving & 1 << lane != 0) {
             // Acquire: as where it is set.
             let owner = self.owners[lane as usize].load(Ordering::Acquire);
