@@ -21,7 +21,7 @@ fn a_child_process_plays_its_role() {
 
 const PORTS: usize = 40;
 const THREADS: u64 = 6;
-const LASTS: Duration = Duration::from_secs(4);
+const LASTS: Duration = Duration::from_secs(2);
 
 /// What a message asks for.
 const ANSWER: u64 = 0;
@@ -106,7 +106,9 @@ fn serve(port: &ReceiveRight, next: Option<&SendRight>) {
                 std::thread::sleep(Duration::from_micros(300));
                 request.reply(&answer)
             }
-            _ => request.reply_with(&answer, rights).map_err(|_| unreachable!()),
+            _ => request
+                .reply_with(&answer, rights)
+                .map_err(|_| unreachable!()),
         };
         answered.unwrap();
     }

@@ -384,6 +384,10 @@ impl Poller {
 
     /// Nothing comes any more in a lane of this receiver's: it is another's from now on.
     pub(crate) fn leave_lane(&mut self, link: &Arc<Link>, index: u32) -> Result<(), Fault> {
+        if link.is_down() {
+            // Its lanes go with it, and its fault has been told.
+            return Ok(());
+        }
         self.refresh();
         // Rings that nobody has heard, since what they were for has been taken.
         let groups = self.groups.clone();
