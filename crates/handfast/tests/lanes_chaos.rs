@@ -23,8 +23,7 @@ const PORTS: usize = 40;
 const THREADS: u64 = 6;
 const LASTS: Duration = Duration::from_secs(2);
 
-/// What a message asks for.
-const ANSWER: u64 = 0;
+/// What a message asks for, besides an answer.
 const FORWARD: u64 = 1;
 const LATE: u64 = 2;
 const ECHO: u64 = 3;
