@@ -6,6 +6,7 @@ use crate::introduce::{Named, claim_by};
 use crate::link::Link;
 use crate::origin::{Claimed, Origin};
 use crate::process::Process;
+use crate::room::{LaneWait, Waiting};
 use crate::send::SendRight;
 use handfast_layout::introduction::Said;
 use handfast_proto::introductions::Claim;
@@ -46,6 +47,10 @@ impl SendRight {
                 ConnectError::Exhausted(exhausted) => SendError::Exhausted(exhausted),
                 _ => SendError::Full,
             });
+        }
+        let mut lane_wait = LaneWait::default();
+        while this.link().lane(this.receiver()).is_none() {
+            lane_wait.wait(this, Waiting::Always)?;
         }
         let by = (this.handle(), this.port());
         let said = |word| Said::Attenuate { word, mask };

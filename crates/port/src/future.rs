@@ -223,6 +223,9 @@ impl Reply<'_> {
             What::Reply(slot, generation)
         });
         self.at = Some(At::enter(right, &link, what, waker));
+        if place.is_none() && link.map.known(right.receiver()).is_none() {
+            right.process().watch_in(LANE_LOOK_NS);
+        }
         if let Some((slot, _)) = place {
             word::announce(&link.region, slot.wait(), word::DESCRIPTOR);
             if !bell::fence_for_sleep(&right.link().peer_bells, right.receiver()) {
@@ -245,6 +248,9 @@ impl Drop for Reply<'_> {
         }
     }
 }
+
+/// How soon the keeper looks whether there is a lane, where others have all.
+pub(crate) const LANE_LOOK_NS: u64 = 1_000_000;
 
 /// How soon the keeper looks for the reply where the server cannot be made to fence.
 const UNFENCED_LOOK_NS: u64 = 1_000_000;

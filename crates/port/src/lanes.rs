@@ -13,6 +13,7 @@
 use crate::give_back::GIVE_BACK_NS;
 use crate::link::{Link, Outgoing, control};
 use crate::process::Process;
+use crate::room::LANE_NS;
 use crate::send::SLOTS_PER_LANE;
 use crate::slots::SlotState;
 use core::sync::atomic::{AtomicU8, Ordering};
@@ -46,6 +47,8 @@ struct Free {
     leaving: u32,
     /// When the peer was asked what has been taken.
     asked_ns: u64,
+    /// Since when, and when last, none could be let go of.
+    without_ns: (u64, u64),
     /// The one that is looked at next, and where each was at the last look.
     next: u32,
     seen: [u32; LANES as usize],
@@ -143,10 +146,12 @@ impl LaneMap {
         }
     }
 
-    /// Whether a lane that has been asked for may come.
+    /// Whether a lane that has been asked for may come: one is on its way, or they have not all been in use for long. Those
+    /// who have taken what is in them may say so at any moment.
     pub(crate) fn may_come(&self) -> bool {
         let free = self.free();
-        free.leaving | free.back != 0
+        let (since_ns, last_ns) = free.without_ns;
+        free.leaving | free.back != 0 || last_ns.saturating_sub(since_ns) <= LANE_NS
     }
 }
 
@@ -243,10 +248,14 @@ impl Link {
         }
         let Some(lane) = self.next_idle(free) else {
             let now_ns = clock::ticks_ns();
+            let (since_ns, last_ns) = free.without_ns;
+            let goes_on = now_ns.saturating_sub(last_ns) <= LANE_NS;
+            free.without_ns = (if goes_on { since_ns } else { now_ns }, now_ns);
             let is_new = now_ns.saturating_sub(free.asked_ns) > ASK_NS;
             free.asked_ns = if is_new { now_ns } else { free.asked_ns };
             return is_new.then_some([control::LANE_WANTED, 0]);
         };
+        free.without_ns = (0, 0);
         for entry in &self.map.lanes {
             // Relaxed: who has read it finds whose the lane is.
             if u32::from(entry.load(Ordering::Relaxed)) == lane + 1 {
@@ -318,6 +327,7 @@ impl Link {
         }
         self.map.introduced().retain(|(_, of)| *of != lane);
         self.slot_freed.1.notify_all();
+        self.wake_for_room();
         Ok(())
     }
 
@@ -338,15 +348,16 @@ impl Link {
         process: &Arc<Process>,
         lane: u8,
     ) -> Result<(), Fault> {
-        // Who asks reads what it is answered.
-        if u32::from(lane) >= LANES || self.is_behind() {
+        if u32::from(lane) >= LANES {
             return Err(broken());
         }
-        // Relaxed, here and below: the keeper's alone.
+        // Relaxed: the keeper's alone to change; who reads it has read the count below.
         if self.leaving.fetch_or(1 << lane, Ordering::Relaxed) & 1 << lane != 0 {
             return Err(broken());
         }
         if self.leave_lanes(process)? {
+            // Release: pairs with the Acquire of receivers that look all the time, and do it themselves.
+            process.leavings.fetch_add(1, Ordering::Release);
             process.give_back_in(GIVE_BACK_NS);
         }
         Ok(())
@@ -355,7 +366,12 @@ impl Link {
     /// Keeper of the receiver: has receivers let go of lanes in which nothing comes any more. Returns whether some have
     /// not: they look at what there is at this moment.
     pub(crate) fn leave_lanes(self: &Arc<Self>, process: &Arc<Process>) -> Result<bool, Fault> {
+        // Relaxed, throughout: the keeper's alone to change.
         let leaving = self.leaving.load(Ordering::Relaxed);
+        if self.is_behind() {
+            // Later: who says more of a lane before it has heard of it is at fault, who stood still is not.
+            return Ok(leaving != 0);
+        }
         for lane in (0..LANES).filter(|lane| leaving & 1 << lane != 0) {
             // Acquire: as where it is set.
             let owner = self.owners[lane as usize].load(Ordering::Acquire);

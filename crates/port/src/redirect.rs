@@ -363,6 +363,10 @@ impl Process {
             return Switched::Full;
         }
         let lanes = link.map.hold(receiver);
+        if lanes.iter().len() == 0 {
+            // It has been let go of since: nothing would tell the old home.
+            return Switched::Full;
+        }
         let mut held: Vec<_> = lanes
             .iter()
             .map(|lane| link.lanes[*lane as usize].lock())

@@ -5,7 +5,7 @@
 //! rings through the link's socket; the keeper wakes the tasks in whose lanes there is room.
 
 use crate::error::SendError;
-use crate::future::At;
+use crate::future::{At, LANE_LOOK_NS};
 use crate::right::{Returned, Right};
 use crate::send::SendRight;
 use crate::sending::Sending;
@@ -80,8 +80,9 @@ impl Future for Sent<'_> {
         let right = self.right.best();
         let link = right.link();
         let Some(lane) = link.map.known(right.receiver()) else {
-            // Room of another kind; the keeper looks.
+            // For a lane: nobody says that one is not in use any more, so the keeper looks.
             self.at = Some(At::enter(right, link, What::Room, context.waker()));
+            right.process().watch_in(LANE_LOOK_NS);
             return Poll::Pending;
         };
         self.at = Some(At::enter(right, link, What::Space(lane), context.waker()));

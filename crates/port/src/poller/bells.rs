@@ -29,6 +29,12 @@ impl Poller {
             // A look may take as long as its message: the dead do not wait for so many.
             self.refresh();
         }
+        // Acquire: pairs with the Release of the keeper, which does this itself where no thread looks.
+        let leavings = self.process.leavings.load(Ordering::Acquire);
+        if leavings != self.leavings {
+            self.leavings = leavings;
+            self.leave_lanes();
+        }
         self.hear();
     }
 

@@ -24,6 +24,8 @@ const STREAM_MIN: u32 = 64;
 /// A client that was woken keeps its place for so long before it is seen to run: the kernel may
 /// let it wait for a processor. Giving the place away at once would wake ever more of them.
 const WAKING_NS: u64 = 2_000_000;
+/// How soon the keeper looks which lanes have been left.
+const LEFT_NS: u64 = 1_000;
 /// So many times in a row the client served last is found on the receiver's CPU before one asks whether it has others.
 const BESIDE: u32 = 16;
 /// What an overloaded server asks its active clients to spin: longer than a sweep over all of
@@ -357,8 +359,35 @@ impl Poller {
         }
     }
 
+    /// Lets go of the lanes in which nothing comes any more: the keeper cannot while this thread goes on looking, and
+    /// finds next that nobody has them.
+    #[cold]
+    pub(super) fn leave_lanes(&mut self) {
+        let owner = self.receiver as u8 + 1;
+        let links: Vec<_> = (self.groups.iter().flat_map(|group| group.all_links())).collect();
+        for (_, link) in &links {
+            // Acquire: pairs with the Release of the keeper.
+            let leaving = link.leaving.load(Ordering::Acquire);
+            for lane in (0..LANES).filter(|lane| leaving & 1 << lane != 0) {
+                // Acquire: as where it is set.
+                if link.owners[lane as usize].load(Ordering::Acquire) != owner {
+                    continue;
+                }
+                if let Err(fault) = self.leave_lane(link, lane) {
+                    link.poison(fault);
+                    self.process.attention.raise();
+                }
+                self.process.give_back_in(LEFT_NS);
+            }
+        }
+    }
+
     /// Nothing comes any more in a lane of this receiver's: it is another's from now on.
     pub(crate) fn leave_lane(&mut self, link: &Arc<Link>, index: u32) -> Result<(), Fault> {
+        if link.is_down() {
+            // Its lanes go with it, and its fault has been told.
+            return Ok(());
+        }
         self.refresh();
         // Rings that nobody has heard, since what they were for has been taken.
         let groups = self.groups.clone();
