@@ -1,29 +1,12 @@
 //! Commands that a signal ends: they end by it, and leave no process and no file.
 
+use handfast_testing::Directory;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-
-/// A directory of one test, removed with it.
-struct Directory(PathBuf);
-
-impl Directory {
-    fn new(name: &str) -> Self {
-        let name = format!("handfast-i{}-{name}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 /// The command, with these dispositions of signals: whoever runs the tests may ignore some, as `nohup` does.
 fn handfast(signals: &str) -> Command {

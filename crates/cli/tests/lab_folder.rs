@@ -1,27 +1,10 @@
 //! Results folders as they are found: not to be written, in use, with other things in them.
 
+use handfast_testing::Directory;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
-
-/// A directory of one test, removed with it.
-struct Directory(PathBuf);
-
-impl Directory {
-    fn new(name: &str) -> Self {
-        let name = format!("handfast-f{}-{name}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 /// `handfast lab`, ended after half a minute.
 fn lab(arguments: &[&str], results: &Path) -> Output {

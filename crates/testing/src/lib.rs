@@ -280,3 +280,23 @@ impl Random {
         }
     }
 }
+
+/// A new directory where temporary files are, removed with this.
+pub struct Directory(pub std::path::PathBuf);
+
+impl Directory {
+    /// One whose name ends with this, which no other test of the process uses. Short: paths of sockets have 107 characters.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        let name = format!("handfast-t{}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
