@@ -115,8 +115,18 @@ fn anonymous() -> ReceiveRight {
     handfast::anonymous().unwrap()
 }
 
+/// What a call brings; on a busy machine one that does next to nothing may take longer than it may.
 fn sum(right: &SendRight) -> u64 {
-    u64::from_le_bytes(right.call(b"").unwrap().as_ref().try_into().unwrap())
+    let mut sum = None;
+    assert!(within_patience(|| {
+        let answer = match right.call(b"") {
+            Err(ENDED) => return false,
+            answer => answer.unwrap(),
+        };
+        sum = Some(u64::from_le_bytes(answer.as_ref().try_into().unwrap()));
+        true
+    }));
+    sum.unwrap()
 }
 
 /// A right by which the domain's functions call the process.
@@ -154,7 +164,8 @@ fn the_error_is_the_same_by_a_right_of_this_process_and_by_a_link() {
         assert_eq!(there.call(b"spin").map(drop), Err(ENDED));
         assert_eq!(sum(&there), 1);
         let timed_out = there.call_until(b"spin", SHORT / 5).map(drop);
-        assert_eq!(timed_out, Err(SendError::TimedOut));
+        // On a busy machine it looks when that has passed, too.
+        assert!(matches!(timed_out, Err(SendError::TimedOut | ENDED)));
         // Behind it.
         assert!(within_patience(|| there.call(b"").is_ok()));
         assert_eq!(limited.call(b"spin").map(drop), Err(ENDED));
@@ -192,8 +203,12 @@ fn a_function_that_calls_back_is_ended_and_the_client_goes_on() {
     std::thread::scope(|scope| {
         // A thread of the client's that keeps the call-back for longer than the deadline, and answers then.
         scope.spawn(|| {
-            for _ in 0..3 {
+            // On a busy machine some end before they call back.
+            loop {
                 let request = own.receive().unwrap();
+                if !request.is_call() {
+                    break;
+                }
                 assert!(within_patience(|| request.is_cancelled()));
                 let _ = request.reply(b"late");
             }
@@ -203,6 +218,7 @@ fn a_function_that_calls_back_is_ended_and_the_client_goes_on() {
             assert_eq!(called.map(drop).map_err(|failed| failed.error), Err(ENDED));
             assert_eq!(sum(&right), 1);
         }
+        own.mint(2).connect().unwrap().send(b"over").unwrap();
     });
 }
 

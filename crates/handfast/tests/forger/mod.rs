@@ -182,15 +182,26 @@ pub(crate) struct Hand {
 impl Hand {
     pub(crate) fn new(name: &str, number: u8) -> Self {
         let path = common::directory().join(name);
-        let socket = handfast_sys::socket::connect(&path, common::PATIENCE).unwrap();
         let bells = handfast_layout::bell::REGION_BYTES;
         let own = handfast_sys::memory::create_sealed("fake", bells).unwrap();
         let incarnation = [number; 16];
         let hello = Hello::new(incarnation, name, INDEX, false).to_bytes();
-        handfast_sys::socket::send(&socket, &hello, &[own.as_fd()]).unwrap();
-        let mut bytes = [0; WELCOME_BYTES];
-        let (len_bytes, fds) = handfast_sys::socket::receive(&socket, &mut bytes, 2).unwrap();
-        let welcome = Welcome::parse(&bytes[..len_bytes]).unwrap();
+        let mut linked = None;
+        // Refused while what others had is on its way back.
+        assert!(common::within_patience(|| {
+            let socket = handfast_sys::socket::connect(&path, common::PATIENCE).unwrap();
+            handfast_sys::socket::send(&socket, &hello, &[own.as_fd()]).unwrap();
+            let mut bytes = [0; WELCOME_BYTES];
+            let (len_bytes, fds) = handfast_sys::socket::receive(&socket, &mut bytes, 2).unwrap();
+            let welcome = Welcome::parse(&bytes[..len_bytes]).unwrap();
+            let is_linked = fds.len() == 2;
+            if !is_linked {
+                println!("refused: {:?}", welcome.status);
+            }
+            linked = Some((socket, welcome, fds));
+            is_linked
+        }));
+        let (socket, welcome, fds) = linked.unwrap();
         let peer = handfast_sys::socket::peer(&socket).unwrap();
         let map = |fd: &OwnedFd, len_bytes| {
             Region::mapped(Mapping::new(fd, len_bytes, Access::ReadWrite).unwrap())
