@@ -6,28 +6,12 @@
 mod browser;
 
 use browser::Browser;
+use handfast_testing::Directory;
 use serde_json::Value;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::{env, fs, process};
-
-/// A directory of one test, removed with it.
-struct Directory(PathBuf);
-
-impl Directory {
-    fn new(name: &str) -> Self {
-        let path = env::temp_dir().join(format!("handfast-page-{}-{name}", process::id()));
-        fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
+use std::process::{Command, Output, Stdio};
+use std::{env, fs};
 
 fn samples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lab")
@@ -413,7 +397,7 @@ fn keep_pictures(browser: &mut Browser) {
             let path = folder.join(format!("{scheme}-{wide}.png"));
             let mut decode = Command::new("base64")
                 .arg("-d")
-                .stdin(process::Stdio::piped())
+                .stdin(Stdio::piped())
                 .stdout(fs::File::create(path).unwrap())
                 .spawn()
                 .unwrap();
