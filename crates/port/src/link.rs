@@ -23,6 +23,7 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use handfast_channel::reply::Slot;
 use handfast_channel::{arm, bell, stamp};
 use handfast_layout::link::{LANES, REPLIES, Side};
+use handfast_layout::part::receiver_of;
 use handfast_layout::{bell as bell_layout, introduction};
 use handfast_proto::introductions::{Claims, Keeping, Remembered};
 use handfast_proto::loans::Lent;
@@ -497,11 +498,21 @@ impl Link {
         *place = Some(consumer);
     }
 
-    /// Tells the peer that `port` is gone. `false`: it does not read; the keeper tells it later.
+    /// Tells the peer that `port` is gone, and with it all that were bound before it at its receiver: what it has not read
+    /// of those is not said any more. So who reads nothing makes no more of it wait than there are receivers. `false`: it does
+    /// not read; the keeper tells it later.
     #[must_use]
     pub(crate) fn tell_closed(&self, port: u32) -> bool {
+        let mut unsaid = self.unsaid.lock().unwrap_or_else(PoisonError::into_inner);
+        unsaid.retain(|bytes| match bytes[..] {
+            [control::CLOSED, _, a, b, c, d] => {
+                receiver_of(u32::from_le_bytes([a, b, c, d])) != receiver_of(port)
+            }
+            _ => true,
+        });
         let [a, b, c, d] = port.to_le_bytes();
-        self.say(&[control::CLOSED, 0, a, b, c, d])
+        unsaid.push_back(vec![control::CLOSED, 0, a, b, c, d]);
+        self.say_all(&mut unsaid)
     }
 
     /// Sends a control message that must not be lost. `false`: the peer does not read; the keeper
@@ -564,7 +575,7 @@ pub(crate) const UNSAID_MAX: usize = 4096;
 
 /// Whether `port` was bound after `other`, at the same receiver: the generation is in the 23 bits above
 /// the receiver and wraps around.
-const fn is_later(port: u32, other: u32) -> bool {
+pub(crate) const fn is_later(port: u32, other: u32) -> bool {
     ((port & !0xff) << 1)
         .wrapping_sub((other & !0xff) << 1)
         .cast_signed()
