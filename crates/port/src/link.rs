@@ -11,6 +11,7 @@ use crate::notice::DeathNotice;
 use crate::origin::Claimed;
 use crate::parked::Parked;
 use crate::paths::Passing;
+use crate::port::Port;
 use crate::quotas::{Heard, InForce};
 use crate::redirect::Redirects;
 use crate::returns::Returns;
@@ -498,20 +499,22 @@ impl Link {
         *place = Some(consumer);
     }
 
-    /// Tells the peer that `port` is gone, and with it all that were bound before it at its receiver: what it has not read
-    /// of those is not said any more. So who reads nothing makes no more of it wait than there are receivers. `false`: it does
-    /// not read; the keeper tells it later.
+    /// Tells the peer that `port` is gone, and with it those that were bound before it at its receiver, but for one that has
+    /// moved: what it has not read of those is not said any more. So who reads nothing makes no more of it wait than there are
+    /// receivers. `false`: it does not read; the keeper tells it later.
     #[must_use]
-    pub(crate) fn tell_closed(&self, port: u32) -> bool {
+    pub(crate) fn tell_closed(&self, port: &Port) -> bool {
         let mut unsaid = self.unsaid.lock().unwrap_or_else(PoisonError::into_inner);
         unsaid.retain(|bytes| match bytes[..] {
-            [control::CLOSED, _, a, b, c, d] => {
-                receiver_of(u32::from_le_bytes([a, b, c, d])) != receiver_of(port)
+            [control::CLOSED, 0, a, b, c, d] => {
+                receiver_of(u32::from_le_bytes([a, b, c, d])) != port.receiver
             }
             _ => true,
         });
-        let [a, b, c, d] = port.to_le_bytes();
-        unsaid.push_back(vec![control::CLOSED, 0, a, b, c, d]);
+        // Relaxed: set by who drops the port now, or it is not set.
+        let has_moved = port.is_leaving.load(Ordering::Relaxed).into();
+        let [a, b, c, d] = port.id.to_le_bytes();
+        unsaid.push_back(vec![control::CLOSED, has_moved, a, b, c, d]);
         self.say_all(&mut unsaid)
     }
 
@@ -575,7 +578,7 @@ pub(crate) const UNSAID_MAX: usize = 4096;
 
 /// Whether `port` was bound after `other`, at the same receiver: the generation is in the 23 bits above
 /// the receiver and wraps around.
-pub(crate) const fn is_later(port: u32, other: u32) -> bool {
+const fn is_later(port: u32, other: u32) -> bool {
     ((port & !0xff) << 1)
         .wrapping_sub((other & !0xff) << 1)
         .cast_signed()

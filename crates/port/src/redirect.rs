@@ -4,7 +4,7 @@
 
 use crate::give_back::GIVE_BACK_NS;
 use crate::introduce::claim_moved;
-use crate::link::{Link, is_later};
+use crate::link::Link;
 use crate::paths::Held;
 use crate::process::Process;
 use crate::send::SendRight;
@@ -111,15 +111,14 @@ impl Link {
         }
     }
 
-    /// The peer has said that its `port` is gone, and what was at that receiver before: also calls end that were made there before
-    /// it moved.
+    /// The peer has said that its `port` is gone: also calls end that were made there before it moved.
     pub(crate) fn end_moved(&self, port: u32) {
         // Relaxed: set before rights with other names are there.
         if !self.has_redirects.load(Ordering::Relaxed) {
             return;
         }
         if let Some((of, is_gone)) = self.redirects().gone.get(&receiver_of(port))
-            && (*of == port || is_later(port, *of))
+            && *of == port
         {
             // Relaxed: under the lock.
             is_gone.store(true, Ordering::Relaxed);
