@@ -260,7 +260,7 @@ fn messages_of_a_sender_that_has_gone_before_the_first_look_are_received() {
         // The link of one that lives stays until what it has sent has been taken.
         assert!(way == "drops" || has_gone(), "{way}");
         for number in 0..PASSING {
-            let request = port.receive_until(common::PATIENCE / 4);
+            let request = port.receive_until(common::TOLD);
             let request = request.unwrap_or_else(|_| panic!("{way}: {number} is lost"));
             assert_eq!(request.bytes(), number.to_le_bytes());
         }
@@ -280,7 +280,7 @@ fn a_client_killed_between_taking_an_announcement_and_waking_leaves_nobody_aslee
     waker.expect("taken");
     waker.kill();
     let start = Instant::now();
-    let reply = right.call_until(b"after", common::PATIENCE / 4);
+    let reply = right.call_until(b"after", common::TOLD);
     assert_eq!(&*reply.expect("the server sleeps on"), b"after");
     println!("the server woke after {:?}", start.elapsed());
 }
@@ -315,7 +315,7 @@ fn a_server_killed_between_taking_an_announcement_and_waking_leaves_nobody_aslee
     server.expect("taken");
     server.kill();
     let (error, ..) = ends
-        .recv_timeout(common::PATIENCE / 4)
+        .recv_timeout(common::TOLD)
         .expect("the caller sleeps on");
     assert_eq!(error, SendError::Gone(Gone::Process));
 }

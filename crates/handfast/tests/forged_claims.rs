@@ -257,7 +257,7 @@ fn a_receiver_sleeps_while_messages_wait_for_what_nobody_has_provided() {
     let used = forger::used(server.pid()) - used;
     let took = start.elapsed();
     println!("{used:?} of a processor in {took:?}");
-    let limits = Duration::from_secs(4)..common::PATIENCE;
+    let limits = Duration::from_secs(4)..Duration::from_secs(20);
     assert!(limits.contains(&took), "{took:?}");
     assert!(used < took / 8, "{used:?} of a processor in {took:?}");
     // What is provided after all wakes it.

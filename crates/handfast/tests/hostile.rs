@@ -127,7 +127,7 @@ fn a_client_that_scribbles_over_all_it_maps_disturbs_neither_the_server_nor_othe
     let cuts = besiege("scribbled", |name, siege| {
         let end = Instant::now() + common::campaign(4);
         // Many a scribble breaks no rule, and on a busy machine there are few: until one has.
-        let patience = end + 3 * common::PATIENCE;
+        let patience = end + common::PATIENCE;
         while Instant::now() < end || (!siege.is_cut() && Instant::now() < patience) {
             siege.pace.look();
             let seed = random.next().to_string();
@@ -164,7 +164,7 @@ fn a_server_that_scribbles_makes_its_clients_neither_crash_nor_outstay_their_dea
     let end = Instant::now() + common::campaign(4);
     let (mut rounds, mut longest, mut faults) = (0, Duration::ZERO, 0);
     // Many a scribble is only ever a wrong reply: until one was more.
-    let patience = end + 3 * common::PATIENCE;
+    let patience = end + common::PATIENCE;
     let mut pace = Pace::new();
     while Instant::now() < end || (faults == 0 && Instant::now() < patience) {
         let name = common::name(&format!("scribbling-{rounds}"));

@@ -14,7 +14,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 /// The longest any test waits for anything: a hang is a failure.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Who hears of something by then was told: a keeper that has long found nothing looks of itself every ten seconds.
+pub const TOLD: Duration = Duration::from_secs(5);
 
 const ROLE: &str = "HANDFAST_TEST_ROLE";
 const ARGUMENTS: &str = "HANDFAST_TEST_ARGUMENTS";
