@@ -281,7 +281,7 @@ impl Pace {
     #[must_use]
     pub fn allows(&self, limit: Duration) -> Duration {
         let mean = self.waiting.iter().sum::<f64>() / self.waiting.len().max(1) as f64;
-        limit.mul_f64(1.0 + mean)
+        limit.mul_f64(1.0 + mean / 2.0)
     }
 
     /// As [`Self::allows`], nearly always.
