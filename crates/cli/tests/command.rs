@@ -55,7 +55,7 @@ fn the_timeout_of_a_call_bounds_the_reading_of_its_message_too() {
     };
     // Nobody writes it.
     let mut unwritten = call("40");
-    let end = Instant::now() + Duration::from_secs(10);
+    let end = Instant::now() + handfast_testing::PATIENCE;
     while unwritten.try_wait().unwrap().is_none() && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(1));
     }

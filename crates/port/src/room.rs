@@ -69,7 +69,7 @@ pub(crate) struct LaneWait {
     since_ns: Option<u64>,
 }
 
-/// How long to wait for a lane that none of those who use them lets go of.
+/// How long to wait for a lane while all are in use and none is on its way.
 pub(crate) const LANE_NS: u64 = 1_000_000_000;
 
 impl LaneWait {
@@ -82,11 +82,12 @@ impl LaneWait {
         }
         let now_ns = clock::ticks_ns();
         let since_ns = *self.since_ns.get_or_insert(now_ns);
-        let is_hopeless = match waiting {
-            Waiting::Never => !link.map.may_come(),
-            _ => now_ns.saturating_sub(since_ns) > LANE_NS,
+        // On a busy machine lanes may go round for longer than that, or one that is let go of be on its way.
+        let is_patient = match waiting {
+            Waiting::Never => false,
+            _ => now_ns.saturating_sub(since_ns) <= LANE_NS,
         };
-        if is_hopeless {
+        if !is_patient && !link.map.may_come() {
             let limit = LANES.into();
             return Err(SendError::Exhausted(Exhausted {
                 what: "lanes to that process, all of which hold messages that it does not take or calls that it \
