@@ -53,6 +53,7 @@ pub(crate) fn epoch() -> u32 {
 }
 
 /// Whether this thread may call through a handle of `epoch` now, as far as that is known. Three loads.
+#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) fn is_ready(epoch: u32) -> bool {
     READY.with(|own| own.epoch.get() == epoch && !own.is_on_signal_stack())
