@@ -1,8 +1,6 @@
 //! A domain as its callers see it.
 
 use crate::error::{LoadError, Status};
-#[cfg(target_arch = "x86_64")]
-use crate::gate;
 use crate::isolation::Isolation;
 use crate::options::Options;
 use crate::pool::PER_CPU;
@@ -27,6 +25,9 @@ pub struct Domain {
 pub(crate) struct Inner {
     /// Its row in the gate's table; 0: it has one of its own here.
     number: u32,
+    /// As the gate wants that; 0 as well.
+    #[cfg(target_arch = "x86_64")]
+    row_at: u32,
     /// Its rights; the gate compares them with the table's.
     #[cfg(target_arch = "x86_64")]
     rights: u32,
@@ -206,7 +207,7 @@ impl Domain {
     ///
     /// # Errors
     /// As there.
-    #[inline]
+    #[inline(always)]
     pub fn call_message(
         &self,
         entry: u16,
@@ -214,14 +215,12 @@ impl Domain {
         request: &[u8],
         reply: &mut [u8],
     ) -> Result<usize, CallError> {
-        let mut words = Words::default();
         let control = u64::from(entry) << ENTRY_SHIFT;
-        if self.is_protected() && is_inside() {
-            return self.call_staged(control, sender, request, reply);
+        let (request, hint) = ((request, sender), first_of_cpu());
+        match self.inner.call_message(control, request, reply, hint)? {
+            Some(len_bytes) => Ok(len_bytes),
+            None => self.call_staged(control, request, reply, hint),
         }
-        let request = (request, sender);
-        self.inner
-            .call_bytes(control, &mut words, request, reply, first_of_cpu())
     }
 
     /// As [`Self::call_message`], with a deadline as [`Self::call_until`]: this time of the monotonic clock.
@@ -238,13 +237,11 @@ impl Domain {
     ) -> Result<usize, CallError> {
         let _armed = self.inner.arm(deadline_ns)?;
         let control = u64::from(entry) << ENTRY_SHIFT | BOUNDED;
-        if self.is_protected() && is_inside() {
-            return self.call_staged(control, sender, request, reply);
+        let (request, hint) = ((request, sender), first_of_cpu());
+        match self.inner.call_message(control, request, reply, hint)? {
+            Some(len_bytes) => Ok(len_bytes),
+            None => self.call_staged(control, request, reply, hint),
         }
-        let mut words = Words::default();
-        let request = (request, sender);
-        self.inner
-            .call_bytes(control, &mut words, request, reply, first_of_cpu())
     }
 
     /// As [`Self::call_message`], from a domain: nothing that the other is to read or write lies in this one's memory.
@@ -252,15 +249,10 @@ impl Domain {
     fn call_staged(
         &self,
         control: u64,
-        sender: Sender,
-        request: &[u8],
+        (request, sender): (&[u8], Sender),
         reply: &mut [u8],
+        hint: u32,
     ) -> Result<usize, CallError> {
-        if request.len() > BYTES_MAX {
-            return Err(CallError::TooLong {
-                len_bytes: request.len(),
-            });
-        }
         let stage = STAGE.try_with(Cell::take).ok().flatten();
         let mut stage = stage.unwrap_or_else(|| {
             Box::new(Stage {
@@ -274,7 +266,7 @@ impl Domain {
         let room_bytes = reply.len().min(BYTES_MAX);
         let room = &mut room[..room_bytes];
         stage.buffers = Buffers::of((there, sender), room);
-        let (mut words, hint) = (Words::default(), first_of_cpu());
+        let mut words = Words::default();
         let called = self
             .inner
             .call_buffers(control, &mut words, &stage.buffers, hint);
@@ -367,17 +359,6 @@ struct Stage {
 thread_local! {
     /// The last one used, while it is not. A fault may lose one.
     static STAGE: Cell<Option<Box<Stage>>> = const { Cell::new(None) };
-}
-
-/// Whether this thread is in a domain, with its rights.
-#[cfg(target_arch = "x86_64")]
-fn is_inside() -> bool {
-    gate::protected::is_inside()
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-const fn is_inside() -> bool {
-    false
 }
 
 /// The stack to try first: the first one of this CPU's.

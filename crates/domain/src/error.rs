@@ -351,6 +351,8 @@ impl Status {
     pub(crate) const TOO_DEEP: u8 = 9;
     /// Its process says why.
     pub(crate) const NOT_STARTED: u8 = 10;
+    /// The caller is in a domain, and asked for no such call. The gate's.
+    pub(crate) const INSIDE: u8 = 11;
     pub(crate) const PANIC: u8 = 16;
     pub(crate) const ACCESS: u8 = 17;
     pub(crate) const KEY: u8 = 18;

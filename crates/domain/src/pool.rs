@@ -6,7 +6,7 @@
 //! their memory back. There is no list, so nothing can be lost from one, and a call that ends gives back exactly what
 //! it took.
 
-use crate::error::LoadError;
+use crate::error::{LoadError, Status};
 use crate::flags::{self, FREE, PASSING, UNBUILT};
 use crate::isolation::Isolation;
 use crate::stack::{GUARD_BYTES, Row, STRIDE, descriptor_at};
@@ -300,20 +300,25 @@ pub(crate) fn in_use(row: &Row) -> usize {
     flags.filter(|flag| ![FREE, UNBUILT].contains(flag)).count()
 }
 
-/// Whether a stack is the first of its pool: the one that a CPU's calls use while they are one at a time, or a held one.
+/// The place of a stack in its pool: zero for the one that a CPU's calls use while they are one at a time, and for a held one.
 #[inline(always)]
-pub(crate) const fn is_first(number: u32) -> bool {
-    number.is_multiple_of(PER_CPU as u32)
+pub(crate) const fn index_of(number: u32) -> u32 {
+    number % PER_CPU as u32
 }
 
-/// After a call on the first stack of a pool. While the pool's calls use that one only, this reads one word of the pool's.
+/// After a call on the first stack of a pool: whether [`look_after`] has something to do. One word of the pool's, which nobody writes
+/// while its calls use that stack only.
 #[inline(always)]
-pub(crate) fn look_after_first(row: &Row, number: u32) {
-    let pool = pool_of(row, number);
+pub(crate) fn has_idle(row: &Row, number: u32) -> bool {
+    // As in `pool_of`, of a number that can be divided: an address that needs no calculation.
+    const EACH: usize = size_of::<Pool>() / PER_CPU;
+    let pools = row.pools.load(Relaxed);
+    // SAFETY: the first stack of a pool, in front of which there is a pool for each so many.
+    let pool = unsafe { pools.byte_add(number as usize * EACH) };
+    // SAFETY: laid out with the group, which outlives the row.
+    let pool = unsafe { &*pool };
     // Relaxed, here and below: hints of one CPU's, wrong at worst by a call or two when threads move.
-    if pool.touched.load(Relaxed) != 1 {
-        look_after(row, number);
-    }
+    pool.touched.load(Relaxed) != 1
 }
 
 #[inline(always)]
@@ -332,10 +337,10 @@ pub(crate) fn flag(row: &Row, number: usize) -> &AtomicU16 {
     unsafe { &*flag }
 }
 
-/// After a call on any stack.
+/// After a call on any stack. Returns the status of one that went well.
 #[cold]
 #[inline(never)]
-pub(crate) fn look_after(row: &Row, number: u32) {
+pub(crate) extern "C" fn look_after(row: &Row, number: u32) -> u64 {
     let pool = pool_of(row, number);
     let number = number as usize;
     let used = (number % PER_CPU) as u32 + 1;
@@ -352,6 +357,7 @@ pub(crate) fn look_after(row: &Row, number: u32) {
         give_back(row, pool, first, pool.peak.swap(1, Relaxed));
         pool.calls.store(0, Relaxed);
     }
+    Status::new(Status::DONE, 0).0
 }
 
 /// Before a call's function runs on stack `number`, which is not the first: whoever takes the last built stack of a pool builds as many again.

@@ -199,7 +199,7 @@ impl Process {
             let room = buffers.reply_room.min(BYTES_MAX);
             // SAFETY: as above; made of a slice that is borrowed for this call alone.
             let reply = unsafe { core::slice::from_raw_parts_mut(reply, room) };
-            crossing.sender = buffers.sender;
+            crossing.sender = buffers.sender();
             crossing.bytes = Some((request, reply));
         }
         self.call(&mut crossing)

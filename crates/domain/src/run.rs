@@ -5,8 +5,8 @@ use crate::flags;
 use crate::pool;
 use crate::server::Server;
 use crate::stack::{
-    BOUNDED_DEPTH, BYTES_MAX, Buffers, Descriptor, REQUEST_AT, Row, STRIDE, entry_of, kind_of,
-    phase,
+    BOUNDED_DEPTH, BYTES_MAX, Buffers, Descriptor, REQUEST_AT, Row, STRIDE, buffers_of, entry_of,
+    kind_of, phase,
 };
 use crate::table::Call;
 #[cfg(target_arch = "x86_64")]
@@ -26,8 +26,9 @@ pub(crate) const TRIM: u16 = u16::MAX - 1;
 pub(crate) const PANICKING: usize = 1;
 const _: () = assert!(align_of::<Descriptor>() > PANICKING);
 
-/// A function of a domain as the gate calls it: [`run`] for that function.
-pub(crate) type Entry = unsafe extern "C" fn(*mut Descriptor, *const Row, u64, u32) -> u64;
+/// A function of a domain as the gate calls it: [`run`] for that function. In the order in which the gate has what is passed in
+/// registers already.
+pub(crate) type Entry = unsafe extern "C" fn(u64, u32, *const Row, *mut Descriptor) -> u64;
 
 /// A function with its type, and that of its value, erased.
 type Function = unsafe fn(*const (), &mut Call<'_>);
@@ -51,18 +52,18 @@ unsafe fn apply<T, F: Fn(&T, &mut Call<'_>)>(value: *const (), call: &mut Call<'
     function(value, call);
 }
 
-/// Runs the call that `descriptor` describes. The gate calls it, and nothing unwinds out of it.
+/// Runs the call that `control` and `descriptor` describe. The gate calls it, and nothing unwinds out of it.
 ///
-/// Every instruction here is part of every call: what is rare is elsewhere.
+/// Every instruction here is part of every call: what is rare is elsewhere, and is jumped to, so that the null call needs no frame.
 ///
 /// # Safety
-/// The descriptor is of a stack that was claimed for the domain of `row`, whose value is a `T`, and this thread has the
-/// domain's rights. `control` and `number` are what the descriptor says.
+/// The descriptor is that of stack `number`, which was claimed for the domain of `row`, whose value is a `T`, and this thread has the
+/// domain's rights.
 pub(crate) unsafe extern "C" fn run<T, F: Fn(&T, &mut Call<'_>)>(
-    descriptor: *mut Descriptor,
-    row: *const Row,
     control: u64,
     number: u32,
+    row: *const Row,
+    descriptor: *mut Descriptor,
 ) -> u64 {
     // SAFETY: claimed, so nobody else's; the caller vouches for the pointer.
     let descriptor = unsafe { &mut *descriptor };
@@ -71,10 +72,13 @@ pub(crate) unsafe extern "C" fn run<T, F: Fn(&T, &mut Call<'_>)>(
     // SAFETY: laid out when the domain was loaded, and there for as long as it is.
     let server = unsafe { &*row.server.load(Relaxed) };
     if !flags::may_enter(&server.state) {
-        return not_live(server, descriptor, row, apply::<T, F>);
+        // SAFETY: as the caller says.
+        return unsafe { not_live(control, number, row, descriptor, apply::<T, F>) };
     }
-    if kind_of(control) != 0 || !pool::is_first(number) {
-        return run_any(server, descriptor, row, apply::<T, F>);
+    // One question: words alone, and the first stack of a pool.
+    if kind_of(control) | i64::from(pool::index_of(number)) != 0 {
+        // SAFETY: as the caller says.
+        return unsafe { run_any(control, number, row, descriptor, apply::<T, F>) };
     }
     let value = server.value();
     let mut call = Call::with_words(descriptor);
@@ -85,7 +89,9 @@ pub(crate) unsafe extern "C" fn run<T, F: Fn(&T, &mut Call<'_>)>(
     if let Err(payload) = entered {
         return panicked::<false>(server, descriptor, row, payload);
     }
-    pool::look_after_first(row, number);
+    if pool::has_idle(row, number) {
+        return pool::look_after(row, number);
+    }
     Status::new(Status::DONE, 0).0
 }
 
@@ -94,10 +100,10 @@ pub(crate) unsafe extern "C" fn run<T, F: Fn(&T, &mut Call<'_>)>(
 /// # Safety
 /// As there.
 pub(crate) unsafe extern "C" fn run_other(
-    descriptor: *mut Descriptor,
-    row: *const Row,
     control: u64,
     _number: u32,
+    row: *const Row,
+    descriptor: *mut Descriptor,
 ) -> u64 {
     // SAFETY: claimed, so nobody else's; the caller vouches for the pointer.
     let descriptor = unsafe { &mut *descriptor };
@@ -120,9 +126,24 @@ pub(crate) unsafe extern "C" fn run_other(
 }
 
 /// A call that finds the domain gone wrong: makes it anew if no other is in it, and goes on then.
+///
+/// # Safety
+/// As [`run`], for whose function `entry` stands.
 #[cold]
 #[inline(never)]
-fn not_live(server: &Server, descriptor: &mut Descriptor, row: &Row, entry: Function) -> u64 {
+#[expect(
+    improper_ctypes_definitions,
+    reason = "Rust's own, which never unwinds"
+)]
+unsafe extern "C" fn not_live(
+    control: u64,
+    number: u32,
+    row: &Row,
+    descriptor: &mut Descriptor,
+    entry: Function,
+) -> u64 {
+    // SAFETY: laid out when the domain was loaded, and there for as long as it is.
+    let server = unsafe { &*row.server.load(Relaxed) };
     let status = server.settle(descriptor, row);
     if status.code() != Status::DONE {
         return status.0;
@@ -131,27 +152,41 @@ fn not_live(server: &Server, descriptor: &mut Descriptor, row: &Row, entry: Func
         // It went wrong in another call already.
         return Status::new(Status::RESETTING, 0).0;
     }
-    run_any(server, descriptor, row, entry)
+    // SAFETY: as the caller says.
+    unsafe { run_any(control, number, row, descriptor, entry) }
 }
 
 /// As the end of [`run`], for calls with bytes or a deadline, and on any stack.
+///
+/// # Safety
+/// As [`run`], for whose function `entry` stands.
 #[inline(never)]
-fn run_any(server: &Server, descriptor: &mut Descriptor, row: &Row, entry: Function) -> u64 {
-    let number = descriptor.number;
-    if !pool::is_first(number) {
+#[expect(
+    improper_ctypes_definitions,
+    reason = "Rust's own, which never unwinds"
+)]
+unsafe extern "C" fn run_any(
+    control: u64,
+    number: u32,
+    row: &Row,
+    descriptor: &mut Descriptor,
+    entry: Function,
+) -> u64 {
+    // SAFETY: laid out when the domain was loaded, and there for as long as it is.
+    let server = unsafe { &*row.server.load(Relaxed) };
+    let is_first = pool::index_of(number) == 0;
+    if !is_first {
         pool::grow(row, number);
     }
-    let kind = kind_of(descriptor.control);
+    let kind = kind_of(control);
     let status = if kind > 0 {
-        with_bytes::<false>(server, descriptor, row, entry)
+        with_bytes::<false>((control, number), server, descriptor, row, entry)
     } else if kind == 0 {
         with_words::<false>(server, descriptor, row, entry)
     } else {
-        bounded(server, descriptor, row, entry)
+        bounded((control, number), server, descriptor, row, entry)
     };
-    if pool::is_first(number) {
-        pool::look_after_first(row, number);
-    } else {
+    if !is_first || pool::has_idle(row, number) {
         pool::look_after(row, number);
     }
     status
@@ -159,12 +194,18 @@ fn run_any(server: &Server, descriptor: &mut Descriptor, row: &Row, entry: Funct
 
 /// A call with a deadline, or within one.
 #[inline(never)]
-fn bounded(server: &Server, descriptor: &mut Descriptor, row: &Row, entry: Function) -> u64 {
+fn bounded(
+    (control, number): (u64, u32),
+    server: &Server,
+    descriptor: &mut Descriptor,
+    row: &Row,
+    entry: Function,
+) -> u64 {
     descriptor.depth |= BOUNDED_DEPTH;
-    if descriptor.buffers() == 0 {
+    if buffers_of(control) == 0 {
         with_words::<true>(server, descriptor, row, entry)
     } else {
-        with_bytes::<true>(server, descriptor, row, entry)
+        with_bytes::<true>((control, number), server, descriptor, row, entry)
     }
 }
 
@@ -229,19 +270,21 @@ fn panicked<const BOUNDED: bool>(
 }
 
 /// A call with bytes: copies them in before anybody looks at them, and the reply's out.
-#[inline(never)]
+#[inline(always)]
 fn with_bytes<const BOUNDED: bool>(
+    (control, number): (u64, u32),
     server: &Server,
     descriptor: &mut Descriptor,
     row: &Row,
     entry: Function,
 ) -> u64 {
     let first = row.first_stack.load(Relaxed);
-    let stack = first.wrapping_add(descriptor.number as usize * STRIDE);
+    let stack = first.wrapping_add(number as usize * STRIDE);
     let areas = stack.wrapping_add(REQUEST_AT);
-    let buffers_at = descriptor.buffers();
+    let buffers_at = buffers_of(control);
+    let mine = [server.range(), pool::range(row)];
     descriptor.set_phase(phase::COPY);
-    if !is_callers(server, row, buffers_at, size_of::<Buffers>()) {
+    if !is_callers(mine, buffers_at, size_of::<Buffers>()) {
         descriptor.set_phase(phase::RUN);
         return Status::new(Status::BUFFER, 0).0;
     }
@@ -254,9 +297,7 @@ fn with_bytes<const BOUNDED: bool>(
         return Status::new(Status::TOO_LONG, len as u64).0;
     }
     let room = buffers.reply_room.min(BYTES_MAX);
-    if !is_callers(server, row, buffers.request, len)
-        || !is_callers(server, row, buffers.reply, room)
-    {
+    if !is_callers(mine, buffers.request, len) || !is_callers(mine, buffers.reply, room) {
         descriptor.set_phase(phase::RUN);
         return Status::new(Status::BUFFER, 0).0;
     }
@@ -269,7 +310,7 @@ fn with_bytes<const BOUNDED: bool>(
     let value = server.value();
     let place = note::<BOUNDED>(descriptor);
     // SAFETY: the areas of this stack; the request's length was checked, the reply's is none.
-    let mut call = unsafe { Call::with_bytes(descriptor, areas, buffers.sender) };
+    let mut call = unsafe { Call::with_bytes(descriptor, areas, buffers.sender()) };
     // SAFETY: the entry was erased together with the type of this domain's value.
     let entered = enter::<BOUNDED>(place, || unsafe { entry(value, &mut call) });
     if let Err(payload) = entered {
@@ -290,14 +331,15 @@ fn with_bytes<const BOUNDED: bool>(
     status.0
 }
 
-/// Whether a range that the caller named lies outside of all memory that this thread may touch and the caller may
+/// Whether a range that the caller named lies outside of `mine`, all memory that this thread may touch and the caller may
 /// not: the domain must not be made to read or write itself.
-fn is_callers(server: &Server, row: &Row, at: usize, len: usize) -> bool {
+#[inline(always)]
+fn is_callers(mine: [(usize, usize); 2], at: usize, len: usize) -> bool {
     let Some(end) = at.checked_add(len) else {
         return false;
     };
     let outside = |(start, stop): (usize, usize)| end <= start || at >= stop;
-    outside(server.range()) && outside(pool::range(row))
+    mine.into_iter().all(outside)
 }
 
 /// Copies between the domain's memory and the caller's.

@@ -47,8 +47,6 @@ pub(crate) struct Descriptor {
     pub(crate) words: Words,
     /// The caller's stack pointer.
     pub(crate) caller_stack: u64,
-    /// The caller's buffers (an address, or zero), above them [`BOUNDED`], and from bit 48 the number of the entry.
-    pub(crate) control: u64,
     /// The flag of this stack.
     pub(crate) flag: *const AtomicU16,
     /// The stack pointer with which this call called another domain; zero when it has not.
@@ -58,8 +56,6 @@ pub(crate) struct Descriptor {
     /// How many calls this one is nested in, and [`BOUNDED_DEPTH`]. Directly behind the rights: the gate stores both at
     /// once.
     pub(crate) depth: u32,
-    /// The number of this stack in its group.
-    pub(crate) number: u32,
     /// What `run` is doing: one of [`phase`].
     pub(crate) phase: u32,
     /// Bytes of the request that were copied in; only with buffers.
@@ -81,32 +77,28 @@ impl Descriptor {
         unsafe { (&raw mut self.phase).write_volatile(phase) };
         compiler_fence(SeqCst);
     }
-
-    /// Where the caller's buffers are, or zero.
-    pub(crate) const fn buffers(&self) -> usize {
-        buffers_of(self.control)
-    }
 }
 
-/// In [`Descriptor::control`]: the call has a deadline.
+/// In the control word of a call, which has the caller's buffers (an address, or zero), this above them, and from bit [`ENTRY_SHIFT`]
+/// the number of the entry: the call has a deadline.
 pub(crate) const BOUNDED: u64 = 1 << (ENTRY_SHIFT - 1);
 /// In [`Descriptor::depth`]: so have the calls that its function makes.
 pub(crate) const BOUNDED_DEPTH: u32 = 1 << 31;
 
-/// What is in [`Descriptor::control`] beside the entry, as a number: zero for a call with words, positive for one with
+/// What is in a control word beside the entry, as a number: zero for a call with words, positive for one with
 /// bytes, negative for any that has a deadline.
 #[inline(always)]
 pub(crate) const fn kind_of(control: u64) -> i64 {
     (control << (u64::BITS - ENTRY_SHIFT)).cast_signed()
 }
 
-/// The number of the entry in [`Descriptor::control`].
+/// The number of the entry in a control word.
 #[inline(always)]
 pub(crate) const fn entry_of(control: u64) -> u16 {
     (control >> ENTRY_SHIFT) as u16
 }
 
-/// Where the buffers are, in [`Descriptor::control`].
+/// Where the buffers are, in a control word, or zero.
 #[inline(always)]
 pub(crate) const fn buffers_of(control: u64) -> usize {
     (control & (BOUNDED - 1)) as usize
@@ -201,7 +193,10 @@ pub(crate) struct Buffers {
     pub(crate) request_len: usize,
     pub(crate) reply: usize,
     pub(crate) reply_room: usize,
-    pub(crate) sender: Sender,
+    /// The sender's badge, and what else there is to say of it. Words, so that whoever copies them does not wait for what was just
+    /// written in smaller pieces.
+    badge: u64,
+    about: u64,
 }
 
 impl Buffers {
@@ -212,7 +207,17 @@ impl Buffers {
             request_len: request.len(),
             reply: reply.as_mut_ptr().expose_provenance(),
             reply_room: reply.len(),
-            sender,
+            badge: sender.badge,
+            about: u64::from(sender.permissions) | u64::from(sender.is_one_way) << u16::BITS,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) const fn sender(&self) -> Sender {
+        Sender {
+            badge: self.badge,
+            permissions: self.about as u16,
+            is_one_way: (self.about >> u16::BITS) as u16,
         }
     }
 }

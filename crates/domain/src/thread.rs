@@ -13,16 +13,28 @@ use std::sync::Once;
 /// No process's number: this thread has not been prepared.
 const NEW: u32 = u32::MAX;
 
-thread_local! {
+/// What each call looks at, side by side.
+struct Ready {
     /// The process in which this thread has been prepared.
-    static PREPARED: Cell<u32> = const { Cell::new(NEW) };
+    epoch: Cell<u32>,
     /// The alternate stack: first byte and length.
-    static SIGNAL_STACK: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
+    signal_stack: Cell<(usize, usize)>,
+}
+
+thread_local! {
+    static READY: Ready = const {
+        Ready { epoch: Cell::new(NEW), signal_stack: Cell::new((0, 0)) }
+    };
+}
+
+/// The thread is prepared anew when it calls next.
+fn unprepare() {
+    READY.with(|own| own.epoch.set(NEW));
 }
 
 extern "C" fn forget() {
     alone::after_fork();
-    PREPARED.set(NEW);
+    unprepare();
     // Its timers are not inherited.
     deadline::set_until_ns(deadline::NEVER_NS);
     deadline::set_place(0);
@@ -40,30 +52,45 @@ pub(crate) fn epoch() -> u32 {
     process::fork_epoch()
 }
 
-/// Whether this thread may call through a handle of `epoch` now. Three loads; the first time in a thread, up to four
-/// system calls.
+/// Whether this thread may call through a handle of `epoch` now, as far as that is known. Three loads.
+#[cfg(target_arch = "x86_64")]
 #[inline(always)]
+pub(crate) fn is_ready(epoch: u32) -> bool {
+    READY.with(|own| own.epoch.get() == epoch && !own.is_on_signal_stack())
+}
+
+/// As [`is_ready`], or why not. The first time in a thread, up to four system calls.
 pub(crate) fn ready(epoch: u32) -> Result<(), CallError> {
-    if PREPARED.get() != epoch {
-        prepare(epoch)?;
+    READY.with(|own| {
+        if own.epoch.get() != epoch {
+            prepare(own, epoch)?;
+        }
+        match own.is_on_signal_stack() {
+            true => Err(CallError::SignalStack),
+            false => Ok(()),
+        }
+    })
+}
+
+impl Ready {
+    #[inline(always)]
+    fn is_on_signal_stack(&self) -> bool {
+        let here = 0u8;
+        let (base, len) = self.signal_stack.get();
+        (&raw const here as usize).wrapping_sub(base) < len
     }
-    let here = 0u8;
-    let (base, len) = SIGNAL_STACK.get();
-    if (&raw const here as usize).wrapping_sub(base) < len {
-        return Err(CallError::SignalStack);
-    }
-    Ok(())
 }
 
 #[cold]
 #[inline(never)]
-fn prepare(handle: u32) -> Result<(), CallError> {
+fn prepare(own: &Ready, handle: u32) -> Result<(), CallError> {
     if handle != process::fork_epoch() {
         return Err(CallError::Forked);
     }
     #[cfg(target_arch = "x86_64")]
-    SIGNAL_STACK.set(signal_stack().map_err(CallError::NoSignalStack)?);
-    PREPARED.set(handle);
+    own.signal_stack
+        .set(signal_stack().map_err(CallError::NoSignalStack)?);
+    own.epoch.set(handle);
     Ok(())
 }
 
@@ -148,7 +175,7 @@ fn signal_stack() -> Result<(usize, usize), handfast_sys::Errno> {
     impl Drop for Own {
         fn drop(&mut self) {
             // This one goes, and one of Rust's is gone since the thread's function has returned: what calls from here on needs another.
-            PREPARED.set(NEW);
+            unprepare();
         }
     }
     thread_local! {

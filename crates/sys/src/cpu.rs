@@ -43,24 +43,35 @@ pub fn hint() -> u32 {
     #[cfg(target_arch = "x86_64")]
     {
         // Relaxed: one number, the same whoever computes it.
-        match RSEQ_OFFSET.load(Ordering::Relaxed) {
-            0 => {}
-            NO_RSEQ => return aged(),
-            offset => {
-                let cpu: u32;
-                // SAFETY: the C library said that its rseq area lies at this offset from the thread
-                // pointer, in every thread for as long as it lives; the CPU is its second word, which
-                // the kernel writes.
-                unsafe {
-                    core::arch::asm!(
-                        "mov {cpu:e}, fs:[{offset} + 4]",
-                        cpu = out(reg) cpu,
-                        offset = in(reg) offset,
-                        options(nostack, readonly, preserves_flags),
-                    );
-                }
-                return cpu;
+        let offset = RSEQ_OFFSET.load(Ordering::Relaxed);
+        // Neither of the two that are none.
+        if offset.cast_unsigned() > NO_RSEQ.cast_unsigned() {
+            let cpu: u32;
+            // SAFETY: the C library said that its rseq area lies at this offset from the thread
+            // pointer, in every thread for as long as it lives; the CPU is its second word, which
+            // the kernel writes.
+            unsafe {
+                core::arch::asm!(
+                    "mov {cpu:e}, fs:[{offset} + 4]",
+                    cpu = out(reg) cpu,
+                    offset = in(reg) offset,
+                    options(nostack, readonly, preserves_flags),
+                );
             }
+            return cpu;
+        }
+    }
+    otherwise()
+}
+
+/// As [`hint`], where no rseq area is known.
+#[inline(never)]
+fn otherwise() -> u32 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        // Relaxed: as there.
+        if RSEQ_OFFSET.load(Ordering::Relaxed) == NO_RSEQ {
+            return aged();
         }
         find_rseq();
     }
@@ -69,7 +80,6 @@ pub fn hint() -> u32 {
 
 /// What [`current`] said some questions ago.
 #[cfg(target_arch = "x86_64")]
-#[inline(always)]
 fn aged() -> u32 {
     /// Threads move far less often than that: a turn of the scheduler is thousands of calls.
     const QUESTIONS: u32 = 64;

@@ -63,6 +63,8 @@ impl Inner {
         let mut inner = Self {
             number: 0,
             #[cfg(target_arch = "x86_64")]
+            row_at: 0,
+            #[cfg(target_arch = "x86_64")]
             rights: 0,
             epoch: thread::epoch(),
             own_row: None,
@@ -85,6 +87,8 @@ impl Inner {
         let tag = group.0.take_tag()?;
         Ok(Self {
             number: 0,
+            #[cfg(target_arch = "x86_64")]
+            row_at: 0,
             #[cfg(target_arch = "x86_64")]
             rights: 0,
             epoch: thread::epoch(),
@@ -110,6 +114,7 @@ impl Inner {
                 server.describe(row);
             })?;
             self.number = own;
+            self.row_at = gate::protected::row_at(own);
             self.rights = rights;
             return Ok(());
         }
@@ -176,6 +181,29 @@ impl Inner {
         }
     }
 
+    /// As [`Self::call_bytes`], of a message; `None`: this thread is in a domain.
+    #[inline(always)]
+    pub(super) fn call_message(
+        &self,
+        control: u64,
+        request: (&[u8], Sender),
+        reply: &mut [u8],
+        hint: u32,
+    ) -> Result<Option<usize>, CallError> {
+        let len_bytes = request.0.len();
+        if len_bytes > BYTES_MAX {
+            return Err(CallError::TooLong { len_bytes });
+        }
+        let (buffers, mut words) = (Buffers::of(request, reply), Words::default());
+        let control = control | (&raw const buffers).expose_provenance() as u64;
+        let status = self.cross_if::<true>(control, hint, &mut words)?;
+        match status.code() {
+            Status::DONE => Ok(Some((status.number() as usize).min(buffers.reply_room))),
+            Status::INSIDE => Ok(None),
+            _ => Err(self.failed(status)),
+        }
+    }
+
     #[inline(always)]
     pub(super) fn cross(
         &self,
@@ -183,30 +211,62 @@ impl Inner {
         hint: u32,
         words: &mut Words,
     ) -> Result<Status, CallError> {
-        thread::ready(self.epoch)?;
-        let status = self.try_cross(control, hint, words);
-        if status.code() == Status::DONE {
-            return Ok(status);
-        }
-        if status.code() == Status::STACKS {
-            return Ok(self.cross_again(control, hint, words));
-        }
-        Ok(status)
+        self.cross_if::<false>(control, hint, words)
     }
 
+    /// With `FROM_OUTSIDE` only if this thread is in no domain. All that is rare is elsewhere.
     #[inline(always)]
-    fn try_cross(&self, control: u64, hint: u32, words: &mut Words) -> Status {
+    fn cross_if<const FROM_OUTSIDE: bool>(
+        &self,
+        control: u64,
+        hint: u32,
+        words: &mut Words,
+    ) -> Result<Status, CallError> {
         #[cfg(target_arch = "x86_64")]
-        if self.number != 0 {
+        if self.row_at != 0 && thread::is_ready(self.epoch) {
+            let (row_at, rights) = (self.row_at, self.rights);
             // SAFETY: this handle keeps the domain loaded; `control` comes from the functions above.
+            let status = unsafe {
+                gate::protected::cross::<FROM_OUTSIDE>(row_at, rights, control, hint, words)
+            };
+            if status.code() == Status::DONE {
+                return Ok(status);
+            }
+            return Ok(self.not_done(status, control, hint, words));
+        }
+        self.cross_rarely::<FROM_OUTSIDE>(control, hint, words)
+    }
+
+    /// As that, of a thread that is not ready, or without the gate.
+    #[inline(never)]
+    fn cross_rarely<const FROM_OUTSIDE: bool>(
+        &self,
+        control: u64,
+        hint: u32,
+        words: &mut Words,
+    ) -> Result<Status, CallError> {
+        thread::ready(self.epoch)?;
+        let status = self.try_cross::<FROM_OUTSIDE>(control, hint, words);
+        Ok(self.not_done(status, control, hint, words))
+    }
+
+    fn try_cross<const FROM_OUTSIDE: bool>(
+        &self,
+        control: u64,
+        hint: u32,
+        words: &mut Words,
+    ) -> Status {
+        #[cfg(target_arch = "x86_64")]
+        if self.row_at != 0 {
+            let (row_at, rights) = (self.row_at, self.rights);
+            // SAFETY: as above.
             return unsafe {
-                gate::protected::cross(self.number, self.rights, control, hint, words)
+                gate::protected::cross::<FROM_OUTSIDE>(row_at, rights, control, hint, words)
             };
         }
         self.cross_plain(control, hint, words)
     }
 
-    #[inline(never)]
     fn cross_plain(&self, control: u64, hint: u32, words: &mut Words) -> Status {
         // What waits for a process is not ended, but looks at the deadline itself.
         let _shield = self.process.is_some().then(deadline::shield);
@@ -222,19 +282,20 @@ impl Inner {
         }
     }
 
-    /// No stack was free; another thread may be building some.
+    /// A call that has ended, mostly not well. If no stack was free, another thread may be building some: again.
     #[cold]
-    fn cross_again(&self, control: u64, hint: u32, words: &mut Words) -> Status {
+    fn not_done(&self, status: Status, control: u64, hint: u32, words: &mut Words) -> Status {
         /// Building takes some microseconds.
         const TRIES: u32 = 64;
+        let mut status = status;
         for _ in 0..TRIES {
-            cpu::yield_now();
-            let status = self.try_cross(control, hint, words);
             if status.code() != Status::STACKS {
-                return status;
+                break;
             }
+            cpu::yield_now();
+            status = self.try_cross::<false>(control, hint, words);
         }
-        Status::new(Status::STACKS, 0)
+        status
     }
 
     #[cold]

@@ -1,6 +1,7 @@
 //! What a call must not write: what all domains and CPUs share.
 
 use super::*;
+use crate::gate;
 use crate::pool::Pool;
 use crate::server::Server;
 use crate::stack::Descriptor;
@@ -81,4 +82,104 @@ fn what_two_cpus_write_shares_no_pair_of_lines() {
     assert_eq!((size_of::<Pool>() % PAIR, align_of::<Pool>()), (0, PAIR));
     assert!(crate::stack::STRIDE > size_of::<Descriptor>() + PAIR);
     assert_eq!(align_of::<Row>(), PAIR);
+}
+
+/// In every register that a function may leave something in.
+#[cfg(target_arch = "x86_64")]
+const POISON: u64 = 0x5ec2_e75e_c2e7_0bad;
+
+/// Ends by a fault, with all of them poisoned, those too that it would have to give back otherwise.
+#[cfg(target_arch = "x86_64")]
+fn spoil((): &(), _: &mut Call<'_>) {
+    // SAFETY: none: this is the fault.
+    unsafe {
+        core::arch::asm!(
+            "mov rax, {poison}",
+            ".irp n, rbx,rbp,rcx,rdx,rsi,rdi,r8,r9,r10,r11,r12,r13,r14,r15",
+            "mov \\n, rax",
+            ".endr",
+            "ud2",
+            poison = const POISON,
+            options(noreturn),
+        );
+    }
+}
+
+/// The direction of string instructions, as the domain finds it.
+#[cfg(target_arch = "x86_64")]
+fn direction((): &(), call: &mut Call<'_>) {
+    let flags: u64;
+    // SAFETY: reads the flags by way of the stack.
+    unsafe { core::arch::asm!("pushfq", "pop {}", out(reg) flags) };
+    call.words()[0] = flags >> 10 & 1;
+}
+
+#[cfg(target_arch = "x86_64")]
+fn protected() -> Option<Domain> {
+    let table = Table::new(|_| ()).entry(spoil).entry(direction);
+    if !handfast_sys::keys::are_supported() {
+        return None;
+    }
+    // SAFETY: the functions lend nothing and touch nothing but the call.
+    Some(unsafe { Domain::new(&table, Options::new()) }.unwrap())
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+#[cfg_attr(miri, ignore = "miri has no keys")]
+fn a_call_that_a_fault_ends_leaves_nothing_of_the_domain_in_registers() {
+    let _alone = handfast_testing::alone();
+    let Some(domain) = protected() else { return };
+    // Whatever a thread needs for calls.
+    domain.trim().unwrap();
+    let inner = &domain.inner;
+    let (mut words, mut found) = (Words::default(), [POISON; 13]);
+    // SAFETY: as `gate::protected::cross`; writes thirteen registers to `found`, whose address is on the stack meanwhile.
+    unsafe {
+        core::arch::asm!(
+            "push {found}",
+            "call {enter}",
+            ".irp n, rax,rcx,rdx,rsi,rdi,r8,r9,r10,r11,r12,r13,r14,r15",
+            "push \\n",
+            ".endr",
+            "mov rax, qword ptr [rsp + 8*13]",
+            ".irp n, 0,1,2,3,4,5,6,7,8,9,10,11,12",
+            "pop qword ptr [rax + 8*\\n]",
+            ".endr",
+            "add rsp, 8",
+            found = in(reg) found.as_mut_ptr(),
+            enter = sym gate::protected::enter,
+            inlateout("rdi") words.as_mut_ptr() => _,
+            inlateout("r8") u64::from(inner.rights) => _,
+            inlateout("r12") u64::from(inner.row_at) => _,
+            inlateout("r13") 0u64 => _,
+            inlateout("r14") u64::from(first_of_cpu()) => _,
+            lateout("r15") _,
+            clobber_abi("sysv64"),
+        );
+    }
+    assert!(!found.contains(&POISON), "{found:x?}");
+    // r12, the status: it was this fault. The last one pushed is the first one found.
+    assert_eq!(found[3] as u8, Status::ILLEGAL);
+    assert!(!words.contains(&POISON));
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+#[cfg_attr(miri, ignore = "miri has no keys")]
+fn copies_go_forward_on_whatever_stack_the_call_is() {
+    let _alone = handfast_testing::alone();
+    let Some(domain) = protected() else { return };
+    domain.trim().unwrap();
+    // One that is free, one that is not there, and one that has no guard yet.
+    for hint in [first_of_cpu(), u32::MAX, PER_CPU as u32 - 1] {
+        let (mut words, control) = ([7; 8], 1 << ENTRY_SHIFT);
+        // SAFETY: nothing between the two copies anything but by plain instructions.
+        unsafe { core::arch::asm!("std") };
+        let called = domain.inner.call(control, &mut words, hint);
+        // SAFETY: as every function expects it.
+        unsafe { core::arch::asm!("cld") };
+        called.unwrap();
+        assert_eq!(words[0], 0, "{hint}");
+    }
 }

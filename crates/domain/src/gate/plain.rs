@@ -34,12 +34,10 @@ pub(crate) unsafe fn cross(
     let flag = pool::flag(row, number as usize);
     nested.claims(flag);
     descriptor.words = *words;
-    descriptor.control = control;
-    descriptor.number = number;
     descriptor.flag = flag;
     let entry = row.entry(entry_of(control)).unwrap_or(run_other);
     // SAFETY: claimed for this domain; without protection everybody has its rights.
-    let status = unsafe { entry(pointer, row, control, number) };
+    let status = unsafe { entry(control, number, row, pointer) };
     // SAFETY: as above; `run` is done with it.
     *words = unsafe { (*pointer).words };
     flags::release(flag);

@@ -8,6 +8,9 @@
 //!
 //! In the gate the words are in rdi rsi rbx rbp r8 r9 r10 r11 (on the way back word 2 in r13), the place of the
 //! domain's row in r12, buffers and entry in r13, the stack to try first in r14, the caller's rights in r15.
+//!
+//! What a call costs beyond its two `WRPKRU` is the number of its instructions, above all: nothing behind a `WRPKRU` begins before that
+//! is done, and the claim's locked exchange takes less than what is behind it.
 
 use crate::error::Status;
 use crate::flags::UNBUILT;
@@ -15,92 +18,69 @@ use crate::pool::PER_CPU;
 use crate::run::{run_fault, run_other};
 use crate::stack::{BOUNDED, BOUNDED_DEPTH, Descriptor, ENTRY_SHIFT, Row, STRIDE_BITS};
 use crate::{DEPTH_MAX, Words};
-use core::arch::naked_asm;
+use core::arch::{asm, naked_asm};
 use core::mem::offset_of;
 mod table;
 
 #[cfg(test)]
 pub(crate) use table::row;
-use table::{AVX, ROW_BITS, ROWS, TABLE, Table};
-pub(crate) use table::{NO_DOMAIN, change, is_inside, lent, rights, rows, table_range};
+use table::{AVX, AVX512, ROW_BITS, ROWS, TABLE, Table};
+pub(crate) use table::{NO_DOMAIN, change, lent, rights, rows, table_range};
 
-/// Crosses into the domain with number `domain` and back. The words are the call's, and then its result's.
+/// The place of a domain's row, as the gate wants it. Not zero.
+pub(crate) const fn row_at(domain: u32) -> u32 {
+    domain << ROW_BITS
+}
+
+/// Crosses into the domain whose row is there ([`row_at`]), and back. The words are the call's, and then its result's.
+/// With `FROM_OUTSIDE` a call from a domain is not made ([`Status::INSIDE`]).
 ///
 /// # Safety
 /// The domain is loaded and stays loaded; the buffers in `control` are the caller's, or none.
 #[inline(always)]
-pub(crate) unsafe fn cross(
-    domain: u32,
+pub(crate) unsafe fn cross<const FROM_OUTSIDE: bool>(
+    row_at: u32,
     rights: u32,
     control: u64,
     hint: u32,
     words: &mut Words,
 ) -> Status {
-    // SAFETY: the caller vouches for the domain and the buffers.
-    Status(unsafe { enter(words, control, hint, domain << ROW_BITS, rights) })
+    let rights = u64::from(rights) | u64::from(FROM_OUTSIDE) << FROM_OUTSIDE_BIT;
+    let status: u64;
+    // SAFETY: the caller vouches for the domain and the buffers. The gate wants its arguments in these registers, keeps rbx, rbp and the
+    // stack, and changes what any function may, and r12 to r15.
+    unsafe {
+        asm!(
+            "call {enter}",
+            enter = sym enter,
+            inlateout("rdi") core::ptr::from_mut(words) => _,
+            inlateout("r8") rights => _,
+            inlateout("r12") u64::from(row_at) => status,
+            inlateout("r13") control => _,
+            inlateout("r14") u64::from(hint) => _,
+            lateout("r15") _,
+            clobber_abi("sysv64"),
+        );
+    }
+    Status(status)
 }
 
-/// Clears what vector registers may hold of the side that is left: with AVX here, with more or less at label `rare`,
-/// which goes on at `more` or `back`.
+/// Above the rights that the gate is told.
+const FROM_OUTSIDE_BIT: u32 = u32::BITS;
+
+/// Clears what vector registers may hold of the side that is left: with AVX-512 here, with less at label `rare`, which goes on
+/// at `less` or `back`. Leaves r14 zero.
 macro_rules! clear_vectors {
-    ($rare:literal, $more:literal, $back:literal) => {
+    ($rare:literal, $less:literal, $back:literal) => {
         concat!(
-            "cmp dword ptr [rip + {table} + {vectors}], {avx}\n",
-            "jne ",
-            $rare,
-            "f\n",
-            $more,
-            ":\n",
-            // Whatever is above these 16 bytes becomes zero, too.
-            "vpxor xmm0, xmm0, xmm0\n",
-            "vpxor xmm1, xmm1, xmm1\n",
-            "vpxor xmm2, xmm2, xmm2\n",
-            "vpxor xmm3, xmm3, xmm3\n",
-            "vpxor xmm4, xmm4, xmm4\n",
-            "vpxor xmm5, xmm5, xmm5\n",
-            "vpxor xmm6, xmm6, xmm6\n",
-            "vpxor xmm7, xmm7, xmm7\n",
-            "vpxor xmm8, xmm8, xmm8\n",
-            "vpxor xmm9, xmm9, xmm9\n",
-            "vpxor xmm10, xmm10, xmm10\n",
-            "vpxor xmm11, xmm11, xmm11\n",
-            "vpxor xmm12, xmm12, xmm12\n",
-            "vpxor xmm13, xmm13, xmm13\n",
-            "vpxor xmm14, xmm14, xmm14\n",
-            "vpxor xmm15, xmm15, xmm15\n",
-            $back,
-            ":\n",
-        )
-    };
-}
-
-/// The rare ways to do that; changes r14.
-macro_rules! clear_vectors_rarely {
-    ($rare:literal, $sse:literal, $more:literal, $back:literal) => {
-        concat!(
-            $rare,
-            ":\n",
+            // In a register, so that comparing and jumping are one step of the processor's.
+            "mov r14d, {avx512}\n",
+            "cmp dword ptr [rip + {table} + {vectors}], r14d\n",
             "jb ",
-            $sse,
+            $rare,
             "f\n",
-            "vpxord xmm16, xmm16, xmm16\n",
-            "vpxord xmm17, xmm17, xmm17\n",
-            "vpxord xmm18, xmm18, xmm18\n",
-            "vpxord xmm19, xmm19, xmm19\n",
-            "vpxord xmm20, xmm20, xmm20\n",
-            "vpxord xmm21, xmm21, xmm21\n",
-            "vpxord xmm22, xmm22, xmm22\n",
-            "vpxord xmm23, xmm23, xmm23\n",
-            "vpxord xmm24, xmm24, xmm24\n",
-            "vpxord xmm25, xmm25, xmm25\n",
-            "vpxord xmm26, xmm26, xmm26\n",
-            "vpxord xmm27, xmm27, xmm27\n",
-            "vpxord xmm28, xmm28, xmm28\n",
-            "vpxord xmm29, xmm29, xmm29\n",
-            "vpxord xmm30, xmm30, xmm30\n",
-            "vpxord xmm31, xmm31, xmm31\n",
-            // No way to clear a mask register is free: each second one by another unit of the processor.
             "xor r14d, r14d\n",
+            // First: no way to clear a mask register is free. Each second one by another unit of the processor.
             "kxorq k0, k0, k0\n",
             "kmovq k1, r14\n",
             "kxorq k2, k2, k2\n",
@@ -109,27 +89,35 @@ macro_rules! clear_vectors_rarely {
             "kmovq k5, r14\n",
             "kxorq k6, k6, k6\n",
             "kmovq k7, r14\n",
-            "jmp ",
-            $more,
-            "b\n",
-            $sse,
+            ".irp n, 16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31\n",
+            "vpxord xmm\\n, xmm\\n, xmm\\n\n",
+            ".endr\n",
+            $less,
             ":\n",
-            "xorps xmm0, xmm0\n",
-            "xorps xmm1, xmm1\n",
-            "xorps xmm2, xmm2\n",
-            "xorps xmm3, xmm3\n",
-            "xorps xmm4, xmm4\n",
-            "xorps xmm5, xmm5\n",
-            "xorps xmm6, xmm6\n",
-            "xorps xmm7, xmm7\n",
-            "xorps xmm8, xmm8\n",
-            "xorps xmm9, xmm9\n",
-            "xorps xmm10, xmm10\n",
-            "xorps xmm11, xmm11\n",
-            "xorps xmm12, xmm12\n",
-            "xorps xmm13, xmm13\n",
-            "xorps xmm14, xmm14\n",
-            "xorps xmm15, xmm15\n",
+            // Whatever is above these 16 bytes becomes zero, too.
+            ".irp n, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15\n",
+            "vpxor xmm\\n, xmm\\n, xmm\\n\n",
+            ".endr\n",
+            $back,
+            ":\n",
+        )
+    };
+}
+
+/// The rarer ways to do that.
+macro_rules! clear_vectors_rarely {
+    ($rare:literal, $less:literal, $back:literal) => {
+        concat!(
+            $rare,
+            ":\n",
+            "cmp dword ptr [rip + {table} + {vectors}], {avx}\n",
+            "mov r14d, 0\n",
+            "je ",
+            $less,
+            "b\n",
+            ".irp n, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15\n",
+            "xorps xmm\\n, xmm\\n\n",
+            ".endr\n",
             "jmp ",
             $back,
             "b\n",
@@ -137,31 +125,21 @@ macro_rules! clear_vectors_rarely {
     };
 }
 
-/// The gate.
+/// The gate. Called as [`cross`] does: with where the words are in rdi, the domain's rights in r8 (above them
+/// [`FROM_OUTSIDE_BIT`]), the place of its row in r12,
+/// buffers and entry in r13, the stack to try first in r14. Returns the status in r12.
 #[unsafe(naked)]
-unsafe extern "C" fn enter(
-    words: *mut Words,
-    control: u64,
-    hint: u32,
-    row_at: u32,
-    rights: u32,
-) -> u64 {
+pub(crate) unsafe extern "C" fn enter() {
     naked_asm!(
         // ---- The caller's side.
         ".cfi_startproc",
         "push rbx",
         "push rbp",
-        "push r12",
-        "push r13",
-        "push r14",
-        "push r15",
         // Where the words are, for the way back.
         "push rdi",
-        ".cfi_adjust_cfa_offset 56",
-        "mov r12d, ecx",
-        "mov r13, rsi",
-        "mov r14d, edx",
+        ".cfi_adjust_cfa_offset 24",
         "xor ecx, ecx",
+        // And zero in edx.
         "rdpkru",
         // The caller's rights: what it gets back.
         "mov r15d, eax",
@@ -170,11 +148,10 @@ unsafe extern "C" fn enter(
         "test eax, dword ptr [rip + {table} + {denied}]",
         "jnz 90f",
 
-        // ---- The words into registers, and take the domain's rights.
+        // ---- The words into registers, and take the domain's rights. WRPKRU wants ecx and edx to be zero, as they are.
         "20:",
         "mov eax, r8d",
         "mov rsi, qword ptr [rdi + 8]",
-        // Not rdx and rcx, which WRPKRU wants to be zero.
         "mov rbx, qword ptr [rdi + 16]",
         "mov rbp, qword ptr [rdi + 24]",
         "mov r8, qword ptr [rdi + 32]",
@@ -182,8 +159,6 @@ unsafe extern "C" fn enter(
         "mov r10, qword ptr [rdi + 48]",
         "mov r11, qword ptr [rdi + 56]",
         "mov rdi, qword ptr [rdi]",
-        "xor ecx, ecx",
-        "xor edx, edx",
         // Named for whoever looks for instructions that change rights ([`changes`]).
         ".globl handfast_domain_gate_in",
         ".hidden handfast_domain_gate_in",
@@ -197,13 +172,14 @@ unsafe extern "C" fn enter(
         "add rdx, r12",
         "cmp eax, dword ptr [rdx + {rights}]",
         "jne 99f",
-        // Copies in the domain go forward, whatever the caller's went: behind the check, so that nobody gets past it.
-        "cld",
 
         // ---- Claim a stack: the one that the caller names, if there is such a one and it is free.
         "mov ecx, r14d",
         "mov r12d, dword ptr [rdx + {tag}]",
         "mov r14, qword ptr [rdx + {flags}]",
+        // Copies in the domain go forward, whatever the caller's went. Not behind the claim, which it would wait for, but in front of all
+        // ways to one.
+        "cld",
         "cmp ecx, dword ptr [rdx + {stacks_all}]",
         "jae 30f",
         "xor eax, eax",
@@ -218,12 +194,10 @@ unsafe extern "C" fn enter(
         "shl rcx, {stride_bits}",
         // rcx: the descriptor.
         "add rcx, qword ptr [rdx + {first_descriptor}]",
-        "mov dword ptr [rcx + {number}], eax",
         "mov qword ptr [rcx + {flag}], r14",
         "mov qword ptr [rcx + {caller_stack}], rsp",
         // And, above it, the depth.
         "mov qword ptr [rcx + {caller_rights}], r15",
-        "mov qword ptr [rcx + {control}], r13",
         "mov qword ptr [rcx + {words}], rdi",
         "mov qword ptr [rcx + {words} + 8], rsi",
         "mov qword ptr [rcx + {words} + 16], rbx",
@@ -238,45 +212,38 @@ unsafe extern "C" fn enter(
         // Nothing leads further up from here, for whoever unwinds.
         ".cfi_remember_state",
         ".cfi_undefined rip",
-        // Over what is left of the caller's.
-        "mov rbx, rcx",
-        "mov rbp, rdx",
         // What is left of the caller in registers is not the domain's to see.
         clear_vectors!("70", "76", "71"),
-        // The other registers hold the words and what the gate itself has put there.
-        "mov rdi, rcx",
-        "mov rsi, rdx",
-        // In registers what was just stored: it need not be waited for.
-        "mov ecx, eax",
-        "mov rdx, r13",
+        // The other registers hold the words and what the gate itself has put there. Of the arguments ([`Entry`]) the row and the
+        // descriptor are where they belong; the number and the control word follow.
+        "mov esi, eax",
+        "mov rdi, r13",
         // Which entry? The table's, or none.
-        "mov rax, r13",
-        "shr rax, {entry_shift}",
-        "cmp eax, dword ptr [rsi + {entries_len}]",
+        "shr r13, {entry_shift}",
+        "cmp r13d, dword ptr [rdx + {entries_len}]",
         "jae 45f",
-        "mov r8, qword ptr [rsi + {entries}]",
-        "call qword ptr [r8 + 8*rax]",
+        "mov rax, qword ptr [rdx + {entries}]",
+        "call qword ptr [rax + 8*r13]",
 
         // ---- The way back. rsp: the descriptor; rax: the status.
         "50:",
-        "mov rbx, rsp",
         "mov r12, rax",
-        "mov rdi, qword ptr [rbx + {words}]",
-        "mov rsi, qword ptr [rbx + {words} + 8]",
-        "mov r13, qword ptr [rbx + {words} + 16]",
-        "mov rbp, qword ptr [rbx + {words} + 24]",
-        "mov r8, qword ptr [rbx + {words} + 32]",
-        "mov r9, qword ptr [rbx + {words} + 40]",
-        "mov r10, qword ptr [rbx + {words} + 48]",
-        "mov r11, qword ptr [rbx + {words} + 56]",
-        // What is left of the domain in registers is not the caller's to see.
+        // What is left of the domain in registers is not the caller's to see: what is not overwritten below is here.
         clear_vectors!("73", "77", "74"),
-        "mov r15, qword ptr [rbx + {flag}]",
-        "mov rsp, qword ptr [rbx + {caller_stack}]",
+        "mov rdi, qword ptr [rsp + {words}]",
+        "mov rsi, qword ptr [rsp + {words} + 8]",
+        "mov r13, qword ptr [rsp + {words} + 16]",
+        "mov rbp, qword ptr [rsp + {words} + 24]",
+        "mov r8, qword ptr [rsp + {words} + 32]",
+        "mov r9, qword ptr [rsp + {words} + 40]",
+        "mov r10, qword ptr [rsp + {words} + 48]",
+        "mov r11, qword ptr [rsp + {words} + 56]",
+        "mov r15, qword ptr [rsp + {flag}]",
+        "mov eax, dword ptr [rsp + {caller_rights}]",
+        "mov rsp, qword ptr [rsp + {caller_stack}]",
         ".cfi_restore_state",
-        "mov eax, dword ptr [rbx + {caller_rights}]",
         // P1 stack, release half: as `flags::release`; every store of this processor is one.
-        "mov word ptr [r15], 0",
+        "mov word ptr [r15], r14w",
 
         // ---- Give the rights back. eax: what they were; rbp: word 3.
         "60:",
@@ -300,28 +267,25 @@ unsafe extern "C" fn enter(
         "mov qword ptr [rcx + 40], r9",
         "mov qword ptr [rcx + 48], r10",
         "mov qword ptr [rcx + 56], r11",
-        "mov rax, r12",
-        "pop r15",
-        "pop r14",
-        "pop r13",
-        "pop r12",
         "pop rbp",
         "pop rbx",
-        ".cfi_adjust_cfa_offset -56",
+        ".cfi_adjust_cfa_offset -24",
         "ret",
-        ".cfi_adjust_cfa_offset 56",
+        ".cfi_adjust_cfa_offset 24",
 
-        // ---- Rare: more, or fewer, vector registers.
-        clear_vectors_rarely!("70", "72", "76", "71"),
-        clear_vectors_rarely!("73", "75", "77", "74"),
+        // ---- Rare: fewer vector registers.
+        clear_vectors_rarely!("70", "76", "71"),
+        clear_vectors_rarely!("73", "77", "74"),
 
         // ---- Rare: no entry.
         "45:",
         "call {run_other}",
         "jmp 50b",
 
-        // ---- Rare: the caller has a domain's rights. Which domain's?
+        // ---- Rare: the caller has a domain's rights. Which domain's? Or is it not to call then?
         "90:",
+        "bt r8, {from_outside_bit}",
+        "jc 98f",
         "mov edx, {rows_mask}",
         "91:",
         "mov ecx, edx",
@@ -334,6 +298,9 @@ unsafe extern "C" fn enter(
         "jnz 91b",
         // No domain's: a thread that had rights to this key when it was another's. It gets all others back.
         "or r15d, dword ptr [rip + {table} + {denied}]",
+        "97:",
+        "xor ecx, ecx",
+        "xor edx, edx",
         "jmp 20b",
         // rcx: its row. It must be on one of its stacks; there it notes where it waits.
         "92:",
@@ -354,7 +321,7 @@ unsafe extern "C" fn enter(
         "shl rcx, 32",
         "or r15, rcx",
         "mov qword ptr [rax + {call_out}], rsp",
-        "jmp 20b",
+        "jmp 97b",
         // Too deep, or its call has a deadline: then so has this one.
         "94:",
         "btr ecx, {bounded_depth_bit}",
@@ -364,6 +331,10 @@ unsafe extern "C" fn enter(
         "jb 95b",
         "96:",
         "mov r12d, {too_deep}",
+        "jmp 61b",
+        // The caller has another way to call from a domain.
+        "98:",
+        "mov r12d, {inside}",
         "jmp 61b",
         // It is elsewhere: no call is made.
         "93:",
@@ -475,19 +446,20 @@ unsafe extern "C" fn enter(
         unbuilt = const UNBUILT as i16,
         words = const offset_of!(Descriptor, words),
         caller_stack = const offset_of!(Descriptor, caller_stack),
-        control = const offset_of!(Descriptor, control),
         flag = const offset_of!(Descriptor, flag),
         call_out = const offset_of!(Descriptor, call_out),
         caller_rights = const offset_of!(Descriptor, caller_rights),
-        number = const offset_of!(Descriptor, number),
         depth = const offset_of!(Descriptor, depth),
         depth_max = const DEPTH_MAX,
         bounded_depth_bit = const BOUNDED_DEPTH.trailing_zeros(),
         bounded_bit = const BOUNDED.trailing_zeros(),
         too_deep = const Status::TOO_DEEP,
         avx = const AVX,
+        avx512 = const AVX512,
         no_stack = const Status::STACKS,
         foreign_stack = const Status::FOREIGN_STACK,
+        inside = const Status::INSIDE,
+        from_outside_bit = const FROM_OUTSIDE_BIT,
     )
 }
 

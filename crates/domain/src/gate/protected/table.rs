@@ -29,7 +29,7 @@ pub(super) struct Table {
 /// With AVX, and no more than that.
 pub(super) const AVX: u32 = 1;
 /// With AVX-512.
-const AVX512: u32 = 2;
+pub(super) const AVX512: u32 = 2;
 
 pub(super) struct Page(UnsafeCell<Table>);
 // SAFETY: all fields are atomics. While the page is read-only nobody writes them: writers hold the lock of `change`.
@@ -96,17 +96,6 @@ pub(crate) const fn lent(stacks: u32) -> u32 {
     let own = rights(stacks, stacks);
     // The second bit of a key says no more than the first.
     own | (own & NO_DOMAIN) << 1
-}
-
-/// Whether this thread has some domain's rights. Only where there is one that is protected.
-pub(crate) fn is_inside() -> bool {
-    let rights: u32;
-    // SAFETY: reads a register; protected domains are loaded only where the processor has it.
-    unsafe {
-        core::arch::asm!("rdpkru", in("ecx") 0, out("eax") rights, out("edx") _, options(nomem, nostack, preserves_flags));
-    }
-    // Relaxed: as in the gate.
-    !rights & table().denied.load(Relaxed) != 0
 }
 
 fn vectors() -> u32 {
