@@ -6,12 +6,16 @@ use common::{PATIENCE, Random, within_patience};
 use handfast::error::SendError;
 use handfast::{ReceiveRight, Right, SendRight};
 use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 #[test]
 fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
         "busy" => many_ports(arguments[0], |port| {
             std::thread::spawn(move || serve(&port));
+        }),
+        "slow" => many_ports(arguments[0], |port| {
+            std::thread::spawn(move || serve_slowly(&port));
         }),
         "idle" => {
             std::thread::spawn(take_when_told);
@@ -72,6 +76,17 @@ fn serve(port: &ReceiveRight) {
         wrong += u64::from(number != before + 1);
         if request.is_call() {
             request.reply(&wrong.to_le_bytes()).unwrap();
+        }
+    }
+}
+
+/// Takes some milliseconds for each call, and some for each message.
+fn serve_slowly(port: &ReceiveRight) {
+    loop {
+        let request = port.receive().unwrap();
+        std::thread::sleep(Duration::from_millis(3));
+        if request.is_call() {
+            request.reply(b"").unwrap();
         }
     }
 }
@@ -152,6 +167,47 @@ fn ports_that_nobody_receives_from_give_back_their_lanes() {
         child.tell(&number.to_string());
         assert_eq!(&*call.wait_until(PATIENCE).unwrap(), b"late");
     }
+}
+
+#[test]
+fn threads_that_call_more_slow_ports_than_there_are_lanes_have_turns() {
+    let (_child, rights) = start("slow", "slow");
+    let counts = at_once(&rights, |right| {
+        let _ = right.call(b"").unwrap();
+        1
+    });
+    let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
+    assert!(least * 3 > *most, "{counts:?}");
+}
+
+#[test]
+fn who_calls_has_turns_beside_those_whose_messages_are_taken_slowly() {
+    let (_child, rights) = start("slow", "streams");
+    let counts = at_once(&rights[..20], |right| {
+        right.send(b"").unwrap();
+        1
+    });
+    assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
+}
+
+/// How often a thread for each right has done something in a while.
+fn at_once(rights: &[SendRight], does: impl Fn(&SendRight) -> u64 + Sync) -> Vec<u64> {
+    let (begun, lasts) = (Instant::now(), common::campaign(3));
+    std::thread::scope(|scope| {
+        let threads = rights.iter().map(|right| {
+            let does = &does;
+            scope.spawn(move || {
+                let mut count = 0;
+                while begun.elapsed() < lasts {
+                    count += does(right);
+                }
+                count
+            })
+        });
+        let threads: Vec<_> = threads.collect();
+        let counts = threads.into_iter().map(|thread| thread.join().unwrap());
+        counts.collect()
+    })
 }
 
 /// What comes of it within patience.

@@ -125,7 +125,7 @@ impl Link {
             cpu: cpu::recent(),
         };
         let mut outgoing = self.lanes[lane as usize].lock();
-        if outgoing.receiver != receiver || !may() {
+        if outgoing.leads_to != receiver || !may() {
             return None;
         }
         let region = self.region.view();

@@ -122,6 +122,7 @@ impl Link {
         {
             // Relaxed: under the lock.
             is_gone.store(true, Ordering::Relaxed);
+            self.map.passes_no_more(receiver_of(port));
         }
     }
 
@@ -362,6 +363,8 @@ impl Process {
         if link.lane(receiver).is_none() {
             return Switched::Full;
         }
+        #[cfg(test)]
+        crate::lanes::tests::between();
         let lanes = link.map.hold(receiver);
         if lanes.iter().len() == 0 {
             // It has been let go of since: nothing would tell the old home.
