@@ -17,6 +17,7 @@ fn a_child_process_plays_its_role() {
         "slow" => many_ports(arguments[0], |port| {
             std::thread::spawn(move || serve_slowly(&port));
         }),
+        "giver" => giver(arguments[0], arguments[1]),
         "idle" => {
             std::thread::spawn(take_when_told);
             many_ports(arguments[0], |port| IDLE.lock().unwrap().push(port));
@@ -45,6 +46,18 @@ fn many_ports(name: &str, mut begin: impl FnMut(ReceiveRight)) {
         let number: usize = String::from_utf8_lossy(request.bytes()).parse().unwrap();
         let right = rights[number].clone();
         request.reply_with(b"", [right.into()]).unwrap();
+    }
+}
+
+/// Gives what it gets from another, by its number.
+fn giver(name: &str, of: &str) {
+    let control = handfast::bind(name).unwrap();
+    let of = handfast::connect(of).unwrap();
+    common::say("ready");
+    loop {
+        let request = control.receive().unwrap();
+        let rights = of.call(request.bytes()).unwrap().take_rights();
+        request.reply_with(b"", rights).unwrap();
     }
 }
 
@@ -167,6 +180,39 @@ fn ports_that_nobody_receives_from_give_back_their_lanes() {
         child.tell(&number.to_string());
         assert_eq!(&*call.wait_until(PATIENCE).unwrap(), b"late");
     }
+}
+
+#[test]
+fn a_right_that_came_when_there_was_no_lane_goes_direct_when_it_is_used_and_there_is_one() {
+    let (mut child, rights) = start("idle", "late");
+    let [of, name] = ["lanes-late", "lanes-giver"].map(common::name);
+    let giver = common::start("giver", &[&name, &of]);
+    giver.expect("ready");
+    let last = PORTS - 1;
+    let control = handfast::connect(&name).unwrap();
+    // What nobody takes keeps its lane.
+    let is_sent = |right: &&SendRight| within(|| not_full(right.try_send(b""))).is_ok();
+    let sent = rights[..last].iter().take_while(is_sent).count();
+    assert!((10..20).contains(&sent), "{sent}");
+    let mut answer = control.call(last.to_string().as_bytes()).unwrap();
+    let Some(Right::Send(right)) = answer.take_rights().pop() else {
+        panic!("no right came");
+    };
+    let calls = |child: &mut common::Child| {
+        let call = within(|| right.try_call(b"").ok());
+        child.tell(&last.to_string());
+        assert_eq!(&*call.wait_until(PATIENCE).unwrap(), b"late");
+    };
+    for _ in 0..3 {
+        calls(&mut child);
+        assert_eq!(right.peer().pid, giver.pid());
+    }
+    // One is taken at another port.
+    child.tell("3");
+    assert!(within_patience(|| {
+        calls(&mut child);
+        right.peer().pid == child.pid()
+    }));
 }
 
 #[test]

@@ -92,7 +92,12 @@ fn child(name: &str, rights: &[SendRight]) -> i32 {
     });
     match called {
         Err(_) | Ok(Ok(()) | Err(SendError::Gone(_))) => 0,
-        Ok(Err(_)) => 2,
+        Ok(Err(error)) => {
+            // Another thread may have had the lock of the standard output as this process was forked.
+            let said = format!("@@of a child: {error:?}\n");
+            let _ = rustix::io::write(std::io::stdout(), said.as_bytes());
+            2
+        }
     }
 }
 

@@ -25,7 +25,7 @@ mod patience;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use claim::{claim, claim_by, claim_moved, mint};
+pub(crate) use claim::{claim, claim_by, claim_freely, mint};
 use ends::EXPIRE_NS;
 pub(crate) use patience::Patience;
 

@@ -220,10 +220,12 @@ impl LaneMap {
         (self.passing).fetch_and(!(1 << receiver), Ordering::Relaxed);
     }
 
-    /// Whether they go round still: who has waited since then may go on.
+    /// Whether they go round still: who has waited since then may go on. One that the peer has been told of comes when it
+    /// runs again.
     pub(crate) fn go_round(&self, since_ns: u64) -> bool {
-        let from_ns = since_ns.max(self.free().given_ns);
-        clock::ticks_ns().saturating_sub(from_ns) <= LANE_NS
+        let free = self.free();
+        let from_ns = since_ns.max(free.given_ns);
+        free.has_one() || clock::ticks_ns().saturating_sub(from_ns) <= LANE_NS
     }
 
     /// This thread waits for a lane to `receiver`, until it says [`Self::waits_no_more`].

@@ -3,7 +3,7 @@
 //! there.
 
 use crate::give_back::GIVE_BACK_NS;
-use crate::introduce::claim_moved;
+use crate::introduce::claim_freely;
 use crate::link::Link;
 use crate::paths::Held;
 use crate::process::Process;
@@ -382,7 +382,7 @@ impl Process {
             return Switched::Full;
         }
         let number = (&**link, moved.number);
-        let Some(direct) = claim_moved(self, with, moved.port, number) else {
+        let Some(direct) = claim_freely(self, with, moved.port, number) else {
             return Switched::Full;
         };
         let said = Said::Mark {
