@@ -72,6 +72,7 @@ fn take_when_told() {
         }
         // What was taken is said when it looks for more.
         assert!(port.try_receive().is_err());
+        common::say("taken");
     }
 }
 
@@ -202,6 +203,7 @@ fn a_right_that_came_when_there_was_no_lane_goes_direct_when_it_is_used_and_ther
         let call = within(|| right.try_call(b"").ok());
         child.tell(&last.to_string());
         assert_eq!(&*call.wait_until(PATIENCE).unwrap(), b"late");
+        child.expect("taken");
     };
     for _ in 0..3 {
         calls(&mut child);
@@ -209,6 +211,7 @@ fn a_right_that_came_when_there_was_no_lane_goes_direct_when_it_is_used_and_ther
     }
     // One is taken at another port.
     child.tell("3");
+    child.expect("taken");
     assert!(within_patience(|| {
         calls(&mut child);
         right.peer().pid == child.pid()
