@@ -176,8 +176,20 @@ impl Slot {
     }
 
     /// Callee: writes and publishes that the outcome of call `generation` comes by `path`.
+    #[inline]
     pub fn move_on(self, memory: &impl Memory, generation: u32, path: u32) {
-        self.answer(memory, generation, Kind::MOVED, 0, &path.to_le_bytes());
+        let meta = Meta {
+            len_bytes: size_of_val(&path) as u32,
+            outside: false,
+            kind: Kind::MOVED,
+            units: 0,
+            cpu: 0,
+        };
+        // Relaxed, both: published by the generation (E6).
+        memory.store(self.inline_bytes(), path, Relaxed);
+        memory.store(self.at + reply::META, meta.pack(), Relaxed);
+        // E6 reply, store half. Release: as in `answer_described`.
+        memory.store(self.at + reply::GENERATION, generation, Release);
     }
 
     /// Caller: the path by which the outcome comes instead. Call only after [`Self::is_answered`].

@@ -2,7 +2,7 @@
 
 use crate::Outcome;
 use crate::output::{self, say};
-use handfast::error::SendError;
+use handfast::error::{ConnectError, SendError};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
@@ -38,7 +38,11 @@ pub(crate) fn run(args: &Args) -> Outcome {
     // In milliseconds, as it was given: errors name it.
     let passed = || Duration::from_millis(start.elapsed().as_millis() as u64);
     let left = || limit.saturating_sub(passed());
-    let port = handfast::connect_until(&args.name, left())?;
+    let port = handfast::connect_until(&args.name, left()).map_err(|error| match error {
+        // Not what was left of it.
+        ConnectError::TimedOut { name, .. } => ConnectError::TimedOut { name, limit },
+        other => other,
+    })?;
     let reply = port
         .call_until(&message, left())
         .map_err(|error| match error {

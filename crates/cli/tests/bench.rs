@@ -207,7 +207,9 @@ fn payload_compares_loans_at_lengths_that_no_message_has() {
 
 #[test]
 fn wait_prints_a_row_per_load_and_policy() {
-    let rows = rows(&["wait", "--rounds", "1"]);
+    // A turn may fail on a busy machine, which is said, and leaves its row out.
+    let tries = (0..3).map(|_| rows(&["wait", "--rounds", "1"]));
+    let rows = { tries }.find(|rows| rows.len() >= 12 * 4).unwrap();
     assert_eq!(rows.len(), 12 * 4);
     has(
         find(&rows, "const-20us", "futex"),

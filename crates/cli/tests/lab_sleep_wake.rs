@@ -133,7 +133,8 @@ fn a_figure_has_all_its_curves_with_throughput_and_costs() {
     let syscalls = &figures[3]["curves"][3];
     assert_eq!(syscalls["name"], "SysV queues");
     for point in syscalls["points"].as_array().unwrap() {
-        let calls = point["y"].as_f64().unwrap();
+        // In the best turn: where few messages are to be had, beginning and end count, too.
+        let calls = point["range"][0].as_f64().unwrap();
         assert!((3.5..4.5).contains(&calls), "{syscalls}");
     }
 }

@@ -1,7 +1,7 @@
 //! An experiment runs from end to end and leaves a file with all of its curves.
 
+use handfast_testing::Directory;
 use serde_json::Value;
-use std::path::Path;
 use std::process::Command;
 
 /// The seven strategies of paper 001, and handfast's default.
@@ -18,7 +18,8 @@ const NAMES: [&str; 8] = [
 
 #[test]
 fn a_quick_experiment_leaves_a_curve_for_each_strategy() {
-    let results = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lab-waiting");
+    let directory = Directory::new("lab-waiting");
+    let results = directory.0.join("results");
     let output = Command::new(env!("CARGO_BIN_EXE_handfast"))
         .args(["lab", "run", "001-ttcp", "--quick", "--again", "--results"])
         .arg(&results)

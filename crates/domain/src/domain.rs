@@ -137,7 +137,8 @@ impl Domain {
     /// Calls that the function makes into other domains have the same deadline, or an earlier one of their own, and so
     /// do calls to ports of other processes. At the deadline they end first, from the inside out, each by its own domain's policy.
     /// A function that waits in the kernel is ended like any other. One that panics, or is found inside the C
-    /// library (it may hold the allocator's lock), is ended as soon as it is found elsewhere, some 0.1 ms to 0.1 s later.
+    /// library (it may hold the allocator's lock), is ended as soon as it is found elsewhere, some 0.1 ms to 0.1 s of its
+    /// processor time later.
     /// What it holds of other locks stays held ([`Self::new`]), but for what it does [`shielded`](crate::shielded).
     ///
     /// The deadline is that of functions: making the value anew afterwards takes as long as it takes. A function that

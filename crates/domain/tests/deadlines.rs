@@ -339,7 +339,13 @@ fn a_signal_that_comes_when_the_call_is_over_does_nothing() {
                 let domain = unsafe { Domain::new(&table, Options::new()) }.unwrap();
                 let mut random = Random::of(seed);
                 let (mut sum, start) = (0, Instant::now());
-                while start.elapsed() < length {
+                // On a busy machine most end while they wait for a processor.
+                let are_many = || {
+                    [ended, in_time].map(|count| count.load(Ordering::Relaxed) > 100) == [true; 2]
+                };
+                while start.elapsed() < length
+                    || (!are_many() && start.elapsed() < testing::PATIENCE)
+                {
                     let timeout_ns = random.below(60_000);
                     let stay_ns = (timeout_ns + random.below(10_000)).saturating_sub(5_000);
                     let words = [1, stay_ns, 0, 0, 0, 0, 0, 0];
@@ -388,22 +394,23 @@ fn what_a_function_shares_with_all_threads_is_whole_when_it_is_ended() {
     let mut random = Random::seeded("ended while it panics or allocates");
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| spin_for(20_000)));
-    let done = AtomicBool::new(false);
+    let (done, begun) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         let stop = Stop(&done);
         // They stop where the allocator's lock stays held.
         let others: Vec<_> = (0..2)
             .map(|_| {
                 scope.spawn(|| {
-                    let mut count = 0u64;
+                    begun.fetch_add(1, Ordering::Relaxed);
                     while !done.load(Ordering::Relaxed) {
                         drop(black_box(vec![1u8; 3000]));
-                        count += 1;
                     }
-                    count
                 })
             })
             .collect();
+        assert!(testing::within_patience(
+            || begun.load(Ordering::Relaxed) == 2
+        ));
         for round in 0..200 {
             let function = [panic_again_and_again, allocate][round % 2];
             let timeout = Duration::from_micros(100 + random.below(400));
@@ -415,7 +422,7 @@ fn what_a_function_shares_with_all_threads_is_whole_when_it_is_ended() {
         }
         drop(stop);
         for other in others {
-            assert!(other.join().unwrap() > 0);
+            other.join().unwrap();
         }
     });
     std::panic::set_hook(usual);
@@ -508,8 +515,8 @@ fn threads_take_their_timers_with_them_and_may_have_blocked_all_signals() {
             }
         });
     }
-    // The last of them may be at its end still.
-    assert!(testing::within_patience(|| timers() == before));
+    // The last of them may be at its end still, as may have been that of the test before.
+    assert!(testing::within_patience(|| timers() <= before));
 }
 
 static CHILD: AtomicU64 = AtomicU64::new(0);

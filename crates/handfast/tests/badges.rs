@@ -147,7 +147,7 @@ fn whatever_becomes_of_rights_each_badge_is_told_of_once_and_when_it_is_so() {
     let mut own = Vec::new();
     let mut asked = BTreeMap::new();
     let (mut steps, mut notices, mut kills, mut longest) = (0, 0, 0, Duration::ZERO);
-    while Instant::now() < end {
+    while Instant::now() < end || notices == 0 || kills == 0 {
         steps += 1;
         let badge = random.below(BADGES);
         let at = random.below(3) as usize;
@@ -208,5 +208,4 @@ fn whatever_becomes_of_rights_each_badge_is_told_of_once_and_when_it_is_so() {
     println!(
         "{steps} steps, {kills} kills, told {notices} times, after {longest:?} at the longest"
     );
-    assert!(notices > 0 && kills > 0);
 }

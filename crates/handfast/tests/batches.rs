@@ -368,7 +368,7 @@ fn what_was_sent_before_a_panic_wakes_its_receiver_and_the_right_goes_on() {
             std::thread::sleep(Duration::from_millis(1));
             let sending = std::panic::AssertUnwindSafe(|| right.send_many(&messages));
             assert!(std::panic::catch_unwind(sending).is_err());
-            let first = received.recv_timeout(common::PATIENCE / 4);
+            let first = received.recv_timeout(common::TOLD);
             assert_eq!(first.unwrap(), b"first");
         }
         right.send_many(&[b"last"]).unwrap();

@@ -272,6 +272,10 @@ const SENDERS: usize = 3;
 struct Book([HashMap<u64, u64>; PORTS]);
 
 impl Book {
+    fn count(&self) -> u64 {
+        self.0.iter().flat_map(HashMap::values).sum()
+    }
+
     /// Answers a request and notes that it is the next of its sender for this port.
     fn enter(&mut self, port: usize, request: handfast::Request) {
         let bytes = request.bytes().to_vec();
@@ -349,7 +353,7 @@ fn ports_that_go_in_and_out_of_a_set_under_load_lose_no_message() {
                     }
                 }
             }
-            if Instant::now() < end {
+            if Instant::now() < end || changes <= 100 || book.count() <= 100 {
                 continue;
             }
             if !stopped {
@@ -375,7 +379,6 @@ fn ports_that_go_in_and_out_of_a_set_under_load_lose_no_message() {
         }
         let messages: u64 = totals.iter().flatten().flatten().sum();
         println!("{waits}: {messages} messages, {changes} changes");
-        assert!(messages > 100 && changes > 100);
         senders.iter_mut().for_each(Child::finish);
     }
 }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Child, Random, content};
+use common::{Child, Pace, Random, content};
 use handfast::error::{Gone, SendError};
 use handfast::{Options, SendRight, Strategy};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -61,8 +61,9 @@ fn every_call_ends_when_its_server_is_killed_and_a_new_server_takes_the_name_ove
     let mut random = Random::seeded("server kills");
     let end = Instant::now() + common::campaign(9);
     let mut delays = Vec::new();
-    let (mut kills, mut calls) = (0, 0);
-    while Instant::now() < end {
+    let (mut kills, mut calls, mut pace) = (0, 0, Pace::new());
+    while Instant::now() < end || kills < 30 {
+        pace.look();
         let (server_waits, client_waits) = STRATEGIES[kills % STRATEGIES.len()];
         let mut server = common::start("echo", &[&name, "2", server_waits]);
         // A stale socket file of the last server lies there.
@@ -98,8 +99,8 @@ fn every_call_ends_when_its_server_is_killed_and_a_new_server_takes_the_name_ove
         "{kills} kills of the server, {calls} calls; calls in flight ended after {median:?} \
          (median), {p99:?} (p99), {longest:?} (longest)"
     );
-    assert!(kills >= 30, "only {kills} kills");
-    assert!(p99 < END_MAX, "{p99:?}");
+    let limit = pace.allows_at_most(END_MAX);
+    assert!(p99 < limit, "{p99:?}, {limit:?}");
     // No more than one socket file is left.
     let left: Vec<_> = std::fs::read_dir(common::directory())
         .unwrap()
@@ -152,7 +153,7 @@ fn clients_killed_at_random_instants_disturb_neither_the_server_nor_other_client
     let before = settled();
     let stop = AtomicBool::new(false);
     let longest_us = AtomicU64::new(0);
-    let mut kills = 0;
+    let (mut kills, mut pace) = (0, Pace::new());
     let calls: u64 = std::thread::scope(|scope| {
         let honest: Vec<_> = (0..2)
             .map(|key| {
@@ -161,7 +162,8 @@ fn clients_killed_at_random_instants_disturb_neither_the_server_nor_other_client
             })
             .collect();
         let end = Instant::now() + common::campaign(9);
-        while Instant::now() < end {
+        while Instant::now() < end || kills < 30 {
+            pace.look();
             one_mortal(&name, &mut random);
             kills += 1;
         }
@@ -182,8 +184,8 @@ fn clients_killed_at_random_instants_disturb_neither_the_server_nor_other_client
          and mappings of the server {before:?}, then {after:?}"
     );
     assert!(gone(after), "the server keeps things of dead clients");
-    assert!(kills >= 30, "only {kills} kills");
-    assert!(longest < Duration::from_secs(1), "{longest:?}");
+    let limit = pace.allows_at_most(Duration::from_secs(1));
+    assert!(longest < limit, "{longest:?}, {limit:?}");
     assert_eq!(server.said(), None);
     server.finish();
 }
@@ -258,7 +260,7 @@ fn messages_of_a_sender_that_has_gone_before_the_first_look_are_received() {
         // The link of one that lives stays until what it has sent has been taken.
         assert!(way == "drops" || has_gone(), "{way}");
         for number in 0..PASSING {
-            let request = port.receive_until(common::PATIENCE / 4);
+            let request = port.receive_until(common::TOLD);
             let request = request.unwrap_or_else(|_| panic!("{way}: {number} is lost"));
             assert_eq!(request.bytes(), number.to_le_bytes());
         }
@@ -278,7 +280,7 @@ fn a_client_killed_between_taking_an_announcement_and_waking_leaves_nobody_aslee
     waker.expect("taken");
     waker.kill();
     let start = Instant::now();
-    let reply = right.call_until(b"after", common::PATIENCE / 4);
+    let reply = right.call_until(b"after", common::TOLD);
     assert_eq!(&*reply.expect("the server sleeps on"), b"after");
     println!("the server woke after {:?}", start.elapsed());
 }
@@ -313,7 +315,7 @@ fn a_server_killed_between_taking_an_announcement_and_waking_leaves_nobody_aslee
     server.expect("taken");
     server.kill();
     let (error, ..) = ends
-        .recv_timeout(common::PATIENCE / 4)
+        .recv_timeout(common::TOLD)
         .expect("the caller sleeps on");
     assert_eq!(error, SendError::Gone(Gone::Process));
 }

@@ -574,8 +574,8 @@ fn calls_end_once_while_the_process_is_killed_all_the_time() {
                 }
             });
         }
-        let end = Instant::now() + PATIENCE;
         for round in 0..20 {
+            let end = Instant::now() + PATIENCE;
             let known = served.load(Ordering::Relaxed);
             while served.load(Ordering::Relaxed) < known + 20 {
                 assert!(Instant::now() < end, "nothing is served any more");

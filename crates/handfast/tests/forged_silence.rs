@@ -12,10 +12,12 @@ use handfast_layout::part::Part;
 fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
         "honest" => forger::honest(arguments[0], None),
+        "closer" => closer(arguments[0]),
         _ => unreachable!(),
     });
 }
 
+const CLOSED: u8 = 4;
 const DOOR_WHERE: u8 = 17;
 const DOOR_OF: u8 = 20;
 const UNUSED: u8 = 26;
@@ -46,6 +48,35 @@ fn who_does_not_use_a_link_and_does_not_read_that_it_is_used_costs_no_more_than_
     serves(&name);
     assert_eq!(server.said(), None);
     server.finish();
+}
+
+/// Drops many ports when it is told to.
+fn closer(name: &str) {
+    let _port = handfast::bind(name).unwrap();
+    common::say("ready");
+    while common::told().is_some() {
+        for _ in 0..ASKED {
+            drop(handfast::anonymous().unwrap());
+        }
+        common::say("dropped");
+    }
+    std::process::exit(0);
+}
+
+#[test]
+fn who_does_not_read_that_ports_are_gone_costs_no_more_than_a_limit() {
+    let name = common::name("unread-ends");
+    let mut closer = common::start("closer", &[&name]);
+    closer.expect("ready");
+    let hand = Hand::new(&name, 1);
+    let before = own_kib(closer.pid());
+    closer.tell("drop them");
+    closer.expect("dropped");
+    let grown = own_kib(closer.pid()).saturating_sub(before);
+    println!("{grown} KiB");
+    assert!(grown < 1000, "{grown} KiB");
+    assert_eq!(hand.hear()[0], CLOSED);
+    closer.kill();
 }
 
 #[test]

@@ -98,7 +98,7 @@ fn a_relayed_answer_holds_nobody_else_up() {
     let far = Far::new("held-up", 1);
     let own = common::name("held-up-own");
     let other = common::name("held-up-other");
-    let start = Instant::now();
+    let (mut took, mut pace) = (Vec::new(), common::Pace::new());
     // Answers of others go by the same keeper.
     for round in 0..20 {
         let again = format!("{other}-{round}");
@@ -109,11 +109,14 @@ fn a_relayed_answer_holds_nobody_else_up() {
         let right = handfast::connect(&format!("{again}-m")).unwrap();
         let start = Instant::now();
         let mut answer = right.call_until(b"give", common::PATIENCE).unwrap();
-        let took = start.elapsed();
+        took.push(start.elapsed());
         assert!(matches!(answer.take_rights()[..], [Right::Own(_)]));
-        assert!(took < Duration::from_millis(90), "{took:?}");
+        pace.look();
     }
-    println!("{:?}", start.elapsed());
+    let (middle, _, longest) = common::spread(&mut took);
+    let limit = pace.allows(Duration::from_millis(90));
+    println!("{middle:?}, {longest:?} at the longest");
+    assert!(middle < limit, "{middle:?}, {limit:?}");
     drop(far);
 }
 

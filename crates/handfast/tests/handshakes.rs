@@ -256,6 +256,7 @@ fn a_client_that_has_a_link_and_asks_for_one_is_told_once_to_look_again() {
     let name = common::name("has-a-link");
     let server = common::start("echo", &[&name]);
     server.expect("ready");
+    let before = common::at_rest(server.pid());
     let (first, status) = hello_by_hand(&name, 1, 0);
     assert_eq!(status, Status::Linked);
     let (_refused, status) = hello_by_hand(&name, 1, 1);
@@ -265,6 +266,7 @@ fn a_client_that_has_a_link_and_asks_for_one_is_told_once_to_look_again() {
     assert_eq!(status, Status::Linked);
     // One whose link has ended has none.
     drop((first, second));
+    assert!(common::settles_at(server.pid(), before));
     let (_third, status) = hello_by_hand(&name, 1, 0);
     assert_eq!(status, Status::Linked);
     // Nor has another process of the same number.
@@ -345,7 +347,7 @@ fn a_connection_that_says_nothing_is_closed_and_keeps_nobody_waiting() {
     // Held, so that what the server has for it stays.
     let right = handfast::connect(&name).unwrap();
     right.call_until(b"there?", common::PATIENCE).unwrap();
-    let before = common::holdings(server.pid()).0;
+    let before = common::at_rest(server.pid());
     let path = common::directory().join(&name);
     let patience = common::PATIENCE / 2;
     let silent: Vec<_> = (0..3)

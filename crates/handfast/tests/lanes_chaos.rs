@@ -298,6 +298,8 @@ fn all_kinds_of_use_of_more_ports_than_there_are_lanes_disturb_no_other() {
         let steps: Vec<_> = senders.into_iter().map(|one| one.join()).collect();
         is_over.store(true, Ordering::Relaxed);
         stops.join().unwrap();
-        println!("{steps:?} {:?}", churn.join());
+        // None has panicked.
+        let steps: Vec<u64> = steps.into_iter().map(Result::unwrap).collect();
+        println!("{steps:?} {}", churn.join().unwrap());
     });
 }

@@ -199,6 +199,8 @@ fn a_server_without_descriptors_refuses_and_serves_its_clients_on() {
     server.expect("ready");
     let old = handfast::connect(&name).unwrap();
     for spare in 0..4 {
+        // What is left of the last one's is no room for the next.
+        common::at_rest(server.pid());
         server.tell(&spare.to_string());
         server.expect("done");
         // Another process: this one has its link already.

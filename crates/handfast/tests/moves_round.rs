@@ -3,7 +3,7 @@
 mod common;
 mod homes;
 
-use common::{holdings, within_patience};
+use common::{at_rest, holdings, within_patience};
 use homes::{Homes, call};
 
 #[test]
@@ -23,7 +23,9 @@ fn own_kib(pid: u32) -> usize {
 fn all(homes: &Homes) -> Vec<(usize, (usize, usize))> {
     let pids = homes.children.iter().map(|child| child.pid());
     let pids = pids.chain([std::process::id()]);
-    pids.map(|pid| (own_kib(pid), holdings(pid))).collect()
+    // Once nothing is at its end still.
+    pids.map(|pid| (own_kib(pid), (at_rest(pid), holdings(pid).1)))
+        .collect()
 }
 
 /// Moves of one port, by turns.

@@ -303,7 +303,8 @@ fn a_server_that_comes_and_goes_is_there_or_not_but_never_dead() {
     let mut server = common::start("flicker", &[&name]);
     let end = Instant::now() + common::campaign(2);
     let (mut there, mut gone) = (0, 0);
-    while Instant::now() < end {
+    let patience = end + common::PATIENCE;
+    while Instant::now() < end || ((there == 0 || gone == 0) && Instant::now() < patience) {
         match handfast::connect_until(&name, common::PATIENCE) {
             Ok(_) => there += 1,
             Err(ConnectError::NoSuchName { .. }) => gone += 1,

@@ -258,15 +258,16 @@ fn a_full_port_holds_up_nothing_else_that_goes_by_the_vine() {
     }
     // More than a lane holds, for a port that nobody receives from.
     let _ = to.call(b"flood").unwrap();
+    let (mut took, mut pace) = (Vec::new(), common::Pace::new());
     for _ in 0..10 {
+        pace.look();
         let start = Instant::now();
         assert_eq!(&*to.call(b"call x").unwrap(), b"here");
-        assert!(
-            start.elapsed() < Duration::from_millis(600),
-            "{:?}",
-            start.elapsed()
-        );
+        took.push(start.elapsed());
     }
+    let (.., longest) = common::spread(&mut took);
+    let limit = pace.allows_at_most(Duration::from_millis(600));
+    assert!(longest < limit, "{took:?}, {limit:?}");
 }
 
 /// Calls through the middle, and so does a child of it.

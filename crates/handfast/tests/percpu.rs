@@ -75,8 +75,9 @@ fn workers_are_made_by_the_first_message_of_their_cpu_and_end_when_idle() {
     assert!(server.places().iter().all(|place| place.started == 0));
     for (done, on) in cpus.iter().enumerate() {
         pinned(*on, || settle(&right, *on));
+        // Another one, where one has been idle for long meanwhile.
         for (place, other) in cpus.iter().enumerate() {
-            assert_eq!(started(*other), u64::from(place <= done), "CPU {other}");
+            assert_eq!(started(*other) > 0, place <= done, "CPU {other}");
         }
     }
     assert!(all_idle(), "{:?}", server.places());

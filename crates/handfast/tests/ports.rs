@@ -84,7 +84,7 @@ fn options_are_set_while_another_thread_spins_for_ever() {
             std::thread::sleep(Duration::from_millis(5));
             let start = Instant::now();
             port.set_options(Options::new().strategy(Strategy::Block));
-            assert!(start.elapsed() < Duration::from_secs(1), "{strategy:?}");
+            assert!(start.elapsed() < common::TOLD, "{strategy:?}");
             assert_eq!(&*right.call_until(b"1", common::PATIENCE).unwrap(), b"1");
             assert_eq!(&*right.call_until(b"2", common::PATIENCE).unwrap(), b"2");
             receiver.join().unwrap();
@@ -200,8 +200,10 @@ fn a_sleep_that_was_prepared_and_not_needed_is_not_counted() {
     // Its time is up before it begins; and one that is slept through.
     assert!(port.receive_until(Duration::ZERO).is_err());
     assert_eq!(parks(), 0);
-    assert!(port.receive_until(short).is_err());
-    assert!(parks() > 0);
+    assert!(common::within_patience(|| {
+        assert!(port.receive_until(short).is_err());
+        parks() > 0
+    }));
     let before = parks();
     let waited = std::thread::scope(|scope| {
         let server = scope.spawn(|| {

@@ -144,7 +144,8 @@ fn who_rings_at_the_keeper_all_the_time_is_heard_so_often_and_others_at_once() {
     rustix::io::ioctl_fionbio(&hand.socket, true).unwrap();
     let begin = Instant::now();
     let (mut said, mut longest) = (0u32, Duration::ZERO);
-    while begin.elapsed() < Duration::from_secs(1) {
+    let is_over = || begin.elapsed() > Duration::from_secs(1) && muted(&other).0 >= 5;
+    while !is_over() && begin.elapsed() < PATIENCE {
         for _ in 0..1000 {
             said += u32::from(hand.say(&[1, 0]));
         }
@@ -178,7 +179,8 @@ fn who_wakes_a_receiver_all_the_time_costs_it_little() {
                 hand.wake();
             }
         });
-        while begin.elapsed() < Duration::from_secs(1) {
+        let is_over = || begin.elapsed() > Duration::from_secs(1) && muted(&other).1 > 0;
+        while !is_over() && begin.elapsed() < PATIENCE {
             let call = Instant::now();
             let answer = other.call_until(b"there", PATIENCE);
             longest = longest.max(call.elapsed());
@@ -192,7 +194,7 @@ fn who_wakes_a_receiver_all_the_time_costs_it_little() {
         "{used:?} of {:?} used; a call took {longest:?} at the longest",
         begin.elapsed()
     );
-    assert!(used < Duration::from_millis(200), "{used:?}");
+    assert!(used < begin.elapsed() / 5, "{used:?}");
     assert!(muted(&other).1 > 0, "{:?}", muted(&other));
     drop(hand);
     common::answers(&name);

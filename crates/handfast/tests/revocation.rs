@@ -410,7 +410,7 @@ fn whatever_is_revoked_from_whomever_nobody_else_loses_anything() {
     let (mut number, mut steps, mut used, mut refused, mut kills) = (0, 0, 0, 0, 0);
     let mut longest = Duration::ZERO;
     let mut dropped = HashSet::new();
-    while Instant::now() < end {
+    while Instant::now() < end || used == 0 || refused == 0 {
         steps += 1;
         let at = random.below(3) as usize;
         let (badge, place) = (random.below(3), random.below(4) as usize);
@@ -481,7 +481,6 @@ fn whatever_is_revoked_from_whomever_nobody_else_loses_anything() {
     println!(
         "{steps} steps, {used} used, {refused} refused, {kills} kills; told after {longest:?} at the longest"
     );
-    assert!(used > 0 && refused > 0);
     for badge in 0..3 {
         port.revoke(badge);
     }

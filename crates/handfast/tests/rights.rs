@@ -311,7 +311,7 @@ fn whatever_becomes_of_rights_the_last_one_is_told_of_once_and_no_other() {
     let mut asked = false;
     let (mut steps, mut notices, mut longest) = (0u32, 0u32, Duration::ZERO);
     let end = Instant::now() + common::campaign(4);
-    while Instant::now() < end {
+    while Instant::now() < end || notices == 0 {
         steps += 1;
         let holder = &mut holders[random.below(3) as usize];
         match random.below(12) {
@@ -378,7 +378,6 @@ fn whatever_becomes_of_rights_the_last_one_is_told_of_once_and_no_other() {
         }
     }
     println!("{steps} steps, told {notices} times, after {longest:?} at the longest");
-    assert!(notices > 0);
     for holder in &mut holders {
         holder.process.kill();
     }

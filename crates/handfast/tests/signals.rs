@@ -70,8 +70,8 @@ fn sleeper(way: &str, name: &str, strategy: Strategy) {
                     drop(port.receive_until(patience).unwrap());
                 });
                 // It has the poller and does not give it up.
-                let spinner = spinner.recv().unwrap().as_raw_nonzero();
-                assert!(common::within_patience(|| used_ticks(spinner.get()) > 2));
+                let spinner = spinner.recv().unwrap();
+                assert!(common::within_patience(|| common::used_ticks(spinner) > 2));
                 sleep_in(|| port.receive_until(patience));
                 first.join().unwrap();
             });
@@ -104,13 +104,6 @@ fn sleeper(way: &str, name: &str, strategy: Strategy) {
         _ => unreachable!(),
     }
     while common::told().is_some() {}
-}
-
-/// Processor time of a thread of this process, in the kernel's ticks.
-fn used_ticks(task: i32) -> u64 {
-    let stat = std::fs::read_to_string(format!("/proc/self/task/{task}/stat")).unwrap();
-    let after_name = stat.rsplit(") ").next().unwrap();
-    after_name.split(' ').nth(11).unwrap().parse().unwrap()
 }
 
 /// Sleeps that are interrupted.

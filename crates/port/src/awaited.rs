@@ -23,17 +23,23 @@ use std::sync::Arc;
 
 /// Where the outcome of a call, or of something like it, is to come.
 pub(crate) struct Awaited {
-    start: Arc<Link>,
+    at: At,
     /// The slot's number on its link.
     pub(crate) index: u32,
     pub(crate) generation: u32,
-    /// The path that has led here, unless it is where the wait began.
-    path: Option<Arc<Path>>,
     /// How often it may yet find an answer elsewhere that has not been moved there.
     hopes: Cell<u8>,
     trouble: u32,
     /// How often it has been moved.
     moves: u32,
+}
+
+/// What keeps the link through which it is to come now.
+enum At {
+    /// Where the wait began.
+    Start(Arc<Link>),
+    /// The path that has led here.
+    Path(Arc<Path>),
 }
 
 /// More than that often an outcome is moved only by peers that let it go round in circles: paths lead
@@ -55,11 +61,32 @@ pub(crate) enum Outcome {
 impl Awaited {
     /// In slot `index` of the calls this process makes through `link`.
     pub(crate) const fn new(start: Arc<Link>, index: u32, generation: u32) -> Self {
+        Self::starting_at(At::Start(start), index, generation)
+    }
+
+    /// As [`Self::new`], of one that has been moved to path `number`. `None` when that is over, or not its own.
+    #[inline]
+    pub(crate) fn moved(
+        process: &Process,
+        (start, index, generation): (&Link, u32, u32),
+        number: u32,
+    ) -> Option<Self> {
+        let source = Source {
+            link: start.serial,
+            set: index / REPLIES,
+        };
+        let path = process.path(number, source)?;
+        let index = path.slot_of(index % REPLIES);
+        let mut moved = Self::starting_at(At::Path(path), index, generation);
+        moved.moves = 1;
+        Some(moved)
+    }
+
+    const fn starting_at(at: At, index: u32, generation: u32) -> Self {
         Self {
-            start,
+            at,
             index,
             generation,
-            path: None,
             hopes: Cell::new(HOPES),
             trouble: 0,
             moves: 0,
@@ -69,13 +96,9 @@ impl Awaited {
     /// The link through which it is to come now.
     #[inline(always)]
     pub(crate) fn link(&self) -> &Arc<Link> {
-        self.path.as_ref().map_or(&self.start, |path| &path.link)
-    }
-
-    /// The wait is over.
-    pub(crate) fn end(self) {
-        if let Some(path) = self.path {
-            path.remember();
+        match &self.at {
+            At::Start(link) => link,
+            At::Path(path) => &path.link,
         }
     }
 
@@ -105,11 +128,15 @@ impl Awaited {
                 return false;
             }
             self.index = path.slot_of(self.index % REPLIES);
-            if let Some(before) = self.path.replace(path) {
-                before.remember();
-            }
+            self.at = At::Path(path);
         }
         true
+    }
+
+    /// As [`Self::follow`]; whether it has gone on by that.
+    pub(crate) fn goes_on(&mut self, process: &Process) -> bool {
+        let moves = self.moves;
+        self.follow(process) && self.moves > moves
     }
 
     fn source(&self) -> Source {
@@ -124,7 +151,7 @@ impl Awaited {
         if let Some(failure) = self.link().end() {
             return Some(failure);
         }
-        let is_over = self.path.as_ref().is_some_and(|path| path.is_over());
+        let is_over = matches!(&self.at, At::Path(path) if path.is_over());
         is_over.then_some(SendError::Gone(Gone::Reply))
     }
 

@@ -102,8 +102,8 @@ impl<'a> Call<'a> {
     /// Takes the reply if it is there.
     pub(crate) fn try_take(&mut self) -> Option<Result<Message, SendError>> {
         let mut message = Message::new();
-        let taken = match self.is_answered() {
-            true => self.take(&mut message),
+        let taken = match self.moved.is_none() && self.is_answered() {
+            true => self.take(&mut message).or_else(|| self.go_on()),
             false => None,
         };
         let taken = taken.or_else(|| self.try_moved(&mut message));
@@ -258,26 +258,31 @@ impl<'a> Call<'a> {
         sink: &mut impl ReplySink,
         outer: Option<&mut Watch<'_>>,
     ) -> Result<usize, SendError> {
-        let Some(mut moved) = self.moved.take() else {
-            return Err(SendError::Gone(Gone::Reply));
-        };
         let right = self.right;
-        if let Some(deadline_ns) = deadline_ns {
-            moved.say_deadline(deadline_ns);
-        }
-        moved.look();
-        let waited = match moved.take_now(sink) {
-            Some(taken) => taken,
-            None => right.with_waiter(|waiter| {
-                moved.wait(right.process(), deadline_ns, (sink, outer), waiter)
-            }),
+        let Some(mut moved) = self.moved_to() else {
+            return self.ended(Err(SendError::Gone(Gone::Reply)));
+        };
+        let waited = loop {
+            if let Some(deadline_ns) = deadline_ns {
+                moved.say_deadline(deadline_ns);
+            }
+            moved.look();
+            if let Some(taken) = moved.take_now(sink) {
+                break taken;
+            }
+            // As often as it may have been passed on.
+            if !moved.goes_on(right.process()) {
+                break right.with_waiter(|waiter| {
+                    moved.wait(right.process(), deadline_ns, (sink, outer), waiter)
+                });
+            }
         };
         if matches!(waited, Err(SendError::TimedOut | SendError::Cancelled)) {
             // Given up as it is.
-            self.moved = Some(moved);
+            self.moved = Some(Box::new(moved));
             return waited;
         }
-        moved.end();
+        drop(moved);
         self.ended(waited)
     }
 
@@ -285,13 +290,7 @@ impl<'a> Call<'a> {
     #[cold]
     fn take(&mut self, sink: &mut impl ReplySink) -> Option<Result<usize, SendError>> {
         let right = self.right;
-        let Ticket { index, generation } = self.ticket;
         if self.slot().moved(&right.link().region).is_some() {
-            let mut moved = Awaited::new(right.link().clone(), index, generation);
-            if !moved.follow(right.process()) {
-                return Some(self.ended(Err(SendError::Gone(Gone::Reply))));
-            }
-            self.moved = Some(Box::new(moved));
             return None;
         }
         let taken = self.slot().take(&right.link().region, sink);
@@ -306,10 +305,31 @@ impl<'a> Call<'a> {
             Ok(meta) => self.taken(meta),
             Err(fault) => {
                 self.done = true;
-                right.free(index);
+                right.free(self.ticket.index);
                 Err(SendError::Fault(right.poison(fault)))
             }
         })
+    }
+
+    /// Where the outcome has been moved to; `None` when that is over, or not its own.
+    #[inline]
+    fn moved_to(&self) -> Option<Awaited> {
+        let link: &Link = self.right.link();
+        let number = self.slot().moved(&link.region)?;
+        let Ticket { index, generation } = self.ticket;
+        Awaited::moved(self.right.process(), (link, index, generation), number)
+    }
+
+    /// Goes on where it has been moved to. How it ends when it cannot.
+    #[cold]
+    fn go_on(&mut self) -> Option<Result<usize, SendError>> {
+        match self.moved_to() {
+            Some(moved) => {
+                self.moved = Some(Box::new(moved));
+                None
+            }
+            None => Some(self.ended(Err(SendError::Gone(Gone::Reply)))),
+        }
     }
 
     /// As [`Self::take`], of what was taken where it has been moved to.

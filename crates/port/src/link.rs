@@ -11,6 +11,7 @@ use crate::notice::DeathNotice;
 use crate::origin::Claimed;
 use crate::parked::Parked;
 use crate::paths::Passing;
+use crate::port::Port;
 use crate::quotas::{Heard, InForce};
 use crate::redirect::Redirects;
 use crate::returns::Returns;
@@ -23,6 +24,7 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use handfast_channel::reply::Slot;
 use handfast_channel::{arm, bell, stamp};
 use handfast_layout::link::{LANES, REPLIES, Side};
+use handfast_layout::part::receiver_of;
 use handfast_layout::{bell as bell_layout, introduction};
 use handfast_proto::introductions::{Claims, Keeping, Remembered};
 use handfast_proto::loans::Lent;
@@ -499,11 +501,23 @@ impl Link {
         *place = Some(consumer);
     }
 
-    /// Tells the peer that `port` is gone. `false`: it does not read; the keeper tells it later.
+    /// Tells the peer that `port` is gone, and with it those that were bound before it at its receiver, but for one that has
+    /// moved: what it has not read of those is not said any more. So who reads nothing makes no more of it wait than there are
+    /// receivers. `false`: it does not read; the keeper tells it later.
     #[must_use]
-    pub(crate) fn tell_closed(&self, port: u32) -> bool {
-        let [a, b, c, d] = port.to_le_bytes();
-        self.say(&[control::CLOSED, 0, a, b, c, d])
+    pub(crate) fn tell_closed(&self, port: &Port) -> bool {
+        let mut unsaid = self.unsaid.lock().unwrap_or_else(PoisonError::into_inner);
+        unsaid.retain(|bytes| match bytes[..] {
+            [control::CLOSED, 0, a, b, c, d] => {
+                receiver_of(u32::from_le_bytes([a, b, c, d])) != port.receiver
+            }
+            _ => true,
+        });
+        // Relaxed: set by who drops the port now, or it is not set.
+        let has_moved = port.is_leaving.load(Ordering::Relaxed).into();
+        let [a, b, c, d] = port.id.to_le_bytes();
+        unsaid.push_back(vec![control::CLOSED, has_moved, a, b, c, d]);
+        self.say_all(&mut unsaid)
     }
 
     /// Sends a control message that must not be lost. `false`: the peer does not read; the keeper

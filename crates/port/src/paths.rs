@@ -140,17 +140,26 @@ impl Process {
     }
 
     /// Caller: the path, if outcomes of `source` may come by it. It is found at once when this thread
-    /// was led by it last, and has [remembered](Path::remember) that.
+    /// was led by it last.
     pub(crate) fn path(&self, number: u32, source: Source) -> Option<Arc<Path>> {
         let last = remembered(source);
         let is_it = |path: &Arc<Path>| path.number == number && path.source == source;
         if let Some(path) = last.filter(is_it) {
             return Some(path);
         }
-        let callers = self.callers();
-        callers.core.find(number, source)?;
-        let path = callers.live.iter().find(|path| path.number == number);
-        path.cloned()
+        self.find_path(number, source)
+    }
+
+    #[cold]
+    fn find_path(&self, number: u32, source: Source) -> Option<Arc<Path>> {
+        let path = {
+            let callers = self.callers();
+            callers.core.find(number, source)?;
+            let path = callers.live.iter().find(|path| path.number == number);
+            path.cloned()?
+        };
+        path.remember();
+        Some(path)
     }
 
     /// The sets of return slots in which answers with rights may come through `link`.

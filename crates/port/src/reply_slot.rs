@@ -146,7 +146,7 @@ impl ReplySlot {
     /// Publishes the outcome and wakes the caller if it sleeps. Returns whether it did.
     pub(crate) fn answer(&self, kind: Kind, bytes: &[u8]) -> bool {
         let (slot, region) = (self.slot(), &self.link.region);
-        slot.answer(region, self.generation, kind, cpu::current(), bytes);
+        slot.answer(region, self.generation, kind, cpu::hint(), bytes);
         let woke = wake_caller(&self.link, slot);
         self.count(bytes, woke);
         woke

@@ -71,7 +71,7 @@ pub(crate) struct LaneWait<'a> {
     waits: Option<(&'a Link, u32)>,
 }
 
-/// How long to wait for a lane where none of those who use them lets go of one.
+/// How long to wait for a lane while all are in use and none is on its way.
 pub(crate) const LANE_NS: u64 = 1_000_000_000;
 
 impl<'a> LaneWait<'a> {
@@ -84,11 +84,12 @@ impl<'a> LaneWait<'a> {
         }
         let now_ns = clock::ticks_ns();
         let since_ns = *self.since_ns.get_or_insert(now_ns);
-        let is_hopeless = match waiting {
-            Waiting::Never => !link.map.may_come(),
-            _ => !link.map.go_round(since_ns),
+        // On a busy machine lanes may go round for longer than that, or one that is let go of be on its way.
+        let is_patient = match waiting {
+            Waiting::Never => false,
+            _ => link.map.go_round(since_ns),
         };
-        if is_hopeless {
+        if !is_patient && !link.map.may_come() {
             let limit = LANES.into();
             return Err(SendError::Exhausted(Exhausted {
                 what: "lanes to that process, all of which hold messages that it does not take or calls that it \

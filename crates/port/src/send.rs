@@ -20,7 +20,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 use handfast_layout::MESSAGE_BYTES_MAX;
 use handfast_layout::hello::Welcome;
-use handfast_layout::link::{Kind, LANES, REPLIES, passed_word};
+use handfast_layout::link::{INLINE_BYTES, Kind, LANES, REPLIES, passed_word};
 use handfast_layout::part::receiver_of;
 use handfast_proto::rights::Handle;
 use handfast_ring::lane::Refused;
@@ -314,6 +314,10 @@ impl SendRight {
             None => self.post(bytes, Kind::Call, waiting)?,
         };
         let woke_peer = right.link.ring(lane, right.receiver);
+        if bytes.len() > INLINE_BYTES {
+            // The peer is at work now.
+            right.fetch_next(lane, bytes.len(), false);
+        }
         Ok(Call::new(right, ticket, trouble, woke_peer))
     }
 
@@ -375,7 +379,24 @@ impl SendRight {
         reply.move_on(known.path);
         let woke_peer = self.link.ring(lane, self.receiver);
         reply.wake(known.path);
+        if bytes.len() > INLINE_BYTES {
+            self.fetch_next(lane, bytes.len(), true);
+        }
         Some(woke_peer)
+    }
+
+    /// Fetches what the next message as long will be written to, after one has been posted on `lane`: of those
+    /// that are `passed` on no reply tells what is free again.
+    #[inline(never)]
+    fn fetch_next(&self, lane: u32, len_bytes: usize, passed: bool) {
+        let Some(mut outgoing) = self.link.lanes[lane as usize].try_lock() else {
+            return;
+        };
+        let region = self.link.region.view();
+        if passed {
+            outgoing.producer.look_for_blocks(&region);
+        }
+        outgoing.producer.fetch_next(&region, len_bytes);
     }
 
     /// This thread's lane, locked, if nothing is known to be wrong with the link; and the link's

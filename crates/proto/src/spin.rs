@@ -9,12 +9,27 @@
 //! * The sample is the time from the start of the wait to the *post*, not to the wake-up.
 //! * When the waiter's own last post had to wake the peer, the wake-up's latency is subtracted:
 //!   else both sides learn each other's wake-ups and stay asleep for ever.
-//! * One wait in [`PROBE_EVERY`] tries a long limit, so a change for the better is noticed.
+//! * Three and more who wait for each other in turn see the wake-ups of all others in their waits: once one of them was held
+//!   up for a moment, all would sleep for ever, and none can end that alone. So short waits save up for a few very long
+//!   limits, which are spent by all of them at the same time, when such a moment has come; and some are given away now and
+//!   then, also at the same time ([`Credit`]).
 
 /// Waits the policy remembers.
 pub const WINDOW: usize = 64;
-/// One wait in this many is a probe.
-pub const PROBE_EVERY: u32 = 64;
+/// A very long limit, in T: the wake-ups of all others in a chain.
+const LONG_T: u64 = 8;
+/// Waits of at most T that are worth one credit.
+const SHORT_WAITS: u32 = 64;
+/// Where [`Credit::long`] must be before credits are spent: by then all in a chain have had long waits.
+const LONG: u32 = 8;
+/// What a wait of more than T costs that had the very long limit, and one that has outlasted even that.
+const COSTS: (u32, u32) = (1, 3);
+/// Credits that are saved at most: three waits in vain.
+const CREDITS: u32 = 9;
+/// Credits that are given away.
+const GIFT: u32 = 6;
+/// How often: whenever the clock, which all processes share, passes a multiple of it.
+const GIFT_EVERY_NS: u64 = 1 << 28;
 /// The spin limits, as numerators over two, of T.
 const LIMITS_HALF_T: [u64; 4] = [0, 1, 2, 4];
 
@@ -31,7 +46,55 @@ pub struct SpinPolicy {
     /// What each limit would have cost on the waits in the ring.
     costs_ns: [u64; 4],
     best: usize,
-    waits: u32,
+    credit: Credit,
+}
+
+/// Whether waits have the very long limit.
+#[derive(Clone, Copy, Debug, Default)]
+struct Credit {
+    left: u32,
+    /// The number of the last gift.
+    gift: u64,
+    /// Two for each wait of more than T, one less for each other: a caller whose calls are passed on has a short wait before
+    /// each long one.
+    long: u32,
+    /// Others since the last credit that they made.
+    short: u32,
+    /// Whether they have, until there are so many short ones again that the window knows it.
+    is_on: bool,
+}
+
+impl Credit {
+    /// Whether the wait that begins now has it.
+    fn begins(&mut self, now_ns: u64) -> bool {
+        let gift = now_ns / GIFT_EVERY_NS;
+        if gift != self.gift {
+            self.gift = gift;
+            self.left = self.left.max(GIFT);
+        }
+        self.is_on |= self.long >= LONG;
+        // Enough for one in vain.
+        self.is_on &= self.left >= COSTS.1;
+        self.is_on
+    }
+
+    fn ended(&mut self, is_short: bool, is_in_vain: bool) {
+        if is_short {
+            self.long = self.long.saturating_sub(1);
+            self.short += 1;
+            if self.short == SHORT_WAITS {
+                self.short = 0;
+                self.left = (self.left + 1).min(CREDITS);
+                self.is_on = false;
+            }
+            return;
+        }
+        self.long = (self.long + 2).min(LONG);
+        if self.is_on {
+            let cost = if is_in_vain { COSTS.1 } else { COSTS.0 };
+            self.left = self.left.saturating_sub(cost);
+        }
+    }
 }
 
 impl SpinPolicy {
@@ -49,32 +112,34 @@ impl SpinPolicy {
             next: 0,
             costs_ns: [0; 4],
             best: 2,
-            waits: 0,
+            credit: Credit::default(),
         }
     }
 
-    /// The longest this wait should spin, in nanoseconds. `woke_peer` as in [`Self::ended`]: the
-    /// latency discounted there is granted here, else a limit of T/2 would never outlast it.
+    /// The longest this wait should spin, in nanoseconds, which begins at `now_ns` by a clock that all processes
+    /// share. `woke_peer` as in [`Self::ended`]: the latency discounted there is granted here, else a limit of
+    /// T/2 would never outlast it.
     #[must_use]
-    pub fn limit_ns(&mut self, woke_peer: bool) -> u64 {
-        self.waits = self.waits.wrapping_add(1);
-        let probe = self.waits.is_multiple_of(PROBE_EVERY);
-        let choice = if probe && self.best == 0 {
-            2
+    pub fn limit_ns(&mut self, woke_peer: bool, now_ns: u64) -> u64 {
+        let limit_ns = if self.credit.begins(now_ns) {
+            self.long_ns()
+        } else if woke_peer && self.best != 0 {
+            self.limit_of(self.best) + self.wake_latency_ns
         } else {
-            self.best
+            self.limit_of(self.best)
         };
-        let latency = if woke_peer && choice != 0 {
-            self.wake_latency_ns
-        } else {
-            0
-        };
-        (self.limit_of(choice) + latency).min(self.cap_ns)
+        limit_ns.min(self.cap_ns)
+    }
+
+    fn long_ns(&self) -> u64 {
+        self.block_cost_ns * LONG_T
     }
 
     /// A wait ended `delay_ns` after it began (up to the post). `woke_peer` says that the
     /// waiter's own last post had to wake the peer.
     pub fn ended(&mut self, delay_ns: u64, woke_peer: bool) {
+        let is_short = delay_ns <= self.block_cost_ns;
+        self.credit.ended(is_short, delay_ns > self.long_ns());
         let discount = if woke_peer { self.wake_latency_ns } else { 0 };
         self.enter(delay_ns.saturating_sub(discount));
     }
@@ -124,9 +189,10 @@ mod tests {
 
     fn run(delays: impl Iterator<Item = u64>) -> (u64, u64) {
         let mut policy = SpinPolicy::new(T, 7_000, u64::MAX);
-        let (mut cost, mut optimum) = (0, 0);
+        let (mut cost, mut optimum, mut now) = (0, 0, 0);
         for delay in delays {
-            let limit = policy.limit_ns(false);
+            let limit = policy.limit_ns(false, now);
+            now += delay;
             cost += if delay <= limit { delay } else { limit + T };
             optimum += delay.min(T);
             policy.ended(delay, false);
@@ -202,10 +268,10 @@ mod tests {
         }
         let (mut asleep, mut parks) = ([true, true], 0);
         for step in 0..4_000 {
-            let (me, peer) = (step % 2, 1 - step % 2);
+            let (me, peer) = ((step % 2) as usize, (1 - step % 2) as usize);
             let woke_peer = asleep[peer];
             let delay = 200 + if woke_peer { latency } else { 0 };
-            let limit = sides[me].limit_ns(woke_peer);
+            let limit = sides[me].limit_ns(woke_peer, step);
             asleep[me] = delay > limit;
             parks += u32::from(asleep[me] && step > 2_000);
             sides[me].ended(delay, woke_peer);
@@ -230,9 +296,9 @@ mod tests {
         }
         let (mut asleep, mut parks) = ([true, true], 0);
         for step in 0..4_000 {
-            let (me, peer) = (step % 2, 1 - step % 2);
+            let (me, peer) = ((step % 2) as usize, (1 - step % 2) as usize);
             let delay = 200 + if asleep[peer] { latency } else { 0 };
-            let limit = sides[me].limit_ns(false);
+            let limit = sides[me].limit_ns(false, step);
             asleep[me] = delay > limit;
             parks += u32::from(asleep[me] && step > 2_000);
             sides[me].ended(delay, asleep[peer]);
@@ -243,6 +309,62 @@ mod tests {
         );
     }
 
+    /// The share of waits that slept, of `members` who wait for each other in turn and work for 300 ns each, but for 100 us
+    /// once in `held_up` turns. The first one's wait is two where its call `is_passed_on`: until the second one has said so, and on.
+    fn sleeps_of_a_chain(
+        (members, is_passed_on): (usize, bool),
+        held_up: f64,
+        rule: impl Fn(&mut SpinPolicy),
+    ) -> f64 {
+        const LATENCY: u64 = 7_000;
+        const TURNS: u32 = 100_000;
+        let (mut now, mut sleeps) = (GIFT_EVERY_NS, 0);
+        let mut chain = vec![SpinPolicy::new(T, LATENCY, u64::MAX); members];
+        // When each began to wait, for how long it spins, and whether it woke the next one then.
+        let mut waits = vec![(now, 0, false); members];
+        for (turn, draw) in uniform(0x5eed).take(TURNS as usize).enumerate() {
+            let (me, next) = (turn % members, (turn + 1) % members);
+            let delay = |(began, ..): (u64, u64, bool), now: u64| now - began;
+            let is_asleep = |wait: (u64, u64, bool), now| delay(wait, now) > wait.1;
+            chain[me].ended(delay(waits[me], now), waits[me].2);
+            if is_asleep(waits[me], now) {
+                now += LATENCY;
+                sleeps += 1;
+            }
+            if is_passed_on && me == 1 && !is_asleep(waits[0], now) {
+                chain[0].ended(delay(waits[0], now), waits[0].2);
+                waits[0] = (now, chain[0].limit_ns(false, now), false);
+            }
+            now += if draw < 1.0 / held_up { 100_000 } else { 300 };
+            rule(&mut chain[me]);
+            let wakes = is_asleep(waits[next], now);
+            waits[me] = (now, chain[me].limit_ns(wakes, now), wakes);
+        }
+        f64::from(sleeps) / f64::from(TURNS)
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "a long simulation of safe code")]
+    fn a_chain_that_was_held_up_spins_again() {
+        for chain in [
+            (2, false),
+            (3, false),
+            (4, false),
+            (6, false),
+            (3, true),
+            (4, true),
+        ] {
+            let with = sleeps_of_a_chain(chain, 5_000.0, |_| ());
+            let without = sleeps_of_a_chain(chain, 5_000.0, |policy| policy.credit.left = 0);
+            println!("{chain:?}: {with:.4} of the waits sleep, {without:.4} without credits");
+            assert!(with < 0.02, "{chain:?}: {with:.4}");
+            assert!(
+                chain.0 < 4 || chain.1 || without > 0.5,
+                "{chain:?}: {without:.4}"
+            );
+        }
+    }
+
     #[test]
     fn the_cap_is_never_exceeded() {
         let mut policy = SpinPolicy::new(T, 0, 3_000);
@@ -251,7 +373,7 @@ mod tests {
             .cycle()
             .take(1_000)
         {
-            assert!(policy.limit_ns(true) <= 3_000);
+            assert!(policy.limit_ns(true, 0) <= 3_000);
             policy.ended(delay, false);
         }
     }

@@ -60,6 +60,20 @@ impl Arena {
         None
     }
 
+    /// Offset of the block that [`Self::take`] would give.
+    #[must_use]
+    pub fn next(&self, len_bytes: usize) -> Option<u32> {
+        let classes = ARENA_CLASSES.iter().zip(&self.free);
+        let mut fit = classes.filter(|((block_bytes, _), _)| *block_bytes >= len_bytes);
+        fit.find_map(|(_, free)| free.last().copied())
+    }
+
+    /// How many blocks are in flight, as far as is known.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
     /// Whether [`Self::take`] would succeed.
     #[must_use]
     pub fn has(&self, len_bytes: usize) -> bool {
@@ -93,8 +107,13 @@ mod tests {
         let mut taken = Vec::new();
         let start = u32::MAX - 3;
         for (position, len) in [1, 1024, 1025, 8192, 65_536].iter().cycle().enumerate() {
+            let next = arena.next(*len);
+            assert_eq!(arena.in_flight(), position);
             match arena.take(*len, start.wrapping_add(position as u32)) {
-                Some(block) => taken.push((block.offset as usize, *len)),
+                Some(block) => {
+                    assert_eq!(next, Some(block.offset));
+                    taken.push((block.offset as usize, *len));
+                }
                 None => break,
             }
         }

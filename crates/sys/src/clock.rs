@@ -14,6 +14,13 @@ pub fn now_ns() -> u64 {
     now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
 }
 
+/// Processor time of this thread, in nanoseconds. One system call.
+#[must_use]
+pub fn thread_ns() -> u64 {
+    let used = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    used.tv_sec.cast_unsigned() * 1_000_000_000 + used.tv_nsec.cast_unsigned()
+}
+
 /// The deadline `timeout` from now, saturating.
 #[must_use]
 pub fn deadline_ns(timeout: Duration) -> u64 {

@@ -14,7 +14,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 /// The longest any test waits for anything: a hang is a failure.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Who hears of something by then was told: a keeper that has long found nothing looks of itself every ten seconds.
+pub const TOLD: Duration = Duration::from_secs(5);
 
 const ROLE: &str = "HANDFAST_TEST_ROLE";
 const ARGUMENTS: &str = "HANDFAST_TEST_ARGUMENTS";
@@ -89,6 +92,16 @@ impl Child {
     /// A line the child has said already.
     pub fn said(&self) -> Option<String> {
         self.lines.try_recv().ok()
+    }
+
+    /// All that it says until its end, which has been asked for.
+    pub fn rest(&self) -> Vec<String> {
+        let next = || match self.lines.recv_timeout(PATIENCE) {
+            Ok(line) => Some(line),
+            Err(RecvTimeoutError::Timeout) => panic!("{} does not end", self.role),
+            Err(RecvTimeoutError::Disconnected) => None,
+        };
+        std::iter::from_fn(next).collect()
     }
 
     /// Waits for exactly this line.
@@ -216,6 +229,79 @@ pub fn within_patience(mut check: impl FnMut() -> bool) -> bool {
         std::thread::sleep(Duration::from_millis(1));
     }
     true
+}
+
+/// Whether all threads of a process sleep, but for the one that asks. None that waits for a processor does.
+#[must_use]
+pub fn sleeps(pid: u32) -> bool {
+    let own = rustix::thread::gettid().as_raw_nonzero().to_string();
+    let sleeps = |task: std::fs::DirEntry| {
+        // One that has ended has none.
+        let stat = std::fs::read_to_string(task.path().join("stat"));
+        task.file_name() == *own || stat.is_ok_and(|stat| stat.contains(") S "))
+    };
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    tasks.map(Result::unwrap).all(sleeps)
+}
+
+/// Processor time of a thread of this process, in the kernel's ticks.
+#[must_use]
+pub fn used_ticks(thread: rustix::thread::Pid) -> u64 {
+    let stat = format!("/proc/self/task/{}/stat", thread.as_raw_nonzero());
+    let stat = std::fs::read_to_string(stat).unwrap();
+    let after_name = stat.rsplit(") ").next().unwrap();
+    after_name.split(' ').nth(11).unwrap().parse().unwrap()
+}
+
+/// Tells how soon anything can come to pass here now: on a busy machine whoever is woken waits for a processor.
+#[derive(Default)]
+pub struct Pace {
+    /// For each processor, those that waited for it at a look.
+    waiting: Vec<f64>,
+}
+
+impl Pace {
+    /// Without a look so far.
+    #[must_use]
+    pub const fn new() -> Self {
+        let waiting = Vec::new();
+        Self { waiting }
+    }
+
+    /// Looks how many threads want to run, more than can; to be asked now and then while time is taken.
+    pub fn look(&mut self) {
+        let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        let running = load.split([' ', '/']).nth(3);
+        let running: f64 = running.map_or(0.0, |running| running.parse().unwrap());
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+        self.waiting.push((running / cpus - 1.0).max(0.0));
+    }
+
+    /// What takes less than `limit` where nobody waits takes less than this here, mostly.
+    #[must_use]
+    pub fn allows(&self, limit: Duration) -> Duration {
+        let mean = self.waiting.iter().sum::<f64>() / self.waiting.len().max(1) as f64;
+        limit.mul_f64(1.0 + mean / 2.0)
+    }
+
+    /// As [`Self::allows`], nearly always.
+    #[must_use]
+    pub fn allows_at_most(&self, limit: Duration) -> Duration {
+        let most = self.waiting.iter().copied().fold(0.0, f64::max);
+        limit.mul_f64(1.0 + 2.0 * most)
+    }
+}
+
+/// Whether something takes less than `limit`, at best: if it does not at first, it is tried again, as others may have had
+/// the processors meanwhile.
+pub fn within_at_best(limit: Duration, mut attempt: impl FnMut() -> Duration) -> bool {
+    (0..20).any(|_| {
+        let took = attempt();
+        if took >= limit {
+            println!("{took:?}, which is longer than {limit:?}");
+        }
+        took < limit
+    })
 }
 
 /// Heavy tests of one binary take turns.

@@ -266,7 +266,7 @@ impl Waiter {
         }
         match place.asked_limit_ns() {
             Some(asked_ns) => asked_ns.min(self.cap_ns),
-            None => self.policy.limit_ns(woke_peer),
+            None => self.policy.limit_ns(woke_peer, clock::now_ns()),
         }
     }
 

@@ -22,7 +22,7 @@ pub(crate) struct Browser {
 }
 
 /// For every answer, on a machine that has a lot else to do.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The browser to use: `HANDFAST_CHROMIUM`, or the first of the usual names that is installed.
 pub(crate) fn installed() -> Option<PathBuf> {

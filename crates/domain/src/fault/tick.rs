@@ -4,13 +4,21 @@ use super::{Handler, action, descriptor, domain_of, land, stack_of};
 use crate::alone::alone;
 use crate::error::Status;
 use crate::run::PANICKING;
+use core::cell::Cell;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicUsize};
 use handfast_sys::{Errno, clock, deadline, signal};
 
-/// For how long a function is let go on that is found in the C library each time.
+/// For how long a function is let go on that is found in the C library each time: of its thread's processor time. On a busy
+/// machine the thread may stand still there for longer, with a lock that all need.
 const PATIENCE_NS: u64 = 100_000_000;
+
+thread_local! {
+    /// Of the function that was found in the C library last: its deadline, and what its thread had used when it was found
+    /// there first.
+    static FOUND: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+}
 
 /// Where the C library is, if it can be told from the rest: first byte, and the one behind the last.
 static LIBRARY: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
@@ -52,8 +60,9 @@ extern "C" fn tick(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
     if place == 0 {
         return;
     }
-    let late_ns = clock::now_ns().checked_sub(deadline::until_ns());
-    let Some(late_ns) = late_ns else { return };
+    if clock::now_ns() < deadline::until_ns() {
+        return;
+    }
     // What panics is in the middle of something that belongs to the thread; if it panics again, the process may end.
     if std::thread::panicking() && place & PANICKING == 0 {
         return;
@@ -67,10 +76,21 @@ extern "C" fn tick(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
     let number = stack_of(row, stack)
         .filter(|number| descriptor(row, *number) as usize == place & !PANICKING);
     let Some(number) = number else { return };
-    if is_in_library(machine) && late_ns < PATIENCE_NS {
+    if is_in_library(machine) && is_patient() {
         return;
     }
     land(machine, row, number, Status::new(Status::DEADLINE, 0));
+}
+
+/// Whether the function has not been found in the C library for long.
+fn is_patient() -> bool {
+    let (until_ns, used_ns) = (deadline::until_ns(), clock::thread_ns());
+    let (of_ns, since_ns) = FOUND.get();
+    if of_ns != until_ns {
+        FOUND.set((until_ns, used_ns));
+        return true;
+    }
+    used_ns.saturating_sub(since_ns) < PATIENCE_NS
 }
 
 /// Whether the C library was interrupted in the middle of something, and not while it waited for the kernel: it may hold a lock that

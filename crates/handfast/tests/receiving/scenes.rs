@@ -179,9 +179,14 @@ fn port_taken() {
         !events.is_empty()
     };
     let theirs = port.clone();
-    let thread = std::thread::spawn(move || receive(&theirs));
+    let (sender, looks) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        sender.send(rustix::thread::gettid()).unwrap();
+        receive(&theirs)
+    });
+    let looks = looks.recv().unwrap();
     // It looks all the time by then.
-    std::thread::sleep(Duration::from_millis(5));
+    assert!(common::within_patience(|| common::used_ticks(looks) > 2));
     assert!(is_ready(&edge, Duration::ZERO));
     assert_eq!(port.try_receive().err(), Some(ReceiveError::Empty));
     // As nobody has found it empty.

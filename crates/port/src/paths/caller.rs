@@ -107,17 +107,12 @@ impl Path {
     }
 
     /// For this thread's next call: it takes no lock.
-    pub(crate) fn remember(self: &Arc<Self>) {
+    pub(super) fn remember(self: &Arc<Self>) {
         if self.is_over() {
             return;
         }
         // A thread that is ending remembers nothing.
-        let _ = LAST.try_with(|last| {
-            let last = &last[place(self.source)];
-            let is_same = |weak: &Weak<Self>| core::ptr::eq(weak.as_ptr(), Arc::as_ptr(self));
-            let known = last.take().filter(is_same);
-            last.set(Some(known.unwrap_or_else(|| Arc::downgrade(self))));
-        });
+        let _ = LAST.try_with(|last| last[place(self.source)].set(Some(Arc::downgrade(self))));
     }
 
     /// Whether nobody waits for what has come by it.

@@ -24,7 +24,7 @@ impl Process {
         let closing = port.filter(|port| port.is_closing.load(Ordering::Relaxed));
         drop(links);
         if let Some(port) = closing
-            && !link.tell_closed(port.id)
+            && !link.tell_closed(port)
         {
             self.give_back_in(UNSAID_NS);
         }
@@ -52,7 +52,7 @@ impl Process {
         port.is_closing.store(true, Ordering::Release);
         for link in links.iter().flatten() {
             // Before its welcome a peer expects nothing else.
-            if link.is_welcomed.load(Ordering::Relaxed) && !link.tell_closed(port.id) {
+            if link.is_welcomed.load(Ordering::Relaxed) && !link.tell_closed(port) {
                 self.give_back_in(UNSAID_NS);
             }
         }

@@ -4,8 +4,15 @@ use super::{Header, PREFETCH_AHEAD, Place, Refused, Unit};
 use crate::arena::Arena;
 use crate::{Fault, Rule};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use handfast_layout::LINE;
 use handfast_layout::link::{INLINE_BYTES, Kind, Meta, UNIT_BYTES, UNITS_MAX, reply_word, slot};
 use handfast_region::Memory;
+
+/// Bytes of a block that are fetched for the next message at most: more would be hundreds of lines.
+const FETCHED_MAX: usize = 4096;
+/// Messages outside of their slots between two looks at the head: a look is a line from the consumer, and another for its
+/// next store there.
+const BLOCKS_BETWEEN_LOOKS: usize = 4;
 
 /// The producing half of a lane.
 #[derive(Debug)]
@@ -127,6 +134,27 @@ impl Producer {
         // that observes this sequence. Load half: `Consumer::is_ready`.
         memory.store(at + slot::SEQUENCE, self.tail, Release);
         Ok(())
+    }
+
+    /// After a post of bytes that do not fit their slot, and the fence behind it: fetches the lines that the next one as
+    /// long will be written to. The consumer has read them last, so each store would wait for them. Not before the
+    /// fence: they would come before the message's own lines.
+    pub fn fetch_next(&self, memory: &impl Memory, len_bytes: usize) {
+        let Some(offset) = self.arena.next(len_bytes) else {
+            return;
+        };
+        let at = self.place.arena() + offset as usize;
+        for line in (0..len_bytes.min(FETCHED_MAX)).step_by(LINE) {
+            memory.prefetch_write(at + line);
+        }
+    }
+
+    /// Now and then learns which blocks are free again, so that few take turns. For messages to which no reply comes
+    /// here. An impossible head is found when there is no room.
+    pub fn look_for_blocks(&mut self, memory: &impl Memory) {
+        if self.arena.in_flight().is_multiple_of(BLOCKS_BETWEEN_LOOKS) {
+            let _ = self.look_at_head(memory);
+        }
     }
 
     /// Takes a block of the arena for the message about to be posted.
