@@ -6,6 +6,7 @@ use common::{PATIENCE, Random, within_patience};
 use handfast::error::SendError;
 use handfast::{ReceiveRight, Right, SendRight};
 use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 #[test]
 fn a_child_process_plays_its_role() {
@@ -13,6 +14,10 @@ fn a_child_process_plays_its_role() {
         "busy" => many_ports(arguments[0], |port| {
             std::thread::spawn(move || serve(&port));
         }),
+        "slow" => many_ports(arguments[0], |port| {
+            std::thread::spawn(move || serve_slowly(&port));
+        }),
+        "giver" => giver(arguments[0], arguments[1]),
         "idle" => {
             std::thread::spawn(take_when_told);
             many_ports(arguments[0], |port| IDLE.lock().unwrap().push(port));
@@ -44,6 +49,18 @@ fn many_ports(name: &str, mut begin: impl FnMut(ReceiveRight)) {
     }
 }
 
+/// Gives what it gets from another, by its number.
+fn giver(name: &str, of: &str) {
+    let control = handfast::bind(name).unwrap();
+    let of = handfast::connect(of).unwrap();
+    common::say("ready");
+    loop {
+        let request = control.receive().unwrap();
+        let rights = of.call(request.bytes()).unwrap().take_rights();
+        request.reply_with(b"", rights).unwrap();
+    }
+}
+
 /// Takes one message at the port with the number it is told, and answers it, if it is a call.
 fn take_when_told() {
     while let Some(number) = common::told() {
@@ -55,6 +72,7 @@ fn take_when_told() {
         }
         // What was taken is said when it looks for more.
         assert!(port.try_receive().is_err());
+        common::say("taken");
     }
 }
 
@@ -72,6 +90,17 @@ fn serve(port: &ReceiveRight) {
         wrong += u64::from(number != before + 1);
         if request.is_call() {
             request.reply(&wrong.to_le_bytes()).unwrap();
+        }
+    }
+}
+
+/// Takes some milliseconds for each call, and some for each message.
+fn serve_slowly(port: &ReceiveRight) {
+    loop {
+        let request = port.receive().unwrap();
+        std::thread::sleep(Duration::from_millis(3));
+        if request.is_call() {
+            request.reply(b"").unwrap();
         }
     }
 }
@@ -152,6 +181,82 @@ fn ports_that_nobody_receives_from_give_back_their_lanes() {
         child.tell(&number.to_string());
         assert_eq!(&*call.wait_until(PATIENCE).unwrap(), b"late");
     }
+}
+
+#[test]
+fn a_right_that_came_when_there_was_no_lane_goes_direct_when_it_is_used_and_there_is_one() {
+    let (mut child, rights) = start("idle", "late");
+    let [of, name] = ["lanes-late", "lanes-giver"].map(common::name);
+    let giver = common::start("giver", &[&name, &of]);
+    giver.expect("ready");
+    let last = PORTS - 1;
+    let control = handfast::connect(&name).unwrap();
+    // What nobody takes keeps its lane.
+    let is_sent = |right: &&SendRight| within(|| not_full(right.try_send(b""))).is_ok();
+    let sent = rights[..last].iter().take_while(is_sent).count();
+    assert!((10..20).contains(&sent), "{sent}");
+    let mut answer = control.call(last.to_string().as_bytes()).unwrap();
+    let Some(Right::Send(right)) = answer.take_rights().pop() else {
+        panic!("no right came");
+    };
+    let calls = |child: &mut common::Child| {
+        let call = within(|| right.try_call(b"").ok());
+        child.tell(&last.to_string());
+        assert_eq!(&*call.wait_until(PATIENCE).unwrap(), b"late");
+        child.expect("taken");
+    };
+    for _ in 0..3 {
+        calls(&mut child);
+        assert_eq!(right.peer().pid, giver.pid());
+    }
+    // One is taken at another port.
+    child.tell("3");
+    child.expect("taken");
+    assert!(within_patience(|| {
+        calls(&mut child);
+        right.peer().pid == child.pid()
+    }));
+}
+
+#[test]
+fn threads_that_call_more_slow_ports_than_there_are_lanes_have_turns() {
+    let (_child, rights) = start("slow", "slow");
+    let counts = at_once(&rights, |right| {
+        let _ = right.call(b"").unwrap();
+        1
+    });
+    let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
+    assert!(least * 3 > *most, "{counts:?}");
+}
+
+#[test]
+fn who_calls_has_turns_beside_those_whose_messages_are_taken_slowly() {
+    let (_child, rights) = start("slow", "streams");
+    let counts = at_once(&rights[..20], |right| {
+        right.send(b"").unwrap();
+        1
+    });
+    assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
+}
+
+/// How often a thread for each right has done something in a while.
+fn at_once(rights: &[SendRight], does: impl Fn(&SendRight) -> u64 + Sync) -> Vec<u64> {
+    let (begun, lasts) = (Instant::now(), common::campaign(3));
+    std::thread::scope(|scope| {
+        let threads = rights.iter().map(|right| {
+            let does = &does;
+            scope.spawn(move || {
+                let mut count = 0;
+                while begun.elapsed() < lasts {
+                    count += does(right);
+                }
+                count
+            })
+        });
+        let threads: Vec<_> = threads.collect();
+        let counts = threads.into_iter().map(|thread| thread.join().unwrap());
+        counts.collect()
+    })
 }
 
 /// What comes of it within patience.

@@ -5,7 +5,7 @@ mod served;
 
 use common::{PATIENCE, within_patience};
 use handfast::SendRight;
-use handfast::error::{Gone, SendError};
+use handfast::error::{Gone, Misuse, SendError};
 use handfast_sys::cpu;
 use served::{NONE, handler, pinned, serve, settle, where_handled};
 use std::sync::Arc;
@@ -446,5 +446,32 @@ fn introduced_senders_are_handled_where_they_are() {
     holder.tell("take");
     holder.expect("0");
     holder.finish();
+    server.finish();
+}
+
+#[test]
+fn a_forked_child_has_no_right_to_a_port_of_every_cpu_that_its_parent_has_used() {
+    let name = common::name("forked");
+    let mut server = common::start("server", &[&name, ""]);
+    server.expect("ready");
+    let right = handfast::connect(&name).unwrap();
+    let cpus = cpu::allowed();
+    let first = cpus[0];
+    pinned(first, || {
+        settle(&right, first);
+        // SAFETY: the child makes one call and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // On another CPU, where there is one: it looks at what it has sent to the first.
+            cpu::pin(&cpus[cpus.len() - 1..]).unwrap();
+            let is_forked = right.try_send(b"") == Err(SendError::Misuse(Misuse::Forked));
+            // SAFETY: ends the process without its parent's exit handlers.
+            unsafe { libc::_exit(i32::from(!is_forked)) };
+        }
+        let mut status = 0;
+        // SAFETY: `status` is valid for a write.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0);
+    });
     server.finish();
 }

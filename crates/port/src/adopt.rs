@@ -2,7 +2,7 @@
 
 use crate::again::keep;
 use crate::descriptors::{take_up, take_up_memory};
-use crate::door::strange;
+use crate::door::{later, strange};
 use crate::error::RightError;
 use crate::home;
 use crate::introduce::{Named, claim};
@@ -356,8 +356,7 @@ fn introduced(
         return strange(process, link, vine, (exporter, number, port));
     };
     let Some(right) = claim(process, &with, port, (link, number)) else {
-        process.decline(link, exporter, number);
-        return vine.with_origin(Origin::Vine(None));
+        return later(process, link, vine, (exporter, number, port));
     };
     if is_to_stay {
         keep(process, link, number, &right);

@@ -83,12 +83,16 @@ impl Link {
 #[inline]
 fn has_arrived(right: &SendRight) -> bool {
     let link = right.link();
-    let Some(lane) = link.map.known(right.receiver()) else {
-        // It has sent nothing, or that was long ago.
-        return true;
-    };
-    let outgoing = link.lanes[lane as usize].lock();
-    outgoing.receiver != right.receiver() || outgoing.producer.has_arrived(&link.region)
+    let receiver = right.receiver();
+    if let Some(lane) = link.map.known(receiver) {
+        let outgoing = link.lanes[lane as usize].lock();
+        if outgoing.leads_to == receiver {
+            let has_arrived = outgoing.producer.has_arrived(&link.region);
+            return has_arrived && !link.map.is_passing(receiver);
+        }
+    }
+    // It has sent nothing, or that was long ago.
+    link.map.has_arrived_before(receiver)
 }
 
 /// Recipient: keeps a right that it has claimed, as its introducer, the peer of `link`, asks.

@@ -8,10 +8,11 @@
 //! introducer -> recipient  door of(exporter) + descriptor, or none
 //! ```
 //!
-//! The right works meanwhile, by the vine. Once there is a link, it goes on through that, as soon as
+//! The right works meanwhile, by the vine. Once there is a link, and a lane, it goes on through that, as soon as
 //! nothing is under way that it could overtake.
 
 use crate::connect;
+use crate::give_back::GIVE_BACK_NS;
 use crate::introduce::claim;
 use crate::link::{Link, control};
 use crate::options::Options;
@@ -28,6 +29,10 @@ use handfast_ring::{Fault, Rule};
 use handfast_sys::poll::Trigger;
 use handfast_sys::{AsFd, OwnedFd, clock, socket};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+mod later;
+
+pub(crate) use later::later;
 
 /// In the place of a receiver: the door, behind which there is no port yet.
 pub(crate) const DOOR: u32 = RECEIVERS;
@@ -56,8 +61,9 @@ pub(crate) struct Doors {
     /// Introducer: who asked for whose door.
     asked: Vec<Asked>,
     last_token: u32,
-    /// Recipient: rights that wait for a link.
+    /// Recipient: rights that wait for a link, and for a lane where there is one.
     strangers: Vec<Stranger>,
+    later: Vec<Stranger>,
     /// Sender: rights whose ports have moved to processes without a link.
     moved: Vec<([u8; 20], Weak<Link>, Handle)>,
     /// Replier: forwarders that ask for a path to a caller without a link.
@@ -118,14 +124,50 @@ pub(crate) struct Upgrade {
     is_declined: AtomicBool,
     /// Messages that went by the vine and may not have arrived.
     under_way: AtomicU32,
+    /// It waits for a lane; and has been used since.
+    is_late: AtomicBool,
+    is_used: AtomicBool,
 }
 
 impl Upgrade {
+    fn new(
+        process: &Arc<Process>,
+        introducer: &Arc<Link>,
+        (exporter, number): ([u8; 20], u64),
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            process: process.clone(),
+            introducer: introducer.clone(),
+            exporter,
+            number,
+            direct: OnceLock::new(),
+            options: Mutex::default(),
+            is_declined: AtomicBool::new(false),
+            under_way: AtomicU32::new(0),
+            is_late: AtomicBool::new(false),
+            is_used: AtomicBool::new(false),
+        })
+    }
+
     /// A message has gone by the vine. Its arrival is known when it was a call that was answered.
     pub(crate) fn goes(&self) {
         // Relaxed: who asks whether it may overtake is the thread that has counted, or another, whose
         // messages are in no order with its.
         self.under_way.fetch_add(1, Ordering::Relaxed);
+        // Relaxed, twice: the keeper looks at all that are, after this or at the next use.
+        if self.is_late.load(Ordering::Relaxed) {
+            self.is_used.store(true, Ordering::Relaxed);
+            self.process.give_back_in(GIVE_BACK_NS);
+        }
+    }
+
+    /// It goes direct, as soon as nothing is under way that it could overtake.
+    fn becomes(&self, direct: SendRight) {
+        let options = self.options();
+        if let Some(options) = *options {
+            direct.set_options(options);
+        }
+        let _ = self.direct.set(direct);
     }
 
     /// A call that went by the vine has been answered.
@@ -183,44 +225,41 @@ pub(crate) fn strange(
         process.decline(link, exporter, number);
         return vine.with_origin(Origin::Vine(None));
     }
-    let upgrade = Arc::new(Upgrade {
-        process: process.clone(),
-        introducer: link.clone(),
-        exporter,
-        number,
-        direct: OnceLock::new(),
-        options: Mutex::default(),
-        is_declined: AtomicBool::new(false),
-        under_way: AtomicU32::new(0),
-    });
-    let mut doors = process.doors();
-    doors
-        .strangers
-        .retain(|stranger| stranger.upgrade.strong_count() > 0);
-    let now_ns = clock::ticks_ns();
-    let is_asked = doors.strangers.iter().any(|stranger| {
-        let is_recent = now_ns.saturating_sub(stranger.asked_ns) < ASK_AGAIN_NS;
-        stranger.exporter == exporter && is_recent
-    });
-    if doors.strangers.len() < STRANGERS_MAX {
-        doors.strangers.push(Stranger {
-            exporter,
-            port,
-            asked_ns: now_ns,
-            upgrade: Arc::downgrade(&upgrade),
-        });
-    }
-    if !is_asked {
-        doors.awaits(exporter, link);
-    }
-    drop(doors);
-    if !is_asked {
-        process.say(link, &[&[control::DOOR_WHERE, 0][..], &exporter].concat());
-    }
+    let upgrade = Upgrade::new(process, link, (exporter, number));
+    process.ask_where(&upgrade, port);
     vine.with_origin(Origin::Vine(Some(upgrade)))
 }
 
 impl Process {
+    /// Recipient: asks for a door, behind which there is `port`.
+    fn ask_where(&self, upgrade: &Arc<Upgrade>, port: u32) {
+        let (link, exporter) = (&upgrade.introducer, upgrade.exporter);
+        let mut doors = self.doors();
+        doors
+            .strangers
+            .retain(|stranger| stranger.upgrade.strong_count() > 0);
+        let now_ns = clock::ticks_ns();
+        let is_asked = doors.strangers.iter().any(|stranger| {
+            let is_recent = now_ns.saturating_sub(stranger.asked_ns) < ASK_AGAIN_NS;
+            stranger.exporter == exporter && is_recent
+        });
+        if doors.strangers.len() < STRANGERS_MAX {
+            doors.strangers.push(Stranger {
+                exporter,
+                port,
+                asked_ns: now_ns,
+                upgrade: Arc::downgrade(upgrade),
+            });
+        }
+        if !is_asked {
+            doors.awaits(exporter, link);
+        }
+        drop(doors);
+        if !is_asked {
+            self.say(link, &[&[control::DOOR_WHERE, 0][..], &exporter].concat());
+        }
+    }
+
     /// Sender: a port has moved to a process without a link.
     pub(crate) fn seek(&self, link: &Arc<Link>, exporter: [u8; 20], name: Handle) {
         if !rendezvous::meets_strangers() {
@@ -446,15 +485,10 @@ impl Process {
                 upgrade.decline();
                 continue;
             };
-            let options = upgrade.options();
             let number = (&*upgrade.introducer, upgrade.number);
-            if let Some(right) = claim(self, link, port, number) {
-                if let Some(options) = *options {
-                    right.set_options(options);
-                }
-                let _ = upgrade.direct.set(right);
-            } else {
-                upgrade.decline();
+            match claim(self, link, port, number) {
+                Some(right) => upgrade.becomes(right),
+                None => self.waits_for_lane(&upgrade, port),
             }
         }
     }

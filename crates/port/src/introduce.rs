@@ -25,7 +25,7 @@ mod patience;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use claim::{claim, claim_by, claim_moved, mint};
+pub(crate) use claim::{claim, claim_by, claim_freely, mint};
 use ends::EXPIRE_NS;
 pub(crate) use patience::Patience;
 
@@ -125,7 +125,7 @@ impl Link {
             cpu: cpu::recent(),
         };
         let mut outgoing = self.lanes[lane as usize].lock();
-        if outgoing.receiver != receiver || !may() {
+        if outgoing.leads_to != receiver || !may() {
             return None;
         }
         let region = self.region.view();

@@ -250,6 +250,7 @@ impl Keeper {
             link.wake_for_room();
             again |= link.has_unsettled();
         }
+        self.process.claim_late();
         self.process.tell_new_holders();
         for port in self.process.ports(|port| port.served.get().is_some()) {
             port.served.get().inspect(|local| local.publish(&port));
@@ -372,7 +373,10 @@ impl Keeper {
             [control::FREE, _] => self.process.hear_free(link),
             [control::LANE_FREE, lane] => link.hear_lane_free(&self.process, lane)?,
             [control::LANE_WANTED, _] => link.say_taken(&self.process),
-            [control::LANE_BACK, lane] => link.hear_lane_back(lane)?,
+            [control::LANE_BACK, lane] => {
+                link.hear_lane_back(lane)?;
+                self.process.has_lane();
+            }
             [control::CLOSED, _, a, b, c, d] => link.close_port(u32::from_le_bytes([a, b, c, d])),
             [control::REVOKED, _, ref words @ ..] => link.hear_revoked(words),
             [control::SPREAD, _, ref rest @ ..] => link.hear_spread(rest)?,

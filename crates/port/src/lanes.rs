@@ -9,22 +9,29 @@
 //!
 //! What is posted to a lane is posted under its lock, to the receiver that it says there; a ring that comes late, from who has
 //! posted what has been taken long since, finds that the lane leads elsewhere now (`Place::receiver`).
+//!
+//! Receivers without a lane have turns ([`Queue`]). Where all lanes are in use those are marked: who posts to one next
+//! gives it away first, if nothing is under way in it.
 
 use crate::give_back::GIVE_BACK_NS;
 use crate::link::{Link, Outgoing, control};
 use crate::process::Process;
 use crate::room::LANE_NS;
-use crate::send::SLOTS_PER_LANE;
-use crate::slots::SlotState;
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use handfast_layout::bell as bell_layout;
-use handfast_layout::link::{LANES, lane};
+use handfast_layout::link::LANES;
 use handfast_region::Memory;
 use handfast_ring::lane::Place;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::clock;
-use handfast_sys::lock::thread_number;
+use handfast_sys::lock::{APART, thread_number};
+use queue::Queue;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+mod leaving;
+mod queue;
+
+pub(crate) use leaving::Way;
 
 /// Which lane each calling thread uses for each receiver of the peer: while it has one, its messages to one port stay in
 /// order, and a lane is given to another when all of them have been taken.
@@ -34,6 +41,9 @@ pub(crate) struct LaneMap {
     free: Mutex<Free>,
     /// Which introducers lanes were taken for, and those lanes.
     introduced: Mutex<Vec<(u32, u32)>>,
+    /// Receivers whose ports have moved, and that had lanes which are others' now: what came in those may be on its way to
+    /// the new homes. A bit each.
+    passing: AtomicU64,
 }
 
 /// The lanes that no receiver has.
@@ -52,6 +62,22 @@ struct Free {
     /// The one that is looked at next, and where each was at the last look.
     next: u32,
     seen: [u32; LANES as usize],
+    /// Whose turn it is.
+    queue: Queue,
+    /// Whom each was given to.
+    parties: [Party; LANES as usize],
+    /// Where each was when it was given to who had waited for it, and when.
+    given: [(u32, u64); LANES as usize],
+    /// When the last one was, and when lanes were marked last.
+    given_ns: u64,
+    marked_ns: u64,
+}
+
+impl Free {
+    /// Whether one is there, or on its way.
+    const fn has_one(&self) -> bool {
+        self.leaving | self.back != 0
+    }
 }
 
 /// The lanes of a receiver, which stay all there are for as long as this does.
@@ -68,12 +94,30 @@ impl HeldLanes<'_> {
 
 /// In the place of a receiver: it has no lanes.
 pub(crate) const NOBODY: u32 = bell_layout::RECEIVERS;
+/// In the place of the receiver to which may be posted at once: others wait for the lane.
+const WANTED: u32 = NOBODY + 1;
 
-/// How often a peer is asked what it has taken.
-const ASK_NS: u64 = 1_000_000;
-
-/// Threads told apart; more share lanes.
+/// Threads told apart; more share lanes. The first place is for threads that share theirs with none but each other:
+/// those that pass on what comes to the old homes of ports.
 const THREADS: usize = LANES as usize;
+
+const _: () = assert!(THREADS == APART as usize);
+
+fn thread() -> usize {
+    thread_number() as usize % THREADS
+}
+
+/// Who has lanes: a receiver, as [its usual](party_of) threads or those apart send to it.
+type Party = u32;
+
+fn party_of(receiver: u32, thread: usize) -> Party {
+    receiver
+        + if thread == 0 {
+            bell_layout::RECEIVERS
+        } else {
+            0
+        }
+}
 
 /// Lanes of one link that are taken because one process introduces rights to ports of the peer's, and because any does:
 /// a quarter, and three eighths.
@@ -87,6 +131,7 @@ impl Default for LaneMap {
             lanes: (0..entries).map(|_| AtomicU8::new(0)).collect(),
             free: Mutex::default(),
             introduced: Mutex::default(),
+            passing: AtomicU64::new(0),
         }
     }
 }
@@ -105,7 +150,7 @@ impl LaneMap {
     /// The lane that this thread has for `receiver`, if it has one.
     #[inline]
     pub(crate) fn known(&self, receiver: u32) -> Option<u32> {
-        let thread = thread_number() as usize % THREADS;
+        let thread = thread();
         let entry = self.lanes.get(receiver as usize * THREADS + thread)?;
         // Relaxed: a number; whose the lane is says the lane itself, behind its lock.
         u32::from(entry.load(Ordering::Relaxed)).checked_sub(1)
@@ -113,7 +158,7 @@ impl LaneMap {
 
     /// A lane that leads there, of this thread if there is one.
     fn given(&self, receiver: u32) -> Option<u32> {
-        let thread = thread_number() as usize % THREADS;
+        let thread = thread();
         let (before, from_own) = self.row(receiver).split_at(thread);
         // Relaxed: as in `known`.
         let mut lanes = (from_own.iter().chain(before)).map(|lane| lane.load(Ordering::Relaxed));
@@ -151,7 +196,51 @@ impl LaneMap {
     pub(crate) fn may_come(&self) -> bool {
         let free = self.free();
         let (since_ns, last_ns) = free.without_ns;
-        free.leaving | free.back != 0 || last_ns.saturating_sub(since_ns) <= LANE_NS
+        free.has_one() || last_ns.saturating_sub(since_ns) <= LANE_NS
+    }
+
+    /// Whether all that this thread has sent to `receiver` has been received by whom it was for, as far as lanes say
+    /// that it does not have any more.
+    pub(crate) fn has_arrived_before(&self, receiver: u32) -> bool {
+        // The lock: a thread that has found its lane gone finds also what is said here of that.
+        let _free = self.free();
+        !self.is_passing(receiver)
+    }
+
+    /// As that, for a thread that has locked the lane that it has now.
+    #[inline]
+    pub(crate) fn is_passing(&self, receiver: u32) -> bool {
+        // Relaxed: it has got that lane, and passed the lock of the lanes, since it lost the one before.
+        self.passing.load(Ordering::Relaxed) & 1 << receiver != 0
+    }
+
+    /// The port that has moved from `receiver` is gone.
+    pub(crate) fn passes_no_more(&self, receiver: u32) {
+        // Relaxed: what was on its way has been passed on, or never will be.
+        (self.passing).fetch_and(!(1 << receiver), Ordering::Relaxed);
+    }
+
+    /// Whether they go round still: who has waited since then may go on. One that the peer has been told of comes when it
+    /// runs again.
+    pub(crate) fn go_round(&self, since_ns: u64) -> bool {
+        let free = self.free();
+        let from_ns = since_ns.max(free.given_ns);
+        free.has_one() || clock::ticks_ns().saturating_sub(from_ns) <= LANE_NS
+    }
+
+    /// This thread waits for a lane to `receiver`, until it says [`Self::waits_no_more`].
+    pub(crate) fn waits(&self, receiver: u32) {
+        self.free().queue.enter(party_of(receiver, thread()));
+    }
+
+    pub(crate) fn waits_no_more(&self, receiver: u32) {
+        self.free().queue.leave(party_of(receiver, thread()));
+    }
+}
+
+impl Outgoing {
+    const fn lead(&mut self, receiver: u32) {
+        (self.leads_to, self.receiver) = (receiver, receiver);
     }
 }
 
@@ -192,7 +281,7 @@ impl Link {
 
     #[cold]
     fn assign(&self, receiver: u32) -> Option<u32> {
-        let thread = thread_number() as usize % THREADS;
+        let thread = thread();
         let row = self.map.row(receiver);
         let mut free = self.map.free();
         // Relaxed throughout: entries change only under the lock.
@@ -201,7 +290,8 @@ impl Link {
             return Some(u32::from(own) - 1);
         }
         // The last quarter is for receivers that have no lane at all.
-        let mut lanes = row.iter().map(|entry| entry.load(Ordering::Relaxed));
+        let shared = if thread == 0 { &row[..1] } else { &row[1..] };
+        let mut lanes = shared.iter().map(|entry| entry.load(Ordering::Relaxed));
         let first = lanes.find(|lane| *lane != 0);
         let reserve = if first.is_some() { LANES / 4 } else { 0 };
         let left = LANES - free.used + free.back.count_ones();
@@ -215,11 +305,13 @@ impl Link {
                     lane => lane,
                 };
                 free.back &= !(1 << lane);
+                free.parties[lane as usize] = party_of(receiver, thread);
                 self.lead(lane, receiver);
                 lane as u8 + 1
             }
             Some(first) => first,
             None => {
+                (free.queue).ask(party_of(receiver, thread), clock::ticks_ns());
                 let ask = self.let_go(&mut free);
                 drop(free);
                 ask.inspect(|words| self.ask(words));
@@ -230,80 +322,15 @@ impl Link {
         Some(u32::from(lane) - 1)
     }
 
-    /// Has a lane that leads nowhere lead to a receiver.
-    fn lead(&self, lane: u32, receiver: u32) {
+    /// Has a lane that leads nowhere lead to a receiver. Where it is.
+    fn lead(&self, lane: u32, receiver: u32) -> u32 {
         let mut outgoing = self.lanes[lane as usize].lock();
-        outgoing.receiver = receiver;
+        outgoing.lead(receiver);
         // Relaxed: before the first message that is posted under this lock, and its ring (E3).
         let place = Place::of(self.calls, lane);
         self.region
             .store(place.receiver(), receiver + 1, Ordering::Relaxed);
-    }
-
-    /// Lets go of a lane that is not in use: the next one that has been at rest since the last look, or the next one.
-    /// What the peer is to be told.
-    fn let_go(&self, free: &mut Free) -> Option<[u8; 2]> {
-        if free.leaving | free.back != 0 {
-            return None;
-        }
-        let Some(lane) = self.next_idle(free) else {
-            let now_ns = clock::ticks_ns();
-            let (since_ns, last_ns) = free.without_ns;
-            let goes_on = now_ns.saturating_sub(last_ns) <= LANE_NS;
-            free.without_ns = (if goes_on { since_ns } else { now_ns }, now_ns);
-            let is_new = now_ns.saturating_sub(free.asked_ns) > ASK_NS;
-            free.asked_ns = if is_new { now_ns } else { free.asked_ns };
-            return is_new.then_some([control::LANE_WANTED, 0]);
-        };
-        free.without_ns = (0, 0);
-        for entry in &self.map.lanes {
-            // Relaxed: who has read it finds whose the lane is.
-            if u32::from(entry.load(Ordering::Relaxed)) == lane + 1 {
-                entry.store(0, Ordering::Relaxed);
-            }
-        }
-        free.leaving |= 1 << lane;
-        Some([control::LANE_FREE, lane as u8])
-    }
-
-    /// A lane that is not in use; it leads nowhere from now on.
-    fn next_idle(&self, free: &mut Free) -> Option<u32> {
-        let (mut first, mut found) = (None, None);
-        for lane in (0..LANES).map(|step| (free.next + step) % LANES) {
-            let outgoing = self.lanes[lane as usize].lock();
-            let position = outgoing.producer.position();
-            let before = core::mem::replace(&mut free.seen[lane as usize], position);
-            if self.is_idle(lane, &outgoing) {
-                first = first.or(Some(lane));
-                if before == position {
-                    found = Some(lane);
-                    break;
-                }
-            }
-        }
-        let lane = found.or(first)?;
-        free.next = (lane + 1) % LANES;
-        let mut outgoing = self.lanes[lane as usize].lock();
-        if !self.is_idle(lane, &outgoing) {
-            return None;
-        }
-        outgoing.receiver = NOBODY;
-        // Relaxed: before the word that it is free, through the socket.
-        let place = Place::of(self.calls, lane);
-        self.region
-            .store(place.receiver(), lane::NO_RECEIVER, Ordering::Relaxed);
-        Some(lane)
-    }
-
-    /// Whether all that was posted to a lane has been taken by whom it was for, and no call of it is to be answered.
-    fn is_idle(&self, lane: u32, outgoing: &Outgoing) -> bool {
-        let (first, count) = (lane * SLOTS_PER_LANE, SLOTS_PER_LANE);
-        let mut slots = self.slots.iter().skip(first as usize).take(count as usize);
-        let last = outgoing.producer.position().wrapping_sub(1);
-        outgoing.receiver != NOBODY
-            && (outgoing.producer.has_arrived(&self.region) || self.is_answered(lane, last))
-            // Relaxed: a call that is posted meanwhile needs the lock of its lane.
-            && slots.all(|slot| slot.state.load(Ordering::Relaxed) != SlotState::BUSY)
+        outgoing.producer.position()
     }
 
     fn ask(&self, words: &[u8]) {
@@ -314,18 +341,33 @@ impl Link {
         }
     }
 
-    /// Keeper of the sender: nobody there looks at a lane any more that was free.
+    /// Keeper of the sender: nobody there looks at a lane any more that was free. It is given to who has waited longest.
     pub(crate) fn hear_lane_back(&self, lane: u8) -> Result<(), Fault> {
         let lane = u32::from(lane);
         {
+            let mut introduced = self.map.introduced();
             let mut free = self.map.free();
             if lane >= LANES || free.leaving & 1 << lane == 0 {
                 return Err(broken());
             }
+            introduced.retain(|(_, of)| *of != lane);
             free.leaving &= !(1 << lane);
-            free.back |= 1 << lane;
+            let now_ns = clock::ticks_ns();
+            match free.queue.next(now_ns) {
+                Some(party) => {
+                    let receiver = party % bell_layout::RECEIVERS;
+                    let position = self.lead(lane, receiver);
+                    free.given[lane as usize] = (position, now_ns);
+                    free.parties[lane as usize] = party;
+                    // One of the places of those who share it.
+                    let place = usize::from(party == receiver);
+                    // Relaxed: as in `assign`.
+                    self.map.row(receiver)[place].store(lane as u8 + 1, Ordering::Relaxed);
+                }
+                None => free.back |= 1 << lane,
+            }
+            free.given_ns = now_ns;
         }
-        self.map.introduced().retain(|(_, of)| *of != lane);
         self.slot_freed.1.notify_all();
         self.wake_for_room();
         Ok(())

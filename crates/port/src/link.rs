@@ -175,7 +175,8 @@ pub(crate) struct Outgoing {
     /// A reply slot for its next call, with the generation there: claimed while the last call was
     /// under way, when there is nothing better to do.
     pub(crate) claimed: Option<(u32, u32)>,
-    /// Whom it leads to; or nobody.
+    /// Whom it leads to; or nobody. And the same for who posts at once, but where others wait for it.
+    pub(crate) leads_to: u32,
     pub(crate) receiver: u32,
 }
 
@@ -191,6 +192,7 @@ impl Link {
                 OwnedLock::new(Outgoing {
                     producer: Producer::new(Place::of(calls, lane as u32)),
                     claimed: None,
+                    leads_to: lanes::NOBODY,
                     receiver: lanes::NOBODY,
                 })
             }),

@@ -21,13 +21,12 @@ use crate::process::Process;
 use crate::receive::ReceiveRight;
 use crate::request::{Request, Seal};
 use crate::right::Right;
-use crate::room::{LANE_NS, Waiting};
+use crate::room::Waiting;
 use crate::send::SendRight;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use handfast_layout::bell::RECEIVERS;
 use handfast_layout::introduction::Said;
-use handfast_layout::link::LANES;
 use handfast_layout::part::{Part, receiver_of};
 use handfast_proto::moves::{Marked, Trail};
 use handfast_proto::rights::{Handle, Meaning, Target};
@@ -259,8 +258,8 @@ impl Process {
         let process = self.clone();
         let work = move || {
             handfast_sys::signal::block_all();
-            // All trails send in the same lanes, which are given to threads for as long as a link lasts.
-            handfast_sys::lock::number_thread(LANES);
+            // It has lanes of its own, that all trails share: what it provides lies behind no message that waits for that.
+            handfast_sys::lock::number_apart();
             home.serve(receive);
             drop(home);
             process.trail_ended();
@@ -390,8 +389,8 @@ impl Home {
             if self.to.failure().is_some() {
                 return None;
             }
-            let is_patient = clock::ticks_ns().saturating_sub(since_ns) < LANE_NS;
-            if self.to.link().lane(self.to.receiver()).is_none() && !is_patient {
+            let link = self.to.link();
+            if link.lane(self.to.receiver()).is_none() && !link.map.go_round(since_ns) {
                 tracing::warn!("no lane to where a port has moved: its senders lose it");
                 return None;
             }

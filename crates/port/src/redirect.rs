@@ -3,7 +3,7 @@
 //! there.
 
 use crate::give_back::GIVE_BACK_NS;
-use crate::introduce::claim_moved;
+use crate::introduce::claim_freely;
 use crate::link::Link;
 use crate::paths::Held;
 use crate::process::Process;
@@ -122,6 +122,7 @@ impl Link {
         {
             // Relaxed: under the lock.
             is_gone.store(true, Ordering::Relaxed);
+            self.map.passes_no_more(receiver_of(port));
         }
     }
 
@@ -362,6 +363,8 @@ impl Process {
         if link.lane(receiver).is_none() {
             return Switched::Full;
         }
+        #[cfg(test)]
+        crate::lanes::tests::between();
         let lanes = link.map.hold(receiver);
         if lanes.iter().len() == 0 {
             // It has been let go of since: nothing would tell the old home.
@@ -379,7 +382,7 @@ impl Process {
             return Switched::Full;
         }
         let number = (&**link, moved.number);
-        let Some(direct) = claim_moved(self, with, moved.port, number) else {
+        let Some(direct) = claim_freely(self, with, moved.port, number) else {
             return Switched::Full;
         };
         let said = Said::Mark {

@@ -1,6 +1,7 @@
 //! Waiting for room: a slot of the lane, a block of its arena, a reply slot.
 
 use crate::error::{Exhausted, SendError};
+use crate::link::Link;
 use crate::send::SendRight;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -63,19 +64,20 @@ impl Waiting {
 
 const SLOT_LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// A wait for a lane, where other receivers have all.
+/// A wait for a lane, where other receivers have all. One that has come stays until this is dropped.
 #[derive(Default)]
-pub(crate) struct LaneWait {
+pub(crate) struct LaneWait<'a> {
     since_ns: Option<u64>,
+    waits: Option<(&'a Link, u32)>,
 }
 
 /// How long to wait for a lane while all are in use and none is on its way.
 pub(crate) const LANE_NS: u64 = 1_000_000_000;
 
-impl LaneWait {
+impl<'a> LaneWait<'a> {
     /// Waits until it is worth another look.
     #[cold]
-    pub(crate) fn wait(&mut self, right: &SendRight, waiting: Waiting) -> Result<(), SendError> {
+    pub(crate) fn wait(&mut self, right: &'a SendRight, waiting: Waiting) -> Result<(), SendError> {
         let link = right.link();
         if let Some(failure) = link.failure(right.port()) {
             return Err(failure);
@@ -85,7 +87,7 @@ impl LaneWait {
         // On a busy machine lanes may go round for longer than that, or one that is let go of be on its way.
         let is_patient = match waiting {
             Waiting::Never => false,
-            _ => now_ns.saturating_sub(since_ns) <= LANE_NS,
+            _ => link.map.go_round(since_ns),
         };
         if !is_patient && !link.map.may_come() {
             let limit = LANES.into();
@@ -95,7 +97,19 @@ impl LaneWait {
                 limit,
             }));
         }
+        if self.waits.is_none() && !matches!(waiting, Waiting::Never) {
+            link.map.waits(right.receiver());
+            self.waits = Some((link, right.receiver()));
+        }
         right.wait_for_slot(waiting)
+    }
+}
+
+impl Drop for LaneWait<'_> {
+    fn drop(&mut self) {
+        if let Some((link, receiver)) = self.waits {
+            link.map.waits_no_more(receiver);
+        }
     }
 }
 

@@ -20,13 +20,20 @@ thread_local! {
 
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
+/// What divides the numbers of threads that are [apart](number_apart).
+pub const APART: u32 = 16;
+
 /// A number of this thread, from 1: threads are numbered in the order in which they first ask.
 #[inline(always)]
 pub fn thread_number() -> u32 {
     #[cold]
     fn number() -> u32 {
         // Relaxed: a number.
-        let own = NEXT.fetch_add(1, Ordering::Relaxed);
+        let next = || NEXT.fetch_add(1, Ordering::Relaxed);
+        let own = match next() {
+            apart if apart.is_multiple_of(APART) => next(),
+            own => own,
+        };
         OWN.set(own);
         own
     }
@@ -36,12 +43,11 @@ pub fn thread_number() -> u32 {
     }
 }
 
-/// Gives this thread, which has not asked yet, a number that `by` divides: for those that follow one another and need the
-/// same place among so many.
-pub fn number_thread(by: u32) {
+/// Gives this thread, which has not asked yet, a number that [`APART`] divides, as no other thread's.
+pub fn number_apart() {
     // Relaxed: a number. Of so many in a row it divides one.
-    let first = NEXT.fetch_add(by, Ordering::Relaxed);
-    OWN.set(first.next_multiple_of(by));
+    let first = NEXT.fetch_add(APART, Ordering::Relaxed);
+    OWN.set(first.next_multiple_of(APART));
 }
 
 /// See the module text.

@@ -20,6 +20,8 @@ pub(crate) fn play() {
 /// which with badge 7 comes back), `take STATE` with a receive right, and `rest`: whether nothing goes through here
 /// any more.
 pub(crate) fn home(name: &str) {
+    let cuts = common::Cuts(|fault: &str| eprintln!("a home has cut a link: {fault}"));
+    tracing::subscriber::set_global_default(cuts).unwrap();
     let control = handfast::bind(name).unwrap();
     common::say("ready");
     let mut brief = Vec::new();

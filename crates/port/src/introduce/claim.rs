@@ -23,16 +23,16 @@ pub(crate) fn claim(
     claim_as(process, link, (port, 0, lane), claim_of(by, number))
 }
 
-/// Sender: as [`claim`], of a right to a port that has moved.
-pub(crate) fn claim_moved(
+/// As [`claim`], of a right that is used here, or to a port that has moved: for that any lane may be taken.
+pub(crate) fn claim_freely(
     process: &Arc<Process>,
     link: &Arc<Link>,
     port: u32,
-    (old_home, number): (&Link, u64),
+    (by, number): (&Link, u64),
 ) -> Option<SendRight> {
     // The keeper asks, for other threads.
     let lane = link.any_lane(receiver_of(port))?;
-    claim_as(process, link, (port, 0, lane), claim_of(old_home, number))
+    claim_as(process, link, (port, 0, lane), claim_of(by, number))
 }
 
 /// What claims what `by` has provided under a number.

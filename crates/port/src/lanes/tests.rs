@@ -1,15 +1,20 @@
+use super::leaving::PAUSE_AFTER_NS;
 use super::*;
+use crate::again::key_of;
 use crate::descriptors::tests::link;
+use crate::error::SendError;
 use crate::hearing::Hearing;
 use crate::send::SendRight;
 use core::cell::RefCell;
 use handfast_channel::bell;
-use handfast_sys::socket;
+use handfast_layout::link::lane;
+use handfast_proto::introductions::How;
+use handfast_sys::{OwnedFd, socket};
 
 type Step = Box<dyn FnOnce()>;
 
 thread_local! {
-    static BETWEEN: RefCell<Option<Step>> = const { RefCell::new(None) };
+    pub(crate) static BETWEEN: RefCell<Option<Step>> = const { RefCell::new(None) };
 }
 
 /// What this thread's test does between the look for a lane and its lock.
@@ -19,11 +24,11 @@ pub(crate) fn between() {
     }
 }
 
-/// Ports at the first two receivers.
-const PORTS: [u32; 2] = [0x100, 0x101];
+/// Ports at the first receivers.
+const PORTS: [u32; 3] = [0x100, 0x101, 0x102];
 
-#[test]
-fn what_is_posted_goes_to_whom_the_lane_leads_to_when_it_is_locked() {
+/// A link whose lanes are others', which are at work, but for one that leads to the first port; and rights to all.
+fn one_lane() -> (Arc<Process>, Arc<Link>, u32, [SendRight; 3], OwnedFd) {
     let (process, link, peer) = link();
     socket::set_nonblocking(&peer, true).unwrap();
     let rights = PORTS.map(|port| {
@@ -31,9 +36,93 @@ fn what_is_posted_goes_to_whom_the_lane_leads_to_when_it_is_locked() {
         link.imports().arrive(name, port).unwrap();
         SendRight::of_handle(&process, link.clone(), port, name, process.waiting)
     });
-    // All lanes but one are others', which are at work.
     let lane = link.lane(0).unwrap();
-    link.map.free().used = LANES;
+    link.map.use_up();
+    (process, link, lane, rights, peer)
+}
+
+#[test]
+fn lanes_go_to_receivers_in_the_order_in_which_they_were_asked_for() {
+    let (process, link, lane, rights, _peer) = one_lane();
+    assert_eq!((link.lane(1), link.lane(2)), (None, None));
+    link.hear_lane_back(lane as u8).unwrap();
+    assert_eq!((link.lane(2), link.lane(1)), (None, Some(lane)));
+    assert!(!link.is_leaving(lane), "it has not been used yet");
+    rights[1].try_send(b"").unwrap();
+    take_all(&link, lane);
+    // A thread that has waited longer may not have run since.
+    link.map.waits(1);
+    assert_eq!(link.lane(2), None);
+    assert!(!link.is_leaving(lane));
+    link.map.waits_no_more(1);
+    assert_eq!((link.lane(2), link.lane(0)), (None, None));
+    assert!(link.is_leaving(lane));
+    link.hear_lane_back(lane as u8).unwrap();
+    assert_eq!((link.lane(0), link.lane(2)), (None, Some(lane)));
+    process.end_link(&link);
+}
+
+#[test]
+fn threads_that_are_apart_share_lanes_with_no_others() {
+    let (process, link, lane, _rights, _peer) = one_lane();
+    let apart = |does: &(dyn Fn() + Sync)| {
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                handfast_sys::lock::number_apart();
+                does();
+            });
+            thread.join().unwrap();
+        });
+    };
+    // There is one to that receiver; it is the others'.
+    apart(&|| assert_eq!(link.lane(0), None));
+    link.hear_lane_back(lane as u8).unwrap();
+    assert_eq!(link.lane(0), None);
+    apart(&|| assert_eq!(link.lane(0), Some(lane)));
+    apart(&|| assert_eq!(link.lane(0), Some(lane), "of the same kind"));
+    process.end_link(&link);
+}
+
+#[test]
+fn who_posts_to_a_lane_that_others_wait_for_gives_it_away_when_nothing_is_under_way_in_it() {
+    let (process, link, lane, rights, _peer) = one_lane();
+    rights[0].try_send(b"").unwrap();
+    assert!(rights[1].try_send(b"").is_err());
+    assert!(!link.is_leaving(lane));
+    // It is at work still.
+    rights[0].try_send(b"").unwrap();
+    link.map.free().marked_ns = 0;
+    assert!(rights[1].try_send(b"").is_err());
+    take_all(&link, lane);
+    assert_eq!(rights[0].try_send(b""), Err(SendError::Full));
+    assert_eq!((link.position(lane), link.is_leaving(lane)), (2, true));
+    link.hear_lane_back(lane as u8).unwrap();
+    rights[1].try_send(b"").unwrap();
+    assert_eq!(link.position(lane), 3);
+    process.end_link(&link);
+}
+
+#[test]
+fn who_posts_to_a_lane_that_others_have_waited_for_long_waits_for_what_is_under_way() {
+    let (process, link, lane, rights, _peer) = one_lane();
+    rights[0].try_send(b"").unwrap();
+    assert!(rights[1].try_send(b"").is_err());
+    {
+        let mut free = link.map.free();
+        let now_ns = clock::ticks_ns();
+        (free.marked_ns, free.without_ns.0) = (0, now_ns - PAUSE_AFTER_NS);
+    }
+    assert!(rights[1].try_send(b"").is_err());
+    assert_eq!(rights[0].try_send(b""), Err(SendError::Full));
+    // Not for ever.
+    rights[0].send(b"").unwrap();
+    assert_eq!((link.position(lane), link.is_leaving(lane)), (2, false));
+    process.end_link(&link);
+}
+
+#[test]
+fn what_is_posted_goes_to_whom_the_lane_leads_to_when_it_is_locked() {
+    let (process, link, lane, rights, _peer) = one_lane();
     rights[0].try_send(b"").unwrap();
     take_all(&link, lane);
     let becomes_another = {
@@ -45,19 +134,72 @@ fn what_is_posted_goes_to_whom_the_lane_leads_to_when_it_is_locked() {
         }
     };
     BETWEEN.set(Some(Box::new(becomes_another)));
-    // There is no other lane for it, and this one is asked for again.
+    // There is no other lane for it, and this one is kept for who has waited for it.
     assert!(rights[0].try_send(b"").is_err());
-    let position = link.lanes[lane as usize].lock().producer.position();
-    assert_eq!(position, 1);
-    link.hear_lane_back(lane as u8).unwrap();
+    assert_eq!(link.position(lane), 1);
     assert!(link.hear_lane_back(lane as u8).is_err(), "twice");
     assert!(link.hear_lane_back(LANES as u8).is_err());
     process.end_link(&link);
 }
 
+impl LaneMap {
+    /// All that nobody has led anywhere yet are others', which are at work.
+    pub(crate) fn use_up(&self) {
+        self.free().used = LANES;
+    }
+
+    /// Who has waited for a lane has had time to use it.
+    pub(crate) fn keep_no_longer(&self) {
+        self.free().given = Default::default();
+    }
+}
+
+impl Link {
+    fn position(&self, lane: u32) -> u32 {
+        self.lanes[lane as usize].lock().producer.position()
+    }
+
+    fn is_leaving(&self, lane: u32) -> bool {
+        self.map.free().leaving & 1 << lane != 0
+    }
+}
+
+#[test]
+fn a_lane_by_which_a_message_is_passed_on_goes_and_that_it_is_on_its_way_is_remembered() {
+    let (process, link, lane, rights, _peer) = one_lane();
+    let gives = || link.how_to_give(&rights[0]);
+    let passes_on = |word: u32| {
+        let at = Place::of(link.calls, lane).passed_on();
+        link.region.store(at, word, Ordering::Relaxed);
+    };
+    let (once, again) = (How::Provide { keep: false }, How::Again(7));
+    let goes_to = |receiver: u32| {
+        assert_eq!(link.lane(receiver), None);
+        link.hear_lane_back(lane as u8).unwrap();
+        link.map.keep_no_longer();
+    };
+    let key = key_of(&rights[0]);
+    assert_eq!(gives(), once);
+    link.told().offered(key, 7);
+    assert!(link.told().kept(7));
+    assert_eq!(gives(), again);
+    rights[0].try_send(b"").unwrap();
+    passes_on(1);
+    take_all(&link, lane);
+    assert_eq!(gives(), once);
+    goes_to(1);
+    passes_on(0);
+    assert_eq!(gives(), once, "without a lane");
+    goes_to(0);
+    assert_eq!(gives(), once, "in another");
+    link.map.passes_no_more(0);
+    assert_eq!(gives(), again);
+    process.end_link(&link);
+}
+
 /// As the receiver: takes what is in a lane.
 fn take_all(link: &Link, lane: u32) {
-    let position = link.lanes[lane as usize].lock().producer.position();
+    let position = link.position(lane);
     let head = Place::of(link.calls, lane).head();
     link.region.store(head, position, Ordering::Release);
 }

@@ -1,6 +1,7 @@
 use super::*;
 use crate::descriptors::tests::link;
 use crate::introduce::Provided;
+use crate::lanes;
 use crate::link::control;
 use handfast_layout::link::passed_word;
 use handfast_region::Memory;
@@ -71,6 +72,40 @@ fn the_name_of_a_right_that_is_another_stays_while_a_message_in_another_lane_has
     assert!(old.give_back(&process) && !hears_of_release(&peer));
     consume(other);
     assert!(old.give_back(&process) && hears_of_release(&peer));
+}
+
+#[test]
+fn who_has_no_lane_to_the_old_home_of_a_port_follows_when_there_is_one() {
+    let (process, old, peer) = link();
+    let (_, new, _new_peer) = link();
+    socket::set_nonblocking(&peer, true).unwrap();
+    let _right = right(&process, &old, NAME);
+    let lane = old.lane(1).unwrap();
+    old.map.use_up();
+    let moved = Moved::new((new.identity(), PORT), 1);
+    old.redirects().insert((NAME, PORT), moved);
+    let receiver = receiver_of(PORT);
+    let position = |link: &Link, lane: u32| link.lanes[lane as usize].lock().producer.position();
+    let switches = || process.switch((&old, NAME), &new);
+    assert!(switches() == Switched::Full);
+    old.hear_lane_back(lane as u8).unwrap();
+    old.map.keep_no_longer();
+    // The lane is let go of at the last moment.
+    let asks = {
+        let old = old.clone();
+        move || assert_eq!(old.lane(1), None)
+    };
+    lanes::tests::BETWEEN.set(Some(Box::new(asks)));
+    assert!(switches() == Switched::Full);
+    assert_eq!(new.map.known(receiver), None, "nothing was claimed");
+    old.hear_lane_back(lane as u8).unwrap();
+    old.map.keep_no_longer();
+    assert_eq!(old.lane(receiver), None);
+    old.hear_lane_back(lane as u8).unwrap();
+    assert!(switches() == Switched::Done);
+    assert_eq!(position(&old, lane), 1, "the mark");
+    let claimed = new.map.known(receiver).unwrap();
+    assert_eq!(position(&new, claimed), 1, "the claim");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::{Blocked, Posted, SendRight};
 use crate::call::Ticket;
 use crate::error::{Gone, Misuse, RightError, SendError};
+use crate::lanes::Way;
 use crate::link::Outgoing;
 use crate::origin::Origin;
 use crate::right::{Described, Load};
@@ -77,6 +78,7 @@ impl SendRight {
             return Err(SendError::Right(RightError::Vine));
         }
         let mut lane_wait = LaneWait::default();
+        let (mut way, mut paused_ns) = (Way::Gone, None);
         loop {
             let Some(lane) = self.link.lane(self.receiver) else {
                 lane_wait.wait(self, waiting)?;
@@ -86,6 +88,7 @@ impl SendRight {
             let trouble = self.link.trouble.load(Ordering::Acquire);
             // After that: who finds the count of a switch finds what has become of the right.
             if let Some(next) = self.moved_to() {
+                drop(lane_wait);
                 return (next.best()).post_with((bytes, kind), (load, described), waiting);
             }
             if let Some(failure) = self.link.failure(self.port) {
@@ -110,15 +113,20 @@ impl SendRight {
                 Err(error) => return Err(self.link.failure(self.port).unwrap_or(error.into())),
             }
             let mut outgoing = self.lock(lane);
-            if outgoing.receiver != self.receiver {
-                // Since the look: it is another's.
+            let is_last = way == Way::Goes && outgoing.leads_to == self.receiver;
+            if outgoing.receiver != self.receiver && !is_last {
+                // Since the look: it is another's, or others wait for it.
                 drop(outgoing);
                 described.take_back(self.process, &self.link);
+                way = self.link.give_way((lane, self.receiver), &mut paused_ns);
+                if way == Way::Waits {
+                    self.wait_for_slot(waiting)?;
+                }
                 continue;
             }
             if let Some(next) = self.moved_to() {
                 // Since the look: in this lane nothing comes any more.
-                drop(outgoing);
+                drop((outgoing, lane_wait));
                 described.take_back(self.process, &self.link);
                 return next
                     .best()

@@ -124,10 +124,14 @@ impl SendRight {
 
     /// The rights for each CPU, if there are such.
     fn spread(&self) -> Option<&Spread> {
+        if self.is_forked() {
+            // The lanes that are to be looked at are not here.
+            return None;
+        }
         if let Some(known) = self.aside.get().and_then(|aside| aside.spread.get()) {
             return known.as_deref();
         }
-        if !matches!(self.origin, Origin::Exporter | Origin::Claimed(_)) || self.is_forked() {
+        if !matches!(self.origin, Origin::Exporter | Origin::Claimed(_)) {
             return None;
         }
         let entries = self.link.spread_of(self.port)?;

@@ -286,6 +286,13 @@ impl Producer {
         Ok(len_bytes <= INLINE_BYTES || self.arena.has(len_bytes))
     }
 
+    /// Whether all that was posted has been received, be it by who passes it on.
+    #[must_use]
+    pub fn is_taken(&self, memory: &impl Memory) -> bool {
+        // Acquire: as in `has_arrived`.
+        memory.load(self.place.head(), Acquire) == self.tail
+    }
+
     /// Whether all that was posted has been received by whom it was for. A peer that says what is not so has its own
     /// messages overtaken.
     #[must_use]

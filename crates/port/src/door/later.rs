@@ -1,0 +1,89 @@
+//! Rights that cannot be claimed when they come, though there is a link: for want of a lane, mostly. They go by the vine; one that
+//! is used is claimed when there is a lane.
+
+use super::{STRANGERS_MAX, Stranger, Upgrade};
+use crate::introduce::claim_freely;
+use crate::link::Link;
+use crate::origin::Origin;
+use crate::process::Process;
+use crate::rendezvous;
+use crate::send::SendRight;
+use core::sync::atomic::Ordering;
+use handfast_sys::clock;
+use std::sync::Arc;
+
+/// How soon the keeper looks whether a lane that has come is one for these.
+const CAME_NS: u64 = 1_000;
+
+/// Recipient: a right by the vine to `port` of a process with a link, which becomes a direct one when it has been used.
+pub(crate) fn later(
+    process: &Arc<Process>,
+    link: &Arc<Link>,
+    vine: SendRight,
+    (exporter, number, port): ([u8; 20], u64, u32),
+) -> SendRight {
+    let upgrade = Upgrade::new(process, link, (exporter, number));
+    process.waits_for_lane(&upgrade, port);
+    vine.with_origin(Origin::Vine(Some(upgrade)))
+}
+
+impl Process {
+    /// Recipient: this right is claimed when it has been used; or stays on the vine, where there are too many.
+    pub(super) fn waits_for_lane(&self, upgrade: &Arc<Upgrade>, port: u32) {
+        let mut doors = self.doors();
+        (doors.later).retain(|stranger| stranger.upgrade.strong_count() > 0);
+        if doors.later.len() >= STRANGERS_MAX {
+            drop(doors);
+            return upgrade.decline();
+        }
+        doors.later.push(Stranger {
+            exporter: upgrade.exporter,
+            port,
+            asked_ns: clock::ticks_ns(),
+            upgrade: Arc::downgrade(upgrade),
+        });
+        // Relaxed: a use that does not see it is not the last one, or the right is of no use.
+        upgrade.is_late.store(true, Ordering::Relaxed);
+    }
+
+    /// Keeper: claims those that have been used. They ask for lanes where there are none.
+    pub(crate) fn claim_late(self: &Arc<Self>) {
+        let waiting = core::mem::take(&mut self.doors().later);
+        let is_left = |stranger: &Stranger| {
+            let upgrade = stranger.upgrade.upgrade();
+            upgrade.is_some_and(|upgrade| !self.has_claimed(&upgrade, stranger.port))
+        };
+        let left = waiting.into_iter().filter(is_left);
+        let mut left: Vec<_> = left.collect();
+        self.doors().later.append(&mut left);
+    }
+
+    /// Whether a right has been claimed, or waits for something else now.
+    fn has_claimed(self: &Arc<Self>, upgrade: &Arc<Upgrade>, port: u32) -> bool {
+        // Relaxed: as where it is set.
+        if !upgrade.is_used.load(Ordering::Relaxed) {
+            return false;
+        }
+        match self.hold_link(|link| link.is_with(upgrade.exporter)) {
+            Some(with) => {
+                let number = (&*upgrade.introducer, upgrade.number);
+                let Some(right) = claim_freely(self, &with, port, number) else {
+                    return false;
+                };
+                upgrade.becomes(right);
+            }
+            // It has ended since.
+            None if rendezvous::meets_strangers() => self.ask_where(upgrade, port),
+            None => upgrade.decline(),
+        }
+        upgrade.is_late.store(false, Ordering::Relaxed);
+        true
+    }
+
+    /// Keeper: a lane has come.
+    pub(crate) fn has_lane(&self) {
+        if !self.doors().later.is_empty() {
+            self.give_back_in(CAME_NS);
+        }
+    }
+}
