@@ -12,7 +12,7 @@
 //! * Three and more who wait for each other in turn see the wake-ups of all others in their waits: once one of them was held
 //!   up for a moment, all would sleep for ever, and none can end that alone. So short waits save up for a few very long
 //!   limits, which are spent by all of them at the same time, when such a moment has come; and some are given away now and
-//!   then, also at the same time ([`Credit`]).
+//!   then, also at the same time.
 
 /// Waits the policy remembers.
 pub const WINDOW: usize = 64;
