@@ -29,7 +29,7 @@ const CREDITS: u32 = 9;
 /// Credits that are given away.
 const GIFT: u32 = 6;
 /// How often: whenever the clock, which all processes share, passes a multiple of it.
-const GIFT_EVERY_NS: u64 = 1 << 28;
+const GIFT_EVERY_NS: u64 = 1 << 27;
 /// The spin limits, as numerators over two, of T.
 const LIMITS_HALF_T: [u64; 4] = [0, 1, 2, 4];
 
