@@ -28,11 +28,12 @@ pub const APART: u32 = 16;
 pub fn thread_number() -> u32 {
     #[cold]
     fn number() -> u32 {
-        // Relaxed: a number.
-        let next = || NEXT.fetch_add(1, Ordering::Relaxed);
-        let own = match next() {
-            apart if apart.is_multiple_of(APART) => next(),
-            own => own,
+        let own = loop {
+            // Relaxed: a number.
+            let next = NEXT.fetch_add(1, Ordering::Relaxed);
+            if !next.is_multiple_of(APART) {
+                break next;
+            }
         };
         OWN.set(own);
         own
