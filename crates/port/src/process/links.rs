@@ -5,6 +5,7 @@ use crate::error::Resource;
 use crate::link::{Link, Parts};
 use crate::port::Port;
 use core::sync::atomic::Ordering;
+use handfast_channel::bell;
 use handfast_layout::counters;
 use handfast_sys::poll::Trigger;
 use handfast_sys::socket::Peer;
@@ -84,8 +85,21 @@ impl Process {
             self.end_link(&link);
             return Err(Resource::of("epoll_ctl", errno));
         }
+        self.hear_early(&link);
         tracing::debug!(pid = link.peer.pid, uid = link.peer.uid, "link made");
         Ok(link)
+    }
+
+    /// A peer that has sent its welcome may ring before its link is in the group. Who was woken by that, or has looked before it
+    /// slept, has found nothing there, and looks again.
+    fn hear_early(&self, link: &Link) {
+        // Whoever has looked in vain had the group's lock before this thread: what it was rung for (E3), or would have seen
+        // after its own fence (E4), is seen here. Whoever looks later finds the link.
+        let has_rung =
+            |port: &Port| bell::link_rang(&link.region, link.calls.other(), port.receiver);
+        for port in self.ports(has_rung) {
+            self.rouse(port.receiver);
+        }
     }
 
     fn listen_to(&self, link: &Link) -> Result<(), Errno> {
