@@ -3,6 +3,7 @@
 //! * A crate depends only on crates of lower layers (`package.metadata.handfast.layer`).
 //! * Every ordering edge cited in the code has both halves and a row in `spec/memory-model.md`.
 //! * Functions that `ARCHITECTURE.md` names exist.
+//! * The library asks for the environment in one place, which knows of set-user-id programs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,6 +20,7 @@ fn main() -> ExitCode {
     let mut problems = layers(&root);
     problems.extend(edges(&root));
     problems.extend(walk(&root));
+    problems.extend(environment(&root));
     for problem in &problems {
         eprintln!("tidy: {problem}");
     }
@@ -153,6 +155,42 @@ fn walk(root: &Path) -> Vec<String> {
         {
             problems.push(format!(
                 "ARCHITECTURE.md names {named}, which does not exist"
+            ));
+        }
+    }
+    problems
+}
+
+/// Crates that are no part of a user's program, and files of tests and models.
+const OUTSIDE: [&str; 8] = [
+    "crates/cli/",
+    "crates/fuzz/",
+    "crates/testing/",
+    "/tests/",
+    "/tests.rs",
+    "/examples/",
+    "crates/proto/src/schedule.rs",
+    "crates/region/src/model/",
+];
+
+/// `handfast_sys::process::variable` is the only function that reads the environment.
+fn environment(root: &Path) -> Vec<String> {
+    let mut files = Vec::new();
+    sources(&root.join("crates"), &mut files);
+    files.retain(|file| {
+        let path = file.to_string_lossy();
+        !OUTSIDE.iter().any(|outside| path.contains(outside))
+    });
+    let mut problems = Vec::new();
+    for file in files {
+        let code = read(&file);
+        let asks = |line: &&str| line.contains("env::var") || line.contains("getenv(");
+        let count = code.lines().filter(asks).count();
+        let allowed = usize::from(file.ends_with("sys/src/process.rs"));
+        if count != allowed {
+            problems.push(format!(
+                "{} reads the environment; ask handfast_sys::process::variable",
+                file.display()
             ));
         }
     }

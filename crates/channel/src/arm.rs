@@ -95,6 +95,14 @@ pub fn must_ring(memory: &impl Memory, place: Place, agreed: bool) -> bool {
     memory.load(place.polled(), Relaxed) == 0
 }
 
+/// Whether a message lies in a lane that nobody polls. A hint of the consumer's words to the producer.
+pub fn holds_unpolled(memory: &impl Memory, place: Place) -> bool {
+    // Relaxed, all: hints. The head was published when the lane was armed.
+    let head = memory.load(place.head(), Relaxed);
+    memory.load(place.polled(), Relaxed) == 0
+        && memory.load(place.slot(head), Relaxed) == head.wrapping_add(1)
+}
+
 /// After publishing a head: wakes producers that sleep for space. Returns whether one of them sleeps in a descriptor,
 /// and is to be rung for there.
 #[must_use]

@@ -35,6 +35,22 @@ pub fn ring(
     word::fence_then_taken(bell, base + layout::SLEEP)
 }
 
+/// As [`ring`], where the bell is the owner's alone to write: notes the message in the link's own word, which the owner
+/// looks at by itself while it is awake, and says how it sleeps.
+pub fn ring_published(
+    link: &impl Memory,
+    bell: &impl Memory,
+    (side, lane): (Side, u32),
+    receiver: u32,
+) -> u32 {
+    // E3 ready, set half, once. AcqRel: as in `ring`.
+    link.fetch_or(side.ready(receiver), 1 << lane, AcqRel);
+    // E4 wake. Store-load fence. Pairs with the fence in `announce`.
+    link.fence();
+    // Relaxed: ordered by the fence. Nobody takes the announcement: whoever finds nobody to wake has the owner do so.
+    bell.load(layout::bell(receiver) + layout::SLEEP, Relaxed)
+}
+
 /// Callee: notes for itself that `lane` of `side` has a message for `receiver`, as [`ring`] does at the
 /// lowest level: found by the next scan before a sleep.
 pub fn note(link: &impl Memory, (side, lane): (Side, u32), receiver: u32) {

@@ -229,7 +229,7 @@ fn huge_pages() -> String {
 
 fn writable(directory: &std::path::Path) -> &'static str {
     match handfast_sys::directory::create(directory) {
-        Ok(()) => match handfast_sys::directory::lock(directory) {
+        Ok(()) => match handfast_sys::directory::Turn::take(directory) {
             Ok(_) => "usable",
             Err(Errno::NOTDIR) => "is a file: set HANDFAST_DIR",
             Err(_) => "cannot be locked: set HANDFAST_DIR",

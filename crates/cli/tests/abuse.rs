@@ -1,5 +1,6 @@
 //! A few seconds of `handfast abuse`: every kind of fault once, and a table.
 
+use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 #[test]
@@ -12,6 +13,8 @@ fn a_short_abuse_loses_nothing_and_leaves_nothing() {
         "1",
         "--stall-s",
         "30",
+        "--users",
+        "off",
     ];
     let output = Command::new(env!("CARGO_BIN_EXE_handfast"))
         .args(arguments)
@@ -61,6 +64,39 @@ fn times_that_make_no_sense_are_refused() {
         let output = abuse.arg("abuse").args(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
     }
+}
+
+/// Not as root, a user has no others to be.
+#[test]
+fn without_users_it_says_so_and_why() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: this test gives up root's rights, and has none");
+        return;
+    }
+    let mut abuse = Command::new(env!("CARGO_BIN_EXE_handfast"));
+    abuse.args(["abuse", "--users", "only"]).uid(3106).gid(3106);
+    let output = abuse.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        said.contains("users: skipped: this process is not root"),
+        "{said}"
+    );
+    assert_eq!(output.status.code(), Some(1), "asked for, and not possible");
+}
+
+#[test]
+fn attacks_that_nobody_knows_are_an_error_that_names_those_there_are() {
+    let mut abuse = Command::new(env!("CARGO_BIN_EXE_handfast"));
+    let output = abuse
+        .args(["abuse", "--users", "only", "--attack", "none"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("no attack is called \"none\"") && said.contains("strangers"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -182,7 +182,10 @@ fn a_command_leaves_nothing_where_the_names_are() {
         command.args(arguments).stdout(unread());
         let output = command.output().unwrap();
         assert_eq!(text(&output), "", "{arguments:?}");
-        let left: Vec<_> = std::fs::read_dir(&directory.0).unwrap().collect();
+        let left = std::fs::read_dir(&directory.0).unwrap();
+        let left = left.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        // Each user who binds has a lock in there for good.
+        let left: Vec<_> = left.filter(|name| !name.starts_with("~~")).collect();
         assert!(left.is_empty(), "{arguments:?} left {left:?}");
     }
 }
@@ -344,7 +347,7 @@ fn a_place_for_temporary_files_that_is_none_is_named() {
     std::fs::create_dir(&long).unwrap();
     let missing = directory.0.join("missing");
     let bench = ["bench", "idle", "--quick", "--clients", "1"];
-    let abuse = ["abuse", "--minutes", "0.01"];
+    let abuse = ["abuse", "--minutes", "0.01", "--users", "off"];
     for arguments in [&bench[..], &abuse] {
         for place in [&long, &missing] {
             let mut command = handfast(&directory.0);

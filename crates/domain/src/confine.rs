@@ -15,6 +15,7 @@
 //!   other threads, which the C library does by signals. Calls have no deadlines
 //!   ([`NoDeadline::Confined`](crate::NoDeadline::Confined)).
 //! * **Load code**: `dlopen`, compilers at run time, other programs (`execve`).
+//! * **Fork with domains.** A forked child has zeros in the place of their memory: nobody gets copies to try things on.
 //! * **Load or unload domains.** A handle that is dropped leaves its domain as it is.
 //! * **Open** `/proc`, devices, and the files of tracing.
 //!

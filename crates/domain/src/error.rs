@@ -53,7 +53,7 @@ pub enum CallError {
     },
     /// The caller's buffers could not be read or written, or lie in the domain's own memory.
     Buffer,
-    /// All stacks of the domain's group are in use.
+    /// All stacks of the domain's group are in use, and none was given back within 20 ms.
     Stacks {
         /// How many there are.
         limit: u32,
@@ -353,6 +353,8 @@ impl Status {
     pub(crate) const NOT_STARTED: u8 = 10;
     /// The caller is in a domain, and asked for no such call. The gate's.
     pub(crate) const INSIDE: u8 = 11;
+    /// A confined domain takes no deadline.
+    pub(crate) const CONFINED: u8 = 12;
     pub(crate) const PANIC: u8 = 16;
     pub(crate) const ACCESS: u8 = 17;
     pub(crate) const KEY: u8 = 18;
@@ -391,6 +393,7 @@ impl Status {
             Self::BUFFER => CallError::Buffer,
             Self::FOREIGN_STACK => CallError::ForeignStack,
             Self::TOO_DEEP => CallError::TooDeep,
+            Self::CONFINED => CallError::NoDeadline(NoDeadline::Confined),
             Self::REPLY_TOO_LONG => CallError::ReplyTooLong { len_bytes },
             _ => CallError::Fault(self.fault()),
         }

@@ -20,6 +20,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32};
 use handfast_sys::{Errno, deadline};
 
+mod lent;
 mod tick;
 
 pub(crate) use tick::{install as install_tick, is_installed as handles_deadlines};
@@ -161,7 +162,7 @@ fn land(machine: &mut libc::ucontext_t, row: &Row, number: usize, status: Status
 }
 
 /// A handler of the program's that does not ask for the alternate stack was started on a domain's stack, without the
-/// rights to it: it gets them for as long as it runs.
+/// rights to it: it gets them for as long as it runs ([`lent`]).
 fn lend_stack(signal: c_int, about: &libc::siginfo_t, machine: &mut libc::ucontext_t) -> bool {
     if signal != libc::SIGSEGV || about.si_code != SEGV_PKUERR {
         return false;
@@ -181,8 +182,16 @@ fn lend_stack(signal: c_int, about: &libc::siginfo_t, machine: &mut libc::uconte
     let Some(row) = protected::rows().find(is_its) else {
         return false;
     };
+    // The kernel may refuse to look for this handler; what was interrupted keeps its error number.
+    // SAFETY: asks where this thread has its own.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: this thread's.
+    let before = unsafe { errno.read() };
+    let was_interrupted = lent::was_interrupted(row, stack, machine);
+    // SAFETY: as above.
+    unsafe { errno.write(before) };
     let key = row.stack_key.load(Relaxed);
-    set_rights(machine, protected::lent(key))
+    was_interrupted && set_rights(machine, protected::lent(key))
 }
 
 fn is_loaded(row: &Row) -> bool {

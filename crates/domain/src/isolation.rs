@@ -38,7 +38,7 @@ impl Isolation {
     /// `keys` or `process`. No system call.
     #[must_use]
     pub fn here() -> (Self, Reason) {
-        let wanted = std::env::var_os("HANDFAST_ISOLATION");
+        let wanted = handfast_sys::process::variable("HANDFAST_ISOLATION");
         match wanted.as_deref().and_then(|wanted| wanted.to_str()) {
             Some("keys") => return (Self::Keys, Reason::Environment),
             Some("process") => return (Self::Process, Reason::Environment),

@@ -24,6 +24,8 @@ const _: () = assert!(PER_CPU * size_of::<AtomicU16>() == 128);
 pub(crate) const HELD: usize = 32;
 /// CPUs that have pools; the others use the first one's. A group of so many reserves 16 GiB of addresses.
 const CPUS_MAX: usize = 1024;
+/// The most stacks that a group has.
+pub(crate) const STACKS_MAX: usize = (CPUS_MAX + HELD) * PER_CPU;
 /// Stacks of a pool that are built at first: one for a call and one for a call in it.
 const BUILT_FIRST: usize = 2;
 /// After so many calls of a CPU, stacks that none of them used give their memory back.

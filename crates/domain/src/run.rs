@@ -2,6 +2,8 @@
 
 use crate::error::Status;
 use crate::flags;
+#[cfg(target_arch = "x86_64")]
+use crate::gate::protected;
 use crate::pool;
 use crate::server::Server;
 use crate::stack::{
@@ -12,6 +14,7 @@ use crate::table::Call;
 #[cfg(target_arch = "x86_64")]
 use crate::thread;
 use core::any::Any;
+use core::ffi::c_void;
 use core::sync::atomic::Ordering::Relaxed;
 use handfast_sys::deadline;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -183,6 +186,10 @@ unsafe extern "C" fn run_any(
         with_bytes::<false>((control, number), server, descriptor, row, entry)
     } else if kind == 0 {
         with_words::<false>(server, descriptor, row, entry)
+    } else if is_confined() {
+        // The caller says so, and no call of a confined process has one. It would be noted in the thread's memory, with the domain's
+        // rights; and the caller says where that is (the FS register).
+        Status::new(Status::CONFINED, 0).0
     } else {
         bounded((control, number), server, descriptor, row, entry)
     };
@@ -190,6 +197,14 @@ unsafe extern "C" fn run_any(
         pool::look_after(row, number);
     }
     status
+}
+
+/// Whether the process is confined, by memory that no caller can write.
+fn is_confined() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return protected::is_confined();
+    #[cfg(not(target_arch = "x86_64"))]
+    false
 }
 
 /// A call with a deadline, or within one.
@@ -352,10 +367,15 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     if len == 0 {
         return;
     }
-    // The C library's: a function the compiler knows nothing of that another thread's writes could break.
+    // SAFETY: a static of this type.
+    let copy = unsafe { (&raw const COPY).read_volatile() };
     // SAFETY: the caller vouches for one range, and the other's fault is caught.
-    unsafe { libc::memcpy(to.cast(), from.cast(), len) };
+    unsafe { copy(to.cast(), from.cast(), len) };
 }
+
+/// The C library's copy, but by an address that is read each time: the compiler must not know which function it is, or it may read again
+/// from the caller's memory, where other threads write, in the place of looking at the copy. Never written.
+static COPY: unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void = libc::memcpy;
 
 /// The call of `descriptor` ended with a signal: its frames are abandoned. Runs with the domain's rights, on the
 /// domain's stack, from its top.
@@ -368,7 +388,7 @@ pub(crate) unsafe extern "C" fn run_fault(
     row: *const Row,
     status: u64,
 ) -> u64 {
-    // SAFETY: claimed, and the frames that used it are abandoned.
+    // SAFETY: claimed. The frames that had a reference are abandoned: none of their instructions runs again.
     let descriptor = unsafe { &mut *descriptor };
     // SAFETY: the row of a loaded domain; its call keeps it.
     let row = unsafe { &*row };
@@ -378,6 +398,8 @@ pub(crate) unsafe extern "C" fn run_fault(
         // It was in its function; from here on it is not.
         deadline::set_place(descriptor.outer);
     }
+    // If it waited for a call of its own, nobody may return from that any more.
+    descriptor.call_out = 0;
     // From the top of the stack below, which is not this call's.
     let top = core::ptr::from_mut(descriptor).addr();
     thread::abandon(&(top - STRIDE..top));

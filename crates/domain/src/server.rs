@@ -68,6 +68,8 @@ pub(crate) struct Server {
     init: *const (),
     make: Make,
     heap: Heap,
+    /// Random, and known to nobody else: what the tickets of its calls to other domains are made with (`gate::protected`).
+    pub(crate) secrets: [u64; 2],
     /// All of the domain's memory: first byte, and the one behind the last.
     range: (usize, usize),
 }
@@ -99,6 +101,7 @@ impl Server {
         dies: bool,
         init: *const (),
         make: Make,
+        secrets: [u64; 2],
     ) -> Option<Laid> {
         let page = private::page_bytes();
         let entries_at = size_of::<Self>().next_multiple_of(align_of::<Entry>());
@@ -125,6 +128,7 @@ impl Server {
             value: AtomicPtr::new(core::ptr::null_mut()),
             init,
             make,
+            secrets,
             heap: Heap {
                 base: heap,
                 len_bytes,

@@ -9,9 +9,9 @@
 //! ```
 //! All of it lies in the group's memory; the pages that are not touched do not exist.
 
-use crate::Words;
 use crate::run::Entry;
 use crate::server::Server;
+use crate::{DEPTH_MAX, Words};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, compiler_fence};
 
@@ -53,8 +53,8 @@ pub(crate) struct Descriptor {
     pub(crate) call_out: u64,
     /// The caller's rights.
     pub(crate) caller_rights: u32,
-    /// How many calls this one is nested in, and [`BOUNDED_DEPTH`]. Directly behind the rights: the gate stores both at
-    /// once.
+    /// How many calls this one is nested in, its ticket ([`TICKET`]) and [`BOUNDED_DEPTH`]. Directly behind the rights: the gate
+    /// stores and loads both at once.
     pub(crate) depth: u32,
     /// What `run` is doing: one of [`phase`].
     pub(crate) phase: u32,
@@ -62,6 +62,8 @@ pub(crate) struct Descriptor {
     pub(crate) request_len: u32,
     /// Bytes of the reply that are to be copied out; only with buffers.
     pub(crate) reply_len: u32,
+    /// While `call_out` is not zero: [`Self::depth`] of the call that may return there, without [`BOUNDED_DEPTH`].
+    pub(crate) ticket: u32,
     /// Of a call with a deadline: what could be ended before its function began. In place of that, where the function is
     /// ended.
     pub(crate) outer: usize,
@@ -84,6 +86,11 @@ impl Descriptor {
 pub(crate) const BOUNDED: u64 = 1 << (ENTRY_SHIFT - 1);
 /// In [`Descriptor::depth`]: so have the calls that its function makes.
 pub(crate) const BOUNDED_DEPTH: u32 = 1 << 31;
+/// There, too: what only the call that a domain has made knows, beside that domain. Without it nobody returns in its place.
+pub(crate) const TICKET: u32 = !(DEPTH | BOUNDED_DEPTH);
+/// And the count itself.
+pub(crate) const DEPTH: u32 = DEPTH_MAX - 1;
+const _: () = assert!(DEPTH_MAX.is_power_of_two());
 
 /// What is in a control word beside the entry, as a number: zero for a call with words, positive for one with
 /// bytes, negative for any that has a deadline.

@@ -114,8 +114,27 @@ impl<T: Sync + 'static> Table<T> {
     }
 
     /// Adds a function, by its name or as a closure that captures nothing; the first one has number 0.
+    ///
+    /// Any thread may call it, and several at once, so it captures nothing that belongs to one thread, not even a token of no bytes:
+    ///
+    /// ```compile_fail,E0277
+    /// use handfast_domain::{Call, Table};
+    /// use std::marker::PhantomData;
+    ///
+    /// /// Whoever has one is on its thread.
+    /// #[derive(Clone, Copy)]
+    /// struct Token(PhantomData<*const ()>);
+    ///
+    /// let token = Token(PhantomData);
+    /// let table = Table::new(|_| ()).entry(move |_: &(), _: &mut Call<'_>| {
+    ///     let _own = &token;
+    /// });
+    /// ```
     #[must_use]
-    pub fn entry<F: Fn(&T, &mut Call<'_>) + Copy + 'static>(mut self, function: F) -> Self {
+    pub fn entry<F>(mut self, function: F) -> Self
+    where
+        F: Fn(&T, &mut Call<'_>) + Copy + Send + Sync + 'static,
+    {
         let _ = function;
         self.entries.push(run::<T, F>);
         self

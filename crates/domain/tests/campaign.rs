@@ -11,7 +11,7 @@ use common::{
 };
 use handfast_domain::{Call, CallError, Domain, Fault, Group, Options, Table};
 use handfast_sys::cpu;
-use handfast_sys::keys::{self, Key};
+use handfast_sys::keys::Key;
 use handfast_testing::{self as testing, Random};
 use std::hint::black_box;
 use std::sync::OnceLock;
@@ -253,7 +253,7 @@ fn left(stage: &Stage) -> Left {
 
 #[test]
 fn random_faults_on_all_cpus_leave_nothing_behind() {
-    if !keys::are_supported() {
+    if !common::has_keys() {
         return;
     }
     let stage = stage().unwrap();

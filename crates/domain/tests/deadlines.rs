@@ -7,7 +7,7 @@ mod refused;
 
 use common::{ADD, NULL, PANIC, RUN, Value, add, end_of, first, load, value, wrong};
 use handfast_domain::{Call, CallError, Domain, Fault, Options, Policy, Table, Words};
-use handfast_sys::{cpu, keys};
+use handfast_sys::cpu;
 use handfast_testing::{self as testing, Random};
 use std::hint::black_box;
 use std::sync::Mutex;
@@ -320,7 +320,7 @@ fn spin_a_while() {
 #[test]
 fn a_signal_that_comes_when_the_call_is_over_does_nothing() {
     let _alone = testing::alone();
-    if !keys::are_supported() {
+    if !common::has_keys() {
         return;
     }
     let mut random = Random::seeded("deadlines and ends at the same time");
@@ -553,7 +553,7 @@ fn fork_inside() {
 #[test]
 fn a_child_that_was_forked_in_a_call_has_no_deadline_in_it() {
     let _alone = testing::alone();
-    if keys::are_supported() {
+    if common::has_keys() {
         assert!(end_of("fork", &[], &["ended", "0"]).success());
     }
 }
@@ -574,7 +574,7 @@ fn wild_stack() {
 #[test]
 fn a_stack_pointer_that_leads_nowhere_is_a_fault_of_a_call_with_a_deadline() {
     let _alone = testing::alone();
-    if keys::are_supported() {
+    if common::has_keys() {
         assert!(end_of("wild stack", &[], &["a fault"]).success());
     }
 }

@@ -5,7 +5,6 @@ mod common;
 
 use common::{ADD, NULL, PANIC, RUN, end_of, first, load, wrong};
 use handfast_domain::{CallError, Domain, Fault, LoadError, Options};
-use handfast_sys::keys;
 use handfast_testing as testing;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -92,7 +91,7 @@ fn end_of_a_thread() {
 #[test]
 fn a_thread_calls_domains_until_its_end() {
     let _alone = testing::alone();
-    if keys::are_supported() {
+    if common::has_keys() {
         let said = ["called", "called", "joined"];
         assert!(end_of("end", &[], &said).success());
     }
@@ -127,7 +126,7 @@ fn panic_without_end() {
 #[test]
 fn a_panic_whose_value_does_not_go_ends_at_the_deadline() {
     let _alone = testing::alone();
-    if keys::are_supported() {
+    if common::has_keys() {
         assert!(end_of("panic", &[], &["ended"]).success());
     }
 }
@@ -176,7 +175,7 @@ fn forks_during_loads() {
 #[test]
 fn a_child_that_was_forked_while_others_loaded_domains_loads_its_own() {
     let _alone = testing::alone();
-    if keys::are_supported() {
+    if common::has_keys() {
         assert!(end_of("forks", &[], &["forked"]).success());
     }
 }

@@ -8,7 +8,7 @@ use common::{
     first, load, place, value, wrong,
 };
 use handfast_domain::{Call, CallError, DEPTH_MAX, Domain, Fault, Group, Options, Policy, Table};
-use handfast_sys::{cpu, keys};
+use handfast_sys::cpu;
 use handfast_testing::{self as testing, Random};
 use std::hint::black_box;
 use std::os::unix::process::ExitStatusExt;
@@ -108,7 +108,7 @@ fn divide_floats(_: &Value, _: &mut Call<'_>) {
 #[test]
 fn what_a_function_changed_of_floating_point_is_gone_with_it() {
     let _alone = testing::alone();
-    if !keys::are_supported() {
+    if !common::has_keys() {
         return;
     }
     let table = Table::new(value).entry(divide_floats);
@@ -176,7 +176,7 @@ static PLAIN: OnceLock<Domain> = OnceLock::new();
 #[test]
 fn a_fault_in_calls_without_protection_leaves_none_of_them_behind() {
     let _alone = testing::alone();
-    if !keys::are_supported() {
+    if !common::has_keys() {
         return;
     }
     let table = Table::new(value).entry(call_plain);
@@ -200,7 +200,7 @@ fn buffers_of_the_caller_that_are_not_there_are_the_callers_fault() {
         let len = request.len();
         call.set_reply_len(len);
     }
-    if !keys::are_supported() {
+    if !common::has_keys() {
         return;
     }
     let table = Table::new(value).entry(echo).entry(place).entry(add);
@@ -292,7 +292,7 @@ fn client_touches(write: bool) {
 #[test]
 fn a_client_that_touches_a_domains_memory_faults() {
     let _alone = testing::alone();
-    if !keys::are_supported() {
+    if !common::has_keys() {
         return;
     }
     for role in ["client reads", "client writes"] {
@@ -351,7 +351,7 @@ fn wrpkrus() -> Vec<usize> {
 #[test]
 fn a_jump_into_the_middle_of_the_gate_ends_in_its_trap() {
     let _alone = testing::alone();
-    if !keys::are_supported() {
+    if !common::has_keys() {
         return;
     }
     assert_eq!(wrpkrus().len(), 2, "the gate's two and no others");

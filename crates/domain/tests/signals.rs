@@ -5,7 +5,6 @@ mod common;
 
 use common::{ADD, NULL, RUN, end_of, first, load, recurse, wrong};
 use handfast_domain::{CallError, Domain, Fault, Options};
-use handfast_sys::keys;
 use handfast_testing as testing;
 use std::hint::black_box;
 use std::os::unix::process::ExitStatusExt;
@@ -153,7 +152,7 @@ fn overflow_outside() {
 #[test]
 fn faults_outside_of_domains_end_the_process_as_ever() {
     let _alone = testing::alone();
-    if !keys::are_supported() {
+    if !common::has_keys() {
         return;
     }
     assert_eq!(
@@ -228,7 +227,7 @@ fn fork_inside() {
 #[test]
 fn a_process_may_end_or_fork_during_a_call() {
     let _alone = testing::alone();
-    if !keys::are_supported() {
+    if !common::has_keys() {
         return;
     }
     assert_eq!(end_of("exit", &[], &["exiting"]).code(), Some(42));

@@ -5,7 +5,9 @@
 //! make up. So all that they make it do is seen by a fuzzer.
 
 mod deeds;
+mod files;
 mod hand;
+mod presents;
 mod server;
 
 use crate::{Input, below, steps};
@@ -130,7 +132,7 @@ pub fn greeting(bytes: &[u8]) {
         false => directory().join(NAME),
         true => PathBuf::from(format!("/proc/self/fd/{}", victim.door.as_raw_fd())),
     };
-    let socket = socket::connect(&path, PATIENCE).expect("it listens");
+    let socket = hand::knock(&path);
     let count = usize::from(first >> 2) % 4;
     let fds: Vec<BorrowedFd<'_>> = match first & 3 {
         0 => vec![socket.as_fd(); count],
@@ -180,8 +182,7 @@ pub fn welcome(bytes: &[u8]) {
     });
     let is_linked = Welcome::parse(bytes).is_ok_and(|welcome| {
         let is_linked = welcome.status == Status::Linked && is_handle(welcome.handle);
-        // Of more than two, the first two are taken.
-        is_linked && kinds.starts_with(&[0, 1])
+        is_linked && kinds == [0, 1]
     });
     match connected {
         Ok(right) => {
@@ -208,6 +209,7 @@ pub fn session(bytes: &[u8]) {
         session.step(input)
     });
     session.end();
+    files::hang_up();
     victim.serves();
 }
 

@@ -375,3 +375,57 @@ fn what_was_sent_before_a_panic_wakes_its_receiver_and_the_right_goes_on() {
         assert_eq!(received.recv_timeout(common::PATIENCE).unwrap(), b"last");
     });
 }
+
+/// What is sent; its bytes are asked for in the middle of an operation, and use the right then.
+struct Uses<'a>(&'a SendRight, u32, &'a AtomicU64);
+
+impl AsRef<[u8]> for Uses<'_> {
+    fn as_ref(&self) -> &[u8] {
+        let Self(right, how, count) = self;
+        let inner = match how % 6 {
+            0 => right.try_send(b"inner").is_ok(),
+            1 => {
+                drop(right.try_call(b"inner"));
+                false
+            }
+            2 => right.send_until(b"inner", common::PATIENCE).is_ok(),
+            3 => right.send_many(&[b"inner"]).is_ok(),
+            4 => SendRight::clone(right).with([]).send(b"inner").is_ok(),
+            _ => right.call(b"inner").is_err(),
+        };
+        count.fetch_add(inner.into(), Ordering::Relaxed);
+        b"outer"
+    }
+}
+
+/// Soundness finding 6: an `as_ref` that used the right waited for ever for the lane that its own thread had locked.
+#[test]
+fn a_message_whose_bytes_are_made_by_use_of_the_same_right_is_sent() {
+    let (port, right) = pair("uses");
+    let inner = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        let receiver = scope.spawn(|| {
+            let mut count = [0u64; 2];
+            loop {
+                let request = port.receive().unwrap();
+                match request.bytes() {
+                    b"end" => return count,
+                    b"inner" if request.is_call() => request.reply(b"").unwrap(),
+                    bytes => count[usize::from(bytes == b"outer")] += 1,
+                }
+            }
+        });
+        let messages: Vec<_> = (0..300).map(|how| Uses(&right, how, &inner)).collect();
+        right.send_many(&messages).unwrap();
+        for message in &messages[..12] {
+            let _ = right.try_send(message.as_ref());
+            right
+                .send_until(message.as_ref(), common::PATIENCE)
+                .unwrap();
+        }
+        right.send(b"end").unwrap();
+        let [got_inner, got_outer] = receiver.join().unwrap();
+        assert_eq!(got_inner, inner.load(Ordering::Relaxed));
+        assert!((300 + 12..=300 + 24).contains(&got_outer), "{got_outer}");
+    });
+}

@@ -127,15 +127,15 @@ fn forged_rights_are_refused_by_name_and_nobody_else_is_harmed() {
 /// A link made by hand, so that its socket is at hand, too.
 fn link_by_hand(name: &str, number: u8) -> rustix::fd::OwnedFd {
     use handfast_layout::hello::{Hello, WELCOME_BYTES, Welcome};
-    let path = common::directory().join(name);
-    let socket = handfast_sys::socket::connect(&path, common::PATIENCE).unwrap();
+    let socket = common::knock(name);
     let bells = handfast_layout::bell::REGION_BYTES;
     let bells = handfast_sys::memory::create_sealed("fake", bells).unwrap();
-    let hello = Hello::new([number; 16], name, 3, false).to_bytes();
+    let hello = Hello::new(common::incarnation(number), name, 3, false).to_bytes();
     let fds = [rustix::fd::AsFd::as_fd(&bells)];
     handfast_sys::socket::send(&socket, &hello, &fds).unwrap();
     let mut bytes = [0; WELCOME_BYTES];
-    let (len_bytes, _) = handfast_sys::socket::receive(&socket, &mut bytes, 2).unwrap();
+    let (len_bytes, fds) = handfast_sys::socket::receive(&socket, &mut bytes, 2).unwrap();
+    common::take_offer(&socket, &fds[0]);
     let welcome = Welcome::parse(&bytes[..len_bytes]).unwrap();
     assert_eq!(welcome.handle, 1 << 31, "the first right of a link");
     socket

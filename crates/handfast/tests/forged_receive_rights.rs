@@ -174,7 +174,7 @@ fn a_socket_file_of_another_stays_whatever_is_said_of_it() {
         send_named(
             &mut hand,
             (first, first),
-            &listener("others-file"),
+            &listener(&format!("others-file-{first}")),
             (&victim, said),
         );
         hand.settle_quietly();

@@ -12,6 +12,8 @@ fn a_child_process_plays_its_role() {
         "last" => last(arguments[0]),
         "middle" => middle(arguments[0], arguments[1]),
         "phoenix" => phoenix(arguments[0]),
+        "late last" => late_last(arguments[0]),
+        "impatient" => impatient(arguments[0], arguments[1]),
         "patient middle" => patient_middle(arguments[0], arguments[1]),
         _ => unreachable!(),
     });
@@ -451,4 +453,74 @@ fn a_tail_call_to_a_port_that_goes_is_answered_once_and_soon() {
         println!("served, gone, unbound, dropped: {outcomes:?}");
         assert!(outcomes.iter().all(|outcomes| outcomes[0] > 0));
     }
+}
+
+/// Holds one call, which it answers when another tells it to.
+fn late_last(name: &str) {
+    let port = handfast::bind(name).unwrap();
+    common::say("ready");
+    let mut held = None;
+    let mut next = port.receive().unwrap();
+    loop {
+        let text = next.bytes().to_vec();
+        next = match &*text {
+            b"hold" => {
+                held = Some(next);
+                common::say("held");
+                port.receive()
+            }
+            b"answer" => {
+                next.reply(b"").unwrap();
+                port.reply_and_receive(held.take().unwrap(), b"late")
+            }
+            _ => port.reply_and_receive(next, &text),
+        }
+        .unwrap();
+    }
+}
+
+/// Calls `middle`, which passes that on to `last`, with which it has a link.
+fn impatient(middle: &str, last: &str) {
+    let _direct = handfast::connect(last).unwrap();
+    let right = handfast::connect(middle).unwrap();
+    common::warm(&right);
+    let _ = right.call(b"hold");
+    common::told();
+}
+
+/// A server that answered a call after its caller had died kept that caller's link, until the next call was passed on to the
+/// lane that had the number of the one by which it had come.
+#[test]
+fn an_answer_to_a_dead_caller_keeps_nothing_of_it() {
+    let names = ["late-last", "late-middle"].map(common::name);
+    let last = common::start("late last", &[&names[0]]);
+    last.expect("ready");
+    let right = handfast::connect(&names[0]).unwrap();
+    let _ = right.call(b"first lane").unwrap();
+    common::at_rest(last.pid());
+    let holdings = || common::holdings(last.pid());
+    let before = holdings();
+    let mut middle = common::start("middle", &[&names[1], &names[0]]);
+    middle.expect("ready");
+    let with_middle = common::at_rest(last.pid());
+    let mut caller = common::start("impatient", &[&names[1], &names[0]]);
+    last.expect("held");
+    let with_both = common::at_rest(last.pid());
+    assert!(with_both > with_middle, "there is no path");
+    caller.kill();
+    middle.kill();
+    // The call that is held keeps its caller's link; the other one has ended.
+    let link = with_middle - before.0;
+    assert!(common::within_patience(|| holdings().0 + link <= with_both));
+    let _ = right.call(b"a look").unwrap();
+    // The lane of another thread, in the place of the one that is gone.
+    std::thread::scope(|scope| {
+        scope.spawn(|| drop(right.call(b"second lane").unwrap()));
+    });
+    let _ = right.call(b"answer").unwrap();
+    assert!(
+        common::within_patience(|| holdings() == before),
+        "{before:?}, then {:?}",
+        holdings()
+    );
 }

@@ -6,7 +6,7 @@ mod common;
 use common::answers;
 use handfast::error::{BindError, ConnectError};
 use handfast_layout::LAYOUT_VERSION;
-use handfast_layout::hello::{HELLO_BYTES, Hello, Status, WELCOME_BYTES, Welcome};
+use handfast_layout::hello::{HELLO_BYTES, Hello, Status, WELCOME_BYTES, Welcome, ready};
 use handfast_sys::socket;
 use rustix::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -40,16 +40,34 @@ type Answer = (Vec<u8>, Vec<OwnedFd>);
 
 /// Serves `name` by `answer` until this process ends.
 fn hand_made(name: &str, answer: impl Fn(&[u8]) -> Answer + Send + 'static) {
+    hand_made_saying(name, ready().to_vec(), answer);
+}
+
+/// As that, of a server that says this before the hello.
+fn hand_made_saying(name: &str, first: Vec<u8>, answer: impl Fn(&[u8]) -> Answer + Send + 'static) {
     let listener = socket::listen(&common::directory().join(name), 4).unwrap();
     socket::set_nonblocking(&listener, false).unwrap();
     std::thread::spawn(move || {
+        let mut linked = Vec::new();
         while let Ok(socket) = socket::accept(&listener) {
             socket::set_nonblocking(&socket, false).unwrap();
+            let _ = socket::pass_descriptors(&socket, true);
+            let _ = socket::send(&socket, &first, &[]);
             let mut bytes = vec![0; 2 * HELLO_BYTES];
-            let (len, _) = socket::receive(&socket, &mut bytes, 4).unwrap();
+            // One that does not fit is not said hello to.
+            let Ok((len, _)) = socket::receive(&socket, &mut bytes, 4) else {
+                continue;
+            };
             let (bytes, fds) = answer(&bytes[..len]);
             let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
-            socket::send(&socket, &bytes, &fds).unwrap();
+            let _ = socket::send(&socket, &bytes, &fds);
+            // That the region is sealed, as far as it has come to that.
+            let mut sealed = [0; 2];
+            if matches!(socket::receive(&socket, &mut sealed, 0), Ok((2, _))) {
+                let _ = socket::send(&socket, &sealed, &[]);
+                // It has not died.
+                linked.push(socket);
+            }
         }
     });
 }
@@ -67,6 +85,13 @@ fn of_version_77(mut bytes: Vec<u8>, len: usize) -> Vec<u8> {
 #[test]
 fn versions_that_do_not_fit_are_both_named_on_either_side() {
     for len in LENGTHS {
+        let name = common::name(&format!("newer-first-{len}"));
+        let first = of_version_77(ready().to_vec(), len);
+        hand_made_saying(&name, first, |_| (Vec::new(), Vec::new()));
+        let error = handfast::connect(&name).unwrap_err();
+        let both = format!("layout version 77 and this program version {LAYOUT_VERSION}");
+        assert!(error.to_string().contains(&both), "{error}");
+
         let name = common::name(&format!("newer-{len}"));
         hand_made(&name, move |hello| {
             let hello = Hello::parse(hello).unwrap();
@@ -92,10 +117,9 @@ fn versions_that_do_not_fit_are_both_named_on_either_side() {
     let name = common::name("older");
     let server = common::start("echo", &[&name]);
     server.expect("ready");
-    let path = common::directory().join(&name);
     for len in LENGTHS {
-        let socket = socket::connect(&path, common::PATIENCE).unwrap();
-        let hello = Hello::new([2; 16], &name, 0, false).to_bytes();
+        let socket = common::knock(&name);
+        let hello = Hello::new(common::incarnation(2), &name, 0, false).to_bytes();
         // With whatever that release sends along.
         let fds = [socket.as_fd(); 2];
         socket::send(&socket, &of_version_77(hello.to_vec(), len), &fds).unwrap();
@@ -114,7 +138,11 @@ fn versions_that_do_not_fit_are_both_named_on_either_side() {
 }
 
 fn refusal(status: Status, limit: u32) -> Welcome {
-    Welcome::refusal([1; 16], status, limit)
+    Welcome::refusal(common::incarnation(1), status, limit)
+}
+
+fn sized(len_bytes: usize) -> OwnedFd {
+    handfast_sys::shared::create("test", len_bytes).unwrap()
 }
 
 fn sealed(len_bytes: usize) -> OwnedFd {
@@ -151,28 +179,33 @@ fn garbage() -> Vec<(&'static str, Answer, &'static str)> {
         ("none", memory(vec![]), "sent no memory"),
         (
             "right",
-            memory(vec![sealed(LINK), sealed(BELLS)]),
+            memory(vec![sized(LINK), sealed(BELLS)]),
             "no right",
         ),
-        ("one", memory(vec![sealed(LINK)]), "sent no memory"),
+        ("one", memory(vec![sized(LINK)]), "sent no memory"),
         (
             "unsealed-link",
             memory(vec![unsealed(LINK), sealed(BELLS)]),
             "not sealed",
         ),
         (
+            "unsealable-link",
+            memory(vec![sealed(LINK), sealed(BELLS)]),
+            "cannot be sealed",
+        ),
+        (
             "unsealed-bells",
-            memory(vec![sealed(LINK), unsealed(BELLS)]),
+            memory(vec![sized(LINK), unsealed(BELLS)]),
             "not sealed",
         ),
         (
             "small-link",
-            memory(vec![sealed(4096), sealed(BELLS)]),
+            memory(vec![sized(4096), sealed(BELLS)]),
             "not sealed",
         ),
         (
             "small-bells",
-            memory(vec![sealed(LINK), sealed(4096)]),
+            memory(vec![sized(LINK), sealed(4096)]),
             "not sealed",
         ),
         (
@@ -241,13 +274,15 @@ fn a_server_that_puts_off_for_ever_is_given_up_at_the_limit() {
 
 /// Says hello to `name` as a process that knows of no link, and returns the answer's status.
 fn hello_by_hand(name: &str, incarnation: u8, link: u32) -> (OwnedFd, Status) {
-    let path = common::directory().join(name);
-    let socket = socket::connect(&path, common::PATIENCE).unwrap();
+    let socket = common::knock(name);
     let bells = sealed(handfast_layout::bell::REGION_BYTES);
-    let hello = Hello::new([incarnation; 16], name, link, false).to_bytes();
+    let hello = Hello::new(common::incarnation(incarnation), name, link, false).to_bytes();
     socket::send(&socket, &hello, &[bells.as_fd()]).unwrap();
     let mut bytes = [0; WELCOME_BYTES];
-    let (len, _) = socket::receive(&socket, &mut bytes, 4).unwrap();
+    let (len, fds) = socket::receive(&socket, &mut bytes, 4).unwrap();
+    if let Some(region) = fds.first() {
+        common::take_offer(&socket, region);
+    }
     (socket, Welcome::parse(&bytes[..len]).unwrap().status)
 }
 
@@ -348,11 +383,7 @@ fn a_connection_that_says_nothing_is_closed_and_keeps_nobody_waiting() {
     let right = handfast::connect(&name).unwrap();
     right.call_until(b"there?", common::PATIENCE).unwrap();
     let before = common::at_rest(server.pid());
-    let path = common::directory().join(&name);
-    let patience = common::PATIENCE / 2;
-    let silent: Vec<_> = (0..3)
-        .map(|_| socket::connect(&path, patience).unwrap())
-        .collect();
+    let silent: Vec<_> = (0..3).map(|_| common::knock(&name)).collect();
     assert!(common::within_patience(
         || common::holdings(server.pid()).0 >= before + silent.len()
     ));

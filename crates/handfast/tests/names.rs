@@ -200,9 +200,9 @@ fn a_directory_that_cannot_hold_names_is_named_with_the_reason() {
     connect_in(&base.join("not/there"), "NoSuchName", &["does not exist"]);
     let locked = base.join("locked");
     std::fs::create_dir(&locked).unwrap();
-    let lock = handfast_sys::directory::lock(&locked).unwrap();
+    let turn = handfast_sys::directory::Turn::take(&locked).unwrap();
     bind_in(&locked, "Directory", &["another program", "HANDFAST_DIR"]);
-    drop(lock);
+    drop(turn);
     bind_in(&locked, "bound", &[]);
     // The whole path, with "/name", has 108 bytes, then 109.
     let room = 108 - "/name".len() - base.as_os_str().len() - 1;
@@ -394,10 +394,7 @@ fn another_user_without_permission_is_told_so() {
         std::os::unix::fs::PermissionsExt::from_mode(0o700),
     )
     .unwrap();
-    // SAFETY: changes the effective user of this thread only (the bare system call).
-    let set = |uid: libc::c_long| unsafe { libc::syscall(libc::SYS_setresuid, -1, uid, -1) };
-    std::thread::spawn(move || {
-        assert_eq!(set(65_534), 0);
+    common::as_user(65_534, move || {
         let connected = handfast::connect(&name).unwrap_err();
         let bound = handfast::bind(&format!("{name}-other"))
             .map(|_| ())
@@ -407,9 +404,142 @@ fn another_user_without_permission_is_told_so() {
             "{connected:?}"
         );
         assert!(matches!(bound, BindError::Permission { .. }), "{bound:?}");
-    })
-    .join()
-    .unwrap();
+    });
+}
+
+/// A directory for names with this mode.
+fn names_with_mode(what: &str, mode: u32) -> std::path::PathBuf {
+    let path = common::directory().join(common::name(what));
+    std::fs::create_dir(&path).unwrap();
+    for (path, mode) in [(common::directory(), 0o755), (&path, mode)] {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(path, mode).unwrap();
+    }
+    path
+}
+
+const OTHER: u32 = 3001;
+
+/// Security finding 15: whoever could read the directory could lock it, and so keep others from binding.
+#[test]
+fn a_user_who_may_read_the_directory_or_write_a_shared_one_keeps_nobody_from_binding() {
+    use handfast_sys::directory::{Turn, lock, place_of};
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: needs root");
+        return;
+    }
+    let readable = names_with_mode("readable", 0o755);
+    // There is a place before the other user looks for one.
+    bind_in(&readable, "bound", &[]);
+    let path = readable.clone();
+    let held = common::as_user(OTHER, move || {
+        let place = path.join(place_of(0, 0));
+        let refused = |path: &Path| {
+            let error = std::fs::File::open(path).unwrap_err();
+            assert_eq!(
+                error.kind(),
+                std::io::ErrorKind::PermissionDenied,
+                "{path:?}"
+            );
+        };
+        refused(&place);
+        refused(&place.join("lock"));
+        assert!(std::fs::rename(&place, path.join("aside")).is_err());
+        lock(&path).unwrap()
+    });
+    bind_in(&readable, "bound", &[]);
+    drop(held);
+
+    // Each user has a lock of its own, also where others were in its place before it.
+    let shared = names_with_mode("shared", 0o1777);
+    let path = shared.clone();
+    let held = common::as_user(OTHER, move || {
+        for number in 0..3 {
+            std::fs::create_dir(path.join(place_of(0, number))).unwrap();
+        }
+        let file = std::fs::File::create(path.join(place_of(0, 3))).unwrap();
+        (lock(&path).unwrap(), Turn::take(&path).unwrap(), file)
+    });
+    bind_in(&shared, "bound", &[]);
+    drop(held);
+    // One who takes all of them is named.
+    common::as_user(OTHER, {
+        let path = shared.clone();
+        move || {
+            for number in 0..64 {
+                let _ = std::fs::create_dir(path.join(place_of(65_534, number)));
+            }
+        }
+    });
+    let turn = common::as_user(65_534, move || Turn::take(&shared).map(|_| ()));
+    assert_eq!(turn, Err(rustix::io::Errno::EXIST));
+}
+
+/// What a binder leaves that is killed before it has given its socket its name goes with the next `bind` of any name.
+#[test]
+fn unfinished_sockets_of_dead_binders_go_with_any_bind_and_those_of_living_ones_stay() {
+    let name = common::name("leftover");
+    let of = |what: &str| common::directory().join(format!("~{what}-{}", std::process::id()));
+    let dead = [of("dead"), of("also-dead")];
+    for path in &dead {
+        drop(socket::listen(path, 1).unwrap());
+    }
+    let living = of("living");
+    let listener = socket::listen(&living, 1).unwrap();
+    let file = of("file");
+    std::fs::write(&file, b"mine").unwrap();
+    drop(handfast::bind(&name).unwrap());
+    assert!(dead.iter().all(|path| !path.exists()));
+    assert!(living.exists() && file.exists());
+    drop(listener);
+    drop(handfast::bind(&name).unwrap());
+    assert!(!living.exists());
+    std::fs::remove_file(&file).unwrap();
+    if rustix::process::geteuid().is_root() {
+        // Another user's is that user's business.
+        let path = of("others");
+        drop(socket::listen(&path, 1).unwrap());
+        std::os::unix::fs::chown(&path, Some(OTHER), None).unwrap();
+        drop(handfast::bind(&name).unwrap());
+        assert!(path.exists());
+        std::fs::remove_file(&path).unwrap();
+    }
+}
+
+#[test]
+fn binders_killed_at_any_instant_leave_nothing_once_any_name_is_bound() {
+    let mut random = common::Random::seeded("killed binders of many names");
+    let directory = names_with_mode("many-killed", 0o700);
+    let end = Instant::now() + common::campaign(2);
+    let (mut rounds, mut unfinished) = (0, 0);
+    while Instant::now() < end {
+        rounds += 1;
+        let binders = ["first", "second", "third"].map(|name| {
+            common::start_with("flicker", &[name], |command| {
+                command.env("HANDFAST_DIR", &directory);
+            })
+        });
+        assert!(common::within_patience(|| files_in(&directory) != [""; 0]));
+        // A random instant is what is wanted here.
+        std::thread::sleep(Duration::from_micros(random.below(4000)));
+        for mut binder in binders {
+            binder.kill();
+        }
+        let left = files_in(&directory);
+        unfinished += left.iter().filter(|file| file.starts_with('~')).count();
+        bind_in(&directory, "bound", &[]);
+        let left = files_in(&directory);
+        assert!(left.iter().all(|file| !file.starts_with('~')), "{left:?}");
+    }
+    println!("{unfinished} unfinished sockets in {rounds} rounds");
+}
+
+/// What is in a directory of names, but places.
+fn files_in(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).unwrap();
+    let files = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let is_file = |file: &String| !file.starts_with(handfast_sys::directory::PLACE);
+    files.filter(is_file).collect()
 }
 
 #[test]

@@ -371,15 +371,17 @@ fn a_replier_that_is_killed_leaves_nothing_at_a_caller_that_rests() {
 
 /// A link made by hand as the process of an incarnation: its socket, and its welcome.
 fn link_by_hand(name: &str, incarnation: [u8; 16]) -> (std::os::fd::OwnedFd, Welcome) {
-    let path = common::directory().join(name);
-    let socket = handfast_sys::socket::connect(&path, common::PATIENCE).unwrap();
+    let socket = common::knock(name);
     let bells = handfast_layout::bell::REGION_BYTES;
     let bells = handfast_sys::memory::create_sealed("fake", bells).unwrap();
     let hello = Hello::new(incarnation, name, 3, false).to_bytes();
     let fds = [rustix::fd::AsFd::as_fd(&bells)];
     handfast_sys::socket::send(&socket, &hello, &fds).unwrap();
     let mut bytes = [0; WELCOME_BYTES];
-    let (len_bytes, _) = handfast_sys::socket::receive(&socket, &mut bytes, 2).unwrap();
+    let (len_bytes, fds) = handfast_sys::socket::receive(&socket, &mut bytes, 2).unwrap();
+    if let Some(region) = fds.first() {
+        common::take_offer(&socket, region);
+    }
     let welcome = Welcome::parse(&bytes[..len_bytes]).unwrap();
     (socket, welcome)
 }
@@ -394,8 +396,8 @@ fn who_was_not_provided_with_a_right_cannot_decline_it() {
     recipient.expect("ready");
     let _own = handfast::bind(&names[2]).unwrap();
     let [right, to] = [&names[0], &names[1]].map(|name| handfast::connect(name).unwrap());
-    let (_at_exporter, welcome) = link_by_hand(&names[0], [7; 16]);
-    let (socket, _) = link_by_hand(&names[2], [7; 16]);
+    let (_at_exporter, welcome) = link_by_hand(&names[0], common::incarnation(7));
+    let (socket, _) = link_by_hand(&names[2], common::incarnation(7));
     recipient.stop();
     to.with([right.into()]).send(b"keep").unwrap();
     for number in 0..64u64 {

@@ -16,7 +16,7 @@ pub const RECEIVERS: u32 = 64;
 /// Links per trust group of one process.
 pub const LINKS: u32 = 1024;
 
-/// Wait word of the receiver. See `handfast-wait` for its values.
+/// Wait word of the receiver. Processes of another user than the owner's write nothing here: not this either. See `handfast-wait` for its values.
 pub const SLEEP: usize = 0;
 /// One bit per ready word.
 pub const SUMMARY: usize = 4;

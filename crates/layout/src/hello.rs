@@ -1,4 +1,5 @@
-//! The handshake: one message each way over the rendezvous socket.
+//! The handshake over the rendezvous socket: the acceptor says that it is ready, or refuses at once; then one
+//! message each way; where that is an offer of a link, one more (`spec/layout.md`).
 //!
 //! The first 24 bytes never change meaning, so two releases that share nothing else can still
 //! tell each other their versions. Parsing takes a private copy of the bytes and refuses
@@ -9,6 +10,30 @@ use crate::{FEATURES, LAYOUT_VERSION, name};
 
 /// First bytes of both messages.
 pub const MAGIC: [u8; 8] = *b"handfast";
+
+/// Bytes of what the acceptor says first, once it takes descriptors through the connection.
+pub const READY_BYTES: usize = 24;
+
+/// What the acceptor says first: that a hello may come.
+#[must_use]
+pub fn ready() -> [u8; READY_BYTES] {
+    let mut bytes = [0; READY_BYTES];
+    put(&mut bytes, 0, &MAGIC);
+    put(&mut bytes, 8, &LAYOUT_VERSION.to_le_bytes());
+    put(&mut bytes, 16, &FEATURES.to_le_bytes());
+    bytes
+}
+
+/// Whether the acceptor's first message says that a hello may come; otherwise it is a refusal, a [`Welcome`].
+///
+/// # Errors
+/// [`Malformed`] for what is neither.
+pub fn is_ready(bytes: &[u8]) -> Result<bool, Malformed> {
+    match bytes.len() {
+        WELCOME_BYTES => Ok(false),
+        _ => prefix(bytes, READY_BYTES).map(|_| true),
+    }
+}
 
 /// Bytes of a [`Hello`].
 pub const HELLO_BYTES: usize = 128;
@@ -22,7 +47,8 @@ pub struct Hello {
     pub version: u32,
     /// Features the connector offers.
     pub features: u64,
-    /// Random identity of the connecting process, new each time it starts.
+    /// Identity of the connecting process, new each time it starts: eight bytes that the kernel knows it by (the number of its
+    /// inode in pidfs, where there is one), which the acceptor checks, and eight random ones.
     pub incarnation: [u8; 16],
     /// The port it asks for.
     pub name: String,
@@ -42,7 +68,7 @@ pub struct Welcome {
     pub features: u64,
     /// Whether there is a link, and why not.
     pub status: Status,
-    /// Random identity of the accepting process.
+    /// Identity of the accepting process, likewise; the connector checks it.
     pub incarnation: [u8; 16],
     /// Number of the port, which says who receives from it.
     pub port: u32,
@@ -57,7 +83,7 @@ pub struct Welcome {
 /// How a handshake ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// A new link; its descriptors come with the message.
+    /// The offer of a new link; its descriptors come with the message.
     Linked,
     /// The two processes have a link already; this port is reached through it.
     Known,

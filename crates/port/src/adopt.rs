@@ -1,7 +1,8 @@
 //! Taking up the rights that came with a message, and giving back those nobody holds any more.
 
 use crate::again::keep;
-use crate::descriptors::{take_up, take_up_memory};
+use crate::bound::Moving;
+use crate::descriptors::{lost, take_up, take_up_memory};
 use crate::door::{later, strange};
 use crate::error::RightError;
 use crate::home;
@@ -15,7 +16,6 @@ use crate::own::OwnRight;
 use crate::passing::ReplyRight;
 use crate::paths::Held;
 use crate::process::Process;
-use crate::receive::Moving;
 use crate::reply_slot::ReplySlot;
 use crate::right::Right;
 use crate::send::SendRight;
@@ -26,7 +26,7 @@ use handfast_layout::part::{Bound, Part};
 use handfast_proto::rights::{Handle, Target};
 use handfast_ring::lane::Unit;
 use handfast_ring::{Fault, Rule};
-use handfast_sys::socket;
+use handfast_sys::{Errno, socket};
 use std::sync::Arc;
 
 /// For whom rights are taken up.
@@ -97,8 +97,9 @@ pub(crate) fn adopt_rest(
         return Ok(true);
     };
     let adopted = adopt_all(process, link, units, (rights, whom));
+    message.has_come_from(link);
     if adopted.is_err() {
-        rights.clear();
+        message.clear();
     }
     adopted
 }
@@ -255,12 +256,12 @@ fn receive(
         return Ok(settle_in(process, link, (token, asks), None));
     }
     let name = Bound::parse(units, name_bytes).ok_or(fault_of(Rule::Part))?;
-    let listener = match take_up(process, link, number)? {
-        Right::Descriptor(listener) if socket::is_listener(&listener) => listener,
-        Right::Descriptor(_) => return Err(fault_of(Rule::Descriptor)),
-        lost => {
+    let listener = match link.claim_descriptor(process, number)? {
+        Some(listener) if socket::is_listener(&listener) => listener.uncharged(),
+        Some(_) => return Err(fault_of(Rule::Descriptor)),
+        None => {
             refuse(process, link, token);
-            return Ok(lost);
+            return Ok(lost("recvmsg", Errno::MFILE));
         }
     };
     let moving = Moving { name, listener };
@@ -304,7 +305,9 @@ fn own_around(process: &Arc<Process>, link: &Arc<Link>, handle: Handle) -> Resul
 /// What a right of this process by a link of it with itself stands for. Waits a while for the port's word, where
 /// that is still to come.
 pub(crate) fn own_of(process: &Process, right: &SendRight) -> Result<Right, RightError> {
-    let handle = right.origin().handle_at_home(right.handle())?;
+    let handle = right
+        .origin()
+        .handle_at_home(right.handle(), right.link())?;
     let twin = right.link().twin().ok_or(RightError::Dead)?;
     own(process, &twin, handle).map_err(|_| RightError::Dead)
 }

@@ -5,7 +5,8 @@ use crate::adopt::{Whom, adopt, adopt_rest};
 use crate::call::why_dropped;
 use crate::cancel::{Watch, given_up};
 use crate::elsewhere::{Elsewhere, HOPES};
-use crate::error::{Gone, SendError};
+use crate::error::{Gone, Misuse, SendError};
+use crate::guest;
 use crate::link::Link;
 use crate::message::{Message, ReplySink};
 use crate::paths::Path;
@@ -240,6 +241,9 @@ impl Awaited {
         waiter: &mut Waiter,
     ) -> Result<usize, SendError> {
         let mut is_elsewhere = false;
+        if guest::is_control() {
+            return Err(SendError::Misuse(Misuse::ControlThread));
+        }
         loop {
             if let Some(outer) = &mut outer
                 && outer.is_over_at(self.link())

@@ -15,6 +15,7 @@ use handfast_layout::link::{Kind, SLOTS};
 use handfast_ring::lane::Header;
 use handfast_sys::socket::Peer;
 use handfast_sys::{clock, cpu};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// Messages a [`Batch`] holds at the most: what a lane's ring holds.
 pub const BATCH_MESSAGES_MAX: usize = SLOTS as usize;
@@ -99,8 +100,6 @@ impl SendRight {
     /// copied once; the receiver may take the first while the last is on its way. At most one
     /// system call for every filled ring (64 messages), and none while the receiver is awake.
     ///
-    /// The `as_ref` of a message must not use this right: its lane is locked meanwhile.
-    ///
     /// # Errors
     /// [`Unsent`] says how many were sent and what stood in the way of the next.
     pub fn send_many(&self, messages: &[impl AsRef<[u8]>]) -> Result<(), Unsent> {
@@ -129,41 +128,61 @@ impl SendRight {
     }
 
     fn send_many_by(&self, messages: &[impl AsRef<[u8]>], waiting: Waiting) -> Result<(), Unsent> {
-        // With a receiver that keeps up there is always room: a deadline is looked at all the same.
-        let many = match waiting {
-            Waiting::Until(_) => BATCH_MESSAGES_MAX,
-            Waiting::Always | Waiting::Never => usize::MAX,
-        };
         let mut sent = 0;
-        loop {
-            let right = self.best();
-            let left = messages.get(sent..).unwrap_or_default();
-            let posted = right.post_many(left.get(..many).unwrap_or(left));
-            sent += posted;
-            let Some(next) = messages.get(sent) else {
-                return Ok(());
-            };
-            if posted < many {
-                // What stands in its way is found out, or waited for, by it alone.
-                right
-                    .send_by(next.as_ref(), waiting)
-                    .map_err(|error| Unsent { sent, error })?;
-                sent += 1;
+        let mut slices: [&[u8]; BATCH_MESSAGES_MAX] = [&[]; BATCH_MESSAGES_MAX];
+        while sent < messages.len() {
+            // The application's code, which may use this right, or panic: before its lane is locked.
+            let mut count = 0;
+            let collected = catch_unwind(AssertUnwindSafe(|| {
+                for (place, message) in slices.iter_mut().zip(&messages[sent..]) {
+                    *place = message.as_ref();
+                    count += 1;
+                }
+            }));
+            let sending = self.send_slices(&slices[..count], sent, waiting);
+            if let Err(panic) = collected {
+                // Those before it have been sent.
+                resume_unwind(panic);
             }
+            sending?;
+            sent += count;
             if sent < messages.len() && waiting.is_over() {
                 let error = SendError::TimedOut;
                 return Err(Unsent { sent, error });
             }
         }
+        Ok(())
+    }
+
+    /// Sends these, of which so many come before.
+    fn send_slices(&self, slices: &[&[u8]], before: usize, waiting: Waiting) -> Result<(), Unsent> {
+        let mut sent = 0;
+        loop {
+            let right = self.best();
+            sent += right.post_many(&slices[sent..]);
+            let Some(next) = slices.get(sent) else {
+                return Ok(());
+            };
+            let unsent = |error| Unsent {
+                sent: before + sent,
+                error,
+            };
+            if waiting.is_over() {
+                return Err(unsent(SendError::TimedOut));
+            }
+            // What stands in its way is found out, or waited for, by it alone.
+            right.send_by(next, waiting).map_err(unsent)?;
+            sent += 1;
+        }
     }
 
     /// Posts messages until something stands in the way of one. Returns how many.
     #[inline]
-    fn post_many(&self, messages: &[impl AsRef<[u8]>]) -> usize {
+    fn post_many(&self, messages: &[&[u8]]) -> usize {
         let Some((lane, outgoing, _)) = self.lane_now() else {
             return 0;
         };
-        // Dropped last, also when the application's `as_ref` panics.
+        // Dropped last: once the lane is free.
         let _rings = Rings { right: self, lane };
         let mut outgoing = outgoing;
         let header = Header {

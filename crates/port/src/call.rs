@@ -4,7 +4,8 @@ use crate::adopt::{Whom, adopt};
 use crate::awaited::{Awaited, Outcome};
 use crate::cancel::{Watch, given_up};
 use crate::elsewhere::{Elsewhere, HOPES};
-use crate::error::{DomainError, Gone, SendError};
+use crate::error::{DomainError, Gone, Misuse, SendError};
+use crate::guest;
 use crate::link::Link;
 use crate::message::{Message, ReplySink};
 use crate::origin::Origin;
@@ -78,6 +79,7 @@ impl<'a> Call<'a> {
     /// # Errors
     /// As [`SendRight::call`], also when the peer has died meanwhile; a reply that was there before is taken all the same.
     pub fn wait(self) -> Result<Message, SendError> {
+        self.check()?;
         self.message_by(None)
     }
 
@@ -87,7 +89,17 @@ impl<'a> Call<'a> {
     /// [`SendError::TimedOut`] then; the call is given up, and holds its reply slot until the server answers or drops it. Others as
     /// [`Self::wait`].
     pub fn wait_until(self, timeout: Duration) -> Result<Message, SendError> {
+        self.check()?;
         self.message_by(Some(clock::deadline_ns(timeout)))
+    }
+
+    /// Whether it is this process's: a forked child does not have the memory in which its parent's calls end.
+    #[inline]
+    fn check(&self) -> Result<(), SendError> {
+        match self.right.is_forked() {
+            true => Err(SendError::Misuse(Misuse::Forked)),
+            false => Ok(()),
+        }
     }
 
     /// Takes the reply if it is there; never blocks, no system call. `Err(self)` gives the call back when not. A call whose peer
@@ -101,6 +113,9 @@ impl<'a> Call<'a> {
 
     /// Takes the reply if it is there.
     pub(crate) fn try_take(&mut self) -> Option<Result<Message, SendError>> {
+        if let Err(forked) = self.check() {
+            return Some(Err(forked));
+        }
         let mut message = Message::new();
         let taken = match self.moved.is_none() && self.is_answered() {
             true => self.take(&mut message).or_else(|| self.go_on()),
@@ -216,6 +231,9 @@ impl<'a> Call<'a> {
         mut outer: Option<&mut Watch<'_>>,
     ) -> Result<usize, SendError> {
         let right = self.right;
+        if guest::is_control() {
+            return Err(SendError::Misuse(Misuse::ControlThread));
+        }
         loop {
             if let Some(outer) = &mut outer
                 && outer.is_over_at(right.link())

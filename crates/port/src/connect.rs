@@ -1,8 +1,8 @@
 //! Connecting: the asking half of the handshake.
 
-use crate::error::{ConnectError, Exhausted, Found, Resource};
+use crate::error::{ConnectError, Exhausted, Found, Misuse, Resource};
 use crate::keeper::map_peer_bells;
-use crate::link::{Link, Parts};
+use crate::link::{Link, Parts, control};
 use crate::options::Options;
 use crate::paths::Held;
 use crate::process::{self, Process};
@@ -10,13 +10,15 @@ use crate::receive::BEHIND_DESCRIPTOR;
 use crate::rendezvous;
 use crate::send::SendRight;
 use crate::turns::Turns;
+use crate::users::Foreign;
 use core::time::Duration;
-use handfast_layout::hello::{Hello, Malformed, Status, WELCOME_BYTES, Welcome};
+use handfast_layout::hello::{Hello, Malformed, Status, WELCOME_BYTES, Welcome, is_ready};
 use handfast_layout::link::{REGION_BYTES, Side};
 use handfast_layout::{LAYOUT_VERSION, bell, name};
+use handfast_proto::users::Quota;
 use handfast_region::Region;
 use handfast_sys::memory::{Access, Mapping, is_sealed};
-use handfast_sys::{AsFd, Errno, OwnedFd, clock, socket};
+use handfast_sys::{AsFd, Errno, OwnedFd, clock, shared, socket};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -62,9 +64,11 @@ pub fn connect(name: &str) -> Result<SendRight, ConnectError> {
 pub fn connect_with(name: &str, options: Options) -> Result<SendRight, ConnectError> {
     name::check(name).map_err(ConnectError::BadName)?;
     let process = process::current()?;
+    // Before the turn: another thread that has it may wait for the control thread.
+    Limit::new(WELCOME_TIMEOUT)?;
     let turn = Turns::of_connectors().wait(name.to_owned());
     let to = (name, &*rendezvous::path_of(name));
-    let right = connect_by(&process, to, options, Limit::new(WELCOME_TIMEOUT));
+    let right = connect_by(&process, to, options, Limit::new(WELCOME_TIMEOUT)?);
     drop(turn);
     right
 }
@@ -77,7 +81,7 @@ pub fn connect_with(name: &str, options: Options) -> Result<SendRight, ConnectEr
 /// [`ConnectError::TimedOut`] then; others as [`connect_with`].
 pub fn connect_until(name: &str, timeout: Duration) -> Result<SendRight, ConnectError> {
     name::check(name).map_err(ConnectError::BadName)?;
-    let limit = Limit::new(timeout);
+    let limit = Limit::new(timeout)?;
     let process = process::current()?;
     let turn = Turns::of_connectors().wait_until(name.to_owned(), limit.deadline_ns);
     let turn = turn.ok_or_else(|| limit.passed(name))?;
@@ -95,7 +99,7 @@ pub fn connect_until(name: &str, timeout: Duration) -> Result<SendRight, Connect
 pub fn connect_by_descriptor(descriptor: &OwnedFd) -> Result<SendRight, ConnectError> {
     let process = process::current()?;
     let to = (BEHIND_DESCRIPTOR, &*rendezvous::path_of_door(descriptor));
-    connect_by(&process, to, Options::new(), Limit::new(WELCOME_TIMEOUT))
+    connect_by(&process, to, Options::new(), Limit::new(WELCOME_TIMEOUT)?)
 }
 
 /// How long a connection may take, and when that is over.
@@ -106,11 +110,16 @@ struct Limit {
 }
 
 impl Limit {
-    fn new(timeout: Duration) -> Self {
-        Self {
+    /// # Errors
+    /// In the control thread, whose part of a handshake may be what is waited for.
+    fn new(timeout: Duration) -> Result<Self, ConnectError> {
+        if crate::guest::is_control() {
+            return Err(ConnectError::Misuse(Misuse::ControlThread));
+        }
+        Ok(Self {
             timeout,
             deadline_ns: clock::deadline_ns(timeout),
-        }
+        })
     }
 
     fn left(self) -> Duration {
@@ -170,11 +179,11 @@ fn connect_by(
 /// A link with the process behind a door, if it is the one that was meant.
 pub(crate) fn by_door(
     process: &Arc<Process>,
-    door: &OwnedFd,
+    door: &Foreign,
     meant: [u8; 20],
     timeout: Duration,
 ) -> Result<Held, ConnectError> {
-    let limit = Limit::new(timeout);
+    let limit = Limit::new(timeout)?;
     let path = rendezvous::path_of_door(door);
     let mut pause = RETRY_FIRST;
     while !limit.left().is_zero() {
@@ -219,6 +228,8 @@ fn attempt(
     })?;
     let os = |call| move |errno| ConnectError::from(Resource::of(call, errno));
     let peer = socket::peer(&socket).map_err(os("getsockopt"))?;
+    let pidfd = socket::peer_pidfd(&socket).ok();
+    let socket = Foreign::new(&process.users, peer.uid, socket);
     // Only links to what is known to be another process are shared. The turn is kept to the end.
     let wait = || process.connecting.wait_until(peer, limit.deadline_ns);
     let turn = match process.is_another(peer).then(wait) {
@@ -227,21 +238,14 @@ fn attempt(
     };
     let find = |_| process.hold_link(|link| link.peer == peer);
     let known = turn.as_ref().and_then(find);
-    let group = process.group(peer.uid)?;
-    let index = group.reserve()?;
-    let hello = Hello::new(process.incarnation, name, index, known.is_some());
-    let outcome = greet(&hello, &socket, &group.fd, limit);
+    let place = process.reserve(peer.uid)?;
+    let hello = Hello::new(process.incarnation, name, place.index(), known.is_some());
+    let outcome = greet(&hello, &socket, &place.group().fd, limit)?;
     let (welcome, fds) = match outcome {
-        Ok(Some((welcome, fds))) if welcome.status == Status::Linked => (welcome, fds),
-        Ok(None) => {
-            group.set(index, None);
-            return Ok(Attempt::Unanswered);
-        }
-        Ok(Some((welcome, _))) => {
-            group.set(index, None);
-            if welcome.status == Status::Crossed {
-                return Ok(Attempt::Again);
-            }
+        Some((welcome, fds)) if welcome.status == Status::Linked => (welcome, fds),
+        None => return Ok(Attempt::Unanswered),
+        Some((welcome, _)) if welcome.status == Status::Crossed => return Ok(Attempt::Again),
+        Some((welcome, _)) => {
             // The identity is checked: a stranger that repeats another's incarnation is another
             // process to the kernel.
             let link = known.filter(|link| link.incarnation == welcome.incarnation);
@@ -249,52 +253,98 @@ fn attempt(
                 Attempt::Linked(link.clone(), welcome)
             }));
         }
-        Err(error) => {
-            group.set(index, None);
-            return Err(error);
-        }
     };
-    if process.is_borrowed(welcome.incarnation, peer) {
-        group.set(index, None);
+    if process.is_borrowed(welcome.incarnation, (peer, pidfd.as_ref())) {
         return Err(failed(name, "the server says that it is another process"));
     }
-    let made = (|| {
-        let [region_fd, bells_fd] = fds.as_slice() else {
-            return Err(failed(name, "the server sent no memory"));
-        };
-        let sealed = |fd, len_bytes| is_sealed(fd, len_bytes).unwrap_or(false);
-        if !sealed(region_fd, REGION_BYTES) || !sealed(bells_fd, bell::REGION_BYTES) {
-            return Err(failed(name, "the server's memory is not sealed"));
-        }
-        let mapping =
-            Mapping::new(region_fd, REGION_BYTES, Access::ReadWrite).map_err(os("mmap"))?;
-        Ok((Region::mapped(mapping), map_peer_bells(bells_fd)?))
-    })();
-    let (region, peer_bells) = match made {
-        Ok(made) => made,
-        Err(error) => {
-            group.set(index, None);
-            return Err(error);
-        }
+    let [region_fd, bells_fd] = fds.as_slice() else {
+        return Err(failed(name, "the server sent no memory"));
     };
+    if !shared::is_sized(region_fd, REGION_BYTES).unwrap_or(false)
+        || !is_sealed(bells_fd, bell::REGION_BYTES).unwrap_or(false)
+    {
+        return Err(failed(name, "the server's memory is not sealed"));
+    }
+    let mapping = Mapping::new(region_fd, REGION_BYTES, Access::ReadWrite);
+    let mapping = mapping.map_err(|errno| match errno {
+        // Another has sealed it.
+        Errno::PERM => failed(name, "the server's memory cannot be sealed"),
+        errno => Resource::of("mmap", errno).into(),
+    })?;
+    let peer_bells = map_peer_bells(bells_fd, peer.uid)?;
+    seal_region(name, region_fd, peer.uid, limit)?;
+    // Memory files, which close at once.
+    fds.into_iter().for_each(|fd| drop(fd.into_inner()));
+    if !is_concluded(name, &socket, limit)? {
+        return Ok(Attempt::Unanswered);
+    }
     socket::set_nonblocking(&socket, true).map_err(os("ioctl"))?;
     if crate::notify::is_active() {
         let _ = handfast_sys::signal::raise_on_arrival(&socket, true);
     }
     let link = process.add_link(Parts {
         agreed: process.agreed,
-        region,
+        region: Region::mapped(mapping),
         calls: Side::Connector,
         peer_bells,
         peer_index: welcome.link,
-        group,
-        index,
+        place,
         socket,
+        pidfd,
+        charges: Vec::new(),
         peer,
         incarnation: welcome.incarnation,
     })?;
     process.tell_spread(&link);
     Ok(Attempt::Linked(link, welcome))
+}
+
+/// Makes sure that neither side takes pages of the link region away: whoever touches them then would wait for that.
+/// The server, which has the file as well, can make this take long: a thread waits that only others of its user wait for.
+fn seal_region(
+    name: &str,
+    region_fd: &Foreign,
+    server_uid: u32,
+    limit: Limit,
+) -> Result<(), ConnectError> {
+    let cannot = |_: Errno| failed(name, "the server's memory cannot be sealed");
+    // Who may stop this process need not be feared.
+    if server_uid == 0 || server_uid == handfast_sys::process::uid() {
+        return shared::seal(region_fd).map_err(cannot);
+    }
+    let own = handfast_sys::duplicate(region_fd).map_err(|errno| Resource::of("dup", errno))?;
+    // It counts against the server's user until it is sealed, however early this thread goes on.
+    let own = region_fd.charged_beside(own).ok_or_else(|| {
+        Resource::Exhausted(Exhausted {
+            what: "descriptors that servers of one user hold up here; connect again later",
+            limit: region_fd.users().limit(Quota::Descriptors),
+        })
+    })?;
+    let (sender, sealed) = std::sync::mpsc::channel();
+    region_fd.users().expend(server_uid, move || {
+        let _ = sender.send(shared::seal(&own));
+        // A memory file, which closes at once.
+        drop(own.into_inner());
+    });
+    match sealed.recv_timeout(limit.left()) {
+        Ok(sealed) => sealed.map_err(cannot),
+        Err(_) => Err(limit.passed(name)),
+    }
+}
+
+/// Says that the region is sealed, and waits until the server has made the link. `false` when it ended the connection
+/// instead.
+fn is_concluded(name: &str, socket: &Foreign, limit: Limit) -> Result<bool, ConnectError> {
+    const SEALED: [u8; 2] = [control::SEALED, 0];
+    let mut bytes = [0; SEALED.len()];
+    let mut fds = Vec::new();
+    let said = within(limit, socket, || socket::send(socket, &SEALED, &[]));
+    match said.and_then(|()| hear(socket, (&mut bytes, 0), &mut fds, limit)) {
+        Ok(len) if len == bytes.len() && bytes == SEALED && fds.is_empty() => Ok(true),
+        Ok(0) => Ok(false),
+        Ok(_) => Err(failed(name, "the server did not make the link")),
+        Err(errno) => Ok(unanswered::<()>(errno, name, limit)?.is_some()),
+    }
 }
 
 /// Why no server takes connections at the path of `name`.
@@ -315,52 +365,45 @@ fn failed(name: &str, what: &'static str) -> ConnectError {
     ConnectError::Handshake { name, what }
 }
 
-/// Says hello, reads the welcome, turns refusals into errors. `None` when the server ended the
+/// Waits until the server is ready, says hello, reads the welcome, turns refusals into errors. `None` when the server ended the
 /// connection without an answer.
 fn greet(
     hello: &Hello,
-    socket: &OwnedFd,
+    socket: &Foreign,
     bells: &OwnedFd,
     limit: Limit,
-) -> Result<Option<(Welcome, Vec<OwnedFd>)>, ConnectError> {
+) -> Result<Option<(Welcome, Vec<Foreign>)>, ConnectError> {
     let name = hello.name.as_str();
-    let lost = |errno| match errno {
-        Errno::AGAIN => limit.passed(name),
-        errno => Resource::of("sendmsg", errno).into(),
-    };
-    let told = within(limit, socket, || {
-        socket::send(socket, &hello.to_bytes(), &[bells.as_fd()])
-    });
-    // A server without descriptors refuses before it reads: its answer may be there already.
-    if let Err(errno) = told
-        && !matches!(errno, Errno::PIPE | Errno::CONNRESET)
-    {
-        return Err(lost(errno));
-    }
     let mut bytes = [0; WELCOME_BYTES + 1];
-    let mut received = within(limit, socket, || socket::receive(socket, &mut bytes, 2));
-    if matches!(received, Err(Errno::CONNRESET)) {
-        // A server that refuses before it reads resets the connection behind its answer, and the
-        // kernel reports the reset, once, before the answer.
-        received = within(limit, socket, || socket::receive(socket, &mut bytes, 2));
-    }
-    let (len, fds) = match received {
-        // Of another release, perhaps.
-        Err(Errno::MSGSIZE) => (bytes.len(), Vec::new()),
-        Err(Errno::PIPE | Errno::CONNRESET) => return Ok(None),
-        received => received.map_err(lost)?,
+    let mut fds = Vec::new();
+    // One that cannot serve us refuses before it reads.
+    let mut len = match hear(socket, (&mut bytes, WELCOME_FDS), &mut fds, limit) {
+        Ok(len) => len,
+        Err(error) => return unanswered(error, name, limit),
     };
+    if len > 0 && is_ready(&bytes[..len]).map_err(|malformed| misunderstood(name, malformed))? {
+        let told = within(limit, socket, || {
+            socket.send(&hello.to_bytes(), &[bells.as_fd()])
+        });
+        // A server that has refused meanwhile has answered already.
+        if let Err(errno) = told
+            && !matches!(errno, Errno::PIPE | Errno::CONNRESET)
+        {
+            return match errno {
+                Errno::AGAIN => Err(limit.passed(name)),
+                errno => Err(Resource::of("sendmsg", errno).into()),
+            };
+        }
+        len = match hear(socket, (&mut bytes, WELCOME_FDS), &mut fds, limit) {
+            Ok(len) => len,
+            Err(error) => return unanswered(error, name, limit),
+        };
+    }
     if len == 0 {
         return Ok(None);
     }
-    let welcome = Welcome::parse(&bytes[..len]).map_err(|malformed| match malformed {
-        Malformed::Version { theirs } => ConnectError::Version {
-            ours: LAYOUT_VERSION,
-            theirs,
-        },
-        Malformed::NotHandfast => failed(name, "not handfast at the other end"),
-        Malformed::Field(field) => failed(name, field),
-    })?;
+    let welcome =
+        Welcome::parse(&bytes[..len]).map_err(|malformed| misunderstood(name, malformed))?;
     match welcome.status {
         Status::Linked | Status::Known | Status::Crossed => Ok(Some((welcome, fds))),
         Status::Version => Err(ConnectError::Version {
@@ -380,11 +423,66 @@ fn greet(
     }
 }
 
+/// Reads one message of the handshake. Whatever the server has sent with it, this thread closes nothing of that.
+fn hear(
+    socket: &Foreign,
+    (bytes, fds_max): (&mut [u8], usize),
+    fds: &mut Vec<Foreign>,
+    limit: Limit,
+) -> Result<usize, Errno> {
+    let mut read = || {
+        within(limit, socket, || {
+            socket::receive_expected(socket, bytes, |_| fds_max)
+        })
+    };
+    let mut received = read();
+    if matches!(received, Err(Errno::CONNRESET)) {
+        // A server that refuses before it reads resets the connection behind its answer, and the
+        // kernel reports the reset, once, before the answer.
+        received = read();
+    }
+    match received {
+        Ok(received) if received.is_short => {
+            fds.extend(received.fds.into_iter().map(|fd| socket.beside(fd)));
+            Err(Errno::MFILE)
+        }
+        Ok(received) => {
+            fds.extend(received.fds.into_iter().map(|fd| socket.beside(fd)));
+            Ok(received.len_bytes)
+        }
+        // Of another release, perhaps.
+        Err(Errno::MSGSIZE) => Ok(bytes.len()),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Descriptors of a welcome: the link's region and the server's bells.
+const WELCOME_FDS: usize = 2;
+
+fn unanswered<T>(errno: Errno, name: &str, limit: Limit) -> Result<Option<T>, ConnectError> {
+    match errno {
+        Errno::PIPE | Errno::CONNRESET => Ok(None),
+        Errno::AGAIN => Err(limit.passed(name)),
+        errno => Err(Resource::of("recvmsg", errno).into()),
+    }
+}
+
+fn misunderstood(name: &str, malformed: Malformed) -> ConnectError {
+    match malformed {
+        Malformed::Version { theirs } => ConnectError::Version {
+            ours: LAYOUT_VERSION,
+            theirs,
+        },
+        Malformed::NotHandfast => failed(name, "not handfast at the other end"),
+        Malformed::Field(field) => failed(name, field),
+    }
+}
+
 /// Makes a blocking call on `socket` that ends within the limit, again when a signal handler has
 /// interrupted it: with a timeout on the socket the kernel does not, whatever the handler's flags.
 fn within<T>(
     limit: Limit,
-    socket: &OwnedFd,
+    socket: &Foreign,
     mut call: impl FnMut() -> Result<T, Errno>,
 ) -> Result<T, Errno> {
     loop {

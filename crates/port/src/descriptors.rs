@@ -5,50 +5,81 @@
 //! for nobody: what the keeper has not read yet it reads itself.
 
 use crate::error::{ReplyError, Resource, RightError};
-use crate::lending::{Foreign, hear_of_arena};
-use crate::link::{Link, Outgoing};
+use crate::lending::{ForeignArena, hear_of_arena};
+use crate::link::{Link, Outgoing, control};
 use crate::memory::Memory;
 use crate::process::Process;
 use crate::right::{Described, Right};
 use crate::send::{Blocked, SendRight};
-use core::sync::atomic::Ordering;
+use crate::users::{Charge, Foreign, Users};
+use core::sync::atomic::{AtomicBool, Ordering};
+use core::time::Duration;
+use handfast_layout::counters;
 use handfast_layout::link::{Kind, UNIT_BYTES};
 use handfast_layout::loan::{ARENA, ARENA_ENDED};
 use handfast_layout::part::{DESCRIPTORS, Descriptors, Part, UNCLAIMED_MAX};
 use handfast_proto::loans::Borrowed;
+use handfast_proto::users::Quota;
 use handfast_region::{Memory as _, Sealed};
 use handfast_ring::lane::Refused;
 use handfast_ring::{Fault, Rule};
-use handfast_sys::{AsFd, BorrowedFd, Errno, OwnedFd, socket};
+use handfast_sys::memory::{has_seals, is_sealed};
+use handfast_sys::{AsFd, BorrowedFd, Errno, clock, socket};
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// The descriptors on their way through a link.
-#[derive(Default)]
 pub(crate) struct UnderWay {
     /// How many have been sent, modulo 2^32. Held while they are: they arrive in this order.
     sent: Mutex<u32>,
     inbox: Mutex<Inbox>,
+    /// A message of the control socket is being taken away where that may block.
+    discarding: Arc<AtomicBool>,
 }
 
 /// What has been read from the control socket. Held while it is read.
-#[derive(Default)]
 pub(crate) struct Inbox {
     /// Numbers below have arrived, modulo 2^32.
     arrived: u32,
     claimed: u32,
     /// By number. `None`: there was no room for it in this process.
-    unclaimed: Vec<(u32, Option<OwnedFd>)>,
+    unclaimed: Vec<(u32, Option<Foreign>)>,
     /// Messages for the keeper, which somebody in search of a descriptor has read.
-    unheard: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
+    unheard: VecDeque<(Vec<u8>, Option<Foreign>)>,
+    /// Their bytes.
+    unheard_bytes: Charge,
+    /// Since when a message is being taken away.
+    discarding_since_ns: u64,
     /// The peer's arenas.
-    pub(crate) borrowed: Borrowed<Foreign>,
+    pub(crate) borrowed: Borrowed<ForeignArena>,
+}
+
+impl UnderWay {
+    pub(crate) fn new(users: &Arc<Users>, user: u32) -> Self {
+        Self {
+            sent: Mutex::default(),
+            inbox: Mutex::new(Inbox {
+                arrived: 0,
+                claimed: 0,
+                unclaimed: Vec::new(),
+                unheard: VecDeque::new(),
+                unheard_bytes: users.nothing(user, Quota::Backlog),
+                discarding_since_ns: 0,
+                borrowed: Borrowed::default(),
+            }),
+            discarding: Arc::default(),
+        }
+    }
 }
 
 /// Longest control message: releases of 62 rights.
 pub(crate) const CONTROL_BYTES_MAX: usize = 512;
-/// Most descriptors of a control message that is for the keeper.
-const CONTROL_FDS_MAX: usize = 1;
+/// How long a message with descriptors that there is no room for may take to be closed, before the link is cut; and how long
+/// a receiver waits for that.
+const DISCARD_NS_MAX: u64 = 1_000_000_000;
+const DISCARD_WAIT_NS_MAX: u64 = 10_000_000;
+/// Between two looks of a receiver that waits so.
+const DISCARD_LOOK: Duration = Duration::from_micros(50);
 /// Control messages that may come between the last one the keeper has read and a descriptor that a
 /// message names: more than a socket holds, which is some 280 unless the system is told otherwise.
 const UNHEARD_MAX: usize = 1024;
@@ -57,6 +88,8 @@ const UNHEARD_MAX: usize = 1024;
 pub(crate) enum Unheard {
     Os(Errno),
     Fault(Fault),
+    /// Somebody is reading, or taking a message away: soon.
+    Busy,
 }
 
 /// Why descriptors were not sent.
@@ -193,7 +226,7 @@ impl Link {
         }
         let first = *sent;
         let message = Descriptors { count, first }.to_bytes();
-        socket::send(&self.socket, &message, fds).map_err(|errno| match errno {
+        self.send_with(&message, fds).map_err(|errno| match errno {
             Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM => Unsent::Full,
             Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => Unsent::Right(RightError::Gone),
             errno => Unsent::Right(RightError::Refused { errno }),
@@ -203,12 +236,17 @@ impl Link {
     }
 
     /// Keeper: takes the next message of the control socket. Of one with descriptors for messages,
-    /// these have been put where they are looked for.
-    pub(crate) fn hear(&self, bytes: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), Unheard> {
-        let mut inbox = self.inbox();
-        if let Some((message, fds)) = inbox.unheard.pop_front() {
+    /// these have been put where they are looked for. Never waits for a receiver that reads.
+    pub(crate) fn hear(&self, bytes: &mut [u8]) -> Result<(usize, Option<Foreign>), Unheard> {
+        let mut inbox = match self.under_way.inbox.try_lock() {
+            Ok(inbox) => inbox,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Err(Unheard::Busy),
+        };
+        if let Some((message, fd)) = inbox.unheard.pop_front() {
+            inbox.unheard_bytes.shrink(message.len() as u64);
             bytes[..message.len()].copy_from_slice(&message);
-            return Ok((message.len(), fds));
+            return Ok((message.len(), fd));
         }
         self.read(&mut inbox, bytes)
     }
@@ -225,64 +263,129 @@ impl Link {
         inbox.borrowed.clear();
     }
 
-    fn read(&self, inbox: &mut Inbox, bytes: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), Unheard> {
-        let received = socket::receive_some(&self.socket, bytes).map_err(Unheard::Os)?;
-        let (len_bytes, mut fds) = (received.len_bytes, received.fds);
-        if bytes[..len_bytes].first() == Some(&DESCRIPTORS) {
-            let arrived = inbox.arrive(&bytes[..len_bytes], fds, received.is_short);
-            arrived.map_err(|rule| Unheard::Fault(Fault { rule, offset: 0 }))?;
-            return Ok((len_bytes, Vec::new()));
+    /// Reads one message, with the descriptors that belong to its kind. None is closed by this thread.
+    fn read(
+        &self,
+        inbox: &mut Inbox,
+        bytes: &mut [u8],
+    ) -> Result<(usize, Option<Foreign>), Unheard> {
+        let fault = |rule| Unheard::Fault(Fault { rule, offset: 0 });
+        // Acquire: pairs with the Release of the thread that has taken the message away.
+        if self.under_way.discarding.load(Ordering::Acquire) {
+            let since_ns = clock::now_ns().saturating_sub(inbox.discarding_since_ns);
+            return Err(match since_ns > DISCARD_NS_MAX {
+                true => fault(Rule::ControlDescriptor),
+                false => Unheard::Busy,
+            });
         }
-        if let [ARENA | ARENA_ENDED, ..] = bytes[..len_bytes] {
-            let said = (fds, received.is_short);
-            let heard = hear_of_arena(&mut inbox.borrowed, &bytes[..len_bytes], said);
-            heard.map_err(|rule| Unheard::Fault(Fault { rule, offset: 0 }))?;
-            return Ok((len_bytes, Vec::new()));
+        let received =
+            socket::receive_expected(&self.socket, bytes, expected).map_err(Unheard::Os)?;
+        let bytes = &bytes[..received.len_bytes];
+        let fds = received
+            .fds
+            .into_iter()
+            .map(|fd| self.socket.charged_beside(fd));
+        let mut fds: Vec<_> = fds.collect();
+        let came = fds.len();
+        // What its user may not have is lost; where that is not closed in time, either, the link is cut.
+        let is_refused = received.is_short || fds.iter().any(Option::is_none);
+        let has_room = !is_refused || !self.socket.users().is_backed_up(self.peer.uid);
+        if received.is_surplus || !has_room {
+            return Err(fault(match bytes {
+                [DESCRIPTORS, ..] => Rule::DescriptorCount,
+                [ARENA | ARENA_ENDED, ..] => Rule::Arena,
+                _ => Rule::ControlDescriptor,
+            }));
         }
         if received.is_short {
-            // Without room for its descriptor a message is lost, and only that.
-            return Err(Unheard::Os(Errno::MFILE));
+            self.discard(inbox);
         }
-        fds.truncate(CONTROL_FDS_MAX);
-        Ok((len_bytes, fds))
+        match bytes {
+            [DESCRIPTORS, ..] => {
+                let arrived = inbox.arrive(bytes, fds, received.is_short);
+                arrived.map_err(fault)?;
+                Ok((bytes.len(), None))
+            }
+            [ARENA | ARENA_ENDED, ..] => {
+                let fd = fds.pop().flatten();
+                let is_short = received.is_short || came > 0 && fd.is_none();
+                hear_of_arena(&mut inbox.borrowed, bytes, (fd.as_ref(), is_short))
+                    .map_err(fault)?;
+                // A memory file, which closes at once.
+                drop(fd.map(Foreign::into_inner));
+                Ok((bytes.len(), None))
+            }
+            // Without room for its descriptor a message is lost, and only that.
+            _ if received.is_short || fds.iter().any(Option::is_none) => {
+                Err(Unheard::Os(Errno::MFILE))
+            }
+            _ => Ok((bytes.len(), fds.pop().flatten())),
+        }
+    }
+
+    /// Has the peer's user take the next message away, whose descriptors have no room here: that closes them.
+    fn discard(&self, inbox: &mut Inbox) {
+        inbox.discarding_since_ns = clock::now_ns();
+        let discarding = self.under_way.discarding.clone();
+        discarding.store(true, Ordering::Release);
+        let socket = self.socket.clone();
+        self.socket.users().expend(self.peer.uid, move || {
+            let _ = socket::discard(&socket);
+            // Release: who sees this reads the next message.
+            discarding.store(false, Ordering::Release);
+        });
     }
 
     /// Reads the control socket until what a received message names is found: it was sent before. What is
     /// for the keeper is kept for it. `fault`: what the peer has broken otherwise.
-    pub(crate) fn read_until<T>(
-        &self,
+    pub(crate) fn read_until<'a, T>(
+        &'a self,
         process: &Process,
-        inbox: &mut Inbox,
+        mut inbox: MutexGuard<'a, Inbox>,
         fault: Fault,
         mut find: impl FnMut(&mut Inbox) -> Option<T>,
-    ) -> Result<T, Fault> {
+    ) -> Result<(T, MutexGuard<'a, Inbox>), Fault> {
         let mut looks = UNHEARD_MAX;
+        let deadline_ns = clock::now_ns() + DISCARD_WAIT_NS_MAX;
         loop {
-            if let Some(found) = find(inbox) {
-                return Ok(found);
+            if let Some(found) = find(&mut inbox) {
+                return Ok((found, inbox));
             }
             looks -= 1;
             if looks == 0 || inbox.unheard.len() >= UNHEARD_MAX {
                 return Err(fault);
             }
-            self.read_one(process, inbox, fault)?;
+            if !self.read_one(process, &mut inbox, fault)? {
+                if clock::now_ns() >= deadline_ns {
+                    return Err(fault);
+                }
+                looks += 1;
+                drop(inbox);
+                std::thread::sleep(DISCARD_LOOK);
+                inbox = self.inbox();
+            }
         }
     }
 
-    /// Out of line: its buffer is large.
+    /// Whether there was nothing in the way. Out of line: its buffer is large.
     #[cold]
-    fn read_one(&self, process: &Process, inbox: &mut Inbox, fault: Fault) -> Result<(), Fault> {
+    fn read_one(&self, process: &Process, inbox: &mut Inbox, fault: Fault) -> Result<bool, Fault> {
         let mut bytes = [0; CONTROL_BYTES_MAX];
         match self.read(inbox, &mut bytes) {
-            Ok((1.., _)) if matches!(bytes[0], DESCRIPTORS | ARENA | ARENA_ENDED) => Ok(()),
-            Ok((len_bytes @ 1.., fds)) => {
-                let message = bytes[..len_bytes].to_vec();
-                inbox.unheard.push_back((message, fds));
+            Ok((1.., _)) if matches!(bytes[0], DESCRIPTORS | ARENA | ARENA_ENDED) => Ok(true),
+            Ok((len_bytes @ 1.., fd)) => {
+                let grown = inbox.unheard_bytes.grow(len_bytes as u64);
+                grown.map_err(|_| Fault {
+                    rule: Rule::Unread,
+                    offset: 0,
+                })?;
+                inbox.unheard.push_back((bytes[..len_bytes].to_vec(), fd));
                 process.attention.raise();
-                Ok(())
+                Ok(true)
             }
             // A peer that has gone resets the connection, which is said once, before what it sent.
-            Err(Unheard::Os(Errno::INTR | Errno::CONNRESET | Errno::MFILE)) => Ok(()),
+            Err(Unheard::Os(Errno::INTR | Errno::CONNRESET | Errno::MFILE)) => Ok(true),
+            Err(Unheard::Busy) => Ok(false),
             Err(Unheard::Fault(fault)) => Err(fault),
             Ok((0, _)) | Err(Unheard::Os(_)) => Err(fault),
         }
@@ -291,13 +394,16 @@ impl Link {
     /// Takes the descriptor that a received message names; `None` when there was no room for it in
     /// this process. A system call for each control message that the keeper has not read yet;
     /// never blocks.
-    fn claim_descriptor(&self, process: &Process, number: u32) -> Result<Option<OwnedFd>, Fault> {
+    pub(crate) fn claim_descriptor(
+        &self,
+        process: &Process,
+        number: u32,
+    ) -> Result<Option<Foreign>, Fault> {
         let fault = Fault {
             rule: Rule::Descriptor,
             offset: 0,
         };
-        let mut inbox = self.inbox();
-        self.read_until(process, &mut inbox, fault, |inbox| {
+        let (_, mut inbox) = self.read_until(process, self.inbox(), fault, |inbox| {
             inbox.has_arrived(number).then_some(())
         })?;
         let place = inbox.unclaimed.iter().position(|(of, _)| *of == number);
@@ -308,6 +414,50 @@ impl Link {
         self.region.store(at, inbox.claimed, Ordering::Relaxed);
         Ok(fd)
     }
+
+    /// Keeper: the peer's counters, which were asked for.
+    pub(crate) fn hear_counters(&self, fd: Option<Foreign>) -> Result<(), Fault> {
+        // AcqRel: each question has one answer.
+        let asked = |count: u32| count.checked_sub(1);
+        let was_asked = self
+            .asked
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, asked)
+            .is_ok();
+        let is_whole = |fd: &Foreign| is_sealed(fd, counters::REGION_BYTES).unwrap_or(false);
+        match fd {
+            Some(fd) if was_asked && is_whole(&fd) => {
+                let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
+                *counters = Some(fd.into_inner());
+                drop(counters);
+                self.slot_freed.1.notify_all();
+                Ok(())
+            }
+            None if was_asked => {
+                let counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
+                // Relaxed: under the lock.
+                self.is_shown_nothing.store(true, Ordering::Relaxed);
+                drop(counters);
+                self.slot_freed.1.notify_all();
+                Ok(())
+            }
+            _ => Err(Fault {
+                rule: Rule::ControlDescriptor,
+                offset: 0,
+            }),
+        }
+    }
+}
+
+/// How many descriptors a control message has, by its bytes.
+fn expected(bytes: &[u8]) -> usize {
+    match bytes {
+        [DESCRIPTORS, ..] => Descriptors::parse(bytes).map_or(0, |sent| sent.count as usize),
+        [
+            ARENA | control::COUNTERS | control::DOOR | control::DOOR_OF,
+            ..,
+        ] => 1,
+        _ => 0,
+    }
 }
 
 impl Inbox {
@@ -316,7 +466,12 @@ impl Inbox {
     }
 
     /// Enters descriptors that have come; the rule the peer broke.
-    fn arrive(&mut self, bytes: &[u8], fds: Vec<OwnedFd>, is_short: bool) -> Result<(), Rule> {
+    fn arrive(
+        &mut self,
+        bytes: &[u8],
+        fds: Vec<Option<Foreign>>,
+        is_short: bool,
+    ) -> Result<(), Rule> {
         let sent = Descriptors::parse(bytes).ok_or(Rule::DescriptorCount)?;
         let (count, came) = (sent.count as usize, fds.len());
         let is_whole = came == count || (is_short && came < count);
@@ -324,10 +479,7 @@ impl Inbox {
         if sent.first != self.arrived || !is_whole || !is_within {
             return Err(Rule::DescriptorCount);
         }
-        let fds = fds
-            .into_iter()
-            .map(Some)
-            .chain(core::iter::repeat_with(|| None));
+        let fds = fds.into_iter().chain(core::iter::repeat_with(|| None));
         for (place, fd) in (0..sent.count).zip(fds) {
             let number = sent.first.wrapping_add(place);
             self.unclaimed.push((number, fd));
@@ -337,10 +489,13 @@ impl Inbox {
     }
 }
 
-/// Takes up a descriptor that a received message names.
+/// Takes up a descriptor that a received message names. What becomes of it is the application's concern.
 pub(crate) fn take_up(process: &Process, link: &Link, number: u32) -> Result<Right, Fault> {
     let fd = link.claim_descriptor(process, number)?;
-    Ok(fd.map_or_else(|| lost("recvmsg", Errno::MFILE), Right::Descriptor))
+    Ok(fd.map_or_else(
+        || lost("recvmsg", Errno::MFILE),
+        |fd| Right::Descriptor(fd.into_inner()),
+    ))
 }
 
 /// Takes up memory: what was said of it is true, or a rule broken.
@@ -349,23 +504,35 @@ pub(crate) fn take_up_memory(
     link: &Link,
     (number, len_bytes): (u32, u64),
 ) -> Result<Right, Fault> {
-    let fd = match take_up(process, link, number)? {
-        Right::Descriptor(fd) => fd,
-        lost => return Ok(lost),
+    let fault = Fault {
+        rule: Rule::Memory,
+        offset: 0,
     };
-    match Sealed::open(fd) {
-        Ok(Some(sealed)) if sealed.bytes().len() as u64 == len_bytes => {
-            Ok(Right::Memory(Memory::of(sealed)))
+    let Some(fd) = link.claim_descriptor(process, number)? else {
+        return Ok(lost("recvmsg", Errno::MFILE));
+    };
+    if !has_seals(&fd) {
+        return Err(fault);
+    }
+    // What is refused is closed by its user's thread, as the last of its file.
+    let own = match handfast_sys::duplicate(&fd) {
+        Ok(own) => own,
+        Err(errno) => return Ok(lost("dup", errno)),
+    };
+    match Sealed::open(own)
+        .map(|sealed| sealed.map(|sealed| Memory::from_peer(&link.socket, sealed)))
+    {
+        Ok(Some(memory)) if memory.len() as u64 == len_bytes => {
+            // Closes at once: it is not the last.
+            drop(fd.into_inner());
+            Ok(Right::Memory(memory))
         }
         Err(errno @ (Errno::NOMEM | Errno::AGAIN)) => Ok(lost("mmap", errno)),
-        Ok(_) | Err(_) => Err(Fault {
-            rule: Rule::Memory,
-            offset: 0,
-        }),
+        Ok(_) | Err(_) => Err(fault),
     }
 }
 
-fn lost(call: &'static str, errno: Errno) -> Right {
+pub(crate) fn lost(call: &'static str, errno: Errno) -> Right {
     lost_of(Resource::of(call, errno))
 }
 

@@ -21,13 +21,15 @@ use crate::paths::Ask;
 use crate::process::{Process, token};
 use crate::rendezvous;
 use crate::send::SendRight;
+use crate::users::{Charge, Foreign};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;
 use handfast_layout::bell::RECEIVERS;
 use handfast_proto::rights::Handle;
+use handfast_proto::users::Quota;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::poll::Trigger;
-use handfast_sys::{AsFd, OwnedFd, clock, socket};
+use handfast_sys::{AsFd, Errno, OwnedFd, clock};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 mod later;
@@ -39,16 +41,13 @@ pub(crate) const DOOR: u32 = RECEIVERS;
 
 /// How long a handshake by a door may take.
 const KNOCK_TIMEOUT: Duration = Duration::from_secs(5);
-/// Questions for doors that one introducer passes on at once, and strangers one recipient asks for; the
-/// oldest give way, and stay on their vines.
+/// Questions for doors that an introducer passes on for one recipient at once. The oldest give way, here and below, and what
+/// they were asked for stays on its vine. All that waits for processes of one user is counted, too ([`Quota::Strangers`]).
 const ASKED_MAX: usize = 64;
-/// Those of one forwarder among them.
+/// Paths that one forwarder waits for.
 const ASKED_BY_ONE_MAX: usize = 16;
-const STRANGERS_MAX: usize = 1024;
-
-/// Doors that one process knocks at at once; who shows more stays on the vine. One takes at most
-/// [`KNOCK_TIMEOUT`].
-const KNOCKS_MAX: usize = 16;
+/// Doors that one peer is asked for.
+const AWAITED_MAX: usize = 256;
 
 /// How soon a door that was not shown is asked for again.
 const ASK_AGAIN_NS: u64 = 1_000_000_000;
@@ -65,13 +64,11 @@ pub(crate) struct Doors {
     strangers: Vec<Stranger>,
     later: Vec<Stranger>,
     /// Sender: rights whose ports have moved to processes without a link.
-    moved: Vec<([u8; 20], Weak<Link>, Handle)>,
+    moved: Vec<Moved>,
     /// Replier: forwarders that ask for a path to a caller without a link.
-    asks: Vec<([u8; 20], Ask)>,
+    asks: Vec<([u8; 20], Ask, Charge)>,
     /// Whose doors were asked for, and by which links; each answer is taken once.
     awaited: Vec<([u8; 20], u32)>,
-    /// Threads that stand before doors.
-    knocks: usize,
 }
 
 impl Doors {
@@ -81,8 +78,16 @@ impl Doors {
         if self.awaited.contains(&question) {
             return;
         }
-        if self.awaited.len() == STRANGERS_MAX {
-            self.awaited.remove(0);
+        let mut of_link = self.awaited.iter().enumerate();
+        let oldest = of_link.find(|(_, (_, serial))| *serial == link.serial);
+        let oldest = oldest.map(|(place, _)| place);
+        if of_link
+            .filter(|(_, (_, serial))| *serial == link.serial)
+            .count()
+            + 1
+            >= AWAITED_MAX
+        {
+            oldest.map(|place| self.awaited.remove(place));
         }
         self.awaited.push(question);
     }
@@ -95,12 +100,21 @@ impl Doors {
     }
 }
 
+/// A right whose port has moved to a process without a link.
+struct Moved {
+    exporter: [u8; 20],
+    link: Weak<Link>,
+    name: Handle,
+    _charge: Charge,
+}
+
 struct Asked {
     token: u32,
     /// The exporter's link.
     of: u32,
     exporter: [u8; 20],
     recipient: Weak<Link>,
+    _charge: Charge,
 }
 
 /// A right of the vine that is to become a direct one.
@@ -110,6 +124,7 @@ struct Stranger {
     /// When its door was asked for.
     asked_ns: u64,
     upgrade: Weak<Upgrade>,
+    _charge: Charge,
 }
 
 /// What a right of the vine, and its copies, become once there is a link.
@@ -234,30 +249,47 @@ impl Process {
     /// Recipient: asks for a door, behind which there is `port`.
     fn ask_where(&self, upgrade: &Arc<Upgrade>, port: u32) {
         let (link, exporter) = (&upgrade.introducer, upgrade.exporter);
+        let Some(stranger) = self.stranger(upgrade, port) else {
+            return upgrade.decline();
+        };
         let mut doors = self.doors();
-        doors
-            .strangers
-            .retain(|stranger| stranger.upgrade.strong_count() > 0);
-        let now_ns = clock::ticks_ns();
+        let now_ns = stranger.asked_ns;
         let is_asked = doors.strangers.iter().any(|stranger| {
             let is_recent = now_ns.saturating_sub(stranger.asked_ns) < ASK_AGAIN_NS;
             stranger.exporter == exporter && is_recent
         });
-        if doors.strangers.len() < STRANGERS_MAX {
-            doors.strangers.push(Stranger {
-                exporter,
-                port,
-                asked_ns: now_ns,
-                upgrade: Arc::downgrade(upgrade),
-            });
-        }
-        if !is_asked {
+        doors.strangers.push(stranger);
+        // One that does not read is not asked any more: what it introduces stays on the vine.
+        let asks = !is_asked && !link.is_behind();
+        if asks {
             doors.awaits(exporter, link);
         }
         drop(doors);
-        if !is_asked {
+        if asks {
             self.say(link, &[&[control::DOOR_WHERE, 0][..], &exporter].concat());
         }
+    }
+
+    /// Recipient: a right that waits; `None` where too many of its introducer's user do.
+    fn stranger(&self, upgrade: &Arc<Upgrade>, port: u32) -> Option<Stranger> {
+        let mut doors = self.doors();
+        let is_wanted = |stranger: &Stranger| stranger.upgrade.strong_count() > 0;
+        doors.strangers.retain(is_wanted);
+        doors.later.retain(is_wanted);
+        drop(doors);
+        Some(Stranger {
+            exporter: upgrade.exporter,
+            port,
+            asked_ns: clock::ticks_ns(),
+            upgrade: Arc::downgrade(upgrade),
+            _charge: self.charge_stranger(&upgrade.introducer)?,
+        })
+    }
+
+    /// One thing more waits because of what the peer of `link` has said; `None` where too many of its user do.
+    fn charge_stranger(&self, link: &Link) -> Option<Charge> {
+        let charged = self.users.charge(link.peer.uid, Quota::Strangers, 1);
+        charged.ok()
     }
 
     /// Sender: a port has moved to a process without a link.
@@ -266,12 +298,17 @@ impl Process {
             return;
         }
         let mut doors = self.doors();
-        doors.moved.retain(|(_, link, _)| link.strong_count() > 0);
-        let is_asked = doors.moved.iter().any(|(of, _, _)| *of == exporter);
-        if doors.moved.len() >= STRANGERS_MAX {
+        (doors.moved).retain(|moved| moved.link.strong_count() > 0);
+        let is_asked = doors.moved.iter().any(|moved| moved.exporter == exporter);
+        let Some(charge) = self.charge_stranger(link) else {
             return;
-        }
-        doors.moved.push((exporter, Arc::downgrade(link), name));
+        };
+        doors.moved.push(Moved {
+            exporter,
+            link: Arc::downgrade(link),
+            name,
+            _charge: charge,
+        });
         if is_asked {
             return;
         }
@@ -289,7 +326,7 @@ impl Process {
         self: &Arc<Self>,
         link: &Arc<Link>,
         (kind, bytes): (u8, &[u8]),
-        fd: Option<OwnedFd>,
+        fd: Option<Foreign>,
     ) -> Result<(), Fault> {
         let (rule, offset) = (Rule::Introduction, 0);
         let fault = Fault { rule, offset };
@@ -300,9 +337,8 @@ impl Process {
             }
             control::DOOR_ASK => {
                 let token: [u8; 4] = bytes.try_into().map_err(|_| fault)?;
-                let door = self.own_door();
                 let message = [&[control::DOOR, 0][..], &token].concat();
-                show(link, &message, door.as_deref());
+                self.show_door(link, message);
             }
             control::DOOR => {
                 let token = u32::from_le_bytes(bytes.try_into().map_err(|_| fault)?);
@@ -316,7 +352,7 @@ impl Process {
                     && let Some(recipient) = asked.recipient.upgrade()
                 {
                     let message = [&[control::DOOR_OF, 0][..], &asked.exporter].concat();
-                    show(&recipient, &message, fd.as_ref());
+                    recipient.show(&message, fd.as_ref().map(AsFd::as_fd));
                 }
             }
             _ => {
@@ -336,18 +372,18 @@ impl Process {
             .asks
             .iter()
             .enumerate()
-            .filter(|(_, (_, ask))| Arc::ptr_eq(ask.forwarder(), &forwarder));
+            .filter(|(_, (_, ask, _))| Arc::ptr_eq(ask.forwarder(), &forwarder));
         let oldest = of_it.next().map(|(place, _)| place);
         let is_one_too_many = of_it.count() + 1 >= ASKED_BY_ONE_MAX;
         // Not answered for long, if ever.
         let given_up =
             (oldest.filter(|_| is_one_too_many)).map(|oldest| doors.asks.remove(oldest).1);
-        let refused = match doors.asks.len() {
-            ASKED_MAX => Some(ask),
-            _ if !rendezvous::meets_strangers() => Some(ask),
-            _ => {
+        let charge = rendezvous::meets_strangers().then(|| self.charge_stranger(&forwarder));
+        let refused = match charge.flatten() {
+            None => Some(ask),
+            Some(charge) => {
                 doors.awaits(caller, &forwarder);
-                doors.asks.push((caller, ask));
+                doors.asks.push((caller, ask, charge));
                 None
             }
         };
@@ -370,7 +406,7 @@ impl Process {
     /// A link has ended: nothing is asked for by its peer any more, nor answered.
     pub(crate) fn end_questions(&self, ended: &Arc<Link>) {
         let mut doors = self.doors();
-        let is_its = |ask: &mut ([u8; 20], Ask)| Arc::ptr_eq(ask.1.forwarder(), ended);
+        let is_its = |(_, ask, _): &mut (_, Ask, _)| Arc::ptr_eq(ask.forwarder(), ended);
         let asks: Vec<_> = doors.asks.extract_if(.., is_its).collect();
         doors.awaited.retain(|(_, link)| *link != ended.serial);
         doors.asked.retain(|asked| asked.of != ended.serial);
@@ -382,76 +418,91 @@ impl Process {
     fn ask_for_door(&self, link: &Arc<Link>, exporter: [u8; 20]) {
         let of = self.find_link(|link| link.is_with(exporter));
         // One that does not read would be asked without end.
-        let Some(of) = of.filter(|of| !of.is_behind()) else {
+        let of = of.filter(|of| !of.is_behind());
+        let Some((of, charge)) = of.zip(self.charge_stranger(link)) else {
             let message = [&[control::DOOR_OF, 0][..], &exporter].concat();
-            show(link, &message, None);
+            link.show(&message, None);
             return;
         };
         let mut doors = self.doors();
         doors.last_token = doors.last_token.wrapping_add(1);
         let token = doors.last_token;
-        if doors.asked.len() == ASKED_MAX {
-            doors.asked.remove(0);
+        let is_its = |asked: &&Asked| core::ptr::eq(asked.recipient.as_ptr(), &raw const **link);
+        if doors.asked.iter().filter(is_its).count() >= ASKED_MAX {
+            let oldest = doors.asked.iter().position(|asked| is_its(&asked));
+            oldest.map(|oldest| doors.asked.remove(oldest));
         }
         doors.asked.push(Asked {
             token,
             of: of.serial,
             exporter,
             recipient: Arc::downgrade(link),
+            _charge: charge,
         });
         drop(doors);
         let message = [&[control::DOOR_ASK, 0][..], &token.to_le_bytes()].concat();
         self.say(&of, &message);
     }
 
-    /// Exporter: its door, made when it is first asked for.
-    fn own_door(&self) -> Option<Arc<OwnedFd>> {
-        let mut doors = self.doors();
-        if doors.own.is_none() {
-            let (listener, door) = rendezvous::door()
-                .inspect_err(|errno| tracing::debug!(%errno, "no door can be made here"))
-                .ok()?;
-            let listener = Arc::new(listener);
-            let listeners = self.listeners.lock();
-            let mut listeners = listeners.unwrap_or_else(PoisonError::into_inner);
-            let listening = token::LISTENER | u64::from(DOOR);
-            self.poll.add(&*listener, listening, Trigger::Level).ok()?;
-            listeners.push((DOOR, listener));
-            doors.own = Some(Arc::new(door));
+    /// Exporter: shows its door, which is made when it is first asked for. That may wait for other processes of this user, who
+    /// have the directory: not in this thread, but in one of the peer's user.
+    fn show_door(self: &Arc<Self>, link: &Arc<Link>, message: Vec<u8>) {
+        let own = self.doors().own.clone();
+        if own.is_some() || self.users.is_backed_up(link.peer.uid) {
+            return link.show(&message, own.as_deref().map(AsFd::as_fd));
         }
-        doors.own.clone()
+        let (process, link) = (self.clone(), link.clone());
+        self.users.expend(link.peer.uid, move || {
+            let made = process.make_door();
+            if let Err(errno) = &made {
+                crate::guest::tell!(debug, %errno, "no door can be made here");
+            }
+            link.show(&message, made.ok().as_deref().map(AsFd::as_fd));
+        });
+    }
+
+    fn make_door(&self) -> Result<Arc<OwnedFd>, Errno> {
+        let (listener, door) = rendezvous::door()?;
+        let uid = handfast_sys::process::uid();
+        let listener = Arc::new(Foreign::new(&self.users, uid, listener));
+        let mut doors = self.doors();
+        // Of two threads that make one, the first does.
+        if let Some(own) = &doors.own {
+            return Ok(own.clone());
+        }
+        let listeners = self.listeners.lock();
+        let mut listeners = listeners.unwrap_or_else(PoisonError::into_inner);
+        let listening = token::LISTENER | u64::from(DOOR);
+        self.poll.add(&*listener, listening, Trigger::Level)?;
+        listeners.push((DOOR, listener));
+        let door = Arc::new(door);
+        doors.own = Some(door.clone());
+        Ok(door)
     }
 
     /// Recipient: has a thread make a link by the door of `exporter`, and rights that wait for it use it;
     /// without a door they stay on their vines. Nothing comes of a door that was not asked for.
-    fn knock(self: &Arc<Self>, link: &Link, exporter: [u8; 20], door: Option<OwnedFd>) {
-        let has_place = {
-            let mut doors = self.doors();
-            if !doors.answered(exporter, link) {
-                return;
-            }
-            let has_place = doors.knocks < KNOCKS_MAX;
-            doors.knocks += usize::from(has_place);
-            has_place
-        };
-        if !has_place {
-            return self.meet(exporter, None);
+    fn knock(self: &Arc<Self>, link: &Link, exporter: [u8; 20], door: Option<Foreign>) {
+        if !self.doors().answered(exporter, link) {
+            return;
         }
+        // What a door leads to may make its thread wait for ever: it is its user's.
+        let Ok(charge) = self.users.charge(link.peer.uid, Quota::Threads, 1) else {
+            return self.meet(exporter, None);
+        };
         let process = self.clone();
         let work = move || {
             handfast_sys::signal::block_all();
             let link = door.and_then(|door| {
                 connect::by_door(&process, &door, exporter, KNOCK_TIMEOUT)
-                    .inspect_err(|error| tracing::debug!(%error, "not let in by a door"))
+                    .inspect_err(|error| crate::guest::tell!(debug, %error, "not let in by a door"))
                     .ok()
             });
             process.meet(exporter, link.as_deref());
-            drop(link);
-            process.doors().knocks -= 1;
+            drop((link, charge));
         };
         let thread = std::thread::Builder::new().name("handfast-door".into());
         if thread.stack_size(256 * 1024).spawn(work).is_err() {
-            self.doors().knocks -= 1;
             self.meet(exporter, None);
         }
     }
@@ -461,17 +512,17 @@ impl Process {
             let mut doors = self.doors();
             let is_its = |stranger: &mut Stranger| stranger.exporter == exporter;
             let waiting = doors.strangers.extract_if(.., is_its).collect();
-            let is_for = |ask: &mut ([u8; 20], Ask)| ask.0 == exporter;
-            let is_to = |moved: &mut ([u8; 20], Weak<Link>, Handle)| moved.0 == exporter;
+            let is_for = |ask: &mut ([u8; 20], Ask, Charge)| ask.0 == exporter;
+            let is_to = |moved: &mut Moved| moved.exporter == exporter;
             let moved = doors.moved.extract_if(.., is_to).collect();
             (waiting, doors.asks.extract_if(.., is_for).collect(), moved)
         };
-        for (_, from, name) in moved {
-            if let (Some(link), Some(from)) = (link, from.upgrade()) {
-                self.redirect((&from, name), link);
+        for moved in moved {
+            if let (Some(link), Some(from)) = (link, moved.link.upgrade()) {
+                self.redirect((&from, moved.name), link);
             }
         }
-        for (_, ask) in asks {
+        for (_, ask, _) in asks {
             match link {
                 Some(link) => self.want(link, ask),
                 None => self.give_up(&ask),
@@ -494,8 +545,5 @@ impl Process {
     }
 }
 
-/// Sends a descriptor, or that there is none; lost when the peer does not read.
-fn show(link: &Link, message: &[u8], door: Option<&OwnedFd>) {
-    let fds: Vec<_> = door.iter().map(|door| door.as_fd()).collect();
-    let _ = socket::send(&link.socket, message, &fds);
-}
+#[cfg(test)]
+mod tests;

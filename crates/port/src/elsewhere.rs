@@ -6,13 +6,12 @@
 
 use crate::link::Link;
 use crate::paths::{self, Path};
+use crate::port::park;
 use core::sync::atomic::Ordering;
-use core::time::Duration;
 use handfast_channel::reply::Slot;
 use handfast_layout::link::REPLIES;
 use handfast_proto::paths::Source;
-use handfast_region::{Memory, Region, park_any};
-use handfast_sys::clock;
+use handfast_region::Region;
 use handfast_wait::word;
 use std::sync::Arc;
 
@@ -22,8 +21,6 @@ const STEPS_MAX: usize = 4;
 /// Looks at an answer elsewhere for which the word that it has been moved there is missing: soon it comes,
 /// or the answer is not meant.
 pub(crate) const HOPES: u8 = 200;
-/// How long to sleep in one word where another may be the one that ends the sleep.
-const ALONE: Duration = Duration::from_millis(1);
 
 /// Where an outcome is expected to come instead, in turn.
 pub(crate) struct Elsewhere(Vec<(Arc<Path>, Slot)>);
@@ -81,12 +78,7 @@ impl Elsewhere {
         let there = self.0.iter();
         let there = there.map(|(path, slot)| (&path.link.region, slot.wait(), word::ASLEEP));
         let words = core::iter::once(own).chain(there);
-        if park_any(words, deadline_ns).is_err() {
-            // Before kernel 5.16 nobody sleeps in several words at once.
-            let soon_ns = clock::deadline_ns(ALONE);
-            let deadline_ns = deadline_ns.map_or(soon_ns, |deadline_ns| deadline_ns.min(soon_ns));
-            own.0.park(own.1, own.2, Some(deadline_ns));
-        }
+        park(words, deadline_ns);
     }
 
     /// Takes the announcements back.

@@ -111,6 +111,9 @@ pub enum Misuse {
     Forked,
     /// The message is one-way, or has been answered: there is no reply right to use.
     NotACall,
+    /// A waker or a subscriber of `tracing` waits for something in the library's control thread, which is the one to bring
+    /// it about.
+    ControlThread,
 }
 
 impl fmt::Display for Misuse {
@@ -123,6 +126,10 @@ impl fmt::Display for Misuse {
             Self::NotACall => f.write_str(
                 "the message is one-way or has been answered, so there is nobody to reply to; \
                  send a message instead",
+            ),
+            Self::ControlThread => f.write_str(
+                "a waker or a tracing subscriber that runs in handfast's control thread must not wait: \
+                 have the task or another thread do that",
             ),
         }
     }

@@ -6,7 +6,7 @@
 //! (`docs/decisions/0005-async.md`).
 
 use crate::call::Call;
-use crate::error::SendError;
+use crate::error::{Misuse, SendError};
 use crate::link::Link;
 use crate::message::Message;
 use crate::right::{Returned, Right};
@@ -144,6 +144,9 @@ impl Future for Reply<'_> {
     type Output = Result<Message, SendError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.right.is_forked() {
+            return Poll::Ready(Err(SendError::Misuse(Misuse::Forked)));
+        }
         // As a blocking call looks before it asks its strategy; once, not at every wake-up.
         let mut looks = if self.at.is_none() && self.right.looks_first() {
             FIRST_PAUSED_LOOKS

@@ -2,6 +2,7 @@
 
 use crate::adopt::Whom;
 use crate::awaited::{Awaited, Outcome};
+use crate::lanes::NOBODY;
 use crate::link::{Link, control};
 use crate::message::Message;
 use crate::process::Process;
@@ -9,8 +10,8 @@ use crate::send::SLOTS_PER_LANE;
 use crate::slots::SlotState;
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
-use handfast_layout::link::{REPLIES, slot_of};
-use handfast_layout::part::is_handle;
+use handfast_layout::link::{LANES, REPLIES, SLOTS, slot_of};
+use handfast_layout::part::{is_handle, receiver_of};
 use handfast_proto::rights::{Handle, Refused, Use};
 use handfast_region::Memory;
 use handfast_ring::lane::Place;
@@ -49,15 +50,38 @@ impl Link {
     /// Messages have used it, the last of them in these lanes.
     #[cold]
     fn dropped_after(self: &Arc<Self>, process: &Arc<Process>, handle: Handle, lanes: u32) -> bool {
+        let port = self.imports().port_of(handle);
+        let receiver = port.map_or(NOBODY, receiver_of);
         let mut uses = Vec::new();
         let mut left = lanes;
         while left != 0 {
             let lane = left.trailing_zeros();
             left &= left - 1;
-            let tail = self.lanes[lane as usize].lock().producer.position();
-            uses.push(Use { lane, tail });
+            uses.extend(self.use_of(lane, receiver));
         }
         self.change_imports(process, |imports| imports.dropped(handle, &uses))
+    }
+
+    /// The last message in a lane that may have used a right to a port at `receiver`: through the right, in a lane that leads there;
+    /// beside its bytes, in one that leads elsewhere. Whoever receives there may leave others for ever.
+    pub(crate) fn use_of(&self, lane: u32, receiver: u32) -> Option<Use> {
+        let outgoing = self.lanes[lane as usize].lock();
+        let position = outgoing.producer.position();
+        // A port that has a receiver for each CPU is sent to in lanes that lead to those.
+        if outgoing.leads_to == receiver || self.has_spread() {
+            let tail = position;
+            return Some(Use { lane, tail });
+        }
+        // What is further back than a lane holds has been taken.
+        let tail = outgoing.named;
+        (position.wrapping_sub(tail) <= SLOTS).then_some(Use { lane, tail })
+    }
+
+    /// As that, in all lanes.
+    pub(crate) fn uses_of(&self, receiver: u32) -> Vec<Use> {
+        (0..LANES)
+            .filter_map(|lane| self.use_of(lane, receiver))
+            .collect()
     }
 
     /// Keeper: gives back the rights nobody here holds. `false`: the peer does not read.
@@ -69,7 +93,9 @@ impl Link {
                 // The peer's own word: who lies about what it has consumed loses its own messages.
                 let head = Place::of(self.calls, used.lane).head();
                 let head = self.region.load(head, Ordering::Acquire);
+                // The last one may have been a call, of whose answer the head does not tell.
                 head.wrapping_sub(used.tail).cast_signed() >= 0
+                    || self.is_answered(used.lane, used.tail.wrapping_sub(1))
             });
             self.drop_moved(given.iter().map(|(handle, _)| *handle));
             // Before the peer hears that: a handle may mean something else then.

@@ -7,13 +7,15 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use handfast_layout::bell;
 use handfast_region::{Memory, Region, Tally};
 use handfast_sys::OwnedFd;
-use handfast_sys::memory::{Access, Mapping, create_sealed};
+use handfast_sys::memory::{Access, Mapping, create_owner_written, create_sealed};
 use handfast_wait::word;
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// One trust group of this process.
 pub(crate) struct Group {
     pub(crate) uid: u32,
+    /// Another user's: its processes only read the bells, and ring in their links.
+    pub(crate) is_foreign: bool,
     pub(crate) bells: Region,
     pub(crate) fd: OwnedFd,
     /// The counters of this process.
@@ -32,18 +34,32 @@ enum Entry {
 
 impl Group {
     pub(crate) fn new(uid: u32, tally: Arc<Tally>) -> Result<Self, Resource> {
-        let fd = create_sealed("handfast bells", bell::REGION_BYTES)
-            .map_err(|errno| Resource::of("memfd_create", errno))?;
-        let mapping = Mapping::new(&fd, bell::REGION_BYTES, Access::ReadWrite)
-            .map_err(|errno| Resource::of("mmap", errno))?;
+        const NAME: &str = "handfast bells";
+        let os = |call| move |errno| Resource::of(call, errno);
+        let is_foreign = uid != handfast_sys::process::uid();
+        let (fd, mapping) = if is_foreign {
+            // Who could write them could take their pages away, and whoever touches them would wait for that.
+            create_owner_written(NAME, bell::REGION_BYTES).map_err(os("memfd_create"))?
+        } else {
+            let fd = create_sealed(NAME, bell::REGION_BYTES).map_err(os("memfd_create"))?;
+            let mapping = Mapping::new(&fd, bell::REGION_BYTES, Access::ReadWrite);
+            (fd, mapping.map_err(os("mmap"))?)
+        };
         Ok(Self {
             uid,
+            is_foreign,
             bells: Region::mapped(mapping),
             fd,
             tally,
             links: RwLock::default(),
             version: AtomicU32::new(0),
         })
+    }
+
+    /// Whether there is no link, and none to come.
+    pub(crate) fn is_empty(&self) -> bool {
+        let links = self.links.read().unwrap_or_else(PoisonError::into_inner);
+        links.iter().all(|entry| matches!(entry, Entry::Free))
     }
 
     /// Takes a free index for a link to come.
@@ -116,6 +132,23 @@ impl Group {
             Entry::Free | Entry::Reserved => false,
         });
         found.map(|(index, _)| index as u32)
+    }
+
+    /// Some links from `first` on for which `check` holds, of at most `count` that are looked at; and where to go on, if that
+    /// is not behind the last.
+    pub(crate) fn some_links(
+        &self,
+        first: u32,
+        count: u32,
+        check: impl Fn(&Link) -> bool,
+    ) -> (Vec<u32>, Option<u32>) {
+        let links = self.links.read().unwrap_or_else(PoisonError::into_inner);
+        let end = first.saturating_add(count).min(links.len() as u32);
+        let found = (first..end).filter(|index| match &links[*index as usize] {
+            Entry::Link(link) => check(link),
+            Entry::Free | Entry::Reserved => false,
+        });
+        (found.collect(), (end < links.len() as u32).then_some(end))
     }
 
     /// Wakes whoever sleeps in `receiver`'s bell, whatever the bell says: a peer may have died

@@ -69,7 +69,8 @@ impl GoingHome {
 
 impl Drop for GoingHome {
     fn drop(&mut self) {
-        if !*self.is_told.get_mut() {
+        let is_own = self.process.epoch == handfast_sys::process::fork_epoch();
+        if is_own && !*self.is_told.get_mut() {
             let introducer = &self.introducer;
             self.process.decline(introducer, self.exporter, self.number);
         }

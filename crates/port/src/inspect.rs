@@ -1,8 +1,9 @@
 //! Reading another process's counters through a link.
 
-use crate::error::{Gone, SendError};
+use crate::error::{Gone, Misuse, SendError};
 use crate::link::control;
 use crate::send::SendRight;
+use core::sync::atomic::Ordering;
 use core::time::Duration;
 use handfast_layout::counters::{
     COLUMNS, LINK_ROWS, NAME_BYTES, PORT_ROWS, REGION_BYTES, link_word, port_name, port_word,
@@ -54,10 +55,16 @@ impl SendRight {
     /// time its keeper hands out a descriptor of pages only it can write, which the link keeps.
     /// Three system calls; blocks for the keeper then, at most one second.
     ///
+    /// They tell of all its peers: processes of its own user and of root get them.
+    ///
     /// # Errors
+    /// [`SendError::NotShown`] where the process runs as another user, and this one not as root;
     /// [`SendError::Gone`] when the process is gone, [`SendError::TimedOut`] when it does not
     /// answer.
     pub fn counters(&self) -> Result<Counters, SendError> {
+        if self.is_forked() {
+            return Err(SendError::Misuse(Misuse::Forked));
+        }
         let link = self.best().link();
         let deadline_ns = clock::deadline_ns(TIMEOUT);
         let (lock, arrived) = &link.slot_freed;
@@ -72,10 +79,16 @@ impl SendRight {
                     _ => Err(SendError::Gone(Gone::Process)),
                 };
             }
+            // Relaxed: told by the lock.
+            if link.is_shown_nothing.load(Ordering::Relaxed) {
+                return Err(SendError::NotShown);
+            }
             if clock::now_ns() >= deadline_ns {
                 return Err(SendError::TimedOut);
             }
             if !asked {
+                // AcqRel: before the question, as its answer finds.
+                link.asked.fetch_add(1, Ordering::AcqRel);
                 link.tell(control::STAT, 0);
                 asked = true;
             }

@@ -95,7 +95,10 @@ impl Provided {
         if unheard.len() == UNHEARD_MAX {
             unheard.pop_front();
         }
-        unheard.push_back((Arc::downgrade(&exporter), number));
+        // Who ends its link takes it out, under this lock.
+        if !exporter.is_down() {
+            unheard.push_back((Arc::downgrade(&exporter), number));
+        }
         drop(unheard);
         Some(Self { exporter, number })
     }
@@ -130,6 +133,8 @@ impl Link {
         }
         let region = self.region.view();
         let posted = outgoing.producer.post(&region, header, &said.to_bytes());
+        // Its word may be one of a right to another port.
+        outgoing.named = outgoing.producer.position();
         drop(outgoing);
         posted.ok()?;
         self.ring(lane, receiver);
@@ -367,7 +372,7 @@ impl Link {
                 let claim = self.attenuated(process, header.port, (mask, bound_now_ns));
                 let claim = claim.ok_or(fault)?;
                 self.answer_claim(claim, (header.reply, header.generation));
-                if !self.claims().claim(word, claim) {
+                if !self.enter_claim(word, claim) {
                     return Err(fault);
                 }
                 self.tell_if_revoked(process, word, claim);
@@ -393,7 +398,7 @@ impl Link {
                     None => Claim::Dead,
                 };
                 self.answer_claim(claim, (header.reply, header.generation));
-                if !self.claims().claim(word, claim) {
+                if !self.enter_claim(word, claim) {
                     return Err(fault);
                 }
             }
@@ -421,7 +426,7 @@ impl Link {
                 let until_ns = now_ns + limit_ns;
                 let one = self.redeeming();
                 let claim = self.redeem(process, (introducer, number), (now_ns, until_ns, reply));
-                if !self.claims().claim(word, claim) {
+                if !self.enter_claim(word, claim) {
                     return Err(fault);
                 }
                 drop(one);
@@ -430,6 +435,18 @@ impl Link {
             }
         }
         Ok(())
+    }
+
+    /// Exporter: from now on the peer names by this number what it has claimed. `false`: it names something by it already, or
+    /// processes of its user name too much.
+    fn enter_claim(&self, word: u32, claim: Claim) -> bool {
+        let mut claims = self.claims();
+        let held = self.claims_held.lock();
+        let mut held = held.unwrap_or_else(PoisonError::into_inner);
+        if claims.count() as u64 >= held.amount() && held.grow(CLAIMS_STEP).is_err() {
+            return false;
+        }
+        claims.claim(word, claim)
     }
 
     /// Exporter: the peer has no use for a claim any more. Returns the handle it stood for.
@@ -559,6 +576,9 @@ impl Process {
         Ok(())
     }
 }
+
+/// Numbers of claimed rights are charged to their user by so many.
+const CLAIMS_STEP: u64 = 256;
 
 /// Provisions that can be on their way to one recipient: as many as its lanes and reply slots hold.
 const UNHEARD_MAX: usize = (LANES * SLOTS + REPLIES) as usize * PARTS_MAX;

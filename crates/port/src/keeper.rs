@@ -5,33 +5,48 @@
 //! comes through control sockets. The data path never needs it.
 
 use crate::descriptors::{CONTROL_BYTES_MAX, Unheard};
+use crate::door::DOOR;
 use crate::error::Resource;
+use crate::guest;
 use crate::link::{Link, control};
-use crate::process::{Process, WATCH_NS, token};
+use crate::port::Port;
+use crate::process::{Process, UNSAID_NS, WATCH_NS, token};
+use crate::users::{Charge, Foreign};
+use core::time::Duration;
 use handfast_layout::bell;
-use handfast_layout::hello::{Status, Welcome};
+use handfast_layout::hello::{Status, Welcome, ready};
+use handfast_proto::users::Quota;
 use handfast_region::Region;
 use handfast_ring::Fault;
 use handfast_sys::memory::{Access, Mapping, is_sealed};
 use handfast_sys::poll::{Event, Trigger};
-use handfast_sys::{AsFd, Errno, OwnedFd, clock, socket};
+use handfast_sys::socket::Peer;
+use handfast_sys::{AsFd, Errno, OwnedFd, clock, shared, socket};
 use std::sync::{Arc, PoisonError};
 
 mod greet;
 
 /// A handshake under way.
 struct Pending {
-    socket: OwnedFd,
-    receiver: u32,
+    socket: Foreign,
+    peer: Peer,
+    /// By a door there is none.
+    port: Option<Arc<Port>>,
     deadline_ns: u64,
+    /// What it counts as.
+    charge: Charge,
+    /// What it has been answered; then it is to say that the region is sealed.
+    offer: Option<Box<greet::Offer>>,
 }
 
-/// Handshakes under way at once; the oldest gives way.
-const PENDING_MAX: usize = 64;
+/// Connections taken from one listener before others get their turn.
+const ACCEPT_BUDGET: usize = 64;
 /// How long a connector may take to say hello.
 const HELLO_TIMEOUT_NS: u64 = 2_000_000_000;
 /// Control messages taken from one link before others get their turn.
 const CONTROL_BUDGET: usize = 64;
+/// Links that end before others get their turn.
+const ENDS_MAX: u32 = 8;
 /// The longest between two looks at callers that sleep.
 const WATCH_NS_MAX: u64 = 10_000_000_000;
 /// How soon rights are looked at again that could not be given back yet, or end.
@@ -42,8 +57,13 @@ const UNSETTLED_NS_MAX: u64 = 8_000_000;
 const UNHEARD_NS_MAX: u64 = 100_000_000;
 /// How soon connections are taken again that could be neither taken nor refused.
 const LISTEN_AGAIN_NS: u64 = 100_000_000;
+/// How soon a link is listened to again whose messages somebody else is at.
+const BUSY_NS: u64 = 500_000;
 /// How often waiters of a dead link are woken again, until they have left.
 const ROUSE_EVERY_NS: u64 = 1_000_000;
+
+/// How long it rests after a panic.
+const AFTER_PANIC: Duration = Duration::from_millis(1);
 
 struct Keeper {
     process: Arc<Process>,
@@ -66,7 +86,7 @@ struct Keeper {
 pub(crate) fn start(process: Arc<Process>) -> std::io::Result<()> {
     let mut keeper = Keeper {
         process,
-        pending: (0..PENDING_MAX).map(|_| None).collect(),
+        pending: Vec::new(),
         watch_ns: WATCH_NS,
         again_ns: GIVE_BACK_AGAIN_NS,
         leaving: Vec::new(),
@@ -81,6 +101,15 @@ pub(crate) fn start(process: Arc<Process>) -> std::io::Result<()> {
         .map(|_| ())
 }
 
+/// Whether it tells of the end of a link.
+const fn is_end(event: Event) -> bool {
+    match event.token & token::KIND {
+        token::PROCESS => true,
+        token::LINK => event.hung_up,
+        _ => false,
+    }
+}
+
 fn spare() -> Option<OwnedFd> {
     std::fs::File::open("/dev/null").ok().map(OwnedFd::from)
 }
@@ -88,37 +117,57 @@ fn spare() -> Option<OwnedFd> {
 impl Keeper {
     fn run(&mut self) {
         handfast_sys::signal::block_all();
+        guest::becomes_control();
         let mut events = Vec::new();
         loop {
             events.clear();
             self.process.poll.wait(self.next_deadline(), &mut events);
+            // Connectors first: the end of a link takes time for each link that there is.
+            events.sort_by_key(|event| is_end(*event));
+            let mut ends = 0;
             for event in &events {
-                self.handle(*event);
+                ends += u32::from(is_end(*event));
+                // What is left is reported again, behind what has come meanwhile.
+                if ends <= ENDS_MAX {
+                    Self::turn(|| self.handle(*event));
+                }
             }
-            self.expire();
+            Self::turn(|| self.expire());
+        }
+    }
+
+    /// One piece of work. Others go on without this thread's calls, or for ever: whatever panics here ends only that piece.
+    fn turn(work: impl FnOnce()) {
+        // Wakers run once it has let go of all locks.
+        if guest::guarded(|| guest::later(work)).is_none() {
+            // What has happened may be reported again at once.
+            std::thread::sleep(AFTER_PANIC);
         }
     }
 
     fn next_deadline(&self) -> Option<u64> {
         let handshakes = self.pending.iter().flatten();
         let rouse = (!self.leaving.is_empty()).then(|| clock::now_ns() + ROUSE_EVERY_NS);
+        let lacks_thread = self.process.users.lacks_thread();
+        let again = lacks_thread.then(|| clock::now_ns() + UNHEARD_NS_MAX);
         handshakes
             .map(|pending| pending.deadline_ns)
             .chain(rouse)
             .chain(self.deaf_until_ns)
+            .chain(again)
             .chain(self.muted.iter().map(|(until_ns, _)| *until_ns))
             .min()
     }
 
     fn expire(&mut self) {
         let now_ns = clock::now_ns();
-        for entry in &mut self.pending {
-            if entry
-                .as_ref()
-                .is_some_and(|pending| pending.deadline_ns <= now_ns)
-            {
-                // Dropping the socket takes it out of the poll set.
-                *entry = None;
+        if self.process.users.lacks_thread() {
+            self.process.users.start_again();
+        }
+        for index in 0..self.pending.len() {
+            let pending = self.pending[index].as_ref();
+            if pending.is_some_and(|pending| pending.deadline_ns <= now_ns) {
+                self.forget_pending(index);
             }
         }
         // A hostile peer may have put a waiter back to sleep: again, until all have left.
@@ -130,9 +179,14 @@ impl Keeper {
             .muted
             .extract_if(.., |(until_ns, _)| *until_ns <= now_ns);
         let over: Vec<_> = over.map(|(_, serial)| serial).collect();
-        for link in over.into_iter().filter_map(|serial| self.link(serial)) {
+        let over = over.into_iter().filter_map(|serial| self.link(serial));
+        for link in over.collect::<Vec<_>>() {
             let listening = token::LINK | u64::from(link.serial);
-            let _ = (self.process.poll).add(&link.socket, listening, Trigger::Level);
+            let added = (self.process.poll).add(&link.socket, listening, Trigger::Level);
+            if added.is_err() {
+                // Nothing would be heard of its peer any more.
+                self.end(link.serial);
+            }
         }
         if self
             .deaf_until_ns
@@ -149,6 +203,7 @@ impl Keeper {
                 self.process.attention.lower();
                 self.collect_dead();
                 self.listen_to_unheard();
+                self.take_accepted();
                 self.process.relay();
             }
             token::WATCH => self.watch(),
@@ -206,8 +261,8 @@ impl Keeper {
         let links: Vec<_> = {
             let links = self.process.links.lock();
             let links = links.unwrap_or_else(PoisonError::into_inner);
-            let asleep = |link: &&Arc<Link>| link.parked.any();
-            links.iter().flatten().filter(asleep).cloned().collect()
+            let is_watched = |link: &&Arc<Link>| link.is_watched();
+            links.iter().flatten().filter(is_watched).cloned().collect()
         };
         if links.is_empty() {
             self.watch_ns = WATCH_NS;
@@ -235,10 +290,18 @@ impl Keeper {
         let mut is_unheard = false;
         for link in links {
             again |= self.process.leave_unused(&link);
-            is_unheard |= !link.say_again();
+            match link.say_again() {
+                Ok(is_said) => is_unheard |= !is_said,
+                Err(fault) => {
+                    link.poison(fault);
+                    self.process.attention.raise();
+                }
+            }
+            is_unheard |= !link.show_counters(&self.process, false);
             is_unheard |= !link.tell_revoked() || !link.give_back(&self.process);
             is_unheard |= link.refuse_replies(&self.process) | self.process.leave(&link);
             link.settle(&self.process);
+            again |= link.say_taken_again(&self.process);
             match link.leave_lanes(&self.process) {
                 Ok(some_left) => again |= some_left,
                 Err(fault) => {
@@ -248,7 +311,8 @@ impl Keeper {
             }
             // Replies to calls that were given up have made room.
             link.wake_for_room();
-            again |= link.has_unsettled();
+            // Until a peer receives what uses them still, which may be never.
+            is_unheard |= link.has_unsettled();
         }
         self.process.claim_late();
         self.process.tell_new_holders();
@@ -304,12 +368,8 @@ impl Keeper {
         };
         let mut count = 0;
         self.listen_to(&link, event, &mut count);
-        let until_ns = link.heard_enough(&self.process, count);
-        let is_muted = self.muted.iter().any(|(_, muted)| *muted == serial);
-        if let Some(until_ns) = until_ns.filter(|_| !link.is_down() && !is_muted) {
-            // Its death is told by its process descriptor meanwhile.
-            self.process.poll.remove(&link.socket);
-            self.muted.push((until_ns, serial));
+        if let Some(until_ns) = link.heard_enough(&self.process, count) {
+            self.mute(&link, until_ns);
         }
     }
 
@@ -323,13 +383,16 @@ impl Keeper {
                     link.poison(fault);
                     return self.end(serial);
                 }
-                Ok((len, fds)) => {
+                Ok((len, fd)) => {
                     *count += 1;
-                    if let Err(fault) = self.control(link, &bytes[..len], fds) {
+                    if let Err(fault) = self.control(link, &bytes[..len], fd) {
                         link.poison(fault);
                         return self.end(serial);
                     }
                 }
+                // Its user's closing thread, or a receiver, is at it. One that is cut is not waited for.
+                Err(Unheard::Busy) if link.is_down() => return self.end(serial),
+                Err(Unheard::Busy) => return self.mute(link, clock::now_ns() + BUSY_NS),
                 Err(Unheard::Os(Errno::AGAIN)) if event.hung_up && !event.readable => {
                     return self.end(serial);
                 }
@@ -337,7 +400,8 @@ impl Keeper {
                 // Without room for its descriptor a message is lost, and only that.
                 Err(Unheard::Os(Errno::MFILE)) => {}
                 Err(Unheard::Os(Errno::MSGSIZE)) => {
-                    tracing::warn!(
+                    crate::guest::tell!(
+                        warn,
                         pid = link.peer.pid,
                         "control message out of bounds, link cut"
                     );
@@ -348,23 +412,27 @@ impl Keeper {
         }
     }
 
-    fn control(&self, link: &Arc<Link>, bytes: &[u8], mut fds: Vec<OwnedFd>) -> Result<(), Fault> {
+    /// Takes no more from a link until then. Its death is told by its process descriptor meanwhile.
+    fn mute(&mut self, link: &Link, until_ns: u64) {
+        if !link.is_down() && !self.muted.iter().any(|(_, muted)| *muted == link.serial) {
+            self.process.poll.remove(&link.socket);
+            self.muted.push((until_ns, link.serial));
+        }
+    }
+
+    fn control(&self, link: &Arc<Link>, bytes: &[u8], fd: Option<Foreign>) -> Result<(), Fault> {
         match *bytes {
             [control::RING, receiver] => {
                 link.wake_answered();
                 self.process.raise_sets();
-                self.process.rung(receiver.into());
+                self.process.rung(link, receiver.into());
                 self.process.relay();
             }
-            [control::STAT, _] => {
-                let message = [control::COUNTERS, 0];
-                let _ = socket::send(&link.socket, &message, &[self.process.tally_fd.as_fd()]);
+            // It has not read what it asked for before: later.
+            [control::STAT, _] if !link.show_counters(&self.process, true) => {
+                self.process.give_back_in(UNSAID_NS);
             }
-            [control::COUNTERS, _] => {
-                let mut counters = link.counters.lock().unwrap_or_else(PoisonError::into_inner);
-                *counters = fds.pop();
-                link.slot_freed.1.notify_all();
-            }
+            [control::COUNTERS, _] => link.hear_counters(fd)?,
             // It ends at the next event.
             [control::UNUSED, _] if self.process.hear_unused(link) => {
                 self.process.attention.raise()
@@ -372,7 +440,9 @@ impl Keeper {
             [control::USED, _] => link.stays_in_use(),
             [control::FREE, _] => self.process.hear_free(link),
             [control::LANE_FREE, lane] => link.hear_lane_free(&self.process, lane)?,
-            [control::LANE_WANTED, _] => link.say_taken(&self.process),
+            [control::LANE_WANTED, _] if link.say_taken(&self.process) => {
+                self.process.give_back_in(GIVE_BACK_AGAIN_NS);
+            }
             [control::LANE_BACK, lane] => {
                 link.hear_lane_back(lane)?;
                 self.process.has_lane();
@@ -402,8 +472,7 @@ impl Keeper {
                 _,
                 ref rest @ ..,
             ] => {
-                self.process
-                    .take_door_message(link, (kind, rest), fds.pop())?;
+                self.process.take_door_message(link, (kind, rest), fd)?;
             }
             [kind @ control::ARRIVED..=control::MOVED, _, ref rest @ ..] => {
                 self.process.take_moving_message(link, (kind, rest))?;
@@ -431,7 +500,7 @@ impl Keeper {
                 .map(|(_, fd)| fd.clone())
         };
         let Some(listener) = listener else { return };
-        for _ in 0..PENDING_MAX {
+        for _ in 0..ACCEPT_BUDGET {
             match socket::accept(&*listener) {
                 Ok(socket) => self.begin(socket, receiver),
                 Err(Errno::MFILE | Errno::NFILE) => {
@@ -444,15 +513,27 @@ impl Keeper {
         }
     }
 
+    /// Takes the connections to names that have come with their ports.
+    fn take_accepted(&mut self) {
+        let accepted = self.process.accepted.lock();
+        let accepted = core::mem::take(&mut *accepted.unwrap_or_else(PoisonError::into_inner));
+        for (port, socket) in accepted {
+            // Of another port at its receiver by now they are not.
+            let known = self.process.port(port.receiver);
+            if let Ok(peer) = socket::peer(&socket)
+                && known.is_some_and(|known| Arc::ptr_eq(&known, &port))
+            {
+                self.start(socket, peer, port.receiver);
+            }
+        }
+    }
+
     /// Without a free descriptor a waiting connection can be neither taken nor told; one is kept
     /// for this.
-    fn refuse_for_descriptors(&mut self, listener: &OwnedFd) {
+    fn refuse_for_descriptors(&mut self, listener: &Foreign) {
         self.spare = None;
         if let Ok(socket) = socket::accept(listener) {
-            let limit = handfast_sys::process::descriptor_limit();
-            let limit = u32::try_from(limit).unwrap_or(u32::MAX);
-            let welcome = Welcome::refusal(self.process.incarnation, Status::Exhausted, limit);
-            let _ = socket::send(&socket, &welcome.to_bytes(), &[]);
+            self.refuse(socket, handfast_sys::process::descriptor_limit());
         }
         self.spare = spare();
         if self.spare.is_none() {
@@ -461,10 +542,30 @@ impl Keeper {
         }
     }
 
+    /// Refuses a connection that has not been told to go on.
+    fn refuse(&self, socket: OwnedFd, limit: u64) {
+        let limit = u32::try_from(limit).unwrap_or(u32::MAX);
+        let welcome = Welcome::refusal(self.process.incarnation, Status::Exhausted, limit);
+        let _ = socket::send(&socket, &welcome.to_bytes(), &[]);
+        self.close_untold(socket);
+    }
+
+    /// Closes a connection that has not been told to go on. Nothing lies in its queue that makes closing it slow, where the
+    /// kernel sees to that.
+    fn close_untold(&self, socket: OwnedFd) {
+        if socket::pass_descriptors(&socket, false).is_err() {
+            let uid = socket::peer(&socket).map_or(0, |peer| peer.uid);
+            drop(Foreign::new(&self.process.users, uid, socket));
+        }
+    }
+
     /// Takes the listeners out of the poll set for a while: a waiting connection that can be neither
     /// taken nor refused would be reported again at once, and again.
     fn be_deaf(&mut self) {
-        tracing::warn!("connections wait: no descriptor is free to take or refuse them");
+        crate::guest::tell!(
+            warn,
+            "connections wait: no descriptor is free to take or refuse them"
+        );
         self.deaf_until_ns = Some(clock::now_ns() + LISTEN_AGAIN_NS);
         let listeners = self.process.listeners.lock();
         let listeners = listeners.unwrap_or_else(PoisonError::into_inner);
@@ -490,35 +591,113 @@ impl Keeper {
         }
     }
 
+    /// Begins a handshake, if the connector's user has room for another.
     fn begin(&mut self, socket: OwnedFd, receiver: u32) {
+        let Ok(peer) = socket::peer(&socket) else {
+            return self.close_untold(socket);
+        };
+        match self.process.users.charge(peer.uid, Quota::Descriptors, 1) {
+            Ok(charge) => self.start(Foreign::charged(socket, charge), peer, receiver),
+            Err(refused) => self.refuse(socket, refused.limit()),
+        }
+    }
+
+    /// The handshake of this user that has been under way for the longest.
+    fn oldest_of(&self, uid: u32) -> Option<usize> {
+        let pending = self.pending.iter().enumerate();
+        let pending = pending.filter_map(|(index, entry)| Some((index, entry.as_ref()?)));
+        let of_user = pending.filter(|(_, pending)| pending.peer.uid == uid);
+        // Who has been answered does not ask again.
+        let oldest =
+            of_user.min_by_key(|(_, pending)| (pending.offer.is_some(), pending.deadline_ns));
+        oldest.map(|(index, _)| index)
+    }
+
+    fn forget_pending(&mut self, index: usize) {
+        if let Some(pending) = self.pending[index].take() {
+            // It is closed later, and would be reported until then.
+            self.process.poll.remove(&pending.socket);
+        }
+    }
+
+    fn start(&mut self, socket: Foreign, peer: Peer, receiver: u32) {
+        let port = self.process.port(receiver);
+        if port.is_none() && receiver != DOOR {
+            // It has just gone, or moved: the connector comes again.
+            return;
+        }
+        let users = self.process.users.clone();
+        let charge = || users.charge(peer.uid, Quota::Handshakes, 1);
+        let Ok(charge) = charge().or_else(|_| {
+            // The oldest of its user gives way; where others have all places, this does.
+            if let Some(oldest) = self.oldest_of(peer.uid) {
+                self.forget_pending(oldest);
+            }
+            charge()
+        }) else {
+            return;
+        };
+        // Before Linux 6.16 it takes descriptors already.
+        let _ = socket::pass_descriptors(&socket, true);
+        if socket::send(&socket, &ready(), &[]).is_ok() {
+            self.await_more(Pending {
+                socket,
+                peer,
+                port,
+                deadline_ns: 0,
+                charge,
+                offer: None,
+            });
+        }
+    }
+
+    /// Waits for what the connector says next.
+    fn await_more(&mut self, mut pending: Pending) {
         let free = self.pending.iter().position(Option::is_none);
         let index = free.unwrap_or_else(|| {
-            let oldest = self.pending.iter().enumerate();
-            oldest
-                .min_by_key(|(_, pending)| pending.as_ref().map(|pending| pending.deadline_ns))
-                .map_or(0, |(index, _)| index)
+            self.pending.push(None);
+            self.pending.len() - 1
         });
-        let deadline_ns = clock::now_ns() + HELLO_TIMEOUT_NS;
-        let added = self
+        let listening = token::PENDING | index as u64;
+        pending.deadline_ns = clock::now_ns() + HELLO_TIMEOUT_NS;
+        if (self
             .process
             .poll
-            .add(&socket, token::PENDING | index as u64, Trigger::Level);
-        if added.is_ok() {
-            self.pending[index] = Some(Pending {
-                socket,
-                receiver,
-                deadline_ns,
-            });
+            .add(&pending.socket, listening, Trigger::Level))
+        .is_ok()
+        {
+            self.pending[index] = Some(pending);
         }
     }
 }
 
-/// Maps the bells a peer sent, after checking that the file cannot shrink under us.
-pub(crate) fn map_peer_bells(fd: &OwnedFd) -> Result<Region, Resource> {
+/// The bells of a peer.
+pub(crate) struct PeerBells {
+    pub(crate) region: Region,
+    /// Its owner alone writes them.
+    pub(crate) is_published: bool,
+}
+
+/// Maps the bells that a peer of user `uid` sent, after checking that the file cannot shrink under us, nor lose pages by
+/// what another user does.
+pub(crate) fn map_peer_bells(fd: impl AsFd, uid: u32) -> Result<PeerBells, Resource> {
     let os = |call| move |errno| Resource::of(call, errno);
+    let fd = fd.as_fd();
     if !is_sealed(fd, bell::REGION_BYTES).map_err(os("fcntl(F_GET_SEALS)"))? {
         return Err(Resource::of("fcntl(F_GET_SEALS)", Errno::PERM));
     }
-    let mapping = Mapping::new(fd, bell::REGION_BYTES, Access::ReadWrite).map_err(os("mmap"))?;
-    Ok(Region::mapped(mapping))
+    let is_published = shared::is_whole(fd).map_err(os("fcntl(F_GET_SEALS)"))?;
+    // Who may stop this process need not be feared; and root takes those for its own user's who bound as root.
+    if !is_published && uid != 0 && uid != handfast_sys::process::uid() {
+        return Err(Resource::of("fcntl(F_GET_SEALS)", Errno::PERM));
+    }
+    let access = match is_published {
+        true => Access::Read,
+        false => Access::ReadWrite,
+    };
+    let mapping = Mapping::new(fd, bell::REGION_BYTES, access).map_err(os("mmap"))?;
+    Ok(PeerBells {
+        region: Region::mapped(mapping),
+        is_published,
+    })
 }

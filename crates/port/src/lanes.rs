@@ -24,7 +24,7 @@ use handfast_region::Memory;
 use handfast_ring::lane::Place;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::clock;
-use handfast_sys::lock::{APART, thread_number};
+use handfast_sys::lock::{APART, OwnedLock, thread_number};
 use queue::Queue;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -373,15 +373,45 @@ impl Link {
         Ok(())
     }
 
-    /// Keeper of the receiver: says in each lane what has been taken, as far as nobody looks at it at this moment, who
-    /// says so then.
-    pub(crate) fn say_taken(self: &Arc<Self>, process: &Process) {
+    /// A port at this receiver is known to be gone. When this returns nothing more comes for it into any lane; the peer is asked
+    /// to take out what has: its receiver may have another port already, that nobody has received from.
+    pub(crate) fn pass_over(&self, receiver: u32) {
+        let is_untaken = |lane: &OwnedLock<Outgoing>| {
+            // The lock: who posts after it has looked what has become of the port.
+            let outgoing = lane.lock();
+            outgoing.leads_to == receiver && !outgoing.producer.is_taken(&self.region)
+        };
+        // All of them.
+        let is_asked = self.lanes.iter().filter(|lane| is_untaken(lane)).count() > 0;
+        let has_said = || self.has_unsaid(1, |kind| kind == control::LANE_WANTED);
+        if is_asked && !self.is_down() && !has_said() {
+            self.ask(&[control::LANE_WANTED, 0]);
+        }
+    }
+
+    /// Keeper of the receiver: takes out of each lane what came for ports that are gone, and says what has been taken. Returns
+    /// whether some could not be looked at: a thread does at this moment.
+    pub(crate) fn say_taken(self: &Arc<Self>, process: &Process) -> bool {
+        let mut all = true;
         for port in process.all_ports() {
-            if let Some(mut poller) = port.try_lock() {
-                poller.publish_heads(self);
-                port.leave(poller);
+            match port.try_lock() {
+                Some(mut poller) => {
+                    poller.take_dead(self);
+                    poller.publish_heads(self);
+                    port.leave(poller);
+                }
+                None => all = false,
             }
         }
+        // Relaxed: the keeper's alone.
+        self.is_asked.store(!all, Ordering::Relaxed);
+        !all
+    }
+
+    /// Keeper of the receiver: as [`Self::say_taken`], if that was asked for and could not be done.
+    pub(crate) fn say_taken_again(self: &Arc<Self>, process: &Process) -> bool {
+        // Relaxed: the keeper's alone.
+        self.is_asked.load(Ordering::Relaxed) && self.say_taken(process)
     }
 
     /// Keeper of the receiver: nothing comes in a lane any more.

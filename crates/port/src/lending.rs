@@ -6,12 +6,13 @@ use crate::error::{Exhausted, Resource, RightError};
 use crate::link::Link;
 use crate::loan::Loan;
 use crate::process::{self, Process, UNSAID_NS};
+use crate::users::{Foreign, ForeignMemory};
 use handfast_channel::loan;
 use handfast_layout::loan::{ARENAS, LOANS, Told};
 use handfast_layout::part::Part;
 use handfast_proto::loans::{Borrowed, Lent, Missed, Refused, Reserved, Taken};
 use handfast_ring::{Fault, Rule};
-use handfast_sys::{Errno, OwnedFd};
+use handfast_sys::Errno;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 /// Loans looked at when another one is made: more come back than go.
@@ -28,7 +29,7 @@ const fn part_of(block: u32, len_bytes: u64, reserved: Reserved) -> Part {
 }
 
 /// The memory of an arena of the peer's, or why there is none.
-pub(crate) type Foreign = Result<Arc<handfast_region::Lent>, Exhausted>;
+pub(crate) type ForeignArena = Result<Arc<ForeignMemory<handfast_region::Lent>>, Exhausted>;
 
 impl Link {
     fn lent(&self) -> MutexGuard<'_, Lent<Out>> {
@@ -192,19 +193,22 @@ impl Link {
 
 /// The peer has said something about an arena of its own. The rule it broke, if so.
 pub(crate) fn hear_of_arena(
-    borrowed: &mut Borrowed<Foreign>,
+    borrowed: &mut Borrowed<ForeignArena>,
     bytes: &[u8],
-    (fds, is_short): (Vec<OwnedFd>, bool),
+    (fd, is_short): (Option<&Foreign>, bool),
 ) -> Result<(), Rule> {
     let told = Told::parse(bytes).ok_or(Rule::Arena)?;
-    let refused = match (told, fds.as_slice()) {
-        (Told::New { number, geometry }, []) if is_short => {
+    let refused = match (told, fd) {
+        (Told::New { number, geometry }, None) if is_short => {
             let memory = Err(Resource::of("recvmsg", Errno::MFILE).into());
             borrowed.arrive(number, geometry, memory)
         }
-        (Told::New { number, geometry }, [fd]) => {
+        (Told::New { number, geometry }, Some(fd)) => {
             let memory = match handfast_region::Lent::open(fd, geometry.file_bytes()) {
-                Ok(Some(memory)) => Ok(Arc::new(memory)),
+                Ok(Some(memory)) => {
+                    let len_bytes = geometry.file_bytes();
+                    Ok(Arc::new(ForeignMemory::from(fd, memory, len_bytes)))
+                }
                 Err(errno @ (Errno::NOMEM | Errno::AGAIN)) => {
                     Err(Resource::of("mmap", errno).into())
                 }
@@ -212,7 +216,7 @@ pub(crate) fn hear_of_arena(
             };
             borrowed.arrive(number, geometry, memory)
         }
-        (Told::Ended { number, lent }, []) => borrowed.ended(number, lent),
+        (Told::Ended { number, lent }, None) => borrowed.ended(number, lent),
         _ => return Err(Rule::Arena),
     };
     refused.map_err(|_| Rule::Arena)
@@ -246,19 +250,19 @@ pub(crate) fn take_up_loan(
         rule: Rule::Loan,
         offset: 0,
     };
-    let mut inbox = link.inbox();
-    let taken = link.read_until(process, &mut inbox, fault, |inbox| {
+    let taken = link.read_until(process, link.inbox(), fault, |inbox| {
         match inbox.borrowed.take(block, (of, generation), len_bytes) {
             Err(Missed::Arena) => None,
             taken => Some(taken),
         }
     });
+    let (taken, inbox) = taken?;
     drop(inbox);
     let Taken {
         memory,
         at,
         len_bytes,
-    } = taken?.map_err(|_| fault)?;
+    } = taken.map_err(|_| fault)?;
     Ok(match memory {
         Ok(memory) => Ok(Loan::new(link, (memory, at, len_bytes), (of, generation))),
         Err(exhausted) => {

@@ -6,10 +6,12 @@
 
 mod send;
 
+mod bound;
 mod call;
 mod cancel;
 mod future;
 mod give_back;
+mod guest;
 mod tasks;
 
 mod adopt;
@@ -61,6 +63,7 @@ mod set;
 mod poller;
 mod unbound;
 mod unused;
+mod users;
 mod vine;
 mod waits;
 

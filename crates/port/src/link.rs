@@ -6,12 +6,13 @@ use crate::descriptors::UnderWay;
 use crate::error::{Gone, PeerFault, SendError};
 use crate::give_back::GivenBack;
 use crate::group::Group;
+use crate::keeper::PeerBells;
 use crate::lanes::{self, LaneMap};
 use crate::notice::DeathNotice;
 use crate::origin::Claimed;
 use crate::parked::Parked;
 use crate::paths::Passing;
-use crate::port::Port;
+use crate::process::{Process, Reserved};
 use crate::quotas::{Heard, InForce};
 use crate::redirect::Redirects;
 use crate::returns::Returns;
@@ -19,6 +20,7 @@ use crate::send::{SLOTS_PER_LANE, SendRight};
 use crate::slots::{SlotState, Slots};
 use crate::spread::Told;
 use crate::tasks::Tasks;
+use crate::users::{Charge, Foreign};
 
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use handfast_channel::reply::Slot;
@@ -29,18 +31,22 @@ use handfast_layout::{bell as bell_layout, introduction};
 use handfast_proto::introductions::{Claims, Keeping, Remembered};
 use handfast_proto::loans::Lent;
 use handfast_proto::rights::{Exports, Handle, Imports};
+use handfast_proto::users::Quota;
 use handfast_region::{Memory, Region};
 use handfast_ring::Fault;
 use handfast_ring::lane::{Consumer, Place, Producer};
 use handfast_sys::lock::{Lock, OwnedLock};
 use handfast_sys::socket::Peer;
-use handfast_sys::{BorrowedFd, Errno, OwnedFd, socket};
+use handfast_sys::{OwnedFd, socket};
 use handfast_wait::word;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
+mod backlog;
 pub(crate) mod control;
 mod tables;
+
+pub(crate) use backlog::{Backlog, UNSAID_MAX};
 
 /// See the module text. Fields in the order in which a call meets them.
 pub(crate) struct Link {
@@ -54,6 +60,11 @@ pub(crate) struct Link {
     pub(crate) slots: Box<Slots>,
     /// Counts events a waiting caller must look at: death, fault, a closed port.
     pub(crate) trouble: AtomicU32,
+    /// Lanes that had to ring: since the keeper's last look, and at that.
+    rung: AtomicU32,
+    rung_before: AtomicU32,
+    /// Whose keeper looks after them.
+    pub(crate) home: OnceLock<Weak<Process>>,
     /// Threads parked on words of this link.
     pub(crate) parked: Parked,
     pub(crate) slot_freed: (Mutex<u32>, Condvar),
@@ -63,6 +74,8 @@ pub(crate) struct Link {
     pub(crate) spread: Told,
 
     pub(crate) peer_bells: Region,
+    /// Those are read-only here.
+    is_published: bool,
     /// Our bit in the peer's bells.
     pub(crate) peer_index: u32,
     pub(crate) group: Arc<Group>,
@@ -74,11 +87,15 @@ pub(crate) struct Link {
     pub(crate) keys: [AtomicU32; LANES as usize],
     /// Lanes that the peer does not use any more and that a receiver may have still; a bit each.
     pub(crate) leaving: AtomicU32,
+    /// The peer has asked what has been taken, and not every lane could be looked at.
+    pub(crate) is_asked: AtomicBool,
     /// Consumers of the peer's lanes while no receiver holds them.
     consumers: [Mutex<Option<Consumer>>; LANES as usize],
 
-    pub(crate) socket: OwnedFd,
+    pub(crate) socket: Arc<Foreign>,
     pub(crate) pidfd: Option<OwnedFd>,
+    /// What its peer's user is charged for.
+    _charges: Vec<Charge>,
     pub(crate) peer: Peer,
     pub(crate) incarnation: [u8; 16],
     /// Number of this link in its process, never used again, not in a forked child either: what the keeper's
@@ -100,7 +117,11 @@ pub(crate) struct Link {
     pub(crate) crossed: AtomicBool,
     pub(crate) heard: Mutex<Heard>,
     pub(crate) quotas: InForce,
+    /// The peer's counters, and how often they were asked for in vain so far.
     pub(crate) counters: Mutex<Option<OwnedFd>>,
+    pub(crate) asked: AtomicU32,
+    /// It does not show them.
+    pub(crate) is_shown_nothing: AtomicBool,
     /// Rights to our ports that the peer has, and to its ports that we have.
     exports: Lock<Exports>,
     /// How many of the former have ended.
@@ -112,8 +133,8 @@ pub(crate) struct Link {
     pub(crate) redirects: Mutex<Redirects>,
     pub(crate) has_redirects: AtomicBool,
     pub(crate) has_moved: AtomicBool,
-    /// Control messages that must not be lost, to a peer that does not read.
-    unsaid: Mutex<VecDeque<Vec<u8>>>,
+    /// What the peer has not read.
+    backlog: Mutex<Backlog>,
     /// Reply rights passed on, by us to the peer and by the peer to us.
     pub(crate) passing: Mutex<Passing>,
     /// How often a way to the peer, or a party of the peer's, was forgotten.
@@ -123,6 +144,8 @@ pub(crate) struct Link {
     pub(crate) hearers: AtomicU32,
     /// What the peer names what it was provided with by others by.
     pub(crate) claims: Mutex<Claims>,
+    /// What its user is charged for those, at least.
+    pub(crate) claims_held: Mutex<Charge>,
     /// What we have claimed from the peer, and it may not have answered: each takes one of our return slots.
     pub(crate) awaited: Mutex<Vec<Weak<Claimed>>>,
     pub(crate) redeeming: Mutex<()>,
@@ -151,17 +174,21 @@ pub(crate) struct Link {
     fault: OnceLock<PeerFault>,
     /// The last port of each receiver of the peer that is gone; zero for none.
     closed: [AtomicU32; bell_layout::RECEIVERS as usize],
+    /// The latest port of each that this process has sent to.
+    newest: [AtomicU32; bell_layout::RECEIVERS as usize],
 }
 
 /// What a link is made of, besides what it makes itself.
 pub(crate) struct Parts {
     pub(crate) region: Region,
     pub(crate) calls: Side,
-    pub(crate) peer_bells: Region,
+    pub(crate) peer_bells: PeerBells,
     pub(crate) peer_index: u32,
-    pub(crate) group: Arc<Group>,
-    pub(crate) index: u32,
-    pub(crate) socket: OwnedFd,
+    pub(crate) place: Reserved,
+    pub(crate) socket: Foreign,
+    /// Of the peer, by the kernel's word.
+    pub(crate) pidfd: Option<OwnedFd>,
+    pub(crate) charges: Vec<Charge>,
     pub(crate) peer: Peer,
     pub(crate) incarnation: [u8; 16],
     /// This process passes the fences others ask for.
@@ -175,6 +202,8 @@ pub(crate) struct Outgoing {
     /// A reply slot for its next call, with the generation there: claimed while the last call was
     /// under way, when there is nothing better to do.
     pub(crate) claimed: Option<(u32, u32)>,
+    /// The position after the last message that had rights beside its bytes; the first one if there was none.
+    pub(crate) named: u32,
     /// Whom it leads to; or nobody. And the same for who posts at once, but where others wait for it.
     pub(crate) leads_to: u32,
     pub(crate) receiver: u32,
@@ -183,7 +212,9 @@ pub(crate) struct Outgoing {
 impl Link {
     pub(crate) fn new(parts: Parts, serial: u32) -> Self {
         let calls = parts.calls;
-        let pidfd = socket::peer_pidfd(&parts.socket).ok();
+        let (group, index) = parts.place.take();
+        let users = &parts.socket.users().clone();
+        let backlog = Mutex::new(Backlog::new(users, parts.peer.uid));
         Self {
             region: parts.region,
             calls,
@@ -192,29 +223,37 @@ impl Link {
                 OwnedLock::new(Outgoing {
                     producer: Producer::new(Place::of(calls, lane as u32)),
                     claimed: None,
+                    named: 0,
                     leads_to: lanes::NOBODY,
                     receiver: lanes::NOBODY,
                 })
             }),
             map: LaneMap::default(),
             slots: Box::default(),
+            rung: AtomicU32::new(0),
+            rung_before: AtomicU32::new(0),
+            home: OnceLock::new(),
             trouble: AtomicU32::new(0),
             parked: Parked::default(),
             slot_freed: Default::default(),
             tasks: Tasks::default(),
             spread: Told::default(),
-            peer_bells: parts.peer_bells,
+            peer_bells: parts.peer_bells.region,
+            is_published: parts.peer_bells.is_published,
             peer_index: parts.peer_index,
-            group: parts.group,
-            index: parts.index,
+            group,
+            index,
             owners: Default::default(),
             keys: Default::default(),
             leaving: AtomicU32::new(0),
+            is_asked: AtomicBool::new(false),
             consumers: core::array::from_fn(|lane| {
                 Mutex::new(Some(Consumer::new(Place::of(calls.other(), lane as u32))))
             }),
-            socket: parts.socket,
-            pidfd,
+            claims_held: Mutex::new(parts.socket.users().nothing(parts.peer.uid, Quota::Claims)),
+            socket: Arc::new(parts.socket),
+            pidfd: parts.pidfd,
+            _charges: parts.charges,
             peer: parts.peer,
             incarnation: parts.incarnation,
             serial,
@@ -230,6 +269,8 @@ impl Link {
             heard: Mutex::default(),
             quotas: InForce::default(),
             counters: Mutex::default(),
+            asked: AtomicU32::new(0),
+            is_shown_nothing: AtomicBool::new(false),
             exports: Lock::default(),
             ended: AtomicU32::new(0),
             imports: Lock::default(),
@@ -237,7 +278,7 @@ impl Link {
             redirects: Mutex::default(),
             has_redirects: AtomicBool::new(false),
             has_moved: AtomicBool::new(false),
-            unsaid: Mutex::default(),
+            backlog,
             passing: Mutex::default(),
             ways: AtomicU32::new(0),
             parties: AtomicU32::new(0),
@@ -254,11 +295,12 @@ impl Link {
             revoked: Mutex::default(),
             owed: Mutex::default(),
             back: Mutex::default(),
-            under_way: UnderWay::default(),
+            under_way: UnderWay::new(users, parts.peer.uid),
             lent: Mutex::default(),
             down: AtomicBool::new(false),
             fault: OnceLock::new(),
             closed: core::array::from_fn(|_| AtomicU32::new(0)),
+            newest: core::array::from_fn(|_| AtomicU32::new(0)),
         }
     }
 
@@ -326,19 +368,43 @@ impl Link {
     pub(crate) fn close_port(&self, port: u32) {
         // Before: who sees the port closed asks for this.
         self.end_moved(port);
+        self.close_up_to(port);
+    }
+
+    fn close_up_to(&self, port: u32) {
         let closed = &self.closed[(port % bell_layout::RECEIVERS) as usize];
         // Acquire and Release: pairs with the load in `failure`.
-        let _ = closed.fetch_update(Ordering::AcqRel, Ordering::Acquire, |last| {
+        let is_new = closed.fetch_update(Ordering::AcqRel, Ordering::Acquire, |last| {
             (last == 0 || is_later(port, last)).then_some(port)
         });
         self.disturb();
+        if is_new.is_ok() {
+            self.pass_over(receiver_of(port));
+        }
         self.tell_deaths();
+    }
+
+    /// This process sends to `port`, as the peer itself has told it: of two ports at one receiver the earlier one is gone,
+    /// whether the peer's word of that has come or not. What is sent to that would lie in the way of what is sent to the
+    /// later one.
+    pub(crate) fn sends_to(&self, port: u32) {
+        let newest = &self.newest[(port % bell_layout::RECEIVERS) as usize];
+        // Relaxed: numbers; what is closed is published by that.
+        let other = newest.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |newest| {
+            (newest == 0 || is_later(port, newest)).then_some(port)
+        });
+        match other {
+            Ok(0) => {}
+            Ok(earlier) => self.close_up_to(earlier),
+            Err(same) if same == port => {}
+            Err(_) => self.close_up_to(port),
+        }
     }
 
     /// Cuts the link because the peer broke a rule.
     pub(crate) fn poison(&self, fault: Fault) -> PeerFault {
         let fault = PeerFault::from(fault);
-        tracing::warn!(pid = self.peer.pid, uid = self.peer.uid, %fault, "link cut");
+        crate::guest::tell!(warn, pid = self.peer.pid, uid = self.peer.uid, %fault, "link cut");
         let fault = *self.fault.get_or_init(|| fault);
         self.take_down();
         fault
@@ -400,8 +466,16 @@ impl Link {
 
     #[cold]
     fn ring_armed(&self, lane: u32, receiver: u32) -> bool {
+        // Others who share the bells may take the wake-up away. Relaxed: a lane that is missed is looked at next time.
+        self.rung.fetch_or(1 << lane, Ordering::Relaxed);
+        if let Some(process) = self.home.get().and_then(Weak::upgrade) {
+            process.watch_sleepers();
+        }
         let at = (self.calls, lane);
         let sleep = bell_layout::bell(receiver);
+        if self.is_published {
+            return self.ring_published(at, receiver);
+        }
         match bell::ring(
             &self.region,
             &self.peer_bells,
@@ -421,6 +495,19 @@ impl Link {
             }
             None => false,
         }
+    }
+
+    /// As [`Self::ring_armed`], to a process of another user.
+    fn ring_published(&self, at: (Side, u32), receiver: u32) -> bool {
+        let sleep = bell_layout::bell(receiver) + bell_layout::SLEEP;
+        match bell::ring_published(&self.region, &self.peer_bells, at, receiver) {
+            word::AWAKE => return false,
+            word::ASLEEP if self.peer_bells.wake(sleep, 1) > 0 => return true,
+            // Somebody else has woken it; or it is about to sleep, and its keeper will see to it.
+            _ if self.peer_bells.load(sleep, Ordering::Relaxed) == word::AWAKE => return false,
+            _ => self.tell(control::RING, receiver as u8),
+        }
+        true
     }
 
     /// Nudges the server for each call that was in flight at the last look already, and wakes its
@@ -458,7 +545,32 @@ impl Link {
             }
         }
         self.watch_tasks();
-        moved
+        self.watch_rung() || moved
+    }
+
+    /// Whether the keeper is to look after it.
+    pub(crate) fn is_watched(&self) -> bool {
+        // Relaxed, both: as in `ring_armed`.
+        let rung = self.rung.load(Ordering::Relaxed) | self.rung_before.load(Ordering::Relaxed);
+        rung != 0 || self.parked.any()
+    }
+
+    /// Nudges the receivers of lanes that had rung at the last look already, and that still hold what they rang for. Returns
+    /// whether others have.
+    fn watch_rung(&self) -> bool {
+        // Relaxed, both: as in `ring_armed`.
+        let rung = self.rung.swap(0, Ordering::Relaxed);
+        let mut before = self.rung_before.swap(rung, Ordering::Relaxed);
+        while before != 0 {
+            let lane = before.trailing_zeros();
+            before &= before - 1;
+            if arm::holds_unpolled(&self.region, Place::of(self.calls, lane))
+                && let Some(receiver) = self.map.receiver_of(lane)
+            {
+                self.nudge(lane, receiver);
+            }
+        }
+        rung != 0
     }
 
     /// Rings for `lane` again and wakes `receiver`, whatever its bell says.
@@ -466,9 +578,13 @@ impl Link {
     fn nudge(&self, lane: u32, receiver: u32) {
         let at = (self.calls, lane);
         let (own, bells) = (&self.region, &self.peer_bells);
-        let _ = bell::ring(own, bells, at, receiver, self.peer_index);
         let sleep = bell_layout::bell(receiver) + bell_layout::SLEEP;
-        bells.swap(sleep, word::AWAKE, Ordering::AcqRel);
+        if self.is_published {
+            let _ = bell::ring_published(own, bells, at, receiver);
+        } else {
+            let _ = bell::ring(own, bells, at, receiver, self.peer_index);
+            bells.swap(sleep, word::AWAKE, Ordering::AcqRel);
+        }
         bells.wake(sleep, u32::MAX);
         self.tell(control::RING, receiver as u8);
     }
@@ -500,83 +616,7 @@ impl Link {
             .unwrap_or_else(PoisonError::into_inner);
         *place = Some(consumer);
     }
-
-    /// Tells the peer that `port` is gone, and with it those that were bound before it at its receiver, but for one that has
-    /// moved: what it has not read of those is not said any more. So who reads nothing makes no more of it wait than there are
-    /// receivers. `false`: it does not read; the keeper tells it later.
-    #[must_use]
-    pub(crate) fn tell_closed(&self, port: &Port) -> bool {
-        let mut unsaid = self.unsaid.lock().unwrap_or_else(PoisonError::into_inner);
-        unsaid.retain(|bytes| match bytes[..] {
-            [control::CLOSED, 0, a, b, c, d] => {
-                receiver_of(u32::from_le_bytes([a, b, c, d])) != port.receiver
-            }
-            _ => true,
-        });
-        // Relaxed: set by who drops the port now, or it is not set.
-        let has_moved = port.is_leaving.load(Ordering::Relaxed).into();
-        let [a, b, c, d] = port.id.to_le_bytes();
-        unsaid.push_back(vec![control::CLOSED, has_moved, a, b, c, d]);
-        self.say_all(&mut unsaid)
-    }
-
-    /// Sends a control message that must not be lost. `false`: the peer does not read; the keeper
-    /// sends it later.
-    #[must_use]
-    pub(crate) fn say(&self, bytes: &[u8]) -> bool {
-        let mut unsaid = self.unsaid.lock().unwrap_or_else(PoisonError::into_inner);
-        unsaid.push_back(bytes.to_vec());
-        self.say_all(&mut unsaid)
-    }
-
-    /// Sends a control message with descriptors, after all others, or not at all.
-    pub(crate) fn say_now(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
-        let mut unsaid = self.unsaid.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.say_all(&mut unsaid) {
-            return Err(Errno::AGAIN);
-        }
-        socket::send(&self.socket, bytes, fds)
-    }
-
-    /// Whether so many control messages, all of these kinds, wait for the peer to read.
-    pub(crate) fn has_unsaid(&self, count: usize, is_one: impl Fn(u8) -> bool) -> bool {
-        let unsaid = self.unsaid.lock().unwrap_or_else(PoisonError::into_inner);
-        let are_there = unsaid.len() >= count;
-        are_there && unsaid.iter().filter(|bytes| is_one(bytes[0])).count() >= count
-    }
-
-    /// Whether the peer has left so much unread that nothing more is done that it will be told of.
-    pub(crate) fn is_behind(&self) -> bool {
-        let unsaid = self.unsaid.lock().unwrap_or_else(PoisonError::into_inner);
-        unsaid.len() >= UNSAID_MAX
-    }
-
-    /// Keeper: sends what could not be sent. Returns whether all has been.
-    pub(crate) fn say_again(&self) -> bool {
-        self.say_all(&mut self.unsaid.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn say_all(&self, unsaid: &mut VecDeque<Vec<u8>>) -> bool {
-        while let Some(bytes) = unsaid.front() {
-            if matches!(
-                socket::send(&self.socket, bytes, &[]),
-                Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM)
-            ) {
-                return false;
-            }
-            unsaid.pop_front();
-        }
-        true
-    }
-
-    /// Sends a control message; lost if the peer is gone.
-    pub(crate) fn tell(&self, what: u8, argument: u8) {
-        let _ = socket::send(&self.socket, &[what, argument], &[]);
-    }
 }
-
-/// Control messages that wait for a peer to read, beyond which it may ask for nothing.
-pub(crate) const UNSAID_MAX: usize = 4096;
 
 /// Whether `port` was bound after `other`, at the same receiver: the generation is in the 23 bits above
 /// the receiver and wraps around.

@@ -4,6 +4,7 @@ use crate::error::{Misuse, Os};
 use crate::link::Link;
 use crate::pool::{Pool, Pooled};
 use crate::right::Right;
+use crate::users::ForeignMemory;
 use core::fmt;
 use handfast_channel::loan;
 use handfast_region::Lent;
@@ -39,7 +40,7 @@ struct Held {
 /// Where a loan is from.
 struct Lender {
     link: Arc<Link>,
-    memory: Arc<Lent>,
+    memory: Arc<ForeignMemory<Lent>>,
 }
 
 thread_local! {
@@ -89,7 +90,7 @@ impl Loan {
     /// One that has just come.
     pub(crate) fn new(
         link: &Arc<Link>,
-        (memory, at, len_bytes): (Arc<Lent>, usize, usize),
+        (memory, at, len_bytes): (Arc<ForeignMemory<Lent>>, usize, usize),
         (loan, generation): (u32, u32),
     ) -> Self {
         loan::prefetch(&link.region, link.calls.other(), loan);
@@ -129,7 +130,7 @@ impl Loan {
     #[inline]
     pub fn copy_to(&self, from: usize, bytes: &mut [u8]) -> Result<(), LoanError> {
         let (at, lender) = self.place(from, bytes.len())?;
-        lender.memory.copy_out(at, bytes);
+        lender.memory.get().copy_out(at, bytes);
         lender.still_lent()
     }
 
@@ -140,9 +141,14 @@ impl Loan {
     /// # Errors
     /// [`LoanError::Gone`]; what `each` was given is something else then.
     #[inline]
-    pub fn for_each_line(&self, each: impl FnMut([u64; 8])) -> Result<(), LoanError> {
+    pub fn for_each_line(&self, mut each: impl FnMut([u64; 8])) -> Result<(), LoanError> {
         let (at, lender) = self.place(0, self.len())?;
-        lender.memory.for_each_line(at, self.len(), each);
+        let epoch = handfast_sys::process::fork_epoch();
+        lender.memory.get().for_each_line(at, self.len(), |line| {
+            each(line);
+            // It may have forked: the child goes on without this memory.
+            handfast_sys::process::fork_epoch() == epoch
+        });
         lender.still_lent()
     }
 
@@ -165,7 +171,7 @@ impl Loan {
     pub fn write_to(&self, to: impl AsFd, from: usize) -> Result<usize, LoanError> {
         let len_bytes = self.len().saturating_sub(from);
         let (at, lender) = self.place(from, len_bytes)?;
-        let written = lender.memory.write_to(to.as_fd(), at, len_bytes);
+        let written = lender.memory.get().write_to(to.as_fd(), at, len_bytes);
         lender.still_lent()?;
         let call = "write";
         written.map_err(|errno: Errno| LoanError::Os(Os { call, errno }))
@@ -177,7 +183,7 @@ impl Loan {
         let held = self.held.as_deref();
         let held = held.and_then(|held| Some((held, held.from.as_ref()?)));
         let (held, lender) = held.ok_or(LoanError::Gone)?;
-        if lender.memory.is_forked() {
+        if lender.memory.get().is_forked() {
             return Err(LoanError::Misuse(Misuse::Forked));
         }
         let end = from.saturating_add(len_bytes);
@@ -193,6 +199,9 @@ impl Lender {
     /// What was copied before this is what was lent.
     #[inline]
     fn still_lent(&self) -> Result<(), LoanError> {
+        if self.memory.get().is_forked() {
+            return Err(LoanError::Misuse(Misuse::Forked));
+        }
         if loan::has_ended(&self.link.region, self.link.calls.other()) {
             return Err(LoanError::Gone);
         }
@@ -222,7 +231,7 @@ impl Drop for Loan {
         };
         // A forked child has its parent's loans by accident, and not the memory.
         if let Some(lender) = held.from.take()
-            && !lender.memory.is_forked()
+            && !lender.memory.get().is_forked()
         {
             let (link, calls) = (&lender.link, lender.link.calls.other());
             loan::give_back(&link.region, calls, held.loan, held.generation);

@@ -11,9 +11,10 @@ use crate::keeper::map_peer_bells;
 use crate::link::{Link, Parts};
 use crate::own::OwnRight;
 use crate::paths::Held;
-use crate::process::Process;
+use crate::process::{Process, Reserved};
 use crate::send::SendRight;
 use crate::served::Shortcut;
+use crate::users::Foreign;
 use core::sync::atomic::Ordering;
 use handfast_layout::link::{REGION_BYTES, Side};
 use handfast_layout::part::receiver_of;
@@ -60,48 +61,31 @@ impl Process {
             }
         }
         let region = create_sealed("handfast link", REGION_BYTES).map_err(os("memfd_create"))?;
-        let group = self.group(handfast_sys::process::uid())?;
-        let indices = group.reserve().and_then(|near| match group.reserve() {
-            Ok(far) => Ok((near, far)),
-            Err(error) => {
-                group.set(near, None);
-                Err(error)
-            }
-        })?;
-        let end = |socket: OwnedFd, calls, (index, peer_index)| {
+        let uid = handfast_sys::process::uid();
+        let (one, other) = (self.reserve(uid)?, self.reserve(uid)?);
+        let (near_index, far_index) = (one.index(), other.index());
+        let end = |socket: OwnedFd, calls, (place, peer_index): (Reserved, u32)| {
             let mapping =
                 Mapping::new(&region, REGION_BYTES, Access::ReadWrite).map_err(os("mmap"))?;
+            let peer = socket::peer(&socket).map_err(os("getsockopt"))?;
             let parts = Parts {
                 region: Region::mapped(mapping),
                 calls,
-                peer_bells: map_peer_bells(&group.fd)?,
+                peer_bells: map_peer_bells(&place.group().fd, place.group().uid)?,
                 peer_index,
-                group: group.clone(),
-                index,
-                peer: socket::peer(&socket).map_err(os("getsockopt"))?,
-                socket,
+                place,
+                peer,
+                pidfd: socket::peer_pidfd(&socket).ok(),
+                socket: Foreign::new(&self.users, peer.uid, socket),
+                charges: Vec::new(),
                 incarnation: self.incarnation,
                 agreed: self.agreed,
             };
             self.add_link(parts)
         };
-        let (one, other) = indices;
-        let far = match end(far, Side::Acceptor, (other, one)) {
-            Ok(far) => far,
-            Err(error) => {
-                group.set(one, None);
-                group.set(other, None);
-                return Err(error);
-            }
-        };
-        let near = match end(near, Side::Connector, (one, other)) {
-            Ok(near) => near,
-            Err(error) => {
-                group.set(one, None);
-                self.end_link(&far);
-                return Err(error);
-            }
-        };
+        let far = end(far, Side::Acceptor, (other, near_index))?;
+        let near =
+            end(near, Side::Connector, (one, far_index)).inspect_err(|_| self.end_link(&far))?;
         let _ = near.twin.set(Arc::downgrade(&far));
         let _ = far.twin.set(Arc::downgrade(&near));
         self.welcomed(&far, None);

@@ -2,6 +2,7 @@
 
 use crate::error::{Exhausted, Os, Resource};
 use crate::right::Right;
+use crate::users::{Foreign, ForeignMemory};
 use core::fmt;
 use handfast_region::{Draft, Sealed};
 use handfast_sys::{AsFd, BorrowedFd, Errno, OwnedFd};
@@ -23,7 +24,7 @@ use handfast_sys::{AsFd, BorrowedFd, Errno, OwnedFd};
 /// port.with([picture.seal()?.into()]).send(b"a picture")?;
 /// # Ok(()) }
 /// ```
-pub struct Memory(Sealed);
+pub struct Memory(ForeignMemory<Sealed>);
 
 /// Memory that only its maker has, as long as it is written: [`Memory::create`].
 pub struct MemoryMut(Draft);
@@ -47,8 +48,14 @@ pub enum MemoryError {
 }
 
 impl Memory {
-    pub(crate) const fn of(sealed: Sealed) -> Self {
-        Self(sealed)
+    const fn of(sealed: Sealed) -> Self {
+        Self(ForeignMemory::own(sealed))
+    }
+
+    /// What came by that socket.
+    pub(crate) fn from_peer(socket: &Foreign, sealed: Sealed) -> Self {
+        let len_bytes = sealed.bytes().len();
+        Self(ForeignMemory::from(socket, sealed, len_bytes))
     }
 
     /// Makes memory of `len_bytes` zero bytes, to be written and then [sealed](MemoryMut::seal). All of
@@ -81,7 +88,7 @@ impl Memory {
     /// [`MemoryError::NotSealed`] for any other descriptor.
     pub fn from_descriptor(fd: OwnedFd) -> Result<Self, MemoryError> {
         match Sealed::open(fd) {
-            Ok(Some(sealed)) => Ok(Self(sealed)),
+            Ok(Some(sealed)) => Ok(Self::of(sealed)),
             Ok(None) | Err(Errno::INVAL) => Err(MemoryError::NotSealed),
             Err(errno) => Err(failed("mmap")(errno)),
         }
@@ -90,7 +97,7 @@ impl Memory {
     /// Its bytes, where they are. No copy, no system call; a page that lies in swap space is waited for.
     #[must_use]
     pub const fn bytes(&self) -> &[u8] {
-        self.0.bytes()
+        self.0.get().bytes()
     }
 }
 
@@ -103,7 +110,7 @@ impl MemoryMut {
     /// another program.
     pub fn seal(self) -> Result<Memory, MemoryError> {
         match self.0.seal() {
-            Ok(sealed) => Ok(Memory(sealed)),
+            Ok(sealed) => Ok(Memory::of(sealed)),
             Err(Errno::BUSY) => Err(MemoryError::Forked),
             Err(errno) => Err(failed("fcntl(F_ADD_SEALS)")(errno)),
         }
@@ -128,7 +135,7 @@ impl core::ops::Deref for Memory {
 
 impl AsFd for Memory {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.fd().as_fd()
+        self.0.get().fd().as_fd()
     }
 }
 

@@ -1,10 +1,13 @@
 //! Messages received: private bytes, short ones without allocation.
 
+use crate::link::Link;
 use crate::loan::Loan;
 use crate::pool::{Pool, Pooled};
 use crate::right::Right;
+use crate::users::{Foreign, Users};
 use handfast_layout::link::INLINE_BYTES;
 use handfast_ring::lane::{Inline, Sink, Target, Unit};
+use std::sync::Arc;
 
 /// The bytes of one message, copied out of shared memory: nobody else can change them.
 ///
@@ -24,6 +27,10 @@ struct Body {
     /// What describes its parts, until they have been taken up.
     units: Vec<u8>,
     rights: Vec<Right>,
+    /// Where descriptors among them count.
+    from: Option<(Arc<Users>, u32)>,
+    /// Copies of those that have been taken to be used while the message is there.
+    held: Vec<Foreign>,
     /// While it lies in its thread's pool: the next one there.
     next: Option<Box<Self>>,
 }
@@ -81,6 +88,21 @@ impl Message {
             .unwrap_or_default()
     }
 
+    /// As [`Self::take_rights`], for libraries that drop what they do not hand on: closing a descriptor among them may block for as
+    /// long as its sender likes, but not as long as this message is there; then a thread of this library closes it. One system call
+    /// more for each descriptor.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn take_rights_held(&mut self) -> Vec<Right> {
+        let held = self.hold_descriptors();
+        if let Some(body) = &mut self.body
+            && !held.is_empty()
+        {
+            body.held = held;
+        }
+        self.take_rights()
+    }
+
     /// Takes the first loan that came with it and has not been taken, and leaves its other rights in their order.
     /// Without the allocation that goes with [`Self::take_rights`].
     #[must_use]
@@ -114,6 +136,33 @@ impl Message {
         Some((body.units.as_chunks().0, &mut body.rights))
     }
 
+    /// Copies of the descriptors that came with it, for whoever passes them on: while there is one, to close another is not the
+    /// last close, which may block, and the copies are closed by the threads of the user that they came from.
+    pub(crate) fn hold_descriptors(&self) -> Vec<Foreign> {
+        let Some((body, (users, user))) =
+            (self.body.as_ref()).and_then(|body| Some((body, body.from.as_ref()?)))
+        else {
+            return Vec::new();
+        };
+        let fds = body.rights.iter().filter_map(|right| match right {
+            Right::Descriptor(fd) => handfast_sys::duplicate(fd).ok(),
+            _ => None,
+        });
+        fds.map(|fd| Foreign::new(users, *user, fd)).collect()
+    }
+
+    /// Descriptors among its rights have come from this peer.
+    pub(crate) fn has_come_from(&mut self, link: &Link) {
+        if let Some(body) = &mut self.body
+            && body
+                .rights
+                .iter()
+                .any(|right| matches!(right, Right::Descriptor(_)))
+        {
+            body.from = Some((link.socket.users().clone(), link.peer.uid));
+        }
+    }
+
     fn units_mut(&mut self) -> Option<&mut Vec<u8>> {
         self.body.as_mut().map(|body| &mut body.units)
     }
@@ -126,7 +175,7 @@ impl Message {
     #[inline(always)]
     pub(crate) fn clear(&mut self) {
         if let Some(body) = &mut self.body
-            && !body.rights.is_empty()
+            && body.has_any()
         {
             body.drop_rights();
         }
@@ -145,9 +194,25 @@ impl Message {
 }
 
 impl Body {
+    /// Whether rights lie in it, or copies of those that did.
+    #[inline(always)]
+    const fn has_any(&self) -> bool {
+        !self.rights.is_empty() || !self.held.is_empty()
+    }
+
     #[cold]
     fn drop_rights(&mut self) {
-        self.rights.clear();
+        self.held.clear();
+        let from = self.from.take();
+        for right in self.rights.drain(..) {
+            match (right, &from) {
+                // To close what nobody has taken may block, and this is a thread that serves.
+                (Right::Descriptor(fd), Some((users, user))) => {
+                    drop(Foreign::new(users, *user, fd));
+                }
+                (right, _) => drop(right),
+            }
+        }
     }
 
     #[cold]
@@ -159,6 +224,8 @@ impl Body {
             long: Vec::new(),
             units: Vec::new(),
             rights: Vec::new(),
+            from: None,
+            held: Vec::new(),
             next: None,
         })
     }
@@ -225,7 +292,7 @@ impl Drop for Message {
     #[inline]
     fn drop(&mut self) {
         if let Some(mut body) = self.body.take() {
-            if !body.rights.is_empty() {
+            if body.has_any() {
                 body.drop_rights();
             }
             // A thread that is ending has no pool any more; the buffer is then just freed.

@@ -105,6 +105,11 @@ pub fn wait_moved(timeout: Duration) -> bool {
     let Ok(process) = crate::process::current() else {
         return true;
     };
+    // The control thread is the one that hears of their ends.
+    let timeout = match crate::guest::is_control() {
+        true => Duration::ZERO,
+        false => timeout,
+    };
     let moves = &process.moves;
     let is_busy = |leaving: &mut Leaving| !leaving.departures.is_empty() || leaving.trails > 0;
     let waited = moves
@@ -266,7 +271,7 @@ impl Process {
         };
         let thread = std::thread::Builder::new().name("handfast-trail".into());
         if let Err(error) = thread.stack_size(256 * 1024).spawn(work) {
-            tracing::warn!(%error, "no thread to follow a port: its senders lose it");
+            crate::guest::tell!(warn, %error, "no thread to follow a port: its senders lose it");
             self.trail_ended();
         }
     }
@@ -391,7 +396,10 @@ impl Home {
             }
             let link = self.to.link();
             if link.lane(self.to.receiver()).is_none() && !link.map.go_round(since_ns) {
-                tracing::warn!("no lane to where a port has moved: its senders lose it");
+                crate::guest::tell!(
+                    warn,
+                    "no lane to where a port has moved: its senders lose it"
+                );
                 return None;
             }
             if let Some(right) = mint(&self.process, &self.to, seal) {
@@ -417,6 +425,7 @@ impl Home {
         let Some(to) = self.right(request.seal()) else {
             return false;
         };
+        let _held = request.hold_descriptors();
         let rights: Vec<Right> = request.take_rights();
         let message = request.take_message();
         let passed = if request.is_call() {
@@ -533,7 +542,7 @@ pub(crate) fn settle_in(
     process: &Arc<Process>,
     link: &Arc<Link>,
     (token, asks): (u32, bool),
-    bound: Option<crate::receive::Moving>,
+    bound: Option<crate::bound::Moving>,
 ) -> Right {
     let made = ReceiveRight::arrive(process, bound);
     let answer = |receive: &ReceiveRight| {

@@ -217,6 +217,9 @@ impl ReceiveRight {
     ///
     /// A name goes on making rights for those who connect, so the last sender may have a successor.
     pub fn notify_no_senders(&self) {
+        if self.check().is_err() {
+            return;
+        }
         let port = self.port();
         let mut state = port.notices.state();
         state.asks = true;
@@ -283,6 +286,9 @@ impl SendRight {
     ///
     /// No system call, but one to wake a receiver that is told at once; a lock of the link, and 24 bytes until it is told.
     pub fn notify_death(&self, told: &ReceiveRight, number: u64) {
+        if self.is_forked() || told.check().is_err() {
+            return;
+        }
         let this = self.best();
         let asked = DeathNotice {
             of: this.port(),

@@ -1,6 +1,7 @@
 //! What an application may set: strategy and spin cap, by builder or environment.
 
 use core::time::Duration;
+use handfast_sys::process;
 use handfast_wait::Strategy;
 
 /// How an endpoint waits. What is not set here, the environment says, whenever options are used (by `bind`, `connect`,
@@ -39,13 +40,13 @@ impl Options {
 
     /// The strategy and cap in force, with the environment's word.
     pub(crate) fn resolve(self) -> (Strategy, Option<Duration>) {
-        let environment = |name| std::env::var(name).ok();
+        let environment = |name| process::variable(name)?.into_string().ok();
         let strategy = self
             .strategy
             .or_else(|| match environment("HANDFAST_STRATEGY")?.parse() {
                 Ok(strategy) => Some(strategy),
                 Err(error) => {
-                    tracing::warn!(%error, "HANDFAST_STRATEGY is ignored");
+                    crate::guest::tell!(warn, %error, "HANDFAST_STRATEGY is ignored");
                     None
                 }
             })
@@ -54,7 +55,8 @@ impl Options {
             environment("HANDFAST_SPIN_CAP_US").and_then(|text| match text.parse() {
                 Ok(us) => Some(Duration::from_micros(us)),
                 Err(_) => {
-                    tracing::warn!(
+                    crate::guest::tell!(
+                        warn,
                         text,
                         "HANDFAST_SPIN_CAP_US is no number of microseconds: ignored"
                     );

@@ -5,6 +5,7 @@ use crate::awaited::{Awaited, Outcome};
 use crate::door::Upgrade;
 use crate::error::RightError;
 use crate::home::{GoingHome, SETTLE_NS};
+use crate::link::Link;
 use crate::message::Message;
 use crate::passing::Own;
 use crate::process::Process;
@@ -12,6 +13,10 @@ use crate::send::SendRight;
 use handfast_proto::rights::Handle;
 use handfast_sys::clock;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// How long an exporter's word is waited for, where one of its user has kept this process waiting in vain lately: whoever
+/// answers calls answers others, too.
+const SETTLE_AGAIN_NS: u64 = 500_000;
 
 /// How a right has come to this process, as far as that says something of what it is.
 #[derive(Clone, Default)]
@@ -54,6 +59,9 @@ impl Claimed {
         if let Some(handle) = self.handle.get() {
             return Some(*handle);
         }
+        if self.is_forked() {
+            return None;
+        }
         let mut place = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
         let (awaited, _) = place
             .as_mut()
@@ -74,6 +82,11 @@ impl Claimed {
 }
 
 impl Claimed {
+    /// Whether it is of this process's parent: the answer comes in memory that is not here.
+    fn is_forked(&self) -> bool {
+        self.process.epoch != handfast_sys::process::fork_epoch()
+    }
+
     /// Whether no answer is awaited any more.
     pub(crate) fn is_over(&self) -> bool {
         let awaited = self.awaited.lock();
@@ -82,12 +95,18 @@ impl Claimed {
 }
 
 impl Origin {
-    /// What the exporter's own tables call the right with this handle. Waits a while for its word.
-    pub(crate) fn handle_at_home(&self, handle: Handle) -> Result<Handle, RightError> {
+    /// What the exporter's own tables call the right with this handle. Waits a while for its word; less where others of its user
+    /// have kept this process waiting lately.
+    pub(crate) fn handle_at_home(&self, handle: Handle, home: &Link) -> Result<Handle, RightError> {
         let Self::Claimed(claimed) = self else {
             return Ok(handle);
         };
-        let until_ns = clock::now_ns() + SETTLE_NS;
+        let (users, user) = (home.socket.users(), home.peer.uid);
+        let limit_ns = match users.is_patient(user) {
+            true => SETTLE_NS,
+            false => SETTLE_AGAIN_NS,
+        };
+        let until_ns = clock::now_ns() + limit_ns;
         loop {
             if let Some(handle) = claimed.handle() {
                 return Ok(handle);
@@ -96,6 +115,7 @@ impl Origin {
                 return Err(RightError::Dead);
             }
             if clock::now_ns() >= until_ns {
+                users.lose_patience(user);
                 return Err(RightError::Unsettled);
             }
             clock::nap();
@@ -105,6 +125,9 @@ impl Origin {
 
 impl Drop for Claimed {
     fn drop(&mut self) {
+        if self.is_forked() {
+            return;
+        }
         let place = self.awaited.get_mut();
         if let Some((_, own)) = place.unwrap_or_else(PoisonError::into_inner).take() {
             own.forsake();

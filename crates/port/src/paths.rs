@@ -45,6 +45,10 @@ impl Party {
 
 impl Drop for Party {
     fn drop(&mut self) {
+        // The socket is its parent's in a forked child, and so is the path.
+        if self.link.is_forked() {
+            return;
+        }
         let [a, b, c, d] = self.path.to_le_bytes();
         let bytes = [control::PATH_OVER, 0, a, b, c, d];
         self.link.process.say(&self.link, &bytes);

@@ -61,6 +61,8 @@ struct Lane {
     streaming: bool,
     /// Its first message waits for what it names until then, by [`Poller::patience`].
     until_ns: Option<u64>,
+    /// Of a dead link: when none of its messages waits any more, however many there are.
+    ends_ns: Option<u64>,
     /// A call came since the last quiet check.
     called: bool,
     /// When its client was last woken; it may take a while to run.
@@ -106,7 +108,11 @@ pub(crate) struct Poller {
     notices: Arc<Notices>,
     groups: Arc<[Arc<Group>]>,
     groups_version: u32,
+    /// Where the next look at links with other users begins: group, and index there.
+    foreign: (usize, u32),
     deaths: u32,
+    /// When lanes of the dead with messages are looked at again.
+    clear_again_ns: u64,
     leavings: u32,
     lanes: Vec<Option<Lane>>,
     active: Vec<Key>,
@@ -137,6 +143,8 @@ pub(crate) struct Poller {
     shares_only_cpu: bool,
     /// The port has moved: what comes is passed on.
     passes_on: bool,
+    /// The port is gone: what comes is the next one's at its receiver, or the keeper's.
+    is_closed: bool,
     /// For one of the receivers of a port that is served on every CPU.
     pinned: Option<Box<Pinned>>,
     pub(crate) waiter: Option<Box<Waiter>>,
@@ -176,7 +184,9 @@ impl Poller {
             notices,
             groups: Arc::default(),
             groups_version: u32::MAX,
+            foreign: (0, 0),
             deaths: 0,
+            clear_again_ns: 0,
             leavings: 0,
             lanes: Vec::new(),
             active: Vec::new(),
@@ -197,6 +207,7 @@ impl Poller {
             beside: 0,
             shares_only_cpu: false,
             passes_on: false,
+            is_closed: false,
             pinned: None,
             eager: waiter.is_eager(),
             waiter: Some(Box::new(waiter)),
@@ -501,7 +512,11 @@ impl Poller {
                 lane.spare = Some(received);
             }
             // It may be another lane by now, and learns of another party then.
-            Some(Some(lane)) if reply.is_passed() => lane.passed = Some(received),
+            // Not of one that has died meanwhile: nothing might come in this lane that lets go of its link. One that dies
+            // later is let go of by `clear_out`.
+            Some(Some(lane)) if reply.is_passed() && !reply.link.is_down() => {
+                lane.passed = Some(received);
+            }
             _ => received.pool(),
         }
     }
@@ -575,6 +590,9 @@ pub(crate) fn wake_producer(link: &Link, place: Place) {
     }
 }
 
+/// Threads that sleep for one reply: its caller, and a little more.
+const SLEEPERS_MAX: u32 = 4;
+
 /// After a reply was published: wakes its caller if it sleeps. Returns whether it did.
 #[inline]
 pub(crate) fn wake_caller(link: &Link, slot: Slot) -> bool {
@@ -585,7 +603,8 @@ pub(crate) fn wake_caller(link: &Link, slot: Slot) -> bool {
     if how == word::DESCRIPTOR {
         link.tell(control::RING, control::NOBODY);
     } else {
-        link.region.wake(slot.wait(), u32::MAX);
+        // The caller, and not whoever else sleeps on a word of the peer's.
+        link.region.wake(slot.wait(), SLEEPERS_MAX);
     }
     true
 }

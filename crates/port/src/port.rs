@@ -1,7 +1,8 @@
 //! A bound port: who polls it, who follows, who sleeps.
 
-use crate::error::ReceiveError;
+use crate::error::{Misuse, ReceiveError};
 use crate::group::Group;
+use crate::guest;
 use crate::hearing::Hearing;
 use crate::link::Link;
 use crate::moving::Home;
@@ -124,11 +125,20 @@ impl Port {
             return;
         }
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
-        let oldest = (left.len() == LEFT_MAX).then(|| left.remove(0));
+        // Of the user who has most of them, so that none makes room for itself by others' loss.
+        let of_user = |uid| left.iter().filter(|link| link.peer.uid == uid).count();
+        let most = left
+            .iter()
+            .map(|link| (of_user(link.peer.uid), link.peer.uid))
+            .max();
+        let is_its = |link: &Hearing| most.is_some_and(|(_, uid)| link.peer.uid == uid);
+        let oldest = (left.len() == LEFT_MAX).then(|| left.iter().position(is_its));
+        let oldest = oldest.flatten().map(|oldest| left.remove(oldest));
         left.push(Hearing::new(link));
         drop(left);
         if let Some(oldest) = oldest {
-            tracing::warn!(
+            crate::guest::tell!(
+                warn,
                 name = self.name,
                 pid = oldest.peer.pid,
                 "messages that nobody received are lost with their link"
@@ -236,7 +246,14 @@ impl Port {
                 }
                 looks -= 1;
             }
+            if guest::is_control() {
+                self.leave(poller);
+                return Err(ReceiveError::Misuse(Misuse::ControlThread));
+            }
             return self.wait_long(poller, deadline_ns, then);
+        }
+        if guest::is_control() {
+            return Err(ReceiveError::Misuse(Misuse::ControlThread));
         }
         let poller = self.follow(deadline_ns).ok_or(ReceiveError::TimedOut)?;
         self.wait_long(poller, deadline_ns, then)
@@ -404,6 +421,25 @@ impl Port {
         groups.iter().all(is)
     }
 
+    /// The count to give to [`Self::nudged`], read before a sleep is announced.
+    pub(crate) fn handed(&self) -> u32 {
+        // Acquire: a count seen brings what came before it.
+        self.handed.load(0, Ordering::Acquire)
+    }
+
+    /// The word that ends a sleep whatever others do to the bells: while it holds the count.
+    pub(crate) const fn nudged(&self, handed: u32) -> (&Region, usize, u32) {
+        (&self.handed, 0, handed)
+    }
+
+    /// Keeper: wakes every thread that sleeps here, so that it looks.
+    pub(crate) fn nudge(&self) {
+        // E7 hand-over, count. As in `hand_over`: a thread that is about to sleep finds another count.
+        self.count_hand_over();
+        self.handed.fence();
+        self.handed.wake(0, u32::MAX);
+    }
+
     fn count_hand_over(&self) {
         // Relaxed: the exchange decides.
         let mut count = self.handed.load(0, Ordering::Relaxed);
@@ -447,12 +483,28 @@ impl Port {
             if deadline_ns.is_some_and(|deadline_ns| clock::now_ns() >= deadline_ns) {
                 break None;
             }
-            let _ = park_any(words.iter().copied(), deadline_ns);
+            park(words.iter().copied(), deadline_ns);
         };
         // Relaxed: a thread that leaves wrongly seen as a follower costs one arming.
         self.followers.fetch_sub(1, Ordering::Relaxed);
         got
     }
+}
+
+/// How long to sleep in one word where another may be the one that ends the sleep.
+const ALONE: Duration = Duration::from_millis(1);
+
+/// Sleeps in all words. One system call.
+pub(crate) fn park<'a>(
+    words: impl Iterator<Item = (&'a Region, usize, u32)> + Clone,
+    deadline_ns: Option<u64>,
+) -> Wait {
+    park_any(words.clone(), deadline_ns).unwrap_or_else(|_| {
+        // Before kernel 5.16 nobody sleeps in several words at once.
+        let soon_ns = clock::deadline_ns(ALONE);
+        let soon_ns = deadline_ns.map_or(soon_ns, |deadline_ns| deadline_ns.min(soon_ns));
+        park_any(words.take(1), Some(soon_ns)).unwrap_or(Wait::TimedOut)
+    })
 }
 
 /// What a receiving thread waits at: the poller while it looks, the bells while it sleeps.
@@ -494,6 +546,7 @@ impl Place for Receiving<'_> {
             Sleep::Notify | Sleep::Block => word::ASLEEP,
         };
         let notified = crate::notify::epoch();
+        let handed = self.port.handed();
         if !poller.prepare_sleep(how) {
             self.guard = Some(poller);
             return Parked {
@@ -517,13 +570,11 @@ impl Place for Receiving<'_> {
         let ended = if deadline_ns.is_some_and(|deadline_ns| clock::now_ns() >= deadline_ns) {
             None
         } else if how == word::ASLEEP {
-            park_any(
-                groups
-                    .iter()
-                    .map(|group| (&group.bells, bell + bell_layout::SLEEP, how)),
-                until_ns,
-            )
-            .ok()
+            let bells = groups
+                .iter()
+                .map(|group| (&group.bells, bell + bell_layout::SLEEP, how));
+            // And in a word of this process alone: others of a user may meddle with those who sleep in its bells.
+            Some(park(bells.chain([self.port.nudged(handed)]), until_ns))
         } else if self.port.is_announced(&groups, how) {
             Some(crate::notify::wait(notified, until_ns))
         } else {

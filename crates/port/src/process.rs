@@ -16,6 +16,7 @@ use crate::redirect::Later;
 use crate::relay::Relays;
 use crate::send::WaitBy;
 use crate::turns::Turns;
+use crate::users::{Foreign, Users};
 use crate::vine::Vines;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use handfast_layout::part::receiver_of;
@@ -65,7 +66,9 @@ pub(crate) struct Process {
     pub(crate) watch: Timer,
     /// Raised to make the keeper look at its lists.
     pub(crate) attention: Flag,
-    pub(crate) listeners: Mutex<Vec<(u32, Arc<OwnedFd>)>>,
+    pub(crate) listeners: Mutex<Vec<(u32, Arc<Foreign>)>>,
+    /// Connections to names that have come with their ports, and the receivers of those.
+    pub(crate) accepted: Mutex<Vec<(Arc<Port>, Foreign)>>,
     pub(crate) tally: Arc<Tally>,
     pub(crate) tally_fd: OwnedFd,
     /// How callers of rights that came in messages wait, unless told.
@@ -86,6 +89,8 @@ pub(crate) struct Process {
     pub(crate) revocations: AtomicU64,
     pub(crate) revoking: Mutex<()>,
     pub(crate) quotas: QuotasOf,
+    /// What the users of peers hold.
+    pub(crate) users: Arc<Users>,
     /// Links that have ended, as long as somebody holds them: messages of the dead lie there.
     pub(crate) ended: Mutex<Vec<Weak<Link>>>,
     /// Letting strangers in, and being let in.
@@ -199,7 +204,7 @@ impl Process {
             epoch: process::fork_epoch(),
             agreed: handfast_sys::futex::register_fence(),
             may_ask: handfast_sys::futex::fence_others(),
-            incarnation: process::random_identity().map_err(os("getrandom"))?,
+            incarnation: process::new_incarnation().map_err(os("getrandom"))?,
             groups_version: AtomicU32::new(0),
             groups: RwLock::default(),
             deaths: AtomicU32::new(0),
@@ -229,6 +234,8 @@ impl Process {
             revocations: AtomicU64::new(0),
             revoking: Mutex::default(),
             quotas: QuotasOf::default(),
+            users: Users::new(),
+            accepted: Mutex::default(),
             ended: Mutex::default(),
             doors: Mutex::default(),
             vines: Vines::default(),
@@ -251,7 +258,13 @@ impl Process {
             .add(&process.releases, token::RELEASES, Trigger::Level)
             .map_err(os("epoll_ctl"))?;
         // A receiver sleeps in the bells of all groups; there is always one.
-        process.group(process::uid())?;
+        process.add_group(
+            &mut process
+                .groups
+                .write()
+                .unwrap_or_else(PoisonError::into_inner),
+            process::uid(),
+        )?;
         Ok(process)
     }
 
@@ -299,12 +312,28 @@ impl Process {
         self.releases_due_ns.store(u64::MAX, Ordering::Release);
     }
 
-    /// The trust group of `uid`, made if there is none.
-    pub(crate) fn group(&self, uid: u32) -> Result<Arc<Group>, Resource> {
+    /// Takes a place for a link to come in the trust group of `uid`, which is made if there is none.
+    pub(crate) fn reserve(self: &Arc<Self>, uid: u32) -> Result<Reserved, Resource> {
         let mut groups = self.groups.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(group) = groups.iter().find(|group| group.uid == uid) {
-            return Ok(group.clone());
+        let known = groups.iter().find(|group| group.uid == uid).cloned();
+        let group = match &known {
+            Some(group) => group.clone(),
+            None => self.add_group(&mut groups, uid)?,
+        };
+        // Under the lock: a group without any is given back.
+        let index = group.reserve();
+        drop(groups);
+        if known.is_none() {
+            self.rouse_all();
         }
+        Ok(Reserved {
+            process: self.clone(),
+            index: Some(index?),
+            group,
+        })
+    }
+
+    fn add_group(&self, groups: &mut Arc<[Arc<Group>]>, uid: u32) -> Result<Arc<Group>, Resource> {
         if groups.len() >= GROUPS_MAX {
             let limit = GROUPS_MAX as u64;
             return Err(Resource::Exhausted(Exhausted {
@@ -314,11 +343,25 @@ impl Process {
         }
         let group = Arc::new(Group::new(uid, self.tally.clone())?);
         *groups = groups.iter().chain([&group]).cloned().collect();
-        drop(groups);
         // Release: pairs with the Acquire of a receiver that copies the list.
         self.groups_version.fetch_add(1, Ordering::Release);
-        self.rouse_all();
         Ok(group)
+    }
+
+    /// A place in a group is free; a group without links goes, but for the first, in whose bells a receiver always sleeps.
+    pub(crate) fn free_place(&self, group: &Arc<Group>, index: u32) {
+        group.set(index, None);
+        let mut groups = self.groups.write().unwrap_or_else(PoisonError::into_inner);
+        let place = groups.iter().position(|known| Arc::ptr_eq(known, group));
+        if place.is_some_and(|place| place > 0) && group.is_empty() {
+            *groups = groups
+                .iter()
+                .filter(|known| !Arc::ptr_eq(known, group))
+                .cloned()
+                .collect();
+            // Release: as where one is added. Who still sleeps in its bells is woken for the next change.
+            self.groups_version.fetch_add(1, Ordering::Release);
+        }
     }
 
     pub(crate) fn groups(&self) -> Arc<[Arc<Group>]> {
@@ -368,15 +411,22 @@ impl Process {
 
     /// Makes a port with a free receiver.
     pub(crate) fn add_port(
-        &self,
+        self: &Arc<Self>,
+        make: impl FnOnce(u32, u32) -> Arc<Port>,
+    ) -> Result<Arc<Port>, Resource> {
+        crate::guest::later(|| self.bind_port(make))
+    }
+
+    fn bind_port(
+        self: &Arc<Self>,
         make: impl FnOnce(u32, u32) -> Arc<Port>,
     ) -> Result<Arc<Port>, Resource> {
         let _binding = self.binding.lock().unwrap_or_else(PoisonError::into_inner);
+        // It stays free: who gives it to a port has that lock. Without the lock of the ports: rights end here.
+        let free = self.unbound().first().copied();
+        free.inspect(|receiver| self.refuse_for(*receiver));
         let mut ports = self.ports.write().unwrap_or_else(PoisonError::into_inner);
-        let receiver = ports
-            .iter()
-            .position(Option::is_none)
-            .unwrap_or(ports.len());
+        let receiver = free.map_or(ports.len(), |receiver| receiver as usize);
         if receiver >= bell::RECEIVERS as usize {
             let limit = bell::RECEIVERS.into();
             return Err(Resource::Exhausted(Exhausted {
@@ -437,10 +487,41 @@ impl Process {
     }
 }
 
-/// A caller that sleeps is looked after this often, and its server woken the second time, whatever
-/// the bell says: another peer of the trust group may have taken the server's announcement away.
-/// Twice this bounds what such a peer can delay a call.
-pub(crate) const WATCH_NS: u64 = 50_000_000;
+/// A place in a trust group that a link is to have.
+pub(crate) struct Reserved {
+    process: Arc<Process>,
+    group: Arc<Group>,
+    index: Option<u32>,
+}
+
+impl Reserved {
+    pub(crate) const fn group(&self) -> &Arc<Group> {
+        &self.group
+    }
+
+    pub(crate) fn index(&self) -> u32 {
+        self.index.unwrap_or_default()
+    }
+
+    /// It is the link's from now on.
+    pub(crate) fn take(mut self) -> (Arc<Group>, u32) {
+        let index = self.index.take().unwrap_or_default();
+        (self.group.clone(), index)
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        if let Some(index) = self.index {
+            self.process.free_place(&self.group, index);
+        }
+    }
+}
+
+/// A caller that sleeps, and a lane that has rung, are looked after this often, and the server woken the second time, whatever
+/// the bell says: another peer of the trust group may have taken the server's announcement away, or its sleeper.
+/// Twice this, and the time that three threads take to wake, is what such a peer can delay a message: 100 ms in all.
+pub(crate) const WATCH_NS: u64 = 40_000_000;
 
 /// How soon a peer that does not read is told again.
 pub(crate) const UNSAID_NS: u64 = 2_000_000;

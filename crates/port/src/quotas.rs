@@ -23,7 +23,7 @@ pub struct Quotas {
     pub rights: u32,
     /// Rights to ports of this process that a peer may have passed on to others who have not claimed them, some 100 bytes
     /// each. One more comes to nothing: for who was to get it its port is gone
-    /// ([`Gone::Port`](crate::error::Gone::Port)). 65,536 at most for all peers together, and unless it is set.
+    /// ([`Gone::Port`](crate::error::Gone::Port)). 65,536 at most for all peers together, of which one user has three quarters, and unless it is set.
     pub provisions: u32,
     /// Control messages of a peer, most of them wake-ups, that this process takes in a second; others wait for the next
     /// tenth of it, and the peer's wake-ups come as late. 50,000 unless it is set, which takes a tenth of a processor
@@ -87,11 +87,11 @@ pub fn set_quotas_by(
     quotas_of: impl Fn(&Peer) -> Quotas + Send + Sync + 'static,
 ) -> Result<(), BindError> {
     let process = process::current()?;
-    *process
-        .quotas
-        .0
-        .write()
-        .unwrap_or_else(PoisonError::into_inner) = Arc::new(quotas_of);
+    let quotas_of: Arc<OfPeer> = Arc::new(quotas_of);
+    let old = process.quotas.0.write();
+    let old = core::mem::replace(&mut *old.unwrap_or_else(PoisonError::into_inner), quotas_of);
+    // The application's: dropped without the lock.
+    drop(old);
     for link in process.all_links() {
         process.limit(&link);
     }
@@ -101,7 +101,7 @@ pub fn set_quotas_by(
 /// What says what a peer may cost.
 pub(crate) struct QuotasOf(RwLock<Arc<OfPeer>>);
 
-type OfPeer = dyn Fn(&Peer) -> Quotas + Send + Sync;
+pub(crate) type OfPeer = dyn Fn(&Peer) -> Quotas + Send + Sync;
 
 impl Default for QuotasOf {
     fn default() -> Self {
@@ -151,11 +151,26 @@ impl InForce {
 }
 
 impl Process {
-    /// Sets what the peer of a link may cost.
-    pub(crate) fn limit(&self, link: &Link) {
+    fn quotas_of(&self) -> Arc<OfPeer> {
         let quotas_of = self.quotas.0.read();
-        let quotas_of = quotas_of.unwrap_or_else(PoisonError::into_inner).clone();
-        link.quotas.set(quotas_of(&link.peer));
+        quotas_of.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Sets what the peer of a link may cost, and returns by what.
+    pub(crate) fn limit(&self, link: &Link) -> Arc<OfPeer> {
+        let quotas_of = self.quotas_of();
+        // The application's: where it panics the usual ones stay.
+        if let Some(quotas) = crate::guest::guarded(|| quotas_of(&link.peer)) {
+            link.quotas.set(quotas);
+        }
+        quotas_of
+    }
+
+    /// As [`Self::limit`], if that has changed since.
+    pub(crate) fn limit_again(&self, link: &Link, last: &Arc<OfPeer>) {
+        if !Arc::ptr_eq(&self.quotas_of(), last) {
+            self.limit(link);
+        }
     }
 }
 

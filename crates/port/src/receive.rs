@@ -1,21 +1,22 @@
 //! Receive rights: binding a name, receiving, replying.
 
+use crate::bound::{Bound, Moving};
 use crate::error::{BindError, Misuse, ReceiveError, Resource};
 use crate::options::Options;
 use crate::poller::Poller;
 use crate::port::Port;
-use crate::process::{self, Process, token};
+use crate::process::{self, Process};
 use crate::rendezvous::{self, SocketFile};
 use crate::request::Request;
+use crate::users::Foreign;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use handfast_layout::link::Kind;
 use handfast_layout::part::Bound as BoundName;
 use handfast_layout::{counters, name};
-use handfast_sys::poll::Trigger;
-use handfast_sys::{OwnedFd, clock, socket};
+use handfast_sys::{OwnedFd, clock};
 use handfast_wait::Waiter;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 /// The right to receive from a port. One port has one; threads may share it by reference.
 ///
@@ -36,18 +37,6 @@ pub struct ReceiveRight {
     epoch: u32,
     /// Nobody is told of its end.
     is_quiet: bool,
-}
-
-/// A name that has come with a receive right, and the socket that listens there.
-pub(crate) struct Moving {
-    pub(crate) name: BoundName,
-    pub(crate) listener: OwnedFd,
-}
-
-/// What stands behind a name.
-struct Bound {
-    listener: Arc<OwnedFd>,
-    file: SocketFile,
 }
 
 /// Makes a port without a name, with default options. See [`anonymous_with`].
@@ -90,7 +79,7 @@ fn make(
     if port.is_err()
         && let Some(bound) = &bound
     {
-        bound.file.remove();
+        bound.remove_file();
     }
     Ok(ReceiveRight {
         port: port?,
@@ -121,13 +110,12 @@ pub fn bind_with(name: &str, options: Options) -> Result<ReceiveRight, BindError
     name::check(name).map_err(BindError::BadName)?;
     // First, so that a process that cannot have its own memory leaves no file.
     let process = process::current()?;
-    let listener = Arc::new(rendezvous::listen(name)?);
-    let file = SocketFile::of(name);
-    let bound = Bound { listener, file };
+    let listener = rendezvous::listen(name)?;
+    let bound = Bound::own(&process, listener, SocketFile::of(name));
     let right = make(&process, name, options, Some(bound))?;
     right.publish_name(true);
     right.listen()?;
-    tracing::info!(name, "bound");
+    crate::guest::tell!(info, name, "bound");
     Ok(right)
 }
 
@@ -140,8 +128,7 @@ pub fn behind_descriptor() -> Result<(ReceiveRight, OwnedFd), BindError> {
     let process = process::current()?;
     let (listener, descriptor) = rendezvous::nameless(false)
         .map_err(|errno| Resource::of("bind of a socket without a name", errno))?;
-    let (listener, file) = (Arc::new(listener), SocketFile::none());
-    let bound = Bound { listener, file };
+    let bound = Bound::own(&process, listener, SocketFile::none());
     let right = make(&process, BEHIND_DESCRIPTOR, Options::new(), Some(bound))?;
     right.publish_name(true);
     right.listen()?;
@@ -152,61 +139,21 @@ pub fn behind_descriptor() -> Result<(ReceiveRight, OwnedFd), BindError> {
 pub(crate) const BEHIND_DESCRIPTOR: &str = "domain";
 
 impl ReceiveRight {
-    /// One that has come from another process, whose connectors come here from now on. It waits by default
-    /// options.
+    /// One that has come from another process, with a name that is not taken up yet. It waits by default options.
     pub(crate) fn arrive(process: &Arc<Process>, moving: Option<Moving>) -> Result<Self, Resource> {
-        let Some(Moving { name, listener }) = moving else {
-            let right = make(process, "", Options::new(), None)?;
-            right.publish_name(true);
-            return Ok(right);
-        };
-        // Its old home has it still, and may have made it one that blocks.
-        let listening = socket::set_nonblocking(&listener, true)
-            .and_then(|()| socket::listen_again(&listener, rendezvous::BACKLOG));
-        listening.map_err(|errno| Resource::of("listen", errno))?;
-        let refuse_waiting = || {
-            for _ in 0..rendezvous::BACKLOG {
-                if socket::accept(&listener).is_err() {
-                    break;
-                }
-            }
-        };
-        // Those who have connected so far were told that the old home listens: they try again.
-        refuse_waiting();
-        // A name that a port of this process has is not this one's.
-        let is_taken = !process
-            .ports(|port| port.name == name.name && port.home.get().is_none())
-            .is_empty();
-        let file = match is_taken {
-            true => (0, 0),
-            false => name.file,
-        };
-        let file = SocketFile::moved(&name.name, file);
-        let bound = Bound {
-            listener: Arc::new(listener),
-            file,
-        };
-        let right = make(process, &name.name, Options::new(), Some(bound))?;
+        let name = moving.as_ref().map(|moving| moving.name.name.clone());
+        let bound = moving.map(Bound::moved);
+        let right = make(process, &name.unwrap_or_default(), Options::new(), bound)?;
         right.publish_name(true);
-        right.listen()?;
         Ok(right)
     }
 
     /// Has the keeper take connections to its name.
     fn listen(&self) -> Result<(), Resource> {
-        let (process, receiver) = (&self.port.process, self.port.receiver);
-        let Some(Bound { listener, .. }) = &self.bound else {
-            return Ok(());
-        };
-        let mut listeners = process
-            .listeners
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        listeners.push((receiver, listener.clone()));
-        // Under the lock: the keeper adds those that it had taken out.
-        let listening = token::LISTENER | u64::from(receiver);
-        let added = process.poll.add(&**listener, listening, Trigger::Level);
-        added.map_err(|errno| Resource::of("epoll_ctl", errno))
+        let bound = self.bound.as_ref();
+        bound.map_or(Ok(()), |bound| {
+            bound.listen(&self.port.process, self.port.receiver)
+        })
     }
 
     /// No more connections are taken here. The name stays: another process has it now.
@@ -214,23 +161,13 @@ impl ReceiveRight {
         // Release: pairs with the Acquire of the keeper, which may be at a handshake.
         self.port.is_leaving.store(true, Ordering::Release);
         if let Some(bound) = self.bound.take() {
-            self.deafen(&bound.listener);
+            bound.deafen(&self.port.process, self.port.receiver);
         }
     }
 
     /// Nobody has a right to it any more: calls that have been received stay open.
     pub(crate) fn drop_quietly(mut self) {
         self.is_quiet = true;
-    }
-
-    fn deafen(&self, listener: &OwnedFd) {
-        let process = &self.port.process;
-        process.poll.remove(listener);
-        let mut listeners = process
-            .listeners
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        listeners.retain(|(receiver, _)| *receiver != self.port.receiver);
     }
 
     /// The name by which others connect to it, if there is one; and what stands behind it.
@@ -241,19 +178,24 @@ impl ReceiveRight {
         }
     }
 
-    pub(crate) fn listener(&self) -> Option<&OwnedFd> {
-        self.bound.as_ref().map(|bound| &*bound.listener)
+    pub(crate) fn listener(&self) -> Option<&Foreign> {
+        self.bound.as_ref().map(Bound::listener)
+    }
+
+    pub(crate) const fn bound_mut(&mut self) -> Option<&mut Bound> {
+        self.bound.as_mut()
     }
 
     /// What the new home is told of the name.
     pub(crate) fn moving_name(&self) -> Option<BoundName> {
         self.bound.as_ref().map(|bound| BoundName {
-            file: bound.file.identity(),
+            file: bound.identity(),
             name: self.port.name.clone(),
         })
     }
 
-    /// The bound name; empty for one without.
+    /// The bound name; empty for one without. One that came from another process has its name before it
+    /// [takes it up](Self::take_up_name).
     #[must_use]
     pub fn name(&self) -> &str {
         &self.port.name
@@ -262,6 +204,9 @@ impl ReceiveRight {
     /// Changes how this port waits, from the next wait on. A wait that is under way goes on as it
     /// began, and is not waited for. A short lock.
     pub fn set_options(&self, options: Options) {
+        if self.check().is_err() {
+            return;
+        }
         let (strategy, cap) = options.resolve();
         self.port.set_waiter(Waiter::new(strategy, cap));
     }
@@ -451,18 +396,20 @@ impl Drop for ReceiveRight {
             return;
         }
         let process = &self.port.process;
-        if let Some(Bound { listener, file }) = &self.bound {
-            file.remove();
-            self.deafen(listener);
+        if let Some(bound) = &self.bound {
+            bound.remove_file();
+            bound.deafen(process, self.port.receiver);
         }
         // First the word to the peers, so that no new call waits; then the calls that do.
         if !self.is_quiet {
             process.tell_closing(&self.port);
         }
-        self.port.lock().close();
+        crate::guest::later(|| self.port.lock().close());
         self.publish_name(false);
         process.remove_port(self.port.receiver);
+        // Of links that have ended since the poller looked: rights to the port may last longer than it.
+        drop(self.port.take_rung());
         process.watch_unbound();
-        tracing::info!(name = self.port.name, "unbound");
+        crate::guest::tell!(info, name = self.port.name, "unbound");
     }
 }

@@ -16,7 +16,7 @@ use handfast_layout::introduction::{SAID_BYTES, Said};
 use handfast_layout::link::{ANSWERS, Kind, LANES, SLOTS};
 use handfast_layout::part::receiver_of;
 use handfast_proto::moves::Early;
-use handfast_proto::rights::{Handle, Imports, Use};
+use handfast_proto::rights::{Handle, Imports};
 use handfast_ring::lane::Header;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::cpu;
@@ -397,18 +397,18 @@ impl Process {
             units: 0,
             cpu: cpu::recent(),
         };
-        for outgoing in &mut held {
-            if outgoing
-                .producer
-                .post(region, header, &said.to_bytes())
-                .is_err()
-            {
-                // There was room: the peer says something else now, and is cut.
-                let (rule, offset) = (Rule::HeadDistance, 0);
-                link.poison(Fault { rule, offset });
-                self.attention.raise();
-                return Switched::Done;
-            }
+        let has_posted = held.iter_mut().all(|outgoing| {
+            let posted = outgoing.producer.post(region, header, &said.to_bytes());
+            posted.is_ok()
+        });
+        if !has_posted {
+            // Without the locks: a subscriber is told.
+            drop((held, lanes));
+            // There was room: the peer says something else now, and is cut.
+            let (rule, offset) = (Rule::HeadDistance, 0);
+            link.poison(Fault { rule, offset });
+            self.attention.raise();
+            return Switched::Done;
         }
         let new_port = direct.port();
         let _ = moved.direct.set(direct);
@@ -425,12 +425,7 @@ impl Process {
         link.move_deaths(old_port, (with, new_port));
         // Messages to other ports there may have it in them, too. After the count: who posts one after this look
         // finds what the right has become.
-        let uses: Vec<_> = (0..LANES)
-            .map(|lane| Use {
-                lane,
-                tail: link.lanes[lane as usize].lock().producer.position(),
-            })
-            .collect();
+        let uses = link.uses_of(receiver);
         if link.imports().moved(name, &uses) {
             self.give_back_in(GIVE_BACK_NS);
         }

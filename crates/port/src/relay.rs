@@ -129,6 +129,8 @@ impl Relay {
         self.own.free();
         match (self.right, answer) {
             (Some(right), Ok(mut message)) => {
+                // This is the keeper: it closes none of them last.
+                let _held = message.hold_descriptors();
                 let rights = message.take_rights();
                 // The caller may be gone.
                 let _ = right.reply_with(&message, rights);

@@ -2,19 +2,20 @@
 
 use crate::error::{BindError, Found, Os, Resource};
 use handfast_layout::name;
-use handfast_sys::{AsRawFd, Errno, OwnedFd, process, socket};
+use handfast_sys::directory::Turn;
+use handfast_sys::{AsFd, AsRawFd, Errno, OwnedFd, process, socket};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// The directory of all names: `$HANDFAST_DIR`, else `$XDG_RUNTIME_DIR/handfast`, else
-/// `/run/handfast`; a variable that is empty counts as not set. Permissions on it, and bind mounts of it, are the access control.
+/// `/run/handfast`; a variable that is empty counts as not set, and so does each in a set-user-id program. Permissions on it, and bind mounts of it, are the access control.
 ///
 /// The first [`bind`](crate::bind) makes it, for its owner alone; what it lies in must be there. For clients of other users it is made beforehand,
 /// with permissions for them, and they need write permission for the server's socket in it, which has what the
 /// server's umask leaves. Reads the environment; no system call.
 #[must_use]
 pub fn directory() -> PathBuf {
-    let set = |variable| std::env::var_os(variable).filter(|value| !value.is_empty());
+    let set = |variable| process::variable(variable).filter(|value| !value.is_empty());
     if let Some(directory) = set("HANDFAST_DIR") {
         return directory.into();
     }
@@ -142,15 +143,17 @@ pub(crate) fn listen(name: &str) -> Result<OwnedFd, BindError> {
         }
     };
     handfast_sys::directory::create(&directory()).map_err(no_directory("mkdir"))?;
-    // Binders of one directory take turns, so that two of them cannot both find the old socket
-    // dead and replace each other's new one. The kernel drops the lock with its holder.
-    let _turn = handfast_sys::directory::lock(&directory()).map_err(no_directory("flock"))?;
+    // Binders take turns, so that two of them cannot both find the old socket dead and replace each other's new one.
+    // The kernel ends the turn with its holder. Other users' binders need none: they cannot replace this user's sockets where the
+    // directory is sticky, and can do anything where it is not.
+    let _turn = take_turn(no_directory("flock"))?;
+    remove_unfinished();
     check_free(name, &path)?;
     let unfinished = unfinished_path_of(name);
     match found_at(&unfinished) {
         None => {}
-        // Of a binder that was killed here.
-        Some(Found::Socket) => handfast_sys::directory::remove(&unfinished)
+        // Another user's.
+        Some(Found::Socket) if is_dead(&unfinished) => handfast_sys::directory::remove(&unfinished)
             .map_err(|errno| failed("unlink", &unfinished, errno))?,
         Some(found) => {
             let path = unfinished;
@@ -169,12 +172,48 @@ pub(crate) fn listen(name: &str) -> Result<OwnedFd, BindError> {
 /// Whether this process makes links with those it is introduced to, or who are to it: unless
 /// `HANDFAST_INTRODUCTIONS` is `vine`.
 pub(crate) fn meets_strangers() -> bool {
-    std::env::var_os("HANDFAST_INTRODUCTIONS").is_none_or(|how| how != "vine")
+    process::variable("HANDFAST_INTRODUCTIONS").is_none_or(|how| how != "vine")
+}
+
+/// This process's turn to change the directory.
+fn take_turn(failed: impl Fn(Errno) -> BindError) -> Result<Turn, BindError> {
+    let directory = directory();
+    Turn::take(&directory).map_err(|errno| {
+        let user = process::uid();
+        let path = directory.join(handfast_sys::directory::place_of(user, 0));
+        match found_at(&path) {
+            Some(found) if errno == Errno::EXIST => BindError::Foreign { path, found },
+            _ => failed(errno),
+        }
+    })
+}
+
+/// Removes the sockets of binders of this user that were killed before they gave them their names. It is this process's
+/// turn, so that no binder is at work; those that somebody listens at stay nevertheless.
+fn remove_unfinished() {
+    for path in handfast_sys::directory::own_files(&directory(), UNFINISHED) {
+        if found_at(&path) == Some(Found::Socket) && is_dead(&path) {
+            crate::guest::tell!(
+                info,
+                ?path,
+                "removing the socket of a binder that was killed"
+            );
+            let _ = handfast_sys::directory::remove(&path);
+        }
+    }
+}
+
+/// Whether nobody listens at a socket any more.
+fn is_dead(path: &Path) -> bool {
+    match socket::connect(path, PROBE_TIMEOUT) {
+        Ok(probe) => is_orphaned(&probe),
+        Err(errno) => errno == Errno::CONNREFUSED,
+    }
 }
 
 /// Makes a listening socket without a name, and what stands for it to those who may connect: whoever
-/// holds that descriptor. The socket is made in the rendezvous directory, open to all who reach it,
-/// and taken out at once.
+/// holds that descriptor. The socket is made in the rendezvous directory, where other users cannot reach it,
+/// opened to all, and taken out at once.
 pub(crate) fn door() -> Result<(OwnedFd, OwnedFd), Errno> {
     if !meets_strangers() {
         return Err(Errno::PERM);
@@ -184,30 +223,37 @@ pub(crate) fn door() -> Result<(OwnedFd, OwnedFd), Errno> {
 
 /// As [`door`]; open to other users only where that is said.
 pub(crate) fn nameless(to_all: bool) -> Result<(OwnedFd, OwnedFd), Errno> {
-    handfast_sys::directory::create(&directory())?;
-    let _turn = handfast_sys::directory::lock(&directory())?;
-    // No port is called so. One that is there is of a process that was killed here.
-    let path = directory().join("~");
-    let _ = handfast_sys::directory::remove(&path);
-    let listener = socket::listen(&path, BACKLOG)?;
+    const DOOR: &str = "door";
+    let directory = directory();
+    handfast_sys::directory::create(&directory)?;
+    let turn = Turn::take(&directory)?;
+    // Of a process that was killed here.
+    let _ = turn.remove(DOOR);
+    let listener = match socket::listen(&turn.path(DOOR), BACKLOG) {
+        Err(Errno::NAMETOOLONG) => socket::listen(&turn.short_path(DOOR), BACKLOG),
+        other => other,
+    }?;
     let opened = match to_all {
-        true => handfast_sys::directory::open_to_all(&path),
+        true => turn.open_to_all(DOOR),
         false => Ok(()),
     };
-    let door = opened.and_then(|()| handfast_sys::directory::path_of(&path));
-    handfast_sys::directory::remove(&path)?;
+    let door = opened.and_then(|()| turn.path_of(DOOR));
+    turn.remove(DOOR)?;
     Ok((listener, door?))
 }
 
 /// Where a door that was got from another process is connected to.
-pub(crate) fn path_of_door(door: &OwnedFd) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}", door.as_raw_fd()))
+pub(crate) fn path_of_door(door: impl AsFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", door.as_fd().as_raw_fd()))
 }
 
 /// Where the socket of `name` is made. No port is called so, and the path is as long as the port's.
 fn unfinished_path_of(name: &str) -> PathBuf {
-    directory().join(format!("~{}", &name[1..]))
+    directory().join(format!("{UNFINISHED}{}", &name[1..]))
 }
+
+/// What unfinished sockets begin with; no port's name does.
+const UNFINISHED: &str = "~";
 
 /// Refuses a name that a live server has, and one where something lies that is no dead server's.
 fn check_free(name: &str, path: &Path) -> Result<(), BindError> {
@@ -223,7 +269,7 @@ fn check_free(name: &str, path: &Path) -> Result<(), BindError> {
         // Its queue of connections is full: somebody is there.
         (Err(Errno::AGAIN), _) => Err(taken_by(0)),
         (Ok(_) | Err(Errno::CONNREFUSED | Errno::NOENT), Some(Found::Socket)) => {
-            tracing::info!(name, "taking over the socket of a dead server");
+            crate::guest::tell!(info, name, "taking over the socket of a dead server");
             Ok(())
         }
         // Not ours to replace.

@@ -11,6 +11,7 @@ use crate::process;
 use crate::reply_slot::{NO_KEY, ReplySlot};
 use crate::revoke::Holder;
 use crate::right::{Described, Load, Returned, Right};
+use crate::users::Foreign;
 use core::time::Duration;
 use handfast_layout::link::Kind;
 use handfast_proto::rights::Target;
@@ -299,6 +300,22 @@ impl Request {
 
     pub(crate) fn seal(&self) -> Seal {
         self.received().seal
+    }
+
+    /// See [`Message::hold_descriptors`].
+    pub(crate) fn hold_descriptors(&self) -> Vec<Foreign> {
+        let received = self.received.as_ref();
+        received.map_or_else(Vec::new, |received| received.message.hold_descriptors())
+    }
+
+    /// See [`Message::take_rights_held`].
+    #[doc(hidden)]
+    #[must_use]
+    pub fn take_rights_held(&mut self) -> Vec<Right> {
+        let received = self.received.as_mut();
+        received
+            .map(|received| received.message.take_rights_held())
+            .unwrap_or_default()
     }
 
     /// Takes the rights that came with the message, in the order in which they were sent. Those that are not taken are dropped

@@ -351,7 +351,7 @@ fn part_of(
             if right.is_revoked() {
                 return Err(RightError::Dead);
             }
-            let handle = right.origin().handle_at_home(right.handle())?;
+            let handle = right.origin().handle_at_home(right.handle(), link)?;
             return Ok((Part::OfReceiver { handle }, Undo::Nothing));
         }
         Right::Send(right) => return third(process, link, (right.best(), goes_on)),

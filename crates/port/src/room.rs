@@ -1,6 +1,6 @@
 //! Waiting for room: a slot of the lane, a block of its arena, a reply slot.
 
-use crate::error::{Exhausted, SendError};
+use crate::error::{Exhausted, Misuse, SendError};
 use crate::link::Link;
 use crate::send::SendRight;
 use core::sync::atomic::Ordering;
@@ -31,9 +31,11 @@ impl Waiting {
         }
     }
 
-    const fn deadline(self) -> Result<Option<u64>, SendError> {
+    /// Until when it waits; an error where it must not.
+    fn deadline(self) -> Result<Option<u64>, SendError> {
         match self {
             Self::Never => Err(SendError::Full),
+            _ if crate::guest::is_control() => Err(SendError::Misuse(Misuse::ControlThread)),
             Self::Until(deadline_ns) => Ok(Some(deadline_ns)),
             Self::Always => Ok(None),
         }

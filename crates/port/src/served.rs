@@ -187,7 +187,7 @@ fn work(receive: &ReceiveRight, local: &Local) {
         if request.notice() == Some(STOP) {
             return;
         }
-        let rights = request.take_rights().into_iter();
+        let rights = request.take_rights_held().into_iter();
         let rights = rights.map(|right| beside::incoming(process, port, right));
         let inside = Inside::enter(rights.collect());
         let message = Incoming {

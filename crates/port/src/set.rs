@@ -2,15 +2,15 @@
 
 use crate::error::{Misuse, ReceiveError, Resource, SetError};
 use crate::options::Options;
-use crate::port::Port;
+use crate::port::{Port, park};
 use crate::process::{self, Process};
 use crate::receive::ReceiveRight;
 use crate::request::Request;
+use core::sync::atomic::Ordering;
 use core::time::Duration;
 use handfast_channel::stamped_after;
 use handfast_layout::bell as bell_layout;
 use handfast_layout::link::Kind;
-use handfast_region::park_any;
 use handfast_sys::poll::{Flag, Interest, Poll, Trigger};
 use handfast_sys::{AsFd, OwnedFd, clock};
 use handfast_wait::waiter::{Parked, Place, Sleep, Start};
@@ -283,6 +283,9 @@ impl WaitSet {
                 return Ok(event);
             }
         }
+        if crate::guest::is_control() {
+            return Err(ReceiveError::Misuse(Misuse::ControlThread));
+        }
         loop {
             // Only missing while a wait is under way.
             let fresh = || Box::new(Waiter::new(Strategy::default(), None));
@@ -437,6 +440,18 @@ impl Waiting<'_> {
         quiet
     }
 
+    /// Whoever hears that a port was rung for wakes this thread.
+    fn count_as_followers(&self, sleeps: bool) {
+        for port in self.0.ports() {
+            let followers = &port.port().followers;
+            // Relaxed: as those of a thread that follows.
+            match sleeps {
+                true => followers.fetch_add(1, Ordering::Relaxed),
+                false => followers.fetch_sub(1, Ordering::Relaxed),
+            };
+        }
+    }
+
     fn withdraw(&self) {
         for port in self.0.ports() {
             let mut poller = port.port().lock();
@@ -462,13 +477,14 @@ impl Place for Waiting<'_> {
 
     fn park(&mut self, how: Sleep, deadline_ns: Option<u64>, start: Option<Start>) -> Parked {
         let groups = self.0.process.groups();
-        let words = groups.len() * self.0.ports.len();
+        let words = (groups.len() + 1) * self.0.ports.len();
         let in_words = how == Sleep::Block && self.0.descriptors == 0 && words <= WORDS_MAX;
         let how = if in_words && words > 0 {
             word::ASLEEP
         } else {
             word::DESCRIPTOR
         };
+        let handed: Vec<_> = self.0.ports().map(|port| port.port().handed()).collect();
         if !self.prepare_sleep(how) {
             let ready = self.look();
             return Parked {
@@ -494,7 +510,13 @@ impl Place for Waiting<'_> {
         if how == word::ASLEEP {
             let words =
                 at_bells().map(|(group, bell)| (&group.bells, bell + bell_layout::SLEEP, how));
-            let _ = park_any(words, deadline_ns);
+            // As a port's own sleepers.
+            let nudges: Vec<_> = (self.0.ports().zip(&handed))
+                .map(|(port, handed)| port.port().nudged(*handed))
+                .collect();
+            self.count_as_followers(true);
+            park(words.chain(nudges), deadline_ns);
+            self.count_as_followers(false);
         } else {
             self.0.ask_descriptors(deadline_ns);
         }

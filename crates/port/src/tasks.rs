@@ -1,11 +1,12 @@
 //! The tasks that wait for something of a link: the reply to a call, room, the end of a caller's patience.
 
+use crate::guest::{Woken, wake};
 use crate::link::Link;
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::task::Waker;
 use handfast_channel::reply::Slot;
 use handfast_layout::link::LANES;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The tasks that wait for something of a link.
 #[derive(Default)]
@@ -14,7 +15,8 @@ pub(crate) struct Tasks(Mutex<Vec<Task>>);
 struct Task {
     number: u64,
     what: What,
-    waker: Waker,
+    /// Shared, so that it is copied under the lock without the application's code.
+    waker: Arc<Waker>,
 }
 
 /// What a task waits for. Of a slot, with the generation that is meant.
@@ -42,6 +44,7 @@ impl Tasks {
     pub(crate) fn enter(&self, what: What, waker: Waker) -> u64 {
         // Relaxed: a number.
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        let waker = Arc::new(waker);
         // E15 waker, task half. Under the lock, before the announcement: a ring that takes that finds the
         // task here. Keeper half: `wake`.
         self.list().push(Task {
@@ -74,7 +77,7 @@ impl Tasks {
             }
             !(is_due && matches!(task.what, What::GivenUp(..)))
         });
-        woken.into_iter().for_each(Waker::wake);
+        woken.into_iter().map(Woken::Shared).for_each(wake);
     }
 }
 
@@ -133,7 +136,7 @@ impl Link {
         let waiting = waiting.take(WOKEN_FOR_ROOM);
         let woken: Vec<_> = waiting.map(|task| task.waker.clone()).collect();
         drop(list);
-        woken.into_iter().for_each(Waker::wake);
+        woken.into_iter().map(Woken::Shared).for_each(wake);
     }
 
     /// Whether who waits in `slot`, on the peer's side, is known not to wait any more.

@@ -55,10 +55,21 @@ impl<T: Clone + PartialEq> Turns<T> {
     }
 }
 
+impl<T: PartialEq> Turns<T> {
+    /// Of somebody who has entered it in [`Self::taken`].
+    pub(crate) fn give_back(&self, at: &T) {
+        let mut taken = self.taken();
+        if let Some(place) = taken.iter().position(|taken| taken == at) {
+            taken.swap_remove(place);
+        }
+        drop(taken);
+        // Each may wait for another thing.
+        self.left.notify_all();
+    }
+}
+
 impl<T: PartialEq> Drop for Turn<'_, T> {
     fn drop(&mut self) {
-        self.of.taken().retain(|taken| *taken != self.at);
-        // Each may wait for another thing.
-        self.of.left.notify_all();
+        self.of.give_back(&self.at);
     }
 }

@@ -74,18 +74,24 @@ impl Process {
         if self.unbound_until_ns.load(Ordering::Relaxed) <= clock::ticks_ns() {
             return false;
         }
+        // No port is bound meanwhile.
+        let _binding = self.binding.lock().unwrap_or_else(PoisonError::into_inner);
+        for receiver in self.unbound() {
+            self.refuse_for(receiver);
+        }
+        true
+    }
+
+    /// Refuses what waits for a receiver without a port: a new port is empty. The caller holds the lock of those that are
+    /// bound.
+    pub(crate) fn refuse_for(self: &Arc<Self>, receiver: u32) {
         let links: Vec<_> = {
             let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
             links.iter().flatten().cloned().collect()
         };
-        // No port is bound meanwhile.
-        let _binding = self.binding.lock().unwrap_or_else(PoisonError::into_inner);
-        for receiver in self.unbound() {
-            for link in &links {
-                link.refuse_lanes(self, receiver);
-            }
+        for link in links {
+            link.refuse_lanes(self, receiver);
         }
-        true
     }
 }
 
@@ -113,9 +119,8 @@ impl Link {
                 continue;
             }
             self.with_consumer(lane, |consumer| {
-                if consumer.is_ready(&self.region) {
-                    refuse_waiting(process, self, consumer);
-                    consumer.publish_head(&self.region);
+                refuse_waiting(process, self, consumer);
+                if consumer.publish_head(&self.region) {
                     wake_producer(self, consumer.place());
                 }
             });

@@ -15,6 +15,7 @@ use crate::request::Request;
 use crate::right::{Returned, Right};
 use crate::room::Waiting;
 use crate::send::SendRight;
+use crate::users::Foreign;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use handfast_layout::link::SLOTS;
@@ -211,6 +212,8 @@ struct OnItsWay {
     request: Option<Request>,
     message: Message,
     rights: Vec<Right>,
+    /// So that this thread, which serves all, closes none of them last. Dropped after them.
+    _held: Vec<Foreign>,
     until_ns: u64,
 }
 
@@ -220,6 +223,7 @@ impl OnItsWay {
             target,
             badge: request.badge(),
             // First: they are in the message.
+            _held: request.hold_descriptors(),
             rights: request.take_rights(),
             message: request.take_message(),
             request: request.is_call().then_some(request),

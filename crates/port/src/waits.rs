@@ -12,16 +12,19 @@
 //! thread has the poller, and calls when it lets go (`Port::leave`).
 
 use crate::error::{Resource, SetError};
+use crate::group::Group;
+use crate::guest::{Woken, wake};
+use crate::link::Link;
 use crate::poller::Poller;
 use crate::port::Port;
 use crate::process::Process;
 use crate::request::Request;
 use core::sync::atomic::Ordering;
 use core::task::Waker;
-use handfast_channel::stamped_after;
+use handfast_channel::{bell, stamped_after};
 use handfast_layout::bell as bell_layout;
 use handfast_proto::takers::{Left, Takers};
-use handfast_region::{Memory, Region};
+use handfast_region::Memory;
 use handfast_sys::lock::OwnedGuard as Guard;
 use handfast_sys::poll::Flag;
 use handfast_sys::{AsFd, BorrowedFd, clock, futex};
@@ -136,26 +139,36 @@ impl Port {
             threads: self.has_threads(&state),
         };
         drop(state);
-        waker.map(Waker::wake).unwrap_or_default();
+        waker.map(Woken::Own).map(wake).unwrap_or_default();
         called
     }
 
     /// Keeper: a peer has rung, for the port at `receiver` or another. A ring is lost where the socket is full
     /// of others: so each port looks whether its announcement has been taken.
-    fn rung(&self, receiver: u32) {
+    fn rung(&self, link: &Link, receiver: u32) {
         let sleep = bell_layout::bell(self.receiver) + bell_layout::SLEEP;
         let groups = self.process.groups();
         // Relaxed: a hint; whose ring came needs none.
-        let is_taken = |bells: &Region| bells.load(sleep, Ordering::Relaxed) == word::AWAKE;
-        if self.receiver != receiver && !groups.iter().any(|group| is_taken(&group.bells)) {
+        let is_taken = |group: &Group| group.bells.load(sleep, Ordering::Relaxed) == word::AWAKE;
+        // Another user's processes take no announcement.
+        let has_rung = || match link.group.is_foreign {
+            true => bell::link_rang(&link.region, link.calls.other(), self.receiver),
+            false => groups
+                .iter()
+                .any(|group| !group.is_foreign && is_taken(group)),
+        };
+        if self.receiver != receiver && !has_rung() {
             return;
         }
+        for group in groups.iter().filter(|group| group.is_foreign) {
+            // In their place, so that they do not ring again. E15: before the list of wakers.
+            word::withdraw(&group.bells, sleep);
+        }
         let called = self.call_takers();
-        // A descriptor is no promise that somebody looks.
-        if !called.task && called.threads && self.has_descriptor() {
-            for group in &*groups {
-                group.bells.wake(sleep, 1);
-            }
+        // A descriptor is no promise that somebody looks; nor is a wake-up of whoever sleeps in the bells. Who is only about
+        // to sleep is no follower yet.
+        if !called.task && (called.threads || self.receiver == receiver) {
+            self.nudge();
         }
     }
 
@@ -204,6 +217,7 @@ impl Port {
     /// Before a look without a thread that has slept.
     pub(crate) fn resume(&self, poller: &mut Poller) {
         poller.refresh();
+        poller.hear_foreign_all();
         poller.resume(|| self.waits.state().called_ns.take());
     }
 
@@ -349,11 +363,11 @@ impl Process {
     }
 
     /// Keeper: a peer has rung for the port at `receiver`, if there is one.
-    pub(crate) fn rung(&self, receiver: u32) {
+    pub(crate) fn rung(&self, link: &Link, receiver: u32) {
         // Relaxed: what is missed here has been rung for.
         let has_waits = |port: &Port| port.followers.load(Ordering::Relaxed) > 0;
-        for port in self.ports(has_waits) {
-            port.rung(receiver);
+        for port in self.ports(|port| port.receiver == receiver || has_waits(port)) {
+            port.rung(link, receiver);
         }
     }
 }

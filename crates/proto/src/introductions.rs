@@ -33,7 +33,25 @@ pub struct Provisions<T> {
     /// Claims that were given up before what they claim had come, by whom, and until when that is known.
     forgone: HashMap<(Number, Incarnation), u64>,
     /// How many of both each process has made.
-    shares: HashMap<Incarnation, usize>,
+    shares: HashMap<Incarnation, Share>,
+    /// How many the processes of each user have.
+    totals: HashMap<Counted, usize>,
+    /// The users of those that have links.
+    users: HashMap<Incarnation, u32>,
+}
+
+#[derive(Debug)]
+struct Share {
+    count: usize,
+    counted: Counted,
+}
+
+/// Whose places a process takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Counted {
+    User(u32),
+    /// Its own: its user is not known.
+    Process(Incarnation),
 }
 
 #[derive(Debug)]
@@ -48,8 +66,8 @@ enum Provision<T> {
     Void { until_ns: u64 },
 }
 
-/// Provisions of one exporter at once. One process can make as many as are left free then: half of them
-/// when it is alone, and whoever comes later finds room, too.
+/// Provisions of one exporter at once. The processes of one user can make three quarters of what others leave them, and one
+/// process as many as it leaves to others of its user: whoever comes later finds room, too.
 pub const PROVISIONS_MAX: usize = 65_536;
 /// How long a provision outlives its introducer.
 const GRACE_NS: u64 = 10_000_000_000;
@@ -73,11 +91,18 @@ impl<T> Default for Provisions<T> {
             provided: HashMap::new(),
             forgone: HashMap::new(),
             shares: HashMap::new(),
+            totals: HashMap::new(),
+            users: HashMap::new(),
         }
     }
 }
 
 impl<T: Copy> Provisions<T> {
+    /// A process has a link: what it makes counts for its user from now on.
+    pub fn belongs(&mut self, process: Incarnation, user: u32) {
+        self.users.insert(process, user);
+    }
+
     /// An introducer provides a right to `target` to `recipient`. Returns `target` when it is not kept:
     /// it was taken back or given up, its number is in use, or there are too many. One to nothing is known
     /// for a while, for its claim to find.
@@ -103,27 +128,23 @@ impl<T: Copy> Provisions<T> {
             self.one_less(recipient);
             return target;
         }
-        let free = self.free();
-        match self.provided.entry(number) {
-            Entry::Occupied(known) => {
-                if matches!(known.get(), Provision::Void { .. }) {
-                    known.remove();
-                    self.one_less(number.0);
-                }
-                target
+        if let Some(known) = self.provided.get(&number) {
+            if matches!(known, Provision::Void { .. }) {
+                self.take(number);
             }
-            Entry::Vacant(place) => {
-                if !takes_place(&mut self.shares, number.0, free.min(limit)) {
-                    return target;
-                }
-                place.insert(Provision::Waiting {
-                    target,
-                    recipient,
-                    until_ns: target.is_none().then_some(now_ns + GRACE_NS),
-                });
-                None
-            }
+            return target;
         }
+        if !self.takes_place(number.0, limit) {
+            return target;
+        }
+        let until_ns = target.is_none().then_some(now_ns + GRACE_NS);
+        let waiting = Provision::Waiting {
+            target,
+            recipient,
+            until_ns,
+        };
+        self.provided.insert(number, waiting);
+        None
     }
 
     /// `recipient` claims a provision.
@@ -168,7 +189,7 @@ impl<T: Copy> Provisions<T> {
             Some(Provision::Waiting { .. }) => return self.take(number),
             None => {}
         }
-        if self.takes_place(number.0) {
+        if self.takes_place(number.0, usize::MAX) {
             let until_ns = now_ns + GRACE_NS;
             self.provided.insert(number, Provision::Void { until_ns });
         }
@@ -186,7 +207,7 @@ impl<T: Copy> Provisions<T> {
             None => {}
         }
         let of = (number, recipient);
-        if !self.forgone.contains_key(&of) && self.takes_place(recipient) {
+        if !self.forgone.contains_key(&of) && self.takes_place(recipient, usize::MAX) {
             self.forgone.insert(of, now_ns + GRACE_NS);
         }
         None
@@ -223,10 +244,23 @@ impl<T: Copy> Provisions<T> {
         })
     }
 
-    /// Counts one more of a process's, if it may have one.
-    fn takes_place(&mut self, of: Incarnation) -> bool {
+    /// Counts one more of a process's, if it may have one and has less than this.
+    fn takes_place(&mut self, of: Incarnation, limit: usize) -> bool {
         let free = self.free();
-        takes_place(&mut self.shares, of, free)
+        let user = self.users.get(&of);
+        let share = self.shares.entry(of).or_insert_with(|| Share {
+            count: 0,
+            counted: user.map_or(Counted::Process(of), |user| Counted::User(*user)),
+        });
+        let total = self.totals.entry(share.counted).or_default();
+        let of_user = (free + *total) / 4 * 3;
+        let has_room = share.count < limit && share.count + *total < of_user;
+        share.count += usize::from(has_room);
+        *total += usize::from(has_room);
+        if !has_room {
+            self.forget_none(of);
+        }
+        has_room
     }
 
     fn free(&self) -> usize {
@@ -234,10 +268,25 @@ impl<T: Copy> Provisions<T> {
     }
 
     fn one_less(&mut self, of: Incarnation) {
-        if let Entry::Occupied(mut share) = self.shares.entry(of) {
-            *share.get_mut() -= 1;
-            if *share.get() == 0 {
-                share.remove();
+        let Some(share) = self.shares.get_mut(&of) else {
+            return;
+        };
+        share.count -= 1;
+        if let Some(total) = self.totals.get_mut(&share.counted) {
+            *total -= 1;
+        }
+        self.forget_none(of);
+    }
+
+    /// Keeps nothing of who has none.
+    fn forget_none(&mut self, of: Incarnation) {
+        if let Some(share) = self.shares.get(&of) {
+            let counted = share.counted;
+            if share.count == 0 {
+                self.shares.remove(&of);
+            }
+            if self.totals.get(&counted) == Some(&0) {
+                self.totals.remove(&counted);
             }
         }
     }
@@ -256,6 +305,7 @@ impl<T: Copy> Provisions<T> {
     /// while. Or its link has, and it is not known to be dead: then both last a while.
     pub fn ended(&mut self, of: Incarnation, is_dead: bool, now_ns: u64) -> Vec<T> {
         let until = now_ns + GRACE_NS;
+        self.users.remove(&of);
         if is_dead {
             self.take_forgone(|recipient, _| recipient == of);
         }
@@ -324,22 +374,6 @@ impl<T: Copy> Provisions<T> {
     }
 }
 
-/// Counts one more of a process's, if it may have one where so many are free.
-fn takes_place(shares: &mut HashMap<Incarnation, usize>, of: Incarnation, free: usize) -> bool {
-    match shares.entry(of) {
-        Entry::Occupied(mut share) => {
-            let has_room = *share.get() < free;
-            *share.get_mut() += usize::from(has_room);
-            has_room
-        }
-        Entry::Vacant(place) if free > 0 => {
-            place.insert(1);
-            true
-        }
-        Entry::Vacant(_) => false,
-    }
-}
-
 /// Exporter: what the numbers stand for by which one recipient uses rights it has claimed.
 #[derive(Debug, Default)]
 pub struct Claims {
@@ -372,6 +406,12 @@ pub enum Claim {
 const CLAIMS_MAX: usize = 1 << 20;
 
 impl Claims {
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.claims.len()
+    }
+
     /// A number is claimed. `false`: it is in use, or there are too many.
     pub fn claim(&mut self, word: u32, claim: Claim) -> bool {
         let has_room = self.claims.len() < CLAIMS_MAX;
@@ -464,6 +504,49 @@ mod tests {
         assert_eq!(provisions.redeem((A, 1), B), Redeemed::NotYet);
         provisions.provide((A, 2), None, B, 0);
         assert_eq!(provisions.redeem((A, 2), B), Redeemed::Revoked);
+    }
+
+    #[test]
+    fn processes_of_one_user_share_what_one_process_may_have() {
+        let mut provisions = Provisions::default();
+        let process = |number: u32| -> Incarnation {
+            core::array::from_fn(|place| {
+                if place < 4 {
+                    number.to_le_bytes()[place]
+                } else {
+                    0
+                }
+            })
+        };
+        for number in 0..100 {
+            provisions.belongs(process(number), 4711);
+        }
+        provisions.belongs(B, 4712);
+        let provide = |provisions: &mut Provisions<u8>, by, number| {
+            provisions.provide((by, number), Some(7), C, 0).is_none()
+        };
+        let mut make_all = |by| {
+            let made = (0..).take_while(|number| provide(&mut provisions, by, *number));
+            made.count()
+        };
+        // Half of three quarters, then half of what is left of those.
+        let of_user = PROVISIONS_MAX / 4 * 3;
+        let first = make_all(process(0));
+        assert_eq!((first, make_all(process(1))), (of_user / 2, of_user / 4));
+        let all = first
+            + of_user / 4
+            + (2..100)
+                .map(|number| make_all(process(number)))
+                .sum::<usize>();
+        assert!((of_user - 8..=of_user).contains(&all), "{all}");
+        assert!(make_all(B) > (PROVISIONS_MAX - of_user) / 3);
+        // All are given back.
+        for of in (0..100).map(process).chain([B]) {
+            provisions.ended(of, true, 0);
+        }
+        provisions.expire(2 * GRACE_NS, |_| true);
+        assert!(provisions.shares.is_empty() && provisions.totals.is_empty());
+        assert!(provisions.users.is_empty());
     }
 
     #[test]

@@ -105,6 +105,10 @@ unsafe fn copy_blocks(from: *const u8, to: *mut u8, len_bytes: usize) {
     }
 }
 
+/// `vzeroupper` clears the upper halves of the registers 0 to 15, all of which are therefore outputs: whoever this is
+/// inlined into may keep values of its own there, when it was compiled for AVX. It leaves those from 16 on and the
+/// masks of AVX-512 as they are.
+///
 /// # Safety
 /// As [`copy_blocks`], on a processor with AVX.
 #[cfg(target_arch = "x86_64")]
@@ -126,8 +130,10 @@ unsafe fn copy_blocks_wide(from: *const u8, to: *mut u8, len_bytes: usize) {
             from = inout(reg) from => _,
             to = inout(reg) to => _,
             len = inout(reg) len_bytes => _,
-            out("xmm0") _,
-            out("xmm1") _,
+            out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
+            out("xmm4") _, out("xmm5") _, out("xmm6") _, out("xmm7") _,
+            out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
+            out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,
             options(nostack),
         );
     }
@@ -339,9 +345,9 @@ pub(crate) fn fence() {
     {
         // WHY UNSAFE: a locked read-modify-write of the stack costs 6 ns where the fence
         // instruction the compiler would choose costs 16.
-        // SAFETY: the red zone below the stack pointer is ours; or-ing zero changes nothing.
-        // Without `nomem` the compiler treats it as a barrier for all memory.
-        unsafe { core::arch::asm!("lock or dword ptr [rsp - 8], 0", options(nostack)) };
+        // SAFETY: or-ing zero changes nothing. Without `nostack` the compiler keeps nothing below the stack
+        // pointer here, and without `nomem` it treats this as a barrier for all memory.
+        unsafe { core::arch::asm!("lock or dword ptr [rsp - 8], 0") };
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);

@@ -6,7 +6,7 @@
 use crate::copy;
 use core::slice;
 use handfast_sys::memory::{Access, Mapping, create_lent, is_lent, write_from};
-use handfast_sys::{BorrowedFd, Errno, OwnedFd};
+use handfast_sys::{AsFd, BorrowedFd, Errno, OwnedFd};
 use std::sync::Arc;
 
 /// A block of memory that only this process writes. There is one for each block: whoever has it is the
@@ -99,7 +99,8 @@ impl Lent {
     ///
     /// # Errors
     /// `EINVAL` when it is no memory file; `ENOMEM` when it cannot be mapped.
-    pub fn open(fd: &OwnedFd, len_bytes: usize) -> Result<Option<Self>, Errno> {
+    pub fn open(fd: impl AsFd, len_bytes: usize) -> Result<Option<Self>, Errno> {
+        let fd = fd.as_fd();
         if !is_lent(fd, len_bytes)? {
             return Ok(None);
         }
@@ -128,7 +129,12 @@ impl Lent {
     /// # Panics
     /// As [`Self::copy_out`], and when `at` is not that of a line.
     #[inline]
-    pub fn for_each_line(&self, at: usize, len_bytes: usize, mut each: impl FnMut([u64; 8])) {
+    pub fn for_each_line(
+        &self,
+        at: usize,
+        len_bytes: usize,
+        mut each: impl FnMut([u64; 8]) -> bool,
+    ) {
         let from = self.from(at, len_bytes).cast::<[u64; 8]>();
         assert!(from.is_aligned(), "lent bytes begin with a line");
         let lines = len_bytes / size_of::<[u64; 8]>();
@@ -136,7 +142,9 @@ impl Lent {
             // SAFETY: `line` is below the number of whole lines of the range, which is in bounds.
             let line = unsafe { from.add(line) };
             // SAFETY: in bounds and aligned; any bytes are words.
-            each(unsafe { copy::line(line) });
+            if !each(unsafe { copy::line(line) }) {
+                return;
+            }
         }
         let rest_bytes = len_bytes % size_of::<[u64; 8]>();
         if rest_bytes > 0 {
@@ -215,7 +223,10 @@ mod tests {
         reader.read_exact(&mut ten).unwrap();
         assert_eq!(ten, [1, 1, 1, 1, 1, 1, 2, 2, 2, 2]);
         let mut lines = Vec::new();
-        lent.for_each_line(64, 8192 + 5, |line| lines.push(line));
+        lent.for_each_line(64, 8192 + 5, |line| {
+            lines.push(line);
+            true
+        });
         assert_eq!((lines.len(), lines[127]), (129, [0x0101_0101_0101_0101; 8]));
         assert_eq!(lines[128], [0x02_0202_0202, 0, 0, 0, 0, 0, 0, 0]);
         drop(reader);

@@ -80,7 +80,7 @@ impl Draft {
 
 impl Sealed {
     /// A memory file that somebody else has made and sealed. `None` when it can be changed still,
-    /// has holes, or is empty. `fcntl`, `fstat`, `mmap`.
+    /// has holes, or is empty. `fcntl`, `fstat`, `cachestat`, `mmap`.
     ///
     /// # Errors
     /// `EINVAL` when it is no memory file; `ENOMEM` when it cannot be mapped.

@@ -47,8 +47,10 @@ impl Place {
         Self { base, slots }
     }
 
+    /// Offset of the slot of the message at `position`.
     #[inline]
-    const fn slot(self, position: u32) -> usize {
+    #[must_use]
+    pub const fn slot(self, position: u32) -> usize {
         self.base
             + lane::CONTROL_BYTES
             + (position & (self.slots - 1)) as usize * handfast_layout::LINE

@@ -58,6 +58,10 @@ pub enum Rule {
     Loan,
     /// A loan is given back once it has been made, and not before.
     LoanReturn,
+    /// Control messages are read: those that wait are within what one user may leave.
+    Unread,
+    /// A control message brings the descriptors that its kind has, and no others.
+    ControlDescriptor,
     /// A two-lock queue is formatted, and for the number of messages it is attached with.
     QueueFormat,
     /// A lock word of a two-lock queue is free or names a member; no repair has failed under it.
@@ -115,6 +119,13 @@ impl Rule {
                 "a loan names an arena that came before, bytes within a block, and comes once"
             }
             Self::LoanReturn => "a loan is given back after it was made, with its own generation",
+            Self::Unread => {
+                "control messages are read: those that wait are within what one user may leave unread"
+            }
+            Self::ControlDescriptor => {
+                "a control message brings the descriptors that belong to its kind, and they are closed \
+                 in time"
+            }
             Self::QueueFormat => "a two-lock queue is formatted for the capacity it is used with",
             Self::QueueLock => "a lock word of a two-lock queue is free or names a member",
             Self::QueueNode => "an index in a two-lock queue names one of its nodes",

@@ -154,7 +154,7 @@ impl Client {
         decode: impl FnOnce(&mut Decoder<'_>) -> Result<T, Malformed>,
     ) -> Result<T, CallError> {
         let mut reply = reply?;
-        let rights = reply.take_rights();
+        let rights = reply.take_rights_held();
         result(method, (&reply, rights), decode)
     }
 }

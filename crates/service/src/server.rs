@@ -114,7 +114,7 @@ fn answer(
 pub fn begin(request: &mut Request, service: &Service) -> Result<(u16, Vec<Right>), Refusal> {
     let (number, method) = method_for(service, request.bytes(), request.is_call())?;
     let rights = match method.has_rights() {
-        true => request.take_rights(),
+        true => request.take_rights_held(),
         false => Vec::new(),
     };
     Ok((number, rights))

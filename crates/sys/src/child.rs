@@ -54,9 +54,13 @@ fn wait_for(fds: &[&OwnedFd], limit_ms: Option<u32>) -> bool {
 
 /// Takes the socket that this process was given as its standard input, which is `/dev/null` from then on; `None` if that is
 /// no Unix socket of messages. All other descriptors but standard output and error are closed, and `SIGPIPE` is ignored, as in
-/// Rust's programs. For a process that has one thread and has opened nothing yet.
+/// Rust's programs.
+///
+/// # Safety
+/// The process has one thread, and nothing in it owns or borrows a descriptor but the three standard ones; nobody reads from
+/// the standard input.
 #[must_use]
-pub fn take_standard_input() -> Option<OwnedFd> {
+pub unsafe fn take_standard_input() -> Option<OwnedFd> {
     const FIRST: i32 = 3;
     let input = std::io::stdin();
     if !socket::is_of_messages(&input) {
@@ -64,7 +68,7 @@ pub fn take_standard_input() -> Option<OwnedFd> {
     }
     let taken = rustix::io::fcntl_dupfd_cloexec(&input, FIRST).ok()?;
     let null = std::fs::File::open("/dev/null").ok()?;
-    // SAFETY: the standard input becomes another file; nobody has read from it.
+    // SAFETY: the standard input becomes another file; the caller vouches that nobody reads from it.
     if unsafe { libc::dup2(null.as_raw_fd(), 0) } != 0 {
         return None;
     }
@@ -73,7 +77,7 @@ pub fn take_standard_input() -> Option<OwnedFd> {
     for (from, to) in [(FIRST.cast_unsigned(), own - 1), (own + 1, last)] {
         if from <= to {
             // A kernel without it (before 5.9) leaves them open.
-            // SAFETY: this process has opened none of them, and knows none.
+            // SAFETY: the caller vouches that nobody has any of them.
             unsafe { libc::syscall(libc::SYS_close_range, from, to, 0) };
         }
     }
@@ -83,9 +87,12 @@ pub fn take_standard_input() -> Option<OwnedFd> {
 }
 
 /// Whether this program has rights that whoever started it has not (set-user-id and the like): then the environment is not to
-/// be trusted.
+/// be trusted. No system call.
 #[must_use]
 pub fn has_more_rights_than_its_parent() -> bool {
+    if cfg!(miri) {
+        return false;
+    }
     // SAFETY: takes an integer.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }

@@ -178,8 +178,8 @@ pub fn fence_light() {
 
 /// `membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)`: every running thread of this process passes a
 /// full fence before this returns, so that those threads need none of their own. About 1 to 4 us.
-/// Where the kernel does not know the call, yields once to each other thread's processor by
-/// sleeping for a timer tick instead.
+/// Where the kernel does not know the call (before Linux 4.14; a sandbox), sleeps for a millisecond instead: no fence by any
+/// document, but longer than processors keep a store to themselves.
 pub fn fence_own_threads() {
     if cfg!(miri) {
         // See `fence_light`.
@@ -193,7 +193,6 @@ pub fn fence_own_threads() {
     let known =
         *REGISTERED.get_or_init(|| command(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED));
     if !(known && command(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)) {
-        // A store is visible long before a millisecond has passed.
         std::thread::sleep(core::time::Duration::from_millis(1));
     }
 }

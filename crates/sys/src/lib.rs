@@ -20,6 +20,7 @@ pub mod poll;
 pub mod private;
 pub mod process;
 pub mod seccomp;
+pub mod shared;
 pub mod signal;
 pub mod signal_stack;
 pub mod socket;

@@ -1,5 +1,7 @@
 //! Sealed memory files and their mappings.
 
+mod whole;
+
 use core::ptr::NonNull;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -50,7 +52,7 @@ pub fn create_lent(name: &str, len_bytes: usize) -> Result<(OwnedFd, Mapping), E
 
 /// Whether `fd` is a memory file of exactly `len_bytes` bytes as [`create_lent`] makes them: it has all its
 /// pages and keeps them, since whoever could write it only through a descriptor can punch no hole either.
-/// So reading a mapping of it needs no further memory and raises no `SIGBUS`. `fcntl`, `fstat`.
+/// So reading a mapping of it needs no further memory and raises no `SIGBUS`. `fcntl`, `fstat` twice, `cachestat`.
 ///
 /// # Errors
 /// `EINVAL` when the descriptor is not a memory file.
@@ -59,9 +61,7 @@ pub fn is_lent(fd: impl AsFd, len_bytes: usize) -> Result<bool, Errno> {
     if !seals.contains(LENT_SEALS) {
         return Ok(false);
     }
-    let status = rustix::fs::fstat(&fd)?;
-    let is_whole = status.st_blocks.saturating_mul(BLOCK_BYTES) >= status.st_size;
-    Ok(is_whole && usize::try_from(status.st_size) == Ok(len_bytes))
+    Ok(whole::whole_len(fd.as_fd())? == Some(len_bytes as u64))
 }
 
 /// Writes `len_bytes` bytes at `from` to a descriptor. `write`; blocks as that does. Returns how many were
@@ -83,14 +83,16 @@ pub unsafe fn write_from(
 }
 
 /// Whether `fd` is a memory file of exactly `len_bytes` bytes that can no longer change its size,
-/// so that touching a mapping of it cannot raise `SIGBUS` for lack of a page. `fcntl`, `fstat`.
+/// and is not of huge pages, which may run out, so that touching a mapping of it cannot raise `SIGBUS` for
+/// lack of a page. `fcntl`, `fstat`, `fstatfs`.
 ///
 /// # Errors
 /// `EINVAL` when the descriptor is not a memory file.
 pub fn is_sealed(fd: impl AsFd, len_bytes: usize) -> Result<bool, Errno> {
     let seals = rustix::fs::fcntl_get_seals(&fd)?;
     let size = rustix::fs::fstat(&fd)?.st_size;
-    Ok(seals.contains(SIZE_SEALS) && usize::try_from(size) == Ok(len_bytes))
+    let is_sealed = seals.contains(SIZE_SEALS) && usize::try_from(size) == Ok(len_bytes);
+    Ok(is_sealed && whole::has_ordinary_pages(fd.as_fd())?)
 }
 
 /// Creates a memory file of `len_bytes` zero bytes that can still be sealed, with all its pages:
@@ -137,7 +139,7 @@ pub fn seal(fd: impl AsFd) -> Result<(), Errno> {
 
 /// The length of a memory file that nobody can change any more and that has all its pages, so that
 /// looking at it finds the same bytes at any time and raises no `SIGBUS`; `None` for one of another
-/// kind. `fcntl`, `fstat`.
+/// kind. `fcntl`, `fstat` twice, `cachestat`.
 ///
 /// # Errors
 /// `EINVAL` when the descriptor is not a memory file.
@@ -148,11 +150,15 @@ pub fn constant_len(fd: impl AsFd) -> Result<Option<usize>, Errno> {
     if !seals.contains(CONSTANT_SEALS) {
         return Ok(None);
     }
-    let status = rustix::fs::fstat(&fd)?;
-    let is_whole = status.st_blocks.saturating_mul(BLOCK_BYTES) >= status.st_size;
-    let len_bytes = usize::try_from(status.st_size).ok();
+    let len_bytes = whole::whole_len(fd.as_fd())?;
     // What may be larger is no slice.
-    Ok(len_bytes.filter(|len_bytes| is_whole && isize::try_from(*len_bytes).is_ok()))
+    Ok(len_bytes.and_then(|len_bytes| Some(isize::try_from(len_bytes).ok()?.cast_unsigned())))
+}
+
+/// Whether it is a memory file, which never blocks whoever looks at it or closes it. One system call.
+#[must_use]
+pub fn has_seals(fd: impl AsFd) -> bool {
+    rustix::fs::fcntl_get_seals(fd).is_ok()
 }
 
 /// What tells one memory file from another: device and inode. `fstat`.
@@ -279,103 +285,6 @@ const SIZE_SEALS: SealFlags = SealFlags::SHRINK
     .union(SealFlags::SEAL);
 const LENT_SEALS: SealFlags = SIZE_SEALS.union(SealFlags::FUTURE_WRITE);
 const CONSTANT_SEALS: SealFlags = SIZE_SEALS.union(SealFlags::WRITE);
-/// What `st_blocks` counts.
-const BLOCK_BYTES: i64 = 512;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    #[cfg_attr(miri, ignore = "miri has no memory files")]
-    fn a_sealed_file_keeps_its_size_and_says_so() {
-        let fd = create_sealed("test", 8192).unwrap();
-        assert!(is_sealed(&fd, 8192).unwrap());
-        assert!(!is_sealed(&fd, 4096).unwrap());
-        assert_eq!(rustix::fs::ftruncate(&fd, 0), Err(Errno::PERM));
-    }
-
-    #[test]
-    #[cfg_attr(miri, ignore = "miri has no memory files")]
-    fn an_unsealed_file_and_an_ordinary_file_are_told_apart() {
-        let open = rustix::fs::memfd_create("open", FLAGS).unwrap();
-        rustix::fs::ftruncate(&open, 4096).unwrap();
-        assert_eq!(is_sealed(&open, 4096), Ok(false));
-        let plain = std::fs::File::open("/proc/self/status").unwrap();
-        assert!(is_sealed(&plain, 4096).is_err());
-    }
-
-    #[test]
-    #[cfg_attr(miri, ignore = "miri has no memory files")]
-    fn only_the_owner_writes_an_owner_written_file() {
-        let (fd, _mapping) = create_owner_written("counters", 4096).unwrap();
-        assert!(is_sealed(&fd, 4096).unwrap());
-        assert!(Mapping::new(&fd, 4096, Access::ReadWrite).is_err());
-        assert!(Mapping::new(&fd, 4096, Access::Read).is_ok());
-    }
-
-    #[test]
-    #[cfg_attr(miri, ignore = "miri has no memory files")]
-    fn a_lent_file_is_whole_and_stays_so_and_only_its_owner_writes_it() {
-        let (fd, mapping) = create_lent("lent", 8192).unwrap();
-        assert_eq!(is_lent(&fd, 8192), Ok(true));
-        assert_eq!(is_lent(&fd, 4096), Ok(false));
-        assert!(Mapping::new(&fd, 8192, Access::ReadWrite).is_err());
-        assert!(Mapping::new(&fd, 8192, Access::Read).is_ok());
-        assert_eq!(rustix::io::pwrite(&fd, b"x", 0), Err(Errno::PERM));
-        assert_eq!(rustix::fs::ftruncate(&fd, 0), Err(Errno::PERM));
-        let hole = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
-        assert_eq!(rustix::fs::fallocate(&fd, hole, 0, 4096), Err(Errno::PERM));
-        // Nor can its owner take pages away through the mapping.
-        // SAFETY: the range is the mapping's; nobody holds a reference into it.
-        let removed = unsafe {
-            rustix::mm::madvise(mapping.base().as_ptr().cast(), 4096, Advice::LinuxRemove)
-        };
-        assert_eq!(removed, Err(Errno::PERM));
-        assert_eq!(is_lent(&fd, 8192), Ok(true));
-
-        let (sparse, _mapping) = create_owner_written("sparse", 8192).unwrap();
-        assert_eq!(is_lent(&sparse, 8192), Ok(false));
-        assert_eq!(
-            is_lent(create_sealed("sized", 4096).unwrap(), 4096),
-            Ok(false)
-        );
-        assert_eq!(
-            is_lent(create_whole("open", 4096).unwrap(), 4096),
-            Ok(false)
-        );
-        let plain = std::fs::File::open("/proc/self/status").unwrap();
-        assert_eq!(is_lent(&plain, 0), Err(Errno::INVAL));
-    }
-
-    #[test]
-    #[cfg_attr(miri, ignore = "miri has no memory files")]
-    fn a_constant_file_is_sealed_in_every_way_and_whole() {
-        let fd = create_whole("whole", 5000).unwrap();
-        assert_eq!(constant_len(&fd), Ok(None));
-        let mapping = Mapping::new(&fd, 5000, Access::ReadWrite).unwrap();
-        assert_eq!(seal(&fd), Err(Errno::BUSY));
-        drop(mapping);
-        seal(&fd).unwrap();
-        assert_eq!(constant_len(&fd), Ok(Some(5000)));
-        assert!(rustix::io::write(&fd, b"x").is_err());
-        assert!(Mapping::new(&fd, 5000, Access::ReadWrite).is_err());
-        assert!(Mapping::constant(&fd, 5000).is_ok());
-
-        let sized = create_sealed("sized", 4096).unwrap();
-        assert_eq!(constant_len(&sized), Ok(None));
-        let (owned, _writes) = create_owner_written("owned", 4096).unwrap();
-        assert_eq!(constant_len(&owned), Ok(None));
-        let plain = std::fs::File::open("/proc/self/status").unwrap();
-        assert_eq!(constant_len(&plain), Err(Errno::INVAL));
-        // With a hole, which would have to be filled by whoever looks.
-        let sparse = rustix::fs::memfd_create("sparse", FLAGS).unwrap();
-        rustix::fs::ftruncate(&sparse, 1 << 20).unwrap();
-        rustix::io::write(&sparse, b"x").unwrap();
-        seal(&sparse).unwrap();
-        assert_eq!(constant_len(&sparse), Ok(None));
-        let empty = rustix::fs::memfd_create("empty", FLAGS).unwrap();
-        seal(&empty).unwrap();
-        assert_eq!(constant_len(&empty), Ok(Some(0)));
-    }
-}
+mod tests;

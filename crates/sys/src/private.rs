@@ -148,6 +148,18 @@ pub unsafe fn clear(at: NonNull<u8>, len_bytes: usize) {
     }
 }
 
+/// A forked child has zeros in the place of these pages, whatever it is forked with. `madvise`.
+///
+/// # Errors
+/// `EINVAL` for memory that is shared or has a file.
+///
+/// # Safety
+/// Whole pages, of which no child needs what is in them.
+pub unsafe fn wipe_in_children(at: NonNull<u8>, len_bytes: usize) -> Result<(), Errno> {
+    // SAFETY: the caller vouches for the pages; this process's stay as they are.
+    unsafe { rustix::mm::madvise(at.as_ptr().cast(), len_bytes, Advice::LinuxWipeOnFork) }
+}
+
 /// Whole pages of code, or of what is only read, in memory of their own: no file stands behind them any more.
 /// `change` gets the copy before it takes the place of the original. Four system calls.
 ///

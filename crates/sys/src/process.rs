@@ -3,6 +3,7 @@
 use crate::last_errno;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
+use std::ffi::OsString;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -31,14 +32,55 @@ pub fn watch_forks() {
     });
 }
 
-/// Sixteen random bytes: the identity of this process for its links.
+/// Sixteen random bytes.
 ///
 /// # Errors
 /// What `getrandom` says; it does not block once the system has started.
-pub fn random_identity() -> Result<[u8; 16], Errno> {
+pub fn random_bytes() -> Result<[u8; 16], Errno> {
     let mut bytes = [0; 16];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
     Ok(bytes)
+}
+
+/// The identity of this process for its links: eight bytes by which the kernel knows it, where it has such, and random ones.
+/// A process that says it is this one is found out by the former ([`proves`]), whoever has seen them.
+///
+/// # Errors
+/// What `getrandom` says; it does not block once the system has started.
+pub fn new_incarnation() -> Result<[u8; 16], Errno> {
+    let mut bytes = random_bytes()?;
+    // As peers find it: where no descriptor of a process may be opened, they get one with a connection nevertheless.
+    let (own, _other) = crate::socket::pair()?;
+    let pidfd = crate::socket::peer_pidfd(&own);
+    if let Some(identity) = pidfd.ok().and_then(|pidfd| identity_of(&pidfd)) {
+        bytes[..8].copy_from_slice(&identity.to_le_bytes());
+    }
+    Ok(bytes)
+}
+
+/// Whether the process of a descriptor from [`pidfd`] may say that it is this incarnation. Two system calls.
+#[must_use]
+pub fn proves(pidfd: &OwnedFd, incarnation: &[u8; 16]) -> bool {
+    identity_of(pidfd).is_none_or(|identity| incarnation[..8] == identity.to_le_bytes())
+}
+
+/// What the kernel knows a process by: the number of its inode in pidfs, which no other process has had since the system started,
+/// nor will have. `None` before Linux 6.9.
+fn identity_of(pidfd: &OwnedFd) -> Option<u64> {
+    const PIDFS_MAGIC: i64 = 0x5049_4446;
+    let fs = rustix::fs::fstatfs(pidfd).ok()?;
+    (fs.f_type == PIDFS_MAGIC).then_some(())?;
+    rustix::fs::fstat(pidfd).ok().map(|stat| stat.st_ino)
+}
+
+/// A variable of the environment; `None` where it is not set, and in a program that has rights that whoever started it has not
+/// (set-user-id and the like): its environment is written by somebody who has less. All of the library asks here.
+#[must_use]
+pub fn variable(name: &str) -> Option<OsString> {
+    match crate::child::has_more_rights_than_its_parent() {
+        true => None,
+        false => std::env::var_os(name),
+    }
 }
 
 /// This process's id.

@@ -2,6 +2,7 @@
 
 use crate::last_errno;
 use crate::private::{self, Private};
+use core::marker::PhantomData;
 use rustix::io::Errno;
 
 /// Room for the frames of the processors with the most registers, and for handlers of some kilobytes.
@@ -26,8 +27,13 @@ pub fn current() -> Result<Option<(usize, usize)>, Errno> {
 }
 
 /// An alternate stack of this thread's; taken away from it on drop, which must happen in the same thread.
+///
+/// ```compile_fail,E0277
+/// let stack = handfast_sys::signal_stack::SignalStack::install().unwrap();
+/// std::thread::spawn(move || drop(stack));
+/// ```
 #[derive(Debug)]
-pub struct SignalStack(Private);
+pub struct SignalStack(Private, PhantomData<*const ()>);
 
 impl SignalStack {
     /// Makes one and gives it to this thread, in place of any that it has. `mmap`, `mprotect`, `sigaltstack`.
@@ -38,7 +44,7 @@ impl SignalStack {
         let memory = Private::new(LEN_BYTES)?;
         // SAFETY: the lowest page, in memory that is new.
         unsafe { private::close(memory.base(), GUARD_BYTES) }?;
-        let own = Self(memory);
+        let own = Self(memory, PhantomData);
         own.set(0)?;
         Ok(own)
     }

@@ -22,13 +22,16 @@ pub struct Peer {
 /// Longest path of a socket.
 pub const PATH_BYTES_MAX: usize = 108;
 
-/// Binds a listening socket to `path`. `socket`, `bind`, `listen`.
+/// Binds a listening socket to `path`, whose connectors may send no descriptors before the accepted socket is told to
+/// [take them](pass_descriptors). `socket`, `setsockopt`, `bind`, `listen`.
 ///
 /// # Errors
 /// `EADDRINUSE` when the file exists, `EACCES` without permission for the directory,
 /// `ENAMETOOLONG` past [`PATH_BYTES_MAX`] bytes.
 pub fn listen(path: &Path, backlog: i32) -> Result<OwnedFd, Errno> {
     let socket = new_socket(SocketFlags::NONBLOCK)?;
+    // Before Linux 6.16 they may.
+    let _ = pass_descriptors(&socket, false);
     rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
     rustix::net::listen(&socket, backlog)?;
     Ok(socket)
@@ -196,68 +199,157 @@ pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(
 }
 
 /// Receives one message into `bytes`, with its descriptors (close-on-exec), and returns its
-/// length; zero means the peer has closed. One system call. Descriptors over `fds_max` are closed.
+/// length; zero means the peer has closed. Two system calls, three with descriptors. For peers that
+/// are trusted with the caller's time: what is refused is closed here.
 ///
 /// # Errors
 /// `EAGAIN` when nothing waits on a non-blocking socket or the timeout passed; `EMSGSIZE` for a
-/// message longer than `bytes`, which have its beginning then, or with more than
-/// [`DESCRIPTORS_MAX`] descriptors; `EMFILE` for one with descriptors that this process has no room
-/// for. All its descriptors are closed then.
+/// message longer than `bytes`, which have its beginning then, or with more than `fds_max`
+/// descriptors, and the message stays in the queue; `EMFILE` for one with descriptors that this
+/// process has no room for. All its descriptors are closed then.
 pub fn receive(
     socket: impl AsFd,
     bytes: &mut [u8],
     fds_max: usize,
 ) -> Result<(usize, Vec<OwnedFd>), Errno> {
-    let mut received = receive_some(socket, bytes)?;
+    let socket = socket.as_fd();
+    let received = receive_expected(socket, bytes, |_| fds_max)?;
+    if received.is_surplus {
+        return Err(Errno::MSGSIZE);
+    }
     if received.is_short {
+        discard(socket)?;
         return Err(Errno::MFILE);
     }
-    received.fds.truncate(fds_max);
     Ok((received.len_bytes, received.fds))
 }
 
 /// One message, and as many of its descriptors as there was room for.
 #[derive(Debug)]
 pub struct Received {
-    /// Its length; zero means the peer has closed.
+    /// Its length; zero means the peer has closed, or has sent a message of no bytes, which stays in the queue.
     pub len_bytes: usize,
-    /// The first of its descriptors, or all.
+    /// The first of its descriptors, or all. Closing one may block, whatever it is.
     pub fds: Vec<OwnedFd>,
-    /// This process had no room for the others, or may not have them. The kernel closed them.
+    /// This process had no room for the others, or may not have them. The message is still at the head of the queue: to take
+    /// it away is to close those, which may block ([`discard`]).
     pub is_short: bool,
+    /// It has more descriptors than were expected of it. It is still at the head of the queue, as above.
+    pub is_surplus: bool,
 }
 
-/// As [`receive`], also of a message whose descriptors this process has no room for. One system
-/// call.
+/// Receives one message into `bytes`, with as many descriptors (close-on-exec) as `expected` says of its bytes. Nothing is
+/// closed here, so that no descriptor makes the caller wait, whatever it leads to. Two system calls, three with descriptors.
+///
+/// The message is looked at first and taken away once all that came with it has places of its own.
 ///
 /// # Errors
 /// As [`receive`], but `EMFILE`.
-pub fn receive_some(socket: impl AsFd, bytes: &mut [u8]) -> Result<Received, Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let message = rustix::net::recvmsg(
-        socket,
-        &mut [IoSliceMut::new(bytes)],
-        &mut control,
-        RecvFlags::CMSG_CLOEXEC,
-    )?;
-    let mut fds = Vec::new();
-    for part in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(received) = part {
-            fds.extend(received);
-        }
-    }
-    let is_short = message.flags.contains(ReturnFlags::CTRUNC);
-    // The kernel stops at the first that it cannot place: no room here, or no number left.
-    let is_surplus = is_short && fds.len() >= DESCRIPTORS_MAX;
-    if is_surplus || message.flags.contains(ReturnFlags::TRUNC) {
+pub fn receive_expected(
+    socket: impl AsFd,
+    bytes: &mut [u8],
+    expected: impl FnOnce(&[u8]) -> usize,
+) -> Result<Received, Errno> {
+    let socket = socket.as_fd();
+    let message = look(socket, bytes, &mut RecvAncillaryBuffer::default())?;
+    if message.flags.contains(ReturnFlags::TRUNC) {
         return Err(Errno::MSGSIZE);
     }
-    Ok(Received {
+    let mut received = Received {
         len_bytes: message.bytes,
-        fds,
-        is_short,
-    })
+        fds: Vec::new(),
+        is_short: false,
+        is_surplus: false,
+    };
+    if message.bytes == 0 {
+        return Ok(received);
+    }
+    // Without a place for them, only their being there is told.
+    if message.flags.contains(ReturnFlags::CTRUNC) {
+        let expected = expected(&bytes[..message.bytes]).min(DESCRIPTORS_MAX);
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut is_cut = expected == 0;
+        if expected > 0 {
+            let mut control = RecvAncillaryBuffer::new(&mut space);
+            let flags = look(socket, &mut [0], &mut control)?.flags;
+            is_cut = flags.contains(ReturnFlags::CTRUNC);
+            for part in control.drain() {
+                if let RecvAncillaryMessage::ScmRights(fds) = part {
+                    received.fds.extend(fds);
+                }
+            }
+        }
+        received.is_surplus =
+            received.fds.len() > expected || is_cut && received.fds.len() == expected;
+        received.is_short = is_cut && !received.is_surplus;
+        if received.is_surplus || received.is_short {
+            return Ok(received);
+        }
+    }
+    // All its descriptors are this process's by now: none is closed by this. A peer that has gone resets the connection, which is
+    // said once, before what it sent.
+    if discard(socket) == Err(Errno::CONNRESET) {
+        let _ = discard(socket);
+    }
+    Ok(received)
+}
+
+/// The next message, which stays where it is.
+fn look(
+    socket: BorrowedFd<'_>,
+    bytes: &mut [u8],
+    control: &mut RecvAncillaryBuffer<'_>,
+) -> Result<rustix::net::RecvMsg, Errno> {
+    let flags = RecvFlags::PEEK.union(RecvFlags::CMSG_CLOEXEC);
+    rustix::net::recvmsg(socket, &mut [IoSliceMut::new(bytes)], control, flags)
+}
+
+/// Takes the next message away, and closes the descriptors that came with it, which may block for as long as their maker likes.
+/// One system call.
+///
+/// # Errors
+/// As [`receive_expected`].
+pub fn discard(socket: impl AsFd) -> Result<(), Errno> {
+    let mut byte = [0];
+    let mut control = RecvAncillaryBuffer::default();
+    let mut bytes = [IoSliceMut::new(&mut byte)];
+    rustix::net::recvmsg(socket, &mut bytes, &mut control, RecvFlags::DONTWAIT)?;
+    Ok(())
+}
+
+/// Whether others may send descriptors to this socket, or to those accepted from it; without it their attempts fail with
+/// `EPERM`, so that none can lie in its queue. `SO_PASSRIGHTS`; one system call.
+///
+/// # Errors
+/// `ENOPROTOOPT` before Linux 6.16, where all sockets take them.
+pub fn pass_descriptors(socket: impl AsFd, on: bool) -> Result<(), Errno> {
+    const SO_PASSRIGHTS: libc::c_int = 83;
+    let on = libc::c_int::from(on);
+    // SAFETY: `on` is valid for reads of its size, which is given.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PASSRIGHTS,
+            (&raw const on).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(crate::last_errno())
+    }
+}
+
+/// Whether the other end has received all that was sent to it. `ioctl(SIOCOUTQ)`.
+#[must_use]
+pub fn is_all_read(socket: impl AsFd) -> bool {
+    let mut unread: libc::c_int = 0;
+    // SAFETY: `unread` is valid for writes, and what this request writes is one `int`.
+    let result =
+        unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut unread) };
+    result == 0 && unread == 0
 }
 
 /// Whether the other end has been closed or shut down. One system call, never blocks.
@@ -319,6 +411,44 @@ mod tests {
         assert!(is_closed(&b));
         drop(a);
         assert_eq!(receive(&b, &mut bytes, 4).unwrap().0, 0);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "miri has no sequenced-packet sockets")]
+    fn a_message_with_more_descriptors_than_expected_stays_in_the_queue() {
+        let (a, b) = pair().unwrap();
+        let (c, d) = pair().unwrap();
+        let mut bytes = [0; 16];
+        for (sent, expected) in [(1, 0), (2, 1), (3, 2), (4, 1)] {
+            let fds = [c.as_fd(), d.as_fd(), c.as_fd(), d.as_fd()];
+            send(&a, b"one", &fds[..sent]).unwrap();
+            let received = receive_expected(&b, &mut bytes, |_| expected).unwrap();
+            assert!(
+                received.is_surplus && !received.is_short,
+                "{sent} {expected}"
+            );
+            assert!(!is_all_read(&a));
+            discard(&b).unwrap();
+            assert!(is_all_read(&a));
+        }
+        send(&a, b"two", &[c.as_fd()]).unwrap();
+        let received = receive_expected(&b, &mut bytes, |bytes| bytes.len()).unwrap();
+        assert_eq!((received.fds.len(), received.is_surplus), (1, false));
+        // Fewer than were expected are for the caller to judge.
+        assert!(!received.is_short);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "miri has no sequenced-packet sockets")]
+    fn sockets_refuse_descriptors_until_they_are_told_to_take_them() {
+        let (a, b) = pair().unwrap();
+        if pass_descriptors(&b, false) == Err(Errno::NOPROTOOPT) {
+            println!("skipped: this kernel has no SO_PASSRIGHTS (Linux 6.16)");
+            return;
+        }
+        assert_eq!(send(&a, b"one", &[a.as_fd()]), Err(Errno::PERM));
+        pass_descriptors(&b, true).unwrap();
+        send(&a, b"one", &[a.as_fd()]).unwrap();
     }
 
     #[test]

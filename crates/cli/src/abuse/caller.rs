@@ -64,6 +64,31 @@ pub(crate) struct Caller<'a> {
     pub(crate) random: Random,
     /// The deadline of each call.
     pub(crate) limit: Duration,
+    /// Of the last [`Caller::perform`].
+    pub(crate) slowest: Slowest,
+}
+
+/// The step of an operation that took longest.
+#[derive(Clone, Default)]
+pub(crate) struct Slowest {
+    pub(crate) step: &'static str,
+    pub(crate) took_us: u64,
+    /// How often the server was asked to call back before it could, and why not the last time.
+    pub(crate) asked: usize,
+    pub(crate) why: String,
+}
+
+impl Slowest {
+    /// Does a step, and remembers it if it took longer than all before.
+    fn step<T>(&mut self, step: &'static str, work: impl FnOnce() -> T) -> T {
+        let begun = Instant::now();
+        let done = work();
+        let took_us = begun.elapsed().as_micros() as u64;
+        if took_us >= self.took_us {
+            (self.step, self.took_us) = (step, took_us);
+        }
+        done
+    }
 }
 
 /// How long to wait for a block to come back before another look.
@@ -105,22 +130,25 @@ impl Caller<'_> {
     fn echo(&mut self, op: Op, key: u64) -> Done {
         let payload = self.payload(key);
         let message = op.message(key, &payload);
-        let reply = match op {
-            Op::Async => within(self.limit, self.right.call_async(&message))?,
-            _ => self.right.call_until(&message, self.limit)?,
-        };
+        let reply = self.slowest.step("the call", || match op {
+            Op::Async => within(self.limit, self.right.call_async(&message)),
+            _ => self.right.call_until(&message, self.limit),
+        })?;
         same(op, &reply, &talk::answer(&payload))
     }
 
     fn mint(&mut self, key: u64) -> Done {
-        let mut reply = self
-            .right
-            .call_until(&Op::Mint.message(key, &[]), self.limit)?;
+        let mint = || {
+            self.right
+                .call_until(&Op::Mint.message(key, &[]), self.limit)
+        };
+        let mut reply = self.slowest.step("the call that mints", mint)?;
         let right = match reply.take_rights().pop() {
             Some(Right::Send(right)) => right,
             other => return Err(wrong(Op::Mint, &format!("{other:?}"))),
         };
-        let badge = right.call_until(&Op::Badge.message(0, &[]), self.limit)?;
+        let badge = || right.call_until(&Op::Badge.message(0, &[]), self.limit);
+        let badge = self.slowest.step("the call by the minted right", badge)?;
         same(Op::Badge, &badge, &key.to_le_bytes())
     }
 
@@ -129,20 +157,21 @@ impl Caller<'_> {
             .and_then(|fd| Ok((handfast_sys::memory::identity(fd.as_fd())?, fd)));
         let ((device, inode), fd) = made.map_err(|errno| Failure::Unmade(errno.to_string()))?;
         let message = Op::Inode.message(key, &[]);
-        let reply = self
-            .right
-            .with([fd.into()])
-            .call_until(&message, self.limit)?;
+        let sending = self.right.with([fd.into()]);
+        let call = || sending.call_until(&message, self.limit);
+        let reply = self.slowest.step("the call", call)?;
         let expected = [device.to_le_bytes(), inode.to_le_bytes()].concat();
         same(Op::Inode, &reply, &expected)
     }
 
     fn memory(&mut self, key: u64) -> Done {
         let content = talk::content(1 + self.random.below(20_000) as usize, key);
-        let memory = Memory::from_bytes(&content)?;
+        let made = || Memory::from_bytes(&content);
+        let memory = self.slowest.step("making memory", made)?;
         let message = Op::Memory.message(key, &[]);
         let sending = self.right.with([Right::Memory(memory)]);
-        let mut reply = sending.call_until(&message, self.limit)?;
+        let call = || sending.call_until(&message, self.limit);
+        let mut reply = self.slowest.step("the call", call)?;
         match reply.take_rights().pop() {
             Some(Right::Memory(memory)) => {
                 same(Op::Memory, memory.bytes(), &talk::answer(&content))
@@ -155,51 +184,52 @@ impl Caller<'_> {
     fn loan(&mut self, key: u64) -> Done {
         let content = talk::content(1 + self.random.below(10_000) as usize, key);
         let end = Instant::now() + self.limit;
-        let mut block = loop {
-            match self.arena.try_take(content.len()) {
-                Ok(block) => break block,
-                Err(LoanError::Lent { .. }) if Instant::now() < end => std::thread::sleep(BACK),
-                Err(error) => return Err(Failure::Unmade(format!("{error:?}"))),
+        let mut block = self.slowest.step("waiting for a block", || {
+            loop {
+                match self.arena.try_take(content.len()) {
+                    Ok(block) => return Ok(block),
+                    Err(LoanError::Lent { .. }) if Instant::now() < end => std::thread::sleep(BACK),
+                    Err(error) => return Err(Failure::Unmade(format!("{error:?}"))),
+                }
             }
-        };
+        })?;
         block.copy_from_slice(&content);
         let message = Op::Loan.message(key, &[]);
-        let reply = self
-            .right
-            .with([block.into()])
-            .call_until(&message, self.limit)?;
+        let sending = self.right.with([block.into()]);
+        let call = || sending.call_until(&message, self.limit);
+        let reply = self.slowest.step("the call", call)?;
         same(Op::Loan, &reply, &talk::answer(&content))
     }
 
     fn use_right(&mut self, key: u64) -> Done {
-        let third = self.third.clone();
+        let (third, own) = (self.third.clone(), self.own);
         self.used(key, || match &third {
             Some(right) => right.clone().into(),
-            None => self.own.mint(key).into(),
+            None => own.mint(key).into(),
         })
     }
 
     /// The server calls through a right that it is given.
-    fn used(&self, key: u64, right: impl Fn() -> Right) -> Done {
+    fn used(&mut self, key: u64, right: impl Fn() -> Right) -> Done {
         let payload = talk::content(key as usize % 300, key);
         let message = Op::Use.message(key, &payload);
-        let mut why = String::new();
         for _ in 0..ASKED_MAX {
-            let reply = self
-                .right
-                .with([right()])
-                .call_until(&message, self.limit)?;
+            self.slowest.asked += 1;
+            let sending = self.right.with([right()]);
+            let call = || sending.call_until(&message, self.limit);
+            let reply = self.slowest.step("the call to be called back", call)?;
             match reply.split_first() {
                 Some((&talk::USED, reply)) => {
                     return same(Op::Use, reply, &talk::answer(&payload));
                 }
                 Some((&talk::UNUSED, reason)) => {
-                    why = String::from_utf8_lossy(reason).into_owned();
+                    self.slowest.why = String::from_utf8_lossy(reason).into_owned();
                     std::thread::sleep(Duration::from_millis(20));
                 }
                 _ => return Err(wrong(Op::Use, &format!("{reply:?}"))),
             }
         }
+        let why = &self.slowest.why;
         Err(Failure::Unmade(format!("not called back: {why}")))
     }
 
@@ -212,16 +242,16 @@ impl Caller<'_> {
         };
         let port = handfast::anonymous().map_err(|error| Failure::Unmade(error.to_string()))?;
         let message = Op::Bounce.message(key, &[]);
-        let mut reply = self
-            .right
-            .with([port.into()])
-            .call_until(&message, self.limit)?;
+        let sending = self.right.with([port.into()]);
+        let call = || sending.call_until(&message, self.limit);
+        let mut reply = self.slowest.step("the call with the port", call)?;
         match reply.take_rights().pop() {
             Some(Right::Receive(port)) => {
                 self.at_home(key, &port)?;
                 drop(port);
                 // Not all senders have left the home it had before; the next port would be one more.
-                match handfast::wait_moved(self.limit) {
+                let left = || handfast::wait_moved(self.limit);
+                match self.slowest.step("the old home's being left", left) {
                     true => Ok(()),
                     false => Err(Failure::Unmade("a port that moved is not left".to_owned())),
                 }
@@ -233,7 +263,7 @@ impl Caller<'_> {
     }
 
     /// The server calls a port that has come home.
-    fn at_home(&self, key: u64, port: &ReceiveRight) -> Done {
+    fn at_home(&mut self, key: u64, port: &ReceiveRight) -> Done {
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let receiver = std::thread::Builder::new().spawn_scoped(scope, || {

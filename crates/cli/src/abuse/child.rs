@@ -59,11 +59,27 @@ impl Child {
         limits: &[(Resource, u64)],
         clock_s: Option<u64>,
     ) -> io::Result<Self> {
+        Self::launch(Self::own(spec), directory, limits, clock_s)
+    }
+
+    /// The command that is this program again.
+    pub(crate) fn own(spec: &Spec) -> Command {
         let mut command = Command::new("/proc/self/exe");
         command
             .arg0("handfast")
             .args(["abuse-child", &spec.role, &spec.seed.to_string()])
-            .args(&spec.words)
+            .args(&spec.words);
+        command
+    }
+
+    /// Starts any program, as [`Self::start`] does.
+    pub(crate) fn launch(
+        mut command: Command,
+        directory: &Path,
+        limits: &[(Resource, u64)],
+        clock_s: Option<u64>,
+    ) -> io::Result<Self> {
+        command
             .env("HANDFAST_DIR", directory)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
@@ -238,10 +254,15 @@ pub(crate) fn say(line: &str) {
     let _ = writeln!(output, "{line}").and_then(|()| output.flush());
 }
 
-/// In a child: gives memory back that the allocator keeps for later, so that what is left is in use.
+/// In a child: gives memory back that the allocator keeps for later, and says what is in use then, and what the allocator has.
 pub(crate) fn trim() {
     // SAFETY: takes no pointers.
     unsafe { libc::malloc_trim(0) };
+    // SAFETY: takes nothing, and returns numbers.
+    let heap = unsafe { libc::mallinfo2() };
+    let in_use_kib = (heap.uordblks + heap.hblkhd) >> 10;
+    let had_kib = (heap.arena + heap.hblkhd) >> 10;
+    say(&format!("trimmed {in_use_kib} {had_kib}"));
 }
 
 /// In a child: the next line it is told; `None` when it is to end.

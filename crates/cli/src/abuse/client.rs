@@ -1,7 +1,7 @@
 //! A well-behaved client: calls well-behaved servers, whose answers must all come and be right; servers that are
 //! killed, whose calls must end; and servers that lie, whose calls must end in time.
 
-use super::caller::{Caller, Failure};
+use super::caller::{Caller, Failure, Slowest};
 use super::child::{self, Spec};
 use super::server::Server;
 use super::talk::Op;
@@ -24,6 +24,8 @@ const MORTAL: Duration = Duration::from_millis(500);
 const REPORT: Duration = Duration::from_millis(500);
 /// What is said of the first failures.
 const REASONS_MAX: usize = 10;
+/// Of how many of its longest calls a client says what they were.
+pub(crate) const STALLS_MAX: usize = 6;
 
 /// What a client says of its calls.
 #[derive(Clone, Default, Serialize, Deserialize)]
@@ -45,6 +47,17 @@ pub(crate) struct Report {
     /// No call is under way: it was told to pause.
     pub(crate) paused: bool,
     pub(crate) reasons: Vec<String>,
+    /// The longest calls to servers that live, the longest one first.
+    pub(crate) stalls: Vec<Stall>,
+}
+
+/// A long call: of which kind, to whom, and when.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Stall {
+    pub(crate) took_us: u64,
+    /// Of the monotonic clock, which the well-behaved and their parent share.
+    pub(crate) ended_ns: u64,
+    pub(crate) what: String,
 }
 
 /// What all threads of a client share.
@@ -113,6 +126,23 @@ impl Shared {
 }
 
 impl Report {
+    fn stall(&mut self, took_us: u64, what: impl FnOnce() -> String) {
+        let place = self.stalls.partition_point(|it| it.took_us >= took_us);
+        if place < STALLS_MAX {
+            let ended_ns = clock::now_ns();
+            let what = what();
+            self.stalls.insert(
+                place,
+                Stall {
+                    took_us,
+                    ended_ns,
+                    what,
+                },
+            );
+            self.stalls.truncate(STALLS_MAX);
+        }
+    }
+
     pub(crate) fn reason(&mut self, reason: String) {
         if self.reasons.len() < REASONS_MAX {
             self.reasons.push(reason);
@@ -154,6 +184,7 @@ pub(crate) fn run(spec: &Spec) -> Outcome {
         arena: &arena,
         random: Random::of(spec.seed.wrapping_add(number as u64)),
         limit,
+        slowest: Slowest::default(),
     };
     std::thread::scope(|scope| {
         let (jobs, _unused) = sync_channel(0);
@@ -193,7 +224,6 @@ pub(crate) fn run(spec: &Spec) -> Outcome {
                 "go" => shared.set(State::Go),
                 _ => {
                     child::trim();
-                    child::say("trimmed");
                 }
             }
         }
@@ -218,15 +248,43 @@ fn say(shared: &Shared) {
 fn steady(shared: &Shared, number: usize, name: &str, caller: &mut Caller<'_>, third: &SendRight) {
     let op = Op::any(&mut caller.random);
     caller.third = (op == Op::Use && caller.random.below(2) == 0).then(|| third.clone());
+    let mut connected_us = None;
+    caller.slowest = Slowest::default();
     let (outcome, took_us) = shared.timed(number, || {
         if caller.random.below(500) == 0 {
+            let begun = clock::now_ns();
             caller.right = handfast::connect_until(name, shared.limit)?;
+            connected_us = Some((clock::now_ns() - begun) / 1000);
         }
         caller.perform(op)
     });
+    let slowest = std::mem::take(&mut caller.slowest);
     shared.enter(|report| {
         report.calls += 1;
         report.longest_us = report.longest_us.max(took_us);
+        report.stall(took_us, || {
+            let third = if caller.third.is_some() {
+                " of the other server's right"
+            } else {
+                ""
+            };
+            let connected =
+                connected_us.map_or(String::new(), |us| format!(", connected in {us} us"));
+            let Slowest {
+                step,
+                took_us,
+                asked,
+                why,
+            } = slowest;
+            let asked = match asked {
+                0 | 1 => String::new(),
+                times => format!(", asked to call back {times} times, since: {why}"),
+            };
+            format!(
+                "{name}, thread {number}: {}{third}; {step} took {took_us} us{asked}{connected}",
+                op.name()
+            )
+        });
         match outcome {
             Ok(()) => {}
             Err(Failure::Wrong(what)) => {

@@ -5,7 +5,7 @@ use super::kinds::{Fault, KINDS};
 use super::talk::some_us;
 use super::tally::Tally;
 use super::victim::{FORKED_HANDLE, Stage};
-use handfast_sys::OwnedFd;
+use handfast_sys::{OwnedFd, clock};
 use handfast_testing::Random;
 use rustix::process::{Resource, Rlimit, Signal};
 use std::path::PathBuf;
@@ -30,11 +30,13 @@ pub(crate) struct Attacker<'a> {
     /// The names of the well-behaved servers.
     pub(crate) servers: &'a [String],
     /// All well-behaved processes.
-    pub(crate) steady: Vec<OwnedFd>,
+    pub(crate) steady: Vec<(String, OwnedFd)>,
     /// The deadline of the calls of newcomers.
     pub(crate) limit: Duration,
     pub(crate) tally: &'a Tally,
     pub(crate) stop: &'a AtomicBool,
+    /// To whom the present fault is done.
+    pub(crate) whom: String,
 }
 
 impl Attacker<'_> {
@@ -57,11 +59,16 @@ impl Attacker<'_> {
     }
 
     fn strike(&mut self, fault: Fault) {
+        let begun_ns = clock::now_ns();
+        self.whom.clear();
         let done = match fault {
             Fault::StopSteady | Fault::SignalSteady => self.strike_steady(fault),
             Fault::Visitor => self.visit(),
             _ => self.strike_victim(fault),
         };
+        let whom = std::mem::take(&mut self.whom);
+        self.tally
+            .under_way(fault, whom, (begun_ns, clock::now_ns()));
         if let Some(what) = done {
             self.tally.fault(fault, what);
         }
@@ -71,6 +78,7 @@ impl Attacker<'_> {
     /// a word.
     fn strike_victim(&mut self, fault: Fault) -> Option<&'static str> {
         let (spec, what) = self.spec(fault);
+        self.whom = format!("{} {}", spec.role, spec.words.join(" "));
         let mut limits = Vec::new();
         if fault == Fault::FewDescriptors {
             limits.push((Resource::Nofile, 4 + self.random.below(40)));
@@ -265,7 +273,8 @@ impl Attacker<'_> {
 
     fn strike_steady(&mut self, fault: Fault) -> Option<&'static str> {
         let which = self.random.below(self.steady.len() as u64) as usize;
-        let pidfd = &self.steady[which];
+        let (who, pidfd) = &self.steady[which];
+        self.whom.push_str(who);
         let signal = |signal| rustix::process::pidfd_send_signal(pidfd, signal).is_ok();
         if fault == Fault::StopSteady {
             signal(Signal::STOP);

@@ -5,9 +5,9 @@ use super::child::{self, Spec};
 use super::talk;
 use crate::Outcome;
 use handfast_layout::bell::REGION_BYTES as BELLS_BYTES;
-use handfast_layout::hello::{HELLO_BYTES, Hello, Status, WELCOME_BYTES, Welcome};
+use handfast_layout::hello::{HELLO_BYTES, Hello, Status, WELCOME_BYTES, Welcome, is_ready, ready};
 use handfast_layout::link::REGION_BYTES as LINK_BYTES;
-use handfast_sys::{AsFd, BorrowedFd, Errno, OwnedFd, memory, socket};
+use handfast_sys::{AsFd, BorrowedFd, Errno, OwnedFd, memory, shared, socket};
 use handfast_testing::Random;
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -18,13 +18,30 @@ const CONNECT: Duration = Duration::from_millis(500);
 /// Connections that say nothing, held at once.
 const SILENT_MAX: usize = 200;
 
+/// The first control message of who has been offered a link.
+const SEALED: u8 = 43;
+
 fn path(name: &str) -> PathBuf {
     handfast::rendezvous::directory().join(name)
 }
 
+/// An incarnation of this process, or, one time in eight, of one that it is not.
 fn identity(random: &mut Random) -> [u8; 16] {
-    let (one, other) = (random.next().to_le_bytes(), random.next().to_le_bytes());
-    std::array::from_fn(|at| if at < 8 { one[at] } else { other[at - 8] })
+    let mut identity = handfast_sys::process::new_incarnation().unwrap_or_default();
+    identity[8..].copy_from_slice(&random.next().to_le_bytes());
+    identity[0] ^= u8::from(random.below(8) == 0);
+    identity
+}
+
+/// A connection to a server that has said that a hello may come.
+fn knock(name: &str) -> Result<OwnedFd, Errno> {
+    let connection = socket::connect(&path(name), CONNECT)?;
+    let mut bytes = [0; WELCOME_BYTES];
+    let (len_bytes, _) = socket::receive(&connection, &mut bytes, 0)?;
+    match is_ready(&bytes[..len_bytes]) {
+        Ok(true) => Ok(connection),
+        _ => Err(Errno::NOBUFS),
+    }
 }
 
 /// A memory file that somebody would map and should not.
@@ -64,7 +81,7 @@ pub(crate) fn hellos(spec: &Spec) -> Outcome {
     let mut silent = VecDeque::new();
     child::say("here");
     loop {
-        let Ok(connection) = socket::connect(&path(name), CONNECT) else {
+        let Ok(connection) = knock(name) else {
             std::thread::sleep(Duration::from_millis(1));
             continue;
         };
@@ -120,6 +137,8 @@ pub(crate) fn fake_server(spec: &Spec) -> Outcome {
         let connection = socket::accept(&listener)?;
         socket::set_nonblocking(&connection, false)?;
         socket::set_timeout(&connection, CONNECT)?;
+        let _ = socket::pass_descriptors(&connection, true);
+        let _ = socket::send(&connection, &ready(), &[]);
         let mut hello = [0; 2 * HELLO_BYTES];
         let _ = socket::receive(&connection, &mut hello, 4);
         let mut bytes = Welcome::refusal(identity(&mut random), Status::Linked, 0).to_bytes();
@@ -148,15 +167,19 @@ pub(crate) fn fake_server(spec: &Spec) -> Outcome {
 
 /// A link made by hand; what it would share is dropped at once.
 fn link(name: &str, random: &mut Random) -> Result<OwnedFd, Errno> {
-    let connection = socket::connect(&path(name), CONNECT)?;
+    let connection = knock(name)?;
     let bells = memory::create_sealed("handfast abuse", BELLS_BYTES)?;
     let hello = Hello::new(identity(random), name, random.below(1024) as u32, false);
     socket::send(&connection, &hello.to_bytes(), &[bells.as_fd()])?;
     let mut bytes = [0; WELCOME_BYTES];
-    let (len_bytes, _files) = socket::receive(&connection, &mut bytes, 3)?;
+    let (len_bytes, files) = socket::receive(&connection, &mut bytes, 3)?;
     let welcome = Welcome::parse(&bytes[..len_bytes]).map_err(|_| Errno::PROTO)?;
     match welcome.status {
-        Status::Linked => Ok(connection),
+        Status::Linked => {
+            shared::seal(&files[0])?;
+            socket::send(&connection, &[SEALED, 0], &[])?;
+            Ok(connection)
+        }
         _ => Err(Errno::NOBUFS),
     }
 }

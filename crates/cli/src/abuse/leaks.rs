@@ -1,5 +1,6 @@
 //! What a process has, seen from outside.
 
+use super::steady::Heap;
 use super::tally::Leaks;
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,9 +15,11 @@ pub(crate) struct Holdings {
     private_kib: u64,
 }
 
-/// How much more private memory a process may have at the end: servers have some 30 MiB more after the first floods, and no
-/// more than that after ten minutes of them.
-const PRIVATE_KIB: u64 = 64 << 10;
+/// How much more private memory a process may have at the end, once its allocator has given back what it keeps for later: what
+/// is allocated, and pages that lie between that.
+const PRIVATE_KIB: u64 = 8 << 10;
+/// How much more may be allocated at the end.
+const IN_USE_KIB: u64 = 4 << 10;
 /// How long a process is given to let go of what was others'.
 const SETTLE: Duration = Duration::from_secs(30);
 
@@ -63,6 +66,18 @@ impl Holdings {
         both.filter(|(_, before, after)| after > before)
     }
 
+    pub(crate) fn private_kib(&self) -> u64 {
+        self.private_kib
+    }
+
+    pub(crate) fn descriptors(&self) -> usize {
+        let descriptors = self
+            .counts
+            .iter()
+            .filter(|(kind, _)| kind.starts_with("descriptor "));
+        descriptors.map(|(_, count)| count).sum()
+    }
+
     fn has_grown(&self, before: &Self) -> bool {
         self.private_kib > before.private_kib + PRIVATE_KIB
     }
@@ -82,10 +97,15 @@ pub(crate) fn compare(who: &str, pid: u32, before: &Holdings, leaks: &mut Leaks)
         }
         std::thread::sleep(Duration::from_millis(20));
     };
+    let mut is_more = false;
     for (kind, before, after) in after.beyond(before) {
+        is_more = true;
         leaks
             .descriptors
             .push(format!("{who}: {kind} {before} -> {after}"));
+    }
+    if is_more {
+        leaks.descriptors.extend(peers_of(pid, who));
     }
     let (before_kib, after_kib) = (before.private_kib, after.private_kib);
     let memory = format!("{who}: private memory {before_kib} KiB -> {after_kib} KiB");
@@ -96,12 +116,121 @@ pub(crate) fn compare(who: &str, pid: u32, before: &Holdings, leaks: &mut Leaks)
     }
 }
 
-/// What lies in the directory of names.
+/// Compares what a process has allocated with what it had: what it holds of those that are gone is in use, what the allocator
+/// holds back between them is not.
+pub(crate) fn compare_heap(who: &str, (before, after): (Heap, Heap), leaks: &mut Leaks) {
+    let what = format!(
+        "{who}: allocated {} KiB -> {} KiB, of {} KiB -> {} KiB that the allocator has",
+        before.in_use, after.in_use, before.had, after.had
+    );
+    match after.in_use > before.in_use + IN_USE_KIB {
+        true => leaks.memory.push(what),
+        false => leaks.held.push(what),
+    }
+}
+
+/// Whose links a process has: what its process descriptors say of its peers, and how its sockets and mappings are spread.
+fn peers_of(pid: u32, who: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(format!("/proc/{pid}/fd"))
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        let number = entry.file_name().to_string_lossy().into_owned();
+        let target = fs::read_link(entry.path()).unwrap_or_default();
+        if target.to_string_lossy() != "anon_inode:[pidfd]" {
+            continue;
+        }
+        let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{number}")).unwrap_or_default();
+        let peer = info.lines().find_map(|line| line.strip_prefix("Pid:"));
+        let peer = peer.map_or("?", str::trim);
+        let said = match peer {
+            "-1" => "has ended, and been waited for".to_owned(),
+            peer => process_in_words(peer),
+        };
+        found.push(format!(
+            "{who}: link, descriptor {number}: peer {peer}: {said}"
+        ));
+    }
+    found.push(format!("{who}: {}", of_links(pid)));
+    found.push(format!("{who}: looks at {}", polled(pid).join(", ")));
+    found
+}
+
+/// Which descriptors a process's poll sets have: each with what is waited for, and the token.
+fn polled(pid: u32) -> Vec<String> {
+    let infos = fs::read_dir(format!("/proc/{pid}/fdinfo"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let texts = infos.filter_map(|entry| fs::read_to_string(entry.path()).ok());
+    let lines = texts.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>());
+    let polled = lines.filter(|line| line.starts_with("tfd:"));
+    let short = |line: String| {
+        let words: Vec<_> = line.split_whitespace().take(6).collect();
+        words.join(" ")
+    };
+    polled.map(short).collect()
+}
+
+/// The kernel's words for a process: its command line, and its state.
+fn process_in_words(pid: &str) -> String {
+    let words = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat
+        .rsplit_once(')')
+        .map_or("gone", |(_, rest)| rest.trim_start());
+    let state = state.split(' ').next().unwrap_or_default();
+    format!("{:?}, state {state}", words.replace('\0', " ").trim_end())
+}
+
+/// Where a process has mapped links and bells, and which descriptors lead to sockets.
+fn of_links(pid: u32) -> String {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let memory = maps.lines().filter(|line| line.contains("memfd:"));
+    let memory = memory.filter_map(|line| {
+        let inode = line.split_whitespace().nth(4)?;
+        let (_, name) = line.split_once("memfd:")?;
+        Some(format!("{}:{inode}", name.trim_end_matches(" (deleted)")))
+    });
+    let sockets = fs::read_dir(format!("/proc/{pid}/fd"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let sockets = sockets.filter_map(|entry| {
+        let target = fs::read_link(entry.path()).ok()?;
+        let target = target.to_string_lossy().into_owned();
+        let is_socket = target.starts_with("socket:");
+        is_socket.then(|| format!("{}={target}", entry.file_name().to_string_lossy()))
+    });
+    let (memory, sockets): (Vec<_>, Vec<_>) = (memory.collect(), sockets.collect());
+    format!("memory {}; sockets {}", memory.join(" "), sockets.join(" "))
+}
+
+/// What lies in the directory of names, but for what each of their users has one of.
 pub(crate) fn files(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .filter(|name| !name.starts_with(handfast_sys::directory::PLACE))
         .collect()
+}
+
+/// A file in the directory of names: whether a process listens at it, and what it is.
+pub(crate) fn file_in_words(directory: &Path, name: &str) -> String {
+    let path = directory.join(name);
+    let listens = std::os::unix::net::UnixStream::connect(&path).err();
+    let listeners = fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    let bound: Vec<_> = listeners
+        .lines()
+        .filter(|line| line.contains(name))
+        .collect();
+    let age = fs::symlink_metadata(&path)
+        .and_then(|it| it.modified())
+        .ok();
+    let age = age.and_then(|time| time.elapsed().ok());
+    format!("{name}: connecting says {listens:?}, {age:?} old, sockets {bound:?}")
 }
 
 /// Children of this process that are there still, those that have come to it by their parents' deaths, too: each

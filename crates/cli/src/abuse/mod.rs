@@ -16,6 +16,7 @@ mod server;
 mod steady;
 mod talk;
 mod tally;
+mod users;
 mod victim;
 
 use crate::output::{note, say};
@@ -45,6 +46,12 @@ pub(crate) struct Args {
     /// The deadline of each call to a server that lives, in seconds; one that takes longer is lost.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
     stall_s: u64,
+    /// Whether processes of several users strike one another as well, for two minutes more.
+    #[arg(long, value_enum, default_value_t = users::Users::Auto)]
+    users: users::Users,
+    /// Of the attacks by users, those of this name alone (may be repeated).
+    #[arg(long, value_name = "NAME")]
+    attack: Vec<String>,
 }
 
 fn minutes(text: &str) -> Result<f64, String> {
@@ -104,19 +111,43 @@ pub(crate) fn run_child(spec: &Spec) -> Outcome {
         "connects" => forger::connects(spec),
         "links" => forger::links(spec),
         "sweeper" => sweep(spec),
+        "users-server" => users::server(spec),
+        "users-victim" => users::victim(spec),
+        "users-newcomer" => users::newcomer(spec),
         role => Err(format!("no role of abuse is called {role:?}").into()),
     }
 }
 
 /// The role of who takes names over from dead servers, and gives them up.
 fn sweep(spec: &Spec) -> Outcome {
-    for name in &spec.words {
-        drop(handfast::bind(name)?);
+    // Any name will do for what lies under none.
+    for name in spec.words.iter().map(String::as_str).chain(["sweeper"]) {
+        if let Err(error) = handfast::bind(name) {
+            child::say(&format!("{name}: {error}"));
+        }
     }
     Ok(())
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
+    if args.users != users::Users::Only {
+        run_alike(args)?;
+    }
+    let well = match args.users {
+        users::Users::Off => {
+            say!("\nusers: skipped: --users off")?;
+            true
+        }
+        on => users::run(on, &args.attack)?,
+    };
+    match well {
+        true => Ok(()),
+        false => Err("one user could hurt another".into()),
+    }
+}
+
+/// All processes are of one user.
+fn run_alike(args: &Args) -> Outcome {
     let seed = args.seed.unwrap_or_else(|| {
         let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         now.as_nanos() as u64
@@ -142,7 +173,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     steady::introduce(seed, directory)?;
     steady::pause(&mut clients, limit, &tally);
     for steady in servers.iter_mut().chain(&mut clients) {
-        steady.trim(limit);
+        steady.heap = steady.trim(limit);
         steady.before = Holdings::of(steady.child.id())?;
         steady.child.tell("go");
     }
@@ -156,8 +187,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
     steady::pause(&mut clients, limit, &tally);
     let mut leaks = Leaks::default();
     for steady in servers.iter_mut().chain(&mut clients) {
-        steady.trim(limit);
+        let heap = steady.trim(limit);
         leaks::compare(&steady.who, steady.child.id(), &steady.before, &mut leaks);
+        leaks::compare_heap(&steady.who, (steady.heap, heap), &mut leaks);
     }
     steady::end(servers, &mut clients, limit, &tally);
     left_behind(directory, limit, &mut leaks)?;
@@ -187,16 +219,17 @@ fn abuse(
                 let steady = servers
                     .iter()
                     .chain(&*clients)
-                    .map(|steady| steady.child.pidfd());
+                    .map(|steady| Ok((steady.who.clone(), steady.child.pidfd()?)));
                 let attacker = Attacker {
                     number,
                     random: Random::of(seed ^ (number as u64 + 1) << 56),
                     directory: directory.to_owned(),
                     servers: &names,
-                    steady: steady.collect::<Result<_, _>>()?,
+                    steady: steady.collect::<std::io::Result<_>>()?,
                     limit,
                     tally,
                     stop: &stop,
+                    whom: String::new(),
                 };
                 Ok(scope.spawn(move || attacker.run()))
             })
@@ -233,9 +266,19 @@ fn left_behind(directory: &Path, limit: Duration, leaks: &mut Leaks) -> Outcome 
     // A dead server's socket stays until the next one takes the name over.
     let names: Vec<_> = names.iter().map(String::as_str).collect();
     let mut sweeper = Child::start(&Spec::new("sweeper", 0, &names), directory, &[], None)?;
-    let _ = sweeper.wait(limit);
+    let swept = sweeper.wait(limit);
+    let kept = std::iter::from_fn(|| sweeper.line(Duration::ZERO)).collect::<Vec<_>>();
     drop(sweeper);
-    leaks.files = leaks::files(directory);
+    let left = leaks::files(directory);
+    leaks.files.extend(
+        left.iter()
+            .map(|name| leaks::file_in_words(directory, name)),
+    );
+    if !left.is_empty() {
+        leaks.files.push(format!(
+            "the sweeper of {names:?} ended with {swept:?} and said {kept:?}"
+        ));
+    }
     let end = Instant::now() + limit;
     loop {
         // Those that have come to this process and have ended.

@@ -61,9 +61,10 @@ pub(crate) fn run(spec: &Spec) -> Outcome {
     std::thread::scope(|scope| {
         let started = server.start(scope, sender, &jobs);
         if started.is_ok() {
-            while child::told().is_some() {
-                child::trim();
-                child::say("trimmed");
+            while let Some(told) = child::told() {
+                if told == "trim" {
+                    child::trim();
+                }
             }
         }
         // Relaxed: no more than a flag.

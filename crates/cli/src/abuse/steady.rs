@@ -14,10 +14,31 @@ pub(super) struct Steady {
     pub(super) who: String,
     pub(super) child: Child,
     pub(super) before: Holdings,
+    /// When what it has was counted first.
+    pub(super) heap: Heap,
     /// A client's last word, and when it came.
     pub(super) report: Report,
     heard: Instant,
     hangs: bool,
+}
+
+/// What a process says of its heap, in KiB.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Heap {
+    /// Allocated, and not freed.
+    pub(super) in_use: u64,
+    /// What the allocator has of the kernel, in all, whether it has pages or not.
+    pub(super) had: u64,
+}
+
+impl Heap {
+    fn said(line: &str) -> Option<Self> {
+        let (in_use, had) = line.strip_prefix("trimmed ")?.split_once(' ')?;
+        Some(Self {
+            in_use: in_use.parse().ok()?,
+            had: had.parse().ok()?,
+        })
+    }
 }
 
 impl Steady {
@@ -26,23 +47,25 @@ impl Steady {
             who: who.to_owned(),
             child: Child::start(spec, directory, &[], None)?,
             before: Holdings::default(),
+            heap: Heap::default(),
             report: Report::default(),
             heard: Instant::now(),
             hangs: false,
         })
     }
 
-    /// Has it give back memory that it does not use.
-    pub(super) fn trim(&mut self, patience: Duration) {
+    /// Has it give back memory that it does not use, and say what is in use.
+    pub(super) fn trim(&mut self, patience: Duration) -> Heap {
         self.child.tell("trim");
         let end = Instant::now() + patience;
         while Instant::now() < end {
-            match self.child.line(LOOK) {
-                Some(line) if line == "trimmed" => return,
-                Some(line) => self.heard(&line),
-                None => {}
+            let line = self.child.line(LOOK).unwrap_or_default();
+            match Heap::said(&line) {
+                Some(heap) => return heap,
+                None => self.heard(&line),
             }
         }
+        Heap::default()
     }
 
     fn heard(&mut self, line: &str) {

@@ -1,9 +1,9 @@
 //! What was done, what came of it, and the table of both.
 
-use super::client::Report;
+use super::client::{Report, STALLS_MAX};
 use super::kinds::{Fault, KINDS, name_of};
 use crate::output::say;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -25,13 +25,47 @@ pub(crate) struct Counts {
     hangs: u64,
     /// Of newcomers.
     own: Report,
+    /// What was done to whom, and from when to when, in nanoseconds of the monotonic clock.
+    log: VecDeque<(Fault, String, (u64, u64))>,
 }
+
+/// Of so many faults it is remembered when they were.
+const LOG_MAX: usize = 200_000;
 
 fn number(text: &str) -> u64 {
     text.parse().unwrap_or(0)
 }
 
 impl Counts {
+    /// The longest calls of all clients, and what was done meanwhile.
+    fn stalls(&self, reports: &[Report]) -> Result<(), Box<dyn std::error::Error>> {
+        let mut stalls: Vec<_> = (0..)
+            .zip(reports)
+            .flat_map(|(client, report)| report.stalls.iter().map(move |stall| (client, stall)))
+            .collect();
+        stalls.sort_by_key(|(_, stall)| std::cmp::Reverse(stall.took_us));
+        for (client, stall) in stalls.iter().take(STALLS_MAX) {
+            say!(
+                "    {} ms: client {client} to {}",
+                stall.took_us / 1000,
+                stall.what
+            )?;
+            let begun_ns = stall.ended_ns.saturating_sub(stall.took_us * 1000);
+            for (fault, whom, (from_ns, to_ns)) in &self.log {
+                if *from_ns < stall.ended_ns && *to_ns > begun_ns {
+                    let since_ms = |ns: &u64| (*ns as f64 - begun_ns as f64) / 1e6;
+                    say!(
+                        "        {} ({whom}) from {:.0} to {:.0} ms of it",
+                        name_of(*fault),
+                        since_ms(from_ns),
+                        since_ms(to_ns)
+                    )?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// In a line.
     pub(crate) fn so_far(&self) -> String {
         let faults: u64 = self.faults.values().sum();
@@ -52,6 +86,14 @@ impl Tally {
         *counts.faults.entry(name_of(fault)).or_default() += 1;
         if !stage.is_empty() {
             *counts.stages.entry(stage).or_default() += 1;
+        }
+    }
+
+    pub(crate) fn under_way(&self, fault: Fault, whom: String, when_ns: (u64, u64)) {
+        let mut counts = self.counts();
+        counts.log.push_back((fault, whom, when_ns));
+        if counts.log.len() > LOG_MAX {
+            counts.log.pop_front();
         }
     }
 
@@ -159,6 +201,7 @@ pub(crate) fn table(
     line("  lost", sum(|it| it.lost))?;
     line("  answered wrongly (any call)", sum(|it| it.wrong))?;
     line("  longest stall, ms", longest(|it| it.longest_us) / 1000)?;
+    counts.stalls(reports)?;
     line(
         "calls to servers that are killed or lie",
         sum(|it| it.mortal_calls),

@@ -1,6 +1,6 @@
 //! Clients and servers of the library that end badly, or are a burden to others.
 
-use super::caller::{Caller, Failure};
+use super::caller::{Caller, Failure, Slowest};
 use super::child::{self, Spec};
 use super::server::Server;
 use super::talk::{self, Op};
@@ -94,6 +94,7 @@ pub(crate) fn client(spec: &Spec) -> Outcome {
         arena: &arena,
         random: Random::of(random.next()),
         limit: LIMIT,
+        slowest: Slowest::default(),
     };
     std::thread::scope(|scope| {
         let (jobs, _unused) = sync_channel(0);
@@ -184,6 +185,7 @@ pub(crate) fn visitor(spec: &Spec) -> Outcome {
         arena: &arena,
         random: Random::of(spec.seed),
         limit,
+        slowest: Slowest::default(),
     };
     let mut calls = 0;
     for _ in 0..100 {

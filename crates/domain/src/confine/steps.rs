@@ -67,6 +67,8 @@ fn take_hold(
     program: &[Instruction],
 ) -> Result<usize, Failed> {
     let step = |what: &'static str| move |errno: Errno| (what, errno);
+    wipe_in_children(all).map_err(step("keeping domains from forked children (madvise)"))?;
+    protected::set_confined().map_err(step("closing the gate to deadlines (mprotect)"))?;
     let copied_bytes = out_of_files(all, plan).map_err(step("copying code out of its files"))?;
     cpu::give_up_rseq().map_err(step("giving up restartable sequences (rseq)"))?;
     for signal in own_signals() {
@@ -78,6 +80,18 @@ fn take_hold(
     rules.restrict().map_err(step("landlock_restrict_self"))?;
     seccomp::install(program).map_err(step("seccomp"))?;
     Ok(copied_bytes)
+}
+
+/// A forked child has no copy of what domains hold, which it could ask as often as it likes, each time a fresh one.
+fn wipe_in_children(all: &[Mapping]) -> Result<(), Errno> {
+    let keys: Vec<u32> = protected::domain_keys().collect();
+    for mapping in all.iter().filter(|mapping| keys.contains(&mapping.key)) {
+        let start = core::ptr::with_exposed_provenance_mut(mapping.start);
+        let start = NonNull::new(start).ok_or(Errno::INVAL)?;
+        // SAFETY: a mapping of a domain or of a group, which no child can call.
+        unsafe { private::wipe_in_children(start, mapping.len_bytes()) }?;
+    }
+    Ok(())
 }
 
 /// Puts copies in the place of code and of what is only read, with the changes of the plan. Whoever can write the file,

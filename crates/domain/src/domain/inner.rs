@@ -16,7 +16,7 @@ use crate::thread::{self, Nested};
 use crate::{CallError, Group, Words};
 #[cfg(target_arch = "x86_64")]
 use core::sync::atomic::Ordering::Relaxed;
-use handfast_sys::{cpu, deadline, private};
+use handfast_sys::{clock, cpu, deadline, private};
 
 impl Inner {
     pub(super) fn new(functions: &Functions, options: Options) -> Result<Self, LoadError> {
@@ -46,12 +46,16 @@ impl Inner {
         let memory = private::Private::new(len_bytes.unwrap_or(usize::MAX))
             .map_err(os("mmap of the domain's memory"))?;
         let dies = options.policy == Policy::Dead;
+        let random = handfast_sys::process::random_bytes().map_err(os("getrandom"))?;
+        let random = u128::from_ne_bytes(random);
+        let secrets = [random as u64, (random >> u64::BITS) as u64];
         let server = Server::lay_out(
             &memory,
             &functions.entries,
             dies,
             functions.init,
             functions.make,
+            secrets,
         )
         .ok_or(LoadError::TooManyEntries { entries })?;
         if let Some(key) = key.as_ref().or(group.0.key()) {
@@ -285,14 +289,18 @@ impl Inner {
     /// A call that has ended, mostly not well. If no stack was free, another thread may be building some: again.
     #[cold]
     fn not_done(&self, status: Status, control: u64, hint: u32, words: &mut Words) -> Status {
-        /// Building takes some microseconds.
-        const TRIES: u32 = 64;
+        /// Building takes some microseconds; and longer where the thread that builds has lost its processor.
+        const YIELDS: u32 = 64;
+        const WAIT_NS: u64 = 20_000_000;
+        let until_ns = clock::now_ns() + WAIT_NS;
+        let mut tries = 0;
         let mut status = status;
-        for _ in 0..TRIES {
-            if status.code() != Status::STACKS {
-                break;
+        while status.code() == Status::STACKS && (tries < YIELDS || clock::now_ns() < until_ns) {
+            match tries < YIELDS {
+                true => cpu::yield_now(),
+                false => clock::nap(),
             }
-            cpu::yield_now();
+            tries += 1;
             status = self.try_cross::<false>(control, hint, words);
         }
         status

@@ -6,6 +6,10 @@
 //! which lies in the group's memory; what leads back to the caller is kept there, too; and behind the `WRPKRU` of the
 //! way out the rights must be those of no domain, or of one that waits on exactly this stack for this return.
 //!
+//! A stack and the rights of its domain can be named by any thread. So a domain that calls another gives that call a ticket, a number
+//! that is new each time: it is kept in the memory of both, and in registers between the two, so that nobody else knows it. The way out
+//! has it in the upper half of rax, where `WRPKRU` does not look.
+//!
 //! In the gate the words are in rdi rsi rbx rbp r8 r9 r10 r11 (on the way back word 2 in r13), the place of the
 //! domain's row in r12, buffers and entry in r13, the stack to try first in r14, the caller's rights in r15.
 //!
@@ -14,9 +18,12 @@
 
 use crate::error::Status;
 use crate::flags::UNBUILT;
-use crate::pool::PER_CPU;
+use crate::pool::{self, PER_CPU};
 use crate::run::{run_fault, run_other};
-use crate::stack::{BOUNDED, BOUNDED_DEPTH, Descriptor, ENTRY_SHIFT, Row, STRIDE_BITS};
+use crate::server::Server;
+use crate::stack::{
+    BOUNDED, BOUNDED_DEPTH, DEPTH, Descriptor, ENTRY_SHIFT, Row, STRIDE_BITS, TICKET,
+};
 use crate::{DEPTH_MAX, Words};
 use core::arch::{asm, naked_asm};
 use core::mem::offset_of;
@@ -25,7 +32,9 @@ mod table;
 #[cfg(test)]
 pub(crate) use table::row;
 use table::{AVX, AVX512, ROW_BITS, ROWS, TABLE, Table};
-pub(crate) use table::{NO_DOMAIN, change, lent, rights, rows, table_range};
+pub(crate) use table::{
+    NO_DOMAIN, change, domain_keys, is_confined, lent, rights, rows, set_confined, table_range,
+};
 
 /// The place of a domain's row, as the gate wants it. Not zero.
 pub(crate) const fn row_at(domain: u32) -> u32 {
@@ -64,6 +73,9 @@ pub(crate) unsafe fn cross<const FROM_OUTSIDE: bool>(
     }
     Status(status)
 }
+
+/// Numbers of stacks have so many bits.
+const NUMBER_BITS: u32 = (pool::STACKS_MAX - 1).ilog2() + 1;
 
 /// Above the rights that the gate is told.
 const FROM_OUTSIDE_BIT: u32 = u32::BITS;
@@ -239,13 +251,14 @@ pub(crate) unsafe extern "C" fn enter() {
         "mov r10, qword ptr [rsp + {words} + 48]",
         "mov r11, qword ptr [rsp + {words} + 56]",
         "mov r15, qword ptr [rsp + {flag}]",
-        "mov eax, dword ptr [rsp + {caller_rights}]",
+        // And, above them, the ticket.
+        "mov rax, qword ptr [rsp + {caller_rights}]",
         "mov rsp, qword ptr [rsp + {caller_stack}]",
         ".cfi_restore_state",
         // P1 stack, release half: as `flags::release`; every store of this processor is one.
         "mov word ptr [r15], r14w",
 
-        // ---- Give the rights back. eax: what they were; rbp: word 3.
+        // ---- Give the rights back. eax: what they were, the ticket above; rbp: word 3.
         "60:",
         "xor ecx, ecx",
         "xor edx, edx",
@@ -254,7 +267,7 @@ pub(crate) unsafe extern "C" fn enter() {
         "handfast_domain_gate_out:",
         "wrpkru",
         // Those of no domain, or else of one that waits here.
-        "not eax",
+        "not rax",
         "test eax, dword ptr [rip + {table} + {denied}]",
         "jnz 80f",
         "61:",
@@ -304,23 +317,54 @@ pub(crate) unsafe extern "C" fn enter() {
         "jmp 20b",
         // rcx: its row. It must be on one of its stacks; there it notes where it waits.
         "92:",
-        "mov rax, rsp",
-        "sub rax, qword ptr [rcx + {first_stack}]",
-        "shr rax, {stride_bits}",
+        "mov rbx, rcx",
+        "mov r9, rsp",
+        "sub r9, qword ptr [rcx + {first_stack}]",
+        "shr r9, {stride_bits}",
         "mov edx, dword ptr [rcx + {stacks_all}]",
-        "cmp rax, rdx",
+        "cmp r9, rdx",
         "jae 93f",
-        "shl rax, {stride_bits}",
-        "add rax, qword ptr [rcx + {first_descriptor}]",
+        // r9: the stack's number; rbp: its descriptor.
+        "mov rbp, r9",
+        "shl rbp, {stride_bits}",
+        "add rbp, qword ptr [rcx + {first_descriptor}]",
         // One deeper than it is itself.
-        "mov ecx, dword ptr [rax + {depth}]",
+        "mov ecx, dword ptr [rbp + {depth}]",
+        "and ecx, {depth_and_bounded}",
         "inc ecx",
         "cmp ecx, {depth_max}",
         "jae 94f",
+        // And a ticket: the time and the stack, mixed with two numbers that only this domain knows.
         "95:",
+        "mov rbx, qword ptr [rbx + {server}]",
+        "rdtsc",
+        "shl rdx, 32",
+        "or rax, rdx",
+        "shl rax, {number_bits}",
+        "or rax, r9",
+        "xor rax, qword ptr [rbx + {secrets}]",
+        "mov rdx, rax",
+        "shr rdx, 30",
+        "xor rax, rdx",
+        "mov rdx, 0xbf58476d1ce4e5b9",
+        "imul rax, rdx",
+        "mov rdx, rax",
+        "shr rdx, 27",
+        "xor rax, rdx",
+        "mov rdx, 0x94d049bb133111eb",
+        "imul rax, rdx",
+        "mov rdx, rax",
+        "shr rdx, 31",
+        "xor rax, rdx",
+        "add rax, qword ptr [rbx + {secrets} + 8]",
+        // Of the sum the upper bits.
+        "shr rax, 32",
+        "and eax, {ticket_mask}",
+        "or ecx, eax",
+        "mov dword ptr [rbp + {ticket}], ecx",
+        "mov qword ptr [rbp + {call_out}], rsp",
         "shl rcx, 32",
         "or r15, rcx",
-        "mov qword ptr [rax + {call_out}], rsp",
         "jmp 97b",
         // Too deep, or its call has a deadline: then so has this one.
         "94:",
@@ -372,12 +416,12 @@ pub(crate) unsafe extern "C" fn enter() {
         "36:",
         "mov r12d, {no_stack}",
         "mov r13, rbx",
-        "mov eax, r15d",
+        "mov rax, r15",
         "jmp 60b",
 
         // ---- Rare: back to a domain. Which one's rights are these?
         "80:",
-        "not eax",
+        "not rax",
         "mov edx, {rows_mask}",
         "81:",
         "mov ecx, edx",
@@ -391,6 +435,10 @@ pub(crate) unsafe extern "C" fn enter() {
         "jmp 99f",
         // rcx: its row. It must be in a call on this stack, and wait for this return.
         "82:",
+        // The ticket, without what the call's own function has put there.
+        "mov rbx, rax",
+        "shr rbx, 32",
+        "btr ebx, {bounded_depth_bit}",
         "mov rax, rsp",
         "sub rax, qword ptr [rcx + {first_stack}]",
         "shr rax, {stride_bits}",
@@ -404,6 +452,8 @@ pub(crate) unsafe extern "C" fn enter() {
         "shl rax, {stride_bits}",
         "add rax, qword ptr [rcx + {first_descriptor}]",
         "cmp qword ptr [rax + {call_out}], rsp",
+        "jne 99f",
+        "cmp dword ptr [rax + {ticket}], ebx",
         "jne 99f",
         "mov qword ptr [rax + {call_out}], 0",
         "jmp 61b",
@@ -451,6 +501,12 @@ pub(crate) unsafe extern "C" fn enter() {
         caller_rights = const offset_of!(Descriptor, caller_rights),
         depth = const offset_of!(Descriptor, depth),
         depth_max = const DEPTH_MAX,
+        depth_and_bounded = const (DEPTH | BOUNDED_DEPTH).cast_signed(),
+        ticket = const offset_of!(Descriptor, ticket),
+        ticket_mask = const TICKET,
+        server = const offset_of!(Row, server),
+        secrets = const offset_of!(Server, secrets),
+        number_bits = const NUMBER_BITS,
         bounded_depth_bit = const BOUNDED_DEPTH.trailing_zeros(),
         bounded_bit = const BOUNDED.trailing_zeros(),
         too_deep = const Status::TOO_DEEP,

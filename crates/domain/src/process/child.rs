@@ -15,16 +15,16 @@ pub(super) fn marker() -> Option<String> {
 
 /// If this process was started to run a domain, does that, and never returns.
 pub(super) fn live_if_child(ports: &dyn Ports) {
-    let Some(marker) = std::env::var_os(MARKER) else {
+    // Nor has a set-user-id program one: whoever starts it does not decide that `main` is not run.
+    let Some(marker) = process::variable(MARKER) else {
         return;
     };
     if self::marker().is_none_or(|own| *own != *marker) {
         return;
     }
     // From here on `main` is out of the question: it could start a child, and that the next.
-    if !child::has_more_rights_than_its_parent()
-        && let Some(control) = child::take_standard_input()
-    {
+    // SAFETY: this process has one thread, before `main`, and what it was given is for its life as a child alone.
+    if let Some(control) = unsafe { child::take_standard_input() } {
         // Not its children's.
         // SAFETY: this process has one thread.
         unsafe { std::env::remove_var(MARKER) };

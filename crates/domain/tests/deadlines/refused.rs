@@ -3,7 +3,6 @@
 use super::{LONG, stay_in_handler};
 use crate::common::{ADD, add, end_of, first, load, run_function, value};
 use handfast_domain::{CallError, Domain, NoDeadline, Options, Table};
-use handfast_sys::keys;
 use handfast_testing as testing;
 
 pub(crate) fn handled_by_the_program() {
@@ -44,7 +43,7 @@ fn a_deadline_that_cannot_be_kept_is_refused() {
         plain.call_until(0, first(1), LONG),
         Err(CallError::NoDeadline(NoDeadline::Unprotected))
     );
-    if keys::are_supported() {
+    if super::common::has_keys() {
         assert!(end_of("handled", &[], &["refused"]).success());
         assert!(end_of("pending", &[], &["refused"]).success());
     }

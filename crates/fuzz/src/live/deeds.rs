@@ -20,19 +20,19 @@ use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 
 pub(super) struct Session<'a> {
-    victim: &'a Victim,
-    hands: Vec<Hand>,
+    pub(super) victim: &'a Victim,
+    pub(super) hands: Vec<Hand>,
     /// Received, and not answered.
     requests: VecDeque<Request>,
-    rights: VecDeque<Right>,
+    pub(super) rights: VecDeque<Right>,
 }
 
 /// What the process holds at once.
-const HELD_MAX: usize = 8;
+pub(super) const HELD_MAX: usize = 8;
 
 /// Control messages, by kind: what comes behind the kind and a byte. `w` a word, `l` a number of eight bytes, `p` a
 /// process, `*` as many words as there are.
-const SAID: [(u8, &str); 30] = [
+pub(super) const SAID: [(u8, &str); 30] = [
     (1, ""),
     (2, ""),
     (3, ""),
@@ -67,6 +67,9 @@ const SAID: [(u8, &str); 30] = [
 
 /// Further ones, without more: about the use of the link.
 const OF_USE: [u8; 3] = [26, 27, 28];
+
+/// Steps from this number on pass descriptors on.
+const PRESENTS: u8 = 240;
 
 /// Longer ones are told apart by their length alone.
 const SAID_BYTES_MAX: usize = 600;
@@ -124,7 +127,11 @@ impl<'a> Session<'a> {
 
     pub(super) fn step(&mut self, input: &mut Input<'_>) -> Result<()> {
         let hand = usize::from(below(input, self.hands.len() as u8)?);
-        match below(input, 11)? {
+        let deed: u8 = input.arbitrary()?;
+        if deed >= PRESENTS {
+            return self.present(hand, input);
+        }
+        match deed % 11 {
             0 => self.say(hand, input),
             1 | 2 => self.post(hand, input),
             3 => self.send_descriptors(hand, input),

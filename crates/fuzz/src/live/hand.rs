@@ -6,14 +6,15 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use handfast::SendRight;
 use handfast_channel::bell::ring;
 use handfast_layout::bell;
-use handfast_layout::hello::{Hello, Status, WELCOME_BYTES, Welcome};
+use handfast_layout::hello::{Hello, Status, WELCOME_BYTES, Welcome, is_ready};
 use handfast_layout::introduction::{Process, process};
 use handfast_layout::link::{LANES, REGION_BYTES, Side};
 use handfast_layout::part::{IS_HANDLE, receiver_of};
 use handfast_region::{Memory, Region};
 use handfast_ring::lane::{Header, Place, Producer, Unit};
 use handfast_sys::memory::{Access, Mapping};
-use handfast_sys::{AsFd, BorrowedFd, Errno, OwnedFd, socket};
+use handfast_sys::{AsFd, BorrowedFd, Errno, OwnedFd, shared, socket};
+use std::path::Path;
 use std::sync::atomic::AtomicU64;
 
 /// One end of a link.
@@ -33,6 +34,7 @@ pub(super) struct Hand {
     pub(super) heard: u32,
 }
 
+const SEALED: u8 = 43;
 const STAT: u8 = 2;
 const COUNTERS: u8 = 3;
 const DOOR_ASK: u8 = 18;
@@ -48,10 +50,10 @@ impl Hand {
     /// The connector of a link.
     pub(super) fn new(own_bells: &OwnedFd) -> Self {
         let incarnation = incarnation();
-        let socket = socket::connect(&directory().join(NAME), PATIENCE).expect("it listens");
+        let socket = knock(&directory().join(NAME));
+        let mut bytes = [0; WELCOME_BYTES];
         let hello = Hello::new(incarnation, NAME, 3, false).to_bytes();
         socket::send(&socket, &hello, &[own_bells.as_fd()]).expect("it is there");
-        let mut bytes = [0; WELCOME_BYTES];
         let (len_bytes, fds) = receive(&socket, &mut bytes).expect("it answers");
         let welcome = Welcome::parse(&bytes[..len_bytes]).expect("a welcome");
         assert_eq!(
@@ -59,12 +61,17 @@ impl Hand {
             Status::Linked,
             "what others have left: {welcome:?}"
         );
-        Self::of(
+        let hand = Self::of(
             (Side::Connector, incarnation),
             socket,
-            (&fds[0], &fds[1]),
+            (map(&fds[0], REGION_BYTES), &fds[1]),
             welcome,
-        )
+        );
+        shared::seal(&fds[0]).expect("it is mapped");
+        hand.say(&[SEALED, 0], &[]);
+        let concluded = receive(&hand.socket, &mut [0; 2]);
+        assert!(matches!(concluded, Ok((2, _))), "{concluded:?}");
+        hand
     }
 
     /// The acceptor of a link that the process makes; the right that it has got. What it calls its port and rights to it,
@@ -77,6 +84,8 @@ impl Hand {
             ..Welcome::refusal(incarnation, Status::Linked, 0)
         };
         let region = server::region();
+        // Before the connector seals it.
+        let mapped = map(&region, REGION_BYTES);
         let own = |fd: &OwnedFd| fd.try_clone().expect("a descriptor");
         let answer = Answer {
             bytes: welcome.to_bytes().to_vec(),
@@ -91,7 +100,7 @@ impl Hand {
         let hand = Self::of(
             (Side::Acceptor, incarnation),
             heard.socket,
-            (&region, &heard.bells),
+            (mapped, &heard.bells),
             welcome,
         );
         (hand, right)
@@ -100,16 +109,12 @@ impl Hand {
     fn of(
         (side, incarnation): (Side, [u8; 16]),
         socket: OwnedFd,
-        (region, bells): (&OwnedFd, &OwnedFd),
+        (region, bells): (Region, &OwnedFd),
         welcome: Welcome,
     ) -> Self {
-        let map = |fd, len_bytes| {
-            let mapping = Mapping::new(fd, len_bytes, Access::ReadWrite);
-            Region::mapped(mapping.expect("it can be mapped"))
-        };
         let place = |lane| Place::of(side, lane);
         Self {
-            region: map(region, REGION_BYTES),
+            region,
             bells: map(bells, bell::REGION_BYTES),
             side,
             welcome,
@@ -193,13 +198,29 @@ impl Hand {
 }
 
 /// Of a new process.
-fn incarnation() -> [u8; 16] {
+pub(super) fn incarnation() -> [u8; 16] {
     static LAST: AtomicU64 = AtomicU64::new(0);
     // Relaxed: a number.
     let number = LAST.fetch_add(1, Relaxed) + 1;
-    let mut incarnation = [0x11; 16];
-    incarnation[..8].copy_from_slice(&number.to_le_bytes());
+    // Half of it is the kernel's word for this process.
+    let mut incarnation = handfast_sys::process::new_incarnation().expect("random bytes");
+    incarnation[8..].copy_from_slice(&number.to_le_bytes());
     incarnation
+}
+
+fn map(fd: &OwnedFd, len_bytes: usize) -> Region {
+    let mapping = Mapping::new(fd, len_bytes, Access::ReadWrite);
+    Region::mapped(mapping.expect("it can be mapped"))
+}
+
+/// A connection by which the process says that a hello may come.
+pub(super) fn knock(path: &Path) -> OwnedFd {
+    let socket = socket::connect(path, PATIENCE).expect("it listens");
+    let mut bytes = [0; WELCOME_BYTES];
+    let (len_bytes, _) = receive(&socket, &mut bytes).expect("it says that a hello may come");
+    let is_ready = is_ready(&bytes[..len_bytes]);
+    assert_eq!(is_ready, Ok(true), "what others have left");
+    socket
 }
 
 /// The next message, and its descriptors; fuzzers have timers.

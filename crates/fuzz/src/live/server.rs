@@ -3,10 +3,9 @@
 use super::{PATIENCE, Victim, directory, hand};
 use handfast::SendRight;
 use handfast::error::ConnectError;
-use handfast_layout::hello::{HELLO_BYTES, Hello, Status, Welcome};
+use handfast_layout::hello::{HELLO_BYTES, Hello, Status, Welcome, ready};
 use handfast_layout::link::REGION_BYTES;
-use handfast_sys::memory::create_sealed;
-use handfast_sys::{AsFd, OwnedFd, socket};
+use handfast_sys::{AsFd, OwnedFd, shared, socket};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 const NAME: &str = "s";
@@ -35,7 +34,7 @@ pub(super) struct Server {
 
 /// Memory for a link.
 pub(super) fn region() -> OwnedFd {
-    create_sealed("link", REGION_BYTES).expect("a memory file")
+    shared::create("link", REGION_BYTES).expect("a memory file")
 }
 
 impl Server {
@@ -63,6 +62,9 @@ impl Server {
 fn serve(socket: OwnedFd, answer: Option<Answer>) -> Option<Heard> {
     socket::set_nonblocking(&socket, false).expect("a socket");
     socket::set_timeout(&socket, PATIENCE).expect("a socket");
+    // Before Linux 6.16 it takes them already.
+    let _ = socket::pass_descriptors(&socket, true);
+    socket::send(&socket, &ready(), &[]).expect("it waits");
     let mut bytes = [0; HELLO_BYTES];
     let (len_bytes, mut fds) = hand::receive(&socket, &mut bytes).expect("a hello");
     let hello = Hello::parse(&bytes[..len_bytes]).expect("a hello");
@@ -78,6 +80,10 @@ fn serve(socket: OwnedFd, answer: Option<Answer>) -> Option<Heard> {
     };
     let with_it: Vec<_> = with_it.iter().map(AsFd::as_fd).collect();
     socket::send(&socket, &bytes, &with_it).expect("it waits");
+    let mut sealed = [0; 2];
+    if matches!(hand::receive(&socket, &mut sealed), Ok((2, _))) {
+        let _ = socket::send(&socket, &sealed, &[]);
+    }
     Some(Heard {
         socket,
         hello,

@@ -25,6 +25,17 @@ pub(crate) fn start_with(
     handfast_testing::start_with(role, arguments, change)
 }
 
+/// The last step of a handshake made by hand: the region is sealed, the server told, and there is a link. What is to be mapped
+/// writable of the region has been.
+pub(crate) fn take_offer(socket: &OwnedFd, region: &OwnedFd) {
+    const SEALED: u8 = 43;
+    handfast_sys::shared::seal(region).unwrap();
+    handfast_sys::socket::send(socket, &[SEALED, 0], &[]).unwrap();
+    let mut bytes = [0; 2];
+    handfast_sys::socket::receive(socket, &mut bytes, 0).unwrap();
+    assert_eq!(bytes, [SEALED, 0]);
+}
+
 /// The role of a server that answers every call with what it was sent, on `threads` threads, until
 /// its input is closed. A receive error ends it with status 3.
 pub(crate) fn echo(name: &str, threads: usize, options: handfast::Options) {
@@ -254,6 +265,17 @@ pub(crate) fn holdings_alone() -> (usize, usize) {
     holdings(std::process::id())
 }
 
+/// Does something as another user, on a thread of its own.
+pub(crate) fn as_user<T: Send + 'static>(uid: u32, act: impl FnOnce() -> T + Send + 'static) -> T {
+    let act = move || {
+        // SAFETY: changes the effective user of this thread only (the bare system call).
+        let set = unsafe { libc::syscall(libc::SYS_setresuid, -1, libc::c_long::from(uid), -1) };
+        assert_eq!(set, 0);
+        act()
+    };
+    std::thread::spawn(act).join().unwrap()
+}
+
 /// A port name nobody else uses.
 pub(crate) fn name(what: &str) -> String {
     directory();
@@ -423,4 +445,28 @@ pub(crate) fn link_socket() -> OwnedFd {
     let mut links: Vec<_> = copies.filter(is_connected).collect();
     assert_eq!(links.len(), 1);
     links.pop().unwrap()
+}
+
+/// An incarnation that this process may say it is: the kernel's half, and a number.
+pub(crate) fn incarnation(number: u8) -> [u8; 16] {
+    let mut incarnation = handfast_sys::process::new_incarnation().unwrap();
+    incarnation[8..].fill(number);
+    incarnation
+}
+
+/// Connects by hand to a server by name, which has said then that a hello may come.
+pub(crate) fn knock(name: &str) -> OwnedFd {
+    let path = directory().join(name);
+    let socket = handfast_sys::socket::connect(&path, PATIENCE).unwrap();
+    assert!(is_ready(&socket), "refused before the hello");
+    socket
+}
+
+/// Whether the server at the other end says that a hello may come.
+pub(crate) fn is_ready(socket: &OwnedFd) -> bool {
+    let mut bytes = [0; 256];
+    let received = handfast_sys::socket::receive(socket, &mut bytes, 0);
+    received.is_ok_and(|(len_bytes, _)| {
+        handfast_layout::hello::is_ready(&bytes[..len_bytes]).is_ok_and(|is_ready| is_ready)
+    })
 }

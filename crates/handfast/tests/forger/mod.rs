@@ -168,6 +168,7 @@ pub(crate) struct Hand {
     pub(crate) socket: OwnedFd,
     pub(crate) region: Region,
     bells: Region,
+    is_published: bool,
     pub(crate) welcome: Welcome,
     /// What it says it is, with the number of this process.
     pub(crate) process: Process,
@@ -181,15 +182,14 @@ pub(crate) struct Hand {
 
 impl Hand {
     pub(crate) fn new(name: &str, number: u8) -> Self {
-        let path = common::directory().join(name);
         let bells = handfast_layout::bell::REGION_BYTES;
         let own = handfast_sys::memory::create_sealed("fake", bells).unwrap();
-        let incarnation = [number; 16];
+        let incarnation = common::incarnation(number);
         let hello = Hello::new(incarnation, name, INDEX, false).to_bytes();
         let mut linked = None;
         // Refused while what others had is on its way back.
         assert!(common::within_patience(|| {
-            let socket = handfast_sys::socket::connect(&path, common::PATIENCE).unwrap();
+            let socket = common::knock(name);
             handfast_sys::socket::send(&socket, &hello, &[own.as_fd()]).unwrap();
             let mut bytes = [0; WELCOME_BYTES];
             let (len_bytes, fds) = handfast_sys::socket::receive(&socket, &mut bytes, 2).unwrap();
@@ -203,13 +203,22 @@ impl Hand {
         }));
         let (socket, welcome, fds) = linked.unwrap();
         let peer = handfast_sys::socket::peer(&socket).unwrap();
-        let map = |fd: &OwnedFd, len_bytes| {
-            Region::mapped(Mapping::new(fd, len_bytes, Access::ReadWrite).unwrap())
+        let map = |fd: &OwnedFd, len_bytes, access| {
+            Region::mapped(Mapping::new(fd, len_bytes, access).unwrap())
         };
+        let region = map(&fds[0], REGION_BYTES, Access::ReadWrite);
+        // Another user's bells are only looked at.
+        let is_published = handfast_sys::shared::is_whole(&fds[1]).unwrap();
+        let of_bells = match is_published {
+            true => Access::Read,
+            false => Access::ReadWrite,
+        };
+        common::take_offer(&socket, &fds[0]);
         Self {
             socket,
-            region: map(&fds[0], REGION_BYTES),
-            bells: map(&fds[1], bells),
+            region,
+            bells: map(&fds[1], bells, of_bells),
+            is_published,
             welcome,
             process: process(incarnation, std::process::id()),
             peer: process(welcome.incarnation, peer.pid),
@@ -259,6 +268,13 @@ impl Hand {
 
     fn ring(&self, lane: u32, receiver: u32) {
         let at = (Side::Connector, lane);
+        if self.is_published {
+            let sleep = handfast_layout::bell::bell(receiver) + handfast_layout::bell::SLEEP;
+            bell::note(&self.region, at, receiver);
+            self.bells.wake(sleep, u32::MAX);
+            self.say(&[RING, receiver as u8]);
+            return;
+        }
         let asleep = bell::ring(&self.region, &self.bells, at, receiver, self.welcome.link);
         if asleep.is_some() {
             let sleep = handfast_layout::bell::bell(receiver) + handfast_layout::bell::SLEEP;

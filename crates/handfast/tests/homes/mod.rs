@@ -43,10 +43,11 @@ pub(crate) fn home(name: &str) {
             }
             ("take", state) => {
                 // Nothing, where the old home has died since.
-                let Some(Right::Receive(port)) = rights.pop() else {
+                let Some(Right::Receive(mut port)) = rights.pop() else {
                     let _ = request.reply(b"");
                     continue;
                 };
+                port.take_up_name().unwrap();
                 let state = Seen::parse(state);
                 std::thread::spawn(move || serve(port, state));
                 request.reply(b"").unwrap();

@@ -1,31 +1,49 @@
 use super::*;
+use crate::keeper::PeerBells;
 use crate::link::{Parts, control};
 use crate::process;
+use core::sync::atomic::AtomicU32;
 use handfast_layout::bell;
 use handfast_layout::link::{REGION_BYTES, Side};
 use handfast_region::Region;
+use handfast_sys::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A link that no keeper listens to unless it is told of, and the peer's end of its socket.
 pub(crate) fn link() -> (Arc<Process>, Arc<Link>, OwnedFd) {
+    link_of(handfast_sys::process::uid())
+}
+
+/// As [`link`], with a process of this user.
+pub(crate) fn link_of(uid: u32) -> (Arc<Process>, Arc<Link>, OwnedFd) {
     let process = process::current().ok().unwrap();
     let (socket, peer) = socket::pair().unwrap();
     socket::set_nonblocking(&socket, true).unwrap();
+    let as_kernel_says = socket::peer(&socket).unwrap();
     let parts = Parts {
         agreed: false,
         region: Region::heap(REGION_BYTES),
         calls: Side::Connector,
-        peer_bells: Region::heap(bell::REGION_BYTES),
+        peer_bells: PeerBells {
+            region: Region::heap(bell::REGION_BYTES),
+            is_published: false,
+        },
         peer_index: 0,
-        group: process.group(handfast_sys::process::uid()).ok().unwrap(),
-        index: 0,
-        peer: socket::peer(&socket).unwrap(),
-        socket,
+        place: process.reserve(handfast_sys::process::uid()).ok().unwrap(),
+        peer: socket::Peer {
+            uid,
+            ..as_kernel_says
+        },
+        pidfd: None,
+        socket: Foreign::new(&process.users, 0, socket),
+        charges: Vec::new(),
         incarnation: [0; 16],
     };
-    // No other link has such a number.
-    let link = Arc::new(Link::new(parts, u32::MAX));
+    // No other link has such a number. Relaxed: a number.
+    static SERIAL: AtomicU32 = AtomicU32::new(u32::MAX);
+    let serial = SERIAL.fetch_sub(1, Ordering::Relaxed);
+    let link = Arc::new(Link::new(parts, serial));
     (process, link, peer)
 }
 

@@ -1,7 +1,7 @@
 //! Rights that cannot be claimed when they come, though there is a link: for want of a lane, mostly. They go by the vine; one that
 //! is used is claimed when there is a lane.
 
-use super::{STRANGERS_MAX, Stranger, Upgrade};
+use super::{Stranger, Upgrade};
 use crate::introduce::claim_freely;
 use crate::link::Link;
 use crate::origin::Origin;
@@ -9,7 +9,6 @@ use crate::process::Process;
 use crate::rendezvous;
 use crate::send::SendRight;
 use core::sync::atomic::Ordering;
-use handfast_sys::clock;
 use std::sync::Arc;
 
 /// How soon the keeper looks whether a lane that has come is one for these.
@@ -30,18 +29,10 @@ pub(crate) fn later(
 impl Process {
     /// Recipient: this right is claimed when it has been used; or stays on the vine, where there are too many.
     pub(super) fn waits_for_lane(&self, upgrade: &Arc<Upgrade>, port: u32) {
-        let mut doors = self.doors();
-        (doors.later).retain(|stranger| stranger.upgrade.strong_count() > 0);
-        if doors.later.len() >= STRANGERS_MAX {
-            drop(doors);
+        let Some(stranger) = self.stranger(upgrade, port) else {
             return upgrade.decline();
-        }
-        doors.later.push(Stranger {
-            exporter: upgrade.exporter,
-            port,
-            asked_ns: clock::ticks_ns(),
-            upgrade: Arc::downgrade(upgrade),
-        });
+        };
+        self.doors().later.push(stranger);
         // Relaxed: a use that does not see it is not the last one, or the right is of no use.
         upgrade.is_late.store(true, Ordering::Relaxed);
     }

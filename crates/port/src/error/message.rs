@@ -28,6 +28,8 @@ pub enum SendError {
     /// The caller on whose behalf this call was made has given up
     /// ([`Request::call_through`](crate::Request::call_through)); so has this call been.
     Cancelled,
+    /// The process shows that to processes of its own user, and of root, only.
+    NotShown,
     /// The peer is gone. A call in flight may or may not have been served.
     Gone(Gone),
     /// The peer broke a rule.
@@ -106,6 +108,9 @@ impl fmt::Display for SendError {
             ),
             Self::TimedOut => f.write_str(
                 "the deadline passed; see whether the server is stopped or overloaded, or allow more time",
+            ),
+            Self::NotShown => f.write_str(
+                "the peer shows its counters to processes of its own user and of root only",
             ),
             Self::Cancelled => f.write_str(
                 "the caller on whose behalf this was called has given up; drop its request",

@@ -19,6 +19,11 @@ impl Process {
                 self.void(&exporter, number);
             }
         }
+        // Nobody hears of what it has provided any more. A link that something leads to, even weakly, keeps its memory.
+        for other in self.all_links() {
+            let mut unheard = other.unheard();
+            unheard.retain(|(exporter, _)| !core::ptr::eq(exporter.as_ptr(), link));
+        }
         let of = link.identity();
         if self.find_link(|other| other.identity() == of).is_some() {
             return;

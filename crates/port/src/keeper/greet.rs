@@ -1,47 +1,95 @@
 //! The accepting half of the handshake.
 
-use super::{Keeper, Pending, map_peer_bells};
-use crate::door::DOOR;
-use crate::error::Resource;
-use crate::link::{Link, Parts};
+use super::{Keeper, PeerBells, Pending, map_peer_bells};
+use crate::error::{Exhausted, Resource};
+use crate::link::{Link, Parts, control};
 use crate::port::Port;
+use crate::process::{Process, Reserved};
+use crate::users::{Charge, Foreign};
 use core::sync::atomic::Ordering;
 use handfast_layout::hello::{HELLO_BYTES, Hello, Malformed, Status, Welcome};
 use handfast_layout::link::{REGION_BYTES, Side};
+use handfast_layout::part::IS_HANDLE;
 use handfast_proto::rights::{Refused, Target};
+use handfast_proto::users::Quota;
 use handfast_region::Region;
-use handfast_sys::memory::{Access, Mapping, create_sealed};
-use handfast_sys::{AsFd, Errno, OwnedFd, socket};
+use handfast_sys::memory::{Access, Mapping};
+use handfast_sys::socket::Peer;
+use handfast_sys::{AsFd, Errno, OwnedFd, shared, socket};
 use std::sync::Arc;
+
+/// Descriptors of a hello: the connector's bells.
+const HELLO_FDS: usize = 1;
+
+/// What a connector was offered, and has not taken yet.
+pub(super) struct Offer {
+    place: Reserved,
+    charges: Vec<Charge>,
+    pidfd: Option<OwnedFd>,
+    region_fd: OwnedFd,
+    region: Region,
+    peer_bells: PeerBells,
+    peer_index: u32,
+    incarnation: [u8; 16],
+    /// No thread of this process connects to the peer meanwhile.
+    _turn: Option<TurnOf>,
+}
+
+/// The turn of those who connect to a peer.
+struct TurnOf(Arc<Process>, Peer);
+
+impl Drop for TurnOf {
+    fn drop(&mut self) {
+        self.0.connecting.give_back(&self.1);
+    }
+}
 
 impl Keeper {
     /// Reads a hello and answers it.
     pub(super) fn greet(&mut self, index: usize) {
-        let Some(pending) = &self.pending[index] else {
+        let Some(Some(pending)) = self.pending.get(index) else {
             return;
         };
+        if pending.offer.is_some() {
+            return self.conclude(index);
+        }
         let mut bytes = [0; HELLO_BYTES + 1];
-        let received = socket::receive(&pending.socket, &mut bytes, 1);
+        let received = socket::receive_expected(&pending.socket, &mut bytes, |_| HELLO_FDS);
         if matches!(received, Err(Errno::AGAIN | Errno::INTR)) {
             return;
         }
         let Some(Pending {
-            socket, receiver, ..
+            mut socket,
+            peer,
+            port,
+            charge,
+            ..
         }) = self.pending[index].take()
         else {
             return;
         };
         self.process.poll.remove(&socket);
+        let is_left = |received: &socket::Received| received.is_surplus || received.is_short;
+        if matches!(received, Err(Errno::MSGSIZE)) || received.as_ref().is_ok_and(is_left) {
+            socket.has_unread();
+        }
         let refuse = |status, limit| {
             let welcome = Welcome::refusal(self.process.incarnation, status, limit);
             let _ = socket::send(&socket, &welcome.to_bytes(), &[]);
         };
         let (len, fds) = match received {
-            Ok((0, _)) => return,
-            Ok(received) => received,
-            Err(Errno::MFILE) => {
-                let limit = handfast_sys::process::descriptor_limit();
-                return refuse(Status::Exhausted, u32::try_from(limit).unwrap_or(u32::MAX));
+            Ok(received) => {
+                // Whatever they are: this thread closes none of them.
+                let fds = received.fds.into_iter().map(|fd| socket.beside(fd));
+                let fds: Vec<_> = fds.collect();
+                if received.is_short {
+                    let limit = handfast_sys::process::descriptor_limit();
+                    return refuse(Status::Exhausted, u32::try_from(limit).unwrap_or(u32::MAX));
+                }
+                if received.len_bytes == 0 {
+                    return;
+                }
+                (received.len_bytes, fds)
             }
             // Of another release, perhaps.
             Err(Errno::MSGSIZE) => (bytes.len(), Vec::new()),
@@ -52,30 +100,41 @@ impl Keeper {
             Err(Malformed::Version { .. }) => return refuse(Status::Version, 0),
             Err(_) => return refuse(Status::Malformed, 0),
         };
-        let is_it = |port: &Arc<Port>| port.name == hello.name;
-        // By the door there is no port.
-        let port = self.process.port(receiver).filter(is_it);
-        if port.is_none() && receiver != DOOR {
-            return refuse(Status::NoSuchPort, 0);
-        }
-        // Acquire: pairs with the Release of `unlisten`. Its name is another process's by now.
-        if port
-            .as_ref()
-            .is_some_and(|port| port.is_leaving.load(Ordering::Acquire))
-        {
+        // The one that it connected to, also where another has its receiver by now. Acquire: pairs with the Release of
+        // `unlisten`. The name of one that leaves is another process's.
+        let leaves = |port: &Arc<Port>| port.is_leaving.load(Ordering::Acquire);
+        if port.as_ref().is_some_and(leaves) {
             return refuse(Status::Crossed, 0);
         }
-        let Ok(peer) = socket::peer(&socket) else {
-            return;
+        let is_there = |port: &Arc<Port>| {
+            let known = self.process.port(port.receiver);
+            port.name == hello.name && known.is_some_and(|known| Arc::ptr_eq(&known, port))
         };
-        if self.process.is_borrowed(hello.incarnation, peer) {
+        // By the door there is no port.
+        if port.as_ref().is_some_and(|port| !is_there(port)) {
+            return refuse(Status::NoSuchPort, 0);
+        }
+        // The kernel says who it is, and that it lives; a number alone may be another's by now.
+        let pidfd = match socket::peer_pidfd(&socket) {
+            Ok(pidfd) if handfast_sys::process::has_ended(&pidfd) => return,
+            Ok(pidfd) => Some(pidfd),
+            // Before Linux 6.5 there is no such descriptor.
+            Err(Errno::NOPROTOOPT) => None,
+            Err(Errno::MFILE | Errno::NFILE) => {
+                let limit = handfast_sys::process::descriptor_limit();
+                return refuse(Status::Exhausted, u32::try_from(limit).unwrap_or(u32::MAX));
+            }
+            Err(_) => return,
+        };
+        let identity = (peer, pidfd.as_ref());
+        if self.process.is_borrowed(hello.incarnation, identity) {
             return refuse(Status::Malformed, 0);
         }
         let mut welcome = Welcome::refusal(self.process.incarnation, Status::Known, 0);
         welcome.port = port.as_ref().map_or(0, |port| port.id);
         // Held until there is a link, so that no thread that connects to this peer meanwhile
         // makes a second.
-        let connecting = self.process.connecting.taken();
+        let mut connecting = self.process.connecting.taken();
         let connects = connecting.iter().any(|to| to.pid == peer.pid);
         let found = self
             .process
@@ -109,21 +168,52 @@ impl Keeper {
         let Some(their_bells) = fds.into_iter().next() else {
             return refuse(Status::Malformed, 0);
         };
-        let port = port.as_deref();
-        let welcomed = self.welcome((socket, peer), port, &hello, &their_bells, welcome);
-        if let Ok(link) = &welcomed {
-            self.process.welcomed(link, port);
+        // Nor until the offer is taken, or over.
+        let is_another = self.process.is_another(peer);
+        if is_another {
+            connecting.push(peer);
         }
-        if let Err(resource) = welcomed {
-            let limit = match resource {
-                Resource::Exhausted(exhausted) => exhausted.limit,
-                Resource::NoMemoryFiles(_) | Resource::Os(_) => 0,
-            };
-            tracing::warn!(
-                pid = peer.pid,
-                limit,
-                "a connection was refused for want of resources"
-            );
+        drop(connecting);
+        let turn = is_another.then(|| TurnOf(self.process.clone(), peer));
+        let offer = self.offer((peer, pidfd, turn), &their_bells, &hello);
+        let offer = match offer {
+            Ok(offer) => offer,
+            Err(resource) => {
+                let limit = match resource {
+                    Resource::Exhausted(exhausted) => exhausted.limit,
+                    Resource::NoMemoryFiles(_) | Resource::Os(_) => 0,
+                };
+                refuse(Status::Exhausted, u32::try_from(limit).unwrap_or(u32::MAX));
+                crate::guest::tell!(
+                    warn,
+                    pid = peer.pid,
+                    limit,
+                    "a connection was refused for want of resources"
+                );
+                return;
+            }
+        };
+        // A memory file, which closes at once.
+        drop(their_bells.into_inner());
+        welcome.status = Status::Linked;
+        welcome.link = offer.place.index();
+        // The first that the link will give.
+        welcome.handle = port.as_ref().map_or(0, |_| IS_HANDLE);
+        let fds = [offer.region_fd.as_fd(), offer.place.group().fd.as_fd()];
+        let sent = socket.send(&welcome.to_bytes(), &fds);
+        if sent == Err(Errno::NOBUFS) {
+            // Until others have received theirs: it asks again.
+            return refuse(Status::Crossed, 0);
+        }
+        if sent.is_ok() {
+            self.await_more(Pending {
+                socket,
+                peer,
+                port,
+                deadline_ns: 0,
+                charge,
+                offer: Some(Box::new(offer)),
+            });
         }
     }
 
@@ -142,72 +232,108 @@ impl Keeper {
         }
     }
 
-    /// Makes a link and sends its descriptors. On failure the connector has been told.
-    fn welcome(
+    /// What a link is offered with. There is one once the connector has mapped and sealed the region.
+    fn offer(
         &self,
-        (socket, peer): (OwnedFd, socket::Peer),
-        port: Option<&Port>,
+        (peer, pidfd, turn): (Peer, Option<OwnedFd>, Option<TurnOf>),
+        their_bells: &Foreign,
         hello: &Hello,
-        their_bells: &OwnedFd,
-        mut welcome: Welcome,
-    ) -> Result<Arc<Link>, Resource> {
-        let made = self.make(peer, their_bells);
-        let (group, index, region_fd, region, peer_bells) = match made {
-            Ok(made) => made,
-            Err(resource) => {
-                let limit = match &resource {
-                    Resource::Exhausted(exhausted) => exhausted.limit,
-                    Resource::NoMemoryFiles(_) | Resource::Os(_) => 0,
-                };
-                let limit = u32::try_from(limit).unwrap_or(u32::MAX);
-                let refusal = Welcome::refusal(welcome.incarnation, Status::Exhausted, limit);
-                let _ = socket::send(&socket, &refusal.to_bytes(), &[]);
-                return Err(resource);
-            }
+    ) -> Result<Offer, Resource> {
+        let os = |call| move |errno| Resource::of(call, errno);
+        let charge = |quota, amount| {
+            let charged = self.process.users.charge(peer.uid, quota, amount);
+            charged.map_err(|refused| {
+                Resource::Exhausted(Exhausted {
+                    what: "links and descriptors that peers of one user may hold; end some of those processes",
+                    limit: refused.limit(),
+                })
+            })
         };
-        welcome.status = Status::Linked;
-        welcome.link = index;
-        let link = self.process.add_link(Parts {
-            agreed: self.process.agreed,
-            region,
-            calls: Side::Acceptor,
+        // Of the link; of its process descriptor and its region while it is offered. The socket counts already.
+        let charges = vec![charge(Quota::Links, 1)?, charge(Quota::Descriptors, 2)?];
+        let peer_bells = map_peer_bells(their_bells, peer.uid)?;
+        let region_fd =
+            shared::create("handfast link", REGION_BYTES).map_err(os("memfd_create"))?;
+        let mapping =
+            Mapping::new(&region_fd, REGION_BYTES, Access::ReadWrite).map_err(os("mmap"))?;
+        Ok(Offer {
+            charges,
+            pidfd,
             peer_bells,
+            region: Region::mapped(mapping),
+            region_fd,
             peer_index: hello.link,
-            group: group.clone(),
-            index,
+            incarnation: hello.incarnation,
+            place: self.process.reserve(peer.uid)?,
+            _turn: turn,
+        })
+    }
+
+    /// The connector has answered an offer: makes the link, if the region can be used without harm.
+    fn conclude(&mut self, index: usize) {
+        let Some(Some(pending)) = self.pending.get(index) else {
+            return;
+        };
+        let mut bytes = [0; 3];
+        let received = socket::receive_expected(&pending.socket, &mut bytes, |_| 0);
+        if matches!(received, Err(Errno::AGAIN | Errno::INTR)) {
+            return;
+        }
+        let Some(Pending {
             socket,
             peer,
-            incarnation: hello.incarnation,
-        })?;
+            port,
+            offer: Some(offer),
+            ..
+        }) = self.pending[index].take()
+        else {
+            return;
+        };
+        self.process.poll.remove(&socket);
+        let Ok(received) = received else {
+            return;
+        };
+        // Only looked at: adding a seal could take as long as the connector likes.
+        let is_sealed = bytes == [control::SEALED, 0, 0]
+            && (received.len_bytes, received.is_surplus) == (2, false)
+            && shared::is_whole(&offer.region_fd) == Ok(true);
+        let identity = (peer, offer.pidfd.as_ref());
+        if !is_sealed || self.process.is_borrowed(offer.incarnation, identity) {
+            return;
+        }
+        let mut offer = *offer;
+        // Its region is only mapped from now on.
+        if let Some(descriptors) = offer.charges.last_mut() {
+            descriptors.shrink(1);
+        }
+        let port = port.as_deref();
+        let parts = Parts {
+            agreed: self.process.agreed,
+            region: offer.region,
+            calls: Side::Acceptor,
+            peer_bells: offer.peer_bells,
+            peer_index: offer.peer_index,
+            place: offer.place,
+            socket,
+            pidfd: offer.pidfd,
+            charges: offer.charges,
+            peer,
+            incarnation: offer.incarnation,
+        };
+        let Ok(link) = self.process.add_link_granting(parts, port) else {
+            crate::guest::tell!(
+                warn,
+                pid = peer.pid,
+                "a link was ended for want of resources"
+            );
+            return;
+        };
         if crate::notify::is_active() {
             let _ = handfast_sys::signal::raise_on_arrival(&link.socket, true);
         }
-        welcome.handle = port
-            .and_then(|port| link.export(port, Target::full(port.id, 0)).ok())
-            .unwrap_or_default();
-        let fds = [region_fd.as_fd(), group.fd.as_fd()];
-        if socket::send(&link.socket, &welcome.to_bytes(), &fds).is_err() {
-            self.process.end_link(&link);
+        if socket::send(&link.socket, &[control::SEALED, 0], &[]).is_err() {
+            return self.process.end_link(&link);
         }
-        Ok(link)
-    }
-
-    #[allow(
-        clippy::type_complexity,
-        reason = "the parts of one link, named at the only caller"
-    )]
-    fn make(
-        &self,
-        peer: socket::Peer,
-        their_bells: &OwnedFd,
-    ) -> Result<(Arc<crate::group::Group>, u32, OwnedFd, Region, Region), Resource> {
-        let os = |call| move |errno| Resource::of(call, errno);
-        let peer_bells = map_peer_bells(their_bells)?;
-        let region_fd = create_sealed("handfast link", REGION_BYTES).map_err(os("memfd_create"))?;
-        let mapping =
-            Mapping::new(&region_fd, REGION_BYTES, Access::ReadWrite).map_err(os("mmap"))?;
-        let group = self.process.group(peer.uid)?;
-        let index = group.reserve()?;
-        Ok((group, index, region_fd, Region::mapped(mapping), peer_bells))
+        self.process.welcomed(&link, port);
     }
 }

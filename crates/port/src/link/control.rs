@@ -71,3 +71,6 @@ pub(crate) const UNUSED: u8 = 26;
 pub(crate) const USED: u8 = 27;
 /// Connector, it is not any more.
 pub(crate) const FREE: u8 = 28;
+/// Acceptor, the connector has mapped and sealed the link region; connector, so there is a link: the first messages after the
+/// welcome.
+pub(crate) const SEALED: u8 = 43;

@@ -132,6 +132,10 @@ impl Path {
 
 impl Drop for Path {
     fn drop(&mut self) {
+        // The lock of a parent's table may be held by a thread that its child does not have.
+        if self.link.is_forked() {
+            return;
+        }
         self.link.process.callers().core.left(self.number);
     }
 }

@@ -10,7 +10,6 @@ use core::task::Waker;
 use handfast_layout::MESSAGE_BYTES_MAX;
 use handfast_layout::link::Kind;
 use handfast_sys::{clock, cpu, signal};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Wake;
 
@@ -181,7 +180,7 @@ impl Server {
         if let Err(error) = made {
             // Relaxed: as above.
             desk.started.fetch_sub(1, Ordering::Relaxed);
-            tracing::warn!(%error, "no thread for a worker; the keeper tries again");
+            crate::guest::tell!(warn, %error, "no thread for a worker; the keeper tries again");
             let owed = take(&given).map(|request| (request, is_last));
             // Before it counts no more: who waits for that drops it.
             desk.state().owed.extend(owed);
@@ -201,7 +200,7 @@ impl Server {
             None => cpu::pin(&self.cpus),
         };
         if let Err(errno) = pinned {
-            tracing::debug!(cpu = desk.cpu, %errno, "a worker is not pinned");
+            crate::guest::tell!(debug, cpu = desk.cpu, %errno, "a worker is not pinned");
         }
         let worker = Worker {
             desk,
@@ -209,7 +208,7 @@ impl Server {
         };
         // The handler's own words say what it was; its request has ended.
         let handle = |request| {
-            let _ = catch_unwind(AssertUnwindSafe(|| (self.handler)(&worker, request)));
+            let _ = crate::guest::guarded(|| (self.handler)(&worker, request));
         };
         if let Some(first) = first {
             handle(first);

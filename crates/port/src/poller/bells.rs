@@ -3,6 +3,7 @@
 use super::{Lane, NO_RIGHT, Poller};
 use crate::group::Group;
 use crate::hearing::Hearing;
+use crate::link::Link;
 use crate::request::Seal;
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
@@ -16,6 +17,8 @@ use handfast_sys::clock;
 use handfast_wait::word;
 use std::sync::Arc;
 
+/// Links with other users that are looked at in one look at the bells.
+const FOREIGN_LINKS_PER_LOOK: u32 = 8;
 /// Looks between two readings of the clock for quiet lanes.
 const LOOKS_PER_CHECK: u32 = 128;
 
@@ -36,6 +39,39 @@ impl Poller {
             self.leave_lanes();
         }
         self.hear();
+        self.hear_foreign();
+    }
+
+    /// Looks at some links with other users, in turn: they ring there and nowhere else.
+    fn hear_foreign(&mut self) {
+        let (place, first) = self.foreign;
+        let Some(place) = (place..self.groups.len()).find(|place| self.groups[*place].is_foreign)
+        else {
+            self.foreign = (0, 0);
+            return;
+        };
+        let first = if place == self.foreign.0 { first } else { 0 };
+        let next = self.hear_some(place, first, FOREIGN_LINKS_PER_LOOK);
+        self.foreign = next.map_or((place + 1, 0), |next| (place, next));
+    }
+
+    /// Looks at all links with other users.
+    pub(crate) fn hear_foreign_all(&mut self) {
+        for place in 0..self.groups.len() {
+            if self.groups[place].is_foreign {
+                self.hear_some(place, 0, u32::MAX);
+            }
+        }
+    }
+
+    fn hear_some(&mut self, group: usize, first: u32, count: u32) -> Option<u32> {
+        let receiver = self.receiver;
+        let has_rung = |link: &Link| bell::link_rang(&link.region, link.calls.other(), receiver);
+        let (rang, next) = self.groups[group].some_links(first, count, has_rung);
+        for index in rang {
+            self.answer_link(group, index);
+        }
+        next
     }
 
     /// Answers the bells that rang; whether any did.
@@ -43,6 +79,9 @@ impl Poller {
     pub(super) fn hear(&mut self) -> bool {
         let mut heard = false;
         for group in 0..self.groups.len() {
+            if self.groups[group].is_foreign {
+                continue;
+            }
             if bell::rang(&self.groups[group].bells, self.receiver) {
                 self.answer_bell(group);
                 heard = true;
@@ -108,6 +147,7 @@ impl Poller {
                 bell_layout::bell(self.receiver) + bell_layout::SLEEP,
             );
         }
+        self.hear_foreign_all();
     }
 
     /// The scan of the truth: each link's own ready word, which only its peer can clear, and what
@@ -179,8 +219,8 @@ impl Poller {
 
     /// Takes up the lanes of a link that rang.
     pub(crate) fn hear_link(&mut self, link: &Hearing) {
-        if link.is_cut() {
-            // Its lanes have been forgotten, and where they were.
+        if link.is_cut() || self.is_closed {
+            // Its lanes have been forgotten, and where they were; or the rings are another's to hear.
             return;
         }
         let (side, receiver) = (link.calls.other(), self.receiver);
@@ -260,6 +300,7 @@ impl Poller {
             spare: None,
             passed: None,
             until_ns: None,
+            ends_ns: None,
             end: None,
             index,
             consumer,

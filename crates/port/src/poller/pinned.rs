@@ -72,6 +72,14 @@ impl Poller {
         false
     }
 
+    /// Groups have come or gone: what is known is of those in their old places.
+    #[cold]
+    pub(super) fn forget_groups(&mut self) {
+        if let Some(pinned) = &mut self.pinned {
+            pinned.groups.clear();
+        }
+    }
+
     /// Links have ended: what was known of others is not kept for them.
     #[cold]
     pub(super) fn forget_links(&mut self) {

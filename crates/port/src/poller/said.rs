@@ -50,6 +50,13 @@ impl Poller {
             Named::Unclaimed => Some(lane.until_ns.unwrap_or(now_ns + UNCLAIMED_NS)),
             _ => None,
         };
+        // Each might wait as long again.
+        let ends_ns = (lane.link.is_down()).then(|| {
+            *lane
+                .ends_ns
+                .get_or_insert(now_ns.saturating_add(UNCLAIMED_NS))
+        });
+        let until_ns = until_ns.map(|until_ns| until_ns.min(ends_ns.unwrap_or(until_ns)));
         lane.until_ns = until_ns.filter(|until_ns| now_ns <= *until_ns);
         self.parked = lane.until_ns.is_some();
         !self.parked

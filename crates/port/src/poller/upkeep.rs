@@ -1,6 +1,7 @@
 //! What a receiver does now and then: quiet lanes, load, waiters, the dead, the end.
 
 use super::{Lane, Poller, wake_caller, wake_for_room};
+use crate::introduce::Named;
 use crate::link::Link;
 use crate::request::{Received, Request};
 use crate::unbound::refuse_waiting;
@@ -10,6 +11,7 @@ use handfast_channel::{arm, bell};
 use handfast_layout::bell::LINKS;
 use handfast_layout::counters;
 use handfast_layout::link::{Kind, LANES, REPLIES, SLOTS};
+use handfast_layout::part::is_handle;
 use handfast_proto::rota::{Admitted, Key, Rota};
 use handfast_ring::lane::Place;
 use handfast_ring::{Fault, Rule};
@@ -24,6 +26,8 @@ const STREAM_MIN: u32 = 64;
 /// A client that was woken keeps its place for so long before it is seen to run: the kernel may
 /// let it wait for a processor. Giving the place away at once would wake ever more of them.
 const WAKING_NS: u64 = 2_000_000;
+/// How soon lanes of the dead are looked at again in which messages are left.
+const CLEAR_AGAIN_NS: u64 = 1_000_000;
 /// How soon the keeper looks which lanes have been left.
 const LEFT_NS: u64 = 1_000;
 /// So many times in a row the client served last is found on the receiver's CPU before one asks whether it has others.
@@ -259,12 +263,26 @@ impl Poller {
             self.groups_version = version;
             // A copy: counting those who have it would make receivers on different CPUs write to one line.
             self.groups = self.process.groups().iter().cloned().collect();
+            self.forget_groups();
         }
         let deaths = self.process.deaths.load(Ordering::Acquire);
         if deaths != self.deaths {
-            self.deaths = deaths;
-            self.forget_links();
-            self.clear_out();
+            self.follow_deaths(deaths);
+        }
+    }
+
+    /// Not at every look while messages of the dead are left: this looks at all lanes.
+    #[cold]
+    fn follow_deaths(&mut self, deaths: u32) {
+        let now_ns = clock::ticks_ns();
+        if now_ns < self.clear_again_ns {
+            return;
+        }
+        self.deaths = deaths;
+        self.forget_links();
+        self.clear_out();
+        if self.deaths != deaths {
+            self.clear_again_ns = now_ns.saturating_add(CLEAR_AGAIN_NS);
         }
     }
 
@@ -347,6 +365,44 @@ impl Poller {
             self.active.remove(place);
             self.cursor = 0;
         }
+    }
+
+    /// Takes what came for ports that were here before this one, up to the first message for this one: the room that it
+    /// takes is this one's. A message in each place at the most.
+    pub(crate) fn take_dead(&mut self, link: &Arc<Link>) {
+        self.refresh();
+        let groups = self.groups.clone();
+        let group = groups.iter().find(|group| Arc::ptr_eq(group, &link.group));
+        let heard = group.and_then(|group| group.link(link.index));
+        if let Some(heard) = heard.filter(|heard| Arc::ptr_eq(heard, link)) {
+            self.hear_link(&heard);
+        }
+        for key in 0..self.lanes.len() {
+            for _ in 0..SLOTS {
+                if !self.is_for_dead(key, link) {
+                    break;
+                }
+                // A peer that makes another message of it meanwhile loses that.
+                drop(self.take(key));
+                self.look_again();
+            }
+        }
+    }
+
+    /// Whether the next message of a lane is for a port that is gone.
+    fn is_for_dead(&self, key: Key, link: &Arc<Link>) -> bool {
+        let Some(lane) = &self.lanes[key] else {
+            return false;
+        };
+        let is_dead = |port| match link.named(&self.process, port, 0) {
+            Named::To(target) => target.port != self.port,
+            Named::Dead => true,
+            _ => false,
+        };
+        Arc::ptr_eq(&lane.link, link)
+            && lane.consumer.is_ready(&link.region)
+            && (lane.consumer.peek(&link.region))
+                .is_ok_and(|(header, _)| is_handle(header.port) && is_dead(header.port))
     }
 
     /// Says in the lanes of a link what has been taken.
@@ -465,5 +521,7 @@ impl Poller {
         self.active.clear();
         self.asleep.clear();
         self.rota = Rota::new(self.cap);
+        // Threads that find the port before it leaves the list take up no lane any more.
+        self.is_closed = true;
     }
 }

@@ -1,15 +1,17 @@
 //! The links of a process: from their first message to their end.
 
 use super::{NEXT_SERIAL, Process, UNSAID_NS, token};
-use crate::error::Resource;
+use crate::error::{Exhausted, Resource};
 use crate::link::{Link, Parts};
 use crate::port::Port;
 use core::sync::atomic::Ordering;
 use handfast_channel::bell;
 use handfast_layout::counters;
+use handfast_layout::part::IS_HANDLE;
+use handfast_proto::rights::Target;
 use handfast_sys::poll::Trigger;
 use handfast_sys::socket::Peer;
-use handfast_sys::{Errno, process};
+use handfast_sys::{OwnedFd, process};
 use std::sync::{Arc, PoisonError};
 
 impl Process {
@@ -51,19 +53,54 @@ impl Process {
         // Release: pairs with the Acquire of callers that go to a domain without a link. Peers look under the lock, as
         // in `welcomed`.
         port.is_closing.store(true, Ordering::Release);
+        let mut here = Vec::new();
         for link in links.iter().flatten() {
             // Before its welcome a peer expects nothing else.
             if link.is_welcomed.load(Ordering::Relaxed) && !link.tell_closed(port) {
                 self.give_back_in(UNSAID_NS);
             }
+            here.extend(link.twin());
         }
+        drop(links);
+        // Before the next port at its receiver: nothing that this process sends to this one comes there. Without the lock:
+        // wakers may run.
+        here.iter().for_each(|twin| twin.close_port(port.id));
     }
 
     /// Enters a new link everywhere: table, group, keeper, counters.
     pub(crate) fn add_link(self: &Arc<Self>, parts: Parts) -> Result<Arc<Link>, Resource> {
+        self.add_link_granting(parts, None)
+    }
+
+    /// As [`Self::add_link`]; the peer has been promised a right to `port`, by the first handle, and may have used it.
+    pub(crate) fn add_link_granting(
+        self: &Arc<Self>,
+        parts: Parts,
+        port: Option<&Port>,
+    ) -> Result<Arc<Link>, Resource> {
         // Relaxed: a number.
         let serial = NEXT_SERIAL.fetch_add(1, Ordering::Relaxed);
         let link = Arc::new(Link::new(parts, serial));
+        // Nobody else sets it.
+        let _ = link.home.set(Arc::downgrade(self));
+        let limited_by = self.limit(&link);
+        let promised = port.map(|port| link.export(port, Target::full(port.id, 0)));
+        let entered = match promised {
+            None | Some(Ok(IS_HANDLE)) => self.enter(&link),
+            Some(_) => Err(Resource::Exhausted(Exhausted {
+                what: "rights of a peer (set_quotas)",
+                limit: link.quotas.rights().into(),
+            })),
+        };
+        if let Err(resource) = entered {
+            // Nobody ends it but this thread: it is in no list.
+            link.take_down();
+            link.end_exports(|receiver| self.port(receiver));
+            self.take_out(&link);
+            return Err(resource);
+        }
+        let user = link.peer.uid;
+        self.provisions().belongs(link.identity(), user);
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         let slot = links
             .iter()
@@ -74,19 +111,14 @@ impl Process {
         }
         links[slot] = Some(link.clone());
         drop(links);
-        // After it is in the list: whoever sets others finds it there, or this finds those.
-        self.limit(&link);
-        link.group.set(link.index, Some(&link));
-        let row = |column| counters::link_word(link.index, column);
-        self.tally.store(row(1), link.peer.pid.into());
-        self.tally.store(row(2), link.peer.uid.into());
-        self.tally.store(row(0), 1);
-        if let Err(errno) = self.listen_to(&link) {
-            self.end_link(&link);
-            return Err(Resource::of("epoll_ctl", errno));
+        // Whoever sets others finds it there, or this finds those.
+        self.limit_again(&link, &limited_by);
+        if link.is_down() {
+            // Cut by a receiver, when there was nothing to end.
+            self.attention.raise();
         }
         self.hear_early(&link);
-        tracing::debug!(pid = link.peer.pid, uid = link.peer.uid, "link made");
+        crate::guest::tell!(debug, pid = link.peer.pid, uid = link.peer.uid, "link made");
         Ok(link)
     }
 
@@ -102,13 +134,31 @@ impl Process {
         }
     }
 
-    fn listen_to(&self, link: &Link) -> Result<(), Errno> {
+    /// Enters a link wherever it is looked for by number: what ends it finds it everywhere.
+    fn enter(&self, link: &Arc<Link>) -> Result<(), Resource> {
+        link.group.set(link.index, Some(link));
+        let row = |column| counters::link_word(link.index, column);
+        self.tally.store(row(1), link.peer.pid.into());
+        self.tally.store(row(2), link.peer.uid.into());
+        self.tally.store(row(0), 1);
         let serial = u64::from(link.serial);
-        (self.poll).add(&link.socket, token::LINK | serial, Trigger::Level)?;
-        match &link.pidfd {
-            Some(pidfd) => (self.poll).add(pidfd, token::PROCESS | serial, Trigger::Level),
-            None => Ok(()),
+        let mut added = (self.poll).add(&link.socket, token::LINK | serial, Trigger::Level);
+        if let (Ok(()), Some(pidfd)) = (&added, &link.pidfd) {
+            added = (self.poll).add(pidfd, token::PROCESS | serial, Trigger::Level);
         }
+        added.map_err(|errno| Resource::of("epoll_ctl", errno))
+    }
+
+    /// Takes a link out of all that. From then on its number may be another's.
+    fn take_out(&self, link: &Link) {
+        self.poll.remove(&link.socket);
+        if let Some(pidfd) = &link.pidfd {
+            self.poll.remove(pidfd);
+        }
+        for column in 0..counters::ROW_WORDS {
+            self.tally.store(counters::link_word(link.index, column), 0);
+        }
+        self.free_place(&link.group, link.index);
     }
 
     /// Ends a link and forgets it. Threads that still hold it see it down.
@@ -124,21 +174,19 @@ impl Process {
         ended.retain(|link| link.strong_count() > 0);
         ended.push(Arc::downgrade(link));
         drop((ended, links));
-        self.poll.remove(&link.socket);
-        if let Some(pidfd) = &link.pidfd {
-            self.poll.remove(pidfd);
-        }
         if link.is_cut() {
             link.close_unclaimed();
         } else {
-            let ports = self.ports.read().unwrap_or_else(PoisonError::into_inner);
-            ports.iter().flatten().for_each(|port| port.keep_rung(link));
+            let ports = self.ports(|_| true);
+            ports.iter().for_each(|port| port.keep_rung(link));
         }
-        link.group.set(link.index, None);
-        for column in 0..counters::ROW_WORDS {
-            self.tally.store(counters::link_word(link.index, column), 0);
-        }
-        tracing::debug!(pid = link.peer.pid, uid = link.peer.uid, "link ended");
+        self.take_out(link);
+        crate::guest::tell!(
+            debug,
+            pid = link.peer.pid,
+            uid = link.peer.uid,
+            "link ended"
+        );
         // Release: pairs with the Acquire of a receiver that clears out dead lanes.
         self.deaths.fetch_add(1, Ordering::Release);
         // After that: a receiver looks for what the dead have left before it is told.
@@ -163,10 +211,15 @@ impl Process {
         peer.pid != process::pid() && peer.pid != 0
     }
 
-    /// Whether `incarnation` is known to be another process's than `peer`: only the kernel's word for who
-    /// that is counts, and rights and replies go where an incarnation says.
-    pub(crate) fn is_borrowed(&self, incarnation: [u8; 16], peer: Peer) -> bool {
-        incarnation == self.incarnation && self.is_another(peer)
+    /// Whether `incarnation` is another process's than that of `pidfd`, whose identity is `peer`: rights and replies go where an
+    /// incarnation says. The kernel's word decides; where it has none (before Linux 6.9) the first who says so has it.
+    pub(crate) fn is_borrowed(
+        &self,
+        incarnation: [u8; 16],
+        (peer, pidfd): (Peer, Option<&OwnedFd>),
+    ) -> bool {
+        pidfd.is_some_and(|pidfd| !process::proves(pidfd, &incarnation))
+            || incarnation == self.incarnation && self.is_another(peer)
             || self
                 .find_link(|link| link.incarnation == incarnation && link.peer.pid != peer.pid)
                 .is_some()

@@ -95,8 +95,20 @@ impl SendRight {
                 return Err(failure);
             }
             // Relaxed: the count is all that is said. With the same one it was good.
-            if self.calm.load(Ordering::Relaxed) != trouble && self.is_revoked() {
-                return Err(SendError::Gone(Gone::Right));
+            if self.calm.load(Ordering::Relaxed) != trouble {
+                if self.is_revoked() {
+                    return Err(SendError::Gone(Gone::Right));
+                }
+                // The port may have got a receiver for each CPU since the look that led here: nobody looks again.
+                let here = self.here();
+                if !core::ptr::eq(here, self) {
+                    drop(lane_wait);
+                    return here.post_with((bytes, kind), (load, described), waiting);
+                }
+                // Of others' rights the exporter has not said to which ports they are.
+                if matches!(self.origin, Origin::Exporter) {
+                    self.link.sends_to(self.port);
+                }
             }
             if !matches!(self.origin, Origin::Vine(Some(_))) {
                 // Relaxed: the count is all that is said. One that may become another is asked that
@@ -132,8 +144,8 @@ impl SendRight {
                     .best()
                     .post_with((bytes, kind), (load, described), waiting);
             }
-            // Acquire: as above. What was described may have become another since.
-            if !load.rights.is_empty() && self.link.trouble.load(Ordering::Acquire) != trouble {
+            // Acquire: as above. Its port may be gone since, and what was described may have become another.
+            if self.link.trouble.load(Ordering::Acquire) != trouble {
                 drop(outgoing);
                 described.take_back(self.process, &self.link);
                 continue;
@@ -221,6 +233,9 @@ impl SendRight {
                 outgoing.claimed = Some((index, generation));
             }
             return Err(Blocked::Lane(refused));
+        }
+        if !units.is_empty() {
+            outgoing.named = position.wrapping_add(1);
         }
         if is_call {
             // The peer is at work now; this is done meanwhile.

@@ -183,6 +183,11 @@ impl Consumer {
         let (place, head) = (self.place, self.head);
         let at = place.slot(head);
         let taken = self.take_from(memory, (place, head, at), meta, sink);
+        if meta.units > 0 && meta.kind != Kind::Call || meta.kind == Kind::CONTROL {
+            // Its producer keeps what it has named until it knows that this was taken, and a receiver may not look again. Of a
+            // call its answer says so.
+            self.published = head.wrapping_sub(PUBLISH_EVERY);
+        }
         taken.ok_or(Fault {
             rule: Rule::ArenaBounds,
             offset: at + slot::ARENA,

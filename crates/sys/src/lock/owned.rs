@@ -33,7 +33,18 @@ pub struct OwnedGuard<'a, T> {
     how: How,
     /// Others may look at the value through it only if they may share that.
     value: PhantomData<&'a mut T>,
+    /// Its thread gives it back: to leave by the owner's way is for the owner.
+    ///
+    /// ```compile_fail,E0277
+    /// let lock = handfast_sys::lock::OwnedLock::new(0);
+    /// let guard = lock.try_lock();
+    /// std::thread::scope(|scope| scope.spawn(move || drop(guard)));
+    /// ```
+    of_thread: PhantomData<*const ()>,
 }
+
+// SAFETY: a shared guard gives out nothing but `&T`, and is given back by its own thread.
+unsafe impl<T: Sync> Sync for OwnedGuard<'_, T> {}
 
 impl<T> OwnedLock<T> {
     /// An unheld lock without an owner.
@@ -55,6 +66,7 @@ impl<T> OwnedLock<T> {
             lock: self,
             how,
             value: PhantomData,
+            of_thread: PhantomData,
         })
     }
 

@@ -22,7 +22,9 @@ pub(super) struct Table {
     pub(super) denied: AtomicU32,
     /// Which vector registers there are: zero, [`AVX`] or [`AVX512`].
     pub(super) vectors: AtomicU32,
-    padding: [u32; 30],
+    /// Whether the process is confined, for code with a domain's rights: whatever else says so can be written by anybody.
+    confined: AtomicU32,
+    padding: [u32; 29],
     pub(super) rows: [Row; ROWS],
 }
 
@@ -38,7 +40,8 @@ unsafe impl Sync for Page {}
 pub(super) static TABLE: Page = Page(UnsafeCell::new(Table {
     denied: AtomicU32::new(0),
     vectors: AtomicU32::new(0),
-    padding: [0; 30],
+    confined: AtomicU32::new(0),
+    padding: [0; 29],
     rows: [const { Row::unused(NO_DOMAIN) }; ROWS],
 }));
 const _: () = assert!(size_of::<Page>().is_multiple_of(4096));
@@ -58,16 +61,41 @@ pub(crate) fn rows() -> impl Iterator<Item = &'static Row> {
     table().rows.iter().skip(1)
 }
 
-/// Changes the table: makes it writable meanwhile. Two system calls.
+/// The keys of all memory that domains and their stacks have.
+pub(crate) fn domain_keys() -> impl Iterator<Item = u32> {
+    // Relaxed: rows are filled in before their domains are anybody's.
+    let loaded = |(_, row): &(usize, &Row)| !row.server.load(Relaxed).is_null();
+    let all = table().rows.iter().enumerate().skip(1).filter(loaded);
+    all.flat_map(|(own, row)| [own as u32, row.stack_key.load(Relaxed)])
+}
+
+/// Changes the row of the domain with this key. Two system calls.
 pub(crate) fn change(key: u32, what: impl FnOnce(&Row)) -> Result<(), Errno> {
+    let row = row(key).ok_or(Errno::INVAL)?;
+    change_table(|| what(row))
+}
+
+/// From now on domains take no deadline from their callers: they would note it where those can say it is. Two system calls.
+pub(crate) fn set_confined() -> Result<(), Errno> {
+    // Relaxed: stored by the only thread there is, which all others come from.
+    change_table(|| table().confined.store(1, Relaxed))
+}
+
+/// Whether [`set_confined`] has been called. One load.
+pub(crate) fn is_confined() -> bool {
+    // Relaxed: as above.
+    table().confined.load(Relaxed) != 0
+}
+
+/// Makes the table writable meanwhile.
+fn change_table(what: impl FnOnce()) -> Result<(), Errno> {
     let _alone = alone();
     let page = NonNull::new(TABLE.0.get().cast::<u8>()).ok_or(Errno::INVAL)?;
-    let row = row(key).ok_or(Errno::INVAL)?;
     // SAFETY: the table fills whole pages; they become writable.
     unsafe { private::set_writable(page, size_of::<Page>(), true) }?;
     // Relaxed, both: any thread that gets the domain gets it after this.
     table().vectors.store(vectors(), Relaxed);
-    what(row);
+    what();
     let denied = rows()
         .enumerate()
         .filter(|(_, row)| !row.server.load(Relaxed).is_null())

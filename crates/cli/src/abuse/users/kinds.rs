@@ -1,0 +1,203 @@
+//! The attacks: what each does, by which program, and whom it may hurt.
+
+use super::{ATTACKER, VICTIM};
+use std::time::Duration;
+
+/// How often each of the three settings is measured.
+pub(super) const ROUNDS: usize = 2;
+
+/// What a newcomer does while the attack goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Newcomer {
+    /// Connects, as another user than all others, and calls.
+    Connects,
+    /// The same, and has had a port by a name before, by which the attacker knows it.
+    IsKnown,
+    /// Binds a name in the server's directory.
+    Binds,
+}
+
+pub(super) struct Kind {
+    pub(super) name: &'static str,
+    pub(super) what: &'static str,
+    /// Its program, and the words behind the server's name.
+    pub(super) program: &'static str,
+    pub(super) words: &'static [&'static str],
+    pub(super) attacker: u32,
+    pub(super) victim: u32,
+    pub(super) newcomer: Newcomer,
+    /// Whether the same attacker at work elsewhere is a control: not where nothing but the one server is its aim.
+    pub(super) has_decoy: bool,
+    /// So long it goes on, once it has begun.
+    pub(super) time: Duration,
+    /// The most descriptors that the server may have.
+    pub(super) descriptors: Option<u64>,
+    /// The most memory that the server may have.
+    pub(super) memory_mib: Option<u64>,
+}
+
+const PLAIN: Kind = Kind {
+    name: "",
+    what: "",
+    program: "",
+    words: &[],
+    attacker: ATTACKER,
+    victim: VICTIM,
+    newcomer: Newcomer::Connects,
+    has_decoy: true,
+    time: Duration::from_millis(800),
+    descriptors: Some(1024),
+    memory_mib: None,
+};
+
+/// Memory of a server that has a limit, and what an attacker would have it take.
+const LIMIT_MIB: u64 = 96;
+const BEYOND_MIB: &str = "160";
+
+pub(super) const KINDS: [Kind; 17] = [
+    Kind {
+        name: "linger-hello",
+        what: "sockets whose close waits, with a hello",
+        program: "linger.py",
+        words: &["hello"],
+        ..PLAIN
+    },
+    Kind {
+        name: "linger-control",
+        what: "the same, surplus or unclaimed in control messages",
+        program: "linger.py",
+        words: &["control"],
+        ..PLAIN
+    },
+    Kind {
+        name: "linger-message",
+        what: "the same, in messages that nobody asked for",
+        program: "linger.py",
+        words: &["message"],
+        ..PLAIN
+    },
+    Kind {
+        name: "listener",
+        what: "receive right whose listener blocks after its arrival",
+        program: "listener.py",
+        ..PLAIN
+    },
+    Kind {
+        name: "unread-counters",
+        what: "counters asked for and never read",
+        program: "unread.py",
+        words: &["counters"],
+        ..PLAIN
+    },
+    Kind {
+        name: "unread-doors",
+        what: "doors asked for and never read",
+        program: "unread.py",
+        words: &["door"],
+        ..PLAIN
+    },
+    Kind {
+        name: "unclaimed",
+        what: "unclaimed descriptors by many links",
+        program: "unclaimed.py",
+        time: Duration::from_millis(1200),
+        ..PLAIN
+    },
+    Kind {
+        name: "strangers",
+        what: "101 users, one after the other",
+        program: "strangers.py",
+        words: &["4000", "101"],
+        attacker: 0,
+        has_decoy: false,
+        ..PLAIN
+    },
+    Kind {
+        name: "holes",
+        what: "holes punched into a link in use",
+        program: "holes.py",
+        time: Duration::from_millis(1200),
+        ..PLAIN
+    },
+    Kind {
+        name: "requeue",
+        what: "sleepers of the server's bells moved to another futex",
+        program: "requeue.py",
+        ..PLAIN
+    },
+    Kind {
+        name: "requeue-own",
+        what: "the same, by the victim's own user",
+        program: "requeue.py",
+        attacker: VICTIM,
+        time: Duration::from_millis(1500),
+        ..PLAIN
+    },
+    Kind {
+        name: "unwhole-memory",
+        what: "memory that has its blocks behind its end",
+        program: "unwhole.py",
+        words: &["memory", BEYOND_MIB],
+        memory_mib: Some(LIMIT_MIB),
+        ..PLAIN
+    },
+    Kind {
+        name: "unwhole-arena",
+        what: "arena that has its blocks behind its end",
+        program: "unwhole.py",
+        words: &["arena", BEYOND_MIB],
+        memory_mib: Some(LIMIT_MIB),
+        ..PLAIN
+    },
+    Kind {
+        name: "parts",
+        what: "rights to ports of strangers, answers never read",
+        program: "unread.py",
+        words: &["parts"],
+        time: Duration::from_millis(3000),
+        ..PLAIN
+    },
+    Kind {
+        name: "squatter",
+        what: "hello under another's incarnation, before that one's",
+        program: "posers.py",
+        words: &["squat", super::slice::KNOWN],
+        newcomer: Newcomer::IsKnown,
+        has_decoy: false,
+        ..PLAIN
+    },
+    Kind {
+        name: "dead",
+        what: "connectors that have ended before their hello is read",
+        program: "posers.py",
+        words: &["dead"],
+        has_decoy: false,
+        ..PLAIN
+    },
+    Kind {
+        name: "lock",
+        what: "locks on the directory, and a server binds",
+        program: "lock.py",
+        newcomer: Newcomer::Binds,
+        has_decoy: false,
+        ..PLAIN
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_attack_has_a_name_of_its_own_and_a_program() {
+        for (number, kind) in KINDS.iter().enumerate() {
+            assert!(KINDS[..number].iter().all(|other| other.name != kind.name));
+            let mut programs = super::super::PROGRAMS.iter().chain([&super::super::LOCK]);
+            assert!(
+                programs.any(|(name, _)| *name == kind.program),
+                "{}",
+                kind.name
+            );
+        }
+    }
+}

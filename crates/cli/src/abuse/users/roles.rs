@@ -1,0 +1,174 @@
+//! The processes that are struck, and measured: a server, a client of it, one that comes later.
+
+use super::super::child::{self, Spec};
+use super::fails;
+use crate::Outcome;
+use handfast::{Request, Right};
+use handfast_sys::clock;
+use serde::{Deserialize, Serialize};
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+/// How long a call may take until it counts as lost.
+const CALL: Duration = Duration::from_secs(3);
+/// How long a connection may take, or a name.
+const CONNECT: Duration = Duration::from_secs(5);
+/// A call begins so often, like those of many clients. One that could not begin since the one before took longer has waited from then on.
+const TURN_NS: u64 = 500_000;
+/// A client that has seen so many calls fail stops.
+const FAILURES_MAX: usize = 10;
+/// Rights that the server keeps; of more, the oldest is dropped.
+const KEPT_MAX: usize = 256;
+
+/// The role of a server: one thread that echoes, keeps what comes with messages to be kept, and reads it all when it is asked to.
+pub(crate) fn server(spec: &Spec) -> Outcome {
+    // SAFETY: takes a number. Clients of all users may connect.
+    unsafe { libc::umask(0) };
+    let port = handfast::bind(spec.word(0)?)?;
+    child::say("ready");
+    let mut kept = std::collections::VecDeque::new();
+    let mut next: Option<(Request, Vec<u8>)> = None;
+    loop {
+        let received = match next.take() {
+            Some((request, bytes)) => port.reply_and_receive(request, &bytes),
+            None => port.receive(),
+        };
+        let mut request = received?;
+        let bytes = match request.bytes() {
+            b"keep" | b"take" => {
+                let rights = request.take_rights();
+                let answer = rights.first().map_or(&b"nothing"[..], called).to_vec();
+                kept.extend(rights);
+                while kept.len() > KEPT_MAX {
+                    kept.pop_front();
+                }
+                answer
+            }
+            b"read" => {
+                kept.iter().for_each(read);
+                b"read".to_vec()
+            }
+            bytes => bytes.to_vec(),
+        };
+        if request.is_call() {
+            next = Some((request, bytes));
+        }
+    }
+}
+
+fn called(right: &Right) -> &'static [u8] {
+    match right {
+        Right::Memory(_) => b"memory",
+        Right::Loan(_) => b"loan",
+        Right::Receive(_) => b"port",
+        Right::Descriptor(_) => b"descriptor",
+        Right::Lost(_) => b"lost",
+        _ => b"other",
+    }
+}
+
+/// Looks at each page.
+fn read(right: &Right) {
+    match right {
+        Right::Memory(memory) => {
+            let sum = memory
+                .bytes()
+                .iter()
+                .step_by(4096)
+                .map(|byte| u64::from(*byte));
+            std::hint::black_box(sum.sum::<u64>());
+        }
+        Right::Loan(loan) => drop(loan.to_vec()),
+        _ => {}
+    }
+}
+
+/// What a client says of its calls.
+#[derive(Default, Serialize, Deserialize)]
+pub(super) struct Calls {
+    pub(super) took_us: Vec<f64>,
+    pub(super) failures: Vec<String>,
+}
+
+/// The role of a client: calls from when it is told to until it is told again, and says how long each took.
+pub(crate) fn victim(spec: &Spec) -> Outcome {
+    let right = match handfast::connect_until(spec.word(0)?, CONNECT) {
+        Ok(right) => right,
+        Err(error) => return fails(&error.to_string()),
+    };
+    right.call_until(b"hello", CALL)?;
+    child::say("ready");
+    child::told();
+    let told = Mutex::new(false);
+    let calls = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            child::told();
+            *told.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        });
+        let mut calls = Calls::default();
+        let message = [7; 100];
+        let is_over = || *told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut begun = clock::now_ns();
+        while !is_over() && calls.failures.len() <= FAILURES_MAX {
+            let outcome = right.call_until(&message, CALL);
+            let ended = clock::now_ns();
+            calls.took_us.push((ended - begun) as f64 / 1000.0);
+            match outcome {
+                Ok(answer) if *answer == message => {}
+                Ok(_) => calls.failures.push("another answer".to_owned()),
+                Err(error) => {
+                    calls.failures.push(error.to_string());
+                    // That has been counted.
+                    begun = ended;
+                }
+            }
+            begun += TURN_NS;
+            if begun > ended {
+                std::thread::sleep(Duration::from_nanos(begun - ended));
+                // Its own awakening is not the server's to answer for.
+                begun = clock::now_ns();
+            }
+        }
+        calls
+    });
+    child::say(&serde_json::to_string(&calls)?);
+    Ok(())
+}
+
+/// The role of one that comes when it is told to, and says how long it took until its first answer. Words: the server's name, what it
+/// does, its own name.
+pub(crate) fn newcomer(spec: &Spec) -> Outcome {
+    let (name, does, own) = (spec.word(0)?, spec.word(1)?, spec.word(2)?);
+    // SAFETY: takes a number. The attacker may connect to it.
+    unsafe { libc::umask(0) };
+    let port = match does {
+        "IsKnown" => Some(handfast::bind(own)?),
+        _ => None,
+    };
+    child::say("ready");
+    child::told();
+    let begun = clock::now_ns();
+    let outcome = match does {
+        "Binds" => handfast::bind(own)
+            .map(drop)
+            .map_err(|error| error.to_string()),
+        _ => calls_once(name),
+    };
+    let took_us = (clock::now_ns() - begun) / 1000;
+    match outcome {
+        Ok(()) => child::say(&format!("took {took_us}")),
+        Err(why) => fails(&why)?,
+    }
+    drop(port);
+    Ok(())
+}
+
+fn calls_once(name: &str) -> Result<(), String> {
+    let right = handfast::connect_until(name, CONNECT).map_err(|error| error.to_string())?;
+    match right.call_until(b"first", CALL) {
+        Ok(answer) if &*answer == b"first" => Ok(()),
+        Ok(_) => Err("another answer".to_owned()),
+        Err(error) => Err(format!("connected; then {error}")),
+    }
+}

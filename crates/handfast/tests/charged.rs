@@ -1,0 +1,213 @@
+//! What a process reads of others is not charged to it: a server in a small memory control group lives through all memory
+//! that can be sent to it.
+
+mod common;
+mod forger;
+
+use forger::Hand;
+use handfast::error::Rule;
+use handfast::{Loan, Right};
+use handfast_layout::loan::{Geometry, Told, next_number};
+use handfast_layout::part::{Descriptors, Part};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use std::path::PathBuf;
+
+#[test]
+fn a_child_process_plays_its_role() {
+    common::play(|role, arguments| match role {
+        "reader" => reader(arguments[0], arguments[1]),
+        _ => unreachable!(),
+    });
+}
+
+const LIMIT_BYTES: u64 = 64 << 20;
+/// Of what is sent: much more than the server may have.
+const LEN_BYTES: u64 = 192 << 20;
+const PAGE: u64 = 4096;
+
+/// A memory control group of this test's.
+struct Group(PathBuf);
+
+impl Group {
+    /// `None` where none can be made.
+    fn new() -> Option<Self> {
+        let hierarchies = [
+            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+            ("/sys/fs/cgroup", "memory.max"),
+        ];
+        hierarchies.into_iter().find_map(|(root, limit)| {
+            let name = format!("handfast-test-{}", std::process::id());
+            let group = Self(PathBuf::from(root).join(name));
+            std::fs::create_dir(&group.0).ok()?;
+            std::fs::write(group.0.join(limit), LIMIT_BYTES.to_string()).ok()?;
+            Some(group)
+        })
+    }
+
+    fn procs(&self) -> PathBuf {
+        self.0.join("cgroup.procs")
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // The last process in it may be on its way out.
+        common::within_patience(|| std::fs::remove_dir(&self.0).is_ok() || !self.0.exists());
+    }
+}
+
+/// In a group from its beginning: takes what comes, and reads all of it when it is told to.
+fn reader(name: &str, procs: &str) {
+    std::fs::write(procs, std::process::id().to_string()).unwrap();
+    let cuts = common::Cuts(|fault: &str| common::say(&format!("cut: {fault}")));
+    tracing::subscriber::set_global_default(cuts).unwrap();
+    let port = handfast::bind(name).unwrap();
+    common::say("ready");
+    loop {
+        let rights = port.receive().unwrap().take_rights();
+        common::say("taken");
+        common::told().unwrap();
+        for right in rights {
+            let sum = match right {
+                Right::Memory(memory) => memory.iter().map(|byte| u64::from(*byte)).sum(),
+                Right::Loan(loan) => sum_of(&loan),
+                other => panic!("{other:?}"),
+            };
+            common::say(&format!("read: {sum}"));
+        }
+    }
+}
+
+fn sum_of(loan: &Loan) -> u64 {
+    let mut piece = vec![0; 1 << 20];
+    let pieces = (0..loan.len()).step_by(piece.len());
+    let sums = pieces.map(|from| {
+        loan.copy_to(from, &mut piece).unwrap();
+        piece.iter().map(|byte| u64::from(*byte)).sum::<u64>()
+    });
+    sums.sum()
+}
+
+/// What a file has of its pages: ranges in pages, those behind the end, too.
+type Shape = (&'static str, &'static [(u64, u64)]);
+
+const PAGES: u64 = LEN_BYTES / PAGE;
+
+/// Files whose holes would be filled by whoever reads them.
+const HOLES: [Shape; 5] = [
+    ("nothing", &[]),
+    ("its first page", &[(0, 1)]),
+    (
+        "all but one",
+        &[(0, PAGES / 2), (PAGES / 2 + 1, PAGES / 2 - 1)],
+    ),
+    ("all of it behind the end", &[(PAGES, PAGES)]),
+    (
+        "half of it far behind the end",
+        &[(0, PAGES / 2), (1 << 30, PAGES / 2)],
+    ),
+];
+
+const WHOLE: Shape = ("all", &[(0, PAGES)]);
+
+const KINDS: [(&str, SealFlags); 2] = [
+    ("memory", SealFlags::WRITE),
+    ("arena", SealFlags::FUTURE_WRITE),
+];
+
+fn file((_, there): Shape, seal: SealFlags) -> OwnedFd {
+    let fd = rustix::fs::memfd_create("holes", MemfdFlags::ALLOW_SEALING).unwrap();
+    rustix::fs::ftruncate(&fd, LEN_BYTES).unwrap();
+    for (first, count) in there {
+        let keep = FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&fd, keep, first * PAGE, count * PAGE).unwrap();
+    }
+    let sizes = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    rustix::fs::fcntl_add_seals(&fd, sizes | seal).unwrap();
+    fd
+}
+
+/// Sends the file as a part of a message, as an honest peer sends an honest one. Nothing refers to an arena that was
+/// refused.
+fn send(hand: &mut Hand, kind: &str, fd: &OwnedFd) {
+    let number = next_number(0);
+    let (said, part) = match kind {
+        "memory" => {
+            let sent = Descriptors { count: 1, first: 0 };
+            let part = Part::Memory {
+                number: 0,
+                len_bytes: LEN_BYTES,
+            };
+            (sent.to_bytes().to_vec(), part)
+        }
+        _ => {
+            let geometry = Geometry::new(1, LEN_BYTES).unwrap();
+            let (bytes, len_bytes) = Told::New { number, geometry }.to_bytes();
+            let part = Part::Loan {
+                arena: number,
+                block: 0,
+                loan: 0,
+                generation: 1,
+                len_bytes: LEN_BYTES,
+            };
+            (bytes[..len_bytes].to_vec(), part)
+        }
+    };
+    handfast_sys::socket::send(&hand.socket, &said, &[fd.as_fd()]).unwrap();
+    hand.say(&[forger::STAT, 0]);
+    if kind == "memory" || hand.hear().first() == Some(&forger::COUNTERS) {
+        hand.send(b"", &[part]);
+    }
+}
+
+/// Security finding 11: pages behind the end of a sealed file passed for its own, went once it had come, and the reader was
+/// charged for new ones.
+#[test]
+fn a_server_in_a_small_memory_group_survives_all_memory_that_can_be_sent_to_it() {
+    let _alone = common::alone();
+    let Some(group) = Group::new() else {
+        println!("skipped: no memory control group can be made here");
+        return;
+    };
+    let name = common::name("charged");
+    let procs = group.procs();
+    let mut server = common::start("reader", &[&name, procs.to_str().unwrap()]);
+    server.expect("ready");
+    let mut number = 0;
+    for (kind, seal) in KINDS {
+        // The same, but for the holes: all of it is read, three times as much as the group may have.
+        let fd = file(WHOLE, seal);
+        number += 1;
+        let mut hand = Hand::new(&name, number);
+        send(&mut hand, kind, &fd);
+        server.expect("taken");
+        rustix::fs::ftruncate(&fd, LEN_BYTES).unwrap();
+        server.tell("read");
+        server.expect("read: 0");
+        drop((hand, fd));
+        for shape in HOLES {
+            let what = format!("{kind} with {}", shape.0);
+            let fd = file(shape, seal);
+            number += 1;
+            let mut hand = Hand::new(&name, number);
+            send(&mut hand, kind, &fd);
+            let line = server.line();
+            if line == "taken" {
+                // It trusts the file, which has no page behind its end from here on.
+                rustix::fs::ftruncate(&fd, LEN_BYTES).unwrap();
+                server.tell("read");
+                panic!("{what}: taken, and then {:?}", server.rest());
+            }
+            let rule = if kind == "memory" {
+                Rule::Memory
+            } else {
+                Rule::Arena
+            };
+            assert!(line.contains(rule.text()), "{what}: {line}");
+            hand.expect_end();
+        }
+    }
+    assert_eq!(server.said(), None);
+    server.kill();
+}

@@ -1,0 +1,229 @@
+//! What listens behind a port's name, here or where the port has come from.
+//!
+//! The socket behind a name that has come with its port is its old home's, too: that may make it one that blocks at any
+//! moment. So nothing is done with it before the application takes the name up, and then a thread of its own accepts there,
+//! and hands over to the keeper.
+
+use crate::error::Resource;
+use crate::port::Port;
+use crate::process::{Process, token};
+use crate::receive::ReceiveRight;
+use crate::rendezvous::{self, SocketFile};
+use crate::users::Foreign;
+use core::time::Duration;
+use handfast_layout::part::Bound as BoundName;
+use handfast_proto::users::Quota;
+use handfast_sys::poll::{Flag, Poll, Trigger};
+use handfast_sys::{Errno, OwnedFd, socket};
+use std::sync::{Arc, PoisonError};
+
+/// A name that has come with a receive right, and the socket that listens there.
+pub(crate) struct Moving {
+    pub(crate) name: BoundName,
+    pub(crate) listener: Foreign,
+}
+
+/// See the module text.
+pub(crate) struct Bound {
+    listener: Arc<Foreign>,
+    file: SocketFile,
+    by: By,
+}
+
+/// Takes the connections.
+enum By {
+    /// The keeper: the socket is nobody else's.
+    Keeper,
+    /// Nobody, until the name is taken up; what its file is said to be.
+    Nobody((u64, u64)),
+    /// A thread, until this is raised.
+    Thread(Arc<Flag>),
+}
+
+/// Connections that wait for the keeper.
+const ACCEPTED_MAX: usize = 64;
+/// How long a thread waits where there is no descriptor.
+const AGAIN: Duration = Duration::from_millis(10);
+
+impl Bound {
+    /// A socket of this process.
+    pub(crate) fn own(process: &Process, listener: OwnedFd, file: SocketFile) -> Self {
+        let uid = handfast_sys::process::uid();
+        Self {
+            listener: Arc::new(Foreign::new(&process.users, uid, listener)),
+            file,
+            by: By::Keeper,
+        }
+    }
+
+    /// One that has come.
+    pub(crate) fn moved(moving: Moving) -> Self {
+        Self {
+            listener: Arc::new(moving.listener),
+            file: SocketFile::none(),
+            by: By::Nobody(moving.name.file),
+        }
+    }
+
+    pub(crate) fn listener(&self) -> &Foreign {
+        &self.listener
+    }
+
+    /// What the next home is told of the file.
+    pub(crate) fn identity(&self) -> (u64, u64) {
+        match self.by {
+            By::Nobody(file) => file,
+            By::Keeper | By::Thread(_) => self.file.identity(),
+        }
+    }
+
+    pub(crate) fn remove_file(&self) {
+        self.file.remove();
+    }
+
+    /// Has the keeper take connections, if it is this process's.
+    pub(crate) fn listen(&self, process: &Process, receiver: u32) -> Result<(), Resource> {
+        if !matches!(self.by, By::Keeper) {
+            return Ok(());
+        }
+        let listeners = process.listeners.lock();
+        let mut listeners = listeners.unwrap_or_else(PoisonError::into_inner);
+        listeners.push((receiver, self.listener.clone()));
+        // Under the lock: the keeper adds those that it had taken out.
+        let listening = token::LISTENER | u64::from(receiver);
+        let added = (process.poll).add(&*self.listener, listening, Trigger::Level);
+        added.map_err(|errno| Resource::of("epoll_ctl", errno))
+    }
+
+    /// No more connections are taken.
+    pub(crate) fn deafen(&self, process: &Process, receiver: u32) {
+        match &self.by {
+            By::Keeper => {
+                let listeners = process.listeners.lock();
+                let mut listeners = listeners.unwrap_or_else(PoisonError::into_inner);
+                listeners.retain(|(of, _)| *of != receiver);
+                // Under the lock, as in `listen`.
+                process.poll.remove(&*self.listener);
+            }
+            By::Nobody(_) => {}
+            By::Thread(stop) => stop.raise(),
+        }
+    }
+
+    /// Takes up a name that has come: a thread accepts from now on.
+    fn take_up(&mut self, port: &Arc<Port>) -> Result<(), Resource> {
+        let By::Nobody(file) = self.by else {
+            return Ok(());
+        };
+        let os = |call| move |errno| Resource::of(call, errno);
+        socket::listen_again(&*self.listener, rendezvous::BACKLOG).map_err(os("listen"))?;
+        let stop = Arc::new(Flag::new().map_err(os("eventfd"))?);
+        let poll = Poll::new().map_err(os("epoll_create1"))?;
+        let added = poll.add(&*stop, STOP, Trigger::Level);
+        let added = added.and_then(|()| poll.add(&*self.listener, CONNECTION, Trigger::Level));
+        added.map_err(os("epoll_ctl"))?;
+        let acceptor = Acceptor {
+            port: port.clone(),
+            listener: self.listener.clone(),
+            poll,
+        };
+        std::thread::Builder::new()
+            .name("handfast-accept".into())
+            .stack_size(128 * 1024)
+            .spawn(move || acceptor.run())
+            .map_err(|_| Resource::of("clone", Errno::AGAIN))?;
+        self.by = By::Thread(stop);
+        // A name that a port of this process has is not this one's.
+        let is_named_so = |other: &Port| {
+            other.name == port.name && other.receiver != port.receiver && other.home.get().is_none()
+        };
+        let own = port.process.ports(is_named_so);
+        self.file = SocketFile::moved(&port.name, if own.is_empty() { file } else { (0, 0) });
+        Ok(())
+    }
+}
+
+const STOP: u64 = 0;
+const CONNECTION: u64 = 1;
+
+/// Accepts connections where that may block.
+struct Acceptor {
+    port: Arc<Port>,
+    listener: Arc<Foreign>,
+    poll: Poll,
+}
+
+impl Acceptor {
+    fn run(&self) {
+        handfast_sys::signal::block_all();
+        // Those who have connected so far were told that the old home listens: they try again.
+        for _ in 0..rendezvous::BACKLOG {
+            if self.wait(Some(0)) != Some(CONNECTION) {
+                break;
+            }
+            if let Ok(early) = socket::accept(&*self.listener) {
+                drop(self.listener.beside(early));
+            }
+        }
+        while self.wait(None) == Some(CONNECTION) {
+            match socket::accept(&*self.listener) {
+                Ok(socket) => self.hand_over(socket),
+                // Somebody else was faster.
+                Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
+                // It is no listener any more.
+                Err(Errno::INVAL | Errno::BADF | Errno::NOTSOCK) => return,
+                // No descriptor, no memory.
+                Err(_) => std::thread::sleep(AGAIN),
+            }
+        }
+    }
+
+    /// What there is to do first, if anything by then.
+    fn wait(&self, deadline_ns: Option<u64>) -> Option<u64> {
+        let mut events = Vec::new();
+        while events.is_empty() {
+            self.poll.wait(deadline_ns, &mut events);
+            if deadline_ns.is_some() {
+                break;
+            }
+        }
+        events.iter().map(|event| event.token).min()
+    }
+
+    /// Gives a connection to the keeper, or ends it: its maker tries again.
+    fn hand_over(&self, socket: OwnedFd) {
+        let Ok(peer) = socket::peer(&socket) else {
+            return drop(self.listener.beside(socket));
+        };
+        let process = &self.port.process;
+        let users = &process.users;
+        let socket = match users.charge(peer.uid, Quota::Descriptors, 1) {
+            Ok(charge) => Foreign::charged(socket, charge),
+            Err(_) => return drop(Foreign::new(users, peer.uid, socket)),
+        };
+        let accepted = process.accepted.lock();
+        let mut accepted = accepted.unwrap_or_else(PoisonError::into_inner);
+        if accepted.len() < ACCEPTED_MAX {
+            accepted.push((self.port.clone(), socket));
+            drop(accepted);
+            process.attention.raise();
+        }
+    }
+}
+
+impl ReceiveRight {
+    /// Takes up the name that came with this right: from now on its connectors come here, through a thread that sleeps in
+    /// `accept`. A name that comes is not taken up unasked, since the socket behind it stays its old home's, too, which can hold
+    /// up that thread, and answer those who connect: do it for senders that you trust with the name. Nothing for a right without a name that
+    /// came. Connectors wait meanwhile, as long as they do for a server. Some ten system calls.
+    ///
+    /// # Errors
+    /// [`BindError`](crate::error::BindError) without descriptors or threads; it can be tried again.
+    pub fn take_up_name(&mut self) -> Result<(), crate::error::BindError> {
+        let port = self.port().clone();
+        if let Some(bound) = self.bound_mut() {
+            bound.take_up(&port)?;
+        }
+        Ok(())
+    }
+}

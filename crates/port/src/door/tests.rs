@@ -1,0 +1,53 @@
+use super::*;
+use crate::descriptors::tests::link_of;
+
+/// Whether one right more, introduced by the peer of `link`, waits for a link with its process.
+fn waits(process: &Arc<Process>, link: &Arc<Link>, kept: &mut Vec<Arc<Upgrade>>) -> bool {
+    let upgrade = Upgrade::new(process, link, ([7; 20], kept.len() as u64));
+    process.waits_for_lane(&upgrade, 1);
+    kept.push(upgrade);
+    let doors = process.doors();
+    let is_it = |stranger: &Stranger| {
+        Arc::ptr_eq(&stranger.upgrade.upgrade().unwrap(), &kept[kept.len() - 1])
+    };
+    doors.later.iter().any(is_it)
+}
+
+/// Security finding 7: tables of the whole process, too.
+#[test]
+fn strangers_of_one_user_leave_room_for_those_of_others() {
+    let (process, greedy, _peer) = link_of(4711);
+    let (_, modest, _peer) = link_of(4712);
+    let mut kept = Vec::new();
+    while waits(&process, &greedy, &mut kept) {
+        assert!(kept.len() < 10_000);
+    }
+    assert!(kept.len() > 1000, "{}", kept.len());
+    assert!(waits(&process, &modest, &mut kept));
+    // What is not wanted any more makes room.
+    kept.clear();
+    assert!(waits(&process, &greedy, &mut kept));
+}
+
+/// One that asks on and on displaces its own questions.
+#[test]
+fn questions_of_one_peer_displace_none_of_others() {
+    let (process, greedy, _peer) = link_of(4713);
+    let (_, modest, _peer) = link_of(4714);
+    let awaited = |link: &Arc<Link>, exporter| process.doors().answered(exporter, link);
+    process.doors().awaits([0; 20], &modest);
+    for number in 0..2 * AWAITED_MAX as u32 {
+        let mut exporter = [1; 20];
+        exporter[..4].copy_from_slice(&number.to_le_bytes());
+        process.doors().awaits(exporter, &greedy);
+    }
+    let of_greedy = |doors: &Doors| {
+        doors
+            .awaited
+            .iter()
+            .filter(|(_, serial)| *serial == greedy.serial)
+            .count()
+    };
+    assert!(of_greedy(&process.doors()) <= AWAITED_MAX + 1);
+    assert!(awaited(&modest, [0; 20]));
+}

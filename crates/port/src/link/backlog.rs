@@ -1,0 +1,202 @@
+//! What this process says through a link's control socket, and what waits there for a peer that does not read.
+//!
+//! All of it counts against the peer's user, and a peer that leaves too much unread is cut: so nothing that makes this process
+//! say something can make it keep more than one user may.
+
+use super::{Link, control};
+use crate::port::Port;
+use crate::process::Process;
+use crate::users::{Charge, Users};
+use core::sync::atomic::Ordering;
+use handfast_layout::part::receiver_of;
+use handfast_proto::users::Quota;
+use handfast_ring::{Fault, Rule};
+use handfast_sys::{BorrowedFd, Errno, socket};
+use std::collections::VecDeque;
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+/// Control messages that wait for a peer to read, beyond which it may ask for nothing.
+pub(crate) const UNSAID_MAX: usize = 4096;
+/// What a message that waits takes besides its bytes.
+const OVERHEAD_BYTES: u64 = 48;
+
+/// See the module text.
+pub(crate) struct Backlog {
+    messages: VecDeque<Vec<u8>>,
+    /// Their bytes.
+    bytes: Charge,
+    /// The peer has asked for the counters.
+    owes_counters: bool,
+    /// There was no room for a message: the link is to be cut.
+    is_over: bool,
+}
+
+impl Backlog {
+    pub(crate) fn new(users: &Arc<Users>, user: u32) -> Self {
+        Self {
+            messages: VecDeque::new(),
+            bytes: users.nothing(user, Quota::Backlog),
+            owes_counters: false,
+            is_over: false,
+        }
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        if self.is_over || self.bytes.grow(cost(bytes)).is_err() {
+            self.is_over = true;
+            return;
+        }
+        self.messages.push_back(bytes.to_vec());
+    }
+
+    /// Drops what is not to be said any more.
+    fn retain(&mut self, keep: impl Fn(&[u8]) -> bool) {
+        let mut freed = 0;
+        self.messages.retain(|bytes| {
+            let is_kept = keep(bytes);
+            freed += u64::from(!is_kept) * cost(bytes);
+            is_kept
+        });
+        self.bytes.shrink(freed);
+    }
+
+    /// Sends one message, behind all that wait. No charge where nothing has to wait.
+    fn say(&mut self, socket: impl AsFdCopy, bytes: &[u8]) -> bool {
+        if self.messages.is_empty() && !self.is_over && is_taken(socket::send(socket, bytes, &[])) {
+            return true;
+        }
+        self.push(bytes);
+        self.say_all(socket)
+    }
+
+    /// Whether nothing waits any more.
+    fn say_all(&mut self, socket: impl AsFdCopy) -> bool {
+        while let Some(bytes) = self.messages.front() {
+            if !is_taken(socket::send(socket, bytes, &[])) {
+                return false;
+            }
+            let cost = cost(bytes);
+            self.messages.pop_front();
+            self.bytes.shrink(cost);
+        }
+        !self.is_over
+    }
+}
+
+/// A descriptor that can be lent more than once.
+trait AsFdCopy: handfast_sys::AsFd + Copy {}
+impl<T: handfast_sys::AsFd + Copy> AsFdCopy for T {}
+
+fn cost(bytes: &[u8]) -> u64 {
+    bytes.len() as u64 + OVERHEAD_BYTES
+}
+
+/// Whether a message is on its way, or nobody is there to read it.
+fn is_taken(sent: Result<(), Errno>) -> bool {
+    !matches!(sent, Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM))
+}
+
+impl Link {
+    fn backlog(&self) -> MutexGuard<'_, Backlog> {
+        self.backlog.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the peer that `port` is gone, and with it those that were bound before it at its receiver, but for one that has
+    /// moved: what it has not read of those is not said any more. So who reads nothing makes no more of it wait than there are
+    /// receivers. `false`: it does not read; the keeper tells it later.
+    #[must_use]
+    pub(crate) fn tell_closed(&self, port: &Port) -> bool {
+        let mut backlog = self.backlog();
+        backlog.retain(|bytes| match *bytes {
+            [control::CLOSED, 0, a, b, c, d] => {
+                receiver_of(u32::from_le_bytes([a, b, c, d])) != port.receiver
+            }
+            _ => true,
+        });
+        // Relaxed: set by who drops the port now, or it is not set.
+        let has_moved = port.is_leaving.load(Ordering::Relaxed).into();
+        let [a, b, c, d] = port.id.to_le_bytes();
+        backlog.say(&self.socket, &[control::CLOSED, has_moved, a, b, c, d])
+    }
+
+    /// Sends a control message that must not be lost. `false`: the peer does not read; the keeper
+    /// sends it later, or cuts the link.
+    #[must_use]
+    pub(crate) fn say(&self, bytes: &[u8]) -> bool {
+        self.backlog().say(&self.socket, bytes)
+    }
+
+    /// Sends a control message with descriptors, after all others, or not at all.
+    pub(crate) fn say_now(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        let mut backlog = self.backlog();
+        if !backlog.say_all(&self.socket) {
+            return Err(Errno::AGAIN);
+        }
+        self.socket.send(bytes, fds)
+    }
+
+    /// Sends descriptors, before what waits, or not at all: `ENOBUFS` where the peer's user has left too many unread.
+    pub(crate) fn send_with(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        let _backlog = self.backlog();
+        self.socket.send(bytes, fds)
+    }
+
+    /// Sends this process's counters, once, however often they are asked for until the peer has read them. `false`: later.
+    pub(crate) fn show_counters(&self, process: &Process, asked: bool) -> bool {
+        let mut backlog = self.backlog();
+        backlog.owes_counters |= asked;
+        if !backlog.owes_counters {
+            return true;
+        }
+        if !self.socket.has_received() {
+            return false;
+        }
+        let fds = [handfast_sys::AsFd::as_fd(&process.tally_fd)];
+        // They tell of other users' processes.
+        let uid = self.peer.uid;
+        let fds = match uid == 0 || uid == handfast_sys::process::uid() {
+            true => &fds[..],
+            false => &[],
+        };
+        let sent = self.socket.send(&[control::COUNTERS, 0], fds);
+        backlog.owes_counters = !is_taken(sent);
+        !backlog.owes_counters
+    }
+
+    /// Sends a descriptor that the peer has asked for; or, where there is none or it has left too many unread, that there is none.
+    pub(crate) fn show(&self, bytes: &[u8], fd: Option<BorrowedFd<'_>>) {
+        let _backlog = self.backlog();
+        let shown = fd.is_some_and(|fd| self.socket.send(bytes, &[fd]).is_ok());
+        if !shown {
+            // Lost when it reads nothing at all.
+            let _ = socket::send(&self.socket, bytes, &[]);
+        }
+    }
+
+    /// Whether so many control messages, all of these kinds, wait for the peer to read.
+    pub(crate) fn has_unsaid(&self, count: usize, is_one: impl Fn(u8) -> bool) -> bool {
+        let messages = &self.backlog().messages;
+        let are_there = messages.len() >= count;
+        are_there && messages.iter().filter(|bytes| is_one(bytes[0])).count() >= count
+    }
+
+    /// Whether the peer has left so much unread that nothing more is done that it will be told of.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.backlog().messages.len() >= UNSAID_MAX
+    }
+
+    /// Keeper: sends what could not be sent. Returns whether all has been; the rule the peer broke when it has left too much.
+    pub(crate) fn say_again(&self) -> Result<bool, Fault> {
+        let mut backlog = self.backlog();
+        if backlog.is_over {
+            let (rule, offset) = (Rule::Unread, 0);
+            return Err(Fault { rule, offset });
+        }
+        Ok(backlog.say_all(&self.socket))
+    }
+
+    /// Sends a control message; lost if the peer is gone.
+    pub(crate) fn tell(&self, what: u8, argument: u8) {
+        let _ = socket::send(&self.socket, &[what, argument], &[]);
+    }
+}

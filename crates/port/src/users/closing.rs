@@ -1,0 +1,170 @@
+//! The threads that close what peers have sent, for each user its own.
+
+use super::Users;
+use core::sync::atomic::Ordering;
+use core::time::Duration;
+use handfast_sys::socket;
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, PoisonError};
+use std::time::Instant;
+
+use super::foreign::Ended;
+
+/// How long a closing thread waits for more before it ends.
+const IDLE: Duration = Duration::from_secs(1);
+/// How often it looks whether a peer has received what was sent to it before its connection ended.
+const LINGER: Duration = Duration::from_millis(100);
+/// More messages than a socket's queue holds.
+const QUEUE_MAX: u32 = 1024;
+/// Closing threads of one user: one slow descriptor holds up no other.
+pub(super) const THREADS_MAX: u32 = 4;
+/// Descriptors of one user that wait to be closed, beyond which a link that brings more than the user may have is cut.
+pub(super) const CLOSING_MAX: usize = 64;
+
+/// What waits for the closing threads of one user.
+#[derive(Default)]
+pub(super) struct Closing {
+    pub(super) jobs: VecDeque<Job>,
+    /// Sockets that have ended, through which descriptors were sent that the peer has not received.
+    lingering: Vec<Ended>,
+    /// Threads, and those of them that wait for more.
+    threads: u32,
+    idle: u32,
+    more: Arc<Condvar>,
+}
+
+pub(super) enum Job {
+    /// Closes a descriptor.
+    Close(Ended),
+    /// Does something else that may block.
+    Run(Box<dyn FnOnce() + Send>),
+}
+
+impl Users {
+    /// Whether more of this user's descriptors wait to be closed than an honest peer's ever do.
+    pub(crate) fn is_backed_up(&self, user: u32) -> bool {
+        let state = self.state();
+        let closing = state.closing.get(&user);
+        closing.is_some_and(|closing| closing.jobs.len() >= CLOSING_MAX)
+    }
+
+    /// Has the user's closing thread do what may block. A thread is started where there is none: some 20 us.
+    pub(crate) fn expend(self: &Arc<Self>, user: u32, job: impl FnOnce() + Send + 'static) {
+        self.enqueue(user, Job::Run(Box::new(job)));
+    }
+
+    pub(super) fn enqueue(self: &Arc<Self>, user: u32, job: Job) {
+        let mut state = self.state();
+        let closing = state.closing.entry(user).or_default();
+        closing.jobs.push_back(job);
+        match closing.idle as usize >= closing.jobs.len() {
+            true => closing.more.notify_one(),
+            false => self.start(user, closing),
+        }
+    }
+
+    /// Whether a closing thread could not be started, so that this is to be tried again.
+    pub(crate) fn lacks_thread(&self) -> bool {
+        // Relaxed: a hint; under the lock there is the truth.
+        self.lacks_thread.load(Ordering::Relaxed)
+    }
+
+    /// Starts the closing threads that could not be started.
+    pub(crate) fn start_again(self: &Arc<Self>) {
+        let mut state = self.state();
+        // Relaxed: as above.
+        self.lacks_thread.store(false, Ordering::Relaxed);
+        for (user, closing) in &mut state.closing {
+            if closing.threads == 0 && !closing.jobs.is_empty() {
+                self.start(*user, closing);
+            }
+        }
+    }
+
+    fn start(self: &Arc<Self>, user: u32, closing: &mut Closing) {
+        if closing.threads == THREADS_MAX {
+            return;
+        }
+        let (users, more) = (self.clone(), closing.more.clone());
+        let thread = std::thread::Builder::new().name("handfast-close".into());
+        let thread = thread.stack_size(128 * 1024);
+        // Without a thread what waits goes on waiting, and counts: it is not closed where that may block.
+        match thread.spawn(move || users.run(user, &more)) {
+            Ok(_) => closing.threads += 1,
+            // Relaxed: a hint.
+            Err(_) if closing.threads == 0 => self.lacks_thread.store(true, Ordering::Relaxed),
+            Err(_) => {}
+        }
+    }
+
+    fn run(&self, user: u32, more: &Condvar) {
+        handfast_sys::signal::block_all();
+        let mut state = self.state();
+        let mut is_last = false;
+        let mut looked = Instant::now();
+        while let Some(closing) = state.closing.get_mut(&user) {
+            // Also while there is always something else to do.
+            if !closing.lingering.is_empty() && looked.elapsed() >= LINGER {
+                let lingering = core::mem::take(&mut closing.lingering);
+                drop(state);
+                lingering
+                    .into_iter()
+                    .for_each(|ended| self.close(user, ended));
+                looked = Instant::now();
+                state = self.state();
+                continue;
+            }
+            if let Some(job) = closing.jobs.pop_front() {
+                drop(state);
+                match job {
+                    Job::Close(ended) => self.close(user, ended),
+                    Job::Run(job) => job(),
+                }
+                is_last = false;
+                state = self.state();
+                continue;
+            }
+            let lingers = !closing.lingering.is_empty();
+            if is_last && (!lingers || closing.threads > 1) {
+                closing.threads -= 1;
+                if closing.threads == 0 {
+                    state.closing.remove(&user);
+                }
+                return;
+            }
+            closing.idle += 1;
+            let wait = match closing.lingering.is_empty() {
+                true => IDLE,
+                false => LINGER,
+            };
+            let (woken, timeout) = more
+                .wait_timeout(state, wait)
+                .unwrap_or_else(PoisonError::into_inner);
+            state = woken;
+            is_last = timeout.timed_out();
+            if let Some(closing) = state.closing.get_mut(&user) {
+                closing.idle -= 1;
+            }
+        }
+    }
+
+    /// Closes a descriptor; or keeps it, where it is a socket with descriptors in flight: what its peer does not receive counts
+    /// against the user of this process as long as the peer has its end, and can be asked for through this one only.
+    fn close(&self, user: u32, ended: Ended) {
+        ended.discard_unread();
+        if self.has_received(user, ended.fd()) {
+            return;
+        }
+        // The peer sees the end after all that was sent before it.
+        socket::shutdown(ended.fd());
+        // Its own end may lie in this one's queue, which alone keeps it open.
+        for _ in 0..QUEUE_MAX {
+            if socket::discard(ended.fd()).is_err() {
+                break;
+            }
+        }
+        let mut state = self.state();
+        let closing = state.closing.entry(user).or_default();
+        closing.lingering.push(ended);
+    }
+}
