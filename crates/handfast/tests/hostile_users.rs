@@ -3,6 +3,8 @@
 
 mod common;
 mod forger;
+#[path = "hostile_users/lingering.rs"]
+mod lingering;
 
 use common::{Child, TOLD};
 use forger::{Hand, STAT, own_kib};
@@ -12,10 +14,8 @@ use handfast_layout::part::{Descriptors, Part, UNCLAIMED_MAX};
 use handfast_sys::socket;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, OwnedFd};
-use std::io::Write;
-use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 const SERVER: u32 = 3000;
 const ATTACKER: u32 = 3001;
@@ -57,6 +57,9 @@ fn a_child_process_plays_its_role() {
                     common::say(&format!("{:?}", client.count()));
                 }
             }
+            "lingers" => lingering::everywhere(arguments[1]),
+            "leaves" => lingering::in_requests(arguments[1]),
+            "drops" => lingering::in_requests_of_a_service(arguments[1]),
             "connector" => {
                 let _socket = common::knock(arguments[1]);
                 common::say("here");
@@ -162,33 +165,19 @@ impl Stage {
         stranger.finish();
         assert!(start.elapsed() < common::PATIENCE / 2, "{what}");
     }
-}
 
-/// A TCP socket whose last close takes a minute: there is data that nobody reads.
-fn lingering() -> (OwnedFd, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let (far, _) = listener.accept().unwrap();
-    let linger = Some(Duration::from_secs(60));
-    rustix::net::sockopt::set_socket_linger(&near, linger).unwrap();
-    near.set_nonblocking(true).unwrap();
-    while near.write(&[7; 1 << 16]).is_ok() {}
-    (near.into(), far)
-}
-
-/// Says hello by hand, with these descriptors.
-fn hello(name: &str, incarnation: [u8; 16], fds: Vec<OwnedFd>) -> OwnedFd {
-    let socket = common::knock(name);
-    let hello = Hello::new(incarnation, name, 3, false).to_bytes();
-    let borrowed: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
-    socket::send(&socket, &hello, &borrowed).unwrap();
-    close(fds);
-    socket
-}
-
-/// Closes this process's own copies, of which one may be the last by now, where that may take long.
-fn close(fds: Vec<OwnedFd>) {
-    std::thread::spawn(move || drop(fds));
+    /// They do after each step of an attacker.
+    fn meets(&mut self, role: &'static str) {
+        let mut attacker = common::start(role, &["0", &self.name]);
+        loop {
+            let what = attacker.line();
+            if what == "end" {
+                return attacker.kill();
+            }
+            self.goes_on(&what);
+            attacker.tell("next");
+        }
+    }
 }
 
 fn status(socket: &OwnedFd) -> Status {
@@ -204,52 +193,7 @@ fn descriptors_whose_close_blocks_hold_up_neither_the_control_thread_nor_a_recei
     let Some(mut stage) = Stage::set("lingers", "server", "1024") else {
         return;
     };
-    let mut far_ends = Vec::new();
-    let mut linger = || {
-        let (near, far) = lingering();
-        far_ends.push(far);
-        near
-    };
-    let bells = || {
-        let bytes = handfast_layout::bell::REGION_BYTES;
-        handfast_sys::memory::create_sealed("fake", bytes).unwrap()
-    };
-    for round in 0..3 {
-        let incarnation = common::incarnation(round);
-        drop(hello(&stage.name, incarnation, vec![linger()]));
-        stage.goes_on("in the place of bells");
-        drop(hello(
-            &stage.name,
-            incarnation,
-            vec![bells(), linger(), linger()],
-        ));
-        stage.goes_on("beside the bells");
-        let socket = common::knock(&stage.name);
-        let sent = linger();
-        socket::send(&socket, b"", &[sent.as_fd()]).unwrap();
-        close(vec![socket, sent]);
-        stage.goes_on("with a message of no bytes");
-        let socket = hello(&stage.name, incarnation, vec![bells()]);
-        let first = linger();
-        // It may be welcomed by then: in the queue of a handshake, or of a link.
-        let _ = socket::send(&socket, &[200, 0], &[first.as_fd()]);
-        close(vec![socket, first]);
-        stage.goes_on("behind the hello");
-        let hand = Hand::new(&stage.name, 10 + round);
-        let sent = linger();
-        socket::send(&hand.socket, &[STAT, 0], &[sent.as_fd()]).unwrap();
-        close(vec![sent]);
-        stage.goes_on("with a control message");
-        let hand = Hand::new(&stage.name, 20 + round);
-        for first in 0..3 {
-            let message = Descriptors { count: 1, first }.to_bytes();
-            let sent = linger();
-            socket::send(&hand.socket, &message, &[sent.as_fd()]).unwrap();
-            close(vec![sent]);
-        }
-        drop(hand);
-        stage.goes_on("claimed by none");
-    }
+    stage.meets("lingers");
     stage.server.finish();
 }
 
@@ -259,19 +203,7 @@ fn a_descriptor_that_a_server_does_not_take_holds_up_no_thread_that_serves() {
     let Some(mut stage) = Stage::set("left", "server", "1024") else {
         return;
     };
-    let right = handfast::connect(&stage.name).unwrap();
-    let mut far_ends = Vec::new();
-    for _ in 0..5 {
-        let (near, far) = lingering();
-        far_ends.push(far);
-        let copy = near.try_clone().unwrap();
-        right
-            .with([Right::Descriptor(near)])
-            .call(b"take it")
-            .unwrap();
-        close(vec![copy]);
-        stage.goes_on("left in a request");
-    }
+    stage.meets("leaves");
     stage.server.finish();
 }
 
@@ -293,17 +225,6 @@ impl Store for Counts {
     }
 }
 
-/// The bytes by which a client of [`Store`] puts a right there.
-fn words_of_put() -> Vec<u8> {
-    let port = handfast::anonymous().unwrap();
-    let right = |badge| port.mint(badge).connect().unwrap();
-    let (to, other) = (right(1), right(2));
-    std::thread::scope(|scope| {
-        scope.spawn(move || assert!(StoreClient::new(to).put(other).is_err()));
-        port.receive().unwrap().bytes().to_vec()
-    })
-}
-
 /// Security finding 1: nor what a typed service has no use for.
 #[test]
 fn a_descriptor_that_a_service_drops_holds_up_no_thread_that_serves() {
@@ -317,26 +238,17 @@ fn a_descriptor_that_a_service_drops_holds_up_no_thread_that_serves() {
     server.expect("ready");
     let mut client = common::start("client", &[&VICTIM.to_string(), &name]);
     client.expect("ready");
-    let words = words_of_put();
-    let right = handfast::connect(&name).unwrap();
-    let mut far_ends = Vec::new();
-    for _ in 0..6 {
-        let (near, far) = lingering();
-        far_ends.push(far);
+    let mut attacker = common::start("drops", &["0", &name]);
+    while attacker.line() != "end" {
         let start = Instant::now();
-        let copy = near.try_clone().unwrap();
-        let call = right.with([Right::Descriptor(near)]).try_call(&words);
-        // While another one is on its way: nearly always the server has the last.
-        close(vec![copy]);
-        let answer = call.unwrap().wait();
-        assert!(answer.is_ok(), "{answer:?}");
         client.tell("count");
         assert_eq!(client.line(), "Ok(7)");
         // The socket lingers for as long as that.
         assert!(start.elapsed() < common::PATIENCE / 2);
+        attacker.tell("next");
     }
+    attacker.kill();
     client.finish();
-    drop(right);
     server.kill();
 }
 
