@@ -488,12 +488,17 @@ fn unfinished_sockets_of_dead_binders_go_with_any_bind_and_those_of_living_ones_
     let listener = socket::listen(&living, 1).unwrap();
     let file = of("file");
     std::fs::write(&file, b"mine").unwrap();
-    drop(handfast::bind(&name).unwrap());
-    assert!(dead.iter().all(|path| !path.exists()));
+    // Children of other tests have copies of the listeners until they are programs of their own.
+    let go = |paths: &[std::path::PathBuf]| {
+        common::within_patience(|| {
+            drop(handfast::bind(&name).unwrap());
+            paths.iter().all(|path| !path.exists())
+        })
+    };
+    assert!(go(&dead));
     assert!(living.exists() && file.exists());
     drop(listener);
-    drop(handfast::bind(&name).unwrap());
-    assert!(!living.exists());
+    assert!(go(&[living]));
     std::fs::remove_file(&file).unwrap();
     if rustix::process::geteuid().is_root() {
         // Another user's is that user's business.
