@@ -34,6 +34,7 @@ def main():
             continue
         # What is answered is not waited for: the answer may lie in the hole.
         index = (index + 1) % 256
+        link.use(index)
         link.post(b"x" * 6000, kind=wire.CALL, reply=index, generation=index + 1)
         time.sleep(0.0002)
 

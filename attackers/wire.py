@@ -18,7 +18,7 @@ import sys
 import time
 
 # The layout version that this speaks.
-VERSION = 10
+VERSION = 11
 PAGE = 4096
 
 # Seals of memory files.
@@ -193,6 +193,12 @@ def receive(connection, length=512, count=8):
     return data, list(fds)
 
 
+def touch(words, at, length):
+    """Has the pages of a range be there, at this process's expense. Nobody else writes there yet."""
+    for page in range(at // PAGE * PAGE, at + length, PAGE):
+        words[page // 4] = words[page // 4]
+
+
 def take(connection, region_fd):
     """What a connector does to have the link that it was offered. It has mapped the region."""
     fcntl.fcntl(region_fd, F_ADD_SEALS, SEAL_SHRINK | SEAL_GROW | SEAL_FUTURE_WRITE | SEAL_SEAL)
@@ -221,9 +227,11 @@ class Link:
         self.posted = [0] * LANES
         self.sent = 0
         self.generation = 0
+        self.used = set()
         self._region = self._bells = None
         if seals:
             _ = self.region
+            touch(self.words, 0, LANES_AT)
             take(self.socket, self.region_fd)
 
     @property
@@ -277,31 +285,36 @@ class Link:
         head = self.words[(LANES_AT + lane * LANE_BYTES + 128) // 4]
         return LANE_SLOTS - (self.posted[lane] - head & 0xFFFFFFFF)
 
-    def post(self, data=b"", units=(), kind=MESSAGE, lane=0, reply=0, generation=0, handle=None):
-        """Puts a message into a lane and rings, if there is room. `units` are bytes, 16 each. Whether there was."""
+    def post(self, data=b"", units=(), kind=MESSAGE, lane=0, reply=0, generation=0, handle=None, at=None, length=0):
+        """Puts a message into a lane and rings, if there is room. `units` are bytes, 16 each. Whether there was. With `at`, it
+        names `length` bytes there in the arena, whatever they are."""
         region = self.region
         if self.room(lane) <= 0:
             return False
         base = LANES_AT + lane * LANE_BYTES
         number = self.posted[lane]
+        if number == 0:
+            touch(self.words, base, ARENA_AT)
         slot = base + SLOTS_AT + 64 * (number % LANE_SLOTS)
         units = b"".join(units)
         body = data + units
         outside, offset = len(body) > 40, 0
-        if outside:
+        if at is not None:
+            outside, offset = True, at
+        elif outside:
             # One block for all: the largest.
             offset = 64 * 1024 + 16 * 8192
             region[base + ARENA_AT + offset : base + ARENA_AT + offset + len(body)] = body
         else:
             region[slot + 24 : slot + 24 + len(body)] = body
-        meta = len(data) | int(outside) << 17 | kind << 18 | len(units) // 16 << 20
-        words, at = self.words, slot // 4
-        words[at + 1] = meta
-        words[at + 2] = self.welcome.handle if handle is None else handle
-        words[at + 3] = reply
-        words[at + 4] = generation
-        words[at + 5] = offset
-        words[at] = number + 1 & 0xFFFFFFFF
+        meta = (length or len(data)) | int(outside) << 17 | kind << 18 | len(units) // 16 << 20
+        words, slot = self.words, slot // 4
+        words[slot + 1] = meta
+        words[slot + 2] = self.welcome.handle if handle is None else handle
+        words[slot + 3] = reply
+        words[slot + 4] = generation
+        words[slot + 5] = offset
+        words[slot] = number + 1 & 0xFFFFFFFF
         self.posted[lane] = number + 1 & 0xFFFFFFFF
         if words[(base + 64) // 4] == 0:
             self.ring(lane)
@@ -353,10 +366,18 @@ class Link:
             ctypes.c_uint(0),
         )
 
+    def use(self, index):
+        """Has a reply slot and its buffer be there."""
+        if index not in self.used:
+            touch(self.words, REPLIES_AT + 128 * index, 128)
+            touch(self.words, BUFFERS_AT + BUFFER_BYTES * index, BUFFER_BYTES)
+            self.used.add(index)
+
     def call(self, data=b"", units=(), patience=5.0, lane=0, index=0):
         """A call, and the bytes of its answer; None if it was dropped, or its port is dead."""
         self.generation += 1
         slot = REPLIES_AT + 128 * index
+        self.use(index)
         if not self.post(data, units, CALL, lane, index, self.generation):
             raise ConnectionError("no room in the lane")
         end, words = time.monotonic() + patience, self.words

@@ -5,8 +5,10 @@
 //! used again before its reply has come, so a late reply never writes under a later call.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use handfast_layout::link::{INLINE_BYTES, Kind, Meta, Side, UNIT_BYTES, UNITS_MAX, reply};
-use handfast_region::Memory;
+use handfast_layout::link::{
+    INLINE_BYTES, Kind, Meta, REPLY_BUFFER_BYTES, Side, UNIT_BYTES, UNITS_MAX, reply,
+};
+use handfast_region::{Memory, Region};
 use handfast_ring::lane::{Sink, Unit, copy_to};
 use handfast_ring::{Fault, Rule};
 use handfast_wait::word;
@@ -80,6 +82,25 @@ impl Slot {
             self.at + reply::DEFER,
             self.at + reply::EXPECTED,
         ]
+    }
+
+    /// Caller: has the slot and its buffer be there, for whatever the outcome is. Page faults at the first use of the
+    /// slot between users, and nothing else.
+    #[inline(always)]
+    pub fn make(self, region: &Region) {
+        region.make(self.at, reply::BYTES_ALL);
+        region.make(self.buffer(), REPLY_BUFFER_BYTES);
+    }
+
+    /// Callee: the offset of what the caller has not made for an outcome of so many bytes with what describes its parts.
+    /// A system call at the first use of the slot between users.
+    #[inline(always)]
+    pub fn lacks(self, memory: &impl Memory, body_bytes: usize) -> Option<usize> {
+        if !memory.is_there(self.at, reply::BYTES_ALL) {
+            return Some(self.at);
+        }
+        let is_outside = body_bytes > INLINE_BYTES;
+        (is_outside && !memory.is_there(self.buffer(), body_bytes)).then(|| self.buffer())
     }
 
     /// Callee: writes and publishes the outcome of call `generation`. One copy; no system call,

@@ -17,8 +17,58 @@ use std::path::PathBuf;
 fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
         "reader" => reader(arguments[0], arguments[1]),
+        "echo" => {
+            std::fs::write(arguments[1], std::process::id().to_string()).unwrap();
+            become_user(SERVER);
+            common::echo(arguments[0], 1, handfast::Options::new());
+        }
+        "caller" => {
+            become_user(CALLER);
+            call_at_length(arguments[0]);
+        }
         _ => unreachable!(),
     });
+}
+
+const SERVER: u32 = 3000;
+const CALLER: u32 = 3002;
+/// Calls at once, for answers of so many bytes.
+const THREADS: u8 = 12;
+const CALLS: usize = 16;
+const LONG_BYTES: usize = 65_536;
+
+fn become_user(user: u32) {
+    rustix::process::umask(rustix::fs::Mode::empty());
+    // SAFETY: it only changes the user of this process, which is a role's own.
+    assert_eq!(unsafe { libc::setresuid(user, user, user) }, 0);
+}
+
+/// Many calls at once whose answers are long, and right.
+fn call_at_length(name: &str) {
+    let right = handfast::connect(name).unwrap();
+    // A server of another user that has used its own memory for the first time.
+    right.call(&[1; LONG_BYTES]).unwrap();
+    common::say("connected");
+    common::told();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let right = &right;
+            scope.spawn(move || {
+                let bytes = [thread; LONG_BYTES];
+                for _ in 0..3 {
+                    let calls: Vec<_> = (0..CALLS)
+                        .filter_map(|_| right.try_call(&bytes).ok())
+                        .collect();
+                    assert!(!calls.is_empty());
+                    for call in calls {
+                        assert_eq!(&*call.wait().unwrap(), &bytes);
+                    }
+                }
+            });
+        }
+    });
+    common::say("answered");
+    common::told();
 }
 
 const LIMIT_BYTES: u64 = 64 << 20;
@@ -43,6 +93,14 @@ impl Group {
             std::fs::write(group.0.join(limit), LIMIT_BYTES.to_string()).ok()?;
             Some(group)
         })
+    }
+
+    /// What its processes are charged for.
+    fn charged_bytes(&self) -> u64 {
+        let files = ["memory.usage_in_bytes", "memory.current"];
+        let read = |file: &str| std::fs::read_to_string(self.0.join(file)).ok();
+        let text = files.into_iter().find_map(read).unwrap();
+        text.trim().parse().unwrap()
     }
 
     fn procs(&self) -> PathBuf {
@@ -210,4 +268,35 @@ fn a_server_in_a_small_memory_group_survives_all_memory_that_can_be_sent_to_it()
     }
     assert_eq!(server.said(), None);
     server.kill();
+}
+
+/// What answers take is their callers': a server could not bound it.
+#[test]
+fn a_caller_of_another_user_pays_for_the_answers_that_it_gets() {
+    let _alone = common::alone();
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can be two users");
+        return;
+    }
+    let Some(group) = Group::new() else {
+        println!("skipped: no memory control group can be made here");
+        return;
+    };
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(common::directory(), open).unwrap();
+    let name = common::name("paid");
+    let procs = group.procs();
+    let mut server = common::start("echo", &[&name, procs.to_str().unwrap()]);
+    server.expect("ready");
+    let mut caller = common::start("caller", &[&name]);
+    caller.expect("connected");
+    let before = group.charged_bytes();
+    caller.tell("call");
+    caller.expect("answered");
+    let grown = group.charged_bytes().saturating_sub(before);
+    let calls = u64::from(THREADS) * CALLS as u64 * LONG_BYTES as u64;
+    println!("{} KiB for answers of {} KiB", grown >> 10, calls >> 10);
+    assert!(grown < 3 << 20, "{grown} bytes");
+    caller.finish();
+    server.finish();
 }

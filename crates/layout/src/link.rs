@@ -141,8 +141,9 @@ const fn arena_bytes() -> usize {
 /// Bytes of one lane's arena.
 pub const ARENA_BYTES: usize = arena_bytes();
 /// Bytes of one lane.
-pub const LANE_BYTES: usize =
-    page_align(lane::CONTROL_BYTES + SLOTS as usize * LINE) + page_align(ARENA_BYTES);
+pub const LANE_BYTES: usize = page_align(LANE_HEAD_BYTES) + page_align(ARENA_BYTES);
+/// Bytes of a lane without its arena.
+pub const LANE_HEAD_BYTES: usize = lane::CONTROL_BYTES + SLOTS as usize * LINE;
 /// Bytes of one reply buffer.
 pub const REPLY_BUFFER_BYTES: usize = page_align(BODY_BYTES_MAX);
 
@@ -178,6 +179,12 @@ impl Side {
             Self::Connector => Self::Acceptor,
             Self::Acceptor => Self::Connector,
         }
+    }
+
+    /// First byte of the side's header, and its length: all that comes before its lanes.
+    #[must_use]
+    pub const fn header(self) -> (usize, usize) {
+        (self.base(), SIDE_LANES)
     }
 
     const fn base(self) -> usize {

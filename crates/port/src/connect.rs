@@ -1,7 +1,7 @@
 //! Connecting: the asking half of the handshake.
 
 use crate::error::{ConnectError, Exhausted, Found, Misuse, Resource};
-use crate::keeper::map_peer_bells;
+use crate::keeper::{link_region, map_peer_bells};
 use crate::link::{Link, Parts, control};
 use crate::options::Options;
 use crate::paths::Held;
@@ -16,7 +16,6 @@ use handfast_layout::hello::{Hello, Malformed, Status, WELCOME_BYTES, Welcome, i
 use handfast_layout::link::{REGION_BYTES, Side};
 use handfast_layout::{LAYOUT_VERSION, bell, name};
 use handfast_proto::users::Quota;
-use handfast_region::Region;
 use handfast_sys::memory::{Access, Mapping, is_sealed};
 use handfast_sys::{AsFd, Errno, OwnedFd, clock, shared, socket};
 use std::path::Path;
@@ -257,24 +256,27 @@ fn attempt(
     if process.is_borrowed(welcome.incarnation, (peer, pidfd.as_ref())) {
         return Err(failed(name, "the server says that it is another process"));
     }
-    let [region_fd, bells_fd] = fds.as_slice() else {
+    let Ok([region_fd, bells_fd]) = <[Foreign; 2]>::try_from(fds) else {
         return Err(failed(name, "the server sent no memory"));
     };
-    if !shared::is_sized(region_fd, REGION_BYTES).unwrap_or(false)
-        || !is_sealed(bells_fd, bell::REGION_BYTES).unwrap_or(false)
+    if !shared::is_sized(&region_fd, REGION_BYTES).unwrap_or(false)
+        || !is_sealed(&bells_fd, bell::REGION_BYTES).unwrap_or(false)
     {
         return Err(failed(name, "the server's memory is not sealed"));
     }
-    let mapping = Mapping::new(region_fd, REGION_BYTES, Access::ReadWrite);
+    let mapping = Mapping::new(&region_fd, REGION_BYTES, Access::ReadWrite);
     let mapping = mapping.map_err(|errno| match errno {
         // Another has sealed it.
         Errno::PERM => failed(name, "the server's memory cannot be sealed"),
         errno => Resource::of("mmap", errno).into(),
     })?;
-    let peer_bells = map_peer_bells(bells_fd, peer.uid)?;
-    seal_region(name, region_fd, peer.uid, limit)?;
+    let peer_bells = map_peer_bells(&bells_fd, peer.uid)?;
+    seal_region(name, &region_fd, peer.uid, limit)?;
     // Memory files, which close at once.
-    fds.into_iter().for_each(|fd| drop(fd.into_inner()));
+    drop(bells_fd.into_inner());
+    let region = link_region(mapping, region_fd.into_inner(), peer.uid);
+    let (at, len_bytes) = Side::Connector.header();
+    region.make(at, len_bytes);
     if !is_concluded(name, &socket, limit)? {
         return Ok(Attempt::Unanswered);
     }
@@ -284,7 +286,7 @@ fn attempt(
     }
     let link = process.add_link(Parts {
         agreed: process.agreed,
-        region: Region::mapped(mapping),
+        region,
         calls: Side::Connector,
         peer_bells,
         peer_index: welcome.link,

@@ -19,7 +19,7 @@ use crate::process::Process;
 use crate::room::LANE_NS;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use handfast_layout::bell as bell_layout;
-use handfast_layout::link::LANES;
+use handfast_layout::link::{LANE_HEAD_BYTES, LANES};
 use handfast_region::Memory;
 use handfast_ring::lane::Place;
 use handfast_ring::{Fault, Rule};
@@ -299,8 +299,10 @@ impl Link {
             _ if left > reserve => {
                 let lane = match free.back.trailing_zeros() {
                     u32::BITS => {
+                        let lane = free.used;
                         free.used += 1;
-                        free.used - 1
+                        self.region.make(self.calls.lane(lane), LANE_HEAD_BYTES);
+                        lane
                     }
                     lane => lane,
                 };

@@ -25,7 +25,7 @@ use crate::users::{Charge, Foreign};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use handfast_channel::reply::Slot;
 use handfast_channel::{arm, bell, stamp};
-use handfast_layout::link::{LANES, REPLIES, Side};
+use handfast_layout::link::{LANE_HEAD_BYTES, LANES, REPLIES, Side};
 use handfast_layout::part::receiver_of;
 use handfast_layout::{bell as bell_layout, introduction};
 use handfast_proto::introductions::{Claims, Keeping, Remembered};
@@ -33,8 +33,8 @@ use handfast_proto::loans::Lent;
 use handfast_proto::rights::{Exports, Handle, Imports};
 use handfast_proto::users::Quota;
 use handfast_region::{Memory, Region};
-use handfast_ring::Fault;
 use handfast_ring::lane::{Consumer, Place, Producer};
+use handfast_ring::{Fault, Rule};
 use handfast_sys::lock::{Lock, OwnedLock};
 use handfast_sys::socket::Peer;
 use handfast_sys::{OwnedFd, socket};
@@ -410,6 +410,19 @@ impl Link {
         fault
     }
 
+    /// Ends the link because the peer has not touched what it would have this process touch.
+    #[cold]
+    pub(crate) fn lacks(&self, offset: usize) {
+        let rule = Rule::Untouched;
+        self.poison(Fault { rule, offset });
+    }
+
+    /// Whether the peer has touched its lane `index`, which costs no pages then.
+    pub(crate) fn has_lane(&self, index: u32) -> bool {
+        let at = self.calls.other().lane(index);
+        self.region.is_there(at, LANE_HEAD_BYTES)
+    }
+
     /// Ends the link: no more posts, every waiter of this process leaves, the peer sees the
     /// socket close. Returns whether this call ended it.
     pub(crate) fn take_down(&self) -> bool {
@@ -599,8 +612,11 @@ impl Link {
             .unwrap_or_else(|| Consumer::new(Place::of(self.calls.other(), index)))
     }
 
-    /// As long as no receiver holds the consumer of lane `index`.
+    /// As long as no receiver holds the consumer of lane `index`, and the peer has used that.
     pub(crate) fn with_consumer(&self, index: u32, each: impl FnOnce(&mut Consumer)) {
+        if !self.has_lane(index) {
+            return;
+        }
         let mut place = self.consumers[index as usize]
             .lock()
             .unwrap_or_else(PoisonError::into_inner);

@@ -146,6 +146,9 @@ impl ReplySlot {
     /// Publishes the outcome and wakes the caller if it sleeps. Returns whether it did.
     pub(crate) fn answer(&self, kind: Kind, bytes: &[u8]) -> bool {
         let (slot, region) = (self.slot(), &self.link.region);
+        if !self.is_there(slot, bytes.len()) {
+            return false;
+        }
         slot.answer(region, self.generation, kind, cpu::hint(), bytes);
         let woke = wake_caller(&self.link, slot);
         self.count(bytes, woke);
@@ -155,10 +158,20 @@ impl ReplySlot {
     /// As [`Self::answer`] with a reply, and units that describe its parts.
     pub(crate) fn answer_described(&self, bytes: &[u8], units: &[Unit]) {
         let (slot, region) = (self.slot(), &self.link.region);
+        if !self.is_there(slot, bytes.len() + units.as_flattened().len()) {
+            return;
+        }
         let outcome = (self.generation, Kind::Message, cpu::current());
         slot.answer_described(region, outcome, (bytes, units));
         let woke = wake_caller(&self.link, slot);
         self.count(bytes, woke);
+    }
+
+    /// Whether the caller has made the memory that its outcome takes. One that has not is cut off.
+    #[inline(always)]
+    fn is_there(&self, slot: Slot, body_bytes: usize) -> bool {
+        let lacking = slot.lacks(&self.link.region, body_bytes);
+        lacking.inspect(|offset| self.link.lacks(*offset)).is_none()
     }
 
     /// Counts an answer for the port that its call came to. By whoever answers: the receiver does not know.
@@ -182,7 +195,9 @@ impl ReplySlot {
     /// Tells the caller that its outcome comes by `path`; [`Self::wake`] must follow.
     pub(crate) fn move_on(&self, path: u32) {
         let (slot, region) = (self.slot(), &self.link.region);
-        slot.move_on(region, self.generation, path);
+        if self.is_there(slot, 0) {
+            slot.move_on(region, self.generation, path);
+        }
     }
 
     /// Wakes the caller, if it sleeps and not at the end of `path` as well.
@@ -200,6 +215,9 @@ impl ReplySlot {
     #[inline(always)]
     pub(crate) fn answer_polling(&self, bytes: &[u8], poller: &mut Poller) -> bool {
         let (slot, region) = (self.slot(), &self.link.region.view());
+        if !self.is_there(slot, bytes.len()) {
+            return false;
+        }
         slot.answer(region, self.generation, Kind::Message, cpu::recent(), bytes);
         if poller.is_fenceless() {
             // E11 fenceless, reply. The compiler keeps the reply before the look; the fence of the
@@ -231,6 +249,9 @@ impl ReplySlot {
     #[cold]
     pub(crate) fn fail(&self, error: DomainError) {
         let (slot, region) = (self.slot(), &self.link.region);
+        if !self.is_there(slot, 0) {
+            return;
+        }
         let why = FAILED | u32::from(error.code());
         slot.answer(region, self.generation, Kind::Dropped, why, &[]);
         let woke = wake_caller(&self.link, slot);

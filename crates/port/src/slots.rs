@@ -100,6 +100,7 @@ impl SendRight {
             // Relaxed, both: claims happen under the lane's lock.
             state.generation.store(generation, Ordering::Relaxed);
             state.state.store(SlotState::CLAIMED, Ordering::Relaxed);
+            Slot::of(self.link().calls, index).make(&self.link().region);
             return Some((index, generation));
         }
         None

@@ -38,6 +38,10 @@ pub(crate) fn refuse_waiting(process: &Arc<Process>, link: &Arc<Link>, consumer:
         match header.kind {
             Kind::Call if header.reply < REPLIES => {
                 let slot = Slot::of(link.calls.other(), header.reply);
+                if let Some(offset) = slot.lacks(region, 0) {
+                    link.lacks(offset);
+                    break;
+                }
                 slot.answer(region, header.generation, Kind::DeadPort, 0, &[]);
                 wake_caller(link, slot);
             }

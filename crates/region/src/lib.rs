@@ -17,6 +17,7 @@ mod copy;
 mod lent;
 #[cfg(feature = "model")]
 pub mod model;
+mod pages;
 mod sealed;
 mod tally;
 mod view;
@@ -27,10 +28,11 @@ pub use sealed::{Draft, Sealed};
 pub use tally::Tally;
 pub use view::View;
 
-use core::marker::PhantomData;
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
+use handfast_sys::OwnedFd;
 use handfast_sys::memory::Mapping;
+use pages::Pages;
 
 /// What a protocol needs of shared memory: words, a store-load fence, and copies.
 ///
@@ -88,6 +90,11 @@ pub trait Memory: Send + Sync {
     /// Copies message bytes out. The result is private; the source may have changed midway, so
     /// it is only meaningful once the protocol says the writer was done.
     fn copy_out(&self, at: usize, bytes: &mut [u8]);
+    /// Whether touching a range costs no page: see [`Region::with_pages`].
+    #[inline(always)]
+    fn is_there(&self, _at: usize, _len_bytes: usize) -> bool {
+        true
+    }
     /// Replaces the content of `bytes` with `len_bytes` bytes copied out.
     fn copy_out_vec(&self, at: usize, len_bytes: usize, bytes: &mut Vec<u8>) {
         bytes.clear();
@@ -105,6 +112,8 @@ pub trait Memory: Send + Sync {
 pub struct Region {
     base: NonNull<u8>,
     len_bytes: usize,
+    /// Shared with a process of another user.
+    pages: Option<Box<Pages>>,
     _owner: Owner,
 }
 
@@ -135,6 +144,7 @@ impl Region {
         Self {
             base,
             len_bytes,
+            pages: None,
             _owner: Owner::Mapping { _mapping: mapping },
         }
     }
@@ -151,7 +161,25 @@ impl Region {
         Self {
             base: words.cast(),
             len_bytes,
+            pages: None,
             _owner: Owner::Heap(words),
+        }
+    }
+
+    /// The same, shared with a process of another user: [`Self::make`] makes pages, and [`Memory::is_there`] looks for them in the
+    /// memory file `fd`, which is sealed against holes; without it, all count as there.
+    #[must_use]
+    pub fn with_pages(mut self, fd: Option<OwnedFd>) -> Self {
+        self.pages = Some(Box::new(Pages::new(fd, self.len_bytes)));
+        self
+    }
+
+    /// Has the pages of a range be there, so that the other process can use them: nothing where it is one of the same user. A
+    /// page fault for each that is not there yet.
+    #[inline]
+    pub fn make(&self, at: usize, len_bytes: usize) {
+        if let Some(pages) = &self.pages {
+            pages.make(self.view(), at, len_bytes);
         }
     }
 
@@ -169,7 +197,7 @@ impl Region {
         View {
             base: self.base,
             len_bytes: self.len_bytes,
-            _region: PhantomData,
+            region: self,
         }
     }
 }
@@ -242,6 +270,11 @@ impl Memory for Region {
     #[inline(always)]
     fn copy_out(&self, at: usize, bytes: &mut [u8]) {
         self.view().copy_out(at, bytes);
+    }
+
+    #[inline(always)]
+    fn is_there(&self, at: usize, len_bytes: usize) -> bool {
+        self.view().is_there(at, len_bytes)
     }
 
     #[inline(always)]

@@ -1,7 +1,6 @@
 //! A region as a value in registers, and all access to its memory.
 
 use crate::{LEN_BYTES_MIN, Memory, Region, Wait, copy};
-use core::marker::PhantomData;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -10,7 +9,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 pub struct View<'a> {
     pub(crate) base: NonNull<u8>,
     pub(crate) len_bytes: usize,
-    pub(crate) _region: PhantomData<&'a Region>,
+    pub(crate) region: &'a Region,
 }
 
 // SAFETY: as for the region.
@@ -142,6 +141,12 @@ impl Memory for View<'_> {
         unsafe {
             core::arch::asm!("prefetchw [{}]", in(reg) _line, options(nostack, preserves_flags));
         }
+    }
+
+    #[inline(always)]
+    fn is_there(&self, at: usize, len_bytes: usize) -> bool {
+        let pages = self.region.pages.as_ref();
+        pages.is_none_or(|pages| pages.is_there(at, len_bytes))
     }
 
     #[inline(always)]

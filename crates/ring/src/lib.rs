@@ -26,6 +26,8 @@ pub enum Rule {
     MessageLength,
     /// An arena reference lies inside the lane's arena.
     ArenaBounds,
+    /// What a process has another user's process read or write in a link it has touched before: the pages are its own.
+    Untouched,
     /// A call names a reply slot of the link.
     ReplySlot,
     /// A lane addresses one receiver for ever.
@@ -90,6 +92,9 @@ impl Rule {
             }
             Self::MessageLength => "a message's length is within the limit of the place it names",
             Self::ArenaBounds => "an arena reference lies inside the lane's arena",
+            Self::Untouched => {
+                "a process has touched what it has another user's process read or write in a link"
+            }
             Self::ReplySlot => "a call names a reply slot of the link",
             Self::LaneReceiver => "a lane addresses one receiver for ever",
             Self::ReplyKind => "a reply slot carries a reply",

@@ -64,6 +64,15 @@ pub fn is_lent(fd: impl AsFd, len_bytes: usize) -> Result<bool, Errno> {
     Ok(whole::whole_len(fd.as_fd())? == Some(len_bytes as u64))
 }
 
+/// How many pages of a memory file there are in a range, those in swap space with them. The others cost whoever touches them
+/// first a page. `cachestat`; waits for nobody.
+///
+/// # Errors
+/// `ENOSYS` before Linux 6.5; `EPERM` in a sandbox that does not know the call.
+pub fn pages_in(fd: impl AsFd, at: usize, len_bytes: usize) -> Result<u64, Errno> {
+    whole::pages_from(fd.as_fd(), at as u64, len_bytes as u64)
+}
+
 /// Writes `len_bytes` bytes at `from` to a descriptor. `write`; blocks as that does. Returns how many were
 /// written.
 ///

@@ -1,6 +1,6 @@
 //! The accepting half of the handshake.
 
-use super::{Keeper, PeerBells, Pending, map_peer_bells};
+use super::{Keeper, PeerBells, Pending, link_region, map_peer_bells};
 use crate::error::{Exhausted, Resource};
 use crate::link::{Link, Parts, control};
 use crate::port::Port;
@@ -12,7 +12,8 @@ use handfast_layout::link::{REGION_BYTES, Side};
 use handfast_layout::part::IS_HANDLE;
 use handfast_proto::rights::{Refused, Target};
 use handfast_proto::users::Quota;
-use handfast_region::Region;
+use handfast_region::Memory;
+use handfast_ring::Rule;
 use handfast_sys::memory::{Access, Mapping};
 use handfast_sys::socket::Peer;
 use handfast_sys::{AsFd, Errno, OwnedFd, shared, socket};
@@ -27,7 +28,7 @@ pub(super) struct Offer {
     charges: Vec<Charge>,
     pidfd: Option<OwnedFd>,
     region_fd: OwnedFd,
-    region: Region,
+    mapping: Mapping,
     peer_bells: PeerBells,
     peer_index: u32,
     incarnation: [u8; 16],
@@ -249,7 +250,7 @@ impl Keeper {
                 })
             })
         };
-        // Of the link; of its process descriptor and its region while it is offered. The socket counts already.
+        // Of the link; of its process descriptor and its region, which is kept between users. The socket counts already.
         let charges = vec![charge(Quota::Links, 1)?, charge(Quota::Descriptors, 2)?];
         let peer_bells = map_peer_bells(their_bells, peer.uid)?;
         let region_fd =
@@ -260,7 +261,7 @@ impl Keeper {
             charges,
             pidfd,
             peer_bells,
-            region: Region::mapped(mapping),
+            mapping,
             region_fd,
             peer_index: hello.link,
             incarnation: hello.incarnation,
@@ -301,15 +302,18 @@ impl Keeper {
         if !is_sealed || self.process.is_borrowed(offer.incarnation, identity) {
             return;
         }
-        let mut offer = *offer;
-        // Its region is only mapped from now on.
-        if let Some(descriptors) = offer.charges.last_mut() {
-            descriptors.shrink(1);
+        let offer = *offer;
+        let region = link_region(offer.mapping, offer.region_fd, peer.uid);
+        let (at, len_bytes) = Side::Connector.header();
+        if !region.is_there(at, len_bytes) {
+            let rule = Rule::Untouched.text();
+            crate::guest::tell!(warn, pid = peer.pid, rule, "no link was made");
+            return;
         }
         let port = port.as_deref();
         let parts = Parts {
             agreed: self.process.agreed,
-            region: offer.region,
+            region,
             calls: Side::Acceptor,
             peer_bells: offer.peer_bells,
             peer_index: offer.peer_index,

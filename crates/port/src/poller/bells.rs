@@ -290,6 +290,11 @@ impl Poller {
                 return None;
             }
         }
+        if !link.has_lane(index) {
+            self.counts.faults += 1;
+            link.lacks(link.calls.other().lane(index));
+            return None;
+        }
         let consumer = link.take_consumer(index);
         if self.passes_on {
             consumer.passes_on(&link.region, true);

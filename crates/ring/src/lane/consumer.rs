@@ -188,8 +188,8 @@ impl Consumer {
             // call its answer says so.
             self.published = head.wrapping_sub(PUBLISH_EVERY);
         }
-        taken.ok_or(Fault {
-            rule: Rule::ArenaBounds,
+        taken.map_err(|rule| Fault {
+            rule,
             offset: at + slot::ARENA,
         })
     }
@@ -218,7 +218,7 @@ impl Consumer {
             .filter(|(header, _)| u64::from(header.port) == usual)
             .and_then(|(header, meta)| {
                 let taken = self.take_from(memory, (place, head, at), meta, sink);
-                taken.map(|len_bytes| (header, len_bytes))
+                taken.ok().map(|len_bytes| (header, len_bytes))
             });
         Some(taken.ok_or(Unusual))
     }
@@ -304,16 +304,19 @@ impl Consumer {
         (place, head, at): (Place, u32, usize),
         meta: Meta,
         sink: &mut impl Sink,
-    ) -> Option<usize> {
+    ) -> Result<usize, Rule> {
         let len_bytes = meta.len_bytes as usize;
         let mut from = at + slot::BYTES;
         if meta.outside {
             let offset = memory.load(at + slot::ARENA, Relaxed) as usize;
             let body_bytes = len_bytes + meta.units as usize * UNIT_BYTES;
             if offset > ARENA_BYTES || body_bytes > ARENA_BYTES - offset {
-                return None;
+                return Err(Rule::ArenaBounds);
             }
             from = place.arena() + offset;
+            if !memory.is_there(from, body_bytes) {
+                return Err(Rule::Untouched);
+            }
         }
         copy_to(memory, from, meta, sink);
         // Commit point: from here on nothing fails.
@@ -322,7 +325,7 @@ impl Consumer {
             // Its block is wanted back.
             self.published = head.wrapping_sub(PUBLISH_EVERY);
         }
-        Some(len_bytes)
+        Ok(len_bytes)
     }
 
     /// Tells the producer what has been taken if it is time: every few messages, and after long

@@ -80,7 +80,7 @@ struct Cached {
 const SYS_CACHESTAT: libc::c_long = 451;
 
 /// How many pages a file has in a range. `cachestat`, which takes no locks.
-fn pages_from(fd: BorrowedFd<'_>, at: u64, len_bytes: u64) -> Result<u64, Errno> {
+pub(super) fn pages_from(fd: BorrowedFd<'_>, at: u64, len_bytes: u64) -> Result<u64, Errno> {
     cachestat(fd.as_raw_fd(), &Range { at, len_bytes })
 }
 

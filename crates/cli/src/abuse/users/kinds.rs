@@ -54,7 +54,7 @@ const PLAIN: Kind = Kind {
 const LIMIT_MIB: u64 = 96;
 const BEYOND_MIB: &str = "160";
 
-pub(super) const KINDS: [Kind; 17] = [
+pub(super) const KINDS: [Kind; 19] = [
     Kind {
         name: "linger-hello",
         what: "sockets whose close waits, with a hello",
@@ -146,6 +146,22 @@ pub(super) const KINDS: [Kind; 17] = [
         what: "arena that has its blocks behind its end",
         program: "unwhole.py",
         words: &["arena", BEYOND_MIB],
+        memory_mib: Some(LIMIT_MIB),
+        ..PLAIN
+    },
+    Kind {
+        name: "untouched-replies",
+        what: "calls whose answers lie where nobody has touched anything",
+        program: "untouched.py",
+        words: &["replies"],
+        memory_mib: Some(LIMIT_MIB),
+        ..PLAIN
+    },
+    Kind {
+        name: "untouched-blocks",
+        what: "messages that were never written",
+        program: "untouched.py",
+        words: &["blocks"],
         memory_mib: Some(LIMIT_MIB),
         ..PLAIN
     },

@@ -54,7 +54,7 @@ struct Place {
     made: std::cell::Cell<u32>,
 }
 
-const PROGRAMS: [(&str, &str); 10] = [
+const PROGRAMS: [(&str, &str); 11] = [
     ("wire.py", include_str!("../../../../../attackers/wire.py")),
     (
         "linger.py",
@@ -83,6 +83,10 @@ const PROGRAMS: [(&str, &str); 10] = [
     (
         "requeue.py",
         include_str!("../../../../../attackers/requeue.py"),
+    ),
+    (
+        "untouched.py",
+        include_str!("../../../../../attackers/untouched.py"),
     ),
     (
         "unwhole.py",
