@@ -86,21 +86,18 @@ impl Slot {
 
     /// Caller: has the slot and its buffer be there, for whatever the outcome is. Page faults at the first use of the
     /// slot between users, and nothing else.
-    #[inline(always)]
+    #[cold]
     pub fn make(self, region: &Region) {
         region.make(self.at, reply::BYTES_ALL);
         region.make(self.buffer(), REPLY_BUFFER_BYTES);
     }
 
-    /// Callee: the offset of what the caller has not made for an outcome of so many bytes with what describes its parts.
-    /// A system call at the first use of the slot between users.
-    #[inline(always)]
-    pub fn lacks(self, memory: &impl Memory, body_bytes: usize) -> Option<usize> {
-        if !memory.is_there(self.at, reply::BYTES_ALL) {
-            return Some(self.at);
-        }
-        let is_outside = body_bytes > INLINE_BYTES;
-        (is_outside && !memory.is_there(self.buffer(), body_bytes)).then(|| self.buffer())
+    /// Callee: whether the caller has done so. A system call or two at the first use of the slot between users.
+    #[cold]
+    #[must_use]
+    pub fn is_there(self, region: &Region) -> bool {
+        region.is_there(self.at, reply::BYTES_ALL)
+            && region.is_there(self.buffer(), REPLY_BUFFER_BYTES)
     }
 
     /// Callee: writes and publishes the outcome of call `generation`. One copy; no system call,

@@ -25,7 +25,7 @@ use crate::users::{Charge, Foreign};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use handfast_channel::reply::Slot;
 use handfast_channel::{arm, bell, stamp};
-use handfast_layout::link::{LANE_HEAD_BYTES, LANES, REPLIES, Side};
+use handfast_layout::link::{LANE_HEAD_BYTES, LANES, Meta, REPLIES, Side};
 use handfast_layout::part::receiver_of;
 use handfast_layout::{bell as bell_layout, introduction};
 use handfast_proto::introductions::{Claims, Keeping, Remembered};
@@ -215,6 +215,7 @@ impl Link {
         let (group, index) = parts.place.take();
         let users = &parts.socket.users().clone();
         let backlog = Mutex::new(Backlog::new(users, parts.peer.uid));
+        let is_foreign = group.is_foreign;
         Self {
             region: parts.region,
             calls,
@@ -248,7 +249,8 @@ impl Link {
             leaving: AtomicU32::new(0),
             is_asked: AtomicBool::new(false),
             consumers: core::array::from_fn(|lane| {
-                Mutex::new(Some(Consumer::new(Place::of(calls.other(), lane as u32))))
+                let place = Place::of(calls.other(), lane as u32);
+                Mutex::new(Some(consumer_of(place, is_foreign)))
             }),
             claims_held: Mutex::new(parts.socket.users().nothing(parts.peer.uid, Quota::Claims)),
             socket: Arc::new(parts.socket),
@@ -410,11 +412,26 @@ impl Link {
         fault
     }
 
-    /// Ends the link because the peer has not touched what it would have this process touch.
-    #[cold]
-    pub(crate) fn lacks(&self, offset: usize) {
-        let rule = Rule::Untouched;
-        self.poison(Fault { rule, offset });
+    /// Sees that an answer in one of the peer's reply slots costs no pages.
+    pub(crate) fn find_slot(&self, index: u32) -> Result<(), Fault> {
+        let slot = Slot::of(self.calls.other(), index);
+        match slot.is_there(&self.region) {
+            true => Ok(()),
+            false => Err(untouched(slot.inline_bytes())),
+        }
+    }
+
+    /// Sees that what a message of the peer's has outside its slot costs no pages.
+    #[inline]
+    pub(crate) fn find_body(&self, consumer: &mut Consumer, meta: Meta) -> Result<(), Fault> {
+        let Some((at, len_bytes)) = consumer.body_to_find(&self.region, meta) else {
+            return Ok(());
+        };
+        if !self.region.is_there(at, len_bytes) {
+            return Err(untouched(at));
+        }
+        consumer.found((at, len_bytes));
+        Ok(())
     }
 
     /// Whether the peer has touched its lane `index`, which costs no pages then.
@@ -607,9 +624,10 @@ impl Link {
         let mut consumer = self.consumers[index as usize]
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        consumer
-            .take()
-            .unwrap_or_else(|| Consumer::new(Place::of(self.calls.other(), index)))
+        consumer.take().unwrap_or_else(|| {
+            let place = Place::of(self.calls.other(), index);
+            consumer_of(place, self.group.is_foreign)
+        })
     }
 
     /// As long as no receiver holds the consumer of lane `index`, and the peer has used that.
@@ -631,6 +649,21 @@ impl Link {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         *place = Some(consumer);
+    }
+}
+
+/// The peer has this process touch what it has not touched itself.
+pub(crate) const fn untouched(offset: usize) -> Fault {
+    let rule = Rule::Untouched;
+    Fault { rule, offset }
+}
+
+/// The consumer of an unused lane.
+const fn consumer_of(place: Place, is_foreign: bool) -> Consumer {
+    let consumer = Consumer::new(place);
+    match is_foreign {
+        true => consumer.of_another_user(),
+        false => consumer,
     }
 }
 

@@ -48,6 +48,8 @@ struct Lane {
     end: Option<u32>,
     index: u32,
     consumer: Consumer,
+    /// Reply slots below are there, whatever their callers do.
+    slots: u32,
     /// Position up to which the counters know its messages.
     counted: u32,
     /// The right its last message came through, what it says, and how many rights of the link had
@@ -85,6 +87,17 @@ impl Lane {
         } else {
             NO_RIGHT
         }
+    }
+
+    /// Sees that a call can be answered in a reply slot: it is one, and its caller has made it.
+    #[cold]
+    fn find_slot(&self, index: u32) -> Result<(), Fault> {
+        if index < REPLIES {
+            return self.link.find_slot(index);
+        }
+        let offset = self.consumer.place().head();
+        let rule = Rule::ReplySlot;
+        Err(Fault { rule, offset })
     }
 }
 
@@ -364,6 +377,9 @@ impl Poller {
             return None;
         };
         let region = lane.link.region.view();
+        if let Err(fault) = lane.link.find_body(&mut lane.consumer, meta) {
+            return self.poison(key, fault);
+        }
         match lane.consumer.take_peeked(&region, meta, &mut self.spare) {
             Ok(_) if header.kind == Kind::CONTROL => self.said(key, header),
             Ok(len_bytes) => {
@@ -396,10 +412,11 @@ impl Poller {
     fn taken(&mut self, key: Key, header: Header, len_bytes: usize) -> Option<Request> {
         let lane = self.lanes[key].as_mut()?;
         let is_call = header.kind == Kind::Call;
-        if is_call && header.reply >= REPLIES {
-            let offset = lane.consumer.place().head();
-            let rule = Rule::ReplySlot;
-            return self.poison(key, Fault { rule, offset });
+        if is_call
+            && header.reply >= lane.slots
+            && let Err(fault) = lane.find_slot(header.reply)
+        {
+            return self.poison(key, fault);
         }
         // A producer may wait then.
         let region = lane.link.region.view();

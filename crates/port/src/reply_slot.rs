@@ -67,7 +67,10 @@ impl ReplySlot {
         // Acquire: pairs with the addition in `Link::forget_parties`. Before the look.
         let version = link.parties.load(Ordering::Acquire);
         let party = match number {
-            PARTY_SENDER => None,
+            PARTY_SENDER => {
+                link.find_slot(slot_of(OWN_SET, place))?;
+                None
+            }
             number => match link.passing().parties.get(number) {
                 Some(party) => Some(party.clone()),
                 None => return Ok(None),
@@ -146,9 +149,6 @@ impl ReplySlot {
     /// Publishes the outcome and wakes the caller if it sleeps. Returns whether it did.
     pub(crate) fn answer(&self, kind: Kind, bytes: &[u8]) -> bool {
         let (slot, region) = (self.slot(), &self.link.region);
-        if !self.is_there(slot, bytes.len()) {
-            return false;
-        }
         slot.answer(region, self.generation, kind, cpu::hint(), bytes);
         let woke = wake_caller(&self.link, slot);
         self.count(bytes, woke);
@@ -158,20 +158,10 @@ impl ReplySlot {
     /// As [`Self::answer`] with a reply, and units that describe its parts.
     pub(crate) fn answer_described(&self, bytes: &[u8], units: &[Unit]) {
         let (slot, region) = (self.slot(), &self.link.region);
-        if !self.is_there(slot, bytes.len() + units.as_flattened().len()) {
-            return;
-        }
         let outcome = (self.generation, Kind::Message, cpu::current());
         slot.answer_described(region, outcome, (bytes, units));
         let woke = wake_caller(&self.link, slot);
         self.count(bytes, woke);
-    }
-
-    /// Whether the caller has made the memory that its outcome takes. One that has not is cut off.
-    #[inline(always)]
-    fn is_there(&self, slot: Slot, body_bytes: usize) -> bool {
-        let lacking = slot.lacks(&self.link.region, body_bytes);
-        lacking.inspect(|offset| self.link.lacks(*offset)).is_none()
     }
 
     /// Counts an answer for the port that its call came to. By whoever answers: the receiver does not know.
@@ -195,9 +185,7 @@ impl ReplySlot {
     /// Tells the caller that its outcome comes by `path`; [`Self::wake`] must follow.
     pub(crate) fn move_on(&self, path: u32) {
         let (slot, region) = (self.slot(), &self.link.region);
-        if self.is_there(slot, 0) {
-            slot.move_on(region, self.generation, path);
-        }
+        slot.move_on(region, self.generation, path);
     }
 
     /// Wakes the caller, if it sleeps and not at the end of `path` as well.
@@ -215,9 +203,6 @@ impl ReplySlot {
     #[inline(always)]
     pub(crate) fn answer_polling(&self, bytes: &[u8], poller: &mut Poller) -> bool {
         let (slot, region) = (self.slot(), &self.link.region.view());
-        if !self.is_there(slot, bytes.len()) {
-            return false;
-        }
         slot.answer(region, self.generation, Kind::Message, cpu::recent(), bytes);
         if poller.is_fenceless() {
             // E11 fenceless, reply. The compiler keeps the reply before the look; the fence of the
@@ -249,9 +234,6 @@ impl ReplySlot {
     #[cold]
     pub(crate) fn fail(&self, error: DomainError) {
         let (slot, region) = (self.slot(), &self.link.region);
-        if !self.is_there(slot, 0) {
-            return;
-        }
         let why = FAILED | u32::from(error.code());
         slot.answer(region, self.generation, Kind::Dropped, why, &[]);
         let woke = wake_caller(&self.link, slot);

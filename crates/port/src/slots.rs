@@ -94,13 +94,14 @@ impl SendRight {
             if generation != 0 {
                 // The reply to its last message frees that message's place.
                 producer.taken_through(state.position.load(Ordering::Relaxed));
+            } else {
+                Slot::of(self.link().calls, index).make(&self.link().region);
             }
             // Zero is what an unused slot's generation word holds.
             let generation = generation.wrapping_add(1).max(1);
             // Relaxed, both: claims happen under the lane's lock.
             state.generation.store(generation, Ordering::Relaxed);
             state.state.store(SlotState::CLAIMED, Ordering::Relaxed);
-            Slot::of(self.link().calls, index).make(&self.link().region);
             return Some((index, generation));
         }
         None

@@ -28,9 +28,16 @@ pub(crate) fn refuse_waiting(process: &Arc<Process>, link: &Arc<Link>, consumer:
         if !consumer.is_ready(region) {
             break;
         }
-        let Ok((header, _)) = consumer.take(region, &mut message) else {
+        let Ok((header, meta)) = consumer.peek(region) else {
             break;
         };
+        if let Err(fault) = link.find_body(consumer, meta) {
+            link.poison(fault);
+            break;
+        }
+        if consumer.take_peeked(region, meta, &mut message).is_err() {
+            break;
+        }
         if header.units > 0 {
             let _ = adopt(process, link, &mut message, Whom::NoReceiver);
             message.clear();
@@ -38,8 +45,8 @@ pub(crate) fn refuse_waiting(process: &Arc<Process>, link: &Arc<Link>, consumer:
         match header.kind {
             Kind::Call if header.reply < REPLIES => {
                 let slot = Slot::of(link.calls.other(), header.reply);
-                if let Some(offset) = slot.lacks(region, 0) {
-                    link.lacks(offset);
+                if let Err(fault) = link.find_slot(header.reply) {
+                    link.poison(fault);
                     break;
                 }
                 slot.answer(region, header.generation, Kind::DeadPort, 0, &[]);

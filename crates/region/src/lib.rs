@@ -28,6 +28,7 @@ pub use sealed::{Draft, Sealed};
 pub use tally::Tally;
 pub use view::View;
 
+use core::marker::PhantomData;
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
 use handfast_sys::OwnedFd;
@@ -90,11 +91,6 @@ pub trait Memory: Send + Sync {
     /// Copies message bytes out. The result is private; the source may have changed midway, so
     /// it is only meaningful once the protocol says the writer was done.
     fn copy_out(&self, at: usize, bytes: &mut [u8]);
-    /// Whether touching a range costs no page: see [`Region::with_pages`].
-    #[inline(always)]
-    fn is_there(&self, _at: usize, _len_bytes: usize) -> bool {
-        true
-    }
     /// Replaces the content of `bytes` with `len_bytes` bytes copied out.
     fn copy_out_vec(&self, at: usize, len_bytes: usize, bytes: &mut Vec<u8>) {
         bytes.clear();
@@ -166,7 +162,7 @@ impl Region {
         }
     }
 
-    /// The same, shared with a process of another user: [`Self::make`] makes pages, and [`Memory::is_there`] looks for them in the
+    /// The same, shared with a process of another user: [`Self::make`] makes pages, and [`Self::is_there`] looks for them in the
     /// memory file `fd`, which is sealed against holes; without it, all count as there.
     #[must_use]
     pub fn with_pages(mut self, fd: Option<OwnedFd>) -> Self {
@@ -174,9 +170,30 @@ impl Region {
         self
     }
 
-    /// Has the pages of a range be there, so that the other process can use them: nothing where it is one of the same user. A
-    /// page fault for each that is not there yet.
-    #[inline]
+    /// Whether the other process is one of another user: otherwise all pages count as there.
+    #[inline(always)]
+    #[must_use]
+    pub const fn has_pages(&self) -> bool {
+        self.pages.is_some()
+    }
+
+    /// Whether the pages of a range are there, so that touching them costs none. A system call for a range that has not been looked
+    /// for yet.
+    ///
+    /// # Panics
+    /// If it is outside the region.
+    #[cold]
+    #[must_use]
+    pub fn is_there(&self, at: usize, len_bytes: usize) -> bool {
+        let pages = self.pages.as_ref();
+        pages.is_none_or(|pages| pages.is_there(at, len_bytes))
+    }
+
+    /// Has the pages of a range be there, so that the other process can use them. A page fault for each that is not there yet.
+    ///
+    /// # Panics
+    /// If it is outside the region.
+    #[cold]
     pub fn make(&self, at: usize, len_bytes: usize) {
         if let Some(pages) = &self.pages {
             pages.make(self.view(), at, len_bytes);
@@ -197,7 +214,7 @@ impl Region {
         View {
             base: self.base,
             len_bytes: self.len_bytes,
-            region: self,
+            _region: PhantomData,
         }
     }
 }
@@ -270,11 +287,6 @@ impl Memory for Region {
     #[inline(always)]
     fn copy_out(&self, at: usize, bytes: &mut [u8]) {
         self.view().copy_out(at, bytes);
-    }
-
-    #[inline(always)]
-    fn is_there(&self, at: usize, len_bytes: usize) -> bool {
-        self.view().is_there(at, len_bytes)
     }
 
     #[inline(always)]

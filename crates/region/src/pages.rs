@@ -30,13 +30,11 @@ impl Pages {
     }
 
     /// Whether a range that lies in the region is there. One system call for one that has not been seen yet.
-    #[inline]
     pub(crate) fn is_there(&self, at: usize, len_bytes: usize) -> bool {
         self.are_known(at, len_bytes) || self.look(at, len_bytes)
     }
 
     /// Has a range that lies in the region be there.
-    #[inline]
     pub(crate) fn make(&self, view: View<'_>, at: usize, len_bytes: usize) {
         if !self.are_known(at, len_bytes) {
             self.touch(view, at, len_bytes);
@@ -48,7 +46,6 @@ impl Pages {
         pages(at, len_bytes).all(|page| self.known[page / 64].load(Relaxed) & bit(page) != 0)
     }
 
-    #[cold]
     fn look(&self, at: usize, len_bytes: usize) -> bool {
         let Some(fd) = &self.fd else {
             return true;
@@ -67,7 +64,6 @@ impl Pages {
         are_there
     }
 
-    #[cold]
     fn touch(&self, view: View<'_>, at: usize, len_bytes: usize) {
         for page in pages(at, len_bytes) {
             // Relaxed: the word stays what it is, whoever writes it meanwhile.

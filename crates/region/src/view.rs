@@ -1,6 +1,7 @@
 //! A region as a value in registers, and all access to its memory.
 
 use crate::{LEN_BYTES_MIN, Memory, Region, Wait, copy};
+use core::marker::PhantomData;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -9,7 +10,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 pub struct View<'a> {
     pub(crate) base: NonNull<u8>,
     pub(crate) len_bytes: usize,
-    pub(crate) region: &'a Region,
+    pub(crate) _region: PhantomData<&'a Region>,
 }
 
 // SAFETY: as for the region.
@@ -141,12 +142,6 @@ impl Memory for View<'_> {
         unsafe {
             core::arch::asm!("prefetchw [{}]", in(reg) _line, options(nostack, preserves_flags));
         }
-    }
-
-    #[inline(always)]
-    fn is_there(&self, at: usize, len_bytes: usize) -> bool {
-        let pages = self.region.pages.as_ref();
-        pages.is_none_or(|pages| pages.is_there(at, len_bytes))
     }
 
     #[inline(always)]

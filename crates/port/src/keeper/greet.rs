@@ -12,7 +12,6 @@ use handfast_layout::link::{REGION_BYTES, Side};
 use handfast_layout::part::IS_HANDLE;
 use handfast_proto::rights::{Refused, Target};
 use handfast_proto::users::Quota;
-use handfast_region::Memory;
 use handfast_ring::Rule;
 use handfast_sys::memory::{Access, Mapping};
 use handfast_sys::socket::Peer;

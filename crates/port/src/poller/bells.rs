@@ -4,6 +4,7 @@ use super::{Lane, NO_RIGHT, Poller};
 use crate::group::Group;
 use crate::hearing::Hearing;
 use crate::link::Link;
+use crate::link::untouched;
 use crate::request::Seal;
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
@@ -292,7 +293,7 @@ impl Poller {
         }
         if !link.has_lane(index) {
             self.counts.faults += 1;
-            link.lacks(link.calls.other().lane(index));
+            link.poison(untouched(link.calls.other().lane(index)));
             return None;
         }
         let consumer = link.take_consumer(index);
@@ -300,6 +301,10 @@ impl Poller {
             consumer.passes_on(&link.region, true);
         }
         let (link, position) = (link.clone(), consumer.position());
+        let slots = match link.region.has_pages() {
+            true => 0,
+            false => REPLIES,
+        };
         let lane = Lane {
             link,
             spare: None,
@@ -309,6 +314,7 @@ impl Poller {
             end: None,
             index,
             consumer,
+            slots,
             counted: position,
             word: NO_RIGHT,
             seal: Seal::default(),

@@ -3,6 +3,7 @@
 use super::{Header, Inline, PREFETCH_AHEAD, Place, Sink, Target, copy_to};
 use crate::{Fault, Rule};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use handfast_layout::PAGE;
 use handfast_layout::link::{ARENA_BYTES, Kind, Meta, SLOTS, UNIT_BYTES, slot, unpack_reply_word};
 use handfast_region::Memory;
 
@@ -19,7 +20,12 @@ pub struct Consumer {
     head: u32,
     /// What the producer knows of it; or so far back that it is due to be told.
     published: u32,
+    /// Pages of the arena that are there; a bit each.
+    there: u128,
 }
+
+/// Pages of an arena have a bit each.
+const _: () = assert!(ARENA_BYTES.div_ceil(PAGE) <= 128);
 
 /// The consumer publishes its head at least once per this many messages.
 const PUBLISH_EVERY: u32 = 16;
@@ -48,7 +54,43 @@ impl Consumer {
             place,
             head: position,
             published: position,
+            there: u128::MAX,
         }
+    }
+
+    /// The same, of a producer whose messages may lie where no pages are: see [`Self::body_to_find`].
+    #[must_use]
+    pub const fn of_another_user(self) -> Self {
+        Self { there: 0, ..self }
+    }
+
+    /// Where the bytes of the message lie that [`Self::peek`] has just told `meta` of, if pages of that have not been found
+    /// yet: [`Self::found`] follows when they are there. Until then it is not taken.
+    #[inline(always)]
+    #[must_use]
+    pub fn body_to_find(&self, memory: &impl Memory, meta: Meta) -> Option<(usize, usize)> {
+        match meta.outside && self.there != u128::MAX {
+            true => self.unknown_body(memory, meta),
+            false => None,
+        }
+    }
+
+    #[cold]
+    fn unknown_body(&self, memory: &impl Memory, meta: Meta) -> Option<(usize, usize)> {
+        let offset = memory.load(self.place.slot(self.head) + slot::ARENA, Relaxed) as usize;
+        let body_bytes = meta.len_bytes as usize + meta.units as usize * UNIT_BYTES;
+        (is_in_arena(offset, body_bytes) && !self.is_there(offset, body_bytes))
+            .then(|| (self.place.arena() + offset, body_bytes))
+    }
+
+    /// Its pages are there, and stay.
+    pub const fn found(&mut self, (at, len_bytes): (usize, usize)) {
+        self.there |= pages(at - self.place.arena(), len_bytes);
+    }
+
+    #[inline(never)]
+    const fn is_there(&self, offset: usize, len_bytes: usize) -> bool {
+        self.there == u128::MAX || !self.there & pages(offset, len_bytes) == 0
     }
 
     /// Where the lane lies.
@@ -310,13 +352,13 @@ impl Consumer {
         if meta.outside {
             let offset = memory.load(at + slot::ARENA, Relaxed) as usize;
             let body_bytes = len_bytes + meta.units as usize * UNIT_BYTES;
-            if offset > ARENA_BYTES || body_bytes > ARENA_BYTES - offset {
+            if !is_in_arena(offset, body_bytes) {
                 return Err(Rule::ArenaBounds);
             }
-            from = place.arena() + offset;
-            if !memory.is_there(from, body_bytes) {
+            if !self.is_there(offset, body_bytes) {
                 return Err(Rule::Untouched);
             }
+            from = place.arena() + offset;
         }
         copy_to(memory, from, meta, sink);
         // Commit point: from here on nothing fails.
@@ -357,4 +399,15 @@ impl Consumer {
         memory.store(self.place.head(), self.head, Release);
         true
     }
+}
+
+#[inline(always)]
+const fn is_in_arena(offset: usize, len_bytes: usize) -> bool {
+    offset <= ARENA_BYTES && len_bytes <= ARENA_BYTES - offset
+}
+
+/// The pages of a range that lies in the arena; at least one.
+const fn pages(offset: usize, len_bytes: usize) -> u128 {
+    let (first, end) = (offset / PAGE, (offset + len_bytes) / PAGE + 1);
+    (u128::MAX >> (128 - end)) & (u128::MAX << first)
 }

@@ -1,0 +1,86 @@
+//! Processes of three users: what is passed on between them arrives as within one.
+
+mod common;
+
+use handfast::Right;
+
+const REPLIER: u32 = 3000;
+const FORWARDER: u32 = 3001;
+const CALLER: u32 = 3002;
+/// Outside of slots; as long as a message can be; and inside of them.
+const LENGTHS: [usize; 4] = [41, 65_536, 7, 5000];
+const ROUNDS: usize = 100;
+
+#[test]
+fn a_child_process_plays_its_role() {
+    common::play(|role, arguments| {
+        rustix::process::umask(rustix::fs::Mode::empty());
+        let user = arguments[0].parse().unwrap();
+        // SAFETY: it only changes the user of this process, which is a role's own.
+        assert_eq!(unsafe { libc::setresuid(user, user, user) }, 0);
+        match role {
+            "replier" => common::echo(arguments[1], 1, handfast::Options::new()),
+            "forwarder" => forwarder(arguments[1], arguments[2]),
+            "caller" => caller(arguments[1]),
+            _ => unreachable!("{role}"),
+        }
+    });
+}
+
+/// Passes calls on, and gives its right away to who asks for that.
+fn forwarder(name: &str, to: &str) {
+    let to = handfast::connect(to).unwrap();
+    let port = handfast::bind(name).unwrap();
+    common::say("ready");
+    loop {
+        let request = port.receive().unwrap();
+        if request.bytes() == b"right" {
+            let right = Right::from(to.clone());
+            request.reply_with(b"here", [right]).unwrap();
+        } else {
+            let bytes = request.bytes().to_vec();
+            request.forward(&to, &bytes).unwrap();
+        }
+    }
+}
+
+fn caller(name: &str) {
+    let right = handfast::connect(name).unwrap();
+    let answers = |right: &handfast::SendRight| {
+        for round in 0..ROUNDS {
+            let bytes = vec![round as u8; LENGTHS[round % LENGTHS.len()]];
+            let calls: Vec<_> = (0..5).filter_map(|_| right.try_call(&bytes).ok()).collect();
+            for call in calls {
+                assert_eq!(&*call.wait().unwrap(), &*bytes);
+            }
+        }
+    };
+    answers(&right);
+    let mut message = right.call(b"right").unwrap();
+    let Some(Right::Send(direct)) = message.take_rights().pop() else {
+        panic!("no right came");
+    };
+    answers(&direct);
+    common::say("answered");
+}
+
+#[test]
+fn calls_that_are_passed_on_and_rights_of_third_processes_work_between_users() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can be three users");
+        return;
+    }
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(common::directory(), open).unwrap();
+    let names = [common::name("replier"), common::name("forwarder")];
+    let mut replier = common::start("replier", &[&REPLIER.to_string(), &names[0]]);
+    replier.expect("ready");
+    let words = [&FORWARDER.to_string(), &names[1], &names[0]];
+    let mut forwarder = common::start("forwarder", &words.map(String::as_str));
+    forwarder.expect("ready");
+    let mut caller = common::start("caller", &[&CALLER.to_string(), &names[1]]);
+    caller.expect("answered");
+    caller.finish();
+    forwarder.kill();
+    replier.finish();
+}
