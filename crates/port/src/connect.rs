@@ -1,7 +1,7 @@
 //! Connecting: the asking half of the handshake.
 
 use crate::error::{ConnectError, Exhausted, Found, Misuse, Resource};
-use crate::keeper::{link_region, map_peer_bells};
+use crate::keeper::map_peer_bells;
 use crate::link::{Link, Parts, control};
 use crate::options::Options;
 use crate::paths::Held;
@@ -16,6 +16,7 @@ use handfast_layout::hello::{Hello, Malformed, Status, WELCOME_BYTES, Welcome, i
 use handfast_layout::link::{REGION_BYTES, Side};
 use handfast_layout::{LAYOUT_VERSION, bell, name};
 use handfast_proto::users::Quota;
+use handfast_region::Region;
 use handfast_sys::memory::{Access, Mapping, is_sealed};
 use handfast_sys::{AsFd, Errno, OwnedFd, clock, shared, socket};
 use std::path::Path;
@@ -273,10 +274,13 @@ fn attempt(
     let peer_bells = map_peer_bells(&bells_fd, peer.uid)?;
     seal_region(name, &region_fd, peer.uid, limit)?;
     // Memory files, which close at once.
-    drop(bells_fd.into_inner());
-    let region = link_region(mapping, region_fd.into_inner(), peer.uid);
-    let (at, len_bytes) = Side::Connector.header();
-    region.make(at, len_bytes);
+    drop((region_fd.into_inner(), bells_fd.into_inner()));
+    let mut region = Region::mapped(mapping);
+    if place.group().is_foreign {
+        region = region.making_pages();
+        let (at, len_bytes) = Side::Connector.header();
+        region.make(at, len_bytes);
+    }
     if !is_concluded(name, &socket, limit)? {
         return Ok(Attempt::Unanswered);
     }

@@ -671,17 +671,6 @@ impl Keeper {
     }
 }
 
-/// The region of a link with a process of user `uid`. Between users, who uses memory first pays for it.
-pub(crate) fn link_region(mapping: Mapping, fd: OwnedFd, uid: u32) -> Region {
-    let region = Region::mapped(mapping);
-    if uid == handfast_sys::process::uid() {
-        return region;
-    }
-    // Root may have this process pay for what it likes; and whoever runs as root no more, but has bound a name as that, is root to
-    // its clients, and its clients of root's are of its own user to themselves.
-    region.with_pages((uid != 0).then_some(fd))
-}
-
 /// The bells of a peer.
 pub(crate) struct PeerBells {
     pub(crate) region: Region,

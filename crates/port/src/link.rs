@@ -215,7 +215,10 @@ impl Link {
         let (group, index) = parts.place.take();
         let users = &parts.socket.users().clone();
         let backlog = Mutex::new(Backlog::new(users, parts.peer.uid));
-        let is_foreign = group.is_foreign;
+        let consumers = core::array::from_fn(|lane| {
+            let place = Place::of(calls.other(), lane as u32);
+            Mutex::new(Some(consumer_of(place, &parts.region)))
+        });
         Self {
             region: parts.region,
             calls,
@@ -248,10 +251,7 @@ impl Link {
             keys: Default::default(),
             leaving: AtomicU32::new(0),
             is_asked: AtomicBool::new(false),
-            consumers: core::array::from_fn(|lane| {
-                let place = Place::of(calls.other(), lane as u32);
-                Mutex::new(Some(consumer_of(place, is_foreign)))
-            }),
+            consumers,
             claims_held: Mutex::new(parts.socket.users().nothing(parts.peer.uid, Quota::Claims)),
             socket: Arc::new(parts.socket),
             pidfd: parts.pidfd,
@@ -626,7 +626,7 @@ impl Link {
             .unwrap_or_else(PoisonError::into_inner);
         consumer.take().unwrap_or_else(|| {
             let place = Place::of(self.calls.other(), index);
-            consumer_of(place, self.group.is_foreign)
+            consumer_of(place, &self.region)
         })
     }
 
@@ -659,9 +659,9 @@ pub(crate) const fn untouched(offset: usize) -> Fault {
 }
 
 /// The consumer of an unused lane.
-const fn consumer_of(place: Place, is_foreign: bool) -> Consumer {
+fn consumer_of(place: Place, region: &Region) -> Consumer {
     let consumer = Consumer::new(place);
-    match is_foreign {
+    match region.looks_for_pages() {
         true => consumer.of_another_user(),
         false => consumer,
     }

@@ -321,7 +321,7 @@ impl Own {
         let is_answered =
             |index, generation| Slot::of(link.calls, index).is_answered(&link.region, generation);
         let (index, generation) = link.returns().take(is_answered)?;
-        if link.region.has_pages() {
+        if link.region.makes_pages() {
             Slot::of(link.calls, index).make(&link.region);
         }
         Some(Self {

@@ -345,7 +345,7 @@ impl Process {
         // A number that is dropped may be asked for again while its caller has not answered yet, or never will.
         let has_asked_enough = self.callers().wanted_by(ask.forwarder()) >= WANTED_MAX;
         // Between users it would have to make all buffers of a set beforehand: answers come by the vine there.
-        if of.is_behind() || has_asked_enough || of.region.has_pages() {
+        if of.is_behind() || has_asked_enough || of.region.looks_for_pages() {
             return self.give_up(&ask);
         }
         let Ask {
@@ -392,7 +392,7 @@ impl Process {
         });
         // Not within the lock of the callers: its end asks for that.
         let mut held = self.hold(link);
-        let may_grant = between.set < SETS && held.is_some() && !link.region.has_pages();
+        let may_grant = between.set < SETS && held.is_some() && !link.region.makes_pages();
         let granted = source.filter(|_| may_grant).and_then(|with| {
             let source = Source {
                 link: with.serial,

@@ -162,19 +162,36 @@ impl Region {
         }
     }
 
-    /// The same, shared with a process of another user: [`Self::make`] makes pages, and [`Self::is_there`] looks for them in the
-    /// memory file `fd`, which is sealed against holes; without it, all count as there.
+    /// The same, shared with a process of another user that is to touch first what it has this one use: [`Self::is_there`] looks for
+    /// pages in the memory file `fd`, which is sealed against holes.
     #[must_use]
-    pub fn with_pages(mut self, fd: Option<OwnedFd>) -> Self {
-        self.pages = Some(Box::new(Pages::new(fd, self.len_bytes)));
+    pub fn looking_for_pages(mut self, fd: OwnedFd) -> Self {
+        self.pages = Some(Box::new(Pages::new(Some(fd), self.len_bytes)));
         self
     }
 
-    /// Whether the other process is one of another user: otherwise all pages count as there.
+    /// The same, shared with a process of another user that looks for pages: [`Self::make`] makes them.
+    #[must_use]
+    pub fn making_pages(mut self) -> Self {
+        self.pages = Some(Box::new(Pages::new(None, self.len_bytes)));
+        self
+    }
+
+    /// Whether pages are looked for; otherwise all count as there.
     #[inline(always)]
     #[must_use]
-    pub const fn has_pages(&self) -> bool {
-        self.pages.is_some()
+    pub fn looks_for_pages(&self) -> bool {
+        self.pages
+            .as_ref()
+            .is_some_and(|pages| pages.are_looked_for())
+    }
+
+    /// Whether the other process looks for pages that this one makes.
+    #[must_use]
+    pub fn makes_pages(&self) -> bool {
+        self.pages
+            .as_ref()
+            .is_some_and(|pages| !pages.are_looked_for())
     }
 
     /// Whether the pages of a range are there, so that touching them costs none. A system call for a range that has not been looked
@@ -189,7 +206,7 @@ impl Region {
         pages.is_none_or(|pages| pages.is_there(at, len_bytes))
     }
 
-    /// Has the pages of a range be there, so that the other process can use them. A page fault for each that is not there yet.
+    /// Has the pages of a range be there, where the other process looks for them. A page fault for each that is not there yet.
     ///
     /// # Panics
     /// If it is outside the region.

@@ -2,11 +2,13 @@
 //!
 //! A page of a memory file comes with the first access to it, and is charged to the memory limit of the process that made the
 //! access, whoever made the file. So a peer that names places it has never touched could have another process pay for them, page
-//! by page, and keep them there after its link has ended. Between processes of different users each therefore touches the pages
-//! that the other is to use before it names them ([`Pages::make`]), and looks whether the other has done so
-//! ([`Pages::is_there`]). What is there stays: the file is sealed against holes, and so a page is looked for once.
+//! by page, and keep them there after its link has ended. Of the two processes of a link between users the connector therefore
+//! touches the pages that it has the acceptor use before it names them ([`Pages::make`]), and the acceptor, whom everybody can
+//! connect to, looks whether it has done so ([`Pages::is_there`]). What is there stays: the file is sealed against holes, and so a
+//! page is looked for once.
 
 use crate::{Memory, View};
+use core::ops::RangeInclusive;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use handfast_layout::PAGE;
 use handfast_sys::{Errno, OwnedFd, memory};
@@ -14,7 +16,7 @@ use handfast_sys::{Errno, OwnedFd, memory};
 /// See the module text.
 #[derive(Debug)]
 pub(crate) struct Pages {
-    /// `None`: whatever the other process does not make is made here.
+    /// The file of one who looks; none of one who makes them.
     fd: Option<OwnedFd>,
     /// Those that are there for certain; a bit each.
     known: Box<[AtomicU64]>,
@@ -29,6 +31,10 @@ impl Pages {
         }
     }
 
+    pub(crate) const fn are_looked_for(&self) -> bool {
+        self.fd.is_some()
+    }
+
     /// Whether a range that lies in the region is there. One system call for one that has not been seen yet.
     pub(crate) fn is_there(&self, at: usize, len_bytes: usize) -> bool {
         self.are_known(at, len_bytes) || self.look(at, len_bytes)
@@ -36,14 +42,16 @@ impl Pages {
 
     /// Has a range that lies in the region be there.
     pub(crate) fn make(&self, view: View<'_>, at: usize, len_bytes: usize) {
-        if !self.are_known(at, len_bytes) {
+        if self.fd.is_none() && !self.are_known(at, len_bytes) {
             self.touch(view, at, len_bytes);
         }
     }
 
     fn are_known(&self, at: usize, len_bytes: usize) -> bool {
+        let pages = pages(at, len_bytes);
+        let mut words = pages.start() / 64..=pages.end() / 64;
         // Relaxed: a page that is there stays; nothing is said of its content.
-        pages(at, len_bytes).all(|page| self.known[page / 64].load(Relaxed) & bit(page) != 0)
+        words.all(|word| !self.known[word].load(Relaxed) & bits(&pages, word) == 0)
     }
 
     fn look(&self, at: usize, len_bytes: usize) -> bool {
@@ -73,19 +81,23 @@ impl Pages {
     }
 
     fn note(&self, at: usize, len_bytes: usize) {
-        for page in pages(at, len_bytes) {
+        let pages = pages(at, len_bytes);
+        for word in pages.start() / 64..=pages.end() / 64 {
             // Relaxed: as in `are_known`.
-            self.known[page / 64].fetch_or(bit(page), Relaxed);
+            self.known[word].fetch_or(bits(&pages, word), Relaxed);
         }
     }
 }
 
-fn pages(at: usize, len_bytes: usize) -> core::ops::RangeInclusive<usize> {
+fn pages(at: usize, len_bytes: usize) -> RangeInclusive<usize> {
     at / PAGE..=(at + len_bytes.max(1) - 1) / PAGE
 }
 
-const fn bit(page: usize) -> u64 {
-    1 << (page % 64)
+/// The bits of pages in a word that has some of them.
+fn bits(pages: &RangeInclusive<usize>, word: usize) -> u64 {
+    let first = pages.start().saturating_sub(word * 64);
+    let last = (pages.end() - word * 64).min(63);
+    u64::MAX << first & u64::MAX >> (63 - last)
 }
 
 #[cfg(test)]
@@ -101,20 +113,24 @@ mod tests {
         let fd = create_sealed("pages", LEN).unwrap();
         let map = || Mapping::new(&fd, LEN, Access::ReadWrite).unwrap();
         let (own, peers) = (Region::mapped(map()), Region::mapped(map()));
-        let own = own.with_pages(fd.try_clone().ok());
+        let own = own.looking_for_pages(fd.try_clone().unwrap());
+        let peers = peers.making_pages();
         let two = (62 * PAGE + 4000, PAGE);
         assert!(!own.is_there(two.0, two.1));
         peers.copy_in(two.0, b"a");
         assert!(!own.is_there(two.0, two.1) && own.is_there(two.0, 1));
         peers.copy_in(63 * PAGE + 7, b"b");
         assert!(own.is_there(two.0, two.1) && !own.is_there(two.0, two.1 + PAGE));
+        // Whoever looks makes none.
         own.make(61 * PAGE, 5 * PAGE);
+        assert!(!own.is_there(61 * PAGE, 5 * PAGE));
+        peers.make(61 * PAGE, 5 * PAGE);
         assert_eq!(memory::pages_in(&fd, 0, LEN), Ok(5));
         assert!(own.is_there(61 * PAGE, 5 * PAGE));
         let mut bytes = [0; 1];
         own.copy_out(two.0, &mut bytes);
         assert_eq!(&bytes, b"a");
-        // Whoever has no use for that is told that all is there.
+        // Whoever makes them does not look.
         assert!(peers.is_there(0, LEN));
     }
 }

@@ -26,7 +26,7 @@ pub enum Rule {
     MessageLength,
     /// An arena reference lies inside the lane's arena.
     ArenaBounds,
-    /// What a process has another user's process read or write in a link it has touched before: the pages are its own.
+    /// What a connector has an acceptor of another user read or write it has touched before: the pages are its own.
     Untouched,
     /// A call names a reply slot of the link.
     ReplySlot,
@@ -93,7 +93,7 @@ impl Rule {
             Self::MessageLength => "a message's length is within the limit of the place it names",
             Self::ArenaBounds => "an arena reference lies inside the lane's arena",
             Self::Untouched => {
-                "a process has touched what it has another user's process read or write in a link"
+                "a connector has touched what it has an acceptor of another user read or write"
             }
             Self::ReplySlot => "a call names a reply slot of the link",
             Self::LaneReceiver => "a lane addresses one receiver for ever",

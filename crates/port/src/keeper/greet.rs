@@ -1,6 +1,6 @@
 //! The accepting half of the handshake.
 
-use super::{Keeper, PeerBells, Pending, link_region, map_peer_bells};
+use super::{Keeper, PeerBells, Pending, map_peer_bells};
 use crate::error::{Exhausted, Resource};
 use crate::link::{Link, Parts, control};
 use crate::port::Port;
@@ -12,6 +12,7 @@ use handfast_layout::link::{REGION_BYTES, Side};
 use handfast_layout::part::IS_HANDLE;
 use handfast_proto::rights::{Refused, Target};
 use handfast_proto::users::Quota;
+use handfast_region::Region;
 use handfast_ring::Rule;
 use handfast_sys::memory::{Access, Mapping};
 use handfast_sys::socket::Peer;
@@ -249,7 +250,7 @@ impl Keeper {
                 })
             })
         };
-        // Of the link; of its process descriptor and its region, which is kept between users. The socket counts already.
+        // Of the link; of its process descriptor and its region, while it is offered at least. The socket counts already.
         let charges = vec![charge(Quota::Links, 1)?, charge(Quota::Descriptors, 2)?];
         let peer_bells = map_peer_bells(their_bells, peer.uid)?;
         let region_fd =
@@ -301,8 +302,16 @@ impl Keeper {
         if !is_sealed || self.process.is_borrowed(offer.incarnation, identity) {
             return;
         }
-        let offer = *offer;
-        let region = link_region(offer.mapping, offer.region_fd, peer.uid);
+        let mut offer = *offer;
+        let mut region = Region::mapped(offer.mapping);
+        // Root may have this process pay for what it likes. And to clients of root's, whoever has been root when it bound its name is
+        // of their user.
+        if offer.place.group().is_foreign && peer.uid != 0 {
+            region = region.looking_for_pages(offer.region_fd);
+        } else if let Some(descriptors) = offer.charges.last_mut() {
+            // It is only mapped from now on.
+            descriptors.shrink(1);
+        }
         let (at, len_bytes) = Side::Connector.header();
         if !region.is_there(at, len_bytes) {
             let rule = Rule::Untouched.text();

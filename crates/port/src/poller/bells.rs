@@ -301,7 +301,7 @@ impl Poller {
             consumer.passes_on(&link.region, true);
         }
         let (link, position) = (link.clone(), consumer.position());
-        let slots = match link.region.has_pages() {
+        let slots = match link.region.looks_for_pages() {
             true => 0,
             false => REPLIES,
         };
