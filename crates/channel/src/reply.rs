@@ -89,7 +89,7 @@ impl Slot {
     #[cold]
     pub fn make(self, region: &Region) {
         region.make(self.at, reply::BYTES_ALL);
-        region.make(self.buffer(), REPLY_BUFFER_BYTES);
+        region.make_bytes(self.buffer(), REPLY_BUFFER_BYTES);
     }
 
     /// Callee: whether the caller has done so. A system call or two at the first use of the slot between users.

@@ -206,14 +206,29 @@ impl Region {
         pages.is_none_or(|pages| pages.is_there(at, len_bytes))
     }
 
-    /// Has the pages of a range be there, where the other process looks for them. A page fault for each that is not there yet.
+    /// Has the pages of a range of words be there, where the other process looks for them. A page fault for each that is not there
+    /// yet.
     ///
     /// # Panics
     /// If it is outside the region.
     #[cold]
     pub fn make(&self, at: usize, len_bytes: usize) {
         if let Some(pages) = &self.pages {
-            pages.make(self.view(), at, len_bytes);
+            // Relaxed: the word stays what it is, whoever writes it meanwhile.
+            pages.make(at, len_bytes, |page| {
+                self.fetch_or(page, 0, Ordering::Relaxed);
+            });
+        }
+    }
+
+    /// As [`Self::make`], of a range of message bytes that nobody has written yet.
+    ///
+    /// # Panics
+    /// As there.
+    #[cold]
+    pub fn make_bytes(&self, at: usize, len_bytes: usize) {
+        if let Some(pages) = &self.pages {
+            pages.make(at, len_bytes, |page| self.copy_in(page, &[0]));
         }
     }
 

@@ -7,7 +7,6 @@
 //! connect to, looks whether it has done so ([`Pages::is_there`]). What is there stays: the file is sealed against holes, and so a
 //! page is looked for once.
 
-use crate::{Memory, View};
 use core::ops::RangeInclusive;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use handfast_layout::PAGE;
@@ -40,10 +39,11 @@ impl Pages {
         self.are_known(at, len_bytes) || self.look(at, len_bytes)
     }
 
-    /// Has a range that lies in the region be there.
-    pub(crate) fn make(&self, view: View<'_>, at: usize, len_bytes: usize) {
+    /// Has a range that lies in the region be there; `touch` makes a page, by its offset.
+    pub(crate) fn make(&self, at: usize, len_bytes: usize, touch: impl Fn(usize)) {
         if self.fd.is_none() && !self.are_known(at, len_bytes) {
-            self.touch(view, at, len_bytes);
+            pages(at, len_bytes).for_each(|page| touch(page * PAGE));
+            self.note(at, len_bytes);
         }
     }
 
@@ -72,14 +72,6 @@ impl Pages {
         are_there
     }
 
-    fn touch(&self, view: View<'_>, at: usize, len_bytes: usize) {
-        for page in pages(at, len_bytes) {
-            // Relaxed: the word stays what it is, whoever writes it meanwhile.
-            view.fetch_or(page * PAGE, 0, Relaxed);
-        }
-        self.note(at, len_bytes);
-    }
-
     fn note(&self, at: usize, len_bytes: usize) {
         let pages = pages(at, len_bytes);
         for word in pages.start() / 64..=pages.end() / 64 {
@@ -103,7 +95,7 @@ fn bits(pages: &RangeInclusive<usize>, word: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Region;
+    use crate::{Memory, Region};
     use handfast_sys::memory::{Access, Mapping, create_sealed};
 
     #[test]
@@ -127,6 +119,8 @@ mod tests {
         peers.make(61 * PAGE, 5 * PAGE);
         assert_eq!(memory::pages_in(&fd, 0, LEN), Ok(5));
         assert!(own.is_there(61 * PAGE, 5 * PAGE));
+        peers.make_bytes(70 * PAGE + 5, 2 * PAGE);
+        assert_eq!(memory::pages_in(&fd, 0, LEN), Ok(8));
         let mut bytes = [0; 1];
         own.copy_out(two.0, &mut bytes);
         assert_eq!(&bytes, b"a");
