@@ -25,7 +25,7 @@ use crate::users::{Charge, Foreign};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use handfast_channel::reply::Slot;
 use handfast_channel::{arm, bell, stamp};
-use handfast_layout::link::{LANE_HEAD_BYTES, LANES, Meta, REPLIES, Side};
+use handfast_layout::link::{LANE_HEAD_BYTES, LANES, Meta, Side};
 use handfast_layout::part::receiver_of;
 use handfast_layout::{bell as bell_layout, introduction};
 use handfast_proto::introductions::{Claims, Keeping, Remembered};
