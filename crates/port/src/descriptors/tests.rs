@@ -159,9 +159,9 @@ fn what_a_peer_that_is_cut_off_has_sent_is_closed_whoever_holds_the_link() {
     link.poison(Fault { rule, offset });
     process.end_link(&link);
     // By its user's closing thread.
-    let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    let end = Instant::now() + Duration::from_secs(10);
     while !socket::is_closed(&other) {
-        assert!(std::time::Instant::now() < end);
+        assert!(Instant::now() < end);
         std::thread::yield_now();
     }
 }
