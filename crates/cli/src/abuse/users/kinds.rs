@@ -123,6 +123,7 @@ pub(super) const KINDS: [Kind; 22] = [
         attacker: 0,
         // Each link takes some 60 KiB.
         grows_mib: 8,
+        time: Duration::from_millis(3000),
         ..PLAIN
     },
     Kind {
