@@ -7,6 +7,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 use handfast_region::Memory;
 use handfast_ring::lane::{Consumer, Place};
+use handfast_wait::word;
 
 /// Arms the lane and looks at it once more. `false` when a message was there after all; the lane
 /// is then not armed.
@@ -52,8 +53,8 @@ fn look_armed(memory: &impl Memory, consumer: &Consumer) -> bool {
     // The fence orders the published head, too, before this look at a producer that sleeps for
     // space (E4).
     let space = consumer.place().space();
-    if handfast_wait::word::taken(memory, space).is_some() {
-        memory.wake(space, u32::MAX);
+    if word::taken(memory, space).is_some() {
+        memory.wake(space, WOKEN_FOR_ROOM);
     }
     if consumer.is_ready(memory) {
         disarm(memory, consumer.place());
@@ -107,15 +108,35 @@ pub fn holds_unpolled(memory: &impl Memory, place: Place) -> bool {
 /// and is to be rung for there.
 #[must_use]
 pub fn wake_producer(memory: &impl Memory, place: Place) -> bool {
-    match handfast_wait::word::fence_then_taken(memory, place.space()) {
+    match word::fence_then_taken(memory, place.space()) {
         None => false,
         // Threads may sleep beside who announced last.
         Some(how) => {
-            memory.wake(place.space(), u32::MAX);
-            how == handfast_wait::word::DESCRIPTOR
+            memory.wake(place.space(), WOKEN_FOR_ROOM);
+            how == word::DESCRIPTOR
         }
     }
 }
 
+/// Who made room has woken so many of those that sleep for it, however many there are: they may be any number of a hostile
+/// peer's. The others are left asleep, and nobody's announcement is there any more.
+pub const WOKEN_FOR_ROOM: u32 = 4;
+
+/// Producer that has announced itself and waits for room no more, whatever it has found: wakes others of its process, which
+/// may have been left asleep, or may fall asleep by its announcement. Who finds no room announces itself again, and with that the
+/// others. `others`: whether any are counted that sleep there, or are about to. One system call if so.
+pub fn leave_space(memory: &impl Memory, place: Place, others: impl FnOnce() -> bool) {
+    // E19 space, leaving half. This sender does not count any more. Another that sleeps was counted before its last look: before
+    // this one counted itself off, and is seen here; or later, and then it has found the room that this one has
+    // found, or messages in its place. Sleeping half: `Room::park`.
+    if others() {
+        // A task's announcement stays, for a ring.
+        let _ = memory.compare_exchange(place.space(), word::ASLEEP, word::AWAKE);
+        memory.wake(place.space(), WOKEN_FOR_ROOM);
+    }
+}
+
+#[cfg(test)]
+mod room;
 #[cfg(test)]
 mod streaming;

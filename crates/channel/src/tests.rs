@@ -4,8 +4,9 @@
 use crate::arm;
 use crate::reply::Slot;
 use handfast_layout::link::{Kind, SLOTS, Side};
-use handfast_region::Region;
+use handfast_region::{Memory, Region};
 use handfast_ring::lane::{Consumer, Header, Inline, Place, Producer, Sink, Target};
+use handfast_wait::word;
 
 const SIDE: Side = Side::Connector;
 
@@ -89,6 +90,37 @@ fn calls_and_their_replies_cross_threads_whole() {
             assert_eq!(buffer.bytes(meta.len_bytes as usize), message(number + 1));
             producer.taken_through(position);
         }
+    });
+}
+
+/// A peer may have any number of threads asleep there: who makes room wakes a few of them, and who was woken a few others.
+#[test]
+#[cfg_attr(miri, ignore = "miri has no /proc")]
+fn who_makes_room_wakes_a_few_of_those_that_sleep_for_it() {
+    const SLEEPERS: usize = 12;
+    let place = Place::of(SIDE, 0);
+    let region = Region::heap(place.slot(0));
+    word::announce(&region, place.space(), word::ASLEEP);
+    std::thread::scope(|scope| {
+        for _ in 0..SLEEPERS {
+            let (sender, receiver) = std::sync::mpsc::channel();
+            let region = &region;
+            scope.spawn(move || {
+                // The link's name is the thread's path.
+                let own = std::fs::read_link("/proc/thread-self").unwrap();
+                sender.send(own).unwrap();
+                region.park(place.space(), word::ASLEEP, None);
+            });
+            let stat = std::path::Path::new("/proc")
+                .join(receiver.recv().unwrap())
+                .join("stat");
+            let sleeps = || std::fs::read_to_string(&stat).unwrap().contains(") S ");
+            wait_until(sleeps);
+        }
+        assert!(!arm::wake_producer(&region, place));
+        arm::leave_space(&region, place, || true);
+        let left = SLEEPERS as u32 - 2 * arm::WOKEN_FOR_ROOM;
+        assert_eq!(region.wake(place.space(), u32::MAX), left);
     });
 }
 

@@ -1,4 +1,9 @@
 //! Trust groups: the peers of one user, who share one bell region of ours.
+//!
+//! A receiver sleeps in one word for each group, and the kernel takes 128. So users beyond the first [`GROUPS_MAX`] come into a
+//! *crowd*: a group of many users, whose bells say that the receiver sleeps in a descriptor whenever it sleeps. Its peers ring
+//! through their sockets, and the keeper ends the sleep in the receiver's own word. Peers of other users than this process's
+//! only read bells, so nobody in a crowd can do more to the others than ring, too.
 
 use crate::error::{Exhausted, Resource};
 use crate::hearing::Hearing;
@@ -13,7 +18,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 /// One trust group of this process.
 pub(crate) struct Group {
-    pub(crate) uid: u32,
+    /// `None`: a crowd.
+    pub(crate) uid: Option<u32>,
     /// Another user's: its processes only read the bells, and ring in their links.
     pub(crate) is_foreign: bool,
     pub(crate) bells: Region,
@@ -33,10 +39,10 @@ enum Entry {
 }
 
 impl Group {
-    pub(crate) fn new(uid: u32, tally: Arc<Tally>) -> Result<Self, Resource> {
+    pub(crate) fn new(uid: Option<u32>, tally: Arc<Tally>) -> Result<Self, Resource> {
         const NAME: &str = "handfast bells";
         let os = |call| move |errno| Resource::of(call, errno);
-        let is_foreign = uid != handfast_sys::process::uid();
+        let is_foreign = uid != Some(handfast_sys::process::uid());
         let (fd, mapping) = if is_foreign {
             // Who could write them could take their pages away, and whoever touches them would wait for that.
             create_owner_written(NAME, bell::REGION_BYTES).map_err(os("memfd_create"))?
@@ -54,6 +60,32 @@ impl Group {
             links: RwLock::default(),
             version: AtomicU32::new(0),
         })
+    }
+
+    /// Where receivers sleep, in the bell of `receiver`.
+    pub(crate) const fn sleep(receiver: u32) -> usize {
+        bell::bell(receiver) + bell::SLEEP
+    }
+
+    /// The word in which `receiver` sleeps; none in a crowd, whose rings come through the socket.
+    pub(crate) fn sleeps_in(&self, receiver: u32) -> Option<(&Region, usize)> {
+        (self.uid.is_some()).then(|| (&self.bells, Self::sleep(receiver)))
+    }
+
+    /// Says that `receiver` is about to sleep, and how.
+    pub(crate) fn announce(&self, receiver: u32, how: u32) {
+        let how = match self.uid {
+            Some(_) => how,
+            None => word::DESCRIPTOR,
+        };
+        word::announce(&self.bells, Self::sleep(receiver), how);
+    }
+
+    /// Whether it has as many links as it can have.
+    pub(crate) fn is_full(&self) -> bool {
+        let links = self.links.read().unwrap_or_else(PoisonError::into_inner);
+        let is_taken = |entry: &Entry| !matches!(entry, Entry::Free);
+        links.len() == bell::LINKS as usize && links.iter().all(is_taken)
     }
 
     /// Whether there is no link, and none to come.
@@ -151,14 +183,15 @@ impl Group {
         (found.collect(), (end < links.len() as u32).then_some(end))
     }
 
-    /// Wakes whoever sleeps in `receiver`'s bell, whatever the bell says: a peer may have died
-    /// after it took the announcement away and before it woke the sleeper.
+    /// Takes the announcement in `receiver`'s bell away, so that nobody falls asleep by it. Who sleeps already is nudged
+    /// ([`Port::nudge`](crate::port::Port::nudge)), in a word of this process: in the bells any number of peers' threads may sleep as well.
     pub(crate) fn rouse(&self, receiver: u32) {
-        let sleep = bell::bell(receiver) + bell::SLEEP;
         // E4 wake. Store-load fence. Pairs with the fence in `announce`.
         self.bells.fence();
         // AcqRel: as in `word::taken`.
-        self.bells.swap(sleep, word::AWAKE, Ordering::AcqRel);
-        self.bells.wake(sleep, u32::MAX);
+        (self.bells).swap(Self::sleep(receiver), word::AWAKE, Ordering::AcqRel);
     }
 }
+
+/// Users whose peers have a group of their own: a receiver sleeps in one word for each, and `futex_waitv` takes 128.
+pub(crate) const GROUPS_MAX: usize = 64;

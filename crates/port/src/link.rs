@@ -25,7 +25,7 @@ use crate::users::{Charge, Foreign};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use handfast_channel::reply::Slot;
 use handfast_channel::{arm, bell, stamp};
-use handfast_layout::link::{LANE_HEAD_BYTES, LANES, Meta, REPLIES, Side};
+use handfast_layout::link::{LANE_HEAD_BYTES, LANES, Meta, Side};
 use handfast_layout::part::receiver_of;
 use handfast_layout::{bell as bell_layout, introduction};
 use handfast_proto::introductions::{Claims, Keeping, Remembered};
@@ -44,9 +44,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 mod backlog;
 pub(crate) mod control;
+mod rouse;
 mod tables;
 
 pub(crate) use backlog::{Backlog, UNSAID_MAX};
+use rouse::ROUSED_MAX;
 
 /// See the module text. Fields in the order in which a call meets them.
 pub(crate) struct Link {
@@ -67,6 +69,9 @@ pub(crate) struct Link {
     pub(crate) home: OnceLock<Weak<Process>>,
     /// Threads parked on words of this link.
     pub(crate) parked: Parked,
+    /// A thread is about to wake all that sleep on its words; and the link, for that one.
+    rouses: AtomicBool,
+    pub(crate) itself: OnceLock<Weak<Self>>,
     pub(crate) slot_freed: (Mutex<u32>, Condvar),
     /// Those that wait as futures.
     pub(crate) tasks: Tasks,
@@ -239,6 +244,8 @@ impl Link {
             home: OnceLock::new(),
             trouble: AtomicU32::new(0),
             parked: Parked::default(),
+            rouses: AtomicBool::new(false),
+            itself: OnceLock::new(),
             slot_freed: Default::default(),
             tasks: Tasks::default(),
             spread: Told::default(),
@@ -451,38 +458,6 @@ impl Link {
         first
     }
 
-    /// Makes every thread of this process that waits on the link look again.
-    pub(crate) fn disturb(&self) {
-        // AcqRel: what the waiter shall find was stored before.
-        self.trouble.fetch_add(1, Ordering::AcqRel);
-        self.slot_freed.1.notify_all();
-        self.wake_tasks();
-        // E4 wake: orders the count above before this look at who sleeps. Pairs with the fence in
-        // `announce`: a thread that is not counted yet sees the trouble before it sleeps.
-        self.region.fence();
-        if !self.parked.any() {
-            return;
-        }
-        for index in 0..REPLIES {
-            self.rouse(Slot::of(self.calls, index).wait());
-        }
-        for lane in 0..LANES {
-            self.rouse(Place::of(self.calls, lane).space());
-        }
-        for sleeper in self.returns().sleepers() {
-            self.rouse(sleeper);
-        }
-        crate::notify::rouse();
-    }
-
-    /// Wakes whoever sleeps on a word, whatever it says: the peer may have died after it took the
-    /// announcement away and before it woke the sleeper.
-    fn rouse(&self, at: usize) {
-        // AcqRel: as in `word::taken`.
-        self.region.swap(at, word::AWAKE, Ordering::AcqRel);
-        self.region.wake(at, u32::MAX);
-    }
-
     /// Tells the callee of a post to `lane`, if it does not poll it. Returns whether this made a
     /// wake-up call.
     #[inline]
@@ -556,7 +531,8 @@ impl Link {
                 let reply = Slot::of(self.calls, index as u32);
                 if reply.is_answered(&self.region, generation) {
                     // The server has left the wake-up for later, and does something else.
-                    self.rouse(reply.wait());
+                    // Others that sleep there are looked after next time.
+                    self.rouse(reply.wait(), ROUSED_MAX);
                     crate::notify::rouse();
                 } else {
                     late |= 1 << (index as u32 / SLOTS_PER_LANE);
@@ -615,7 +591,8 @@ impl Link {
             let _ = bell::ring(own, bells, at, receiver, self.peer_index);
             bells.swap(sleep, word::AWAKE, Ordering::AcqRel);
         }
-        bells.wake(sleep, u32::MAX);
+        // Whom this does not find its keeper does.
+        bells.wake(sleep, ROUSED_MAX);
         self.tell(control::RING, receiver as u8);
     }
 

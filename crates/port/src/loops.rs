@@ -71,7 +71,7 @@ impl Process {
             let parts = Parts {
                 region: Region::mapped(mapping),
                 calls,
-                peer_bells: map_peer_bells(&place.group().fd, place.group().uid)?,
+                peer_bells: map_peer_bells(&place.group().fd, uid)?,
                 peer_index,
                 place,
                 peer,

@@ -367,7 +367,7 @@ impl Port {
         if called.task || !called.threads {
             return;
         }
-        let sleep = bell_layout::bell(self.receiver) + bell_layout::SLEEP;
+        let sleep = Group::sleep(self.receiver);
         let mut how = self.how_to_sleep();
         // Without the lock, as with it: who has it may be a follower that will not keep it.
         let quiet = self.try_lock().is_some_and(|mut poller| {
@@ -415,7 +415,7 @@ impl Port {
         // fence in `leave`: either the announcement that was taken back is seen to be so here, or
         // who has taken it back sees the follower.
         futex::fence_own_threads();
-        let sleep = bell_layout::bell(self.receiver) + bell_layout::SLEEP;
+        let sleep = Group::sleep(self.receiver);
         // Relaxed: ordered by the fence.
         let is = |group: &Arc<Group>| group.bells.load(sleep, Ordering::Relaxed) == how;
         groups.iter().all(is)
@@ -432,7 +432,7 @@ impl Port {
         (&self.handed, 0, handed)
     }
 
-    /// Keeper: wakes every thread that sleeps here, so that it looks.
+    /// Wakes every thread that sleeps here, so that it looks.
     pub(crate) fn nudge(&self) {
         // E7 hand-over, count. As in `hand_over`: a thread that is about to sleep finds another count.
         self.count_hand_over();
@@ -457,20 +457,14 @@ impl Port {
         self.followers.fetch_add(1, Ordering::Relaxed);
         let got = loop {
             let groups = self.process.groups();
-            let sleep = bell_layout::bell(self.receiver) + bell_layout::SLEEP;
             // Acquire, and before the bells: a count seen brings the announcement before it, and
             // the free lock.
             let handed = self.handed.load(0, Ordering::Acquire);
             // Acquire: pairs with the exchange of a waker.
             let mut words: Vec<_> = groups
                 .iter()
-                .map(|group| {
-                    (
-                        &group.bells,
-                        sleep,
-                        group.bells.load(sleep, Ordering::Acquire),
-                    )
-                })
+                .filter_map(|group| group.sleeps_in(self.receiver))
+                .map(|(bells, sleep)| (bells, sleep, bells.load(sleep, Ordering::Acquire)))
                 .collect();
             words.push((&self.handed, 0, handed));
             // E7 hand-over. Fence of all threads of this process. Pairs with the compiler fence in
@@ -572,7 +566,8 @@ impl Place for Receiving<'_> {
         } else if how == word::ASLEEP {
             let bells = groups
                 .iter()
-                .map(|group| (&group.bells, bell + bell_layout::SLEEP, how));
+                .filter_map(|group| group.sleeps_in(self.port.receiver))
+                .map(|(bells, sleep)| (bells, sleep, how));
             // And in a word of this process alone: others of a user may meddle with those who sleep in its bells.
             Some(park(bells.chain([self.port.nudged(handed)]), until_ns))
         } else if self.port.is_announced(&groups, how) {

@@ -2,7 +2,7 @@
 
 use crate::door::Doors;
 use crate::error::{Exhausted, Resource};
-use crate::group::Group;
+use crate::group::{GROUPS_MAX, Group};
 use crate::keeper;
 use crate::link::Link;
 use crate::loops::Loops;
@@ -263,7 +263,7 @@ impl Process {
                 .groups
                 .write()
                 .unwrap_or_else(PoisonError::into_inner),
-            process::uid(),
+            Some(process::uid()),
         )?;
         Ok(process)
     }
@@ -312,13 +312,25 @@ impl Process {
         self.releases_due_ns.store(u64::MAX, Ordering::Release);
     }
 
-    /// Takes a place for a link to come in the trust group of `uid`, which is made if there is none.
+    /// Takes a place for a link to come in the trust group of `uid`, which is made if there is none; or in a crowd, where so
+    /// many users have groups already.
     pub(crate) fn reserve(self: &Arc<Self>, uid: u32) -> Result<Reserved, Resource> {
         let mut groups = self.groups.write().unwrap_or_else(PoisonError::into_inner);
-        let known = groups.iter().find(|group| group.uid == uid).cloned();
+        let own = groups.iter().find(|group| group.uid == Some(uid));
+        let is_room = groups.iter().filter(|group| group.uid.is_some()).count() < GROUPS_MAX;
+        let in_crowd = || {
+            groups
+                .iter()
+                .find(|group| group.uid.is_none() && !group.is_full())
+        };
+        let known = match own {
+            None if !is_room => in_crowd(),
+            own => own,
+        };
+        let known = known.cloned();
         let group = match &known {
             Some(group) => group.clone(),
-            None => self.add_group(&mut groups, uid)?,
+            None => self.add_group(&mut groups, is_room.then_some(uid))?,
         };
         // Under the lock: a group without any is given back.
         let index = group.reserve();
@@ -333,14 +345,11 @@ impl Process {
         })
     }
 
-    fn add_group(&self, groups: &mut Arc<[Arc<Group>]>, uid: u32) -> Result<Arc<Group>, Resource> {
-        if groups.len() >= GROUPS_MAX {
-            let limit = GROUPS_MAX as u64;
-            return Err(Resource::Exhausted(Exhausted {
-                what: "trust groups, one for each user with links; end those of some user",
-                limit,
-            }));
-        }
+    fn add_group(
+        &self,
+        groups: &mut Arc<[Arc<Group>]>,
+        uid: Option<u32>,
+    ) -> Result<Arc<Group>, Resource> {
         let group = Arc::new(Group::new(uid, self.tally.clone())?);
         *groups = groups.iter().chain([&group]).cloned().collect();
         // Release: pairs with the Acquire of a receiver that copies the list.
@@ -379,6 +388,7 @@ impl Process {
         }
         self.raise_sets();
         for port in ports {
+            port.nudge();
             port.call_takers();
         }
     }
@@ -390,6 +400,7 @@ impl Process {
         }
         self.raise_sets();
         if let Some(port) = self.port(receiver) {
+            port.nudge();
             port.call_takers();
         }
     }
@@ -529,7 +540,3 @@ pub(crate) const UNSAID_NS: u64 = 2_000_000;
 /// The serial number of the next link. A forked child goes on where its parent was: its threads remember
 /// the parent's links by number.
 static NEXT_SERIAL: AtomicU32 = AtomicU32::new(0);
-
-/// Users whose processes may connect to one process at once: a receiver sleeps in one word per
-/// group, and `futex_waitv` takes 128.
-const GROUPS_MAX: usize = 64;

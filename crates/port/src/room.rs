@@ -5,6 +5,7 @@ use crate::link::Link;
 use crate::send::SendRight;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
+use handfast_channel::arm;
 use handfast_layout::link::{Kind, LANES};
 use handfast_region::Memory;
 use handfast_ring::lane::Place as LanePlace;
@@ -143,10 +144,17 @@ impl SendRight {
             right: self,
             lane,
             len_bytes,
+            has_announced: false,
         };
         let (ended, _) = self.with_waiter(|waiter| waiter.wait(&mut place, deadline_ns, false));
+        let link = self.link();
+        if place.has_announced {
+            // Relaxed: this thread has just counted itself off there (E19).
+            let others = || link.parked.of(lane).load(Ordering::Relaxed) > 0;
+            arm::leave_space(&link.region, LanePlace::of(link.calls, lane), others);
+        }
         // A task may have announced in the same word before this thread did.
-        self.link().wake_answered();
+        link.wake_answered();
         match ended {
             Ended::Ready => Ok(()),
             Ended::TimedOut => Err(SendError::TimedOut),
@@ -159,6 +167,7 @@ struct Room<'a> {
     right: &'a SendRight,
     lane: u32,
     len_bytes: usize,
+    has_announced: bool,
 }
 
 impl Place for Room<'_> {
@@ -173,13 +182,16 @@ impl Place for Room<'_> {
     fn park(&mut self, _: Sleep, deadline_ns: Option<u64>, _: Option<Start>) -> Parked {
         let link = self.right.link();
         let space = LanePlace::of(link.calls, self.lane).space();
+        // E19 space, sleeping half. AcqRel, here and below: before the last look. Who is counted later than another was counted off
+        // sees what that one has seen. Leaving half: `arm::leave_space`.
         link.parked.of(self.lane).fetch_add(1, Ordering::AcqRel);
         self.right.process().watch_sleepers();
+        self.has_announced = true;
         word::announce(&link.region, space, word::ASLEEP);
         if !self.look() {
             link.region.park(space, word::ASLEEP, deadline_ns);
         }
-        // Other threads may wait for the same lane's room: the word is left to its waker.
+        // Other threads may wait for the same lane's room: the word is left to its waker, or to who leaves.
         link.parked.of(self.lane).fetch_sub(1, Ordering::AcqRel);
         Parked {
             ready: self.look(),

@@ -477,7 +477,8 @@ impl Place for Waiting<'_> {
 
     fn park(&mut self, how: Sleep, deadline_ns: Option<u64>, start: Option<Start>) -> Parked {
         let groups = self.0.process.groups();
-        let words = (groups.len() + 1) * self.0.ports.len();
+        let in_bells = groups.iter().filter(|group| group.uid.is_some()).count();
+        let words = (in_bells + 1) * self.0.ports.len();
         let in_words = how == Sleep::Block && self.0.descriptors == 0 && words <= WORDS_MAX;
         let how = if in_words && words > 0 {
             word::ASLEEP
@@ -497,19 +498,16 @@ impl Place for Waiting<'_> {
         let due_ns = sleeps.min().map(|sleep_ns| clock::now_ns() + sleep_ns);
         let deadline_ns = due_ns.into_iter().chain(deadline_ns).min();
         let start_ns = start.map(Start::now_ns);
-        let bells: Vec<_> = self
-            .0
-            .ports()
-            .map(|port| bell_layout::bell(port.port().receiver))
-            .collect();
+        let receivers: Vec<_> = self.0.ports().map(|port| port.port().receiver).collect();
         let at_bells = || {
             groups
                 .iter()
-                .flat_map(|group| bells.iter().map(move |bell| (group, *bell)))
+                .flat_map(|group| receivers.iter().map(move |receiver| (group, *receiver)))
         };
         if how == word::ASLEEP {
-            let words =
-                at_bells().map(|(group, bell)| (&group.bells, bell + bell_layout::SLEEP, how));
+            let words = at_bells()
+                .filter_map(|(group, receiver)| group.sleeps_in(receiver))
+                .map(|(bells, sleep)| (bells, sleep, how));
             // As a port's own sleepers.
             let nudges: Vec<_> = (self.0.ports().zip(&handed))
                 .map(|(port, handed)| port.port().nudged(*handed))
@@ -524,8 +522,9 @@ impl Place for Waiting<'_> {
         let ready = self.look();
         let posted_after_ns = start_ns.and_then(|start_ns| {
             at_bells()
-                .map(|(group, bell)| {
-                    stamped_after(&group.bells, bell + bell_layout::STAMP, start_ns)
+                .map(|(group, receiver)| {
+                    let stamp = bell_layout::bell(receiver) + bell_layout::STAMP;
+                    stamped_after(&group.bells, stamp, start_ns)
                 })
                 .filter(|after_ns| *after_ns > 0)
                 .min()

@@ -34,6 +34,8 @@ pub struct ModelMemory {
     /// Which exchanges, by offset, expected and new value, order nothing: for models that must
     /// fail.
     pub relaxed_exchange: fn(usize, u32, u32) -> bool,
+    /// A wake-up of a few sleepers, not of all, wakes one: for models that have no more threads than those.
+    pub wakes_one: bool,
     /// What [`Memory::fence_others`] calls; without one it does nothing and says that it did.
     pub membarrier: Option<Arc<Membarrier>>,
 }
@@ -60,6 +62,7 @@ impl ModelMemory {
             several: Condvar::new(),
             without_fence: false,
             relaxed_exchange: |_, _, _| false,
+            wakes_one: false,
             membarrier: None,
         }
     }
@@ -202,7 +205,7 @@ impl Memory for ModelMemory {
         if sleepers.contains(&at) {
             sleepers.clear();
             self.several.notify_one();
-        } else if count == 1 {
+        } else if count == 1 || self.wakes_one && count < u32::MAX {
             self.entry(at).1.notify_one();
         } else {
             self.entry(at).1.notify_all();

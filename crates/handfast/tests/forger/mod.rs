@@ -21,7 +21,7 @@ use handfast_ring::lane::{Header, Place, Producer, Refused, Unit};
 use handfast_sys::memory::{Access, Mapping};
 use rustix::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Messages of the control socket.
@@ -166,8 +166,8 @@ pub(crate) fn used(pid: u32) -> Duration {
 /// See the module text. It is the connector.
 pub(crate) struct Hand {
     pub(crate) socket: OwnedFd,
-    pub(crate) region: Region,
-    bells: Region,
+    pub(crate) region: Arc<Region>,
+    pub(crate) bells: Region,
     is_published: bool,
     pub(crate) welcome: Welcome,
     /// What it says it is, with the number of this process.
@@ -216,7 +216,7 @@ impl Hand {
         common::take_offer(&socket, &fds[0]);
         Self {
             socket,
-            region,
+            region: Arc::new(region),
             bells: map(&fds[1], bells, of_bells),
             is_published,
             welcome,
@@ -252,7 +252,7 @@ impl Hand {
             units: units.len() as u32,
             cpu: 0,
         };
-        let (outgoing, region) = (&mut self.lanes[lane as usize], &self.region);
+        let (outgoing, region) = (&mut self.lanes[lane as usize], &*self.region);
         assert!(common::within_patience(|| loop {
             match outgoing.post_described(region, header, (bytes, units)) {
                 Ok(()) => return true,
@@ -270,12 +270,12 @@ impl Hand {
         let at = (Side::Connector, lane);
         if self.is_published {
             let sleep = handfast_layout::bell::bell(receiver) + handfast_layout::bell::SLEEP;
-            bell::note(&self.region, at, receiver);
+            bell::note(&*self.region, at, receiver);
             self.bells.wake(sleep, u32::MAX);
             self.say(&[RING, receiver as u8]);
             return;
         }
-        let asleep = bell::ring(&self.region, &self.bells, at, receiver, self.welcome.link);
+        let asleep = bell::ring(&*self.region, &self.bells, at, receiver, self.welcome.link);
         if asleep.is_some() {
             let sleep = handfast_layout::bell::bell(receiver) + handfast_layout::bell::SLEEP;
             self.bells.wake(sleep, u32::MAX);
@@ -400,7 +400,7 @@ impl Hand {
     ) {
         let slot = Slot::of(Side::Acceptor, index);
         let outcome = (generation, kind, 0);
-        slot.answer_described(&self.region, outcome, (bytes, &units(parts)));
+        slot.answer_described(&*self.region, outcome, (bytes, &units(parts)));
         self.region.swap(slot.wait(), 0, SeqCst);
         self.region.wake(slot.wait(), u32::MAX);
     }

@@ -9,7 +9,6 @@ use crate::request::Seal;
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
 use handfast_channel::{arm, bell};
-use handfast_layout::bell as bell_layout;
 use handfast_layout::link::{Kind, REPLIES};
 use handfast_proto::rota::{Key, Rang};
 use handfast_ring::lane::Place;
@@ -122,11 +121,7 @@ impl Poller {
         self.rests(how == word::DESCRIPTOR);
         self.publish_counts();
         for group in &*self.groups {
-            word::announce(
-                &group.bells,
-                bell_layout::bell(self.receiver) + bell_layout::SLEEP,
-                how,
-            );
+            group.announce(self.receiver, how);
         }
         if self.anything_rang() {
             self.withdraw();
@@ -143,10 +138,7 @@ impl Poller {
             self.unpark();
         }
         for group in &*self.groups {
-            word::withdraw(
-                &group.bells,
-                bell_layout::bell(self.receiver) + bell_layout::SLEEP,
-            );
+            word::withdraw(&group.bells, Group::sleep(self.receiver));
         }
         self.hear_foreign_all();
     }

@@ -83,6 +83,7 @@ impl Process {
         let link = Arc::new(Link::new(parts, serial));
         // Nobody else sets it.
         let _ = link.home.set(Arc::downgrade(self));
+        let _ = link.itself.set(Arc::downgrade(&link));
         let limited_by = self.limit(&link);
         let promised = port.map(|port| link.export(port, Target::full(port.id, 0)));
         let entered = match promised {

@@ -5,13 +5,14 @@
 //! So they count against the peer's user by socket, until the socket is seen to be empty.
 
 use super::{State, Users};
+use core::ops::RangeInclusive;
 use handfast_proto::users::{Quota, Refused};
 use handfast_sys::{AsFd, BorrowedFd, Errno, OwnedFd, process, socket};
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
-/// Sockets of one user that are looked at when there is no room for more.
+/// Sockets that are looked at when there is no room for more.
 const LOOKS: usize = 256;
 
 /// By user and number. An entry keeps its socket open, so that the number stays its own; but it is never the last to do so.
@@ -44,9 +45,9 @@ impl State {
         true
     }
 
-    /// Looks at sockets of a user's through which something was sent before, in turn.
-    fn settle_some(&mut self, user: u32) {
-        let (first, last) = ((user, RawFd::MIN), (user, RawFd::MAX));
+    /// Looks at sockets of those users through which something was sent before, in turn.
+    fn settle_some(&mut self, users: RangeInclusive<u32>) {
+        let (first, last) = ((*users.start(), RawFd::MIN), (*users.end(), RawFd::MAX));
         let next = self.in_flight.next.clamp(first, last);
         let sockets = &self.in_flight.sockets;
         let behind = sockets.range(next..=last);
@@ -69,8 +70,12 @@ impl State {
         if user == 0 || user == process::uid() {
             // Theirs are the kernel's limits.
             self.table.force(user, Quota::InFlight, count);
-        } else if self.charge(user, Quota::InFlight, count).is_err() {
-            self.settle_some(user);
+        } else if let Err(refused) = self.charge(user, Quota::InFlight, count) {
+            // What others have received long since is nobody's.
+            self.settle_some(match refused {
+                Refused::User { .. } => user..=user,
+                Refused::All { .. } => 0..=u32::MAX,
+            });
             self.charge(user, Quota::InFlight, count)?;
         }
         let sent = self.in_flight.sockets.entry(key).or_insert_with(|| Sent {

@@ -152,6 +152,23 @@ fn idle_connections_that_have_received_all_give_their_share_back() {
     assert!(in_flight(&users, user) <= limit);
 }
 
+/// A user that has received all takes no place of others who come later.
+#[test]
+fn many_users_that_have_received_all_give_their_shares_back() {
+    let (users, user) = users();
+    let total = users.state().table.limit(Quota::InFlight).total;
+    let kept: Vec<_> = (0..total as u32 / 2 + 8)
+        .map(|number| {
+            let (near, far) = sent_through(&users, user + number, 2);
+            for _ in 0..2 {
+                drop(socket::receive(&far, &mut [0; 16], 1).unwrap());
+            }
+            (near, far)
+        })
+        .collect();
+    drop(kept);
+}
+
 #[test]
 fn an_end_that_lies_in_its_own_connection_keeps_nothing_open() {
     let (users, user) = users();

@@ -32,6 +32,8 @@ pub(super) struct Kind {
     pub(super) time: Duration,
     /// The most descriptors that the server may have.
     pub(super) descriptors: Option<u64>,
+    /// What a server may have more of while it is struck.
+    pub(super) grows_mib: i64,
     /// The most memory that the server may have.
     pub(super) memory_mib: Option<u64>,
 }
@@ -47,6 +49,7 @@ const PLAIN: Kind = Kind {
     has_decoy: true,
     time: Duration::from_millis(800),
     descriptors: Some(1024),
+    grows_mib: 4,
     memory_mib: None,
 };
 
@@ -54,7 +57,7 @@ const PLAIN: Kind = Kind {
 const LIMIT_MIB: u64 = 96;
 const BEYOND_MIB: &str = "160";
 
-pub(super) const KINDS: [Kind; 19] = [
+pub(super) const KINDS: [Kind; 22] = [
     Kind {
         name: "linger-hello",
         what: "sockets whose close waits, with a hello",
@@ -110,6 +113,33 @@ pub(super) const KINDS: [Kind; 19] = [
         words: &["4000", "101"],
         attacker: 0,
         has_decoy: false,
+        ..PLAIN
+    },
+    Kind {
+        name: "users",
+        what: "80 users at once, who stay",
+        program: "users.py",
+        words: &["4000", "80"],
+        attacker: 0,
+        // Each link takes some 60 KiB.
+        grows_mib: 8,
+        time: Duration::from_millis(3000),
+        ..PLAIN
+    },
+    Kind {
+        name: "crowd-room",
+        what: "25,600 sleepers at the word of a full lane's sender",
+        program: "crowds.py",
+        words: &["room"],
+        time: Duration::from_millis(3000),
+        ..PLAIN
+    },
+    Kind {
+        name: "crowd-bells",
+        what: "the same in the server's bells, and links come and go",
+        program: "crowds.py",
+        words: &["bells"],
+        time: Duration::from_millis(3000),
         ..PLAIN
     },
     Kind {

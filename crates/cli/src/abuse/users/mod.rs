@@ -54,7 +54,7 @@ struct Place {
     made: std::cell::Cell<u32>,
 }
 
-const PROGRAMS: [(&str, &str); 11] = [
+const PROGRAMS: [(&str, &str); 13] = [
     ("wire.py", include_str!("../../../../../attackers/wire.py")),
     (
         "linger.py",
@@ -75,6 +75,14 @@ const PROGRAMS: [(&str, &str); 11] = [
     (
         "strangers.py",
         include_str!("../../../../../attackers/strangers.py"),
+    ),
+    (
+        "users.py",
+        include_str!("../../../../../attackers/users.py"),
+    ),
+    (
+        "crowds.py",
+        include_str!("../../../../../attackers/crowds.py"),
     ),
     (
         "holes.py",

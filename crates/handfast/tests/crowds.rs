@@ -1,0 +1,287 @@
+//! Crowds: more users than a server has words to sleep in, and more sleepers at a word than a process wakes in passing.
+
+mod common;
+mod forger;
+
+use common::Child;
+use forger::Hand;
+use handfast::Options;
+use handfast_channel::arm::WOKEN_FOR_ROOM;
+use handfast_channel::reply::Slot;
+use handfast_layout::bell;
+use handfast_layout::link::Side;
+use handfast_layout::part::{Part, receiver_of};
+use handfast_region::{Memory, Region, park_any};
+use handfast_ring::lane::Place;
+use handfast_sys::futex::WORDS_MAX;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
+
+const SERVER: u32 = 3000;
+const FIRST: u32 = 4000;
+
+/// Said by who has dropped a port.
+const CLOSED: u8 = 4;
+
+#[test]
+fn a_child_process_plays_its_role() {
+    common::play(|role, arguments| match role {
+        "server" => {
+            become_user(arguments[0].parse().unwrap());
+            common::echo(arguments[1], 1, Options::new());
+        }
+        "user" => {
+            become_user(arguments[0].parse().unwrap());
+            user(arguments[1]);
+        }
+        "honest" => forger::honest(arguments[0], None),
+        "slow" => slow(arguments[0]),
+        _ => unreachable!("{role}"),
+    });
+}
+
+fn become_user(user: u32) {
+    rustix::process::umask(rustix::fs::Mode::empty());
+    if rustix::process::geteuid().is_root() {
+        // SAFETY: it only changes the user of this process, which is a role's own.
+        assert_eq!(unsafe { libc::setresuid(user, user, user) }, 0);
+    }
+}
+
+/// Stays; and says, when it is asked, how long the shortest of some calls took that each find the server asleep.
+fn user(name: &str) {
+    let right = handfast::connect_until(name, common::PATIENCE).unwrap();
+    let call = || {
+        let start = Instant::now();
+        let answer = right.call_until(b"user", common::PATIENCE).unwrap();
+        assert_eq!(&*answer, b"user");
+        start.elapsed()
+    };
+    call();
+    common::say("answered");
+    while common::told().is_some() {
+        let calls = (0..10).map(|_| {
+            std::thread::sleep(Duration::from_millis(5));
+            call()
+        });
+        common::say(&calls.min().unwrap().as_micros().to_string());
+    }
+}
+
+fn of_user(number: u32, name: &str) -> Child {
+    common::start("user", &[&(FIRST + number).to_string(), name])
+}
+
+fn open_directory() {
+    use std::os::unix::fs::PermissionsExt;
+    let open = std::fs::Permissions::from_mode(0o777);
+    std::fs::set_permissions(common::directory(), open).unwrap();
+}
+
+/// Users that stay, more than a receiver has words to sleep in: each is served, and wakes the server by itself, not by its keeper's
+/// look at what has waited for 40 ms. Some leave, and others come in their places.
+#[test]
+fn users_who_stay_keep_nobody_out() {
+    const USERS: u32 = 80;
+    if !rustix::process::geteuid().is_root() {
+        return println!("skipped: only root can be many users");
+    }
+    let name = common::name("stay");
+    open_directory();
+    let mut server = common::start("server", &[&SERVER.to_string(), &name]);
+    server.expect("ready");
+    let before = common::at_rest(server.pid());
+    let mut users: Vec<_> = (0..USERS).map(|number| of_user(number, &name)).collect();
+    users.iter().for_each(|user| user.expect("answered"));
+    for number in [0, 40, 70, USERS - 1] {
+        users[number as usize].tell("call");
+        let shortest_us: u64 = users[number as usize].line().parse().unwrap();
+        println!("user {number}: {shortest_us} us");
+        assert!(shortest_us < 20_000, "user {number}: {shortest_us} us");
+    }
+    for (number, user) in (0..USERS).zip(&mut users) {
+        if number % 2 == 0 {
+            user.finish();
+            *user = of_user(USERS + number, &name);
+            user.expect("answered");
+        }
+    }
+    users.iter_mut().for_each(Child::finish);
+    assert!(common::settles_at(server.pid(), before));
+    server.finish();
+}
+
+/// Threads of this process asleep at words of a region, each in one word as often as the kernel lets it be.
+struct Crowd {
+    threads: Vec<std::thread::JoinHandle<()>>,
+}
+
+impl Crowd {
+    /// So many at each word, while that holds `value`.
+    fn gather(
+        region: &Arc<Region>,
+        words: impl IntoIterator<Item = usize>,
+        (count, value): (usize, u32),
+    ) -> Self {
+        let words = words
+            .into_iter()
+            .flat_map(|at| std::iter::repeat_n(at, count));
+        let threads = words.map(|at| {
+            let (region, (sender, path)) = (region.clone(), std::sync::mpsc::channel());
+            let sleep = move || {
+                sender
+                    .send(std::fs::read_link("/proc/thread-self").unwrap())
+                    .unwrap();
+                // It may be another for the moment.
+                while park_any((0..WORDS_MAX).map(|_| (&*region, at, value)), None)
+                    == Ok(handfast_region::Wait::Changed)
+                {
+                    std::thread::yield_now();
+                }
+            };
+            let thread = std::thread::Builder::new().stack_size(128 << 10);
+            let thread = thread.spawn(sleep).unwrap();
+            let stat = std::path::Path::new("/proc")
+                .join(path.recv().unwrap())
+                .join("stat");
+            let sleeps = || std::fs::read_to_string(&stat).unwrap().contains(") S ");
+            assert!(common::within_patience(sleeps));
+            thread
+        });
+        Self {
+            threads: threads.collect(),
+        }
+    }
+
+    /// Wakes those that sleep still; how often they did.
+    fn disperse(self, region: &Region, words: impl IntoIterator<Item = usize>) -> u32 {
+        let left = words.into_iter().map(|at| region.wake(at, u32::MAX)).sum();
+        self.threads
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
+        left
+    }
+}
+
+/// How often each of two threads sleeps there.
+const BOTH: u32 = 2 * WORDS_MAX as u32;
+
+#[test]
+fn of_a_crowd_that_sleeps_for_room_few_are_woken_by_who_makes_it() {
+    let (mut server, name) = forger::start_honest("room");
+    let mut hand = Hand::new(&name, 1);
+    hand.settle();
+    let space = Place::of(Side::Connector, 0).space();
+    let region = hand.region.clone();
+    region.store(space, 1, SeqCst);
+    let crowd = Crowd::gather(&region, [space], (2, 1));
+    // Taken, and waked for, before the server is ready for the second one.
+    hand.settle();
+    assert!(common::within_patience(|| region.load(space, SeqCst) == 0));
+    hand.settle();
+    let left = crowd.disperse(&region, [space]);
+    println!("{left} of {BOTH} left");
+    assert!(left >= BOTH - WORDS_MAX as u32 - WOKEN_FOR_ROOM, "{left}");
+    server.finish();
+}
+
+#[test]
+fn of_a_crowd_at_published_bells_nobody_is_woken_by_their_owner() {
+    if !rustix::process::geteuid().is_root() {
+        return println!("skipped: only root can be two users");
+    }
+    let name = common::name("bells");
+    open_directory();
+    let mut server = common::start("server", &[&SERVER.to_string(), &name]);
+    server.expect("ready");
+    let mut hand = Hand::new(&name, 1);
+    hand.settle();
+    let sleep = bell::bell(receiver_of(hand.welcome.port)) + bell::SLEEP;
+    let bells = Arc::new(std::mem::replace(&mut hand.bells, Region::heap(64)));
+    let crowd = Crowd::gather(&bells, [sleep], (2, 1));
+    let before = common::at_rest(server.pid());
+    // The end of a link is told to all who receive.
+    for number in 2..6 {
+        drop(Hand::new(&name, number));
+        assert!(common::settles_at(server.pid(), before));
+    }
+    let left = crowd.disperse(&bells, [sleep]);
+    println!("{left} of {BOTH} left");
+    // And the server.
+    assert!(left >= BOTH, "{left}");
+    server.finish();
+}
+
+/// Whoever waits is told, once, whoever else sleeps where it does: not by those who wake a few in passing.
+#[test]
+fn who_sleeps_behind_a_crowd_hears_that_its_port_is_gone() {
+    let (mut server, name) = forger::start_honest("behind");
+    let mut hand = Hand::new(&name, 1);
+    let own = Part::OfSender {
+        handle: 1 << 31 | 5,
+        port: 0x100,
+    };
+    hand.send(b"", &[own]);
+    hand.settle();
+    let region = hand.region.clone();
+    // Those of its first lane.
+    let words = || (0..16).map(|index| Slot::of(Side::Acceptor, index).wait());
+    let crowd = Crowd::gather(&region, words(), (24, 0));
+    server.tell("call");
+    let announced = || words().any(|at| region.load(at, SeqCst) == 1);
+    assert!(common::within_patience(announced));
+    let pid = server.pid();
+    assert!(common::within_patience(|| has_all_asleep(pid)));
+    let start = Instant::now();
+    assert!(hand.say_words(CLOSED, &[0x100]));
+    let said = server.line();
+    assert!(said.contains("Gone(Port)"), "{said}");
+    // The call is over by itself after five seconds.
+    assert!(start.elapsed() < Duration::from_secs(4));
+    println!("{} left; {said}", crowd.disperse(&region, words()));
+    server.finish();
+}
+
+/// Whether no thread of a process runs.
+fn has_all_asleep(pid: u32) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let mut stats =
+        tasks.filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("stat")).ok());
+    stats.all(|stat| stat.contains(") S "))
+}
+
+/// Takes its time for messages, and says how many have come.
+fn slow(name: &str) {
+    let port = handfast::bind(name).unwrap();
+    common::say("ready");
+    for count in 1.. {
+        let request = port.receive().unwrap();
+        if request.is_call() {
+            let _ = request.reply(&u32::to_le_bytes(count));
+        } else if count % 512 == 0 {
+            // Every lane fills up meanwhile, and this goes to sleep.
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+/// Threads that share full lanes, far more than are woken at once, all get their messages through.
+#[test]
+fn threads_that_wait_for_room_by_the_dozen_all_find_it() {
+    const THREADS: u32 = 100;
+    const EACH: u32 = 300;
+    let name = common::name("slow");
+    let mut server = common::start("slow", &[&name]);
+    server.expect("ready");
+    let right = handfast::connect(&name).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| (0..EACH).for_each(|_| right.send(b"one of many").unwrap()));
+        }
+    });
+    let counted = right.call_until(b"", common::PATIENCE).unwrap();
+    let count = u32::from_le_bytes(counted[..4].try_into().unwrap());
+    assert!(count <= THREADS * EACH + 1, "{count}");
+    server.kill();
+}

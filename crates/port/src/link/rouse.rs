@@ -1,0 +1,72 @@
+//! Wake-ups of this process's own threads, whatever the peer has done to the words in which they sleep.
+//!
+//! Any number of the peer's threads may sleep there, too, and the kernel wakes one after the other. So a thread that others rely
+//! on wakes a few, and a thread that works for the peer's user the rest.
+
+use super::Link;
+use core::sync::atomic::Ordering;
+use handfast_channel::reply::Slot;
+use handfast_layout::link::{LANES, REPLIES};
+use handfast_region::Memory;
+use handfast_ring::lane::Place;
+use handfast_wait::word;
+use std::sync::Weak;
+
+impl Link {
+    /// Makes every thread of this process that waits on the link look again.
+    pub(crate) fn disturb(&self) {
+        // AcqRel: what the waiter shall find was stored before.
+        self.trouble.fetch_add(1, Ordering::AcqRel);
+        self.slot_freed.1.notify_all();
+        self.wake_tasks();
+        // E4 wake: orders the count above before this look at who sleeps. Pairs with the fence in
+        // `announce`: a thread that is not counted yet sees the trouble before it sleeps.
+        self.region.fence();
+        if !self.parked.any() {
+            return;
+        }
+        if self.rouse_all(ROUSED_MAX) {
+            self.rouse_crowd();
+        }
+        crate::notify::rouse();
+    }
+
+    /// Wakes those that sleep on all words of ours, at most so many on each. Whether more may.
+    fn rouse_all(&self, count: u32) -> bool {
+        let replies = (0..REPLIES).map(|index| Slot::of(self.calls, index).wait());
+        let lanes = (0..LANES).map(|lane| Place::of(self.calls, lane).space());
+        let words = replies.chain(lanes).chain(self.returns().sleepers());
+        let has_more = |at: &usize| self.rouse(*at, count) == count;
+        words.filter(has_more).count() > 0
+    }
+
+    /// Wakes whoever sleeps on a word, at most so many, whatever it says: the peer may have died after it took the
+    /// announcement away and before it woke the sleeper. How many there were.
+    pub(super) fn rouse(&self, at: usize, count: u32) -> u32 {
+        // AcqRel: as in `word::taken`.
+        self.region.swap(at, word::AWAKE, Ordering::AcqRel);
+        self.region.wake(at, count)
+    }
+
+    /// More sleep on a word than threads of this process mostly do: they may be the peer's, and any number. A thread that works for the
+    /// peer's user wakes them all.
+    #[cold]
+    fn rouse_crowd(&self) {
+        // AcqRel: who finds it set comes before the other's wake-ups.
+        if self.rouses.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let Some(link) = self.itself.get().and_then(Weak::upgrade) else {
+            return;
+        };
+        let users = self.socket.users().clone();
+        users.expend(self.peer.uid, move || {
+            // Release: pairs with the exchange above. Who comes from now on has this done once more.
+            link.rouses.store(false, Ordering::Release);
+            link.rouse_all(u32::MAX);
+        });
+    }
+}
+
+/// So many are woken on one word by a thread that has other things to do: as many as sleep there of this process, mostly.
+pub(super) const ROUSED_MAX: u32 = 4;
