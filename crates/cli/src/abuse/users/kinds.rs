@@ -54,7 +54,7 @@ const PLAIN: Kind = Kind {
 const LIMIT_MIB: u64 = 96;
 const BEYOND_MIB: &str = "160";
 
-pub(super) const KINDS: [Kind; 17] = [
+pub(super) const KINDS: [Kind; 19] = [
     Kind {
         name: "linger-hello",
         what: "sockets whose close waits, with a hello",
@@ -155,6 +155,24 @@ pub(super) const KINDS: [Kind; 17] = [
         program: "unread.py",
         words: &["parts"],
         time: Duration::from_millis(3000),
+        ..PLAIN
+    },
+    Kind {
+        name: "flood",
+        what: "calls in all lanes of 190 links, by callers that are awake",
+        program: "flood.py",
+        words: &["190", "1", "awake"],
+        time: Duration::from_millis(1500),
+        descriptors: Some(4096),
+        ..PLAIN
+    },
+    Kind {
+        name: "flood-asleep",
+        what: "the same, by callers that sleep",
+        program: "flood.py",
+        words: &["190", "2", "asleep"],
+        time: Duration::from_millis(1500),
+        descriptors: Some(4096),
         ..PLAIN
     },
     Kind {

@@ -54,7 +54,7 @@ struct Place {
     made: std::cell::Cell<u32>,
 }
 
-const PROGRAMS: [(&str, &str); 10] = [
+const PROGRAMS: [(&str, &str); 11] = [
     ("wire.py", include_str!("../../../../../attackers/wire.py")),
     (
         "linger.py",
@@ -87,6 +87,10 @@ const PROGRAMS: [(&str, &str); 10] = [
     (
         "unwhole.py",
         include_str!("../../../../../attackers/unwhole.py"),
+    ),
+    (
+        "flood.py",
+        include_str!("../../../../../attackers/flood.py"),
     ),
     (
         "posers.py",
