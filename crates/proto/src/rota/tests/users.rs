@@ -37,6 +37,7 @@ struct Machine {
     rota: Rota,
     active: Active,
     order: Order,
+    spin_ns: u64,
     now_ns: u64,
     users: Vec<u32>,
     clients: Vec<Client>,
@@ -52,7 +53,7 @@ impl Machine {
         order: Order,
         cap: usize,
         (crowds, lanes, asleep): (u32, usize, bool),
-        callers: u32,
+        (callers, spin_ns): (u32, u64),
     ) -> Self {
         // The first has four times as many as others.
         let lanes = |user| {
@@ -73,6 +74,7 @@ impl Machine {
             rota: Rota::new(cap),
             active: Active::default(),
             order,
+            spin_ns,
             now_ns: 1,
             clients: users.iter().map(|user| client(*user)).collect(),
             users,
@@ -123,6 +125,11 @@ impl Machine {
                 if is_quiet && self.active.remove(key) {
                     self.rota.quiet(key, self.now_ns);
                 }
+            }
+        }
+        for client in &self.clients {
+            if let Client::Waits(at) | Client::Replied(at) = client {
+                self.took_ns.push(self.now_ns - at);
             }
         }
         self
@@ -190,7 +197,7 @@ impl Machine {
     fn is_asleep(&self, key: Key) -> bool {
         match self.clients[key] {
             Client::Floods { asleep } => asleep,
-            Client::Waits(at) => self.now_ns > at + SPIN_NS,
+            Client::Waits(at) => self.now_ns > at + self.spin_ns,
             Client::Thinks(_) | Client::Replied(_) => false,
         }
     }
@@ -250,12 +257,16 @@ const CROWD: usize = 400;
 #[cfg_attr(miri, ignore = "a long simulation of safe code")]
 fn a_crowd_of_one_user_costs_the_client_of_another_what_one_busy_client_costs() {
     for cap in [1, 2, 3, 7] {
-        for asleep in [false, true] {
-            let of = |order, lanes| Machine::new(order, cap, (1, lanes, asleep), 1).run().took();
+        for (asleep, spin_ns) in [(false, SPIN_NS), (true, SPIN_NS), (false, 0), (true, 0)] {
+            let of = |order, lanes| {
+                Machine::new(order, cap, (1, lanes, asleep), (1, spin_ns))
+                    .run()
+                    .took()
+            };
             let (one, crowd) = (of(Order::ByUser, 1), of(Order::ByUser, CROWD));
             let by_lane = of(Order::ByLane, CROWD);
             println!(
-                "{cap} places, asleep {asleep}: {one:?} ns with one, {crowd:?} with {CROWD}, {by_lane:?} by lane"
+                "{cap} places, asleep {asleep}, spin {spin_ns}: {one:?} ns with one, {crowd:?} with {CROWD}, {by_lane:?} by lane"
             );
             // The turn of a lane of the other user, where there is one place for two users.
             let turn = if cap == 1 { TURN_MIN_NS } else { 0 };
@@ -270,7 +281,7 @@ fn a_crowd_of_one_user_costs_the_client_of_another_what_one_busy_client_costs() 
 #[cfg_attr(miri, ignore = "a long simulation of safe code")]
 fn where_all_may_be_active_a_crowd_costs_others_no_more() {
     let of = |order, lanes| {
-        Machine::new(order, 2 * CROWD, (1, lanes, false), 1)
+        Machine::new(order, 2 * CROWD, (1, lanes, false), (1, SPIN_NS))
             .run()
             .took()
     };
@@ -287,13 +298,17 @@ fn where_all_may_be_active_a_crowd_costs_others_no_more() {
 #[test]
 #[cfg_attr(miri, ignore = "a long simulation of safe code")]
 fn more_users_than_places_have_as_many_calls_however_many_lanes_each_has() {
-    for (cap, crowds) in [(1, 2), (2, 3), (2, 8), (3, 16)] {
-        let of = |order| Machine::new(order, cap, (crowds, CROWD / 4, false), 2).run();
+    let kinds = [(1, 2), (2, 3), (2, 8), (3, 16)];
+    for ((cap, crowds), spin_ns) in kinds
+        .into_iter()
+        .flat_map(|kind| [(kind, SPIN_NS), (kind, 0)])
+    {
+        let of = |order| Machine::new(order, cap, (crowds, CROWD / 4, false), (2, spin_ns)).run();
         let (by_user, by_lane) = (of(Order::ByUser), of(Order::ByLane));
         let fair = |machine: &Machine| jain(&machine.by_user()[..crowds as usize]);
         let (worst, worst_by_lane) = (by_user.took().1, by_lane.took().1);
         println!(
-            "{cap} places, {crowds} crowds: Jain {:.3}, worst {worst} ns; by lane {:.3}, {worst_by_lane} ns",
+            "{cap} places, {crowds} crowds, spin {spin_ns}: Jain {:.3}, worst {worst} ns; by lane {:.3}, {worst_by_lane} ns",
             fair(&by_user),
             fair(&by_lane)
         );
@@ -335,7 +350,8 @@ fn counts_and_shares_are_right_after_any_operations() {
                 users[key] = None;
             }
             (Some(user), 1 | 2) => {
-                if rota.rang(key, now_ns, random(2) == 0) == Rang::Poll {
+                let rang = rota.rang(key, now_ns, random(2) == 0);
+                if rang == Rang::Poll {
                     active.push(user, key);
                 }
             }
@@ -345,12 +361,14 @@ fn counts_and_shares_are_right_after_any_operations() {
                 }
             }
             (_, 4 | 5) if is_active => {
-                if rota.request(key, now_ns) == Verdict::Defer {
+                let verdict = rota.request(key, now_ns);
+                if verdict == Verdict::Defer {
                     active.remove(key);
                 }
             }
             (_, 6) if is_active => {
-                if rota.asleep_at_reply(key, now_ns) == Wake::Later {
+                let wake = rota.asleep_at_reply(key, now_ns);
+                if wake == Wake::Later {
                     active.remove(key);
                 }
             }
