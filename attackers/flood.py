@@ -13,38 +13,12 @@ import wire
 ASLEEP = 1
 
 
-# Times that the server may ask for another hello: it has this process's last one in hand still.
-AGAIN = 50
-
-
-def connected(name):
-    """A link, unless there is no room for another."""
-    for _ in range(AGAIN):
-        try:
-            link = wire.Link(name, patience=2.0)
-            _ = link.bells
-            # What it sends is read, so that nothing counts as under way to this user.
-            wire.receive(link.socket)
-            return link
-        except wire.Refused as refused:
-            if refused.status != wire.CROSSED:
-                return None
-            time.sleep(0.001)
-        except OSError:
-            return None
-    return None
-
-
 class Crowd:
     """The lanes of some links, full of calls. Each slot is written once; after that only its number changes."""
 
     def __init__(self, name, most, asleep):
-        self.asleep, self.links, self.called = asleep, [], 0
-        for _ in range(most):
-            link = connected(name)
-            if link is None:
-                break
-            self.links.append(link)
+        self.asleep, self.links, self.called = asleep, wire.links(name, most), 0
+        for link in self.links:
             for lane in range(wire.LANES):
                 self.write(link, lane)
 

@@ -24,8 +24,6 @@ const GOAL: Duration = Duration::from_millis(100);
 const WORST: Duration = Duration::from_secs(1);
 /// A newcomer is served within.
 const NEWCOMER: Duration = Duration::from_secs(2);
-/// What a server may have more of while it is struck.
-const MEMORY_KIB: i64 = 4 << 10;
 
 fn us(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
@@ -86,8 +84,9 @@ pub(super) fn heading() -> crate::Outcome {
     )?;
     say!(
         "client's calls: p50 p99 worst; limits: {TIMES} x the worse control, or p50 {MEDIAN:?}, p99 {FLOOR:?}, worst {WORST:?} (goal {GOAL:?}), \
-         newcomer {NEWCOMER:?}; memory {} MiB more",
-        MEMORY_KIB >> 10
+         newcomer {NEWCOMER:?}; memory {} MiB more, {} where there are many links",
+        super::kinds::PLAIN.grows_kib >> 10,
+        super::kinds::MANY_LINKS.grows_kib >> 10
     )?;
     say!(
         "{:<18}{:<20}{:<20}{:<20}{:<15}{:>8}{:>6}  {}",
@@ -155,7 +154,7 @@ impl Measured {
         if worst > self.late_us(WORST, |slice| percentiles(slice)[2]) {
             failures.push(format!("the worst call took {}", short(worst)));
         }
-        if struck.memory_kib > self.alone.memory_kib.max(0) + MEMORY_KIB {
+        if struck.memory_kib > self.alone.memory_kib.max(0) + kind.grows_kib {
             failures.push("the server's memory grew".to_owned());
         }
         let [median, ..] = percentiles(struck);

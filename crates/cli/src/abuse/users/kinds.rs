@@ -34,9 +34,11 @@ pub(super) struct Kind {
     pub(super) descriptors: Option<u64>,
     /// The most memory that the server may have.
     pub(super) memory_mib: Option<u64>,
+    /// What the server may have more of while it is struck.
+    pub(super) grows_kib: i64,
 }
 
-const PLAIN: Kind = Kind {
+pub(super) const PLAIN: Kind = Kind {
     name: "",
     what: "",
     program: "",
@@ -48,13 +50,21 @@ const PLAIN: Kind = Kind {
     time: Duration::from_millis(800),
     descriptors: Some(1024),
     memory_mib: None,
+    grows_kib: 4 << 10,
+};
+
+/// A server with room for many links, each with tables and lanes of its own.
+pub(super) const MANY_LINKS: Kind = Kind {
+    descriptors: Some(4096),
+    grows_kib: 16 << 10,
+    ..PLAIN
 };
 
 /// Memory of a server that has a limit, and what an attacker would have it take.
 const LIMIT_MIB: u64 = 96;
 const BEYOND_MIB: &str = "160";
 
-pub(super) const KINDS: [Kind; 19] = [
+pub(super) const KINDS: [Kind; 20] = [
     Kind {
         name: "linger-hello",
         what: "sockets whose close waits, with a hello",
@@ -163,8 +173,7 @@ pub(super) const KINDS: [Kind; 19] = [
         program: "flood.py",
         words: &["190", "1", "awake"],
         time: Duration::from_millis(1500),
-        descriptors: Some(4096),
-        ..PLAIN
+        ..MANY_LINKS
     },
     Kind {
         name: "flood-asleep",
@@ -172,8 +181,15 @@ pub(super) const KINDS: [Kind; 19] = [
         program: "flood.py",
         words: &["190", "2", "asleep"],
         time: Duration::from_millis(1500),
-        descriptors: Some(4096),
-        ..PLAIN
+        ..MANY_LINKS
+    },
+    Kind {
+        name: "waiting",
+        what: "a thousand lanes whose messages wait for rights that are never provided",
+        program: "waiting.py",
+        words: &["63"],
+        time: Duration::from_millis(1500),
+        ..MANY_LINKS
     },
     Kind {
         name: "squatter",

@@ -54,7 +54,7 @@ struct Place {
     made: std::cell::Cell<u32>,
 }
 
-const PROGRAMS: [(&str, &str); 11] = [
+const PROGRAMS: [(&str, &str); 12] = [
     ("wire.py", include_str!("../../../../../attackers/wire.py")),
     (
         "linger.py",
@@ -91,6 +91,10 @@ const PROGRAMS: [(&str, &str); 11] = [
     (
         "flood.py",
         include_str!("../../../../../attackers/flood.py"),
+    ),
+    (
+        "waiting.py",
+        include_str!("../../../../../attackers/waiting.py"),
     ),
     (
         "posers.py",
