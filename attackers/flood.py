@@ -1,12 +1,12 @@
-"""As many links as there are, with calls in all lanes of each for as long as it goes on.
+"""Many links, with calls in all lanes of each for as long as it goes on.
 
-Words: the server's name, how many links by how many processes, and `awake` or `asleep`: whether the callers say that they sleep.
+Words: the server's name, how many links by how many processes, how many lanes of each, and `awake` or `asleep`: whether the callers
+say that they sleep.
 """
 
 import os
 import resource
 import sys
-import time
 
 import wire
 
@@ -16,10 +16,11 @@ ASLEEP = 1
 class Crowd:
     """The lanes of some links, full of calls. Each slot is written once; after that only its number changes."""
 
-    def __init__(self, name, most, asleep):
-        self.asleep, self.links, self.called = asleep, wire.links(name, most), 0
+    def __init__(self, name, most, lanes, asleep):
+        self.asleep, self.lanes = asleep, range(lanes)
+        self.links = wire.links(name, most)
         for link in self.links:
-            for lane in range(wire.LANES):
+            for lane in self.lanes:
                 self.write(link, lane)
 
     def write(self, link, lane):
@@ -36,7 +37,7 @@ class Crowd:
         """Posts as many calls as there is room for, and rings where a lane is armed."""
         for link in self.links:
             words, posted = link.words, link.posted
-            for lane in range(wire.LANES):
+            for lane in self.lanes:
                 base = (wire.LANES_AT + lane * wire.LANE_BYTES) // 4
                 first, end = posted[lane], words[base + 32] + wire.LANE_SLOTS & 0xFFFFFFFF
                 if first == end:
@@ -47,28 +48,24 @@ class Crowd:
                 while first != end:
                     words[slots + 16 * (first % wire.LANE_SLOTS)] = first + 1 & 0xFFFFFFFF
                     first = first + 1 & 0xFFFFFFFF
-                    self.called += 1
                 posted[lane] = first
                 if words[base + 16] == 0:
                     link.ring(lane)
 
 
 def main():
-    name, most, processes, asleep = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "asleep"
+    name, asleep = sys.argv[1], sys.argv[5] == "asleep"
+    most, processes, lanes = map(int, sys.argv[2:5])
     _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     ready, told = os.pipe()
 
     def strike():
-        crowd = Crowd(name, most // processes, asleep)
+        crowd = Crowd(name, most // processes, lanes, asleep)
         crowd.fill()
         os.write(told, b"%d " % len(crowd.links))
         while True:
-            called = crowd.called
             crowd.fill()
-            if crowd.called == called:
-                # All lanes are full: the server is to be busy, not the machine.
-                time.sleep(0.001)
 
     for _ in range(processes):
         wire.fork(strike)

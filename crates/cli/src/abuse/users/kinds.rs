@@ -28,6 +28,8 @@ pub(super) struct Kind {
     pub(super) newcomer: Newcomer,
     /// Whether the same attacker at work elsewhere is a control: not where nothing but the one server is its aim.
     pub(super) has_decoy: bool,
+    /// In that control it is at work on the same server, with these words: where a busy server is no attack by itself.
+    pub(super) fair: Option<&'static [&'static str]>,
     /// So long it goes on, once it has begun.
     pub(super) time: Duration,
     /// The most descriptors that the server may have.
@@ -47,6 +49,7 @@ pub(super) const PLAIN: Kind = Kind {
     victim: VICTIM,
     newcomer: Newcomer::Connects,
     has_decoy: true,
+    fair: None,
     time: Duration::from_millis(800),
     descriptors: Some(1024),
     memory_mib: None,
@@ -171,7 +174,8 @@ pub(super) const KINDS: [Kind; 20] = [
         name: "flood",
         what: "calls in all lanes of 190 links, by callers that are awake",
         program: "flood.py",
-        words: &["190", "1", "awake"],
+        words: &["190", "1", "16", "awake"],
+        fair: Some(&["1", "1", "16", "awake"]),
         time: Duration::from_millis(1500),
         ..MANY_LINKS
     },
@@ -179,7 +183,8 @@ pub(super) const KINDS: [Kind; 20] = [
         name: "flood-asleep",
         what: "the same, by callers that sleep",
         program: "flood.py",
-        words: &["190", "2", "asleep"],
+        words: &["190", "2", "16", "asleep"],
+        fair: Some(&["2", "2", "16", "asleep"]),
         time: Duration::from_millis(1500),
         ..MANY_LINKS
     },
