@@ -321,6 +321,62 @@ fn more_users_than_places_have_as_many_calls_however_many_lanes_each_has() {
     }
 }
 
+/// A rota in which user 0 has `crowd` active lanes, and user 1 the three keys behind those, out.
+fn crowded(cap: usize, crowd: usize) -> (Rota, Key) {
+    let mut rota = Rota::new(cap);
+    for key in 0..crowd {
+        rota.add(key, 0);
+        assert_eq!(
+            rota.rang(key, 1, false),
+            Rang::Poll,
+            "alone, above the places"
+        );
+    }
+    (crowd..crowd + 3).for_each(|key| rota.add(key, 1));
+    (rota, crowd)
+}
+
+#[test]
+fn what_a_user_has_above_its_share_takes_no_place_of_another() {
+    // Rules 2 and 3. Two places are each user's share.
+    let (mut rota, first) = crowded(4, 10);
+    assert_eq!(rota.rang(first, 2, true), Rang::Poll);
+    assert_eq!(rota.rang(first + 1, 2, true), Rang::Poll);
+    assert_eq!(rota.rang(first + 2, 2, true), Rang::Queued);
+    assert_eq!(rota.admit(3), None);
+    rota.quiet(first, 4);
+    assert_eq!(rota.admit(5), Some(Admitted::Request(first + 2)));
+}
+
+#[test]
+fn a_client_is_woken_at_once_whose_user_takes_nobodys_place() {
+    // Rule 4.
+    let (mut rota, first) = crowded(2, 5);
+    assert_eq!(rota.rang(first, 2, false), Rang::Poll);
+    assert_eq!(rota.asleep_at_reply(first, 3), Wake::Now);
+    assert_eq!(rota.asleep_at_reply(0, 3), Wake::Later);
+}
+
+#[test]
+fn a_turn_ends_for_another_user_where_users_are_more_than_places() {
+    // Rule 1.
+    let (mut rota, first) = crowded(1, 1);
+    assert_eq!(rota.rang(first, 2, true), Rang::Queued);
+    assert_eq!(rota.request(0, 3), Verdict::Serve);
+    assert_eq!(rota.admit(4), None);
+    assert_eq!(rota.request(0, 4 + 2 * TURN_NS), Verdict::Defer);
+    assert_eq!(rota.admit(5), Some(Admitted::Request(first)));
+}
+
+#[test]
+fn a_user_with_a_lane_for_each_place_waits_for_more_when_it_is_not_alone() {
+    // Rule 3.
+    let (mut rota, first) = crowded(2, 1);
+    assert_eq!(rota.rang(first, 2, false), Rang::Poll);
+    assert_eq!(rota.rang(first + 1, 2, false), Rang::Poll);
+    assert_eq!(rota.rang(first + 2, 2, false), Rang::Queued);
+}
+
 #[test]
 fn counts_and_shares_are_right_after_any_operations() {
     let seed = 0x9e37_79b9_7f4a_7c15_u64;
