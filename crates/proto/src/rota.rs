@@ -26,7 +26,7 @@
 //!    has more than its share, or just its share while others wait for these places: lanes of the
 //!    same user, or anybody where users are more than places. Then it is deferred.
 //! 2. While there is a place, a waiter is admitted: of the user with the fewest active lanes (of
-//!    several, the one whose last admission is longest ago) the oldest. One client that is being
+//!    several, the one that was given a place longest ago) the oldest. One client that is being
 //!    woken does not take a place yet, and what a user has above its share takes none from users
 //!    below theirs.
 //! 3. A lane that rings while its client is awake becomes active at once, even above `cap` (no
@@ -108,8 +108,8 @@ struct User {
     lanes: usize,
     active: usize,
     queue: VecDeque<Key>,
-    /// Number of its last admission.
-    admitted: u64,
+    /// Number of the last time that a lane of it became active.
+    activated: u64,
     /// Counted in [`Rota::present`].
     is_present: bool,
 }
@@ -171,7 +171,7 @@ pub struct Rota {
     /// Lanes that wait, of all users.
     waiting: usize,
     active: usize,
-    admissions: u64,
+    activations: u64,
     /// Active lanes whose clients are being woken.
     waking: usize,
     /// Length of a turn at present.
@@ -203,7 +203,7 @@ impl Rota {
             share: cap.max(1),
             waiting: 0,
             active: 0,
-            admissions: 0,
+            activations: 0,
             waking: 0,
             turn_ns: TURN_NS,
             quota: QUOTA_START,
@@ -341,8 +341,6 @@ impl Rota {
             return None;
         }
         let key = self.users[user].queue.pop_front()?;
-        self.admissions += 1;
-        self.users[user].admitted = self.admissions;
         self.waiting -= 1;
         self.moved_ns = now_ns;
         self.activate(key);
@@ -448,6 +446,8 @@ impl Rota {
         let user = self.lanes[key].user;
         self.lanes[key].state = State::Active;
         self.active += 1;
+        self.activations += 1;
+        self.users[user].activated = self.activations;
         self.users[user].active += 1;
         self.settle(user);
     }

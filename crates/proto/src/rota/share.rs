@@ -49,7 +49,7 @@ impl Rota {
         }
         let waiting = self.users.iter().enumerate();
         let waiting = waiting.filter(|(_, user)| !user.queue.is_empty());
-        let next = waiting.min_by_key(|(_, user)| (user.active, user.admitted));
+        let next = waiting.min_by_key(|(_, user)| (user.active, user.activated));
         next.map(|(place, _)| place)
     }
 
