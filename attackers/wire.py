@@ -51,6 +51,8 @@ ARENA_AT = pages(SLOTS_AT + 64 * LANE_SLOTS)
 ARENA_BYTES = 64 * 1024 + 16 * 8192 + 4 * 65728
 LANE_BYTES = pages(ARENA_AT + ARENA_BYTES)
 REPLIES = 1280
+# The first of the return slots that a caller names itself.
+OWN_SLOTS = 256
 REPLIES_AT = LANES_AT + LANES * LANE_BYTES
 BUFFERS_AT = REPLIES_AT + 128 * REPLIES
 BUFFER_BYTES = 68 * 1024
@@ -394,6 +396,30 @@ class Link:
         del count
         at = BUFFERS_AT + BUFFER_BYTES * index if outside else slot + 24
         return bytes(self.region[at : at + length])
+
+
+# Times that the server may ask for another hello: it has this process's last one in hand still.
+AGAIN = 50
+
+
+def links(name, most):
+    """So many links, or as many as there is room for."""
+    found, tries = [], 0
+    while len(found) < most and tries < AGAIN:
+        tries += 1
+        try:
+            link = Link(name, patience=2.0)
+            # What it sends is read, so that nothing counts as under way to this user.
+            receive(link.socket)
+            found.append(link)
+            tries = 0
+        except Refused as refused:
+            if refused.status != CROSSED:
+                break
+            time.sleep(0.001)
+        except OSError:
+            break
+    return found
 
 
 def words16(*values):

@@ -7,6 +7,7 @@
 
 mod bells;
 mod gather;
+mod in_turn;
 mod pinned;
 mod said;
 mod through;
@@ -21,13 +22,14 @@ use crate::message::Message;
 use crate::notice::Notices;
 use crate::process::Process;
 use crate::request::{Received, Request, Seal};
+use bells::Foreigners;
 use core::sync::atomic::Ordering;
 use handfast_channel::arm;
 use handfast_channel::reply::Slot;
 use handfast_layout::bell as bell_layout;
 use handfast_layout::link::{Kind, LANES, REPLIES};
 use handfast_layout::part::is_handle;
-use handfast_proto::rota::{Key, Rota, Verdict, Wake};
+use handfast_proto::rota::{Active, Key, Rota, Wake};
 use handfast_region::Memory;
 use handfast_ring::lane::{Consumer, Header, Place, Unusual};
 use handfast_ring::{Fault, Rule};
@@ -121,15 +123,14 @@ pub(crate) struct Poller {
     notices: Arc<Notices>,
     groups: Arc<[Arc<Group>]>,
     groups_version: u32,
-    /// Where the next look at links with other users begins: group, and index there.
-    foreign: (usize, u32),
+    /// Links with other users that are looked at next.
+    foreign: Foreigners,
     deaths: u32,
     /// When lanes of the dead with messages are looked at again.
     clear_again_ns: u64,
     leavings: u32,
     lanes: Vec<Option<Lane>>,
-    active: Vec<Key>,
-    cursor: usize,
+    active: Active,
     /// The lane of the last message.
     last: Key,
     rota: Rota,
@@ -197,13 +198,12 @@ impl Poller {
             notices,
             groups: Arc::default(),
             groups_version: u32::MAX,
-            foreign: (0, 0),
+            foreign: Foreigners::default(),
             deaths: 0,
             clear_again_ns: 0,
             leavings: 0,
             lanes: Vec::new(),
-            active: Vec::new(),
-            cursor: 0,
+            active: Active::default(),
             last: 0,
             rota: Rota::new(cap),
             spare: Message::default(),
@@ -247,34 +247,26 @@ impl Poller {
         if !self.spare.has_buffer() {
             self.spare = Message::new();
         }
-        let is_calm = self.rota.is_calm();
-        let count = self.active.len();
-        let first = self.cursor;
+        if !self.rota.is_calm() || !self.active.is_of_one() {
+            return self.next_of_any();
+        }
+        let (lanes, first) = self.active.front();
+        let count = lanes.len();
         for step in 0..count {
             let place = first + step;
             let place = if place >= count { place - count } else { place };
-            let key = self.active[place];
+            let key = self.active.front().0[place];
             let Some(lane) = self.lanes[key].as_mut() else {
                 continue;
             };
             let region = lane.link.region.view();
-            if !is_calm {
-                if !lane.consumer.is_ready(&region) {
-                    continue;
-                }
-                if self.rota.request(key, clock::ticks_ns()) == Verdict::Defer {
-                    self.defer(place, key);
-                    // Positions have shifted; the next look starts anew.
-                    return self.admit();
-                }
-            }
             let usual = lane.usual();
             let Some(taken) = lane.consumer.poll(&region, &mut self.spare, usual) else {
                 continue;
             };
-            self.cursor = if place + 1 >= count { 0 } else { place + 1 };
+            let next = self.active.goes_on(place);
             if count > 1
-                && let Some(next) = self.lanes[self.active[self.cursor]].as_ref()
+                && let Some(next) = self.lanes[next].as_ref()
             {
                 // The next lane's line comes while this one's message is worked on.
                 next.consumer.prefetch(&next.link.region);
@@ -283,13 +275,19 @@ impl Poller {
                 Ok((header, len_bytes)) => self.taken(key, header, len_bytes),
                 Err(Unusual) => match self.take(key) {
                     // The others go on meanwhile.
-                    None if self.has_parked() => continue,
+                    None if self.has_parked() => self.next_in_turn().or_else(|| self.next_other()),
                     taken => taken,
                 },
             };
         }
+        self.next_other()
+    }
+
+    /// As [`Self::next`], once the active lanes are empty.
+    #[inline(always)]
+    fn next_other(&mut self) -> Option<Request> {
         if self.hear()
-            && let Some(request) = self.next_again()
+            && let Some(request) = self.next_in_turn()
         {
             return Some(request);
         }
@@ -308,7 +306,7 @@ impl Poller {
     fn next_notice(&mut self) -> Option<Request> {
         loop {
             self.refresh();
-            let request = self.next_again();
+            let request = self.next_in_turn();
             if request.is_some() || self.has_left_behind() {
                 return request;
             }
@@ -327,27 +325,6 @@ impl Poller {
             .iter()
             .flatten()
             .any(|lane| lane.link.is_down() && lane.consumer.is_ready(&lane.link.region))
-    }
-
-    /// As [`Self::next`], after something has changed.
-    #[cold]
-    fn next_again(&mut self) -> Option<Request> {
-        for place in 0..self.active.len() {
-            let key = self.active[place];
-            let lane = self.lanes[key].as_ref();
-            if lane.is_some_and(|lane| lane.consumer.is_ready(&lane.link.region)) {
-                if self.rota.request(key, clock::ticks_ns()) == Verdict::Defer {
-                    self.defer(place, key);
-                    return self.admit();
-                }
-                self.cursor = place;
-                match self.take(key) {
-                    None if self.has_parked() => {}
-                    taken => return taken,
-                }
-            }
-        }
-        None
     }
 
     /// Whether the message that was to be taken last waits in its lane.
@@ -560,7 +537,7 @@ impl Poller {
             }
             Wake::Later => {
                 lane.wakes.push(slot);
-                self.drop_active(key);
+                self.active.remove(key);
                 false
             }
         }

@@ -16,22 +16,36 @@
 //!    └──────────── quiet ──────────┘ └──────────────────────────────────┘
 //! ```
 //!
+//! Lanes belong to users, and places are shared between users first: each user that has active or
+//! waiting lanes has a *share* of the places, all the same and at least one. Which of a user's
+//! lanes have its places is that user's matter. With one user the share is `cap`.
+//!
 //! The rules are numbered as they are cited in the code that obeys them:
 //!
-//! 1. A request of an active lane is served at once, unless the lane's turn is over *and* either
-//!    somebody waits and the set is full, or the set is larger than `cap`. Then it is deferred.
-//! 2. While there is a place, the oldest waiter is admitted. One client that is being woken does
-//!    not take a place yet.
+//! 1. A request of an active lane is served at once, unless the lane's turn is over *and* its user
+//!    has more than its share, or just its share while others wait for these places: lanes of the
+//!    same user, or anybody where users are more than places. Then it is deferred.
+//! 2. While there is a place, a waiter is admitted: of the user with the fewest active lanes (of
+//!    several, the one that was given a place longest ago) the oldest. One client that is being
+//!    woken does not take a place yet, and what a user has above its share takes none from users
+//!    below theirs.
 //! 3. A lane that rings while its client is awake becomes active at once, even above `cap` (no
-//!    wake-up is needed; rule 1 shrinks the set). If its client sleeps, it waits its turn.
+//!    wake-up is needed; rule 1 shrinks the set), unless its user has `cap` lanes active already
+//!    and is not the only one. If its client sleeps, it waits its turn.
 //! 4. A client found asleep at its reply is not woken there: its lane gives up its place and
-//!    waits; rule 2 wakes it, at once if there is room.
+//!    waits; rule 2 wakes it, at once if there is room. It is woken where there is room for all,
+//!    or where nobody else of its user waits, its user has no more than its share, and each user
+//!    can have a place.
 //! 5. A turn starts with the first request after admission, and short pauses do not renew it. It
 //!    is shorter while many wait.
 //! 6. When nobody was admitted for `turn / cap + 1 ms`, one more than `cap` is admitted.
 //! 7. The server is *overloaded* while somebody waits, or while it wakes more than `cap` clients
 //!    often without sleeping.
 //! 8. A server does not sleep while somebody waits.
+
+mod active;
+
+pub use active::Active;
 
 use std::collections::VecDeque;
 
@@ -69,6 +83,8 @@ enum State {
 #[derive(Clone, Debug)]
 struct Lane {
     state: State,
+    /// Place of its user in [`Rota::users`].
+    user: usize,
     /// Requests served since the turn began.
     served: u32,
     /// When the turn began to be timed; zero before its first request under load.
@@ -81,6 +97,27 @@ struct Lane {
     wake_due: bool,
     /// Its client is being woken and has not been seen since.
     waking: bool,
+}
+
+/// A user with lanes here, or a place for one.
+#[derive(Clone, Debug, Default)]
+struct User {
+    /// As the caller names it.
+    number: u32,
+    /// Lanes that are known; the place is free without one.
+    lanes: usize,
+    active: usize,
+    queue: VecDeque<Key>,
+    /// Number of the last time that a lane of it became active.
+    activated: u64,
+    /// Counted in [`Rota::present`].
+    is_present: bool,
+}
+
+impl User {
+    fn is_idle(&self) -> bool {
+        self.active == 0 && self.queue.is_empty()
+    }
 }
 
 /// What to do with a request found in an active lane.
@@ -127,8 +164,14 @@ pub enum Wake {
 pub struct Rota {
     cap: usize,
     lanes: Vec<Lane>,
-    queue: VecDeque<Key>,
+    users: Vec<User>,
+    /// Users with active or waiting lanes, and how many places each may have.
+    present: usize,
+    share: usize,
+    /// Lanes that wait, of all users.
+    waiting: usize,
     active: usize,
+    activations: u64,
     /// Active lanes whose clients are being woken.
     waking: usize,
     /// Length of a turn at present.
@@ -155,8 +198,12 @@ impl Rota {
         Self {
             cap: cap.max(1),
             lanes: Vec::new(),
-            queue: VecDeque::new(),
+            users: Vec::new(),
+            present: 0,
+            share: cap.max(1),
+            waiting: 0,
             active: 0,
+            activations: 0,
             waking: 0,
             turn_ns: TURN_NS,
             quota: QUOTA_START,
@@ -174,24 +221,15 @@ impl Rota {
         let fresh = Self::new(cap);
         (self.cap, self.wakes_kept) = (fresh.cap, fresh.wakes_kept);
         self.wakes.clear();
+        self.fit_share();
         self.fit_turn();
     }
 
-    /// Makes `key` known, out.
-    pub fn add(&mut self, key: Key) {
-        if self.lanes.len() <= key {
-            self.lanes.resize_with(key + 1, || Lane {
-                state: State::Absent,
-                served: 0,
-                turn_ns: 0,
-                out_ns: 0,
-                replied: false,
-                wake_due: false,
-                waking: false,
-            });
-        }
-        self.lanes[key] = Lane {
-            state: State::Out,
+    /// Makes `key` known, out. `user` is anything that tells its user from others.
+    pub fn add(&mut self, key: Key, user: u32) {
+        let lane = |state, user| Lane {
+            state,
+            user,
             served: 0,
             turn_ns: 0,
             out_ns: 0,
@@ -199,17 +237,31 @@ impl Rota {
             wake_due: false,
             waking: false,
         };
+        if self.lanes.len() <= key {
+            self.lanes.resize_with(key + 1, || lane(State::Absent, 0));
+        }
+        debug_assert_eq!(self.lanes[key].state, State::Absent, "lane {key}");
+        let user = self.place_of(user);
+        self.users[user].lanes += 1;
+        self.lanes[key] = lane(State::Out, user);
     }
 
     /// Forgets `key`, wherever it is.
     pub fn remove(&mut self, key: Key) {
         self.seen(key);
-        match self.lanes[key].state {
-            State::Active => self.active -= 1,
-            State::Queued => self.queue.retain(|queued| *queued != key),
-            State::Out | State::Absent => {}
+        let (state, user) = (self.lanes[key].state, self.lanes[key].user);
+        match state {
+            State::Active => self.deactivate(key),
+            State::Queued => {
+                self.users[user].queue.retain(|queued| *queued != key);
+                self.waiting -= 1;
+                self.settle(user);
+            }
+            State::Out => {}
+            State::Absent => return,
         }
         self.lanes[key].state = State::Absent;
+        self.users[user].lanes -= 1;
     }
 
     /// Whether lane `key` is polled.
@@ -221,7 +273,7 @@ impl Rota {
     /// How many lanes wait.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.queue.len()
+        self.waiting
     }
 
     /// A lane that was out rang (rule 3).
@@ -234,13 +286,14 @@ impl Rota {
             self.lanes[key].served = 0;
             self.lanes[key].turn_ns = 0;
         }
-        if client_asleep && !self.has_room() {
+        let user = self.lanes[key].user;
+        let waits = client_asleep || self.crowds(user);
+        if waits && !self.has_room(user) {
             self.enqueue(key, now_ns, false);
             return Rang::Queued;
         }
-        self.lanes[key].state = State::Active;
+        self.activate(key);
         self.lanes[key].wake_due = client_asleep;
-        self.active += 1;
         Rang::Poll
     }
 
@@ -248,7 +301,7 @@ impl Rota {
     #[inline(always)]
     #[must_use]
     pub fn is_calm(&self) -> bool {
-        self.queue.is_empty() && self.active <= self.cap
+        self.waiting == 0 && self.active <= self.cap
     }
 
     /// A request was found in active lane `key` (rules 1 and 5). Nothing is counted while it is
@@ -260,7 +313,7 @@ impl Rota {
         self.requests += 1;
         self.seen(key);
         self.fit_quota(now_ns);
-        let crowded = (!self.queue.is_empty() && self.active >= self.cap) || self.active > self.cap;
+        let crowded = self.is_crowded(self.lanes[key].user);
         let (quota, turn_ns) = (self.quota, self.turn_ns);
         let lane = &mut self.lanes[key];
         if lane.turn_ns == 0 {
@@ -270,7 +323,7 @@ impl Rota {
         if over && crowded {
             // The window may have begun anew just now.
             self.requests = self.requests.saturating_sub(1);
-            self.active -= 1;
+            self.deactivate(key);
             self.enqueue(key, now_ns, false);
             return Verdict::Defer;
         }
@@ -282,15 +335,17 @@ impl Rota {
     pub fn admit(&mut self, now_ns: u64) -> Option<Admitted> {
         let stuck_ns = self.turn_ns / self.cap as u64 + 1_000_000;
         let stuck = now_ns.saturating_sub(self.moved_ns) > stuck_ns;
-        if self.running() >= self.cap && !stuck {
+        let user = self.next_user()?;
+        let is_full = self.running() >= self.cap;
+        if is_full && !stuck && !self.is_below_share(user) {
             return None;
         }
-        let key = self.queue.pop_front()?;
+        let key = self.users[user].queue.pop_front()?;
+        self.waiting -= 1;
         self.moved_ns = now_ns;
-        self.active += 1;
+        self.activate(key);
         self.wakes(key);
         let lane = &mut self.lanes[key];
-        lane.state = State::Active;
         lane.served = 0;
         lane.turn_ns = 0;
         if core::mem::take(&mut lane.replied) {
@@ -307,11 +362,11 @@ impl Rota {
         if core::mem::take(&mut lane.wake_due) || lane.state != State::Active {
             return Wake::Now;
         }
-        if self.is_calm() {
+        if self.is_calm() || self.is_modest(self.lanes[key].user) {
             self.wakes(key);
             return Wake::Now;
         }
-        self.active -= 1;
+        self.deactivate(key);
         self.enqueue(key, now_ns, true);
         Wake::Later
     }
@@ -326,8 +381,7 @@ impl Rota {
     pub fn quiet(&mut self, key: Key, now_ns: u64) {
         if self.lanes[key].state == State::Active {
             self.seen(key);
-            self.active -= 1;
-            self.lanes[key].state = State::Out;
+            self.deactivate(key);
             self.lanes[key].out_ns = now_ns;
         }
     }
@@ -348,7 +402,7 @@ impl Rota {
     /// Rule 7.
     #[must_use]
     pub fn is_overloaded(&self, now_ns: u64) -> bool {
-        !self.queue.is_empty() || self.wakes_many(now_ns)
+        self.waiting > 0 || self.wakes_many(now_ns)
     }
 
     /// Whether more clients than there are places were woken lately. Fewer that sleep often are no
@@ -388,12 +442,28 @@ impl Rota {
         }
     }
 
-    fn has_room(&self) -> bool {
-        self.queue.is_empty() && self.active < self.cap
+    fn activate(&mut self, key: Key) {
+        let user = self.lanes[key].user;
+        self.lanes[key].state = State::Active;
+        self.active += 1;
+        self.activations += 1;
+        self.users[user].activated = self.activations;
+        self.users[user].active += 1;
+        self.settle(user);
     }
 
+    /// Active lane `key` is out, or about to be queued or forgotten.
+    fn deactivate(&mut self, key: Key) {
+        let user = self.lanes[key].user;
+        self.lanes[key].state = State::Out;
+        self.active -= 1;
+        self.users[user].active -= 1;
+        self.settle(user);
+    }
+
+    /// Lane `key`, which is out, waits from now on.
     fn enqueue(&mut self, key: Key, now_ns: u64, replied: bool) {
-        if self.queue.is_empty() {
+        if self.waiting == 0 {
             self.moved_ns = now_ns;
         }
         self.seen(key);
@@ -401,13 +471,16 @@ impl Rota {
         lane.state = State::Queued;
         lane.replied = replied;
         lane.wake_due = false;
-        self.queue.push_back(key);
+        let user = lane.user;
+        self.users[user].queue.push_back(key);
+        self.waiting += 1;
+        self.settle(user);
         self.fit_turn();
     }
 
     /// Rule 5: the more wait, the shorter the turns.
     fn fit_turn(&mut self) {
-        let waiting = self.queue.len().max(1) as u64;
+        let waiting = self.waiting.max(1) as u64;
         self.turn_ns = (CYCLE_NS * self.cap as u64 / waiting).clamp(TURN_MIN_NS, TURN_NS);
         let quota = u64::from(self.quota_longest) * self.turn_ns / TURN_NS;
         self.quota = u32::try_from(quota).unwrap_or(u32::MAX).max(1);
@@ -431,5 +504,6 @@ impl Rota {
     }
 }
 
+mod share;
 #[cfg(test)]
 mod tests;

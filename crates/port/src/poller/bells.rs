@@ -15,12 +15,38 @@ use handfast_ring::lane::Place;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::clock;
 use handfast_wait::word;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Links with other users that are looked at in one look at the bells.
 const FOREIGN_LINKS_PER_LOOK: u32 = 8;
 /// Looks between two readings of the clock for quiet lanes.
 const LOOKS_PER_CHECK: u32 = 128;
+
+/// The groups of other users, in turn.
+#[derive(Default)]
+pub(super) struct Foreigners {
+    /// Where a group is in the list of all, and its link that is looked at next.
+    groups: VecDeque<(usize, u32)>,
+    /// In one look at the bells: groups, and links of each.
+    turns: usize,
+    links: u32,
+}
+
+impl Foreigners {
+    pub(super) fn of(groups: &[Arc<Group>]) -> Self {
+        let places = groups.iter().enumerate();
+        let places = places.filter(|(_, group)| group.is_foreign);
+        let groups: VecDeque<_> = places.map(|(place, _)| (place, 0)).collect();
+        let turns = groups.len().min(FOREIGN_LINKS_PER_LOOK as usize);
+        let links = FOREIGN_LINKS_PER_LOOK / turns.max(1) as u32;
+        Self {
+            groups,
+            turns,
+            links,
+        }
+    }
+}
 
 impl Poller {
     /// Every few looks, whatever the lanes hold: the bells, and now and then the upkeep.
@@ -42,17 +68,15 @@ impl Poller {
         self.hear_foreign();
     }
 
-    /// Looks at some links with other users, in turn: they ring there and nowhere else.
+    /// Looks at some links with other users, in turn: they ring there and nowhere else. Users come in turn, too.
     fn hear_foreign(&mut self) {
-        let (place, first) = self.foreign;
-        let Some(place) = (place..self.groups.len()).find(|place| self.groups[*place].is_foreign)
-        else {
-            self.foreign = (0, 0);
-            return;
-        };
-        let first = if place == self.foreign.0 { first } else { 0 };
-        let next = self.hear_some(place, first, FOREIGN_LINKS_PER_LOOK);
-        self.foreign = next.map_or((place + 1, 0), |next| (place, next));
+        for _ in 0..self.foreign.turns {
+            let Some((place, first)) = self.foreign.groups.pop_front() else {
+                return;
+            };
+            let next = self.hear_some(place, first, self.foreign.links);
+            self.foreign.groups.push_back((place, next.unwrap_or(0)));
+        }
     }
 
     /// Looks at all links with other users.
@@ -99,15 +123,15 @@ impl Poller {
         }
         let now_ns = clock::ticks_ns();
         // The list shrinks under it, and may stop shrinking midway.
-        self.cursor = 0;
         while let Some(key) = self.active.pop() {
             let Some(lane) = self.lanes[key].as_mut() else {
                 continue;
             };
+            let user = lane.link.peer.uid;
             if !lane.arm() {
                 // What it waits for may have been taken since it was looked at last.
                 if lane.until_ns.is_none() || self.is_due(key) {
-                    self.active.push(key);
+                    self.active.push(user, key);
                     self.unpark();
                     return false;
                 }
@@ -246,7 +270,7 @@ impl Poller {
         lane.checked = lane.consumer.position().wrapping_sub(1);
         if self.rota.rang(key, clock::ticks_ns(), asleep) == Rang::Poll {
             arm::disarm(region, lane.consumer.place());
-            self.active.push(key);
+            self.active.push(link.peer.uid, key);
         }
     }
 
@@ -327,8 +351,8 @@ impl Poller {
         }
         // Relaxed: as above.
         lane.link.keys[index as usize].store(key as u32, Ordering::Relaxed);
+        self.rota.add(key, lane.link.peer.uid);
         self.lanes[key] = Some(lane);
-        self.rota.add(key);
         Some(key)
     }
 }

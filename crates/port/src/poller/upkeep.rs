@@ -1,5 +1,6 @@
 //! What a receiver does now and then: quiet lanes, load, waiters, the dead, the end.
 
+use super::bells::Foreigners;
 use super::{Lane, Poller, wake_caller, wake_for_room};
 use crate::introduce::Named;
 use crate::link::Link;
@@ -12,7 +13,7 @@ use handfast_layout::bell::LINKS;
 use handfast_layout::counters;
 use handfast_layout::link::{Kind, LANES, REPLIES, SLOTS};
 use handfast_layout::part::is_handle;
-use handfast_proto::rota::{Admitted, Key, Rota};
+use handfast_proto::rota::{Active, Admitted, Key, Rang, Rota};
 use handfast_ring::lane::Place;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::{clock, cpu};
@@ -63,11 +64,8 @@ impl Lane {
 impl Poller {
     /// Rule 1: leaves the request in its lane, tells its caller, stops polling.
     #[cold]
-    pub(super) fn defer(&mut self, place: usize, key: Key) {
-        self.active.remove(place);
-        if self.cursor > place {
-            self.cursor -= 1;
-        }
+    pub(super) fn defer(&mut self, key: Key) {
+        self.active.remove(key);
         self.defers += 1;
         if let Some(lane) = &self.lanes[key]
             && let Ok((header, _)) = lane.consumer.peek(&lane.link.region)
@@ -104,7 +102,7 @@ impl Poller {
             if woke {
                 lane.woke(now_ns);
             }
-            self.active.push(key);
+            self.active.push(lane.link.peer.uid, key);
             if matches!(admitted, Admitted::Request(_)) && ready {
                 match self.take(key) {
                     None if self.has_parked() => {}
@@ -130,37 +128,37 @@ impl Poller {
         self.publish_counts();
         self.check_beside(here);
         self.set_fenceless(self.active.len() > 1);
-        let mut place = 0;
-        while place < self.active.len() {
-            let key = self.active[place];
-            let Some(lane) = self.lanes[key].as_mut() else {
-                self.active.remove(place);
-                continue;
-            };
-            let position = lane.consumer.position();
-            let moved = position.wrapping_sub(core::mem::replace(&mut lane.checked, position));
-            let is_busy = moved != 0;
-            let called = core::mem::take(&mut lane.called);
-            if moved >= STREAM_MIN && !called && !lane.streaming && self.process.may_ask {
-                lane.streaming = true;
-                arm::stream(&lane.link.region, lane.consumer.place());
-            }
-            if is_busy {
-                lane.woken_ns = 0;
-            }
-            let is_waking = now_ns.saturating_sub(lane.woken_ns) < WAKING_NS;
-            if is_busy || is_waking || !lane.arm() {
-                place += 1;
-                continue;
-            }
-            self.rota.quiet(key, now_ns);
-            self.active.remove(place);
-        }
-        self.cursor = 0;
+        let mut active = core::mem::take(&mut self.active);
+        active.retain(|key| self.is_busy(key, now_ns));
+        self.active = active;
         let overloaded = self.rota.is_overloaded(now_ns);
         if overloaded || self.overloaded {
             self.publish_load(overloaded);
         }
+    }
+
+    /// Whether an active lane goes on being looked at. It is armed if not.
+    fn is_busy(&mut self, key: Key, now_ns: u64) -> bool {
+        let Some(lane) = self.lanes[key].as_mut() else {
+            return false;
+        };
+        let position = lane.consumer.position();
+        let moved = position.wrapping_sub(core::mem::replace(&mut lane.checked, position));
+        let is_busy = moved != 0;
+        let called = core::mem::take(&mut lane.called);
+        if moved >= STREAM_MIN && !called && !lane.streaming && self.process.may_ask {
+            lane.streaming = true;
+            arm::stream(&lane.link.region, lane.consumer.place());
+        }
+        if is_busy {
+            lane.woken_ns = 0;
+        }
+        let is_waking = now_ns.saturating_sub(lane.woken_ns) < WAKING_NS;
+        if is_busy || is_waking || !lane.arm() {
+            return true;
+        }
+        self.rota.quiet(key, now_ns);
+        false
     }
 
     /// Where this thread and all its clients have one CPU between them, nobody runs while it polls: a client that is not
@@ -264,6 +262,7 @@ impl Poller {
             // A copy: counting those who have it would make receivers on different CPUs write to one line.
             self.groups = self.process.groups().iter().cloned().collect();
             self.forget_groups();
+            self.foreign = Foreigners::of(&self.groups);
         }
         let deaths = self.process.deaths.load(Ordering::Acquire);
         if deaths != self.deaths {
@@ -322,12 +321,12 @@ impl Poller {
                 continue;
             }
             if lane.consumer.is_ready(&lane.link.region) && !self.rota.is_active(key) {
-                // Messages of the dead are received like others; a lane that was out or waiting
-                // becomes active for that.
-                self.rota.remove(key);
-                self.rota.add(key);
-                let _ = self.rota.rang(key, clock::ticks_ns(), false);
-                self.active.push(key);
+                // Messages of the dead are received like others; a lane that was out becomes active
+                // for that, and one that waits has its turn.
+                let user = lane.link.peer.uid;
+                if self.rota.rang(key, clock::ticks_ns(), false) == Rang::Poll {
+                    self.active.push(user, key);
+                }
             }
             if !lane.consumer.is_ready(&lane.link.region) {
                 self.remove(key);
@@ -352,18 +351,11 @@ impl Poller {
     }
 
     fn remove(&mut self, key: Key) {
-        self.drop_active(key);
+        self.active.remove(key);
         self.asleep.retain(|asleep| *asleep != key);
         self.rota.remove(key);
         if let Some(mut lane) = self.lanes[key].take() {
             self.counts.taken += lane.count();
-        }
-    }
-
-    pub(super) fn drop_active(&mut self, key: Key) {
-        if let Some(place) = self.active.iter().position(|active| *active == key) {
-            self.active.remove(place);
-            self.cursor = 0;
         }
     }
 
@@ -460,7 +452,7 @@ impl Poller {
             let offset = Place::of(link.calls.other(), index).polled();
             return Err(Fault { rule, offset });
         }
-        self.drop_active(key);
+        self.active.remove(key);
         self.asleep.retain(|asleep| *asleep != key);
         self.rota.remove(key);
         if let Some(mut lane) = self.lanes[key].take() {
@@ -518,7 +510,7 @@ impl Poller {
             }
             lane.link.return_consumer(lane.index, lane.consumer);
         }
-        self.active.clear();
+        self.active = Active::default();
         self.asleep.clear();
         self.rota = Rota::new(self.cap);
         // Threads that find the port before it leaves the list take up no lane any more.

@@ -1,6 +1,8 @@
 //! A simulated machine: one server, `n` closed-loop clients, service and wake-up times as
 //! arguments. No thread, no clock.
 
+mod users;
+
 use super::*;
 
 const SERVICE_NS: u64 = 100;
@@ -32,7 +34,7 @@ fn simulate(n: usize, cap: usize, defiant: usize, total_ns: u64) -> Outcome {
         longest_wait_ns: 0,
         wakes: 0,
     };
-    (0..n).for_each(|key| rota.add(key));
+    (0..n).for_each(|key| rota.add(key, 0));
     let mut now = 1;
     while now < total_ns {
         now += 50;
@@ -160,7 +162,7 @@ fn with_room_for_all_nobody_is_deferred_or_queued() {
     let out = simulate(3, 3, 0, 100_000_000);
     assert_eq!(out.wakes, 0);
     let mut rota = Rota::new(3);
-    rota.add(0);
+    rota.add(0, 0);
     assert_eq!(rota.rang(0, 10, true), Rang::Poll);
     assert_eq!(rota.request(0, 0), Verdict::Serve);
     assert_eq!(rota.asleep_at_reply(0, 20), Wake::Now);
@@ -170,7 +172,7 @@ fn with_room_for_all_nobody_is_deferred_or_queued() {
 #[test]
 fn a_lane_removed_in_any_state_leaves_the_counts_right() {
     let mut rota = Rota::new(1);
-    (0..3).for_each(|key| rota.add(key));
+    (0..3).for_each(|key| rota.add(key, 0));
     assert_eq!(rota.rang(0, 1, false), Rang::Poll);
     assert_eq!(rota.rang(1, 1, true), Rang::Queued);
     assert_eq!(rota.rang(2, 1, true), Rang::Queued);
@@ -180,7 +182,7 @@ fn a_lane_removed_in_any_state_leaves_the_counts_right() {
     assert_eq!(rota.admit(3), Some(Admitted::Request(2)));
     rota.remove(2);
     assert_eq!((rota.admit(4), rota.waiting()), (None, 0));
-    rota.add(1);
+    rota.add(1, 0);
     assert_eq!(rota.rang(1, 5, true), Rang::Poll);
 }
 
@@ -188,8 +190,8 @@ fn a_lane_removed_in_any_state_leaves_the_counts_right() {
 fn clients_that_think_for_ever_do_not_starve_the_queue() {
     // Rule 6: the one place is held by a client that never posts again.
     let mut rota = Rota::new(1);
-    rota.add(0);
-    rota.add(1);
+    rota.add(0, 0);
+    rota.add(1, 0);
     assert_eq!(rota.rang(0, 1, false), Rang::Poll);
     assert_eq!(rota.rang(1, 1, true), Rang::Queued);
     assert_eq!(rota.admit(1_000_000), None);

@@ -84,7 +84,9 @@ pub(super) fn heading() -> crate::Outcome {
     )?;
     say!(
         "client's calls: p50 p99 worst; limits: {TIMES} x the worse control, or p50 {MEDIAN:?}, p99 {FLOOR:?}, worst {WORST:?} (goal {GOAL:?}), \
-         newcomer {NEWCOMER:?}; memory 4 MiB more, mostly"
+         newcomer {NEWCOMER:?}; memory {} MiB more, {} where there are many links",
+        super::kinds::PLAIN.grows_mib,
+        super::kinds::MANY_LINKS.grows_mib
     )?;
     say!(
         "{:<18}{:<20}{:<20}{:<20}{:<15}{:>8}{:>6}  {}",

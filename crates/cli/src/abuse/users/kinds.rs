@@ -28,6 +28,8 @@ pub(super) struct Kind {
     pub(super) newcomer: Newcomer,
     /// Whether the same attacker at work elsewhere is a control: not where nothing but the one server is its aim.
     pub(super) has_decoy: bool,
+    /// In that control it is at work on the same server, with these words: where a busy server is no attack by itself.
+    pub(super) fair: Option<&'static [&'static str]>,
     /// So long it goes on, once it has begun.
     pub(super) time: Duration,
     /// The most descriptors that the server may have.
@@ -38,7 +40,7 @@ pub(super) struct Kind {
     pub(super) memory_mib: Option<u64>,
 }
 
-const PLAIN: Kind = Kind {
+pub(super) const PLAIN: Kind = Kind {
     name: "",
     what: "",
     program: "",
@@ -47,17 +49,25 @@ const PLAIN: Kind = Kind {
     victim: VICTIM,
     newcomer: Newcomer::Connects,
     has_decoy: true,
+    fair: None,
     time: Duration::from_millis(800),
     descriptors: Some(1024),
     grows_mib: 4,
     memory_mib: None,
 };
 
+/// A server with room for many links, each with tables and lanes of its own.
+pub(super) const MANY_LINKS: Kind = Kind {
+    descriptors: Some(4096),
+    grows_mib: 16,
+    ..PLAIN
+};
+
 /// Memory of a server that has a limit, and what an attacker would have it take.
 const LIMIT_MIB: u64 = 96;
 const BEYOND_MIB: &str = "160";
 
-pub(super) const KINDS: [Kind; 22] = [
+pub(super) const KINDS: [Kind; 25] = [
     Kind {
         name: "linger-hello",
         what: "sockets whose close waits, with a hello",
@@ -202,6 +212,32 @@ pub(super) const KINDS: [Kind; 22] = [
         words: &["parts"],
         time: Duration::from_millis(3000),
         ..PLAIN
+    },
+    Kind {
+        name: "flood",
+        what: "calls in all lanes of 190 links, by callers that are awake",
+        program: "flood.py",
+        words: &["190", "1", "16", "awake"],
+        fair: Some(&["1", "1", "16", "awake"]),
+        time: Duration::from_millis(1500),
+        ..MANY_LINKS
+    },
+    Kind {
+        name: "flood-asleep",
+        what: "the same, by callers that sleep",
+        program: "flood.py",
+        words: &["190", "2", "16", "asleep"],
+        fair: Some(&["2", "2", "16", "asleep"]),
+        time: Duration::from_millis(1500),
+        ..MANY_LINKS
+    },
+    Kind {
+        name: "waiting",
+        what: "a thousand lanes whose messages wait for rights that are never provided",
+        program: "waiting.py",
+        words: &["63"],
+        time: Duration::from_millis(1500),
+        ..MANY_LINKS
     },
     Kind {
         name: "squatter",

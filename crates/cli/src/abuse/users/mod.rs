@@ -54,7 +54,7 @@ struct Place {
     made: std::cell::Cell<u32>,
 }
 
-const PROGRAMS: [(&str, &str); 13] = [
+const PROGRAMS: [(&str, &str); 15] = [
     ("wire.py", include_str!("../../../../../attackers/wire.py")),
     (
         "linger.py",
@@ -99,6 +99,14 @@ const PROGRAMS: [(&str, &str); 13] = [
     (
         "unwhole.py",
         include_str!("../../../../../attackers/unwhole.py"),
+    ),
+    (
+        "flood.py",
+        include_str!("../../../../../attackers/flood.py"),
+    ),
+    (
+        "waiting.py",
+        include_str!("../../../../../attackers/waiting.py"),
     ),
     (
         "posers.py",

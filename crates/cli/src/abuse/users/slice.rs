@@ -67,7 +67,7 @@ pub(super) fn take(place: &Place, kind: &Kind, setting: Setting) -> Result<Slice
     let directory = place.directory()?;
     let (mut server, _group) = start_server(SERVER, &directory, kind, &mut slice)?;
     let decoy = match setting {
-        Setting::Elsewhere => {
+        Setting::Elsewhere if kind.fair.is_none() => {
             let elsewhere = place.directory()?;
             Some((
                 start_server(DECOY, &elsewhere, kind, &mut slice)?,
@@ -93,7 +93,11 @@ pub(super) fn take(place: &Place, kind: &Kind, setting: Setting) -> Result<Slice
             let aim = decoy
                 .as_ref()
                 .map_or(&directory, |(_, elsewhere)| elsewhere);
-            let mut attacker = start_attacker(place, kind, aim)?;
+            let words = match setting {
+                Setting::Elsewhere => kind.fair.unwrap_or(kind.words),
+                _ => kind.words,
+            };
+            let mut attacker = start_attacker(place, kind, words, aim)?;
             hear(&mut attacker, PATIENCE, true, &mut slice);
             Some(attacker)
         }
@@ -232,11 +236,11 @@ fn start_newcomer(kind: &Kind, directory: &Path) -> Result<Child> {
     Ok(newcomer)
 }
 
-fn start_attacker(place: &Place, kind: &Kind, directory: &Path) -> Result<Child> {
+fn start_attacker(place: &Place, kind: &Kind, words: &[&str], directory: &Path) -> Result<Child> {
     let mut command = Command::new("python3");
     // Without `-s` and the like it would look for modules where other users' are.
     command.args(["-sB".as_ref(), place.path.join(kind.program).as_os_str()]);
-    command.arg(NAME).args(kind.words).current_dir("/");
+    command.arg(NAME).args(words).current_dir("/");
     if kind.attacker != 0 {
         command.uid(kind.attacker).gid(kind.attacker);
     }

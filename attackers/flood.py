@@ -1,0 +1,82 @@
+"""Many links, with calls in all lanes of each for as long as it goes on.
+
+Words: the server's name, how many links by how many processes, how many lanes of each, and `awake` or `asleep`: whether the callers
+say that they sleep.
+"""
+
+import os
+import resource
+import sys
+
+import wire
+
+ASLEEP = 1
+
+
+class Crowd:
+    """The lanes of some links, full of calls. Each slot is written once; after that only its number changes."""
+
+    def __init__(self, name, most, lanes, asleep):
+        self.asleep, self.lanes = asleep, range(lanes)
+        self.links = wire.links(name, most)
+        for link in self.links:
+            for lane in self.lanes:
+                link.use(lane)
+                self.write(link, lane)
+
+    def write(self, link, lane):
+        words = link.words
+        for number in range(wire.LANE_SLOTS):
+            at = (wire.LANES_AT + lane * wire.LANE_BYTES + wire.SLOTS_AT + 64 * number) // 4
+            words[at + 1] = 5 | wire.CALL << 18
+            words[at + 2] = link.welcome.handle
+            # The reply slot is the lane's, and so is what is answered there.
+            words[at + 3] = lane
+            words[at + 4] = 1
+
+    def fill(self):
+        """Posts as many calls as there is room for, and rings where a lane is armed."""
+        for link in self.links:
+            words, posted = link.words, link.posted
+            for lane in self.lanes:
+                base = (wire.LANES_AT + lane * wire.LANE_BYTES) // 4
+                first, end = posted[lane], words[base + 32] + wire.LANE_SLOTS & 0xFFFFFFFF
+                if first == end:
+                    continue
+                if self.asleep:
+                    words[(wire.REPLIES_AT + 128 * lane + 64) // 4] = ASLEEP
+                slots = base + wire.SLOTS_AT // 4
+                while first != end:
+                    words[slots + 16 * (first % wire.LANE_SLOTS)] = first + 1 & 0xFFFFFFFF
+                    first = first + 1 & 0xFFFFFFFF
+                posted[lane] = first
+                if words[base + 16] == 0:
+                    link.ring(lane)
+
+
+def main():
+    name, asleep = sys.argv[1], sys.argv[5] == "asleep"
+    most, processes, lanes = map(int, sys.argv[2:5])
+    _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+    ready, told = os.pipe()
+
+    def strike():
+        crowd = Crowd(name, most // processes, lanes, asleep)
+        crowd.fill()
+        os.write(told, b"%d " % len(crowd.links))
+        while True:
+            crowd.fill()
+
+    for _ in range(processes):
+        wire.fork(strike)
+    links = b""
+    while links.count(b" ") < processes:
+        links += os.read(ready, 64)
+    links = sum(map(int, links.split()))
+    wire.say(f"note {links} links")
+    wire.here()
+    wire.until_told()
+
+
+main()
