@@ -6,6 +6,9 @@ use std::collections::VecDeque;
 /// Lanes of one user that are looked at before it is another user's turn.
 const LOOKS: usize = 8;
 
+/// Lists without lanes are kept up to so many lists: a sweep looks at all.
+const EMPTY_MAX: usize = 16;
+
 /// A user's lanes, in their order.
 #[derive(Clone, Debug, Default)]
 struct Of {
@@ -171,8 +174,10 @@ impl Active {
             };
             self.others_lanes += self.front.lanes.len();
             self.others_lanes -= next.lanes.len();
-            self.others
-                .push_back(core::mem::replace(&mut self.front, next));
+            let last = core::mem::replace(&mut self.front, next);
+            if !last.lanes.is_empty() || self.others.len() < EMPTY_MAX {
+                self.others.push_back(last);
+            }
             if !self.front.lanes.is_empty() {
                 return;
             }
