@@ -293,6 +293,7 @@ impl Poller {
         for link in rung.map(|port| port.take_rung()).unwrap_or_default() {
             self.hear_link(&link);
         }
+        let mut have_gone = false;
         for key in 0..self.lanes.len() {
             let Some(lane) = &mut self.lanes[key] else {
                 continue;
@@ -308,7 +309,7 @@ impl Poller {
             }
             if lane.link.is_cut() {
                 // Its rights have ended; it is not listened to.
-                self.remove(key);
+                have_gone |= self.forget(key);
                 continue;
             }
             // A lane holds so many messages at its peer's end and no more; a peer that was cut and
@@ -317,7 +318,7 @@ impl Poller {
                 .end
                 .get_or_insert(lane.consumer.position().wrapping_add(SLOTS));
             if lane.consumer.position().wrapping_sub(end).cast_signed() >= 0 {
-                self.remove(key);
+                have_gone |= self.forget(key);
                 continue;
             }
             if lane.consumer.is_ready(&lane.link.region) && !self.rota.is_active(key) {
@@ -329,11 +330,17 @@ impl Poller {
                 }
             }
             if !lane.consumer.is_ready(&lane.link.region) {
-                self.remove(key);
+                have_gone |= self.forget(key);
             } else {
                 // Look again at the next opportunity.
                 self.deaths = self.deaths.wrapping_sub(1);
             }
+        }
+        if have_gone {
+            // In one go: a dead user's lanes may be thousands.
+            let lanes = &self.lanes;
+            self.active.retain(|key| lanes[key].is_some());
+            self.asleep.retain(|key| lanes[*key].is_some());
         }
     }
 
@@ -353,10 +360,15 @@ impl Poller {
     fn remove(&mut self, key: Key) {
         self.active.remove(key);
         self.asleep.retain(|asleep| *asleep != key);
+        self.forget(key);
+    }
+
+    /// As [`Self::remove`], of a lane that the lists of active and sleeping ones have still. Whether it was there.
+    fn forget(&mut self, key: Key) -> bool {
         self.rota.remove(key);
-        if let Some(mut lane) = self.lanes[key].take() {
-            self.counts.taken += lane.count();
-        }
+        let lane = self.lanes[key].take();
+        let lane = lane.map(|mut lane| self.counts.taken += lane.count());
+        lane.is_some()
     }
 
     /// Takes what came for ports that were here before this one, up to the first message for this one: the room that it
