@@ -143,7 +143,7 @@ fn connect_by(
 ) -> Result<SendRight, ConnectError> {
     let mut unanswered = 0;
     for attempts in 0.. {
-        match attempt(process, to, limit)? {
+        match attempt(process, to, |_| true, limit)? {
             // The last other right to a shared link may have gone meanwhile, and the link with it.
             Attempt::Linked(link, welcome) if let Some(_held) = process.hold(&link) => {
                 let named = (welcome.handle, welcome.port);
@@ -176,18 +176,18 @@ fn connect_by(
     Err(limit.passed(name))
 }
 
-/// A link with the process behind a door, if it is the one that was meant.
+/// A link with the process behind a door, if it is the one that was meant, and it is of a user that `may_be` says.
 pub(crate) fn by_door(
     process: &Arc<Process>,
-    door: &Foreign,
-    meant: [u8; 20],
+    (door, meant): (&Foreign, [u8; 20]),
+    may_be: impl Fn(u32) -> bool,
     timeout: Duration,
 ) -> Result<Held, ConnectError> {
     let limit = Limit::new(timeout)?;
     let path = rendezvous::path_of_door(door);
     let mut pause = RETRY_FIRST;
     while !limit.left().is_zero() {
-        if let Attempt::Linked(link, _) = attempt(process, (DOOR_NAME, &path), limit)? {
+        if let Attempt::Linked(link, _) = attempt(process, (DOOR_NAME, &path), &may_be, limit)? {
             // As in `connect_by`.
             match process.hold(&link) {
                 Some(held) if link.is_with(meant) => return Ok(held),
@@ -208,6 +208,7 @@ const DOOR_NAME: &str = "introduction";
 fn attempt(
     process: &Arc<Process>,
     (name, path): (&str, &Path),
+    may_be: impl Fn(u32) -> bool,
     limit: Limit,
 ) -> Result<Attempt, ConnectError> {
     let socket = socket::connect(path, limit.left()).map_err(|errno| match errno {
@@ -228,6 +229,9 @@ fn attempt(
     })?;
     let os = |call| move |errno| ConnectError::from(Resource::of(call, errno));
     let peer = socket::peer(&socket).map_err(os("getsockopt"))?;
+    if !may_be(peer.uid) {
+        return Err(failed(name, "a process of another user"));
+    }
     let pidfd = socket::peer_pidfd(&socket).ok();
     let socket = Foreign::new(&process.users, peer.uid, socket);
     // Only links to what is known to be another process are shared. The turn is kept to the end.

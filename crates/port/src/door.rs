@@ -491,10 +491,13 @@ impl Process {
             return self.meet(exporter, None);
         };
         let process = self.clone();
+        // Who connects pays for the link's memory: a process that was given a right has not asked for that. Who sends to a port follows it.
+        let has_moved = (self.doors().moved.iter()).any(|moved| moved.exporter == exporter);
+        let may_be = move |uid| has_moved || uid == handfast_sys::process::uid();
         let work = move || {
             handfast_sys::signal::block_all();
             let link = door.and_then(|door| {
-                connect::by_door(&process, &door, exporter, KNOCK_TIMEOUT)
+                connect::by_door(&process, (&door, exporter), may_be, KNOCK_TIMEOUT)
                     .inspect_err(|error| crate::guest::tell!(debug, %error, "not let in by a door"))
                     .ok()
             });

@@ -186,7 +186,9 @@ impl Link {
     /// The link has ended: what was lent comes back.
     pub(crate) fn end_loans(&self) {
         let mut lent = self.lent();
-        loan::end(&self.region, self.calls);
+        if lent.out() > 0 {
+            loan::end(&self.region, self.calls);
+        }
         lent.end(Out::back);
     }
 }

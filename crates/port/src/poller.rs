@@ -91,6 +91,15 @@ impl Lane {
         }
     }
 
+    /// The reply slot of the call that waits, if one does, and its generation there; none in which an answer would cost pages.
+    fn waiting_slot(&self) -> Option<(Slot, u32)> {
+        let (header, _) = self.consumer.peek(&self.link.region).ok()?;
+        let index = header.reply;
+        let is_call = header.kind == Kind::Call && index < REPLIES;
+        let is_there = is_call && (index < self.slots || self.link.find_slot(index).is_ok());
+        is_there.then(|| (Slot::of(self.link.calls.other(), index), header.generation))
+    }
+
     /// Sees that a call can be answered in a reply slot: it is one, and its caller has made it.
     #[cold]
     fn find_slot(&self, index: u32) -> Result<(), Fault> {

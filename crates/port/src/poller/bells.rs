@@ -7,9 +7,8 @@ use crate::link::Link;
 use crate::link::untouched;
 use crate::request::Seal;
 use core::sync::atomic::Ordering;
-use handfast_channel::reply::Slot;
 use handfast_channel::{arm, bell};
-use handfast_layout::link::{Kind, REPLIES};
+use handfast_layout::link::REPLIES;
 use handfast_proto::rota::{Key, Rang};
 use handfast_ring::lane::Place;
 use handfast_ring::{Fault, Rule};
@@ -262,11 +261,9 @@ impl Poller {
         let region = &link.region;
         let ready = lane.consumer.is_ready(region);
         let asleep = ready
-            && lane.consumer.peek(region).is_ok_and(|(header, _)| {
-                header.kind == Kind::Call
-                    && header.reply < REPLIES
-                    && Slot::of(link.calls.other(), header.reply).is_asleep(region)
-            });
+            && lane
+                .waiting_slot()
+                .is_some_and(|(slot, _)| slot.is_asleep(region));
         lane.checked = lane.consumer.position().wrapping_sub(1);
         if self.rota.rang(key, clock::ticks_ns(), asleep) == Rang::Poll {
             arm::disarm(region, lane.consumer.place());
@@ -282,6 +279,12 @@ impl Poller {
         let lane = self.lanes.get(noted).and_then(Option::as_ref);
         if lane.is_some_and(|lane| lane.index == index && Arc::ptr_eq(&lane.link, link)) {
             return Some(noted);
+        }
+        // Before anything there is looked at.
+        if !link.has_lane(index) {
+            self.counts.faults += 1;
+            link.poison(untouched(link.calls.other().lane(index)));
+            return None;
         }
         if !link.leads_to(index, self.receiver) {
             return None;
@@ -306,11 +309,6 @@ impl Poller {
                 });
                 return None;
             }
-        }
-        if !link.has_lane(index) {
-            self.counts.faults += 1;
-            link.poison(untouched(link.calls.other().lane(index)));
-            return None;
         }
         let consumer = link.take_consumer(index);
         if self.passes_on {

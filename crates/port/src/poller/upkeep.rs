@@ -7,11 +7,10 @@ use crate::link::Link;
 use crate::request::{Received, Request};
 use crate::unbound::refuse_waiting;
 use core::sync::atomic::Ordering;
-use handfast_channel::reply::Slot;
 use handfast_channel::{arm, bell};
 use handfast_layout::bell::LINKS;
 use handfast_layout::counters;
-use handfast_layout::link::{Kind, LANES, REPLIES, SLOTS};
+use handfast_layout::link::{LANES, SLOTS};
 use handfast_layout::part::is_handle;
 use handfast_proto::rota::{Active, Admitted, Key, Rang, Rota};
 use handfast_ring::lane::Place;
@@ -29,6 +28,8 @@ const STREAM_MIN: u32 = 64;
 const WAKING_NS: u64 = 2_000_000;
 /// How soon lanes of the dead are looked at again in which messages are left.
 const CLEAR_AGAIN_NS: u64 = 1_000_000;
+/// And after so many times of what the last look took.
+const CLEAR_SHARE: u64 = 8;
 /// How soon the keeper looks which lanes have been left.
 const LEFT_NS: u64 = 1_000;
 /// So many times in a row the client served last is found on the receiver's CPU before one asks whether it has others.
@@ -68,12 +69,9 @@ impl Poller {
         self.active.remove(key);
         self.defers += 1;
         if let Some(lane) = &self.lanes[key]
-            && let Ok((header, _)) = lane.consumer.peek(&lane.link.region)
-            && header.kind == Kind::Call
-            && header.reply < REPLIES
+            && let Some((slot, generation)) = lane.waiting_slot()
         {
-            let slot = Slot::of(lane.link.calls.other(), header.reply);
-            slot.defer(&lane.link.region, header.generation);
+            slot.defer(&lane.link.region, generation);
         }
         self.publish_load(true);
     }
@@ -281,7 +279,10 @@ impl Poller {
         self.forget_links();
         self.clear_out();
         if self.deaths != deaths {
-            self.clear_again_ns = now_ns.saturating_add(CLEAR_AGAIN_NS);
+            // Most of the time is for messages, however many lanes there are.
+            let then_ns = clock::ticks_ns();
+            let pause_ns = CLEAR_AGAIN_NS.max(CLEAR_SHARE * then_ns.saturating_sub(now_ns));
+            self.clear_again_ns = then_ns.saturating_add(pause_ns);
         }
     }
 
