@@ -202,6 +202,9 @@ impl Link {
         #[cfg(test)]
         tests::between();
         self.claims().settle(word, claim);
+        if !matches!(claim, Claim::Waiting { .. }) {
+            process.has_settled();
+        }
         self.tell_if_revoked(process, word, claim);
         self.granted_anew(process, claim);
         Some(claim)
@@ -375,6 +378,7 @@ impl Link {
                 if !self.enter_claim(word, claim) {
                     return Err(fault);
                 }
+                process.has_settled();
                 self.tell_if_revoked(process, word, claim);
             }
             // Of a port that has moved: the poller's. Here its new home has ended since, and the port with it.
@@ -401,6 +405,7 @@ impl Link {
                 if !self.enter_claim(word, claim) {
                     return Err(fault);
                 }
+                process.has_settled();
             }
             Said::Told { number } => {
                 let Named::To(target) = self.named(process, header.port, now_ns) else {
@@ -429,6 +434,7 @@ impl Link {
                 if !self.enter_claim(word, claim) {
                     return Err(fault);
                 }
+                process.has_settled();
                 drop(one);
                 self.tell_if_revoked(process, word, claim);
                 self.granted_anew(process, claim);
@@ -478,6 +484,12 @@ impl Link {
 }
 
 impl Process {
+    /// Something that was claimed is known by now: messages wait for that in lanes.
+    fn has_settled(&self) {
+        // Release: pairs with the Acquire of receivers that look again.
+        self.settled.fetch_add(1, Ordering::Release);
+    }
+
     pub(crate) fn provisions(&self) -> MutexGuard<'_, Provisions<(Target, bool)>> {
         let provisions = self.provisions.lock();
         provisions.unwrap_or_else(PoisonError::into_inner)
@@ -511,6 +523,7 @@ impl Process {
 
     fn take_back_provision(&self, number: Number) {
         let taken = self.provisions().take_back(number, clock::ticks_ns());
+        self.has_settled();
         self.give_back_in(EXPIRE_NS);
         if let Some(target) = taken {
             self.ended(target);

@@ -12,6 +12,7 @@ mod pinned;
 mod said;
 mod through;
 mod upkeep;
+mod waiting;
 
 use crate::adopt::{Whom, adopt_here};
 use crate::group::Group;
@@ -38,6 +39,7 @@ use handfast_wait::{FIRST_LOOKS, Waiter, word};
 use pinned::Pinned;
 use std::sync::Arc;
 use through::Through;
+use waiting::Waiting;
 
 /// A lane this receiver has seen.
 struct Lane {
@@ -65,6 +67,8 @@ struct Lane {
     streaming: bool,
     /// Its first message waits for what it names until then, by [`Poller::patience`].
     until_ns: Option<u64>,
+    /// It is one of [`Poller::waiting`].
+    waits: bool,
     /// Of a dead link: when none of its messages waits any more, however many there are.
     ends_ns: Option<u64>,
     /// A call came since the last quiet check.
@@ -149,8 +153,8 @@ pub(crate) struct Poller {
     again: bool,
     /// A message was found that waits for what it names.
     parked: bool,
-    /// Lanes with such a message that are not looked at: the receiver sleeps, until one of them is due.
-    asleep: Vec<Key>,
+    /// Lanes with such a message.
+    waiting: Waiting,
     patience: Patience,
     looks: u32,
     checked_ns: u64,
@@ -218,7 +222,7 @@ impl Poller {
             spare: Message::default(),
             again: false,
             parked: false,
-            asleep: Vec::new(),
+            waiting: Waiting::default(),
             patience: Patience::new(),
             looks: 0,
             checked_ns: 0,
@@ -354,14 +358,15 @@ impl Poller {
             Err(fault) => return self.poison(key, fault),
         };
         let lane = if is_handle(header.port) {
-            // Nothing is waited for.
-            (lane.until_ns, self.parked) = (None, false);
             lane
-        } else if self.is_due_by(key, header) {
-            self.lanes[key].as_mut()?
-        } else {
+        } else if let Some(until_ns) = self.until_by(key, header) {
+            self.park(key, until_ns);
             return None;
+        } else {
+            self.lanes[key].as_mut()?
         };
+        // Nothing is waited for.
+        (lane.until_ns, self.parked) = (None, false);
         let region = lane.link.region.view();
         if let Err(fault) = lane.link.find_body(&mut lane.consumer, meta) {
             return self.poison(key, fault);

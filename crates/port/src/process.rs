@@ -45,6 +45,8 @@ pub(crate) struct Process {
     groups: RwLock<Arc<[Arc<Group>]>>,
     /// Changes when a link ends.
     pub(crate) deaths: AtomicU32,
+    /// Changes whenever messages may name what they could not before.
+    pub(crate) settled: AtomicU32,
     /// Counts the times that lanes are left and their receivers look at them.
     pub(crate) leavings: AtomicU32,
     pub(crate) links: Mutex<Vec<Option<Arc<Link>>>>,
@@ -208,6 +210,7 @@ impl Process {
             groups_version: AtomicU32::new(0),
             groups: RwLock::default(),
             deaths: AtomicU32::new(0),
+            settled: AtomicU32::new(0),
             leavings: AtomicU32::new(0),
             links: Mutex::default(),
             loops: Loops::default(),

@@ -65,6 +65,7 @@ impl Poller {
         }
         self.hear();
         self.hear_foreign();
+        self.look_at_waiting();
     }
 
     /// Looks at some links with other users, in turn: they ring there and nowhere else. Users come in turn, too.
@@ -117,7 +118,8 @@ impl Poller {
     /// `false`: there is something, do not sleep.
     pub(crate) fn prepare_sleep(&mut self, how: u32) -> bool {
         self.refresh();
-        if self.rota.waiting() > 0 {
+        // Those that wait may be due by now.
+        if self.look_at_waiting() || self.rota.waiting() > 0 {
             return false;
         }
         let now_ns = clock::ticks_ns();
@@ -128,14 +130,8 @@ impl Poller {
             };
             let user = lane.link.peer.uid;
             if !lane.arm() {
-                // What it waits for may have been taken since it was looked at last.
-                if lane.until_ns.is_none() || self.is_due(key) {
-                    self.active.push(user, key);
-                    self.unpark();
-                    return false;
-                }
-                // For what comes through another lane, which rings, or until its time.
-                self.leave_waiting(key);
+                self.active.push(user, key);
+                return false;
             }
             self.rota.quiet(key, now_ns);
         }
@@ -156,9 +152,8 @@ impl Poller {
 
     /// Takes the announcements back.
     pub(crate) fn withdraw(&mut self) {
-        if !self.asleep.is_empty() {
+        if !self.waiting.is_empty() {
             self.patience.slept();
-            self.unpark();
         }
         for group in &*self.groups {
             word::withdraw(&group.bells, Group::sleep(self.receiver));
@@ -191,6 +186,7 @@ impl Poller {
     fn has_news(&self) -> bool {
         // Acquire: pairs with the Release of those who change the lists.
         self.notices.is_due()
+            || self.is_settled()
             || self.process.groups_version.load(Ordering::Acquire) != self.groups_version
             || self.process.deaths.load(Ordering::Acquire) != self.deaths
     }
@@ -324,6 +320,7 @@ impl Poller {
             spare: None,
             passed: None,
             until_ns: None,
+            waits: false,
             ends_ns: None,
             end: None,
             index,

@@ -5,7 +5,6 @@ use crate::introduce::{Named, UNCLAIMED_NS};
 use crate::link::Link;
 use crate::process::Process;
 use crate::request::Request;
-use handfast_channel::arm;
 use handfast_layout::introduction::Said;
 use handfast_layout::link::Kind;
 use handfast_layout::part::is_handle;
@@ -15,33 +14,22 @@ use handfast_ring::lane::{Consumer, Header};
 use std::sync::Arc;
 
 impl Poller {
-    /// Whether what the message in a lane names is known already. What was provided may not have come
-    /// yet; the message waits for that, for a while.
-    pub(super) fn is_due(&mut self, key: Key) -> bool {
-        let Some(lane) = self.lanes[key].as_ref() else {
-            return false;
-        };
-        match lane.consumer.peek(&lane.link.region) {
-            Ok((header, _)) => self.is_due_by(key, header),
-            // Told of when it is taken.
-            Err(_) => true,
-        }
+    /// Until when the message in a lane waits for what it names: what was provided may not have come yet. `None`: it does not wait, or
+    /// has done so for long enough.
+    pub(super) fn until(&mut self, key: Key) -> Option<u64> {
+        let lane = self.lanes[key].as_ref()?;
+        // A fault is told of when it is taken.
+        let (header, _) = lane.consumer.peek(&lane.link.region).ok()?;
+        self.until_by(key, header)
     }
 
-    /// As [`Self::is_due`], of the message with this header.
+    /// As [`Self::until`], of the message with this header.
     #[cold]
-    pub(super) fn is_due_by(&mut self, key: Key, header: Header) -> bool {
-        let Some(lane) = self.lanes[key].as_mut() else {
-            return false;
-        };
+    pub(super) fn until_by(&mut self, key: Key, header: Header) -> Option<u64> {
+        let lane = self.lanes[key].as_mut()?;
         let word = header.port;
-        if header.kind == Kind::CONTROL && word == 0 {
-            return true;
-        }
-        if is_handle(word) {
-            // Nothing is waited for.
-            (lane.until_ns, self.parked) = (None, false);
-            return true;
+        if is_handle(word) || header.kind == Kind::CONTROL && word == 0 {
+            return None;
         }
         let now_ns = self.patience.look();
         let until_ns = match lane.link.named(&self.process, word, now_ns) {
@@ -56,10 +44,9 @@ impl Poller {
                 .ends_ns
                 .get_or_insert(now_ns.saturating_add(UNCLAIMED_NS))
         });
-        let until_ns = until_ns.map(|until_ns| until_ns.min(ends_ns.unwrap_or(until_ns)));
-        lane.until_ns = until_ns.filter(|until_ns| now_ns <= *until_ns);
-        self.parked = lane.until_ns.is_some();
-        !self.parked
+        // Kept when it has passed: nothing begins to wait again that has been looked at twice.
+        lane.until_ns = until_ns.map(|until_ns| until_ns.min(ends_ns.unwrap_or(until_ns)));
+        lane.until_ns.filter(|until_ns| now_ns <= *until_ns)
     }
 
     /// Links whose lanes may hold messages for this port, and where they lie.
@@ -113,46 +100,6 @@ impl Poller {
         match heard {
             Ok(()) => None,
             Err(fault) => self.poison(key, fault),
-        }
-    }
-
-    /// How long the receiver may sleep, once it is prepared to: a message that waits is due then.
-    pub(crate) fn sleep_ns_max(&self) -> Option<u64> {
-        let lanes = self
-            .asleep
-            .iter()
-            .filter_map(|key| self.lanes[*key].as_ref());
-        let times = lanes.filter_map(|lane| lane.until_ns);
-        times.min().map(|until_ns| self.patience.left_ns(until_ns))
-    }
-
-    /// Arms a lane whose first message waits: for what comes after that it rings.
-    pub(super) fn leave_waiting(&mut self, key: Key) {
-        self.parked = false;
-        if let Some(lane) = &self.lanes[key] {
-            arm::leave_armed(&lane.link.region, lane.consumer.place());
-            self.asleep.push(key);
-        }
-    }
-
-    /// Before the look of a task or a loop that has slept; `called` says when it was called.
-    pub(crate) fn resume(&mut self, called: impl FnOnce() -> Option<u64>) {
-        if !self.asleep.is_empty() {
-            self.patience.slept_until(called());
-            self.unpark();
-        }
-    }
-
-    /// Looks at lanes again whose messages wait, after a sleep.
-    pub(super) fn unpark(&mut self) {
-        if self.asleep.is_empty() {
-            return;
-        }
-        for key in core::mem::take(&mut self.asleep) {
-            if let Some(lane) = &self.lanes[key] {
-                let (link, index) = (lane.link.clone(), lane.index);
-                self.answer_lane(&link, index);
-            }
         }
     }
 }

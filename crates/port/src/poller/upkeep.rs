@@ -1,6 +1,7 @@
 //! What a receiver does now and then: quiet lanes, load, waiters, the dead, the end.
 
 use super::bells::Foreigners;
+use super::waiting::Waiting;
 use super::{Lane, Poller, wake_caller, wake_for_room};
 use crate::introduce::Named;
 use crate::link::Link;
@@ -276,6 +277,8 @@ impl Poller {
             return;
         }
         self.deaths = deaths;
+        // What is waited for may come no more.
+        self.waiting.begin();
         self.forget_links();
         self.clear_out();
         if self.deaths != deaths {
@@ -322,7 +325,8 @@ impl Poller {
                 have_gone |= self.forget(key);
                 continue;
             }
-            if lane.consumer.is_ready(&lane.link.region) && !self.rota.is_active(key) {
+            if lane.consumer.is_ready(&lane.link.region) && !lane.waits && !self.rota.is_active(key)
+            {
                 // Messages of the dead are received like others; a lane that was out becomes active
                 // for that, and one that waits has its turn.
                 let user = lane.link.peer.uid;
@@ -341,7 +345,7 @@ impl Poller {
             // In one go: a dead user's lanes may be thousands.
             let lanes = &self.lanes;
             self.active.retain(|key| lanes[key].is_some());
-            self.asleep.retain(|key| lanes[*key].is_some());
+            self.waiting.retain(|key| lanes[key].is_some());
         }
     }
 
@@ -360,7 +364,7 @@ impl Poller {
 
     fn remove(&mut self, key: Key) {
         self.active.remove(key);
-        self.asleep.retain(|asleep| *asleep != key);
+        self.stop_waiting(key);
         self.forget(key);
     }
 
@@ -466,7 +470,7 @@ impl Poller {
             return Err(Fault { rule, offset });
         }
         self.active.remove(key);
-        self.asleep.retain(|asleep| *asleep != key);
+        self.stop_waiting(key);
         self.rota.remove(key);
         if let Some(mut lane) = self.lanes[key].take() {
             for slot in lane.wakes.drain(..) {
@@ -524,7 +528,7 @@ impl Poller {
             lane.link.return_consumer(lane.index, lane.consumer);
         }
         self.active = Active::default();
-        self.asleep.clear();
+        self.waiting = Waiting::default();
         self.rota = Rota::new(self.cap);
         // Threads that find the port before it leaves the list take up no lane any more.
         self.is_closed = true;

@@ -1,0 +1,119 @@
+//! Lanes whose first message waits for what it names: they are not looked at with the others, and no place of the rota is theirs.
+
+use super::Poller;
+use core::sync::atomic::Ordering;
+use handfast_channel::arm;
+use handfast_proto::rota::Key;
+use handfast_sys::clock;
+use std::collections::VecDeque;
+
+/// Lanes that are looked at in one look at the bells, however many wait.
+const PER_LOOK: usize = 16;
+
+/// The lanes that wait, and which of them are to be looked at again.
+#[derive(Default)]
+pub(super) struct Waiting {
+    lanes: VecDeque<Key>,
+    /// So many of them, from the front.
+    unseen: usize,
+    /// When the first of the others has waited for long enough, by [`Poller::patience`].
+    due_ns: Option<u64>,
+    /// [`crate::process::Process::settled`], when the last round of looks began.
+    settled: u32,
+}
+
+impl Waiting {
+    pub(super) fn is_empty(&self) -> bool {
+        self.lanes.is_empty()
+    }
+
+    fn push(&mut self, key: Key, until_ns: u64) {
+        self.lanes.push_back(key);
+        self.due_ns = Some(self.due_ns.unwrap_or(until_ns).min(until_ns));
+    }
+
+    /// All are to be looked at again.
+    pub(super) fn begin(&mut self) {
+        self.unseen = self.lanes.len();
+        self.due_ns = None;
+    }
+
+    /// Forgets lanes for which `keep` is not true.
+    pub(super) fn retain(&mut self, mut keep: impl FnMut(Key) -> bool) {
+        self.lanes.retain(|key| keep(*key));
+        self.begin();
+    }
+}
+
+impl Poller {
+    /// The first message of this lane waits. The lane is armed: for what comes after that it rings.
+    pub(super) fn park(&mut self, key: Key, until_ns: u64) {
+        self.parked = true;
+        self.active.remove(key);
+        self.rota.quiet(key, clock::ticks_ns());
+        if let Some(lane) = self.lanes[key].as_mut() {
+            arm::leave_armed(&lane.link.region, lane.consumer.place());
+            if !core::mem::replace(&mut lane.waits, true) {
+                self.waiting.push(key, until_ns);
+            }
+        }
+    }
+
+    /// A lane is none that waits any more.
+    pub(super) fn stop_waiting(&mut self, key: Key) {
+        if self.lanes[key].as_ref().is_some_and(|lane| lane.waits) {
+            self.waiting.retain(|waits| waits != key);
+        }
+    }
+
+    /// Looks at some lanes that wait, if one of them may have to no longer. Whether some are left to look at.
+    pub(super) fn look_at_waiting(&mut self) -> bool {
+        if self.waiting.is_empty() {
+            return false;
+        }
+        // Acquire: pairs with the Release of `Process::has_settled`.
+        let settled = self.process.settled.load(Ordering::Acquire);
+        let now_ns = self.patience.look();
+        let is_late = self.waiting.due_ns.is_some_and(|due_ns| due_ns < now_ns);
+        if settled != self.waiting.settled || is_late {
+            self.waiting.settled = settled;
+            self.waiting.begin();
+        }
+        for _ in 0..PER_LOOK.min(self.waiting.unseen) {
+            self.waiting.unseen -= 1;
+            let Some(key) = self.waiting.lanes.pop_front() else {
+                break;
+            };
+            if let Some(until_ns) = self.until(key) {
+                self.waiting.push(key, until_ns);
+                continue;
+            }
+            if let Some(lane) = self.lanes[key].as_mut() {
+                lane.waits = false;
+                self.answer_key(key);
+            }
+        }
+        self.waiting.unseen > 0
+    }
+
+    /// Whether something has happened that lanes may have waited for.
+    pub(super) fn is_settled(&self) -> bool {
+        // Acquire: as above.
+        !self.waiting.is_empty()
+            && self.process.settled.load(Ordering::Acquire) != self.waiting.settled
+    }
+
+    /// How long the receiver may sleep, once it is prepared to: a message that waits is due then.
+    pub(crate) fn sleep_ns_max(&self) -> Option<u64> {
+        let until_ns = self.waiting.due_ns?;
+        // Later than that, and not at that time.
+        Some(self.patience.left_ns(until_ns) + 1)
+    }
+
+    /// Before the look of a task or a loop that has slept; `called` says when it was called.
+    pub(crate) fn resume(&mut self, called: impl FnOnce() -> Option<u64>) {
+        if !self.waiting.is_empty() {
+            self.patience.slept_until(called());
+        }
+    }
+}
