@@ -143,6 +143,8 @@ pub(crate) struct Poller {
     clear_again_ns: u64,
     leavings: u32,
     lanes: Vec<Option<Lane>>,
+    /// Places there that no lane has.
+    free: Vec<Key>,
     active: Active,
     /// The lane of the last message.
     last: Key,
@@ -216,6 +218,7 @@ impl Poller {
             clear_again_ns: 0,
             leavings: 0,
             lanes: Vec::new(),
+            free: Vec::new(),
             active: Active::default(),
             last: 0,
             rota: Rota::new(cap),
@@ -551,7 +554,7 @@ impl Poller {
             }
             Wake::Later => {
                 lane.wakes.push(slot);
-                self.active.remove(key);
+                self.rest(key);
                 false
             }
         }

@@ -134,6 +134,7 @@ impl Poller {
                 return false;
             }
             self.rota.quiet(key, now_ns);
+            self.rested(key);
         }
         self.publish_load(false);
         self.set_fenceless(false);
@@ -336,11 +337,7 @@ impl Poller {
             checked: position.wrapping_sub(1),
             wakes: Vec::new(),
         };
-        let key = self
-            .lanes
-            .iter()
-            .position(Option::is_none)
-            .unwrap_or(self.lanes.len());
+        let key = self.free.pop().unwrap_or(self.lanes.len());
         if key == self.lanes.len() {
             self.lanes.push(None);
         }

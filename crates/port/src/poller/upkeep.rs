@@ -14,6 +14,7 @@ use handfast_layout::counters;
 use handfast_layout::link::{LANES, SLOTS};
 use handfast_layout::part::is_handle;
 use handfast_proto::rota::{Active, Admitted, Key, Rang, Rota};
+use handfast_region::Tally;
 use handfast_ring::lane::Place;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::{clock, cpu};
@@ -54,6 +55,16 @@ impl Lane {
         self.checked = self.consumer.position();
     }
 
+    /// As [`Self::count`], which the link's row says, too.
+    fn count_for(&mut self, tally: &Tally) -> u64 {
+        let taken = self.count();
+        // The row of a link that has ended may be another's by now.
+        if taken > 0 && !self.link.is_down() {
+            tally.add(counters::link_word(self.link.index, 3), taken);
+        }
+        taken
+    }
+
     /// Messages taken since this was last asked.
     fn count(&mut self) -> u64 {
         let position = self.consumer.position();
@@ -64,10 +75,23 @@ impl Lane {
 }
 
 impl Poller {
+    /// A lane is looked at no longer, until it rings or is admitted.
+    pub(super) fn rest(&mut self, key: Key) {
+        self.active.remove(key);
+        self.rested(key);
+    }
+
+    /// As [`Self::rest`], of one that is taken out of the list of active lanes otherwise.
+    pub(super) fn rested(&mut self, key: Key) {
+        if let Some(lane) = self.lanes[key].as_mut() {
+            self.counts.taken += lane.count_for(&self.process.tally);
+        }
+    }
+
     /// Rule 1: leaves the request in its lane, tells its caller, stops polling.
     #[cold]
     pub(super) fn defer(&mut self, key: Key) {
-        self.active.remove(key);
+        self.rest(key);
         self.defers += 1;
         if let Some(lane) = &self.lanes[key]
             && let Some((slot, generation)) = lane.waiting_slot()
@@ -157,6 +181,7 @@ impl Poller {
             return true;
         }
         self.rota.quiet(key, now_ns);
+        self.rested(key);
         false
     }
 
@@ -209,12 +234,10 @@ impl Poller {
         let tally = &self.process.tally;
         let receiver = self.receiver;
         let mut total = counts.taken;
-        for lane in self.lanes.iter_mut().flatten() {
-            let taken = lane.count();
-            // The row of a link that has ended may be another's by now.
-            if taken > 0 && !lane.link.is_down() {
-                tally.add(counters::link_word(lane.link.index, 3), taken);
-                total += taken;
+        // The others have been counted when they left.
+        for key in self.active.keys() {
+            if let Some(lane) = self.lanes[key].as_mut() {
+                total += lane.count_for(tally);
             }
         }
         let calls = total.saturating_sub(counts.sends);
@@ -371,9 +394,12 @@ impl Poller {
     /// As [`Self::remove`], of a lane that the lists of active and sleeping ones have still. Whether it was there.
     fn forget(&mut self, key: Key) -> bool {
         self.rota.remove(key);
-        let lane = self.lanes[key].take();
-        let lane = lane.map(|mut lane| self.counts.taken += lane.count());
-        lane.is_some()
+        let Some(mut lane) = self.lanes[key].take() else {
+            return false;
+        };
+        self.counts.taken += lane.count();
+        self.free.push(key);
+        true
     }
 
     /// Takes what came for ports that were here before this one, up to the first message for this one: the room that it
@@ -395,6 +421,7 @@ impl Poller {
                 drop(self.take(key));
                 self.look_again();
             }
+            self.rested(key);
         }
     }
 
@@ -476,9 +503,8 @@ impl Poller {
             for slot in lane.wakes.drain(..) {
                 wake_caller(&lane.link, slot);
             }
-            let taken = lane.count();
-            self.counts.taken += taken;
-            (self.process.tally).add(counters::link_word(link.index, 3), taken);
+            self.free.push(key);
+            self.counts.taken += lane.count_for(&self.process.tally);
             if self.passes_on {
                 lane.consumer.passes_on(&link.region, false);
             }
@@ -530,6 +556,7 @@ impl Poller {
         self.active = Active::default();
         self.waiting = Waiting::default();
         self.rota = Rota::new(self.cap);
+        (self.lanes, self.free) = (Vec::new(), Vec::new());
         // Threads that find the port before it leaves the list take up no lane any more.
         self.is_closed = true;
     }

@@ -49,7 +49,7 @@ impl Poller {
     /// The first message of this lane waits. The lane is armed: for what comes after that it rings.
     pub(super) fn park(&mut self, key: Key, until_ns: u64) {
         self.parked = true;
-        self.active.remove(key);
+        self.rest(key);
         self.rota.quiet(key, clock::ticks_ns());
         if let Some(lane) = self.lanes[key].as_mut() {
             arm::leave_armed(&lane.link.region, lane.consumer.place());

@@ -53,6 +53,12 @@ impl Active {
         self.others_lanes == 0
     }
 
+    /// All lanes, in any order.
+    pub fn keys(&self) -> impl Iterator<Item = Key> {
+        let all = self.others.iter().chain([&self.front]);
+        all.flat_map(|of| of.lanes.iter().copied())
+    }
+
     /// Lanes of the user whose turn it is, and the place of the one that is next.
     #[inline(always)]
     #[must_use]
