@@ -74,7 +74,12 @@ impl Poller {
             let Some((place, first)) = self.foreign.groups.pop_front() else {
                 return;
             };
-            let next = self.hear_some(place, first, self.foreign.links);
+            // Each link of a crowd may be another user's.
+            let links = match self.groups[place].uid {
+                Some(_) => self.foreign.links,
+                None => FOREIGN_LINKS_PER_LOOK,
+            };
+            let next = self.hear_some(place, first, links);
             self.foreign.groups.push_back((place, next.unwrap_or(0)));
         }
     }

@@ -124,15 +124,21 @@ impl Measured {
         p99 > limit
     }
 
-    /// Whether it is nothing but the 99th percentile that is too high.
+    /// Whether something was late, and nothing else is wrong.
     pub(super) fn is_noisy(&self, kind: &Kind) -> bool {
-        self.is_slow(kind) && self.failures(kind).len() == 1
+        self.wrongs(kind).is_empty() && !self.delays(kind).is_empty()
     }
 
     /// Why this may not be.
     fn failures(&self, kind: &Kind) -> Vec<String> {
+        let mut failures = self.wrongs(kind);
+        failures.extend(self.delays(kind));
+        failures
+    }
+
+    /// What may not be on any machine.
+    fn wrongs(&self, kind: &Kind) -> Vec<String> {
         let struck = &self.struck;
-        let [_, _, worst] = percentiles(struck);
         let mut failures = Vec::new();
         failures.extend(
             struck
@@ -148,16 +154,24 @@ impl Measured {
         if let Some(refused) = struck.refused.first() {
             failures.push(format!("newcomer: {refused}"));
         }
+        if struck.memory_kib > self.alone.memory_kib.max(0) + (kind.grows_mib << 10) {
+            failures.push("the server's memory grew".to_owned());
+        }
+        failures.dedup();
+        failures
+    }
+
+    /// What was late.
+    fn delays(&self, kind: &Kind) -> Vec<String> {
+        let struck = &self.struck;
+        let [median, _, worst] = percentiles(struck);
+        let mut failures = Vec::new();
         if slowest_us(struck) > self.late_us(NEWCOMER, slowest_us) {
             failures.push("newcomer was served late".to_owned());
         }
         if worst > self.late_us(WORST, |slice| percentiles(slice)[2]) {
             failures.push(format!("the worst call took {}", short(worst)));
         }
-        if struck.memory_kib > self.alone.memory_kib.max(0) + (kind.grows_mib << 10) {
-            failures.push("the server's memory grew".to_owned());
-        }
-        let [median, ..] = percentiles(struck);
         let is_apart = kind.attacker != kind.victim;
         if is_apart && median > self.late_us(MEDIAN, |slice| percentiles(slice)[0]) {
             failures.push("the median is too high".to_owned());
@@ -165,7 +179,6 @@ impl Measured {
         if self.is_slow(kind) {
             failures.push("p99 is too high".to_owned());
         }
-        failures.dedup();
         failures
     }
 

@@ -43,8 +43,8 @@ const NEWCOMER: u32 = 3104;
 /// Whose server is struck instead in the control.
 const DECOY: u32 = 3105;
 
-/// A measurement whose 99th percentile is too high is made again so often: a busy machine has bad moments, and an attack that
-/// works does so each time.
+/// A measurement in which something was late is made again so often: a busy machine has bad moments, and an attack that works does so
+/// each time.
 const TRIES: usize = 3;
 
 /// Where the attackers' programs lie, and under it the directories of names.
