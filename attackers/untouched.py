@@ -1,8 +1,10 @@
 """Places in links that nobody has touched, named for the server to read or write: it would pay for the pages.
 
-Words: the server's name, and what is named: `replies` (slots and buffers of calls that are answered at length) or `blocks` (of messages).
+Words: the server's name, and what is named: `replies` (slots and buffers of calls that are answered at length), `blocks` (of messages), or
+`looks` (lanes that ring, and slots of callers that might sleep).
 """
 
+import os
 import sys
 import time
 
@@ -61,9 +63,40 @@ def blocks(name):
     return link
 
 
+def is_there(link, at):
+    """Whether somebody has touched the page there."""
+    try:
+        return os.lseek(link.region_fd, at, os.SEEK_DATA) // wire.PAGE == at // wire.PAGE
+    except OSError:
+        return False
+
+
+def looks(name):
+    """What is looked at before anything is taken: is it a call whose caller sleeps?"""
+    link = wire.Link(name)
+    link.call(b"hello", index=0)
+    # The server may have looked at the page before, for the call.
+    slot, lane = 200, 1 + link.welcome.link % (wire.LANES - 1)
+    if link.welcome.link % 2:
+        # Nothing in the lane was ever touched.
+        link.ring(lane)
+        at = wire.LANES_AT + lane * wire.LANE_BYTES
+    else:
+        # In a lane that rings, and in one that is looked at already.
+        at = wire.REPLIES_AT + 128 * slot
+        if not post(link, b"", kind=wire.CALL, lane=link.welcome.link // 2 % 2, reply=slot, generation=1):
+            return link
+    end = time.monotonic() + 0.2
+    while time.monotonic() < end and not is_cut(link) and not wire.is_told():
+        time.sleep(0.001)
+    if is_there(link, at):
+        wire.breach("the server looked at what nobody had touched")
+    return link
+
+
 def main():
     name, what = sys.argv[1], sys.argv[2]
-    attack = {"replies": replies, "blocks": blocks}[what]
+    attack = {"replies": replies, "blocks": blocks, "looks": looks}[what]
     links, cut = [], 0
     while not wire.is_told():
         try:

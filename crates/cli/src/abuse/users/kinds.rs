@@ -67,7 +67,7 @@ pub(super) const MANY_LINKS: Kind = Kind {
 const LIMIT_MIB: u64 = 96;
 const BEYOND_MIB: &str = "160";
 
-pub(super) const KINDS: [Kind; 25] = [
+pub(super) const KINDS: [Kind; 26] = [
     Kind {
         name: "linger-hello",
         what: "sockets whose close waits, with a hello",
@@ -202,6 +202,14 @@ pub(super) const KINDS: [Kind; 25] = [
         what: "messages that were never written",
         program: "untouched.py",
         words: &["blocks"],
+        memory_mib: Some(LIMIT_MIB),
+        ..PLAIN
+    },
+    Kind {
+        name: "untouched-looks",
+        what: "lanes and reply slots that were never written",
+        program: "untouched.py",
+        words: &["looks"],
         memory_mib: Some(LIMIT_MIB),
         ..PLAIN
     },
