@@ -60,8 +60,29 @@ fn caller(name: &str) {
     let Some(Right::Send(direct)) = message.take_rights().pop() else {
         panic!("no right came");
     };
-    answers(&direct);
+    // Who connects pays for a link's memory: it was given a right by one user, and makes no link with another for that. A door
+    // is shown within some calls.
+    for _ in 0..20 {
+        answers(&direct);
+        let peers = peers();
+        assert!(peers.contains(&FORWARDER), "{peers:?}");
+        assert!(!peers.contains(&REPLIER), "{peers:?}");
+    }
     common::say("answered");
+}
+
+/// The users whose processes this one has connections with.
+fn peers() -> Vec<u32> {
+    let descriptors = std::fs::read_dir("/proc/self/fd").unwrap();
+    let numbers = descriptors.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let user = |number| {
+        // SAFETY: it is this process's, and nothing else is done with it here.
+        let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
+        Some(handfast_sys::socket::peer(fd).ok()?.uid)
+    };
+    let mut users: Vec<u32> = numbers.filter_map(user).collect();
+    users.sort_unstable();
+    users
 }
 
 #[test]
