@@ -11,8 +11,8 @@ use forger::{
 };
 use handfast::error::Rule;
 use handfast_layout::introduction::{Said, process};
-use handfast_layout::link::Kind;
-use handfast_layout::part::Part;
+use handfast_layout::link::{Kind, LANES};
+use handfast_layout::part::{Part, receiver_of};
 use rustix::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -335,6 +335,43 @@ fn only_who_was_provided_with_a_right_declines_it() {
     assert_eq!((server.said(), introducer.said()), (None, None));
     server.finish();
     introducer.finish();
+}
+
+/// Of a port that has moved: its claims wait for a minute.
+const OF_MOVED: u64 = 1 << 63;
+
+/// Lanes whose messages wait took each a place among those that are served, and with more of them than places nobody slept.
+#[test]
+fn a_server_sleeps_while_all_lanes_wait_and_serves_each_as_what_it_waits_for_comes() {
+    let (mut server, name) = start_honest("all-wait");
+    let mut introducer = Hand::new(&name, 1);
+    let mut hand = Hand::new(&name, 2);
+    let receiver = receiver_of(hand.welcome.port);
+    let port = hand.welcome.handle;
+    for lane in 0..LANES {
+        let word = lane + 1;
+        let number = OF_MOVED | u64::from(word);
+        let said = claim(word, number, &introducer).to_bytes();
+        let named = (port, OWN_SLOT + lane, 1);
+        hand.post_to((lane, receiver), Kind::CONTROL, named, (&said, &[]));
+        let called = (word, lane, 1);
+        hand.post_to((lane, receiver), Kind::Call, called, (b"waits", &[]));
+    }
+    // So many looks in a row: one that looks around does not sleep in all of them.
+    let pid = server.pid();
+    assert!(common::within_patience(
+        || (0..50).all(|_| common::sleeps(pid))
+    ));
+    let mut other = Hand::new(&name, 3);
+    let handle = other.welcome.handle;
+    assert_eq!(other.call(handle, b"other").1, b"other");
+    for lane in (0..LANES).rev() {
+        introducer.tell(provide(OF_MOVED | u64::from(lane + 1), &hand));
+        let waits = (Kind::Message, b"waits".to_vec());
+        assert_eq!(hand.outcome(lane, 1), Some(waits));
+    }
+    assert_eq!(server.said(), None);
+    server.finish();
 }
 
 #[test]
