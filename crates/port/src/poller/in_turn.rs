@@ -21,7 +21,7 @@ impl Poller {
     }
 
     /// The next message of an active lane.
-    #[inline(never)]
+    #[inline]
     pub(super) fn next_in_turn(&mut self) -> Option<Request> {
         if !self.spare.has_buffer() {
             self.spare = Message::new();

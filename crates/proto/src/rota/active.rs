@@ -136,19 +136,22 @@ impl Active {
     }
 
     /// Begins a sweep, which ends when each lane has been looked at.
+    #[inline]
     pub fn begin(&mut self) {
-        for of in self.others.iter_mut().chain([&mut self.front]) {
+        self.front.unseen = self.front.lanes.len();
+        for of in &mut self.others {
             of.unseen = of.lanes.len();
         }
     }
 
     /// The next lane of the sweep. Lanes of users with few come again and again until those of the others have all been
     /// looked at.
+    #[inline]
     pub fn look(&mut self) -> Option<Key> {
         if self.looks >= LOOKS.min(self.front.lanes.len()) {
-            self.turn();
+            self.found();
         }
-        let is_over = || self.others.iter().all(|of| of.unseen == 0);
+        let is_over = || self.is_of_one() || self.others.iter().all(|of| of.unseen == 0);
         if self.front.unseen == 0 && is_over() {
             return None;
         }
@@ -165,8 +168,12 @@ impl Active {
     }
 
     /// The lane that came last had a message: it is another user's turn.
+    #[inline]
     pub fn found(&mut self) {
-        self.turn();
+        self.looks = 0;
+        if !self.is_of_one() {
+            self.turn();
+        }
     }
 
     fn turn(&mut self) {
