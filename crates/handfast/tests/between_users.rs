@@ -101,6 +101,14 @@ fn calls_that_are_passed_on_and_rights_of_third_processes_work_between_users() {
     forwarder.expect("ready");
     let mut caller = common::start("caller", &[&CALLER.to_string(), &names[1]]);
     caller.expect("answered");
+    // Each user's links are counted by themselves, though they have the same number in their groups.
+    let counters = handfast::connect(&names[0]).unwrap().counters().unwrap();
+    let links = counters.links.iter();
+    let mut users: Vec<_> = links
+        .map(|row| handfast::Counters::value(row, "peer_uid"))
+        .collect();
+    users.sort_unstable();
+    assert_eq!(users, [0, FORWARDER.into()]);
     caller.finish();
     forwarder.kill();
     replier.finish();

@@ -191,7 +191,7 @@ impl Link {
     fn finish(&self, process: &Process, handle: Handle) {
         let mut exports = self.exports();
         let ended = exports.finish(handle);
-        self.count_rights(process, &exports);
+        self.count_rights(&exports);
         drop(exports);
         // Release: pairs with the Acquire of receivers that know what it stood for.
         self.ended.fetch_add(1, Ordering::Release);

@@ -18,7 +18,7 @@ use std::sync::PoisonError;
 pub struct Counters {
     /// Bound ports: name, and a value per [column](Self::COLUMNS).
     pub ports: Vec<(String, Vec<u64>)>,
-    /// Links, in no order that means anything: a value per column.
+    /// Links, 1,024 at most, in no order that means anything: a value per column.
     pub links: Vec<Vec<u64>>,
 }
 

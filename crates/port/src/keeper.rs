@@ -368,7 +368,7 @@ impl Keeper {
         };
         let mut count = 0;
         self.listen_to(&link, event, &mut count);
-        if let Some(until_ns) = link.heard_enough(&self.process, count) {
+        if let Some(until_ns) = link.heard_enough(count) {
             self.mute(&link, until_ns);
         }
     }

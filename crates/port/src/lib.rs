@@ -42,6 +42,7 @@ mod returns;
 mod revoke;
 mod right;
 mod room;
+mod rows;
 mod sending;
 mod sent;
 mod slots;

@@ -16,6 +16,7 @@ use crate::process::{Process, Reserved};
 use crate::quotas::{Heard, InForce};
 use crate::redirect::Redirects;
 use crate::returns::Returns;
+use crate::rows::Row;
 use crate::send::{SLOTS_PER_LANE, SendRight};
 use crate::slots::{SlotState, Slots};
 use crate::spread::Told;
@@ -86,6 +87,8 @@ pub(crate) struct Link {
     pub(crate) group: Arc<Group>,
     /// The peer's bit in our bells, and our row of the counters.
     pub(crate) index: u32,
+    /// Of this process's counters.
+    pub(crate) row: Row,
     /// Receiver of ours, plus one, that each of the peer's lanes addresses.
     pub(crate) owners: [AtomicU8; LANES as usize],
     /// That receiver's own name for the lane.
@@ -215,7 +218,7 @@ pub(crate) struct Outgoing {
 }
 
 impl Link {
-    pub(crate) fn new(parts: Parts, serial: u32) -> Self {
+    pub(crate) fn new(parts: Parts, serial: u32, row: Row) -> Self {
         let calls = parts.calls;
         let (group, index) = parts.place.take();
         let users = &parts.socket.users().clone();
@@ -252,6 +255,7 @@ impl Link {
             peer_bells: parts.peer_bells.region,
             is_published: parts.peer_bells.is_published,
             peer_index: parts.peer_index,
+            row,
             group,
             index,
             owners: Default::default(),

@@ -404,7 +404,7 @@ impl Link {
         let handle = exports.export_new(target, self.quotas.rights())?;
         // From now on the link stays while the peer wants it. Release: pairs with the Acquire in `release`.
         self.granted.store(true, Ordering::Release);
-        self.count_rights(&port.process, exports);
+        self.count_rights(exports);
         // Under the lock: the peer cannot have given it back before it was counted.
         port.notices.added();
         port.notices.begin(badge, || exports.watch_new(handle));

@@ -17,7 +17,6 @@ use core::cell::Cell;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use handfast_channel::reply::Slot;
-use handfast_layout::counters;
 use handfast_layout::link::{Kind, PARTY_SENDER, REPLIES, passed_word};
 use handfast_layout::part::Part;
 use handfast_proto::paths::Way;
@@ -269,9 +268,7 @@ impl Request {
                 // The next message comes later by that.
                 port.woke_receiver();
             }
-            to.process()
-                .tally
-                .add(counters::link_word(to.link().index, FORWARDS), 1);
+            to.link().row.add(FORWARDS, 1);
             ReplyRight(self).used();
             return Ok(());
         }
@@ -438,7 +435,7 @@ impl Passed {
                 VINES
             }
         };
-        process.tally.add(counters::link_word(to.index, column), 1);
+        to.row.add(column, 1);
     }
 }
 

@@ -14,6 +14,7 @@ use crate::port::Port;
 use crate::quotas::QuotasOf;
 use crate::redirect::Later;
 use crate::relay::Relays;
+use crate::rows::Rows;
 use crate::send::WaitBy;
 use crate::turns::Turns;
 use crate::users::{Foreign, Users};
@@ -72,6 +73,7 @@ pub(crate) struct Process {
     /// Connections to names that have come with their ports, and the receivers of those.
     pub(crate) accepted: Mutex<Vec<(Arc<Port>, Foreign)>>,
     pub(crate) tally: Arc<Tally>,
+    pub(crate) rows: Arc<Rows>,
     pub(crate) tally_fd: OwnedFd,
     /// How callers of rights that came in messages wait, unless told.
     pub(crate) waiting: WaitBy,
@@ -200,6 +202,7 @@ impl Process {
         let os = |call| move |errno| Resource::of(call, errno);
         let (tally_fd, tally) =
             Tally::create(counters::REGION_BYTES).map_err(os("memfd_create"))?;
+        let tally = Arc::new(tally);
         let waiting = Options::new().resolve();
         let process = Self {
             for_ever: OnceLock::new(),
@@ -224,7 +227,8 @@ impl Process {
             watch: Timer::new().map_err(os("timerfd_create"))?,
             attention: Flag::new().map_err(os("eventfd"))?,
             listeners: Mutex::default(),
-            tally: Arc::new(tally),
+            rows: Rows::new(tally.clone()),
+            tally,
             tally_fd,
             eager: waiting.0.is_eager(),
             waiting,

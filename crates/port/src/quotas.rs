@@ -183,16 +183,15 @@ pub(crate) struct Heard {
 
 impl Link {
     /// The peer has so many rights now. Under the lock of their table.
-    pub(crate) fn count_rights(&self, process: &Process, exports: &Exports) {
+    pub(crate) fn count_rights(&self, exports: &Exports) {
         // The row of a link that has ended may be another's by now.
         if !self.is_down() {
-            let row = counters::link_word(self.index, counters::RIGHTS);
-            process.tally.store(row, exports.used() as u64);
+            self.row.set(counters::RIGHTS, exports.used() as u64);
         }
     }
 
     /// Keeper: so many control messages have come. Until when no more are taken, if that is so.
-    pub(crate) fn heard_enough(&self, process: &Process, count: u32) -> Option<u64> {
+    pub(crate) fn heard_enough(&self, count: u32) -> Option<u64> {
         let now_ns = clock::now_ns();
         let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         if now_ns.saturating_sub(heard.since_ns) >= WINDOW_NS {
@@ -203,8 +202,7 @@ impl Link {
         if heard.count < self.quotas.per_window.load(Ordering::Relaxed) {
             return None;
         }
-        let muted = counters::link_word(self.index, counters::MUTED);
-        process.tally.add(muted, 1);
+        self.row.add(counters::MUTED, 1);
         Some(heard.since_ns + WINDOW_NS)
     }
 }

@@ -43,7 +43,7 @@ pub(crate) fn link_of(uid: u32) -> (Arc<Process>, Arc<Link>, OwnedFd) {
     // No other link has such a number. Relaxed: a number.
     static SERIAL: AtomicU32 = AtomicU32::new(u32::MAX);
     let serial = SERIAL.fetch_sub(1, Ordering::Relaxed);
-    let link = Arc::new(Link::new(parts, serial));
+    let link = Arc::new(Link::new(parts, serial, process.rows.take()));
     (process, link, peer)
 }
 

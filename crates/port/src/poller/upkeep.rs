@@ -14,7 +14,6 @@ use handfast_layout::counters;
 use handfast_layout::link::{LANES, SLOTS};
 use handfast_layout::part::is_handle;
 use handfast_proto::rota::{Active, Admitted, Key, Rang, Rota};
-use handfast_region::Tally;
 use handfast_ring::lane::Place;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::{clock, cpu};
@@ -56,11 +55,11 @@ impl Lane {
     }
 
     /// As [`Self::count`], which the link's row says, too.
-    fn count_for(&mut self, tally: &Tally) -> u64 {
+    fn count_for_link(&mut self) -> u64 {
         let taken = self.count();
         // The row of a link that has ended may be another's by now.
         if taken > 0 && !self.link.is_down() {
-            tally.add(counters::link_word(self.link.index, 3), taken);
+            self.link.row.add(3, taken);
         }
         taken
     }
@@ -84,7 +83,7 @@ impl Poller {
     /// As [`Self::rest`], of one that is taken out of the list of active lanes otherwise.
     pub(super) fn rested(&mut self, key: Key) {
         if let Some(lane) = self.lanes[key].as_mut() {
-            self.counts.taken += lane.count_for(&self.process.tally);
+            self.counts.taken += lane.count_for_link();
         }
     }
 
@@ -237,7 +236,7 @@ impl Poller {
         // The others have been counted when they left.
         for key in self.active.keys() {
             if let Some(lane) = self.lanes[key].as_mut() {
-                total += lane.count_for(tally);
+                total += lane.count_for_link();
             }
         }
         let calls = total.saturating_sub(counts.sends);
@@ -504,7 +503,7 @@ impl Poller {
                 wake_caller(&lane.link, slot);
             }
             self.free.push(key);
-            self.counts.taken += lane.count_for(&self.process.tally);
+            self.counts.taken += lane.count_for_link();
             if self.passes_on {
                 lane.consumer.passes_on(&link.region, false);
             }

@@ -6,7 +6,6 @@ use crate::link::{Link, Parts};
 use crate::port::Port;
 use core::sync::atomic::Ordering;
 use handfast_channel::bell;
-use handfast_layout::counters;
 use handfast_layout::part::IS_HANDLE;
 use handfast_proto::rights::Target;
 use handfast_sys::poll::Trigger;
@@ -80,7 +79,7 @@ impl Process {
     ) -> Result<Arc<Link>, Resource> {
         // Relaxed: a number.
         let serial = NEXT_SERIAL.fetch_add(1, Ordering::Relaxed);
-        let link = Arc::new(Link::new(parts, serial));
+        let link = Arc::new(Link::new(parts, serial, self.rows.take()));
         // Nobody else sets it.
         let _ = link.home.set(Arc::downgrade(self));
         let _ = link.itself.set(Arc::downgrade(&link));
@@ -138,10 +137,9 @@ impl Process {
     /// Enters a link wherever it is looked for by number: what ends it finds it everywhere.
     fn enter(&self, link: &Arc<Link>) -> Result<(), Resource> {
         link.group.set(link.index, Some(link));
-        let row = |column| counters::link_word(link.index, column);
-        self.tally.store(row(1), link.peer.pid.into());
-        self.tally.store(row(2), link.peer.uid.into());
-        self.tally.store(row(0), 1);
+        link.row.set(1, link.peer.pid.into());
+        link.row.set(2, link.peer.uid.into());
+        link.row.set(0, 1);
         let serial = u64::from(link.serial);
         let mut added = (self.poll).add(&link.socket, token::LINK | serial, Trigger::Level);
         if let (Ok(()), Some(pidfd)) = (&added, &link.pidfd) {
@@ -156,9 +154,7 @@ impl Process {
         if let Some(pidfd) = &link.pidfd {
             self.poll.remove(pidfd);
         }
-        for column in 0..counters::ROW_WORDS {
-            self.tally.store(counters::link_word(link.index, column), 0);
-        }
+        link.row.end();
         self.free_place(&link.group, link.index);
     }
 
