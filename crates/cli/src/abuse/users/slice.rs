@@ -39,6 +39,8 @@ pub(super) struct Slice {
     /// What the server has more of than before.
     pub(super) memory_kib: i64,
     pub(super) descriptors: i64,
+    /// How many want a processor for each that there is.
+    pub(super) crowd: f64,
 }
 
 impl Slice {
@@ -52,6 +54,7 @@ impl Slice {
         self.ended.extend(other.ended);
         self.memory_kib = self.memory_kib.max(other.memory_kib);
         self.descriptors = self.descriptors.max(other.descriptors);
+        self.crowd = self.crowd.max(other.crowd);
     }
 }
 
@@ -136,6 +139,7 @@ pub(super) fn take(place: &Place, kind: &Kind, setting: Setting) -> Result<Slice
         hear(&mut attacker, Duration::from_millis(300), false, &mut slice);
         attacker.kill();
     }
+    slice.crowd = crowd();
     if let Some(status) = server.wait(Duration::ZERO) {
         slice
             .ended
@@ -148,6 +152,14 @@ pub(super) fn take(place: &Place, kind: &Kind, setting: Setting) -> Result<Slice
         slice.notes.clear();
     }
     Ok(slice)
+}
+
+/// By the load average of the last minute.
+fn crowd() -> f64 {
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load.split(' ').next().and_then(|load| load.parse().ok());
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    load.unwrap_or(0.0_f64) / processors as f64
 }
 
 fn lost(why: &str) -> Calls {
