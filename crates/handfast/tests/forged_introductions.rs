@@ -374,6 +374,39 @@ fn a_server_sleeps_while_all_lanes_wait_and_serves_each_as_what_it_waits_for_com
     server.finish();
 }
 
+/// What its sender had claimed in another lane, behind what waited there, was taken for what nobody had claimed: the link was cut.
+#[test]
+fn a_claim_behind_what_waits_is_waited_for() {
+    let (mut server, name) = start_honest("behind-waiting");
+    let mut introducer = Hand::new(&name, 1);
+    let mut hand = Hand::new(&name, 2);
+    let (receiver, port) = (receiver_of(hand.welcome.port), hand.welcome.handle);
+    let numbers = [OF_MOVED | 1, 2];
+    introducer.tell(provide(numbers[1], &hand));
+    for (place, number) in numbers.into_iter().enumerate() {
+        let word = place as u32 + 1;
+        let said = claim(word, number, &introducer).to_bytes();
+        let named = (port, OWN_SLOT + place as u32, 1);
+        hand.post_to((0, receiver), Kind::CONTROL, named, (&said, &[]));
+        let lane = place as u32;
+        hand.post_to(
+            (lane, receiver),
+            Kind::Call,
+            (word, lane, 1),
+            (b"waits", &[]),
+        );
+    }
+    // Longer than for a claim that does not come.
+    std::thread::sleep(Duration::from_millis(500));
+    introducer.tell(provide(numbers[0], &hand));
+    for lane in 0..2 {
+        let waits = (Kind::Message, b"waits".to_vec());
+        assert_eq!(hand.outcome(lane, 1), Some(waits));
+    }
+    assert_eq!(server.said(), None);
+    server.finish();
+}
+
 #[test]
 fn floods_of_provisions_and_voids_leave_room_for_others_and_end() {
     let _alone = common::alone();

@@ -19,6 +19,7 @@ use handfast_proto::users::Quota;
 use handfast_region::Region;
 use handfast_sys::memory::{Access, Mapping, is_sealed};
 use handfast_sys::{AsFd, Errno, OwnedFd, clock, shared, socket};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -185,6 +186,12 @@ pub(crate) fn by_door(
 ) -> Result<Held, ConnectError> {
     let limit = Limit::new(timeout)?;
     let path = rendezvous::path_of_door(door);
+    // Before it is connected to: what its owner accepts and keeps is memory of this process's. Who may wait here for a file
+    // system is this thread, which is the user's.
+    let owner = std::fs::metadata(&path).map(|door| door.uid());
+    if !owner.is_ok_and(&may_be) {
+        return Err(failed(DOOR_NAME, "a socket of another user"));
+    }
     let mut pause = RETRY_FIRST;
     while !limit.left().is_zero() {
         if let Attempt::Linked(link, _) = attempt(process, (DOOR_NAME, &path), &may_be, limit)? {

@@ -69,6 +69,8 @@ struct Lane {
     until_ns: Option<u64>,
     /// It is one of [`Poller::waiting`].
     waits: bool,
+    /// And for what was claimed, and not for the claim.
+    is_claimed: bool,
     /// Of a dead link: when none of its messages waits any more, however many there are.
     ends_ns: Option<u64>,
     /// A call came since the last quiet check.
@@ -122,6 +124,8 @@ struct Counts {
     /// Of lanes that are no more.
     taken: u64,
     sends: u64,
+    /// Of introductions, which are neither calls nor sent by anybody.
+    said: u64,
     bytes: u64,
     bytes_out: u64,
     wakes: u64,
@@ -375,7 +379,10 @@ impl Poller {
             return self.poison(key, fault);
         }
         match lane.consumer.take_peeked(&region, meta, &mut self.spare) {
-            Ok(_) if header.kind == Kind::CONTROL => self.said(key, header),
+            Ok(_) if header.kind == Kind::CONTROL => {
+                self.counts.said += 1;
+                self.said(key, header)
+            }
             Ok(len_bytes) => {
                 if header.units > 0 {
                     let (process, message) = (&self.process, &mut self.spare);

@@ -233,7 +233,8 @@ impl WaitSet {
         }
         for token in &self.ports {
             if let Member::Port(port) = &self.members[token.0 as usize] {
-                port.port().lock().refresh();
+                let port = port.port();
+                port.resume(&mut port.lock());
             }
         }
         self.sweep().ok_or(ReceiveError::Empty)

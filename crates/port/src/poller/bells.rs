@@ -327,6 +327,7 @@ impl Poller {
             passed: None,
             until_ns: None,
             waits: false,
+            is_claimed: false,
             ends_ns: None,
             end: None,
             index,

@@ -6,7 +6,7 @@ use crate::link::Link;
 use crate::process::Process;
 use crate::request::Request;
 use handfast_layout::introduction::Said;
-use handfast_layout::link::Kind;
+use handfast_layout::link::{Kind, LANES};
 use handfast_layout::part::is_handle;
 use handfast_proto::rights::Target;
 use handfast_proto::rota::Key;
@@ -26,18 +26,21 @@ impl Poller {
     /// As [`Self::until`], of the message with this header.
     #[cold]
     pub(super) fn until_by(&mut self, key: Key, header: Header) -> Option<u64> {
-        let lane = self.lanes[key].as_mut()?;
         let word = header.port;
         if is_handle(word) || header.kind == Kind::CONTROL && word == 0 {
             return None;
         }
         let now_ns = self.patience.look();
-        let until_ns = match lane.link.named(&self.process, word, now_ns) {
+        let link = self.lanes[key].as_ref()?.link.clone();
+        let named = link.named(&self.process, word, now_ns);
+        let until_ns = match named {
             // The claim itself ends that.
             Named::NotYet(until_ns) => Some(until_ns),
-            Named::Unclaimed => Some(lane.until_ns.unwrap_or(now_ns + UNCLAIMED_NS)),
+            Named::Unclaimed => Some(self.unclaimed_until(&link, key, now_ns)),
             _ => None,
         };
+        let lane = self.lanes[key].as_mut()?;
+        lane.is_claimed = matches!(named, Named::NotYet(_));
         // Each might wait as long again.
         let ends_ns = (lane.link.is_down()).then(|| {
             *lane
@@ -47,6 +50,17 @@ impl Poller {
         // Kept when it has passed: nothing begins to wait again that has been looked at twice.
         lane.until_ns = until_ns.map(|until_ns| until_ns.min(ends_ns.unwrap_or(until_ns)));
         lane.until_ns.filter(|until_ns| now_ns <= *until_ns)
+    }
+
+    /// Until when a message waits for the claim of what it names: that may lie behind what waits in another lane of its sender.
+    fn unclaimed_until(&self, link: &Arc<Link>, key: Key, now_ns: u64) -> u64 {
+        let own = self.lanes[key].as_ref().and_then(|lane| lane.until_ns);
+        let others = (0..LANES).filter_map(|index| self.known_key(link, index));
+        let others = others.filter_map(|key| self.lanes[key].as_ref());
+        let others = others.filter(|lane| lane.waits && lane.is_claimed);
+        let last = others.filter_map(|lane| lane.until_ns).max();
+        let behind = last.map_or(0, |until_ns| until_ns.saturating_add(UNCLAIMED_NS));
+        own.unwrap_or(now_ns + UNCLAIMED_NS).max(behind)
     }
 
     /// Links whose lanes may hold messages for this port, and where they lie.

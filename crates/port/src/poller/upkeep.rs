@@ -239,7 +239,7 @@ impl Poller {
                 total += lane.count_for_link();
             }
         }
-        let calls = total.saturating_sub(counts.sends);
+        let calls = total.saturating_sub(counts.sends + counts.said);
         let columns = [(3, calls), (4, counts.sends), (6, counts.bytes)];
         for (column, amount) in columns {
             tally.add(counters::port_word(receiver, column), amount);

@@ -114,6 +114,7 @@ impl Poller {
     pub(crate) fn resume(&mut self, called: impl FnOnce() -> Option<u64>) {
         if !self.waiting.is_empty() {
             self.patience.slept_until(called());
+            self.look_at_waiting();
         }
     }
 }

@@ -67,7 +67,7 @@ pub(super) const MANY_LINKS: Kind = Kind {
 const LIMIT_MIB: u64 = 96;
 const BEYOND_MIB: &str = "160";
 
-pub(super) const KINDS: [Kind; 26] = [
+pub(super) const KINDS: [Kind; 27] = [
     Kind {
         name: "linger-hello",
         what: "sockets whose close waits, with a hello",
@@ -219,6 +219,12 @@ pub(super) const KINDS: [Kind; 26] = [
         program: "unread.py",
         words: &["parts"],
         time: Duration::from_millis(3000),
+        ..PLAIN
+    },
+    Kind {
+        name: "doors",
+        what: "doors of strangers that whoever connects to pays for",
+        program: "doors.py",
         ..PLAIN
     },
     Kind {

@@ -54,7 +54,7 @@ struct Place {
     made: std::cell::Cell<u32>,
 }
 
-const PROGRAMS: [(&str, &str); 15] = [
+const PROGRAMS: [(&str, &str); 16] = [
     ("wire.py", include_str!("../../../../../attackers/wire.py")),
     (
         "linger.py",
@@ -99,6 +99,10 @@ const PROGRAMS: [(&str, &str); 15] = [
     (
         "unwhole.py",
         include_str!("../../../../../attackers/unwhole.py"),
+    ),
+    (
+        "doors.py",
+        include_str!("../../../../../attackers/doors.py"),
     ),
     (
         "flood.py",
