@@ -132,10 +132,11 @@ pub(crate) fn depart(
     if link.incarnation == process.incarnation {
         return Err(RightError::Home);
     }
+    let mut leaving = process.moves.leaving();
+    // Under the lock: it ends what it finds there (`end_moves`), and once.
     if link.is_down() {
         return Err(RightError::Gone);
     }
-    let mut leaving = process.moves.leaving();
     leaving.last = leaving.last.wrapping_add(1);
     let token = leaving.last;
     let departure = Departure {
