@@ -340,22 +340,31 @@ fn only_who_was_provided_with_a_right_declines_it() {
 /// Of a port that has moved: its claims wait for a minute.
 const OF_MOVED: u64 = 1 << 63;
 
+/// Claims a number in one lane, and calls by its word in another.
+fn claim_and_call(
+    hand: &mut Hand,
+    introducer: &Hand,
+    (to_claim, to_call): (u32, u32),
+    number: u64,
+) {
+    let (receiver, port) = (receiver_of(hand.welcome.port), hand.welcome.handle);
+    let word = to_call + 1;
+    let said = claim(word, number, introducer).to_bytes();
+    let named = (port, OWN_SLOT + to_call, 1);
+    hand.post_to((to_claim, receiver), Kind::CONTROL, named, (&said, &[]));
+    let called = (word, to_call, 1);
+    hand.post_to((to_call, receiver), Kind::Call, called, (b"waits", &[]));
+}
+
 /// Lanes whose messages wait took each a place among those that are served, and with more of them than places nobody slept.
 #[test]
 fn a_server_sleeps_while_all_lanes_wait_and_serves_each_as_what_it_waits_for_comes() {
     let (mut server, name) = start_honest("all-wait");
     let mut introducer = Hand::new(&name, 1);
     let mut hand = Hand::new(&name, 2);
-    let receiver = receiver_of(hand.welcome.port);
-    let port = hand.welcome.handle;
     for lane in 0..LANES {
-        let word = lane + 1;
-        let number = OF_MOVED | u64::from(word);
-        let said = claim(word, number, &introducer).to_bytes();
-        let named = (port, OWN_SLOT + lane, 1);
-        hand.post_to((lane, receiver), Kind::CONTROL, named, (&said, &[]));
-        let called = (word, lane, 1);
-        hand.post_to((lane, receiver), Kind::Call, called, (b"waits", &[]));
+        let number = OF_MOVED | u64::from(lane + 1);
+        claim_and_call(&mut hand, &introducer, (lane, lane), number);
     }
     // So many looks in a row: one that looks around does not sleep in all of them.
     let pid = server.pid();
@@ -374,27 +383,16 @@ fn a_server_sleeps_while_all_lanes_wait_and_serves_each_as_what_it_waits_for_com
     server.finish();
 }
 
-/// What its sender had claimed in another lane, behind what waited there, was taken for what nobody had claimed: the link was cut.
+/// A claim behind a waiting message, in another lane of its sender's, passed for one that had never been made: the link was cut.
 #[test]
 fn a_claim_behind_what_waits_is_waited_for() {
     let (mut server, name) = start_honest("behind-waiting");
     let mut introducer = Hand::new(&name, 1);
     let mut hand = Hand::new(&name, 2);
-    let (receiver, port) = (receiver_of(hand.welcome.port), hand.welcome.handle);
     let numbers = [OF_MOVED | 1, 2];
     introducer.tell(provide(numbers[1], &hand));
     for (place, number) in numbers.into_iter().enumerate() {
-        let word = place as u32 + 1;
-        let said = claim(word, number, &introducer).to_bytes();
-        let named = (port, OWN_SLOT + place as u32, 1);
-        hand.post_to((0, receiver), Kind::CONTROL, named, (&said, &[]));
-        let lane = place as u32;
-        hand.post_to(
-            (lane, receiver),
-            Kind::Call,
-            (word, lane, 1),
-            (b"waits", &[]),
-        );
+        claim_and_call(&mut hand, &introducer, (0, place as u32), number);
     }
     // Longer than for a claim that does not come.
     std::thread::sleep(Duration::from_millis(500));

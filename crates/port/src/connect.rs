@@ -186,8 +186,8 @@ pub(crate) fn by_door(
 ) -> Result<Held, ConnectError> {
     let limit = Limit::new(timeout)?;
     let path = rendezvous::path_of_door(door);
-    // Before it is connected to: what its owner accepts and keeps is memory of this process's. Who may wait here for a file
-    // system is this thread, which is the user's.
+    // Looked at before connecting: connections that the door's owner accepts and keeps are memory of this process's. The look may
+    // wait for a file system; this thread is its user's.
     let owner = std::fs::metadata(&path).map(|door| door.uid());
     if !owner.is_ok_and(&may_be) {
         return Err(failed(DOOR_NAME, "a socket of another user"));

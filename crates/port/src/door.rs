@@ -491,7 +491,7 @@ impl Process {
             return self.meet(exporter, None);
         };
         let process = self.clone();
-        // Who connects pays for the link's memory: a process that was given a right has not asked for that. Who sends to a port follows it.
+        // The connector pays for the link's memory, and a process that was given a right has not asked for that. Senders follow a port.
         let has_moved = (self.doors().moved.iter()).any(|moved| moved.exporter == exporter);
         let may_be = move |uid| has_moved || uid == handfast_sys::process::uid();
         let work = move || {

@@ -375,10 +375,9 @@ impl Link {
                 let claim = self.attenuated(process, header.port, (mask, bound_now_ns));
                 let claim = claim.ok_or(fault)?;
                 self.answer_claim(claim, (header.reply, header.generation));
-                if !self.enter_claim(word, claim) {
+                if !self.enter_claim(process, word, claim) {
                     return Err(fault);
                 }
-                process.has_settled();
                 self.tell_if_revoked(process, word, claim);
             }
             // Of a port that has moved: the poller's. Here its new home has ended since, and the port with it.
@@ -402,10 +401,9 @@ impl Link {
                     None => Claim::Dead,
                 };
                 self.answer_claim(claim, (header.reply, header.generation));
-                if !self.enter_claim(word, claim) {
+                if !self.enter_claim(process, word, claim) {
                     return Err(fault);
                 }
-                process.has_settled();
             }
             Said::Told { number } => {
                 let Named::To(target) = self.named(process, header.port, now_ns) else {
@@ -431,10 +429,9 @@ impl Link {
                 let until_ns = now_ns + limit_ns;
                 let one = self.redeeming();
                 let claim = self.redeem(process, (introducer, number), (now_ns, until_ns, reply));
-                if !self.enter_claim(word, claim) {
+                if !self.enter_claim(process, word, claim) {
                     return Err(fault);
                 }
-                process.has_settled();
                 drop(one);
                 self.tell_if_revoked(process, word, claim);
                 self.granted_anew(process, claim);
@@ -445,14 +442,16 @@ impl Link {
 
     /// Exporter: from now on the peer names by this number what it has claimed. `false`: it names something by it already, or
     /// processes of its user name too much.
-    fn enter_claim(&self, word: u32, claim: Claim) -> bool {
+    fn enter_claim(&self, process: &Process, word: u32, claim: Claim) -> bool {
         let mut claims = self.claims();
         let held = self.claims_held.lock();
         let mut held = held.unwrap_or_else(PoisonError::into_inner);
         if claims.count() as u64 >= held.amount() && held.grow(CLAIMS_STEP).is_err() {
             return false;
         }
-        claims.claim(word, claim)
+        let is_entered = claims.claim(word, claim);
+        process.has_settled();
+        is_entered
     }
 
     /// Exporter: the peer has no use for a claim any more. Returns the handle it stood for.

@@ -85,7 +85,7 @@ pub(crate) struct Link {
     /// Our bit in the peer's bells.
     pub(crate) peer_index: u32,
     pub(crate) group: Arc<Group>,
-    /// The peer's bit in our bells, and our row of the counters.
+    /// The peer's bit in our bells.
     pub(crate) index: u32,
     /// Of this process's counters.
     pub(crate) row: Row,

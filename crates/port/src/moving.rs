@@ -133,7 +133,7 @@ pub(crate) fn depart(
         return Err(RightError::Home);
     }
     let mut leaving = process.moves.leaving();
-    // Under the lock: it ends what it finds there (`end_moves`), and once.
+    // Under the lock: the link's end takes out what has departed (`end_moves`), once.
     if link.is_down() {
         return Err(RightError::Gone);
     }

@@ -69,7 +69,7 @@ struct Lane {
     until_ns: Option<u64>,
     /// It is one of [`Poller::waiting`].
     waits: bool,
-    /// And for what was claimed, and not for the claim.
+    /// Its first message waits for the provision of a claimed right, not for the claim.
     is_claimed: bool,
     /// Of a dead link: when none of its messages waits any more, however many there are.
     ends_ns: Option<u64>,

@@ -142,7 +142,7 @@ impl Measured {
         failures
     }
 
-    /// What may not be on any machine.
+    /// Failures on any machine, however busy.
     fn wrongs(&self, kind: &Kind) -> Vec<String> {
         let struck = &self.struck;
         let mut failures = Vec::new();
@@ -167,7 +167,7 @@ impl Measured {
         failures
     }
 
-    /// What was late.
+    /// Delays beyond the limits.
     fn delays(&self, kind: &Kind) -> Vec<String> {
         let struck = &self.struck;
         let [median, _, worst] = percentiles(struck);
