@@ -101,16 +101,24 @@ pub(crate) fn keep(process: &Process, link: &Link, number: u64, right: &SendRigh
     if link.is_behind() {
         return;
     }
-    let full = link.keeping().keep(number, right.clone());
-    if full.is_err() {
+    let mut keeping = link.keeping();
+    let kept = keeping.keep(number, right.clone());
+    if kept.is_ok() {
+        // Under the lock: whoever finds the right there asks that it leave, and its introducer has heard by then that it is kept.
+        process.say_about(link, control::KEPT, number, &[]);
+    }
+    drop(keeping);
+    if kept.is_err() {
         return;
     }
     let by = Some((link.serial, number));
     right.link().imports().keep(right.handle(), by);
-    process.say_about(link, control::KEPT, number, &[]);
+    // Either link may have ended before this was in its table.
     if link.is_down() {
-        // It may have ended before this was in its table.
         process.end_kept(link);
+    }
+    if right.is_down() {
+        link.ask_to_leave(process, |kept| kept.is_down());
     }
 }
 
@@ -216,3 +224,6 @@ const fn broken() -> Fault {
         offset: 0,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -278,6 +278,8 @@ impl<R> Keeping<R> {
 }
 
 #[cfg(test)]
+mod simulation;
+#[cfg(test)]
 mod tests {
     use super::*;
 
