@@ -53,7 +53,7 @@ pub enum CallError {
     },
     /// The caller's buffers could not be read or written, or lie in the domain's own memory.
     Buffer,
-    /// All stacks of the domain's group are in use, and none was given back within 20 ms.
+    /// All stacks of the domain's group are in use, and none was given back within a second.
     Stacks {
         /// How many there are.
         limit: u32,

@@ -23,6 +23,8 @@ mod imports;
 mod watched;
 
 #[cfg(test)]
+mod followed;
+#[cfg(test)]
 mod simulation;
 
 pub use exports::{ALL_PERMISSIONS, Ended, Exports, Meaning, Revoked, Target};

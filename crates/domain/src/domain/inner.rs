@@ -289,9 +289,10 @@ impl Inner {
     /// A call that has ended, mostly not well. If no stack was free, another thread may be building some: again.
     #[cold]
     fn not_done(&self, status: Status, control: u64, hint: u32, words: &mut Words) -> Status {
-        /// Building takes some microseconds; and longer where the thread that builds has lost its processor.
+        /// Building takes some microseconds; on a busy machine a thread that builds may be without a processor for as long as all
+        /// others take their turns.
         const YIELDS: u32 = 64;
-        const WAIT_NS: u64 = 20_000_000;
+        const WAIT_NS: u64 = 1_000_000_000;
         let until_ns = clock::now_ns() + WAIT_NS;
         let mut tries = 0;
         let mut status = status;

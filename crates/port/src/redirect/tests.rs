@@ -137,3 +137,34 @@ fn the_name_of_a_right_that_is_dropped_while_it_becomes_another_stays_until_its_
     }
     assert!(old.give_back(&process) && hears_of_release(&peer));
 }
+
+/// A right of `link`, whose port has moved and come back to the peer of `other` meanwhile, or so.
+fn moved_to(process: &Arc<Process>, (link, name): (&Arc<Link>, Handle), direct: SendRight) {
+    let moved = Moved::new((direct.link().identity(), PORT), 1);
+    let _ = moved.direct.set(direct);
+    link.redirects().insert((name, PORT), moved);
+    link.has_redirects.store(true, Ordering::Relaxed);
+    process.links.lock().unwrap().push(Some(link.clone()));
+}
+
+#[test]
+fn links_of_a_port_that_has_moved_to_and_fro_are_let_go_of_when_both_have_ended() {
+    for drops_first in [false, true] {
+        let (process, one, _peer) = link();
+        let (_, two, _two_peer) = link();
+        let [last, back] = [NAME, NAME + 1].map(|name| right(&process, &one, name));
+        let there = right(&process, &two, NAME);
+        moved_to(&process, (&two, NAME), back);
+        moved_to(&process, (&one, NAME), there);
+        let mut last = Some(last);
+        if drops_first {
+            // It is not given back before the links end.
+            last = None;
+        }
+        process.end_link(&one);
+        process.end_link(&two);
+        drop(last);
+        let counts = [&one, &two].map(Arc::strong_count);
+        assert_eq!(counts, [1, 1], "something holds a dead link");
+    }
+}

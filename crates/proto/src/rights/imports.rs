@@ -58,6 +58,8 @@ pub struct Imports {
     /// Handles that were revoked and are not here: still on their way, or given back by now. One for each
     /// index: when that comes with another generation, nothing of the one before is under way.
     early: Map<u32, Handle>,
+    /// The peer is gone.
+    is_over: bool,
 }
 
 impl Imports {
@@ -223,7 +225,7 @@ impl Imports {
         let Some(held) = self.held.get_mut(&handle) else {
             return false;
         };
-        if held.is_moved && held.rights == 0 && held.received == 0 {
+        if held.rights == 0 && (self.is_over || held.is_moved && held.received == 0) {
             self.held.remove(&handle);
             return false;
         }
@@ -270,6 +272,15 @@ impl Imports {
             false
         });
         given
+    }
+
+    /// The peer is gone: nothing is given back any more, and names that nobody here has are forgotten at once. Returns those that
+    /// nobody has now.
+    pub fn end(&mut self) -> Vec<Handle> {
+        self.is_over = true;
+        self.idle.clear();
+        let unused = self.held.extract_if(|_, held| held.rights == 0);
+        unused.map(|(handle, _)| handle).collect()
     }
 
     /// One of the rights is kept for an introducer, by whom this is, under its number; or not any more.
