@@ -39,6 +39,7 @@ use handfast_wait::{FIRST_LOOKS, Waiter, word};
 use pinned::Pinned;
 use std::sync::Arc;
 use through::Through;
+use upkeep::Clearing;
 use waiting::Waiting;
 
 /// A lane this receiver has seen.
@@ -143,8 +144,7 @@ pub(crate) struct Poller {
     /// Links with other users that are looked at next.
     foreign: Foreigners,
     deaths: u32,
-    /// When lanes of the dead with messages are looked at again.
-    clear_again_ns: u64,
+    clearing: Clearing,
     leavings: u32,
     lanes: Vec<Option<Lane>>,
     /// Places there that no lane has.
@@ -219,7 +219,7 @@ impl Poller {
             groups_version: u32::MAX,
             foreign: Foreigners::default(),
             deaths: 0,
-            clear_again_ns: 0,
+            clearing: Clearing::default(),
             leavings: 0,
             lanes: Vec::new(),
             free: Vec::new(),
@@ -327,7 +327,8 @@ impl Poller {
         loop {
             self.refresh();
             let request = self.next_in_turn();
-            if request.is_some() || self.has_left_behind() {
+            // Others' messages are looked for meanwhile.
+            if request.is_some() || self.is_clearing() || self.has_left_behind() {
                 return request;
             }
             // A link that has ended since may have left messages, and its rights have ended after that. Each turn
@@ -494,6 +495,16 @@ impl Poller {
         core::mem::replace(&mut self.again, false)
     }
 
+    /// Whether there may be messages in lanes of links that have ended: some of those that are left have been looked at now.
+    #[inline]
+    pub(crate) fn goes_on_clearing(&mut self) -> bool {
+        let is_clearing = self.is_clearing();
+        if is_clearing {
+            self.refresh();
+        }
+        is_clearing
+    }
+
     /// Replaces the strategy.
     pub(crate) fn set_waiter(&mut self, waiter: Waiter) {
         self.eager = waiter.is_eager();
@@ -531,7 +542,7 @@ impl Poller {
             }
             // It may be another lane by now, and learns of another party then.
             // Not of one that has died meanwhile: nothing might come in this lane that lets go of its link. One that dies
-            // later is let go of by `clear_out`.
+            // later is let go of by `clear`.
             Some(Some(lane)) if reply.is_passed() && !reply.link.is_down() => {
                 lane.passed = Some(received);
             }

@@ -67,7 +67,7 @@ pub(crate) struct Port {
 /// Ended links whose messages wait for a port that nobody receives from; the oldest give way.
 const LEFT_MAX: usize = 64;
 
-/// Messages for ports that are no more, passed over in one look.
+/// Messages for ports that are no more, passed over in one look; and looks while lanes of the dead are looked for.
 const REFUSALS_MAX: u32 = 64;
 
 /// So many wake-ups that bring nothing are not by chance; one that brings something makes up for some.
@@ -318,7 +318,8 @@ impl Port {
     pub(crate) fn try_take(poller: &mut Poller) -> Option<Request> {
         for _ in 0..REFUSALS_MAX {
             let request = poller.next();
-            if request.is_some() || !poller.look_again() {
+            let mut is_over = || !poller.look_again() && !poller.goes_on_clearing();
+            if request.is_some() || is_over() {
                 return request;
             }
         }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::descriptors::tests::link;
+use crate::descriptors::tests::{expect_let_go, link};
 use handfast_sys::socket;
 
 /// What `peer` has been told about kept rights: kind and number.

@@ -15,6 +15,15 @@ pub(crate) fn link() -> (Arc<Process>, Arc<Link>, OwnedFd) {
     link_of(handfast_sys::process::uid())
 }
 
+/// Sees that nobody else has this link any more; other threads of the tests' process may for a moment.
+pub(crate) fn expect_let_go(link: &Arc<Link>) {
+    let is_let_go = || Arc::strong_count(link) == 1;
+    assert!(
+        handfast_testing::within_patience(is_let_go),
+        "something holds a dead link"
+    );
+}
+
 /// As [`link`], with a process of this user.
 pub(crate) fn link_of(uid: u32) -> (Arc<Process>, Arc<Link>, OwnedFd) {
     let process = process::current().ok().unwrap();

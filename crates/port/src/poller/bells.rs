@@ -124,7 +124,7 @@ impl Poller {
     pub(crate) fn prepare_sleep(&mut self, how: u32) -> bool {
         self.refresh();
         // Those that wait may be due by now.
-        if self.look_at_waiting() || self.rota.waiting() > 0 {
+        if self.is_clearing() || self.look_at_waiting() || self.rota.waiting() > 0 {
             return false;
         }
         let now_ns = clock::ticks_ns();

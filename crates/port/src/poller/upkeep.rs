@@ -27,6 +27,8 @@ const STREAM_MIN: u32 = 64;
 /// A client that was woken keeps its place for so long before it is seen to run: the kernel may
 /// let it wait for a processor. Giving the place away at once would wake ever more of them.
 const WAKING_NS: u64 = 2_000_000;
+/// Lanes that are looked at in one go when links have ended.
+const CLEAR_LANES: usize = 128;
 /// How soon lanes of the dead are looked at again in which messages are left.
 const CLEAR_AGAIN_NS: u64 = 1_000_000;
 /// And after so many times of what the last look took.
@@ -38,6 +40,19 @@ const BESIDE: u32 = 16;
 /// What an overloaded server asks its active clients to spin: longer than a sweep over all of
 /// them takes.
 const OVERLOAD_SPIN_NS: u32 = 20_000;
+
+/// A look for the lanes of links that have ended.
+#[derive(Default)]
+pub(super) struct Clearing {
+    /// How many links had ended when it began.
+    links: u32,
+    /// Lanes still to be looked at, and the last one that was.
+    lanes: usize,
+    next: Key,
+    /// Some of the dead have messages left; and when they are looked at again.
+    has_messages: bool,
+    again_ns: u64,
+}
 
 impl Lane {
     /// Arms it. `false` when a message was there after all.
@@ -291,77 +306,55 @@ impl Poller {
         }
     }
 
-    /// Not at every look while messages of the dead are left: this looks at all lanes.
+    /// Links have ended: their lanes are looked for, some at a time, so that messages of others do not wait for a look at all. Not
+    /// at every look while messages of the dead are left.
     #[cold]
     fn follow_deaths(&mut self, deaths: u32) {
-        let now_ns = clock::ticks_ns();
-        if now_ns < self.clear_again_ns {
+        let begun_ns = clock::ticks_ns();
+        let is_new = self.clearing.links != deaths;
+        if is_new || !self.is_clearing() {
+            if begun_ns < self.clearing.again_ns {
+                return;
+            }
+            // What is waited for may come no more.
+            self.waiting.begin();
+            self.forget_links();
+            // Nobody else has seen these: what they hold is first heard of here.
+            let rung = self.process.port(self.receiver);
+            for link in rung.map(|port| port.take_rung()).unwrap_or_default() {
+                self.hear_link(&link);
+            }
+            self.clearing.links = deaths;
+            // From where the last look ended: one that is begun again and again comes round, too.
+            self.clearing.lanes = self.lanes.len();
+        }
+        let count = self.clearing.lanes.min(CLEAR_LANES);
+        self.clear_out(count);
+        self.clearing.lanes -= count;
+        if self.is_clearing() {
             return;
         }
         self.deaths = deaths;
-        // What is waited for may come no more.
-        self.waiting.begin();
-        self.forget_links();
-        self.clear_out();
-        if self.deaths != deaths {
-            // Most of the time is for messages, however many lanes there are.
+        if core::mem::take(&mut self.clearing.has_messages) {
+            // Look again, at the next opportunity; but most of the time is for messages.
+            self.deaths = deaths.wrapping_sub(1);
             let then_ns = clock::ticks_ns();
-            let pause_ns = CLEAR_AGAIN_NS.max(CLEAR_SHARE * then_ns.saturating_sub(now_ns));
-            self.clear_again_ns = then_ns.saturating_add(pause_ns);
+            let pause_ns = CLEAR_AGAIN_NS.max(CLEAR_SHARE * then_ns.saturating_sub(begun_ns));
+            self.clearing.again_ns = then_ns.saturating_add(pause_ns);
         }
     }
 
-    /// Forgets the lanes of dead links, once their one-way messages have been received.
-    #[cold]
-    fn clear_out(&mut self) {
-        // Nobody else has seen these: what they hold is first heard of here.
-        let rung = self.process.port(self.receiver);
-        for link in rung.map(|port| port.take_rung()).unwrap_or_default() {
-            self.hear_link(&link);
-        }
+    /// Whether lanes are left to be looked at since links have ended: whoever would sleep goes on first.
+    pub(super) const fn is_clearing(&self) -> bool {
+        self.clearing.lanes > 0
+    }
+
+    /// Forgets the lanes of dead links among the next ones, once their one-way messages have been received.
+    fn clear_out(&mut self, count: usize) {
         let mut have_gone = false;
-        for key in 0..self.lanes.len() {
-            let Some(lane) = &mut self.lanes[key] else {
-                continue;
-            };
-            // What is kept for the next message would keep a dead caller's link.
-            let is_down = |passed: &mut Box<Received>| {
-                let reply = passed.reply_slot();
-                reply.is_some_and(|reply| reply.link.is_down())
-            };
-            drop(lane.passed.take_if(is_down));
-            if !lane.link.is_down() {
-                continue;
-            }
-            if lane.link.is_cut() {
-                // Its rights have ended; it is not listened to.
-                have_gone |= self.forget(key);
-                continue;
-            }
-            // A lane holds so many messages at its peer's end and no more; a peer that was cut and
-            // goes on writing is not listened to.
-            let end = *lane
-                .end
-                .get_or_insert(lane.consumer.position().wrapping_add(SLOTS));
-            if lane.consumer.position().wrapping_sub(end).cast_signed() >= 0 {
-                have_gone |= self.forget(key);
-                continue;
-            }
-            if lane.consumer.is_ready(&lane.link.region) && !lane.waits && !self.rota.is_active(key)
-            {
-                // Messages of the dead are received like others; a lane that was out becomes active
-                // for that, and one that waits has its turn.
-                let user = lane.link.peer.uid;
-                if self.rota.rang(key, clock::ticks_ns(), false) == Rang::Poll {
-                    self.active.push(user, key);
-                }
-            }
-            if !lane.consumer.is_ready(&lane.link.region) {
-                have_gone |= self.forget(key);
-            } else {
-                // Look again at the next opportunity.
-                self.deaths = self.deaths.wrapping_sub(1);
-            }
+        for _ in 0..count {
+            self.clearing.next = (self.clearing.next + 1) % self.lanes.len().max(1);
+            have_gone |= self.clear(self.clearing.next);
         }
         if have_gone {
             // In one go: a dead user's lanes may be thousands.
@@ -369,6 +362,41 @@ impl Poller {
             self.active.retain(|key| lanes[key].is_some());
             self.waiting.retain(|key| lanes[key].is_some());
         }
+    }
+
+    /// Forgets a lane if its link has ended and nothing is left in it. Whether it was there.
+    fn clear(&mut self, key: Key) -> bool {
+        let Some(Some(lane)) = self.lanes.get_mut(key) else {
+            return false;
+        };
+        // What is kept for the next message would keep a dead caller's link.
+        let is_down = |passed: &mut Box<Received>| {
+            let reply = passed.reply_slot();
+            reply.is_some_and(|reply| reply.link.is_down())
+        };
+        drop(lane.passed.take_if(is_down));
+        if !lane.link.is_down() {
+            return false;
+        }
+        // A lane holds so many messages at its peer's end and no more; a peer that was cut and goes on writing is not
+        // listened to.
+        let position = lane.consumer.position();
+        let end = *lane.end.get_or_insert(position.wrapping_add(SLOTS));
+        let is_over = position.wrapping_sub(end).cast_signed() >= 0;
+        // Of one that was cut the rights have ended.
+        if lane.link.is_cut() || is_over || !lane.consumer.is_ready(&lane.link.region) {
+            return self.forget(key);
+        }
+        self.clearing.has_messages = true;
+        if !lane.waits && !self.rota.is_active(key) {
+            // Messages of the dead are received like others; a lane that was out becomes active for that, and one that waits
+            // has its turn.
+            let user = lane.link.peer.uid;
+            if self.rota.rang(key, clock::ticks_ns(), false) == Rang::Poll {
+                self.active.push(user, key);
+            }
+        }
+        false
     }
 
     #[cold]
