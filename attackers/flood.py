@@ -1,11 +1,12 @@
 """Many links, with calls in all lanes of each for as long as it goes on.
 
 Words: the server's name, how many links by how many processes, how many lanes of each, and `awake` or `asleep`: whether the callers
-say that they sleep.
+say that they sleep. Or `dying`: each process is killed as soon as its lanes are full, and another comes.
 """
 
 import os
 import resource
+import signal
 import sys
 
 import wire
@@ -54,15 +55,39 @@ class Crowd:
                     link.ring(lane)
 
 
+def one_after_the_other(make):
+    """Processes that are killed with their lanes full."""
+    heard, told = os.pipe()
+
+    def live():
+        crowd = make()
+        crowd.fill()
+        os.write(told, b"%d " % len(crowd.links))
+        signal.pause()
+
+    while True:
+        child = wire.fork(live)
+        yield os.read(heard, 64)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
 def main():
     name, asleep = sys.argv[1], sys.argv[5] == "asleep"
+    dying = sys.argv[5] == "dying"
     most, processes, lanes = map(int, sys.argv[2:5])
     _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     ready, told = os.pipe()
 
+    def make():
+        return Crowd(name, most // processes, lanes, asleep)
+
     def strike():
-        crowd = Crowd(name, most // processes, lanes, asleep)
+        if dying:
+            for links in one_after_the_other(make):
+                os.write(told, links)
+        crowd = make()
         crowd.fill()
         os.write(told, b"%d " % len(crowd.links))
         while True:

@@ -124,7 +124,7 @@ impl Users {
         self.state().table.limit(quota).per_user
     }
 
-    fn is_forked(&self) -> bool {
+    pub(crate) fn is_forked(&self) -> bool {
         self.epoch != process::fork_epoch()
     }
 }

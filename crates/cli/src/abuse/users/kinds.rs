@@ -67,7 +67,7 @@ pub(super) const MANY_LINKS: Kind = Kind {
 const LIMIT_MIB: u64 = 96;
 const BEYOND_MIB: &str = "160";
 
-pub(super) const KINDS: [Kind; 27] = [
+pub(super) const KINDS: [Kind; 28] = [
     Kind {
         name: "linger-hello",
         what: "sockets whose close waits, with a hello",
@@ -243,6 +243,16 @@ pub(super) const KINDS: [Kind; 27] = [
         words: &["190", "2", "16", "asleep"],
         fair: Some(&["2", "2", "16", "asleep"]),
         time: Duration::from_millis(1500),
+        ..MANY_LINKS
+    },
+    Kind {
+        name: "deaths",
+        what: "190 links with calls in all lanes that end at once, again and again",
+        program: "flood.py",
+        words: &["190", "1", "16", "dying"],
+        time: Duration::from_secs(4),
+        // Regions of the dead that are not unmapped yet, and those of the next.
+        grows_mib: 48,
         ..MANY_LINKS
     },
     Kind {
