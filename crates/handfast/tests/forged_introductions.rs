@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
         "honest" => forger::honest(arguments[0], arguments.get(1).copied()),
+        "looks" => looks(arguments[0]),
         _ => unreachable!(),
     });
 }
@@ -403,6 +404,35 @@ fn a_claim_behind_what_waits_is_waited_for() {
     }
     assert_eq!(server.said(), None);
     server.finish();
+}
+
+/// A server that only looks, and never sleeps in the library.
+fn looks(name: &str) {
+    let mut set = handfast::WaitSet::new().unwrap();
+    set.add(handfast::bind(name).unwrap());
+    common::say("ready");
+    loop {
+        match set.try_receive() {
+            Ok(handfast::Event::Message(_, request)) => {
+                let bytes = request.bytes().to_vec();
+                request.reply(&bytes).unwrap();
+            }
+            Ok(_) => unreachable!(),
+            Err(_) => std::thread::yield_now(),
+        }
+    }
+}
+
+#[test]
+fn a_claim_of_nothing_ends_in_time_in_a_set_that_is_only_looked_at() {
+    let name = common::name("only-looks");
+    let mut server = common::start("looks", &[&name]);
+    server.expect("ready");
+    let introducer = Hand::new(&name, 1);
+    let mut hand = Hand::new(&name, 2);
+    claim_and_call(&mut hand, &introducer, (0, 1), 1);
+    assert_eq!(hand.outcome(1, 1), Some((Kind::DeadPort, Vec::new())));
+    server.kill();
 }
 
 #[test]
