@@ -9,7 +9,7 @@ use handfast_layout::part::Part;
 /// either, while the keeper sees to it that none is.
 #[test]
 fn a_port_that_comes_to_one_that_is_gone_is_refused_and_the_keeper_goes_on() {
-    const NOT_ARRIVED: u8 = 41;
+    use handfast_layout::control::kind::NOT_ARRIVED;
     let _directory = common::directory();
     let name = common::name("arrives-late");
     let port = handfast::bind(&name).unwrap();

@@ -291,7 +291,7 @@ fn forged_attenuations_are_refused_by_name_and_give_nothing() {
     let by = hand.welcome.handle;
     words(&mut hand, by, 5, 1);
     hand.settle();
-    assert!(hand.say_words(forger::RELEASE, &[5, 1]));
+    assert!(hand.say_words(handfast_layout::control::kind::RELEASE, &[5, 1]));
     hand.settle();
     hand.send(b"", &[Part::OfReceiver { handle: 5 }]);
     forger::expect_cut(&honest, Rule::RightHandle, "a word that was given back");

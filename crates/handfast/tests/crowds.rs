@@ -9,6 +9,7 @@ use handfast::Options;
 use handfast_channel::arm::WOKEN_FOR_ROOM;
 use handfast_channel::reply::Slot;
 use handfast_layout::bell;
+use handfast_layout::control::kind::CLOSED;
 use handfast_layout::link::Side;
 use handfast_layout::part::{Part, receiver_of};
 use handfast_region::{Memory, Region, park_any};
@@ -22,7 +23,6 @@ const SERVER: u32 = 3000;
 const FIRST: u32 = 4000;
 
 /// Said by who has dropped a port.
-const CLOSED: u8 = 4;
 
 #[test]
 fn a_child_process_plays_its_role() {

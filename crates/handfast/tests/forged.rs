@@ -143,7 +143,7 @@ fn link_by_hand(name: &str, number: u8) -> rustix::fd::OwnedFd {
 
 #[test]
 fn releases_of_what_was_not_given_cut_the_link_that_they_come_through() {
-    const RELEASE: u8 = 5;
+    use handfast_layout::control::kind::RELEASE;
     let name = common::name("released");
     let port = handfast::bind(&name).unwrap();
     let given = 1u32 << 31;

@@ -6,10 +6,13 @@ mod forger;
 
 use forger::introductions::{OWN, claim, claims, introduces, provide, third};
 use forger::{
-    COUNTERS, Forgery, Hand, OWN_SLOT, RELEASE, STAT, expect_cut, refused_by_name, serves,
-    start_honest, units,
+    COUNTERS, Forgery, Hand, OWN_SLOT, STAT, expect_cut, refused_by_name, serves, start_honest,
+    units,
 };
 use handfast::error::Rule;
+use handfast_layout::control::kind::{
+    DECLINED, DOOR, DOOR_ASK, DOOR_OF, DOOR_WHERE, KEPT, LEAVE, LEFT, PROVISION_VOID, RELEASE,
+};
 use handfast_layout::introduction::{Said, process};
 use handfast_layout::link::{Kind, LANES};
 use handfast_layout::part::{Part, receiver_of};
@@ -24,16 +27,6 @@ fn a_child_process_plays_its_role() {
         _ => unreachable!(),
     });
 }
-
-const PROVISION_VOID: u8 = 14;
-const DECLINED: u8 = 15;
-const DOOR_WHERE: u8 = 17;
-const DOOR_ASK: u8 = 18;
-const DOOR: u8 = 19;
-const DOOR_OF: u8 = 20;
-const KEPT: u8 = 21;
-const LEAVE: u8 = 22;
-const LEFT: u8 = 23;
 
 fn raw(hand: &mut Hand, port: u32, bytes: &[u8]) {
     hand.post(Kind::CONTROL, (port, 0, 0), (bytes, &[]));

@@ -5,6 +5,7 @@ mod forger;
 
 use forger::{Hand, expect_cut, refused_by_name, serves, start_honest};
 use handfast::error::Rule;
+use handfast_layout::control::kind::{LANE_BACK, LANE_FREE, LANE_WANTED};
 use handfast_layout::link::{Kind, LANES};
 
 #[test]
@@ -14,10 +15,6 @@ fn a_child_process_plays_its_role() {
         _ => unreachable!(),
     });
 }
-
-const LANE_FREE: u8 = 29;
-const LANE_BACK: u8 = 30;
-const LANE_WANTED: u8 = 31;
 
 /// A word by which nobody has claimed a right: a message that has it waits in its lane.
 const UNCLAIMED: u32 = 5;

@@ -8,6 +8,7 @@ use forger::{Forgery, Hand, expect_cut, message, refused_by_name, serves, start_
 use handfast::error::Rule;
 use handfast::{ReceiveRight, Right, SendRight};
 use handfast_layout::bell::RECEIVERS;
+use handfast_layout::control::kind::{ARRIVED, CLOSED, MOVED, NOT_ARRIVED};
 use handfast_layout::introduction::Said;
 use handfast_layout::link::Kind;
 use handfast_layout::part::{Part, receiver_of};
@@ -20,11 +21,6 @@ fn a_child_process_plays_its_role() {
         _ => unreachable!(),
     });
 }
-
-const CLOSED: u8 = 4;
-const ARRIVED: u8 = 40;
-const NOT_ARRIVED: u8 = 41;
-const MOVED: u8 = 42;
 
 /// Rights of a hand's own.
 const fn own(number: u32) -> Part {

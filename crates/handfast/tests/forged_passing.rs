@@ -7,6 +7,7 @@ mod forger;
 use forger::{Hand, INDEX, OWN_SLOT, STAT, expect_cut, message, serves, start_honest, words_of};
 use handfast::error::Rule;
 use handfast_channel::reply::Slot;
+use handfast_layout::control::kind::{DOOR_OF, DOOR_WHERE};
 use handfast_layout::link::{
     ANSWERS, Kind, Meta, OWN_SET, REPLIES, Side, passed_word, reply, slot_of,
 };
@@ -34,8 +35,6 @@ const REFUSED: u8 = 11;
 const WHERE: u8 = 17;
 const OVER: u8 = 12;
 const DROP: u8 = 13;
-const DOOR_WHERE: u8 = 17;
-const DOOR_OF: u8 = 20;
 
 /// An honest process, and another that passes calls on to it; this process has links with both.
 struct Chain {

@@ -7,6 +7,7 @@ mod served;
 use forger::{Forgery, Hand, refused_by_name, serves};
 use handfast::error::Rule;
 use handfast_layout::bell;
+use handfast_layout::control::kind::{RING, SPREAD};
 use handfast_layout::link::Kind;
 use handfast_sys::cpu;
 use served::{pinned, serve, settle, where_handled};
@@ -23,9 +24,6 @@ fn a_child_process_plays_its_role() {
         _ => unreachable!(),
     });
 }
-
-const RING: u8 = 1;
-const SPREAD: u8 = 25;
 
 fn spread(hand: &Hand, port: u32, entries: &[[u8; 4]]) {
     let mut bytes = vec![SPREAD, 0];

@@ -7,6 +7,7 @@ use forger::{Hand, expect_cut, serves, units};
 use handfast::Right;
 use handfast::error::Rule;
 use handfast_layout::bell::RECEIVERS;
+use handfast_layout::control::kind::{ARRIVED, NOT_ARRIVED};
 use handfast_layout::link::{Kind, UNIT_BYTES};
 use handfast_layout::part::{Bound, Descriptors, Part};
 use rustix::fd::{AsFd, OwnedFd};
@@ -19,9 +20,6 @@ fn a_child_process_plays_its_role() {
         _ => unreachable!(),
     });
 }
-
-const ARRIVED: u8 = 40;
-const NOT_ARRIVED: u8 = 41;
 
 /// Starts a process that plays that role.
 fn start(role: &'static str, what: &str) -> (common::Child, String) {

@@ -5,6 +5,7 @@ mod forger;
 
 use forger::{COUNTERS, Hand, STAT, expect_cut, own_kib, serves, start_honest, units};
 use handfast::error::Rule;
+use handfast_layout::control::kind::{CLOSED, DOOR_OF, DOOR_WHERE, UNUSED};
 use handfast_layout::link::Kind;
 use handfast_layout::part::Part;
 
@@ -16,11 +17,6 @@ fn a_child_process_plays_its_role() {
         _ => unreachable!(),
     });
 }
-
-const CLOSED: u8 = 4;
-const DOOR_WHERE: u8 = 17;
-const DOOR_OF: u8 = 20;
-const UNUSED: u8 = 26;
 
 /// Far more than may wait to be read.
 const ASKED: usize = 100_000;

@@ -388,7 +388,7 @@ fn link_by_hand(name: &str, incarnation: [u8; 16]) -> (std::os::fd::OwnedFd, Wel
 
 #[test]
 fn who_was_not_provided_with_a_right_cannot_decline_it() {
-    const DECLINED: u8 = 15;
+    use handfast_layout::control::kind::DECLINED;
     let names = ["decline-exporter", "decline-recipient", "decline-own"].map(common::name);
     let exporter = common::start("last", &[&names[0]]);
     exporter.expect("ready");
@@ -418,7 +418,7 @@ fn who_was_not_provided_with_a_right_cannot_decline_it() {
 
 #[test]
 fn who_asks_and_does_not_read_is_cut() {
-    const PATH_WANT: u8 = 7;
+    use handfast_layout::control::kind::PATH_WANT;
     const SENT_MAX: u32 = 100_000;
     let name = common::name("unread");
     let _port = handfast::bind(&name).unwrap();

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bell;
+pub mod control;
 pub mod counters;
 pub mod hello;
 pub mod introduction;

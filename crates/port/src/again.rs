@@ -1,11 +1,12 @@
 //! The same right of a third process's to the same recipient again (`handfast_proto::introductions::Remembered` says
 //! how): this process as introducer and as recipient.
 
-use crate::link::{Link, control};
+use crate::link::Link;
 use crate::process::Process;
 use crate::right::Right;
 use crate::send::SendRight;
 use core::sync::atomic::Ordering;
+use handfast_layout::control::ControlMessage;
 use handfast_proto::introductions::{How, Keeping, Remembered};
 use handfast_proto::rights::Handle;
 use handfast_ring::{Fault, Rule};
@@ -50,7 +51,7 @@ impl Link {
     /// Introducer: what was to come again was not sent.
     pub(crate) fn unsent_again(&self, process: &Process, number: u64) {
         if self.told().unsent(number) {
-            process.say_about(self, control::LEFT, number, &[]);
+            process.say(self, ControlMessage::Left { number });
         }
     }
 
@@ -74,7 +75,7 @@ impl Link {
     fn ask_to_leave(&self, process: &Process, is_one: impl Fn(&SendRight) -> bool) {
         let those = self.keeping().came_of(is_one);
         for (number, came) in those {
-            process.say_about(self, control::LEAVE, number, &came.to_le_bytes());
+            process.say(self, ControlMessage::Leave { number, came });
         }
     }
 }
@@ -105,7 +106,7 @@ pub(crate) fn keep(process: &Process, link: &Link, number: u64, right: &SendRigh
     let kept = keeping.keep(number, right.clone());
     if kept.is_ok() {
         // Under the lock: whoever finds the right there asks that it leave, and its introducer has heard by then that it is kept.
-        process.say_about(link, control::KEPT, number, &[]);
+        process.say(link, ControlMessage::Kept { number });
     }
     drop(keeping);
     if kept.is_err() {
@@ -123,41 +124,28 @@ pub(crate) fn keep(process: &Process, link: &Link, number: u64, right: &SendRigh
 }
 
 impl Process {
-    fn say_about(&self, link: &Link, kind: u8, number: u64, rest: &[u8]) {
-        self.say(
-            link,
-            &[&[kind, 0][..], &number.to_le_bytes(), rest].concat(),
-        );
-    }
-
     /// Keeper: one of these came.
     pub(crate) fn take_again_message(
         &self,
         link: &Link,
-        kind: u8,
-        bytes: &[u8],
+        message: ControlMessage<'_>,
     ) -> Result<(), Fault> {
-        let (number, rest) = bytes.split_first_chunk().ok_or(broken())?;
-        let number = u64::from_le_bytes(*number);
-        let has_left = match (kind, rest) {
-            (control::KEPT, []) => !link.told().kept(number),
-            (control::LEAVE, came) => {
-                let came = came.try_into().map_err(|_| broken())?;
-                link.told().leave(number, u32::from_le_bytes(came))
-            }
-            (control::LEFT, []) => {
+        let (number, has_left) = match message {
+            ControlMessage::Kept { number } => (number, !link.told().kept(number)),
+            ControlMessage::Leave { number, came } => (number, link.told().leave(number, came)),
+            ControlMessage::Left { number } => {
                 let left = link.keeping().left(number);
                 left.into_iter().for_each(let_go);
-                false
+                return Ok(());
             }
-            _ => return Err(broken()),
+            _ => return Ok(()),
         };
         if has_left {
             if link.is_behind() {
                 // Who asks reads what it is answered.
                 return Err(broken());
             }
-            self.say_about(link, control::LEFT, number, &[]);
+            self.say(link, ControlMessage::Left { number });
         }
         Ok(())
     }
@@ -174,7 +162,7 @@ impl Process {
             let quiet = introducer.keeping().quiet(number);
             match quiet {
                 Some(came) => {
-                    self.say_about(&introducer, control::LEAVE, number, &came.to_le_bytes());
+                    self.say(&introducer, ControlMessage::Leave { number, came });
                 }
                 None => again |= link.imports().may_be_unused(handle),
             }

@@ -5,7 +5,7 @@
 //! any task. So who only asks now and then ([`Request::is_cancelled`]) costs a caller nothing.
 
 use crate::error::SendError;
-use crate::link::{Link, control};
+use crate::link::Link;
 use crate::message::Message;
 use crate::passing::ReplyRight;
 use crate::process::Process;
@@ -17,6 +17,7 @@ use core::pin::{Pin, pin};
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 use handfast_channel::reply::Slot;
+use handfast_layout::control::{ControlMessage, NOBODY};
 use handfast_sys::clock;
 use handfast_sys::process::fork_epoch;
 use std::sync::Arc;
@@ -236,9 +237,9 @@ impl Link {
     pub(crate) fn give_up(&self, process: &Process, slot: Slot, generation: u32) {
         // One that waits for the peer to read does for all.
         if slot.cancel(&self.region, generation)
-            && !self.has_unsaid(1, |kind| kind == control::RING)
+            && !self.has_unsaid(1, |message| matches!(message, ControlMessage::Ring { .. }))
         {
-            process.say(self, &[control::RING, control::NOBODY]);
+            process.say(self, ControlMessage::Ring { receiver: NOBODY });
         }
     }
 }

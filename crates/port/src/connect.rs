@@ -2,7 +2,7 @@
 
 use crate::error::{ConnectError, Exhausted, Found, Misuse, Resource};
 use crate::keeper::map_peer_bells;
-use crate::link::{Link, Parts, control};
+use crate::link::{Link, Parts};
 use crate::options::Options;
 use crate::paths::Held;
 use crate::process::{self, Process};
@@ -12,6 +12,7 @@ use crate::send::SendRight;
 use crate::turns::Turns;
 use crate::users::Foreign;
 use core::time::Duration;
+use handfast_layout::control::ControlMessage;
 use handfast_layout::hello::{Hello, Malformed, Status, WELCOME_BYTES, Welcome, is_ready};
 use handfast_layout::link::{REGION_BYTES, Side};
 use handfast_layout::{LAYOUT_VERSION, bell, name};
@@ -352,12 +353,12 @@ fn seal_region(
 /// Says that the region is sealed, and waits until the server has made the link. `false` when it ended the connection
 /// instead.
 fn is_concluded(name: &str, socket: &Foreign, limit: Limit) -> Result<bool, ConnectError> {
-    const SEALED: [u8; 2] = [control::SEALED, 0];
-    let mut bytes = [0; SEALED.len()];
+    let sealed = ControlMessage::Sealed.encode();
+    let mut bytes = [0; 2];
     let mut fds = Vec::new();
-    let said = within(limit, socket, || socket::send(socket, &SEALED, &[]));
+    let said = within(limit, socket, || socket::send(socket, &sealed, &[]));
     match said.and_then(|()| hear(socket, (&mut bytes, 0), &mut fds, limit)) {
-        Ok(len) if len == bytes.len() && bytes == SEALED && fds.is_empty() => Ok(true),
+        Ok(len) if len == bytes.len() && bytes == *sealed && fds.is_empty() => Ok(true),
         Ok(0) => Ok(false),
         Ok(_) => Err(failed(name, "the server did not make the link")),
         Err(errno) => Ok(unanswered::<()>(errno, name, limit)?.is_some()),

@@ -6,7 +6,7 @@
 
 use crate::error::{ReplyError, Resource, RightError};
 use crate::lending::{ForeignArena, hear_of_arena};
-use crate::link::{Link, Outgoing, control};
+use crate::link::{Link, Outgoing};
 use crate::memory::Memory;
 use crate::process::Process;
 use crate::right::{Described, Right};
@@ -14,6 +14,7 @@ use crate::send::{Blocked, SendRight};
 use crate::users::{Charge, Foreign, Users};
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
+use handfast_layout::control::{CONTROL_BYTES_MAX, ControlMessage, descriptors_of};
 use handfast_layout::counters;
 use handfast_layout::link::{Kind, UNIT_BYTES};
 use handfast_layout::loan::{ARENA, ARENA_ENDED};
@@ -73,7 +74,6 @@ impl UnderWay {
 }
 
 /// Longest control message: releases of 62 rights.
-pub(crate) const CONTROL_BYTES_MAX: usize = 512;
 /// How long a message with descriptors that there is no room for may take to be closed, before the link is cut; and how long
 /// a receiver waits for that.
 const DISCARD_NS_MAX: u64 = 1_000_000_000;
@@ -225,8 +225,8 @@ impl Link {
             return Err(Unsent::Right(RightError::Unclaimed { limit }));
         }
         let first = *sent;
-        let message = Descriptors { count, first }.to_bytes();
-        self.send_with(&message, fds).map_err(|errno| match errno {
+        let message = ControlMessage::Descriptors(Descriptors { count, first });
+        self.send_with(message, fds).map_err(|errno| match errno {
             Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM => Unsent::Full,
             Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => Unsent::Right(RightError::Gone),
             errno => Unsent::Right(RightError::Refused { errno }),
@@ -279,7 +279,7 @@ impl Link {
             });
         }
         let received =
-            socket::receive_expected(&self.socket, bytes, expected).map_err(Unheard::Os)?;
+            socket::receive_expected(&self.socket, bytes, descriptors_of).map_err(Unheard::Os)?;
         let bytes = &bytes[..received.len_bytes];
         let fds = received
             .fds
@@ -445,18 +445,6 @@ impl Link {
                 offset: 0,
             }),
         }
-    }
-}
-
-/// How many descriptors a control message has, by its bytes.
-fn expected(bytes: &[u8]) -> usize {
-    match bytes {
-        [DESCRIPTORS, ..] => Descriptors::parse(bytes).map_or(0, |sent| sent.count as usize),
-        [
-            ARENA | control::COUNTERS | control::DOOR | control::DOOR_OF,
-            ..,
-        ] => 1,
-        _ => 0,
     }
 }
 

@@ -14,7 +14,7 @@
 use crate::connect;
 use crate::give_back::GIVE_BACK_NS;
 use crate::introduce::claim;
-use crate::link::{Link, control};
+use crate::link::Link;
 use crate::options::Options;
 use crate::origin::Origin;
 use crate::paths::Ask;
@@ -25,9 +25,9 @@ use crate::users::{Charge, Foreign};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;
 use handfast_layout::bell::RECEIVERS;
+use handfast_layout::control::ControlMessage;
 use handfast_proto::rights::Handle;
 use handfast_proto::users::Quota;
-use handfast_ring::{Fault, Rule};
 use handfast_sys::poll::Trigger;
 use handfast_sys::{AsFd, Errno, OwnedFd, clock};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -266,7 +266,7 @@ impl Process {
         }
         drop(doors);
         if asks {
-            self.say(link, &[&[control::DOOR_WHERE, 0][..], &exporter].concat());
+            self.say(link, ControlMessage::DoorWhere { exporter });
         }
     }
 
@@ -314,7 +314,7 @@ impl Process {
         }
         doors.awaits(exporter, link);
         drop(doors);
-        self.say(link, &[&[control::DOOR_WHERE, 0][..], &exporter].concat());
+        self.say(link, ControlMessage::DoorWhere { exporter });
     }
 
     fn doors(&self) -> MutexGuard<'_, Doors> {
@@ -325,23 +325,13 @@ impl Process {
     pub(crate) fn take_door_message(
         self: &Arc<Self>,
         link: &Arc<Link>,
-        (kind, bytes): (u8, &[u8]),
+        message: ControlMessage<'_>,
         fd: Option<Foreign>,
-    ) -> Result<(), Fault> {
-        let (rule, offset) = (Rule::Introduction, 0);
-        let fault = Fault { rule, offset };
-        match kind {
-            control::DOOR_WHERE => {
-                let exporter = bytes.try_into().map_err(|_| fault)?;
-                self.ask_for_door(link, exporter);
-            }
-            control::DOOR_ASK => {
-                let token: [u8; 4] = bytes.try_into().map_err(|_| fault)?;
-                let message = [&[control::DOOR, 0][..], &token].concat();
-                self.show_door(link, message);
-            }
-            control::DOOR => {
-                let token = u32::from_le_bytes(bytes.try_into().map_err(|_| fault)?);
+    ) {
+        match message {
+            ControlMessage::DoorWhere { exporter } => self.ask_for_door(link, exporter),
+            ControlMessage::DoorAsk { token } => self.show_door(link, token),
+            ControlMessage::Door { token } => {
                 let asked = {
                     let mut doors = self.doors();
                     let is_it = |asked: &Asked| asked.token == token && asked.of == link.serial;
@@ -351,16 +341,16 @@ impl Process {
                 if let Some(asked) = asked
                     && let Some(recipient) = asked.recipient.upgrade()
                 {
-                    let message = [&[control::DOOR_OF, 0][..], &asked.exporter].concat();
-                    recipient.show(&message, fd.as_ref().map(AsFd::as_fd));
+                    let exporter = asked.exporter;
+                    recipient.show(
+                        ControlMessage::DoorOf { exporter },
+                        fd.as_ref().map(AsFd::as_fd),
+                    );
                 }
             }
-            _ => {
-                let exporter: [u8; 20] = bytes.try_into().map_err(|_| fault)?;
-                self.knock(link, exporter, fd);
-            }
+            ControlMessage::DoorOf { exporter } => self.knock(link, exporter, fd),
+            _ => {}
         }
-        Ok(())
     }
 
     /// Replier: a path is asked for to a caller with which there is no link: as its port's right were
@@ -389,10 +379,7 @@ impl Process {
         };
         drop(doors);
         if refused.is_none() {
-            self.say(
-                &forwarder,
-                &[&[control::DOOR_WHERE, 0][..], &caller].concat(),
-            );
+            self.say(&forwarder, ControlMessage::DoorWhere { exporter: caller });
         }
         for ask in given_up.into_iter().chain(refused) {
             self.give_up(&ask);
@@ -420,8 +407,7 @@ impl Process {
         // One that does not read would be asked without end.
         let of = of.filter(|of| !of.is_behind());
         let Some((of, charge)) = of.zip(self.charge_stranger(link)) else {
-            let message = [&[control::DOOR_OF, 0][..], &exporter].concat();
-            link.show(&message, None);
+            link.show(ControlMessage::DoorOf { exporter }, None);
             return;
         };
         let mut doors = self.doors();
@@ -440,16 +426,16 @@ impl Process {
             _charge: charge,
         });
         drop(doors);
-        let message = [&[control::DOOR_ASK, 0][..], &token.to_le_bytes()].concat();
-        self.say(&of, &message);
+        self.say(&of, ControlMessage::DoorAsk { token });
     }
 
     /// Exporter: shows its door, which is made when it is first asked for. That may wait for other processes of this user, who
     /// have the directory: not in this thread, but in one of the peer's user.
-    fn show_door(self: &Arc<Self>, link: &Arc<Link>, message: Vec<u8>) {
+    fn show_door(self: &Arc<Self>, link: &Arc<Link>, token: u32) {
+        let message = ControlMessage::Door { token };
         let own = self.doors().own.clone();
         if own.is_some() || self.users.is_backed_up(link.peer.uid) {
-            return link.show(&message, own.as_deref().map(AsFd::as_fd));
+            return link.show(message, own.as_deref().map(AsFd::as_fd));
         }
         let (process, link) = (self.clone(), link.clone());
         self.users.expend(link.peer.uid, move || {
@@ -457,7 +443,7 @@ impl Process {
             if let Err(errno) = &made {
                 crate::guest::tell!(debug, %errno, "no door can be made here");
             }
-            link.show(&message, made.ok().as_deref().map(AsFd::as_fd));
+            link.show(message, made.ok().as_deref().map(AsFd::as_fd));
         });
     }
 

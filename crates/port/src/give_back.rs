@@ -3,13 +3,14 @@
 use crate::adopt::Whom;
 use crate::awaited::{Awaited, Outcome};
 use crate::lanes::NOBODY;
-use crate::link::{Link, control};
+use crate::link::Link;
 use crate::message::Message;
 use crate::process::Process;
 use crate::send::SLOTS_PER_LANE;
 use crate::slots::SlotState;
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
+use handfast_layout::control::{ControlMessage, released, released_of};
 use handfast_layout::link::{LANES, REPLIES, SLOTS, slot_of};
 use handfast_layout::part::{is_handle, receiver_of};
 use handfast_proto::rights::{Handle, Refused, Use};
@@ -104,12 +105,12 @@ impl Link {
         }
         while !owed.is_empty() {
             let count = owed.len().min(RELEASES_MAX);
-            let mut bytes = vec![control::RELEASE, 0];
-            for (handle, count) in owed.iter().take(count) {
-                bytes.extend(handle.to_le_bytes());
-                bytes.extend(count.to_le_bytes());
-            }
-            if socket::send(&self.socket, &bytes, &[]).is_err() {
+            let rights = owed.iter().take(count);
+            let rights: Vec<_> = rights
+                .map(|(name, count)| released(*name, *count))
+                .collect();
+            let release = ControlMessage::Release { rights: &rights };
+            if socket::send(&self.socket, &release.encode(), &[]).is_err() {
                 return self.is_down();
             }
             owed.drain(..count);
@@ -122,20 +123,18 @@ impl Link {
     pub(crate) fn take_back(
         self: &Arc<Self>,
         process: &Process,
-        releases: &[u8],
+        rights: &[[u8; 8]],
     ) -> Result<(), Fault> {
         let mut ending = Vec::new();
-        let words = releases.as_chunks::<4>().0;
-        let words: Vec<_> = words.iter().map(|word| u32::from_le_bytes(*word)).collect();
-        for [handle, count] in words.as_chunks::<2>().0 {
-            let claimed = match is_handle(*handle) {
-                true => Ok(Some(*handle)),
-                false => self.unclaimed(process, *handle),
+        for (name, count) in rights.iter().map(|right| released_of(*right)) {
+            let claimed = match is_handle(name) {
+                true => Ok(Some(name)),
+                false => self.unclaimed(process, name),
             };
             let (handle, released) = match claimed {
-                Ok(Some(handle)) => (handle, self.exports().release(handle, *count)),
+                Ok(Some(handle)) => (handle, self.exports().release(handle, count)),
                 Ok(None) => continue,
-                Err(refused) => (*handle, Err(refused)),
+                Err(refused) => (name, Err(refused)),
             };
             let is_last = released.map_err(|refused| Fault {
                 rule: match refused {

@@ -1,10 +1,10 @@
 //! Reading another process's counters through a link.
 
 use crate::error::{Gone, Misuse, SendError};
-use crate::link::control;
 use crate::send::SendRight;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
+use handfast_layout::control::ControlMessage;
 use handfast_layout::counters::{
     COLUMNS, LINK_ROWS, NAME_BYTES, PORT_ROWS, REGION_BYTES, link_word, port_name, port_word,
 };
@@ -89,7 +89,7 @@ impl SendRight {
             if !asked {
                 // AcqRel: before the question, as its answer finds.
                 link.asked.fetch_add(1, Ordering::AcqRel);
-                link.tell(control::STAT, 0);
+                link.tell(ControlMessage::ShowCounters);
                 asked = true;
             }
             let guard = lock.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,13 +1,14 @@
 //! Introductions (`docs/decisions/0009-introductions.md`; `handfast_proto::introductions` says what they are): this process as
 //! introducer, as recipient and as exporter.
 
-use crate::link::{Link, control};
+use crate::link::Link;
 use crate::notice::end_right;
 use crate::process::Process;
 use crate::reply_slot::ReplySlot;
 use crate::send::SendRight;
 use core::sync::atomic::Ordering;
 use handfast_layout::PARTS_MAX;
+use handfast_layout::control::ControlMessage;
 use handfast_layout::introduction::Said;
 use handfast_layout::link::{Kind, LANES, REPLIES, SLOTS};
 use handfast_layout::part::{is_handle, receiver_of};
@@ -520,7 +521,7 @@ impl Process {
         self.vine_ended(target.port, target.badge);
     }
 
-    fn take_back_provision(&self, number: Number) {
+    pub(crate) fn take_back_provision(&self, number: Number) {
         let taken = self.provisions().take_back(number, clock::ticks_ns());
         self.has_settled();
         self.give_back_in(EXPIRE_NS);
@@ -541,9 +542,7 @@ impl Process {
 
     /// Introducer: tells an exporter that a provision is void.
     fn void(&self, exporter: &Link, number: u64) {
-        let mut bytes = vec![control::PROVISION_VOID, 0];
-        bytes.extend(number.to_le_bytes());
-        self.say(exporter, &bytes);
+        self.say(exporter, ControlMessage::ProvisionVoid { number });
     }
 
     /// Recipient: tells the introducer that what it has provided will not be claimed.
@@ -552,40 +551,15 @@ impl Process {
             // What it has provided stays until it ends.
             return;
         }
-        let mut bytes = vec![control::DECLINED, 0];
-        bytes.extend(number.to_le_bytes());
-        bytes.extend(exporter);
-        self.say(introducer, &bytes);
+        self.say(introducer, ControlMessage::Declined { number, exporter });
     }
 
-    /// Keeper: one of these came.
-    pub(crate) fn take_introduction_message(
-        &self,
-        link: &Link,
-        kind: u8,
-        bytes: &[u8],
-    ) -> Result<(), Fault> {
-        let (rule, offset) = (Rule::Introduction, 0);
-        let number = bytes
-            .first_chunk::<8>()
-            .map(|number| u64::from_le_bytes(*number));
-        let number = number.ok_or(Fault { rule, offset })?;
-        if kind == control::PROVISION_VOID {
-            if bytes.len() != 8 {
-                return Err(Fault { rule, offset });
-            }
-            self.take_back_provision((link.identity(), number));
-            return Ok(());
-        }
-        if bytes.len() != 8 + link.identity().len() {
-            return Err(Fault { rule, offset });
-        }
+    /// Keeper: a recipient declines what was provided to it by this process.
+    pub(crate) fn hear_declined(&self, link: &Link, number: u64, exporter: [u8; 20]) {
         // The exporter may be gone; or this may never have been provided to this peer.
-        let exporter = link.take_unheard(&bytes[8..], number);
-        if let Some(exporter) = exporter {
+        if let Some(exporter) = link.take_unheard(&exporter, number) {
             self.void(&exporter, number);
         }
-        Ok(())
     }
 }
 

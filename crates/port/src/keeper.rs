@@ -4,20 +4,21 @@
 //! accepting half of handshakes, turns the end of a peer into typed failures, and passes on what
 //! comes through control sockets. The data path never needs it.
 
-use crate::descriptors::{CONTROL_BYTES_MAX, Unheard};
+use crate::descriptors::Unheard;
 use crate::door::DOOR;
 use crate::error::Resource;
 use crate::guest;
-use crate::link::{Link, control};
+use crate::link::Link;
 use crate::port::Port;
 use crate::process::{Process, UNSAID_NS, WATCH_NS, token};
 use crate::users::{Charge, Foreign};
 use core::time::Duration;
 use handfast_layout::bell;
+use handfast_layout::control::{CONTROL_BYTES_MAX, ControlMessage, Malformed, kind};
 use handfast_layout::hello::{Status, Welcome, ready};
 use handfast_proto::users::Quota;
 use handfast_region::Region;
-use handfast_ring::Fault;
+use handfast_ring::{Fault, Rule};
 use handfast_sys::memory::{Access, Mapping, is_sealed};
 use handfast_sys::poll::{Event, Trigger};
 use handfast_sys::socket::Peer;
@@ -421,67 +422,82 @@ impl Keeper {
     }
 
     fn control(&self, link: &Arc<Link>, bytes: &[u8], fd: Option<Foreign>) -> Result<(), Fault> {
-        match *bytes {
-            [control::RING, receiver] => {
+        use ControlMessage as M;
+        let message = match ControlMessage::parse(bytes) {
+            Ok(Some(message)) => message,
+            // Of a later release.
+            Ok(None) => return Ok(()),
+            Err(malformed) => return fault_of(malformed).map_or(Ok(()), Err),
+        };
+        let process = &self.process;
+        match message {
+            M::Ring { receiver } => {
                 link.wake_answered();
-                self.process.raise_sets();
-                self.process.rung(link, receiver.into());
-                self.process.relay();
+                process.raise_sets();
+                process.rung(link, receiver.into());
+                process.relay();
             }
-            // It has not read what it asked for before: later.
-            [control::STAT, _] if !link.show_counters(&self.process, true) => {
-                self.process.give_back_in(UNSAID_NS);
+            M::ShowCounters => {
+                if !link.show_counters(process, true) {
+                    // It has not read what it asked for before: later.
+                    process.give_back_in(UNSAID_NS);
+                }
             }
-            [control::COUNTERS, _] => link.hear_counters(fd)?,
-            // It ends at the next event.
-            [control::UNUSED, _] if self.process.hear_unused(link) => {
-                self.process.attention.raise()
+            M::Counters => link.hear_counters(fd)?,
+            M::Unused => {
+                if process.hear_unused(link) {
+                    // It ends at the next event.
+                    process.attention.raise();
+                }
             }
-            [control::USED, _] => link.stays_in_use(),
-            [control::FREE, _] => self.process.hear_free(link),
-            [control::LANE_FREE, lane] => link.hear_lane_free(&self.process, lane)?,
-            [control::LANE_WANTED, _] if link.say_taken(&self.process) => {
-                self.process.give_back_in(GIVE_BACK_AGAIN_NS);
+            M::Used => link.stays_in_use(),
+            M::Free => process.hear_free(link),
+            M::LaneFree { lane } => link.hear_lane_free(process, lane)?,
+            M::LaneWanted => {
+                if link.say_taken(process) {
+                    process.give_back_in(GIVE_BACK_AGAIN_NS);
+                }
             }
-            [control::LANE_BACK, lane] => {
+            M::LaneBack { lane } => {
                 link.hear_lane_back(lane)?;
-                self.process.has_lane();
+                process.has_lane();
             }
-            [control::CLOSED, _, a, b, c, d] => link.close_port(u32::from_le_bytes([a, b, c, d])),
-            [control::REVOKED, _, ref words @ ..] => link.hear_revoked(words),
-            [control::SPREAD, _, ref rest @ ..] => link.hear_spread(rest)?,
-            [control::RELEASE, _, ref releases @ ..] => {
-                link.take_back(&self.process, releases)?;
+            M::Closed { port, .. } => link.close_port(port),
+            M::Revoked { names } => link.hear_revoked(names),
+            M::Spread { port, entries } => link.hear_spread(port, entries)?,
+            M::Release { rights } => link.take_back(process, rights)?,
+            M::PathAsk { .. }
+            | M::PathWant { .. }
+            | M::PathGranted { .. }
+            | M::PathDenied { .. }
+            | M::PathReady { .. }
+            | M::PathRefused { .. }
+            | M::PathOver { .. }
+            | M::PathDrop { .. } => process.take_path_message(link, message)?,
+            M::ProvisionVoid { number } => {
+                process.take_back_provision((link.identity(), number));
             }
-            [
-                kind @ control::PATH_ASK..=control::PATH_DROP,
-                _,
-                ref rest @ ..,
-            ] => {
-                self.process.take_path_message(link, kind, rest)?;
+            M::Declined { number, exporter } => process.hear_declined(link, number, exporter),
+            M::DoorWhere { .. } | M::DoorAsk { .. } | M::Door { .. } | M::DoorOf { .. } => {
+                process.take_door_message(link, message, fd);
             }
-            [
-                kind @ (control::PROVISION_VOID | control::DECLINED),
-                _,
-                ref rest @ ..,
-            ] => {
-                self.process.take_introduction_message(link, kind, rest)?;
+            M::Arrived {
+                token,
+                port,
+                handle,
+            } => process.hear_arrived(link, token, (port, handle))?,
+            M::NotArrived { token } => process.hear_not_arrived(link, token),
+            M::Moved {
+                name,
+                port,
+                number,
+                home,
+            } => process.hear_moved(link, name, (port, number, home))?,
+            M::Kept { .. } | M::Leave { .. } | M::Left { .. } => {
+                process.take_again_message(link, message)?;
             }
-            [
-                kind @ control::DOOR_WHERE..=control::DOOR_OF,
-                _,
-                ref rest @ ..,
-            ] => {
-                self.process.take_door_message(link, (kind, rest), fd)?;
-            }
-            [kind @ control::ARRIVED..=control::MOVED, _, ref rest @ ..] => {
-                self.process.take_moving_message(link, (kind, rest))?;
-            }
-            [kind @ control::KEPT..=control::LEFT, _, ref rest @ ..] => {
-                self.process.take_again_message(link, kind, rest)?;
-            }
-            // Unknown messages of a later release are passed over.
-            _ => {}
+            // Those have been heard where they were read; and a link is made once.
+            M::Descriptors(_) | M::Arena(_) | M::Sealed => {}
         }
         Ok(())
     }
@@ -669,6 +685,18 @@ impl Keeper {
             self.pending[index] = Some(pending);
         }
     }
+}
+
+/// The rule that a peer breaks by a message that is not whole. One of no protocol is passed over, like those of later releases.
+fn fault_of(malformed: Malformed) -> Option<Fault> {
+    let rule = match malformed.kind {
+        kind::PATH_ASK..=kind::PATH_DROP => Rule::Path,
+        kind::PROVISION_VOID | kind::DECLINED => Rule::Introduction,
+        kind::DOOR_WHERE..=kind::LEFT | kind::ARRIVED..=kind::MOVED => Rule::Introduction,
+        kind::SPREAD => Rule::Spread,
+        _ => return None,
+    };
+    Some(Fault { rule, offset: 0 })
 }
 
 /// The bells of a peer.

@@ -14,11 +14,12 @@
 //! gives it away first, if nothing is under way in it.
 
 use crate::give_back::GIVE_BACK_NS;
-use crate::link::{Link, Outgoing, control};
+use crate::link::{Link, Outgoing};
 use crate::process::Process;
 use crate::room::LANE_NS;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use handfast_layout::bell as bell_layout;
+use handfast_layout::control::ControlMessage;
 use handfast_layout::link::{LANE_HEAD_BYTES, LANES};
 use handfast_region::Memory;
 use handfast_ring::lane::Place;
@@ -316,7 +317,7 @@ impl Link {
                 (free.queue).ask(party_of(receiver, thread), clock::ticks_ns());
                 let ask = self.let_go(&mut free);
                 drop(free);
-                ask.inspect(|words| self.ask(words));
+                ask.inspect(|message| self.ask(*message));
                 return None;
             }
         };
@@ -335,8 +336,8 @@ impl Link {
         outgoing.producer.position()
     }
 
-    fn ask(&self, words: &[u8]) {
-        if !self.say(words)
+    fn ask(&self, message: ControlMessage<'_>) {
+        if !self.say(message)
             && let Ok(process) = crate::process::current()
         {
             process.give_back_in(GIVE_BACK_NS);
@@ -385,9 +386,9 @@ impl Link {
         };
         // All of them.
         let is_asked = self.lanes.iter().filter(|lane| is_untaken(lane)).count() > 0;
-        let has_said = || self.has_unsaid(1, |kind| kind == control::LANE_WANTED);
+        let has_said = || self.has_unsaid(1, |message| message == ControlMessage::LaneWanted);
         if is_asked && !self.is_down() && !has_said() {
-            self.ask(&[control::LANE_WANTED, 0]);
+            self.ask(ControlMessage::LaneWanted);
         }
     }
 
@@ -455,7 +456,8 @@ impl Link {
             };
             if has_left {
                 self.leaving.fetch_and(!(1 << lane), Ordering::Relaxed);
-                process.say(self, &[control::LANE_BACK, lane as u8]);
+                let lane = lane as u8;
+                process.say(self, ControlMessage::LaneBack { lane });
             }
         }
         Ok(self.leaving.load(Ordering::Relaxed) != 0)

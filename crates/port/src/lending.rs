@@ -8,6 +8,7 @@ use crate::loan::Loan;
 use crate::process::{self, Process, UNSAID_NS};
 use crate::users::{Foreign, ForeignMemory};
 use handfast_channel::loan;
+use handfast_layout::control::ControlMessage;
 use handfast_layout::loan::{ARENAS, LOANS, Told};
 use handfast_layout::part::Part;
 use handfast_proto::loans::{Borrowed, Lent, Missed, Refused, Reserved, Taken};
@@ -95,8 +96,8 @@ impl Link {
         number: u32,
     ) -> Result<(), RightError> {
         let geometry = arena.geometry;
-        let (bytes, len_bytes) = Told::New { number, geometry }.to_bytes();
-        let said = self.say_now(&bytes[..len_bytes], &[arena.fd()]);
+        let new = ControlMessage::Arena(Told::New { number, geometry });
+        let said = self.say_now(new, &[arena.fd()]);
         said.map_err(|errno| match errno {
             Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM => RightError::Unread,
             Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => RightError::Gone,
@@ -174,9 +175,8 @@ impl Link {
             number,
             lent: lent_in_all,
         };
-        let (bytes, len_bytes) = ended.to_bytes();
         // Under the lock: its number may be another's next.
-        if !self.say(&bytes[..len_bytes])
+        if !self.say(ControlMessage::Arena(ended))
             && let Ok(process) = process::current()
         {
             process.give_back_in(UNSAID_NS);

@@ -26,6 +26,7 @@ use crate::users::{Charge, Foreign};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use handfast_channel::reply::Slot;
 use handfast_channel::{arm, bell, stamp};
+use handfast_layout::control::ControlMessage;
 use handfast_layout::link::{LANE_HEAD_BYTES, LANES, Meta, Side};
 use handfast_layout::part::receiver_of;
 use handfast_layout::{bell as bell_layout, introduction};
@@ -44,7 +45,6 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 mod backlog;
-pub(crate) mod control;
 mod rouse;
 mod tables;
 
@@ -499,7 +499,9 @@ impl Link {
             }
             Some(_) => {
                 stamp(&self.peer_bells, sleep + bell_layout::STAMP);
-                self.tell(control::RING, receiver as u8);
+                self.tell(ControlMessage::Ring {
+                    receiver: receiver as u8,
+                });
                 true
             }
             None => false,
@@ -514,7 +516,9 @@ impl Link {
             word::ASLEEP if self.peer_bells.wake(sleep, 1) > 0 => return true,
             // Somebody else has woken it; or it is about to sleep, and its keeper will see to it.
             _ if self.peer_bells.load(sleep, Ordering::Relaxed) == word::AWAKE => return false,
-            _ => self.tell(control::RING, receiver as u8),
+            _ => self.tell(ControlMessage::Ring {
+                receiver: receiver as u8,
+            }),
         }
         true
     }
@@ -597,7 +601,9 @@ impl Link {
         }
         // Whom this does not find its keeper does.
         bells.wake(sleep, ROUSED_MAX);
-        self.tell(control::RING, receiver as u8);
+        self.tell(ControlMessage::Ring {
+            receiver: receiver as u8,
+        });
     }
 
     /// The consumer of the peer's lane `index`, for the receiver that owns the lane.

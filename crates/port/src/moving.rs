@@ -14,7 +14,7 @@
 
 use crate::error::{RightError, SendError};
 use crate::introduce::{Named, OF_MOVED, Provided, mint};
-use crate::link::{Link, UNSAID_MAX, control};
+use crate::link::{Link, UNSAID_MAX};
 use crate::notice::Notice;
 use crate::port::Port;
 use crate::process::Process;
@@ -26,6 +26,7 @@ use crate::send::SendRight;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use handfast_layout::bell::RECEIVERS;
+use handfast_layout::control::ControlMessage;
 use handfast_layout::introduction::Said;
 use handfast_layout::part::{Part, receiver_of};
 use handfast_proto::moves::{Marked, Trail};
@@ -176,32 +177,20 @@ impl Process {
         self.follow(leaving, token);
     }
 
-    /// Keeper: a port has a new home, of which the peer says this.
-    pub(crate) fn take_moving_message(
+    /// Keeper: the peer, to which a port was sent, has no room for it.
+    pub(crate) fn hear_not_arrived(&self, link: &Arc<Link>, token: u32) {
+        drop(self.take_departure(link, token));
+    }
+
+    /// Keeper: a port that was sent has arrived; the peer gives a right to it.
+    pub(crate) fn hear_arrived(
         self: &Arc<Self>,
         link: &Arc<Link>,
-        (kind, bytes): (u8, &[u8]),
+        token: u32,
+        (port, handle): (u32, u32),
     ) -> Result<(), Fault> {
         let (rule, offset) = (Rule::Introduction, 0);
         let fault = Fault { rule, offset };
-        let (token, rest) = bytes.split_first_chunk::<4>().ok_or(fault)?;
-        let token = u32::from_le_bytes(*token);
-        if kind == control::NOT_ARRIVED {
-            if !rest.is_empty() {
-                return Err(fault);
-            }
-            let departure = self.take_departure(link, token);
-            drop(departure);
-            return Ok(());
-        }
-        if kind == control::MOVED {
-            return self.hear_moved(link, token, rest);
-        }
-        let (words, []) = rest.as_chunks::<4>() else {
-            return Err(fault);
-        };
-        let [port, handle] = *words.as_array().ok_or(fault)?;
-        let (port, handle) = (u32::from_le_bytes(port), u32::from_le_bytes(handle));
         if receiver_of(port) >= RECEIVERS {
             return Err(fault);
         }
@@ -374,12 +363,13 @@ impl Home {
                 if !self.trail().tell((link.serial, name), number) {
                     continue;
                 }
-                let mut bytes = vec![control::MOVED, 0];
-                bytes.extend(name.to_le_bytes());
-                bytes.extend(self.to.port().to_le_bytes());
-                bytes.extend(number.to_le_bytes());
-                bytes.extend(new.identity());
-                self.process.say(&link, &bytes);
+                let moved = ControlMessage::Moved {
+                    name,
+                    port: self.to.port(),
+                    number,
+                    home: new.identity(),
+                };
+                self.process.say(&link, moved);
             }
         }
     }
@@ -550,11 +540,12 @@ pub(crate) fn settle_in(
         let port = receive.port();
         let _ = port.came_from.set(link.serial);
         let handle = link.export(port, Target::full(port.id, 0)).ok()?;
-        let mut bytes = vec![control::ARRIVED, 0];
-        bytes.extend(token.to_le_bytes());
-        bytes.extend(port.id.to_le_bytes());
-        bytes.extend(handle.to_le_bytes());
-        process.say(link, &bytes);
+        let arrived = ControlMessage::Arrived {
+            token,
+            port: port.id,
+            handle,
+        };
+        process.say(link, arrived);
         if asks {
             receive.notify_no_senders();
         }
@@ -575,13 +566,13 @@ pub(crate) fn settle_in(
 
 /// New home: whether the peer has sent more ports than there can be without reading what became of them.
 pub(crate) fn is_unread(link: &Link) -> bool {
-    let is_answer = |kind| matches!(kind, control::ARRIVED | control::NOT_ARRIVED);
+    use ControlMessage as M;
+    let is_answer =
+        |message: ControlMessage<'_>| matches!(message, M::Arrived { .. } | M::NotArrived { .. });
     link.has_unsaid(UNSAID_MAX, is_answer)
 }
 
 /// New home: there is no room for a port that has come.
 pub(crate) fn refuse(process: &Process, link: &Link, token: u32) {
-    let mut bytes = vec![control::NOT_ARRIVED, 0];
-    bytes.extend(token.to_le_bytes());
-    process.say(link, &bytes);
+    process.say(link, ControlMessage::NotArrived { token });
 }

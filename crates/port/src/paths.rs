@@ -2,10 +2,11 @@
 //! part as caller, as replier and as forwarder, and the control messages between the three.
 
 use crate::error::{Gone, SendError};
-use crate::link::{Link, UNSAID_MAX, control};
+use crate::link::{Link, UNSAID_MAX};
 use crate::process::{Process, UNSAID_NS};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use handfast_channel::reply::Slot;
+use handfast_layout::control::ControlMessage;
 use handfast_layout::link::{OWN_SET, REPLIES, SETS, slot_of};
 use handfast_proto::paths::{Asks, PARTIES_MAX, Parties, Paths, Source, Way};
 use handfast_ring::{Fault, Rule};
@@ -49,9 +50,9 @@ impl Drop for Party {
         if self.link.is_forked() {
             return;
         }
-        let [a, b, c, d] = self.path.to_le_bytes();
-        let bytes = [control::PATH_OVER, 0, a, b, c, d];
-        self.link.process.say(&self.link, &bytes);
+        let path = self.path;
+        let process = &self.link.process;
+        process.say(&self.link, ControlMessage::PathOver { path });
     }
 }
 
@@ -185,8 +186,8 @@ impl Process {
     }
 
     /// Sends a control message that must not be lost while the link lasts.
-    pub(crate) fn say(&self, link: &Link, bytes: &[u8]) {
-        if !link.is_down() && !link.say(bytes) {
+    pub(crate) fn say(&self, link: &Link, message: ControlMessage<'_>) {
+        if !link.is_down() && !link.say(message) {
             self.give_back_in(UNSAID_NS);
         }
     }
@@ -201,12 +202,14 @@ impl Process {
             .asks
             .way(Source { link, set }, clock::ticks_ns());
         if let Way::Vine(Some(number)) = way {
-            let mut bytes = vec![control::PATH_ASK, 0];
-            bytes.extend(number.to_le_bytes());
-            bytes.extend(from.identity());
-            bytes.extend(from.index.to_le_bytes());
-            bytes.extend(set.to_le_bytes());
-            self.say(to, &bytes);
+            let (caller, index) = (from.identity(), from.index);
+            let ask = ControlMessage::PathAsk {
+                number,
+                caller,
+                index,
+                set,
+            };
+            self.say(to, ask);
         }
         way
     }
@@ -235,7 +238,7 @@ impl Process {
             };
             link.forget_ways();
             for number in dropped {
-                self.say(&link, &word_message(control::PATH_DROP, &[number]));
+                self.say(&link, ControlMessage::PathDrop { number });
             }
             for (number, _party) in gone {
                 self.refuse_path(&link, number);
@@ -245,68 +248,70 @@ impl Process {
 
     fn refuse_path(&self, forwarder: &Link, number: u32) {
         forwarder.forget_party(number);
-        self.say(forwarder, &word_message(control::PATH_REFUSED, &[number]));
+        self.say(forwarder, ControlMessage::PathRefused { number });
     }
 
     /// Keeper: a control message of this kind.
     pub(crate) fn take_path_message(
         self: &Arc<Self>,
         link: &Arc<Link>,
-        kind: u8,
-        bytes: &[u8],
+        message: ControlMessage<'_>,
     ) -> Result<(), Fault> {
         if link.has_unsaid(UNSAID_MAX, is_answer) {
             // Who asks reads what it is answered.
             return Err(broken());
         }
-        let words: Vec<u32> = {
-            let words = bytes.as_chunks::<4>().0;
-            words.iter().map(|word| u32::from_le_bytes(*word)).collect()
-        };
-        match (kind, words.as_slice()) {
-            (control::PATH_ASK, [number, rest @ ..]) if rest.len() == 7 => {
-                self.asked(link, *number, process_of(rest), (rest[5], rest[6]))
-            }
-            (control::PATH_WANT, [token, rest @ ..]) if rest.len() == 7 => {
-                let (forwarder, index, set) = (process_of(rest), rest[5], rest[6]);
+        match message {
+            ControlMessage::PathAsk {
+                number,
+                caller,
+                index,
+                set,
+            } => self.asked(link, number, caller, (index, set)),
+            ControlMessage::PathWant {
+                token,
+                forwarder,
+                index,
+                set,
+            } => {
                 let between = Between {
                     forwarder,
                     index,
                     set,
                 };
-                self.grant(link, *token, &between);
+                self.grant(link, token, &between);
                 Ok(())
             }
-            (control::PATH_GRANTED, [token, path, set]) => {
-                self.granted(link, *token, (*path, *set))
+            ControlMessage::PathGranted { token, path, set } => {
+                self.granted(link, token, (path, set))
             }
-            (control::PATH_DENIED, [token]) => {
-                let wanted = self.callers().wanted(*token, link);
+            ControlMessage::PathDenied { token } => {
+                let wanted = self.callers().wanted(token, link);
                 if let Some(wanted) = wanted {
                     self.refuse_path(&wanted.forwarder, wanted.number);
                 }
                 Ok(())
             }
-            (control::PATH_READY, [number, path]) => {
-                if !link.passing().asks.ready(*number, *path) {
-                    self.say(link, &word_message(control::PATH_DROP, &[*number]));
+            ControlMessage::PathReady { number, path } => {
+                if !link.passing().asks.ready(number, path) {
+                    self.say(link, ControlMessage::PathDrop { number });
                 }
                 Ok(())
             }
-            (control::PATH_REFUSED, [number]) => {
-                link.passing().asks.refused(*number, clock::ticks_ns());
+            ControlMessage::PathRefused { number } => {
+                link.passing().asks.refused(number, clock::ticks_ns());
                 link.forget_ways();
                 Ok(())
             }
-            (control::PATH_OVER, [path]) => {
-                self.path_over(link, *path);
+            ControlMessage::PathOver { path } => {
+                self.path_over(link, path);
                 Ok(())
             }
-            (control::PATH_DROP, [number]) => {
-                link.forget_party(*number);
+            ControlMessage::PathDrop { number } => {
+                link.forget_party(number);
                 Ok(())
             }
-            _ => Err(broken()),
+            _ => Ok(()),
         }
     }
 
@@ -365,12 +370,13 @@ impl Process {
             });
             token
         };
-        let mut bytes = vec![control::PATH_WANT, 0];
-        bytes.extend(token.to_le_bytes());
-        bytes.extend(between.forwarder);
-        bytes.extend(between.index.to_le_bytes());
-        bytes.extend(between.set.to_le_bytes());
-        self.say(of, &bytes);
+        let want = ControlMessage::PathWant {
+            token,
+            forwarder: between.forwarder,
+            index: between.index,
+            set: between.set,
+        };
+        self.say(of, want);
         if of.is_down() {
             // It may have ended before this was in the table.
             let wanted = self.callers().wanted(token, of);
@@ -414,7 +420,7 @@ impl Process {
             Some(granted)
         });
         let Some(granted) = granted else {
-            self.say(link, &word_message(control::PATH_DENIED, &[token]));
+            self.say(link, ControlMessage::PathDenied { token });
             return;
         };
         // The link may have ended before it was in the table.
@@ -428,8 +434,8 @@ impl Process {
             // What a former use has left.
             slot.forget(&link.region);
         }
-        let words = [token, granted.path, set];
-        self.say(link, &word_message(control::PATH_GRANTED, &words));
+        let path = granted.path;
+        self.say(link, ControlMessage::PathGranted { token, path, set });
     }
 
     /// Replier: the caller behind `link` has granted what was wanted.
@@ -458,8 +464,7 @@ impl Process {
             let refused = passing.parties.granted(number, party);
             if refused.is_ok() {
                 // Under the lock: no refusal of this number is said before.
-                let ready = word_message(control::PATH_READY, &[number, path]);
-                self.say(&forwarder, &ready);
+                self.say(&forwarder, ControlMessage::PathReady { number, path });
             }
             refused
         };
@@ -546,20 +551,6 @@ impl Callers {
     }
 }
 
-fn word_message(kind: u8, words: &[u32]) -> Vec<u8> {
-    let mut bytes = vec![kind, 0];
-    bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
-    bytes
-}
-
-fn process_of(words: &[u32]) -> [u8; 20] {
-    let mut process = [0; 20];
-    for (to, word) in process.as_chunks_mut::<4>().0.iter_mut().zip(words) {
-        *to = word.to_le_bytes();
-    }
-    process
-}
-
 /// Paths that callers are asked for on behalf of one forwarder, and have not answered: as many as it may have, and as
 /// many again that it has dropped.
 const WANTED_MAX: usize = 2 * PARTIES_MAX;
@@ -572,10 +563,11 @@ const fn broken() -> Fault {
 }
 
 /// Whether a control message of this kind is an answer to one of the peer's about paths.
-const fn is_answer(kind: u8) -> bool {
+const fn is_answer(message: ControlMessage<'_>) -> bool {
+    use ControlMessage as M;
     matches!(
-        kind,
-        control::PATH_DENIED | control::PATH_REFUSED | control::PATH_DROP
+        message,
+        M::PathDenied { .. } | M::PathRefused { .. } | M::PathDrop { .. }
     )
 }
 

@@ -18,6 +18,7 @@ use crate::spread::{CPUS, Entry, message};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
 use handfast_layout::bell::RECEIVERS;
+use handfast_layout::control::Encoded;
 use handfast_sys::{cpu, signal};
 use handfast_wait::Strategy;
 use std::cell::Cell;
@@ -163,7 +164,7 @@ pub(crate) struct Servers(Mutex<Vec<Known>>);
 
 struct Known {
     /// What peers are told.
-    message: Vec<u8>,
+    message: Encoded,
     server: Weak<Server>,
 }
 
@@ -172,7 +173,7 @@ impl Servers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn messages(&self) -> Vec<Vec<u8>> {
+    pub(crate) fn messages(&self) -> Vec<Encoded> {
         let known = self.known();
         known.iter().map(|known| known.message.clone()).collect()
     }

@@ -18,7 +18,7 @@ use crate::adopt::{Whom, adopt_here};
 use crate::group::Group;
 use crate::hearing::Hearing;
 use crate::introduce::Patience;
-use crate::link::{Link, control};
+use crate::link::Link;
 use crate::message::Message;
 use crate::notice::Notices;
 use crate::process::Process;
@@ -28,6 +28,7 @@ use core::sync::atomic::Ordering;
 use handfast_channel::arm;
 use handfast_channel::reply::Slot;
 use handfast_layout::bell as bell_layout;
+use handfast_layout::control::{ControlMessage, NOBODY};
 use handfast_layout::link::{Kind, LANES, REPLIES};
 use handfast_layout::part::is_handle;
 use handfast_proto::rota::{Active, Key, Rota, Wake};
@@ -615,7 +616,7 @@ fn wake_for_room(link: &Link, place: Place) {
 #[cold]
 pub(crate) fn wake_producer(link: &Link, place: Place) {
     if arm::wake_producer(&link.region, place) {
-        link.tell(control::RING, control::NOBODY);
+        link.tell(ControlMessage::Ring { receiver: NOBODY });
     }
 }
 
@@ -630,7 +631,7 @@ pub(crate) fn wake_caller(link: &Link, slot: Slot) -> bool {
     };
     handfast_channel::stamp(&link.region, slot.stamp());
     if how == word::DESCRIPTOR {
-        link.tell(control::RING, control::NOBODY);
+        link.tell(ControlMessage::Ring { receiver: NOBODY });
     } else {
         // The caller, and not whoever else sleeps on a word of the peer's.
         link.region.wake(slot.wait(), SLEEPERS_MAX);

@@ -245,16 +245,11 @@ impl Process {
         self: &Arc<Self>,
         link: &Arc<Link>,
         name: Handle,
-        rest: &[u8],
+        (port, number, exporter): (u32, u64, [u8; 20]),
     ) -> Result<(), Fault> {
-        let (rule, offset) = (Rule::Introduction, 0);
-        let fault = Fault { rule, offset };
-        let (port, rest) = rest.split_first_chunk::<4>().ok_or(fault)?;
-        let (number, exporter) = rest.split_first_chunk::<8>().ok_or(fault)?;
-        let exporter: [u8; 20] = exporter.try_into().map_err(|_| fault)?;
-        let (port, number) = (u32::from_le_bytes(*port), u64::from_le_bytes(*number));
         if receiver_of(port) >= RECEIVERS {
-            return Err(fault);
+            let (rule, offset) = (Rule::Introduction, 0);
+            return Err(Fault { rule, offset });
         }
         if link.is_with(exporter) {
             return Ok(());

@@ -5,12 +5,13 @@
 //! only if no revocation has begun since it was found, nor was under way then. A revocation says first that it has
 //! begun, and then looks at the tables one by one, so it finds each right in one of them, or is seen.
 
-use crate::link::{Link, UNSAID_MAX, control};
+use crate::link::{Link, UNSAID_MAX};
 use crate::port::Port;
 use crate::process::{Process, UNSAID_NS};
 use crate::receive::ReceiveRight;
 use crate::send::SendRight;
 use core::sync::atomic::Ordering;
+use handfast_layout::control::ControlMessage;
 use handfast_proto::introductions::Claim;
 use handfast_sys::socket;
 use std::collections::VecDeque;
@@ -227,14 +228,10 @@ impl Link {
         }
         while !untold.is_empty() {
             let count = untold.len().min(WORDS_MAX);
-            let mut bytes = vec![control::REVOKED, 0];
-            bytes.extend(
-                untold
-                    .iter()
-                    .take(count)
-                    .flat_map(|word| word.to_le_bytes()),
-            );
-            if socket::send(&self.socket, &bytes, &[]).is_err() {
+            let names = untold.iter().take(count);
+            let names: Vec<_> = names.map(|name| name.to_le_bytes()).collect();
+            let revoked = ControlMessage::Revoked { names: &names };
+            if socket::send(&self.socket, &revoked.encode(), &[]).is_err() {
                 return self.is_down();
             }
             untold.drain(..count);
@@ -243,9 +240,8 @@ impl Link {
     }
 
     /// Keeper: the peer says which rights of this process were revoked.
-    pub(crate) fn hear_revoked(&self, words: &[u8]) {
-        let words = words.as_chunks::<4>().0.iter();
-        let words: Vec<_> = words.map(|word| u32::from_le_bytes(*word)).collect();
+    pub(crate) fn hear_revoked(&self, names: &[[u8; 4]]) {
+        let words: Vec<_> = names.iter().map(|name| u32::from_le_bytes(*name)).collect();
         self.was_revoked(&words);
     }
 

@@ -4,21 +4,18 @@
 //! name, messages go to the port's own receiver. A peer that lies here says it of its own ports, and only to itself:
 //! a receiver that is another port's refuses what comes by a right that is not to it.
 
-use crate::link::{Link, control};
+use crate::link::Link;
 use crate::process::{Process, UNSAID_NS};
 use crate::send::SendRight;
 use core::sync::atomic::{AtomicBool, Ordering};
 use handfast_layout::bell::RECEIVERS;
+use handfast_layout::control::{ControlMessage, Encoded, spread_entry};
 use handfast_layout::part::{is_handle, receiver_of};
 use handfast_ring::{Fault, Rule};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// CPUs are numbered below this: as many as an affinity mask has.
 pub(crate) const CPUS: u32 = 1024;
-
-/// Bytes of the port's number, and for each CPU.
-const PORT_BYTES: usize = 4;
-const ENTRY_BYTES: usize = 4;
 
 /// A CPU, and the receiver there.
 pub(crate) type Entry = (u32, u32);
@@ -67,23 +64,19 @@ impl Spread {
 }
 
 /// What is said to peers of a port.
-pub(crate) fn message(port: u32, entries: &[Entry]) -> Vec<u8> {
-    let mut bytes = vec![control::SPREAD, 0];
-    bytes.extend(port.to_le_bytes());
-    for (cpu, receiver) in entries {
-        let [low, high, ..] = cpu.to_le_bytes();
-        bytes.extend([low, high, *receiver as u8, 0]);
-    }
-    bytes
+pub(crate) fn message(port: u32, entries: &[Entry]) -> Encoded {
+    let entries = entries.iter();
+    let entries: Vec<_> = entries
+        .map(|(cpu, receiver)| spread_entry(*cpu as u16, *receiver as u8))
+        .collect();
+    let entries = &entries[..];
+    ControlMessage::Spread { port, entries }.encode()
 }
 
-/// A port's number and its receivers, if there can be such.
-fn parse(bytes: &[u8]) -> Option<(u32, Vec<Entry>)> {
-    let (port, rest) = bytes.split_first_chunk::<PORT_BYTES>()?;
-    let port = u32::from_le_bytes(*port);
-    let (entries, odd) = rest.as_chunks::<ENTRY_BYTES>();
+/// A port's receivers, if there can be such.
+fn checked(port: u32, entries: &[[u8; 4]]) -> Option<Vec<Entry>> {
     let is_port = !is_handle(port) && receiver_of(port) < RECEIVERS;
-    if !is_port || !odd.is_empty() || entries.is_empty() || entries.len() >= RECEIVERS as usize {
+    if !is_port || entries.is_empty() || entries.len() >= RECEIVERS as usize {
         return None;
     }
     let mut seen = 1u64 << receiver_of(port);
@@ -102,7 +95,7 @@ fn parse(bytes: &[u8]) -> Option<(u32, Vec<Entry>)> {
         seen |= 1 << receiver;
         found.push((cpu, receiver));
     }
-    Some((port, found))
+    Some(found)
 }
 
 impl Link {
@@ -116,9 +109,9 @@ impl Link {
     ///
     /// # Errors
     /// The rule the peer broke.
-    pub(crate) fn hear_spread(&self, bytes: &[u8]) -> Result<(), Fault> {
+    pub(crate) fn hear_spread(&self, port: u32, entries: &[[u8; 4]]) -> Result<(), Fault> {
         let rule = Rule::Spread;
-        let (port, entries) = parse(bytes).ok_or(Fault { rule, offset: 0 })?;
+        let entries = checked(port, entries).ok_or(Fault { rule, offset: 0 })?;
         let mut told = self.spread_told();
         if let Some((_, known)) = told.iter().find(|(known, _)| *known == port) {
             return match known[..] == entries[..] {
@@ -160,8 +153,8 @@ impl Process {
         }
     }
 
-    pub(crate) fn say_spread(&self, link: &Link, message: &[u8]) {
-        if !link.say(message) {
+    pub(crate) fn say_spread(&self, link: &Link, message: &Encoded) {
+        if !link.say_encoded(message) {
             self.give_back_in(UNSAID_NS);
         }
     }
@@ -175,11 +168,15 @@ mod tests {
     fn what_is_said_is_what_is_heard_and_anything_else_is_refused() {
         let entries = [(0, 3), (1, 4), (CPUS - 1, RECEIVERS - 1)];
         let said = message(0x502, &entries);
-        assert_eq!(parse(&said[2..]), Some((0x502, entries.to_vec())));
+        let heard = |said: &[u8]| match ControlMessage::parse(said) {
+            Ok(Some(ControlMessage::Spread { port, entries })) => checked(port, entries),
+            _ => None,
+        };
+        assert_eq!(heard(&said), Some(entries.to_vec()));
         let with = |at: usize, byte: u8| {
-            let mut said = said[2..].to_vec();
-            said[at] = byte;
-            parse(&said)
+            let mut said = said.to_vec();
+            said[2 + at] = byte;
+            heard(&said)
         };
         // The port is a handle; its receiver, a CPU, a receiver are out of bounds; the last byte is not zero.
         for (at, byte) in [(3, 0x80), (0, 64), (5, 4), (6, 64), (6, 255), (7, 1)] {
@@ -189,9 +186,9 @@ mod tests {
         for (at, byte) in [(10, 3), (6, 2), (8, 0)] {
             assert_eq!(with(at, byte), None, "{at} {byte}");
         }
-        for len in 0..said.len() - 2 {
-            let is_whole = len > PORT_BYTES && (len - PORT_BYTES).is_multiple_of(ENTRY_BYTES);
-            assert_eq!(parse(&said[2..][..len]).is_some(), is_whole, "{len}");
+        for len in 0..said.len() {
+            let is_whole = len > 6 && (len - 6).is_multiple_of(4);
+            assert_eq!(heard(&said[..len]).is_some(), is_whole, "{len}");
         }
     }
 }

@@ -9,11 +9,12 @@
 //! ```
 
 use crate::give_back::GIVE_BACK_NS;
-use crate::link::{Link, control};
+use crate::link::Link;
 use crate::paths::Held;
 use crate::process::Process;
 use crate::send::Sent;
 use core::sync::atomic::Ordering;
+use handfast_layout::control::ControlMessage;
 use handfast_layout::link::LANES;
 use handfast_sys::clock;
 use std::sync::{Arc, PoisonError};
@@ -45,7 +46,7 @@ pub(crate) fn release(process: &Arc<Process>, link: &Arc<Link>) {
         return end_loop(process, link);
     }
     if link.turn((state::ASKED, state::USED)) {
-        return process.say(link, &[control::FREE, 0]);
+        return process.say(link, ControlMessage::Free);
     }
     // Acquire: pairs with the Release of who has granted something.
     if !link.granted.load(Ordering::Acquire) {
@@ -141,7 +142,7 @@ impl Process {
         }
         // It is not the peer that goes.
         link.death_notices().clear();
-        self.say(link, &[control::UNUSED, 0]);
+        self.say(link, ControlMessage::Unused);
         false
     }
 
@@ -151,11 +152,11 @@ impl Process {
         let is_over = self.cut_off(link);
         // Who asks reads what it is answered; who does not hears only of the end of the use.
         if !is_over && !link.is_behind() {
-            self.say(link, &[control::USED, 0]);
+            self.say(link, ControlMessage::Used);
             if link.uses.load(Ordering::SeqCst) == 0 {
                 // Since the look; it may have been said before that.
                 link.turn((state::ASKED, state::USED));
-                self.say(link, &[control::FREE, 0]);
+                self.say(link, ControlMessage::Free);
             }
         }
         is_over

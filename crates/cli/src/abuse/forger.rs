@@ -5,6 +5,7 @@ use super::child::{self, Spec};
 use super::talk;
 use crate::Outcome;
 use handfast_layout::bell::REGION_BYTES as BELLS_BYTES;
+use handfast_layout::control::kind::SEALED;
 use handfast_layout::hello::{HELLO_BYTES, Hello, Status, WELCOME_BYTES, Welcome, is_ready, ready};
 use handfast_layout::link::REGION_BYTES as LINK_BYTES;
 use handfast_sys::{AsFd, BorrowedFd, Errno, OwnedFd, memory, shared, socket};
@@ -17,9 +18,6 @@ use std::time::Duration;
 const CONNECT: Duration = Duration::from_millis(500);
 /// Connections that say nothing, held at once.
 const SILENT_MAX: usize = 200;
-
-/// The first control message of who has been offered a link.
-const SEALED: u8 = 43;
 
 fn path(name: &str) -> PathBuf {
     handfast::rendezvous::directory().join(name)

@@ -6,6 +6,7 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use handfast::SendRight;
 use handfast_channel::bell::ring;
 use handfast_layout::bell;
+use handfast_layout::control::kind::{COUNTERS, DOOR, DOOR_ASK, SEALED, SHOW_COUNTERS as STAT};
 use handfast_layout::hello::{Hello, Status, WELCOME_BYTES, Welcome, is_ready};
 use handfast_layout::introduction::{Process, process};
 use handfast_layout::link::{LANES, REGION_BYTES, Side};
@@ -33,12 +34,6 @@ pub(super) struct Hand {
     /// The first word of the last control message that has one: a token, mostly.
     pub(super) heard: u32,
 }
-
-const SEALED: u8 = 43;
-const STAT: u8 = 2;
-const COUNTERS: u8 = 3;
-const DOOR_ASK: u8 = 18;
-const DOOR: u8 = 19;
 
 /// The first right that a hand gives which is connected to.
 const GIVEN: u32 = IS_HANDLE;

@@ -28,7 +28,7 @@ pub(crate) fn start_with(
 /// The last step of a handshake made by hand: the region is sealed, the server told, and there is a link. What is to be mapped
 /// writable of the region has been.
 pub(crate) fn take_offer(socket: &OwnedFd, region: &OwnedFd) {
-    const SEALED: u8 = 43;
+    use handfast_layout::control::kind::SEALED;
     handfast_sys::shared::seal(region).unwrap();
     handfast_sys::socket::send(socket, &[SEALED, 0], &[]).unwrap();
     let mut bytes = [0; 2];

@@ -9,6 +9,8 @@ use handfast::Right;
 use handfast::error::Rule;
 use handfast_channel::bell;
 use handfast_channel::reply::Slot;
+use handfast_layout::control::kind::RING;
+pub(crate) use handfast_layout::control::kind::{COUNTERS, SHOW_COUNTERS as STAT};
 use handfast_layout::hello::{Hello, WELCOME_BYTES, Welcome};
 use handfast_layout::introduction::{Process, Said, process};
 use handfast_layout::link::{
@@ -23,12 +25,6 @@ use rustix::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-
-/// Messages of the control socket.
-const RING: u8 = 1;
-pub(crate) const STAT: u8 = 2;
-pub(crate) const COUNTERS: u8 = 3;
-pub(crate) const RELEASE: u8 = 5;
 
 /// The index that a link made by hand says it has at its maker.
 pub(crate) const INDEX: u32 = 3;

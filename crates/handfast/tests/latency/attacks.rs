@@ -325,9 +325,9 @@ pub(crate) fn attacker(name: &str) {
 
 /// Takes the offer of a link without sealing it, says that it has, and takes pages away from then on.
 pub(crate) fn unsealed(name: &str) {
+    use handfast_layout::control::kind::SEALED;
     use handfast_layout::hello::{Hello, WELCOME_BYTES};
     use handfast_sys::{AsFd, Errno, memory, socket};
-    const SEALED: u8 = 43;
     let socket = common::knock(name);
     let len_bytes = handfast_layout::bell::REGION_BYTES;
     let (bells, _) = memory::create_owner_written("fake", len_bytes).unwrap();

@@ -2,14 +2,18 @@ use super::*;
 use crate::descriptors::tests::{expect_let_go, link};
 use handfast_sys::socket;
 
-/// What `peer` has been told about kept rights: kind and number.
-fn told_of(peer: &handfast_sys::OwnedFd) -> Vec<(u8, u64)> {
+/// What `peer` has been told about kept rights.
+fn told_of(peer: &handfast_sys::OwnedFd) -> Vec<ControlMessage<'static>> {
     socket::set_nonblocking(peer, true).unwrap();
     let mut bytes = [0; 256];
     let mut told = Vec::new();
     while let Ok((len_bytes, _)) = socket::receive(peer, &mut bytes, 0) {
-        if let [kind @ control::KEPT..=control::LEFT, _, ref rest @ ..] = bytes[..len_bytes] {
-            told.push((kind, u64::from_le_bytes(*rest.first_chunk().unwrap())));
+        match ControlMessage::parse(&bytes[..len_bytes]).unwrap() {
+            Some(ControlMessage::Kept { number }) => told.push(ControlMessage::Kept { number }),
+            Some(ControlMessage::Leave { number, came }) => {
+                told.push(ControlMessage::Leave { number, came });
+            }
+            _ => {}
         }
     }
     told
@@ -26,9 +30,13 @@ fn a_right_that_is_kept_when_its_exporter_has_ended_leaves() {
     process.end_link(&exporter);
     keep(&process, &introducer, number, &right);
     let told = told_of(&peer);
-    assert_eq!(told, [(control::KEPT, number), (control::LEAVE, number)]);
+    let (kept, leave) = (
+        ControlMessage::Kept { number },
+        ControlMessage::Leave { number, came: 0 },
+    );
+    assert_eq!(told, [kept, leave]);
     process
-        .take_again_message(&introducer, control::LEFT, &number.to_le_bytes())
+        .take_again_message(&introducer, ControlMessage::Left { number })
         .unwrap();
     drop(right);
     expect_let_go(&exporter);

@@ -1,6 +1,6 @@
 use super::*;
 use crate::keeper::PeerBells;
-use crate::link::{Parts, control};
+use crate::link::Parts;
 use crate::process;
 use core::sync::atomic::AtomicU32;
 use handfast_layout::bell;
@@ -97,7 +97,11 @@ fn the_keeper_is_told_of_what_others_have_read() {
     for _ in 0..100 {
         socket::send(&peer, &[200, 0], &[]).unwrap();
     }
-    socket::send(&peer, &[control::CLOSED, 0, 0, 1, 0, 0], &[]).unwrap();
+    let closed = ControlMessage::Closed {
+        has_moved: false,
+        port,
+    };
+    socket::send(&peer, &closed.encode(), &[]).unwrap();
     send(&peer, 0, &[peer.as_fd()]);
     assert!(link.failure(port).is_none());
     assert!(link.claim_descriptor(&process, 0).is_ok());

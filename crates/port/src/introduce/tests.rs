@@ -51,13 +51,10 @@ fn what_an_old_home_has_minted_stays_however_soon_its_port_moves_on() {
     link.imports().arrive(1 << 31 | 7, port).unwrap();
     let to = SendRight::of_handle(&process, link.clone(), port, 1 << 31 | 7, waiting);
     let word = 1;
-    let mut heard = port.to_le_bytes().to_vec();
-    heard.extend(1_u64.to_le_bytes());
-    heard.extend([1; 20]);
     let moves_on = {
         let (process, link) = (process.clone(), link.clone());
         move || {
-            process.hear_moved(&link, word, &heard).unwrap();
+            process.hear_moved(&link, word, (port, 1, [1; 20])).unwrap();
             assert!(link.is_to_stay(word));
         }
     };

@@ -2,11 +2,12 @@
 
 use super::{Keeper, PeerBells, Pending, map_peer_bells};
 use crate::error::{Exhausted, Resource};
-use crate::link::{Link, Parts, control};
+use crate::link::{Link, Parts};
 use crate::port::Port;
 use crate::process::{Process, Reserved};
 use crate::users::{Charge, Foreign};
 use core::sync::atomic::Ordering;
+use handfast_layout::control::ControlMessage;
 use handfast_layout::hello::{HELLO_BYTES, Hello, Malformed, Status, Welcome};
 use handfast_layout::link::{REGION_BYTES, Side};
 use handfast_layout::part::IS_HANDLE;
@@ -295,8 +296,9 @@ impl Keeper {
             return;
         };
         // Only looked at: adding a seal could take as long as the connector likes.
-        let is_sealed = bytes == [control::SEALED, 0, 0]
-            && (received.len_bytes, received.is_surplus) == (2, false)
+        let said = ControlMessage::parse(&bytes[..received.len_bytes]);
+        let is_sealed = said == Ok(Some(ControlMessage::Sealed))
+            && !received.is_surplus
             && shared::is_whole(&offer.region_fd) == Ok(true);
         let identity = (peer, offer.pidfd.as_ref());
         if !is_sealed || self.process.is_borrowed(offer.incarnation, identity) {
@@ -343,7 +345,7 @@ impl Keeper {
         if crate::notify::is_active() {
             let _ = handfast_sys::signal::raise_on_arrival(&link.socket, true);
         }
-        if socket::send(&link.socket, &[control::SEALED, 0], &[]).is_err() {
+        if socket::send(&link.socket, &ControlMessage::Sealed.encode(), &[]).is_err() {
             return self.process.end_link(&link);
         }
         self.process.welcomed(&link, port);

@@ -1,12 +1,13 @@
 //! Which lane is let go of, and when.
 
 use super::{Free, NOBODY, WANTED};
-use crate::link::{Link, Outgoing, control};
+use crate::link::{Link, Outgoing};
 use crate::room::LANE_NS;
 use crate::send::SLOTS_PER_LANE;
 use crate::slots::SlotState;
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
+use handfast_layout::control::ControlMessage;
 use handfast_layout::link::{LANES, lane};
 use handfast_region::Memory;
 use handfast_ring::lane::Place;
@@ -34,7 +35,7 @@ const ASK_NS: u64 = 1_000_000;
 impl Link {
     /// Lets go of a lane that is not in use: the next one that has been at rest since the last look, or the next one.
     /// What the peer is to be told.
-    pub(super) fn let_go(&self, free: &mut Free) -> Option<[u8; 2]> {
+    pub(super) fn let_go(&self, free: &mut Free) -> Option<ControlMessage<'static>> {
         if free.has_one() {
             return None;
         }
@@ -56,7 +57,7 @@ impl Link {
         }
         let is_new = now_ns.saturating_sub(free.asked_ns) > ASK_NS;
         free.asked_ns = if is_new { now_ns } else { free.asked_ns };
-        is_new.then_some([control::LANE_WANTED, 0])
+        is_new.then_some(ControlMessage::LaneWanted)
     }
 
     /// A lane that is not in use; it leads nowhere from now on.
@@ -98,7 +99,7 @@ impl Link {
     }
 
     /// No thread has the lane any more, which leads nowhere. What the peer is to be told.
-    fn has_left(&self, free: &mut Free, lane: u32) -> [u8; 2] {
+    fn has_left(&self, free: &mut Free, lane: u32) -> ControlMessage<'static> {
         free.without_ns = (0, 0);
         for entry in &self.map.lanes {
             // Relaxed: who has read it finds whose the lane is.
@@ -107,7 +108,7 @@ impl Link {
             }
         }
         free.leaving |= 1 << lane;
-        [control::LANE_FREE, lane as u8]
+        ControlMessage::LaneFree { lane: lane as u8 }
     }
 
     /// Before more is posted to a lane that others wait for: it is let go of, if nothing is under way in it. Where they have
@@ -130,7 +131,7 @@ impl Link {
             drop(outgoing);
             let said = self.has_left(&mut free, lane);
             drop(free);
-            self.ask(&said);
+            self.ask(said);
             return Way::Gone;
         }
         if !is_needed {

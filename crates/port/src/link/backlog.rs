@@ -3,11 +3,12 @@
 //! All of it counts against the peer's user, and a peer that leaves too much unread is cut: so nothing that makes this process
 //! say something can make it keep more than one user may.
 
-use super::{Link, control};
+use super::Link;
 use crate::port::Port;
 use crate::process::Process;
 use crate::users::{Charge, Users};
 use core::sync::atomic::Ordering;
+use handfast_layout::control::{ControlMessage, Encoded};
 use handfast_layout::part::receiver_of;
 use handfast_proto::users::Quota;
 use handfast_ring::{Fault, Rule};
@@ -96,6 +97,11 @@ fn is_taken(sent: Result<(), Errno>) -> bool {
     !matches!(sent, Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM))
 }
 
+/// What was said in a message of this process's.
+fn said_in(bytes: &[u8]) -> Option<ControlMessage<'_>> {
+    ControlMessage::parse(bytes).ok().flatten()
+}
+
 impl Link {
     fn backlog(&self) -> MutexGuard<'_, Backlog> {
         self.backlog.lock().unwrap_or_else(PoisonError::into_inner)
@@ -107,38 +113,56 @@ impl Link {
     #[must_use]
     pub(crate) fn tell_closed(&self, port: &Port) -> bool {
         let mut backlog = self.backlog();
-        backlog.retain(|bytes| match *bytes {
-            [control::CLOSED, 0, a, b, c, d] => {
-                receiver_of(u32::from_le_bytes([a, b, c, d])) != port.receiver
-            }
-            _ => true,
-        });
-        // Relaxed: set by who drops the port now, or it is not set.
-        let has_moved = port.is_leaving.load(Ordering::Relaxed).into();
-        let [a, b, c, d] = port.id.to_le_bytes();
-        backlog.say(&self.socket, &[control::CLOSED, has_moved, a, b, c, d])
+        let is_before = |message: ControlMessage<'_>| match message {
+            ControlMessage::Closed {
+                has_moved: false,
+                port: before,
+            } => receiver_of(before) == port.receiver,
+            _ => false,
+        };
+        backlog.retain(|bytes| !said_in(bytes).is_some_and(is_before));
+        let closed = ControlMessage::Closed {
+            // Relaxed: set by who drops the port now, or it is not set.
+            has_moved: port.is_leaving.load(Ordering::Relaxed),
+            port: port.id,
+        };
+        backlog.say(&self.socket, &closed.encode())
     }
 
     /// Sends a control message that must not be lost. `false`: the peer does not read; the keeper
     /// sends it later, or cuts the link.
     #[must_use]
-    pub(crate) fn say(&self, bytes: &[u8]) -> bool {
-        self.backlog().say(&self.socket, bytes)
+    pub(crate) fn say(&self, message: ControlMessage<'_>) -> bool {
+        self.say_encoded(&message.encode())
+    }
+
+    /// As [`Self::say`].
+    #[must_use]
+    pub(crate) fn say_encoded(&self, message: &Encoded) -> bool {
+        self.backlog().say(&self.socket, message)
     }
 
     /// Sends a control message with descriptors, after all others, or not at all.
-    pub(crate) fn say_now(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    pub(crate) fn say_now(
+        &self,
+        message: ControlMessage<'_>,
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<(), Errno> {
         let mut backlog = self.backlog();
         if !backlog.say_all(&self.socket) {
             return Err(Errno::AGAIN);
         }
-        self.socket.send(bytes, fds)
+        self.socket.send(&message.encode(), fds)
     }
 
     /// Sends descriptors, before what waits, or not at all: `ENOBUFS` where the peer's user has left too many unread.
-    pub(crate) fn send_with(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    pub(crate) fn send_with(
+        &self,
+        message: ControlMessage<'_>,
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<(), Errno> {
         let _backlog = self.backlog();
-        self.socket.send(bytes, fds)
+        self.socket.send(&message.encode(), fds)
     }
 
     /// Sends this process's counters, once, however often they are asked for until the peer has read them. `false`: later.
@@ -158,13 +182,14 @@ impl Link {
             true => &fds[..],
             false => &[],
         };
-        let sent = self.socket.send(&[control::COUNTERS, 0], fds);
+        let sent = self.socket.send(&ControlMessage::Counters.encode(), fds);
         backlog.owes_counters = !is_taken(sent);
         !backlog.owes_counters
     }
 
     /// Sends a descriptor that the peer has asked for; or, where there is none or it has left too many unread, that there is none.
-    pub(crate) fn show(&self, bytes: &[u8], fd: Option<BorrowedFd<'_>>) {
+    pub(crate) fn show(&self, message: ControlMessage<'_>, fd: Option<BorrowedFd<'_>>) {
+        let bytes = &*message.encode();
         let _backlog = self.backlog();
         let shown = fd.is_some_and(|fd| self.socket.send(bytes, &[fd]).is_ok());
         if !shown {
@@ -174,10 +199,15 @@ impl Link {
     }
 
     /// Whether so many control messages, all of these kinds, wait for the peer to read.
-    pub(crate) fn has_unsaid(&self, count: usize, is_one: impl Fn(u8) -> bool) -> bool {
+    pub(crate) fn has_unsaid(
+        &self,
+        count: usize,
+        is_one: impl Fn(ControlMessage<'_>) -> bool,
+    ) -> bool {
         let messages = &self.backlog().messages;
         let are_there = messages.len() >= count;
-        are_there && messages.iter().filter(|bytes| is_one(bytes[0])).count() >= count
+        let is_one = |bytes: &&Vec<u8>| said_in(bytes).is_some_and(&is_one);
+        are_there && messages.iter().filter(is_one).count() >= count
     }
 
     /// Whether the peer has left so much unread that nothing more is done that it will be told of.
@@ -196,7 +226,7 @@ impl Link {
     }
 
     /// Sends a control message; lost if the peer is gone.
-    pub(crate) fn tell(&self, what: u8, argument: u8) {
-        let _ = socket::send(&self.socket, &[what, argument], &[]);
+    pub(crate) fn tell(&self, message: ControlMessage<'_>) {
+        let _ = socket::send(&self.socket, &message.encode(), &[]);
     }
 }

@@ -2,7 +2,7 @@ use super::*;
 use crate::descriptors::tests::{expect_let_go, link};
 use crate::introduce::Provided;
 use crate::lanes;
-use crate::link::control;
+use handfast_layout::control::kind;
 use handfast_layout::link::passed_word;
 use handfast_region::Memory;
 use handfast_ring::lane::Place;
@@ -42,7 +42,7 @@ fn nothing_is_provided_behind_a_mark() {
 fn hears_of_release(peer: &OwnedFd) -> bool {
     let mut bytes = [0; 512];
     while let Ok((len_bytes, _)) = socket::receive(peer, &mut bytes, 1) {
-        if len_bytes > 0 && bytes[0] == control::RELEASE {
+        if len_bytes > 0 && bytes[0] == kind::RELEASE {
             return true;
         }
     }

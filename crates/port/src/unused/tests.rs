@@ -1,6 +1,7 @@
 use super::*;
 use crate::descriptors::tests::link;
 use core::cell::RefCell;
+use handfast_layout::control::kind;
 use handfast_sys::{OwnedFd, socket};
 use std::sync::OnceLock;
 
@@ -22,7 +23,7 @@ fn told(peer: &OwnedFd) -> u8 {
     let mut bytes = [0; 512];
     loop {
         socket::receive(peer, &mut bytes, 1).unwrap();
-        if (control::UNUSED..=control::FREE).contains(&bytes[0]) {
+        if (kind::UNUSED..=kind::FREE).contains(&bytes[0]) {
             return bytes[0];
         }
     }
@@ -44,7 +45,7 @@ fn a_link_that_is_found_while_its_last_use_is_dropped_stays() {
     assert!(process.hold(&link).is_some());
     drop(found);
     // By the keeper.
-    assert_eq!(told(&peer), control::UNUSED);
+    assert_eq!(told(&peer), kind::UNUSED);
     assert!(process.hold(&link).is_none() && !link.is_down());
     link.stays_in_use();
     assert!(process.hold(&link).is_some());
@@ -72,9 +73,9 @@ fn what_the_peer_does_not_use_ends_when_it_is_not_used_here() {
     link.granted.store(true, Ordering::Release);
     let last = Held::new(&process, &link);
     assert!(!process.hear_unused(&link));
-    assert_eq!(told(&peer), control::USED);
+    assert_eq!(told(&peer), kind::USED);
     drop(last);
-    assert_eq!(told(&peer), control::FREE);
+    assert_eq!(told(&peer), kind::FREE);
     assert!(!link.is_down() && process.hear_unused(&link) && link.is_down());
     process.end_link(&link);
 }
