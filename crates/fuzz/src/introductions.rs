@@ -4,7 +4,7 @@ use crate::{Input, below, steps, word};
 use arbitrary::Result;
 use handfast_layout::introduction::process;
 use handfast_proto::introductions::{
-    How, Incarnation, Keeping, Number, Provisions, Redeemed, Remembered,
+    Came, How, Incarnation, Keeping, Number, Provisions, Redeemed, Remembered,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -229,11 +229,12 @@ fn recipient(
             }
         }
         1 => {
-            let named = keeping.again(number).copied();
-            if let Some((_, came)) = here.get_mut(&number) {
+            let named = keeping.again(number);
+            let known = here.get_mut(&number).map(|(right, came)| {
                 *came += 1;
-            }
-            assert_eq!(named, here.get(&number).map(|(right, _)| *right));
+                Came::Right(&*right)
+            });
+            assert_eq!(named, known);
         }
         2 => {
             if let Some(came) = keeping.quiet(number) {

@@ -7,7 +7,7 @@ use crate::right::Right;
 use crate::send::SendRight;
 use core::sync::atomic::Ordering;
 use handfast_layout::control::ControlMessage;
-use handfast_proto::introductions::{How, Keeping, Remembered};
+use handfast_proto::introductions::{Came, How, Keeping, Remembered};
 use handfast_proto::rights::Handle;
 use handfast_ring::{Fault, Rule};
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -58,25 +58,38 @@ impl Link {
     /// Recipient: the right that was provided under this number and is kept. `Err`: nothing an honest peer names.
     #[inline]
     pub(crate) fn take_again(&self, process: &Process, number: u64) -> Result<Right, Fault> {
-        let right = self.keeping().again(number).cloned();
-        match right {
-            Some(right) if right.is_down() => {
-                self.ask_to_leave(process, |kept| kept.is_down());
+        let mut keeping = self.keeping();
+        match keeping.again(number) {
+            Some(Came::Right(right)) => {
+                let right = right.clone();
+                drop(keeping);
+                if right.is_down() {
+                    self.let_go_of_dead(process);
+                }
                 Ok(Right::Send(right))
             }
-            Some(right) => Ok(Right::Send(right)),
+            Some(Came::Ended { came }) => {
+                process.say(self, ControlMessage::Leave { number, came });
+                Ok(Right::Dead)
+            }
             None if self.is_down() => Ok(Right::Dead),
             None => Err(broken()),
         }
     }
 
-    /// Recipient: of these there is no use any more, whether somebody here has them or not.
+    /// Recipient: there is no use any more for rights whose exporters have ended, whether somebody here has them or not. Their
+    /// numbers are known until the introducer has said that they have left, which may be never.
     #[cold]
-    fn ask_to_leave(&self, process: &Process, is_one: impl Fn(&SendRight) -> bool) {
-        let those = self.keeping().came_of(is_one);
-        for (number, came) in those {
+    fn let_go_of_dead(&self, process: &Process) {
+        let mut keeping = self.keeping();
+        let ended = keeping.end_those(SendRight::is_down);
+        for (number, came, _) in &ended {
+            // Under the lock: in the order in which they come.
+            let (number, came) = (*number, *came);
             process.say(self, ControlMessage::Leave { number, came });
         }
+        drop(keeping);
+        ended.into_iter().for_each(|(.., right)| let_go(right));
     }
 }
 
@@ -105,6 +118,8 @@ pub(crate) fn keep(process: &Process, link: &Link, number: u64, right: &SendRigh
     let mut keeping = link.keeping();
     let kept = keeping.keep(number, right.clone());
     if kept.is_ok() {
+        let by = Some((link.serial, number));
+        right.link().imports().keep(right.handle(), by);
         // Under the lock: whoever finds the right there asks that it leave, and its introducer has heard by then that it is kept.
         process.say(link, ControlMessage::Kept { number });
     }
@@ -112,14 +127,12 @@ pub(crate) fn keep(process: &Process, link: &Link, number: u64, right: &SendRigh
     if kept.is_err() {
         return;
     }
-    let by = Some((link.serial, number));
-    right.link().imports().keep(right.handle(), by);
     // Either link may have ended before this was in its table.
     if link.is_down() {
         process.end_kept(link);
     }
     if right.is_down() {
-        link.ask_to_leave(process, |kept| kept.is_down());
+        link.let_go_of_dead(process);
     }
 }
 
@@ -197,7 +210,7 @@ impl Process {
             links.iter().flatten().cloned().collect()
         };
         for introducer in links {
-            introducer.ask_to_leave(self, |kept| kept.link().serial == link.serial);
+            introducer.let_go_of_dead(self);
         }
     }
 }

@@ -74,6 +74,10 @@ pub(crate) struct Doors {
 impl Doors {
     /// The peer of `link` is asked for the door of `exporter`.
     fn awaits(&mut self, exporter: [u8; 20], link: &Link) {
+        if link.is_down() {
+            // Its end has looked here, or will: messages of the dead introduce nobody.
+            return;
+        }
         let question = (exporter, link.serial);
         if self.awaited.contains(&question) {
             return;

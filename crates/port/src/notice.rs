@@ -420,8 +420,19 @@ impl Link {
     }
 
     /// The link has ended, and with it the peer's rights.
-    pub(crate) fn end_exports(&self, port_of: impl Fn(u32) -> Option<Arc<Port>>) {
-        let ended = self.exports().end();
+    ///
+    /// Returns the badges of those to the port `vine`.
+    pub(crate) fn end_exports(
+        &self,
+        vine: Option<u32>,
+        port_of: impl Fn(u32) -> Option<Arc<Port>>,
+    ) -> Vec<u64> {
+        let (badges, ended) = {
+            // In one step: what is exported after that ends by itself.
+            let mut exports = self.exports();
+            let badges = vine.map(|port| exports.badges_of(port));
+            (badges, exports.end())
+        };
         for (id, count) in ended.ports {
             let Some(port) = port_of(receiver_of(id)).filter(|port| port.id == id) else {
                 continue;
@@ -430,6 +441,7 @@ impl Link {
             let watched = ended.watched.iter().filter(|target| target.port == id);
             port.watched_ended(watched.map(|target| (target.badge, 1)));
         }
+        badges.unwrap_or_default()
     }
 }
 

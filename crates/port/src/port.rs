@@ -144,6 +144,11 @@ impl Port {
                 "messages that nobody received are lost with their link"
             );
         }
+        // It may have been dropped since it was found; who drops it looks here after it is out of the list.
+        let there = self.process.port(self.receiver);
+        if there.is_none_or(|there| there.id != self.id) {
+            drop(self.take_rung());
+        }
     }
 
     /// The links kept since the last time.

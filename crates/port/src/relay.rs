@@ -100,6 +100,10 @@ impl Relay {
             if !self.awaited.is_answered() {
                 if self.right.as_ref().is_some_and(ReplyRight::is_cancelled) {
                     self.awaited.cancel(process);
+                    // A caller that has gone is not kept until whoever was to answer does, who may be another user's.
+                    let is_gone =
+                        |right: &mut ReplyRight| right.link().is_none_or(|link| link.is_down());
+                    drop(self.right.take_if(is_gone));
                 }
                 return failure.map_or(Seen::Nothing, |_| Seen::Lost(None));
             }

@@ -13,7 +13,7 @@ mod again;
 #[cfg(test)]
 mod simulation;
 
-pub use again::{How, Keeping, Remembered};
+pub use again::{Came, How, Keeping, Remembered};
 
 use super::rights::{Handle, Map};
 use std::collections::HashMap;

@@ -293,7 +293,7 @@ impl Inner {
         /// others take their turns.
         const YIELDS: u32 = 64;
         const WAIT_NS: u64 = 1_000_000_000;
-        let until_ns = clock::now_ns() + WAIT_NS;
+        let until_ns = (clock::now_ns() + WAIT_NS).min(deadline::until_ns());
         let mut tries = 0;
         let mut status = status;
         while status.code() == Status::STACKS && (tries < YIELDS || clock::now_ns() < until_ns) {

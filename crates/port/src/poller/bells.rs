@@ -346,6 +346,7 @@ impl Poller {
         let key = self.free.pop().unwrap_or(self.lanes.len());
         if key == self.lanes.len() {
             self.lanes.push(None);
+            self.clearing.goes_on();
         }
         // Relaxed: as above.
         lane.link.keys[index as usize].store(key as u32, Ordering::Relaxed);

@@ -52,6 +52,17 @@ pub(super) struct Clearing {
     /// Some of the dead have messages left; and when they are looked at again.
     has_messages: bool,
     again_ns: u64,
+    /// How long this look has taken so far.
+    took_ns: u64,
+}
+
+impl Clearing {
+    /// There is one place more, which is as far from the last one that was looked at as the first of all.
+    pub(super) const fn goes_on(&mut self) {
+        if self.lanes > 0 {
+            self.lanes += 1;
+        }
+    }
 }
 
 impl Lane {
@@ -320,17 +331,25 @@ impl Poller {
             self.waiting.begin();
             self.forget_links();
             // Nobody else has seen these: what they hold is first heard of here.
-            let rung = self.process.port(self.receiver);
-            for link in rung.map(|port| port.take_rung()).unwrap_or_default() {
+            // The next port's, where this one is gone.
+            let rung = (!self.is_closed).then(|| self.process.port(self.receiver));
+            for link in rung
+                .flatten()
+                .map(|port| port.take_rung())
+                .unwrap_or_default()
+            {
                 self.hear_link(&link);
             }
             self.clearing.links = deaths;
             // From where the last look ended: one that is begun again and again comes round, too.
             self.clearing.lanes = self.lanes.len();
+            self.clearing.took_ns = 0;
         }
         let count = self.clearing.lanes.min(CLEAR_LANES);
         self.clear_out(count);
         self.clearing.lanes -= count;
+        let then_ns = clock::ticks_ns();
+        self.clearing.took_ns += then_ns.saturating_sub(begun_ns);
         if self.is_clearing() {
             return;
         }
@@ -338,8 +357,7 @@ impl Poller {
         if core::mem::take(&mut self.clearing.has_messages) {
             // Look again, at the next opportunity; but most of the time is for messages.
             self.deaths = deaths.wrapping_sub(1);
-            let then_ns = clock::ticks_ns();
-            let pause_ns = CLEAR_AGAIN_NS.max(CLEAR_SHARE * then_ns.saturating_sub(begun_ns));
+            let pause_ns = CLEAR_AGAIN_NS.max(CLEAR_SHARE * self.clearing.took_ns);
             self.clearing.again_ns = then_ns.saturating_add(pause_ns);
         }
     }

@@ -95,7 +95,7 @@ impl Process {
         if let Err(resource) = entered {
             // Nobody ends it but this thread: it is in no list.
             link.take_down();
-            link.end_exports(|receiver| self.port(receiver));
+            link.end_exports(None, |receiver| self.port(receiver));
             self.take_out(&link);
             return Err(resource);
         }
@@ -191,9 +191,7 @@ impl Process {
         self.deaths.fetch_add(1, Ordering::Release);
         // After that: a receiver looks for what the dead have left before it is told.
         let vine = self.vines.get().map(|vine| vine.port.id);
-        let badges = vine.map(|port| link.exports().badges_of(port));
-        link.end_exports(|receiver| self.port(receiver));
-        for badge in badges.into_iter().flatten() {
+        for badge in link.end_exports(vine, |receiver| self.port(receiver)) {
             self.vine_ended(vine.unwrap_or_default(), badge);
         }
         link.end_loans();

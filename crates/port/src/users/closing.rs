@@ -45,7 +45,9 @@ impl Users {
     pub(crate) fn is_backed_up(&self, user: u32) -> bool {
         let state = self.state();
         let closing = state.closing.get(&user);
-        closing.is_some_and(|closing| closing.jobs.len() >= CLOSING_MAX)
+        let is_descriptor = |job: &&Job| matches!(job, Job::Close(_));
+        closing
+            .is_some_and(|closing| closing.jobs.iter().filter(is_descriptor).count() >= CLOSING_MAX)
     }
 
     /// Has the user's closing thread do what may block. A thread is started where there is none: some 20 us.

@@ -213,11 +213,24 @@ pub struct Keeping<R> {
 
 #[derive(Debug)]
 struct Right<R> {
-    right: R,
+    /// Until it has ended.
+    right: Option<R>,
     /// How often it has come again.
     came: u32,
     /// How often it had when that was looked at last.
     seen: u32,
+}
+
+/// What has come again.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Came<'a, R> {
+    /// This right.
+    Right(&'a R),
+    /// One that has ended: its introducer is asked once more to name it no more.
+    Ended {
+        /// How often it has come.
+        came: u32,
+    },
 }
 
 impl<R> Default for Keeping<R> {
@@ -237,7 +250,7 @@ impl<R> Keeping<R> {
         let has_room = self.kept.len() < REMEMBERED_MAX;
         match self.kept.entry(number) {
             Entry::Vacant(place) if has_room => {
-                let (came, seen) = (0, u32::MAX);
+                let (right, came, seen) = (Some(right), 0, u32::MAX);
                 place.insert(Right { right, came, seen });
                 Ok(())
             }
@@ -246,10 +259,15 @@ impl<R> Keeping<R> {
     }
 
     /// It has come again. `None`: no honest introducer names it.
-    pub fn again(&mut self, number: u64) -> Option<&R> {
+    pub fn again(&mut self, number: u64) -> Option<Came<'_, R>> {
         let kept = self.kept.get_mut(&number)?;
         kept.came = kept.came.wrapping_add(1);
-        Some(&kept.right)
+        let came = kept.came;
+        Some(
+            kept.right
+                .as_ref()
+                .map_or(Came::Ended { came }, Came::Right),
+        )
     }
 
     /// Nobody uses it at this moment: how often it has come, for the introducer to compare. `None`: it is to be looked
@@ -260,20 +278,27 @@ impl<R> Keeping<R> {
         (seen == kept.came).then_some(kept.came)
     }
 
-    /// Those of some kind: their numbers, and how often they have come.
-    pub fn came_of(&self, is_one: impl Fn(&R) -> bool) -> Vec<(u64, u32)> {
-        let those = self.kept.iter().filter(|(_, kept)| is_one(&kept.right));
-        those.map(|(number, kept)| (*number, kept.came)).collect()
+    /// Rights that have ended: they are not kept any more, but for their numbers, until the introducer names them no more.
+    /// Returns those, and how often they have come.
+    pub fn end_those(&mut self, is_one: impl Fn(&R) -> bool) -> Vec<(u64, u32, R)> {
+        let those = self.kept.iter_mut().filter_map(|(number, kept)| {
+            let right = kept.right.take_if(|right| is_one(right))?;
+            Some((*number, kept.came, right))
+        });
+        those.collect()
     }
 
     /// The introducer names it no more.
     pub fn left(&mut self, number: u64) -> Option<R> {
-        self.kept.remove(&number).map(|kept| kept.right)
+        self.kept.remove(&number).and_then(|kept| kept.right)
     }
 
     /// Takes all out: the introducer is gone.
     pub fn end(&mut self) -> Vec<R> {
-        self.kept.drain().map(|(_, kept)| kept.right).collect()
+        self.kept
+            .drain()
+            .filter_map(|(_, kept)| kept.right)
+            .collect()
     }
 }
 

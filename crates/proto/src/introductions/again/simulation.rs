@@ -81,10 +81,10 @@ impl World {
     }
 
     fn ask_to_leave(&mut self) {
-        let those = self.keeping.came_of(|()| true);
-        let asked = those.into_iter();
+        let ended = self.keeping.end_those(|()| true);
+        let asked = ended.into_iter();
         self.said
-            .extend(asked.map(|(number, came)| Said::Leave(number, came)));
+            .extend(asked.map(|(number, came, ())| Said::Leave(number, came)));
     }
 
     fn receive(&mut self) -> Result<(), String> {
@@ -98,14 +98,16 @@ impl World {
                         }
                     }
                 }
-                Some(InLane::Again(number)) => {
-                    if self.keeping.again(number).is_none() {
+                Some(InLane::Again(number)) => match self.keeping.again(number) {
+                    None => {
                         return Err(format!("nobody keeps {number}, which has come again"));
                     }
-                    if self.is_down {
-                        self.ask_to_leave();
+                    Some(Came::Ended { came }) => {
+                        self.said.push_back(Said::Leave(number, came));
                     }
-                }
+                    Some(Came::Right(())) if self.is_down => self.ask_to_leave(),
+                    Some(Came::Right(())) => {}
+                },
                 Some(InLane::Provided(_, false)) | None => {}
             },
             Step::Tell(number) => {

@@ -278,10 +278,14 @@ impl World {
         let holder = &mut self.holders[of];
         let kept = holder.keeping[by].again(number);
         let mut right = match kept {
-            Some(kept) if kept.target == *target => kept.clone(),
-            Some(kept) => return Err(format!("{:?} came for {target:?}", kept.target)),
+            Some(Came::Right(kept)) if kept.target == *target => kept.clone(),
+            Some(Came::Right(kept)) => {
+                return Err(format!("{:?} came for {target:?}", kept.target));
+            }
             None if is_dead => return Ok(()),
-            None => return Err(format!("nobody keeps {number}, which has come again")),
+            Some(Came::Ended { .. }) | None => {
+                return Err(format!("nobody keeps {number}, which has come again"));
+            }
         };
         holder.imports.copied(right.word);
         right.after.extend(after.iter().copied());
