@@ -1,7 +1,7 @@
-//! What is said in messages of their own: about introductions in lanes; about descriptors and arenas over the control
-//! socket. What the keeper takes apart by itself is for `session`.
+//! What is said in messages of their own: about introductions in lanes; everything over the control socket.
 
 use handfast_layout::PARTS_MAX;
+use handfast_layout::control::{CONTROL_BYTES_MAX, ControlMessage};
 use handfast_layout::introduction::Said;
 use handfast_layout::link::LANES;
 use handfast_layout::loan::{ARENA_BYTES_MAX, ARENAS, Geometry, Told, place_of};
@@ -18,6 +18,13 @@ pub fn control(bytes: &[u8]) {
             Said::Mark { lanes, .. } => assert!((1..=LANES).contains(&lanes)),
             Said::Provide { .. } | Said::Told { .. } => {}
         }
+    }
+    let bytes = &bytes[..bytes.len().min(CONTROL_BYTES_MAX)];
+    if let Ok(Some(message)) = ControlMessage::parse(bytes) {
+        let encoded = message.encode();
+        assert_eq!(ControlMessage::parse(&encoded), Ok(Some(message)));
+        // All but an argument byte that says nothing.
+        assert!(encoded[2..] == bytes[2..] && encoded[0] == bytes[0]);
     }
     if let Some(descriptors) = Descriptors::parse(bytes) {
         assert_eq!(descriptors.to_bytes(), *bytes);

@@ -654,7 +654,7 @@ impl Drop for Link {
         let regions = [&mut self.region, &mut self.peer_bells];
         let regions = regions.map(|region| core::mem::replace(region, Region::heap(EMPTY_BYTES)));
         let charges = core::mem::take(&mut self.charges);
-        users.expend(self.peer.uid, move || drop((regions, charges)));
+        users.free(self.peer.uid, (regions, charges));
     }
 }
 

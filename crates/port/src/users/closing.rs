@@ -38,6 +38,8 @@ pub(super) enum Job {
     Close(Ended),
     /// Does something else that may block.
     Run(Box<dyn FnOnce() + Send>),
+    /// Drops something that takes long.
+    Free(Box<dyn Send>),
 }
 
 impl Users {
@@ -45,14 +47,19 @@ impl Users {
     pub(crate) fn is_backed_up(&self, user: u32) -> bool {
         let state = self.state();
         let closing = state.closing.get(&user);
-        let is_descriptor = |job: &&Job| matches!(job, Job::Close(_));
-        closing
-            .is_some_and(|closing| closing.jobs.iter().filter(is_descriptor).count() >= CLOSING_MAX)
+        // What is freed has a limit of its own.
+        let counts = |job: &&Job| !matches!(job, Job::Free(_));
+        closing.is_some_and(|closing| closing.jobs.iter().filter(counts).count() >= CLOSING_MAX)
     }
 
     /// Has the user's closing thread do what may block. A thread is started where there is none: some 20 us.
     pub(crate) fn expend(self: &Arc<Self>, user: u32, job: impl FnOnce() + Send + 'static) {
         self.enqueue(user, Job::Run(Box::new(job)));
+    }
+
+    /// Has the user's closing thread drop what takes long, and what the user is charged for it.
+    pub(crate) fn free(self: &Arc<Self>, user: u32, it: impl Send + 'static) {
+        self.enqueue(user, Job::Free(Box::new(it)));
     }
 
     pub(super) fn enqueue(self: &Arc<Self>, user: u32, job: Job) {
@@ -121,6 +128,7 @@ impl Users {
                 match job {
                     Job::Close(ended) => self.close(user, ended),
                     Job::Run(job) => job(),
+                    Job::Free(it) => drop(it),
                 }
                 is_last = false;
                 state = self.state();
