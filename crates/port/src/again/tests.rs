@@ -35,10 +35,16 @@ fn a_right_that_is_kept_when_its_exporter_has_ended_leaves() {
         ControlMessage::Leave { number, came: 0 },
     );
     assert_eq!(told, [kept, leave]);
+    drop(right);
+    // However long the introducer goes on to name it.
+    expect_let_go(&exporter);
+    let again = introducer.take_again(&process, number);
+    assert!(matches!(again, Ok(Right::Dead)), "{again:?}");
+    let leave = ControlMessage::Leave { number, came: 1 };
+    assert_eq!(told_of(&peer), [leave]);
     process
         .take_again_message(&introducer, ControlMessage::Left { number })
         .unwrap();
-    drop(right);
-    expect_let_go(&exporter);
+    assert!(introducer.take_again(&process, number).is_err());
     process.end_link(&introducer);
 }

@@ -51,3 +51,23 @@ fn questions_of_one_peer_displace_none_of_others() {
     assert!(of_greedy(&process.doors()) <= AWAITED_MAX + 1);
     assert!(awaited(&modest, [0; 20]));
 }
+
+/// The dead leave messages with rights in them, and ask nothing of anybody.
+#[test]
+fn nobody_is_asked_for_a_door_who_has_ended() {
+    let (process, link, _peer) = link_of(4715);
+    process.links.lock().unwrap().push(Some(link.clone()));
+    let is_awaited = || {
+        let doors = process.doors();
+        doors
+            .awaited
+            .iter()
+            .any(|(_, serial)| *serial == link.serial)
+    };
+    process.doors().awaits([2; 20], &link);
+    assert!(is_awaited());
+    process.end_link(&link);
+    assert!(!is_awaited());
+    process.doors().awaits([3; 20], &link);
+    assert!(!is_awaited());
+}

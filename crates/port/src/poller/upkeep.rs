@@ -63,6 +63,17 @@ impl Clearing {
             self.lanes += 1;
         }
     }
+
+    /// The place that is looked at next, of so many.
+    const fn step(&mut self, places: usize) -> Option<Key> {
+        if self.lanes == 0 || places == 0 {
+            self.lanes = 0;
+            return None;
+        }
+        self.lanes -= 1;
+        self.next = (self.next + 1) % places;
+        Some(self.next)
+    }
 }
 
 impl Lane {
@@ -345,9 +356,7 @@ impl Poller {
             self.clearing.lanes = self.lanes.len();
             self.clearing.took_ns = 0;
         }
-        let count = self.clearing.lanes.min(CLEAR_LANES);
-        self.clear_out(count);
-        self.clearing.lanes -= count;
+        self.clear_out();
         let then_ns = clock::ticks_ns();
         self.clearing.took_ns += then_ns.saturating_sub(begun_ns);
         if self.is_clearing() {
@@ -368,11 +377,13 @@ impl Poller {
     }
 
     /// Forgets the lanes of dead links among the next ones, once their one-way messages have been received.
-    fn clear_out(&mut self, count: usize) {
+    fn clear_out(&mut self) {
         let mut have_gone = false;
-        for _ in 0..count {
-            self.clearing.next = (self.clearing.next + 1) % self.lanes.len().max(1);
-            have_gone |= self.clear(self.clearing.next);
+        for _ in 0..CLEAR_LANES {
+            let Some(key) = self.clearing.step(self.lanes.len()) else {
+                break;
+            };
+            have_gone |= self.clear(key);
         }
         if have_gone {
             // In one go: a dead user's lanes may be thousands.
@@ -604,5 +615,36 @@ impl Poller {
         (self.lanes, self.free) = (Vec::new(), Vec::new());
         // Threads that find the port before it leaves the list take up no lane any more.
         self.is_closed = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_for_the_dead_comes_to_all_places_also_while_others_are_added() {
+        for added_after in 0..10 {
+            let mut clearing = Clearing {
+                lanes: 5,
+                next: 3,
+                ..Clearing::default()
+            };
+            let (mut places, mut seen) = (5, Vec::new());
+            for step in 0.. {
+                if step == added_after && clearing.lanes > 0 {
+                    places += 1;
+                    clearing.goes_on();
+                }
+                match clearing.step(places) {
+                    Some(key) => seen.push(key),
+                    None => break,
+                }
+            }
+            assert!(
+                (0..5).all(|key| seen.contains(&key)),
+                "{added_after}: {seen:?}"
+            );
+        }
     }
 }
