@@ -2,21 +2,23 @@
 
 use handfast_layout::PARTS_MAX;
 use handfast_layout::control::{CONTROL_BYTES_MAX, ControlMessage};
-use handfast_layout::introduction::Said;
+use handfast_layout::lane_control::LaneControl;
 use handfast_layout::link::LANES;
 use handfast_layout::loan::{ARENA_BYTES_MAX, ARENAS, Geometry, Told, place_of};
 use handfast_layout::part::{Descriptors, is_handle};
 
 /// Any of them.
 pub fn control(bytes: &[u8]) {
-    if let Some(said) = Said::parse(bytes) {
-        assert_eq!(said.to_bytes(), *bytes);
+    if let Some(said) = LaneControl::parse(bytes) {
+        assert_eq!(said.encode(), *bytes);
         match said {
-            Said::Claim { word, .. } | Said::Mint { word, .. } | Said::Attenuate { word, .. } => {
+            LaneControl::Claim { word, .. }
+            | LaneControl::Mint { word, .. }
+            | LaneControl::Attenuate { word, .. } => {
                 assert!(word != 0 && !is_handle(word));
             }
-            Said::Mark { lanes, .. } => assert!((1..=LANES).contains(&lanes)),
-            Said::Provide { .. } | Said::Told { .. } => {}
+            LaneControl::Mark { lanes, .. } => assert!((1..=LANES).contains(&lanes)),
+            LaneControl::Provide { .. } | LaneControl::Told { .. } => {}
         }
     }
     let bytes = &bytes[..bytes.len().min(CONTROL_BYTES_MAX)];

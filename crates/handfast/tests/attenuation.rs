@@ -8,7 +8,7 @@ use common::PATIENCE;
 use forger::Hand;
 use handfast::error::{Gone, Rule, SendError};
 use handfast::{Identity, Notice, ReceiveRight, Right, SendRight};
-use handfast_layout::introduction::Said;
+use handfast_layout::lane_control::LaneControl;
 use handfast_layout::link::{Kind, passed_word};
 use handfast_layout::part::Part;
 use std::time::Duration;
@@ -255,7 +255,7 @@ fn no_senders_of(port: &ReceiveRight, badge: u64) {
 fn forged_attenuations_are_refused_by_name_and_give_nothing() {
     let (mut honest, name) = forger::start_honest("attenuated");
     let words = |hand: &mut Hand, by: u32, word: u32, mask: u16| {
-        let said = Said::Attenuate { word, mask }.to_bytes();
+        let said = LaneControl::Attenuate { word, mask }.encode();
         hand.post(Kind::CONTROL, (by, passed_word(0, 0), 1), (&said, &[]));
     };
     // What the peer has: its handle is answered, and the word is good.
@@ -280,7 +280,7 @@ fn forged_attenuations_are_refused_by_name_and_give_nothing() {
     }
     // More bits than there are.
     let mut hand = Hand::new(&name, 3);
-    let mut said = Said::Attenuate { word: 6, mask: 1 }.to_bytes();
+    let mut said = LaneControl::Attenuate { word: 6, mask: 1 }.encode();
     said[10] = 1;
     let by = hand.welcome.handle;
     hand.post(Kind::CONTROL, (by, passed_word(0, 0), 1), (&said, &[]));

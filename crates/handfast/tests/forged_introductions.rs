@@ -13,7 +13,7 @@ use handfast::error::Rule;
 use handfast_layout::control::kind::{
     DECLINED, DOOR, DOOR_ASK, DOOR_OF, DOOR_WHERE, KEPT, LEAVE, LEFT, PROVISION_VOID, RELEASE,
 };
-use handfast_layout::introduction::{Said, process};
+use handfast_layout::lane_control::{LaneControl, process};
 use handfast_layout::link::{Kind, LANES};
 use handfast_layout::part::{Part, receiver_of};
 use rustix::fd::AsFd;
@@ -35,31 +35,31 @@ fn raw(hand: &mut Hand, port: u32, bytes: &[u8]) {
 const FORGERIES: [Forgery; 25] = [
     (
         "provide-by-no-handle",
-        |hand| raw(hand, hand.welcome.handle + 1, &provide(1, hand).to_bytes()),
+        |hand| raw(hand, hand.welcome.handle + 1, &provide(1, hand).encode()),
         Rule::Introduction,
     ),
     (
         "provide-by-nothing",
-        |hand| raw(hand, 0, &provide(1, hand).to_bytes()),
+        |hand| raw(hand, 0, &provide(1, hand).encode()),
         Rule::Introduction,
     ),
     (
         "provide-by-a-word-never-claimed",
-        |hand| raw(hand, 5, &provide(1, hand).to_bytes()),
+        |hand| raw(hand, 5, &provide(1, hand).encode()),
         Rule::Introduction,
     ),
     (
         "provide-by-an-old-generation",
         |hand| {
             let old = hand.welcome.handle | 1 << 20;
-            raw(hand, old, &provide(1, hand).to_bytes());
+            raw(hand, old, &provide(1, hand).encode());
         },
         Rule::Introduction,
     ),
     (
         "unknown",
         |hand| {
-            let mut bytes = provide(1, hand).to_bytes();
+            let mut bytes = provide(1, hand).encode();
             bytes[0] = 3;
             raw(hand, hand.welcome.handle, &bytes);
         },
@@ -67,13 +67,7 @@ const FORGERIES: [Forgery; 25] = [
     ),
     (
         "short",
-        |hand| {
-            raw(
-                hand,
-                hand.welcome.handle,
-                &provide(1, hand).to_bytes()[..31],
-            )
-        },
+        |hand| raw(hand, hand.welcome.handle, &provide(1, hand).encode()[..31]),
         Rule::Introduction,
     ),
     (
@@ -82,7 +76,7 @@ const FORGERIES: [Forgery; 25] = [
             raw(
                 hand,
                 hand.welcome.handle,
-                &[&provide(1, hand).to_bytes()[..], b"x"].concat(),
+                &[&provide(1, hand).encode()[..], b"x"].concat(),
             )
         },
         Rule::Introduction,
@@ -314,7 +308,7 @@ fn only_who_was_provided_with_a_right_declines_it() {
         assert!(who.say(&decline));
         who.settle();
         there.settle();
-        there.tell(Said::Claim {
+        there.tell(LaneControl::Claim {
             word,
             number,
             introducer: who.peer,
@@ -343,7 +337,7 @@ fn claim_and_call(
 ) {
     let (receiver, port) = (receiver_of(hand.welcome.port), hand.welcome.handle);
     let word = to_call + 1;
-    let said = claim(word, number, introducer).to_bytes();
+    let said = claim(word, number, introducer).encode();
     let named = (port, OWN_SLOT + to_call, 1);
     hand.post_to((to_claim, receiver), Kind::CONTROL, named, (&said, &[]));
     let called = (word, to_call, 1);
@@ -439,7 +433,7 @@ fn floods_of_provisions_and_voids_leave_room_for_others_and_end() {
         let mut forger = Hand::new(&name, number);
         for number in 0..66_000 {
             let recipient = nobody;
-            forger.tell(Said::Provide { number, recipient });
+            forger.tell(LaneControl::Provide { number, recipient });
             assert!(forger.say_words(PROVISION_VOID, &[number as u32 | 1 << 31, 0]));
         }
         forger.settle();

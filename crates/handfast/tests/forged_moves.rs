@@ -9,7 +9,7 @@ use handfast::error::Rule;
 use handfast::{ReceiveRight, Right, SendRight};
 use handfast_layout::bell::RECEIVERS;
 use handfast_layout::control::kind::{ARRIVED, CLOSED, MOVED, NOT_ARRIVED};
-use handfast_layout::introduction::Said;
+use handfast_layout::lane_control::LaneControl;
 use handfast_layout::link::Kind;
 use handfast_layout::part::{Part, receiver_of};
 
@@ -111,7 +111,7 @@ const FORGERIES: [Forgery; 19] = [
     (
         "mint-of-a-port-it-never-had",
         |hand| {
-            hand.tell(Said::Mint {
+            hand.tell(LaneControl::Mint {
                 word: 5,
                 badge: 9,
                 permissions: 0,
@@ -122,19 +122,19 @@ const FORGERIES: [Forgery; 19] = [
     (
         "mint-by-no-handle",
         |hand| {
-            let said = Said::Mint {
+            let said = LaneControl::Mint {
                 word: 5,
                 badge: 9,
                 permissions: 0,
             };
-            hand.post(Kind::CONTROL, (6, 0, 0), (&said.to_bytes(), &[]));
+            hand.post(Kind::CONTROL, (6, 0, 0), (&said.encode(), &[]));
         },
         Rule::Introduction,
     ),
     (
         "mint-by-zero",
         |hand| {
-            hand.tell(Said::Mint {
+            hand.tell(LaneControl::Mint {
                 word: 0,
                 badge: 9,
                 permissions: 0,
@@ -144,13 +144,13 @@ const FORGERIES: [Forgery; 19] = [
     ),
     (
         "told-of-a-port-it-never-had",
-        |hand| hand.tell(Said::Told { number: 1 }),
+        |hand| hand.tell(LaneControl::Told { number: 1 }),
         Rule::Introduction,
     ),
     (
         "mark-at-a-port-that-has-not-moved",
         |hand| {
-            hand.tell(Said::Mark {
+            hand.tell(LaneControl::Mark {
                 lanes: 1,
                 number: 1,
             })
@@ -160,7 +160,7 @@ const FORGERIES: [Forgery; 19] = [
     (
         "mark-in-no-lanes",
         |hand| {
-            hand.tell(Said::Mark {
+            hand.tell(LaneControl::Mark {
                 lanes: 0,
                 number: 1,
             })
@@ -170,7 +170,7 @@ const FORGERIES: [Forgery; 19] = [
     (
         "mark-in-too-many-lanes",
         |hand| {
-            hand.tell(Said::Mark {
+            hand.tell(LaneControl::Mark {
                 lanes: 17,
                 number: 1,
             })
@@ -180,12 +180,12 @@ const FORGERIES: [Forgery; 19] = [
     (
         "mark-by-no-handle",
         |hand| {
-            let said = Said::Mark {
+            let said = LaneControl::Mark {
                 lanes: 1,
                 number: 1,
             };
             let port = hand.welcome.handle | 1 << 20;
-            hand.post(Kind::CONTROL, (port, 0, 0), (&said.to_bytes(), &[]));
+            hand.post(Kind::CONTROL, (port, 0, 0), (&said.encode(), &[]));
         },
         Rule::Introduction,
     ),
@@ -284,9 +284,9 @@ struct Told {
 
 impl Told {
     fn mark(&self, hand: &mut Hand, lane: u32, (number, lanes): (u64, u32)) {
-        let said = Said::Mark { lanes, number };
+        let said = LaneControl::Mark { lanes, number };
         let at = (lane, self.receiver);
-        let body = (&said.to_bytes()[..], &[][..]);
+        let body = (&said.encode()[..], &[][..]);
         hand.post_to(at, Kind::CONTROL, (self.handle, 0, 0), body);
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! Reading order: [`link`] (one per pair of processes), [`bell`] (one page set per process and
 //! trust group), [`part`] (what describes rights behind a message's bytes), [`loan`] (blocks lent with messages),
-//! [`introduction`] (what is said in lanes of rights and moves), [`control`] (what is said beside the lanes), [`counters`], [`queue`] (the plain shared queues), [`hello`] (the handshake),
+//! [`lane_control`] (what is said in lanes of rights and moves), [`control`] (what is said beside the lanes), [`counters`], [`queue`] (the plain shared queues), [`hello`] (the handshake),
 //! [`name`] (what a port may be called).
 //! `spec/layout.md` draws the same pictures with the owner of each word.
 #![forbid(unsafe_code)]
@@ -16,7 +16,7 @@ pub mod bell;
 pub mod control;
 pub mod counters;
 pub mod hello;
-pub mod introduction;
+pub mod lane_control;
 pub mod link;
 pub mod loan;
 pub mod name;

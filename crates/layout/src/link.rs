@@ -323,7 +323,7 @@ impl Kind {
     /// which the slot names as [`passed_word`] says.
     pub const PASSED: Self = Self::Dropped;
     /// In a request slot, where nothing is a [`Self::DeadPort`]: what is said about introductions, in
-    /// order with the messages; see [`crate::introduction`].
+    /// order with the messages; see [`crate::lane_control`].
     pub const CONTROL: Self = Self::DeadPort;
     /// In a reply slot, where nothing is a [`Self::Call`]: the outcome comes by another path, whose
     /// number is in the first four bytes.

@@ -8,7 +8,7 @@ use crate::origin::{Claimed, Origin};
 use crate::process::Process;
 use crate::room::{LaneWait, Waiting};
 use crate::send::SendRight;
-use handfast_layout::introduction::Said;
+use handfast_layout::lane_control::LaneControl;
 use handfast_proto::introductions::Claim;
 use std::sync::{Arc, PoisonError, Weak};
 
@@ -53,7 +53,7 @@ impl SendRight {
             lane_wait.wait(this, Waiting::Always)?;
         }
         let by = (this.handle(), this.port());
-        let said = |word| Said::Attenuate { word, mask };
+        let said = |word| LaneControl::Attenuate { word, mask };
         let right = claim_by(this.process(), this.link(), by, said).ok_or(SendError::Full)?;
         if let Some(lane) = this.link().lane(this.receiver()) {
             this.uses(lane);

@@ -12,7 +12,7 @@ use crate::process::Process;
 use crate::right::Right;
 use crate::send::SendRight;
 use core::sync::atomic::{AtomicBool, Ordering};
-use handfast_layout::introduction::{Process as Name, SAID_BYTES, Said};
+use handfast_layout::lane_control::{LANE_CONTROL_BYTES, LaneControl, Process as Name};
 use handfast_layout::link::{Kind, SLOTS};
 use handfast_layout::part::Part;
 use handfast_proto::introductions::{Claim, Number, Redeemed};
@@ -188,8 +188,8 @@ impl Poller {
         recipient: Name,
         steps: u32,
     ) -> Option<Target> {
-        let expected = Said::Provide { number, recipient };
-        let is_it = |(link, header, said): (&Arc<Link>, Header, Said)| {
+        let expected = LaneControl::Provide { number, recipient };
+        let is_it = |(link, header, said): (&Arc<Link>, Header, LaneControl)| {
             (link.identity() == introducer && said == expected).then(|| (link.clone(), header.port))
         };
         let (link, word) = self.said_ahead().find_map(is_it)?;
@@ -201,7 +201,7 @@ impl Poller {
             Some(Claim::Waiting { number, .. }) => Some(number),
             Some(_) => None,
             None => self.said_ahead().find_map(|(of, _, said)| match said {
-                Said::Claim {
+                LaneControl::Claim {
                     word: its,
                     number,
                     introducer,
@@ -220,7 +220,7 @@ impl Poller {
     }
 
     /// What is said about introductions in messages that wait. At most all slots of all lanes.
-    fn said_ahead(&self) -> impl Iterator<Item = (&Arc<Link>, Header, Said)> {
+    fn said_ahead(&self) -> impl Iterator<Item = (&Arc<Link>, Header, LaneControl)> {
         let lanes = self.open_lanes();
         lanes.flat_map(|(link, consumer)| {
             let look = move |places| {
@@ -231,8 +231,10 @@ impl Poller {
             (0..SLOTS)
                 .map_while(look)
                 .filter_map(move |(header, bytes, len_bytes)| {
-                    let is_one = header.kind == Kind::CONTROL && len_bytes == SAID_BYTES;
-                    let said = is_one.then(|| Said::parse(&bytes[..SAID_BYTES])).flatten();
+                    let is_one = header.kind == Kind::CONTROL && len_bytes == LANE_CONTROL_BYTES;
+                    let said = is_one
+                        .then(|| LaneControl::parse(&bytes[..LANE_CONTROL_BYTES]))
+                        .flatten();
                     Some((link, header, said?))
                 })
         })

@@ -9,7 +9,7 @@ use crate::send::SendRight;
 use core::sync::atomic::Ordering;
 use handfast_layout::PARTS_MAX;
 use handfast_layout::control::ControlMessage;
-use handfast_layout::introduction::Said;
+use handfast_layout::lane_control::LaneControl;
 use handfast_layout::link::{Kind, LANES, REPLIES, SLOTS};
 use handfast_layout::part::{is_handle, receiver_of};
 use handfast_proto::introductions::{Claim, Claims, Number, Provisions, Redeemed};
@@ -82,7 +82,7 @@ impl Provided {
     /// As [`Self::say`], under a number of which the recipient knows already.
     pub(crate) fn say_as(number: u64, right: &SendRight, to: &Link) -> Option<Self> {
         let recipient = to.identity();
-        let said = Said::Provide { number, recipient };
+        let said = LaneControl::Provide { number, recipient };
         let exporter = right.link();
         // Of all that are sent to, the one that claims come to.
         let receiver = receiver_of(right.port());
@@ -117,7 +117,7 @@ impl Link {
         &self,
         (lane, receiver): (u32, u32),
         (word, reply, generation): (u32, u32, u32),
-        said: Said,
+        said: LaneControl,
         may: impl FnOnce() -> bool,
     ) -> Option<()> {
         let header = Header {
@@ -133,7 +133,7 @@ impl Link {
             return None;
         }
         let region = self.region.view();
-        let posted = outgoing.producer.post(&region, header, &said.to_bytes());
+        let posted = outgoing.producer.post(&region, header, &said.encode());
         // Its word may be one of a right to another port.
         outgoing.named = outgoing.producer.position();
         drop(outgoing);
@@ -316,8 +316,8 @@ impl Link {
         let now_ns = bound_now_ns.unwrap_or_else(clock::ticks_ns);
         let (rule, offset) = (Rule::Introduction, 0);
         let fault = Fault { rule, offset };
-        match Said::parse(bytes).ok_or(fault)? {
-            Said::Provide { number, recipient } => {
+        match LaneControl::parse(bytes).ok_or(fault)? {
+            LaneControl::Provide { number, recipient } => {
                 let number = (self.identity(), number);
                 let refused = loop {
                     let revocations = process.revocations();
@@ -372,7 +372,7 @@ impl Link {
                     process.end_introductions(self);
                 }
             }
-            Said::Attenuate { word, mask } => {
+            LaneControl::Attenuate { word, mask } => {
                 let claim = self.attenuated(process, header.port, (mask, bound_now_ns));
                 let claim = claim.ok_or(fault)?;
                 self.answer_claim(claim, (header.reply, header.generation));
@@ -382,9 +382,9 @@ impl Link {
                 self.tell_if_revoked(process, word, claim);
             }
             // Of a port that has moved: the poller's. Here its new home has ended since, and the port with it.
-            Said::Mark { .. } if is_bound => return Err(fault),
-            Said::Mark { .. } => {}
-            Said::Mint {
+            LaneControl::Mark { .. } if is_bound => return Err(fault),
+            LaneControl::Mark { .. } => {}
+            LaneControl::Mint {
                 word,
                 badge,
                 permissions,
@@ -406,7 +406,7 @@ impl Link {
                     return Err(fault);
                 }
             }
-            Said::Told { number } => {
+            LaneControl::Told { number } => {
                 let Named::To(target) = self.named(process, header.port, now_ns) else {
                     return Err(fault);
                 };
@@ -417,7 +417,7 @@ impl Link {
                     port.tell_death(number);
                 }
             }
-            Said::Claim {
+            LaneControl::Claim {
                 word,
                 number,
                 introducer,

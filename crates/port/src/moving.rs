@@ -27,7 +27,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use handfast_layout::bell::RECEIVERS;
 use handfast_layout::control::ControlMessage;
-use handfast_layout::introduction::Said;
+use handfast_layout::lane_control::LaneControl;
 use handfast_layout::part::{Part, receiver_of};
 use handfast_proto::moves::{Marked, Trail};
 use handfast_proto::rights::{Handle, Meaning, Target};
@@ -73,7 +73,7 @@ pub(crate) struct Home {
     has_new: AtomicBool,
 }
 
-/// What a sender that has found the new home says in a lane: see [`Said::Mark`].
+/// What a sender that has found the new home says in a lane: see [`LaneControl::Mark`].
 pub(crate) struct Mark {
     link: Arc<Link>,
     /// The right it will not use here any more.
@@ -463,7 +463,7 @@ impl Home {
         let to = &self.to;
         while to.failure().is_none() {
             let words = (to.handle(), 0, 0);
-            let said = Said::Told { number };
+            let said = LaneControl::Told { number };
             let lane = to.link().lane(to.receiver());
             let said_in = |lane: &u32| {
                 let at = (*lane, to.receiver());

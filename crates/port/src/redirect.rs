@@ -12,7 +12,7 @@ use core::cell::RefCell;
 use core::sync::atomic::{AtomicBool, Ordering};
 use handfast_layout::PARTS_MAX;
 use handfast_layout::bell::RECEIVERS;
-use handfast_layout::introduction::{SAID_BYTES, Said};
+use handfast_layout::lane_control::{LANE_CONTROL_BYTES, LaneControl};
 use handfast_layout::link::{ANSWERS, Kind, LANES, SLOTS};
 use handfast_layout::part::receiver_of;
 use handfast_proto::moves::Early;
@@ -370,9 +370,11 @@ impl Process {
             .map(|lane| link.lanes[*lane as usize].lock())
             .collect();
         let region = &link.region;
-        let has_room = held
-            .iter_mut()
-            .all(|lane| lane.producer.has_room(region, SAID_BYTES).unwrap_or(false));
+        let has_room = held.iter_mut().all(|lane| {
+            lane.producer
+                .has_room(region, LANE_CONTROL_BYTES)
+                .unwrap_or(false)
+        });
         if !has_room {
             return Switched::Full;
         }
@@ -380,7 +382,7 @@ impl Process {
         let Some(direct) = claim_freely(self, with, moved.port, number) else {
             return Switched::Full;
         };
-        let said = Said::Mark {
+        let said = LaneControl::Mark {
             lanes: held.len() as u32,
             number: moved.number,
         };
@@ -393,7 +395,7 @@ impl Process {
             cpu: cpu::recent(),
         };
         let has_posted = held.iter_mut().all(|outgoing| {
-            let posted = outgoing.producer.post(region, header, &said.to_bytes());
+            let posted = outgoing.producer.post(region, header, &said.encode());
             posted.is_ok()
         });
         if !has_posted {

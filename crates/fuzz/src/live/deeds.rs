@@ -7,7 +7,7 @@ use arbitrary::Result;
 use core::time::Duration;
 use handfast::{Request, Right};
 use handfast_layout::counters;
-use handfast_layout::introduction::{Process, Said};
+use handfast_layout::lane_control::{LaneControl, Process};
 use handfast_layout::link::{self, ANSWERS, Kind, LANES, Side, UNITS_MAX, passed_word};
 use handfast_layout::loan::{Geometry, Told, next_number};
 use handfast_layout::part::{Bound, Descriptors, Part};
@@ -72,7 +72,7 @@ const OF_USE: [u8; 3] = [26, 27, 28];
 const PRESENTS: u8 = 240;
 
 /// Longer ones are told apart by their length alone.
-const SAID_BYTES_MAX: usize = 600;
+const LANE_CONTROL_BYTES_MAX: usize = 600;
 
 const ARENA_BYTES: usize = 8192;
 
@@ -208,7 +208,7 @@ impl<'a> Session<'a> {
             2 => bytes[0] = input.arbitrary()?,
             _ => {}
         }
-        bytes.truncate(SAID_BYTES_MAX);
+        bytes.truncate(LANE_CONTROL_BYTES_MAX);
         let fds = Self::some_files(input)?;
         self.hands[hand].say(&bytes, &fds);
         Ok(())
@@ -348,35 +348,35 @@ impl<'a> Session<'a> {
         let number = self.value(hand, input)?.into();
         let word = self.value(hand, input)?;
         let said = match below(input, 7)? {
-            0 => Said::Provide {
+            0 => LaneControl::Provide {
                 number,
                 recipient: self.process(input)?,
             },
-            1 => Said::Claim {
+            1 => LaneControl::Claim {
                 word,
                 number,
                 introducer: self.process(input)?,
             },
-            2 => Said::Attenuate {
+            2 => LaneControl::Attenuate {
                 word,
                 mask: word as u16,
             },
-            3 => Said::Mint {
+            3 => LaneControl::Mint {
                 word,
                 badge: number,
                 permissions: u16::MAX,
             },
-            4 => Said::Mark {
+            4 => LaneControl::Mark {
                 lanes: word,
                 number,
             },
-            5 => Said::Told { number },
+            5 => LaneControl::Told { number },
             _ => {
                 let len_bytes = input.arbitrary::<u8>()?;
                 return Ok(input.bytes(usize::from(len_bytes))?.to_vec());
             }
         };
-        Ok(said.to_bytes().to_vec())
+        Ok(said.encode().to_vec())
     }
 
     fn post(&mut self, hand: usize, input: &mut Input<'_>) -> Result<()> {

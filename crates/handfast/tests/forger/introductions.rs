@@ -1,18 +1,18 @@
 //! Hands that introduce: what they say to provide and to claim, and parts that tell of rights.
 
 use super::{Hand, OWN_SLOT};
-use handfast_layout::introduction::Said;
+use handfast_layout::lane_control::LaneControl;
 use handfast_layout::link::Kind;
 use handfast_layout::part::Part;
 
-pub(crate) const fn provide(number: u64, to: &Hand) -> Said {
+pub(crate) const fn provide(number: u64, to: &Hand) -> LaneControl {
     let recipient = to.process;
-    Said::Provide { number, recipient }
+    LaneControl::Provide { number, recipient }
 }
 
-pub(crate) const fn claim(word: u32, number: u64, of: &Hand) -> Said {
+pub(crate) const fn claim(word: u32, number: u64, of: &Hand) -> LaneControl {
     let introducer = of.process;
-    Said::Claim {
+    LaneControl::Claim {
         word,
         number,
         introducer,

@@ -12,7 +12,7 @@ use handfast_channel::reply::Slot;
 use handfast_layout::control::kind::RING;
 pub(crate) use handfast_layout::control::kind::{COUNTERS, SHOW_COUNTERS as STAT};
 use handfast_layout::hello::{Hello, WELCOME_BYTES, Welcome};
-use handfast_layout::introduction::{Process, Said, process};
+use handfast_layout::lane_control::{LaneControl, Process, process};
 use handfast_layout::link::{
     Kind, LANE_BYTES, LANES, Meta, OWN_SET, REGION_BYTES, Side, UNIT_BYTES, arena_offset,
     passed_word, reply, slot, slot_of, slot_offset,
@@ -296,10 +296,10 @@ impl Hand {
     }
 
     /// Says something about introductions through the first right.
-    pub(crate) fn tell(&mut self, said: Said) {
+    pub(crate) fn tell(&mut self, said: LaneControl) {
         let port = self.welcome.handle;
         let word = passed_word(0, 0);
-        self.post(Kind::CONTROL, (port, word, 1), (&said.to_bytes(), &[]));
+        self.post(Kind::CONTROL, (port, word, 1), (&said.encode(), &[]));
     }
 
     /// Calls through a right of the process, and returns what kind of outcome comes with what bytes.

@@ -1,5 +1,5 @@
 use super::*;
-use crate::introduction::process;
+use crate::lane_control::process;
 use crate::loan::Geometry;
 
 /// One of each kind.

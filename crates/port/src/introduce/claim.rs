@@ -6,7 +6,7 @@ use crate::passing::Own;
 use crate::process::Process;
 use crate::request::Seal;
 use crate::send::SendRight;
-use handfast_layout::introduction::Said;
+use handfast_layout::lane_control::LaneControl;
 use handfast_layout::part::receiver_of;
 use std::sync::Arc;
 
@@ -36,9 +36,9 @@ pub(crate) fn claim_freely(
 }
 
 /// What claims what `by` has provided under a number.
-fn claim_of(by: &Link, number: u64) -> impl Fn(u32) -> Said {
+fn claim_of(by: &Link, number: u64) -> impl Fn(u32) -> LaneControl {
     let introducer = by.identity();
-    move |word| Said::Claim {
+    move |word| LaneControl::Claim {
         word,
         number,
         introducer,
@@ -52,7 +52,7 @@ pub(crate) fn mint(process: &Arc<Process>, to: &SendRight, seal: Seal) -> Option
     let said = |word| {
         // Before the peer knows of it: it may say at once that the port has moved on.
         to.link().stays(word);
-        Said::Mint {
+        LaneControl::Mint {
             word,
             badge,
             permissions,
@@ -70,7 +70,7 @@ pub(crate) fn claim_by(
     process: &Arc<Process>,
     link: &Arc<Link>,
     (by, port): (u32, u32),
-    said: impl FnOnce(u32) -> Said,
+    said: impl FnOnce(u32) -> LaneControl,
 ) -> Option<SendRight> {
     let lane = link.lane(receiver_of(port))?;
     claim_as(process, link, (port, by, lane), said)
@@ -80,7 +80,7 @@ fn claim_as(
     process: &Arc<Process>,
     link: &Arc<Link>,
     (port, by, lane): (u32, u32, u32),
-    said: impl FnOnce(u32) -> Said,
+    said: impl FnOnce(u32) -> LaneControl,
 ) -> Option<SendRight> {
     let receiver = receiver_of(port);
     let own = Own::take(link).or_else(|| {

@@ -33,7 +33,7 @@ fn what_is_provided_while_its_right_is_revoked_comes_to_nothing() {
         units: 0,
         cpu: 0,
     };
-    let said = Said::Provide { number, recipient }.to_bytes();
+    let said = LaneControl::Provide { number, recipient }.encode();
     link.hear_said(&process, (header, &said), Some(0)).unwrap();
     let redeemed = process
         .provisions()
@@ -77,12 +77,12 @@ fn nobody_gives_back_a_claim_while_it_is_redeemed() {
         units: 0,
         cpu: 0,
     };
-    let claim = Said::Claim {
+    let claim = LaneControl::Claim {
         word,
         number,
         introducer,
     };
-    let heard = link.hear_said(&process, (header, &claim.to_bytes()), Some(0));
+    let heard = link.hear_said(&process, (header, &claim.encode()), Some(0));
     heard.unwrap();
     let is_alone = || {
         let link = link.clone();

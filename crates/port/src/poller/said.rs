@@ -5,7 +5,7 @@ use crate::introduce::{Named, UNCLAIMED_NS};
 use crate::link::Link;
 use crate::process::Process;
 use crate::request::Request;
-use handfast_layout::introduction::Said;
+use handfast_layout::lane_control::LaneControl;
 use handfast_layout::link::{Kind, LANES};
 use handfast_layout::part::is_handle;
 use handfast_proto::rights::Target;
@@ -90,7 +90,7 @@ impl Poller {
     pub(super) fn said(&mut self, key: Key, header: Header) -> Option<Request> {
         let now_ns = self.patience.look();
         let lane = self.lanes[key].as_mut()?;
-        if let Some(Said::Mark { lanes, number }) = Said::parse(self.spare.bytes()) {
+        if let Some(LaneControl::Mark { lanes, number }) = LaneControl::parse(self.spare.bytes()) {
             let mark = (lane.link).marked(&self.process, (header, self.port), (lanes, number));
             if lane.consumer.publish_due(&lane.link.region) {
                 wake_for_room(&lane.link, lane.consumer.place());

@@ -57,7 +57,7 @@ fn the_name_of_a_right_that_is_another_stays_while_a_message_in_another_lane_has
     let _right = right(&process, &old, NAME);
     // To another port there, with the right in it.
     let other = old.lane(1).unwrap();
-    let said = Said::Told { number: 0 };
+    let said = LaneControl::Told { number: 0 };
     let words = (NAME, passed_word(0, 0), 0);
     old.say_in_lane((other, 1), words, said, || true).unwrap();
     let moved = Moved::new((new.identity(), PORT), 1);

@@ -20,7 +20,7 @@
 
 /// One of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum LaneControl {
     /// The sender gives the right that this message comes through to another process.
     Provide {
         /// The sender's number for it.
@@ -81,7 +81,7 @@ pub fn process(incarnation: [u8; 16], pid: u32) -> Process {
 }
 
 /// Bytes of each.
-pub const SAID_BYTES: usize = 36;
+pub const LANE_CONTROL_BYTES: usize = 36;
 
 const PROVIDE: u32 = 1;
 const CLAIM: u32 = 2;
@@ -91,10 +91,10 @@ const TOLD: u32 = 5;
 const ATTENUATE: u32 = 6;
 const NOBODY: Process = [0; 20];
 
-impl Said {
-    /// The bytes of the message.
+impl LaneControl {
+    /// What is sent.
     #[must_use]
-    pub fn to_bytes(self) -> [u8; SAID_BYTES] {
+    pub fn encode(self) -> [u8; LANE_CONTROL_BYTES] {
         let (kind, word, number, process) = match self {
             Self::Provide { number, recipient } => (PROVIDE, 0, number, recipient),
             Self::Claim {
@@ -115,7 +115,7 @@ impl Said {
             Self::Mark { lanes, number } => (MARK, lanes, number, NOBODY),
             Self::Told { number } => (TOLD, 0, number, NOBODY),
         };
-        let mut bytes = [0; SAID_BYTES];
+        let mut bytes = [0; LANE_CONTROL_BYTES];
         bytes[..4].copy_from_slice(&kind.to_le_bytes());
         bytes[4..8].copy_from_slice(&word.to_le_bytes());
         bytes[8..16].copy_from_slice(&number.to_le_bytes());
@@ -126,7 +126,7 @@ impl Said {
     /// What a peer has said; `None` for what this layout does not know.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
-        let bytes: &[u8; SAID_BYTES] = bytes.try_into().ok()?;
+        let bytes: &[u8; LANE_CONTROL_BYTES] = bytes.try_into().ok()?;
         let (kind, rest) = bytes.split_first_chunk::<4>()?;
         let (word, rest) = rest.split_first_chunk::<4>()?;
         let (number, process) = rest.split_first_chunk::<8>()?;
@@ -168,48 +168,69 @@ impl Said {
 mod tests {
     use super::*;
 
-    #[test]
-    fn what_is_said_comes_back_and_what_is_unknown_is_refused() {
-        let all = [
-            Said::Attenuate {
+    /// One of each kind.
+    fn all() -> [LaneControl; 6] {
+        [
+            LaneControl::Attenuate {
                 word: 5,
                 mask: 0x8001,
             },
-            Said::Provide {
+            LaneControl::Provide {
                 number: 1 << 40,
                 recipient: process([7; 16], 3),
             },
-            Said::Claim {
+            LaneControl::Claim {
                 word: 5,
                 number: 9,
                 introducer: process([8; 16], 4),
             },
-            Said::Mint {
+            LaneControl::Mint {
                 word: 5,
                 badge: u64::MAX,
                 permissions: 0x8001,
             },
-            Said::Mark {
+            LaneControl::Mark {
                 lanes: 16,
                 number: 9,
             },
-            Said::Told { number: 1 << 63 },
-        ];
-        for said in all {
-            let bytes = said.to_bytes();
-            assert_eq!(Said::parse(&bytes), Some(said));
-            assert_eq!(Said::parse(&bytes[..35]), None);
+            LaneControl::Told { number: 1 << 63 },
+        ]
+    }
+
+    /// `spec/lane-control.txt`: what each says, and its bytes.
+    #[test]
+    fn each_has_the_bytes_of_the_specification() {
+        let lines: String = all()
+            .iter()
+            .map(|said| {
+                let bytes = said.encode();
+                let bytes: Vec<_> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+                format!("{said:?}: {}\n", bytes.join(" "))
+            })
+            .collect();
+        let spec = include_str!("../../../spec/lane-control.txt").lines();
+        let spec = spec.filter(|line| !line.starts_with('#'));
+        let spec: String = spec.flat_map(|line| [line, "\n"]).collect();
+        assert!(lines == spec, "spec/lane-control.txt should have:\n{lines}");
+    }
+
+    #[test]
+    fn what_is_said_comes_back_and_what_is_unknown_is_refused() {
+        for said in all() {
+            let bytes = said.encode();
+            assert_eq!(LaneControl::parse(&bytes), Some(said));
+            assert_eq!(LaneControl::parse(&bytes[..35]), None);
             for at in [0, 1, 3] {
                 let mut bytes = bytes;
                 bytes[at] ^= 0x40;
-                assert_eq!(Said::parse(&bytes), None);
+                assert_eq!(LaneControl::parse(&bytes), None);
             }
         }
-        let handle = Said::Claim {
+        let handle = LaneControl::Claim {
             word: 1 << 31,
             number: 9,
             introducer: process([8; 16], 4),
         };
-        assert_eq!(Said::parse(&handle.to_bytes()), None);
+        assert_eq!(LaneControl::parse(&handle.encode()), None);
     }
 }
