@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
-const CALLS: u32 = 2_000;
-const ROUNDS: usize = 31;
+const CALLS: u32 = 500;
+const ROUNDS: usize = 15;
 
 fn main() -> Outcome {
     let role: Vec<_> = std::env::args().skip(1).collect();
