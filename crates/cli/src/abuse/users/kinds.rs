@@ -251,8 +251,8 @@ pub(super) const KINDS: [Kind; 28] = [
         program: "flood.py",
         words: &["190", "1", "16", "dying"],
         time: Duration::from_secs(4),
-        // Regions of the dead that are not unmapped yet, and those of the next.
-        grows_mib: 48,
+        // Links whose messages are served still count, and those of the next come: up to the user's share, with 0.1 MiB each.
+        grows_mib: 192,
         ..MANY_LINKS
     },
     Kind {
