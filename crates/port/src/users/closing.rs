@@ -30,6 +30,8 @@ pub(super) struct Closing {
     /// Threads, and those of them that wait for more.
     threads: u32,
     idle: u32,
+    /// Those that drop something, and are back soon.
+    freeing: u32,
     more: Arc<Condvar>,
 }
 
@@ -65,8 +67,10 @@ impl Users {
     pub(super) fn enqueue(self: &Arc<Self>, user: u32, job: Job) {
         let mut state = self.state();
         let closing = state.closing.entry(user).or_default();
+        let may_wait = matches!(job, Job::Free(_)) && closing.threads > 0;
         closing.jobs.push_back(job);
-        match closing.idle as usize >= closing.jobs.len() {
+        let soon = (closing.idle + closing.freeing) as usize;
+        match may_wait || soon >= closing.jobs.len() {
             true => closing.more.notify_one(),
             false => self.start(user, closing),
         }
@@ -124,6 +128,8 @@ impl Users {
                 continue;
             }
             if let Some(job) = closing.jobs.pop_front() {
+                let frees = u32::from(matches!(job, Job::Free(_)));
+                closing.freeing += frees;
                 drop(state);
                 match job {
                     Job::Close(ended) => self.close(user, ended),
@@ -132,6 +138,9 @@ impl Users {
                 }
                 is_last = false;
                 state = self.state();
+                if let Some(closing) = state.closing.get_mut(&user) {
+                    closing.freeing -= frees;
+                }
                 continue;
             }
             let lingers = !closing.lingering.is_empty();
