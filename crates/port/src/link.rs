@@ -648,7 +648,8 @@ impl Drop for Link {
     fn drop(&mut self) {
         let users = self.socket.users().clone();
         // Where the peer's user is charged for nothing, what waits there would be without a limit.
-        if users.is_forked() || self.charges.is_empty() {
+        let is_one_of_many = || users.has_many_links(self.peer.uid);
+        if users.is_forked() || self.charges.is_empty() || !is_one_of_many() {
             return;
         }
         let regions = [&mut self.region, &mut self.peer_bells];

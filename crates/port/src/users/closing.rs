@@ -3,6 +3,7 @@
 use super::Users;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
+use handfast_proto::users::Quota;
 use handfast_sys::socket;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, PoisonError};
@@ -20,6 +21,9 @@ const QUEUE_MAX: u32 = 1024;
 pub(super) const THREADS_MAX: u32 = 4;
 /// Descriptors of one user that wait to be closed, beyond which a link that brings more than the user may have is cut.
 pub(super) const CLOSING_MAX: usize = 64;
+
+/// Links of one user that are unmapped by whoever lets go of them: some 0.3 ms each.
+const FEW_LINKS: u64 = 8;
 
 /// What waits for the closing threads of one user.
 #[derive(Default)]
@@ -57,6 +61,11 @@ impl Users {
     /// Has the user's closing thread do what may block. A thread is started where there is none: some 20 us.
     pub(crate) fn expend(self: &Arc<Self>, user: u32, job: impl FnOnce() + Send + 'static) {
         self.enqueue(user, Job::Run(Box::new(job)));
+    }
+
+    /// Whether more of this user's links can end at once than whoever lets go of them has time for.
+    pub(crate) fn has_many_links(&self, user: u32) -> bool {
+        self.state().table.held(user, Quota::Links) > FEW_LINKS
     }
 
     /// Has the user's closing thread drop what takes long, and what the user is charged for it.

@@ -252,7 +252,7 @@ pub(super) const KINDS: [Kind; 28] = [
         words: &["190", "1", "16", "dying"],
         time: Duration::from_secs(4),
         // Links whose messages are served still count, and those of the next come: up to the user's share, with 0.1 MiB each.
-        grows_mib: 192,
+        grows_mib: 256,
         ..MANY_LINKS
     },
     Kind {
