@@ -1,4 +1,4 @@
-//! What is said in messages of their own: about introductions in lanes; everything over the control socket.
+//! Messages without an application's bytes: those about introductions in lanes, and all of the control socket.
 
 use handfast_layout::PARTS_MAX;
 use handfast_layout::control::{CONTROL_BYTES_MAX, ControlMessage};

@@ -61,7 +61,7 @@ macro_rules! messages {
         }
 
         impl<'a> ControlMessage<'a> {
-            /// What is sent.
+            /// The bytes to send.
             ///
             /// # Panics
             /// If a list makes it longer than [`CONTROL_BYTES_MAX`].
@@ -142,7 +142,7 @@ messages! {
     PATH_WANT = 7 PathWant {
         /// The replier's number for the question.
         token: u32,
-        /// Who passes its calls on.
+        /// The process that passes its calls on.
         forwarder: Process,
         /// As in [`Self::PathAsk`].
         index: u32,
@@ -278,7 +278,7 @@ messages! {
 }
 
 impl<'a> ControlMessage<'a> {
-    /// What a peer has said; `None` for what this release does not know, which is passed over.
+    /// The message in a peer's bytes; `None` for a kind that this release does not know, which is passed over.
     ///
     /// # Errors
     /// [`Malformed`] when it is of a known kind and not as long as that, or what it says of descriptors or an arena cannot be.
@@ -324,7 +324,7 @@ pub const fn released(name: u32, count: u32) -> [u8; 8] {
     (name as u64 | (count as u64) << 32).to_le_bytes()
 }
 
-/// What such an element says.
+/// The handle or word in such an element, and the count.
 #[must_use]
 pub const fn released_of(element: [u8; 8]) -> (u32, u32) {
     let both = u64::from_le_bytes(element);

@@ -92,7 +92,7 @@ const ATTENUATE: u32 = 6;
 const NOBODY: Process = [0; 20];
 
 impl LaneControl {
-    /// What is sent.
+    /// The bytes to send.
     #[must_use]
     pub fn encode(self) -> [u8; LANE_CONTROL_BYTES] {
         let (kind, word, number, process) = match self {
@@ -167,6 +167,7 @@ impl LaneControl {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::golden;
 
     /// One of each kind.
     fn all() -> [LaneControl; 6] {
@@ -200,18 +201,8 @@ mod tests {
     /// `spec/lane-control.txt`: what each says, and its bytes.
     #[test]
     fn each_has_the_bytes_of_the_specification() {
-        let lines: String = all()
-            .iter()
-            .map(|said| {
-                let bytes = said.encode();
-                let bytes: Vec<_> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-                format!("{said:?}: {}\n", bytes.join(" "))
-            })
-            .collect();
-        let spec = include_str!("../../../spec/lane-control.txt").lines();
-        let spec = spec.filter(|line| !line.starts_with('#'));
-        let spec: String = spec.flat_map(|line| [line, "\n"]).collect();
-        assert!(lines == spec, "spec/lane-control.txt should have:\n{lines}");
+        let said = all().map(|said| (format!("{said:?}"), said.encode().to_vec()));
+        golden::compare(include_str!("../../../spec/lane-control.txt"), said);
     }
 
     #[test]

@@ -15,6 +15,8 @@
 pub mod bell;
 pub mod control;
 pub mod counters;
+#[cfg(test)]
+mod golden;
 pub mod hello;
 pub mod lane_control;
 pub mod link;

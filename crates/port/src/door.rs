@@ -325,35 +325,20 @@ impl Process {
         self.doors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeper: a control message of this kind.
-    pub(crate) fn take_door_message(
-        self: &Arc<Self>,
-        link: &Arc<Link>,
-        message: ControlMessage<'_>,
-        fd: Option<Foreign>,
-    ) {
-        match message {
-            ControlMessage::DoorWhere { exporter } => self.ask_for_door(link, exporter),
-            ControlMessage::DoorAsk { token } => self.show_door(link, token),
-            ControlMessage::Door { token } => {
-                let asked = {
-                    let mut doors = self.doors();
-                    let is_it = |asked: &Asked| asked.token == token && asked.of == link.serial;
-                    let place = doors.asked.iter().position(is_it);
-                    place.map(|place| doors.asked.swap_remove(place))
-                };
-                if let Some(asked) = asked
-                    && let Some(recipient) = asked.recipient.upgrade()
-                {
-                    let exporter = asked.exporter;
-                    recipient.show(
-                        ControlMessage::DoorOf { exporter },
-                        fd.as_ref().map(AsFd::as_fd),
-                    );
-                }
-            }
-            ControlMessage::DoorOf { exporter } => self.knock(link, exporter, fd),
-            _ => {}
+    /// Introducer: an exporter has answered with its door, or without; the recipient that asked is told.
+    pub(crate) fn pass_door_on(&self, link: &Link, token: u32, fd: Option<Foreign>) {
+        let asked = {
+            let mut doors = self.doors();
+            let is_it = |asked: &Asked| asked.token == token && asked.of == link.serial;
+            let place = doors.asked.iter().position(is_it);
+            place.map(|place| doors.asked.swap_remove(place))
+        };
+        if let Some(asked) = asked
+            && let Some(recipient) = asked.recipient.upgrade()
+        {
+            let exporter = asked.exporter;
+            let message = ControlMessage::DoorOf { exporter };
+            recipient.show(message, fd.as_ref().map(AsFd::as_fd));
         }
     }
 
@@ -406,7 +391,7 @@ impl Process {
     }
 
     /// Introducer: the peer of `link` has been given a right to a port of a stranger's.
-    fn ask_for_door(&self, link: &Arc<Link>, exporter: [u8; 20]) {
+    pub(crate) fn ask_for_door(&self, link: &Arc<Link>, exporter: [u8; 20]) {
         let of = self.find_link(|link| link.is_with(exporter));
         // One that does not read would be asked without end.
         let of = of.filter(|of| !of.is_behind());
@@ -435,7 +420,7 @@ impl Process {
 
     /// Exporter: shows its door, which is made when it is first asked for. That may wait for other processes of this user, who
     /// have the directory: not in this thread, but in one of the peer's user.
-    fn show_door(self: &Arc<Self>, link: &Arc<Link>, token: u32) {
+    pub(crate) fn show_door(self: &Arc<Self>, link: &Arc<Link>, token: u32) {
         let message = ControlMessage::Door { token };
         let own = self.doors().own.clone();
         if own.is_some() || self.users.is_backed_up(link.peer.uid) {
@@ -472,7 +457,7 @@ impl Process {
 
     /// Recipient: has a thread make a link by the door of `exporter`, and rights that wait for it use it;
     /// without a door they stay on their vines. Nothing comes of a door that was not asked for.
-    fn knock(self: &Arc<Self>, link: &Link, exporter: [u8; 20], door: Option<Foreign>) {
+    pub(crate) fn knock(self: &Arc<Self>, link: &Link, exporter: [u8; 20], door: Option<Foreign>) {
         if !self.doors().answered(exporter, link) {
             return;
         }

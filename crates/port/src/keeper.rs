@@ -478,9 +478,10 @@ impl Keeper {
                 process.take_back_provision((link.identity(), number));
             }
             M::Declined { number, exporter } => process.hear_declined(link, number, exporter),
-            M::DoorWhere { .. } | M::DoorAsk { .. } | M::Door { .. } | M::DoorOf { .. } => {
-                process.take_door_message(link, message, fd);
-            }
+            M::DoorWhere { exporter } => process.ask_for_door(link, exporter),
+            M::DoorAsk { token } => process.show_door(link, token),
+            M::Door { token } => process.pass_door_on(link, token, fd),
+            M::DoorOf { exporter } => process.knock(link, exporter, fd),
             M::Arrived {
                 token,
                 port,

@@ -643,7 +643,7 @@ impl Link {
 const EMPTY_BYTES: usize = 64;
 
 impl Drop for Link {
-    /// Whoever lets go of a link last may be a receiver, and those that end together are hundreds. Unmapping a region, which may be
+    /// The thread that lets go of a link last may be a receiver, and links end together by the hundred. Unmapping a region, which may be
     /// the end of its file, takes some 0.3 ms: its user's closing thread does that, and the user is charged until then.
     fn drop(&mut self) {
         let users = self.socket.users().clone();

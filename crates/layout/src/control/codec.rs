@@ -41,7 +41,7 @@ impl Encoded {
     }
 }
 
-/// What is left of a message while it is read.
+/// The rest of a message while it is read.
 pub(super) struct Rest<'a>(&'a [u8]);
 
 /// A message has ended before its last field.
@@ -57,7 +57,7 @@ impl<'a> Rest<'a> {
     }
 }
 
-/// What follows the argument byte.
+/// A part of a message behind its argument byte.
 pub(super) trait Field<'a>: Sized {
     fn put(self, to: Encoded) -> Encoded;
     fn take(from: &mut Rest<'a>) -> Result<Self, Short>;

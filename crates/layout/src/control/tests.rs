@@ -1,4 +1,5 @@
 use super::*;
+use crate::golden;
 use crate::lane_control::process;
 use crate::loan::Geometry;
 
@@ -87,24 +88,15 @@ fn all() -> Vec<ControlMessage<'static>> {
     ]
 }
 
-fn in_hex(bytes: &[u8]) -> String {
-    let digits: Vec<_> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    digits.join(" ")
-}
-
 /// `spec/control.txt`: what each says, and its bytes.
 #[test]
 fn each_has_the_bytes_of_the_specification() {
     let one = format!("{:?}", process([0xa5; 16], 0x0102_0304));
-    let line = |message: &ControlMessage<'_>| {
-        let said = format!("{message:?}").replace(&one, "P");
-        format!("{said}: {}\n", in_hex(&message.encode()))
-    };
-    let lines: String = all().iter().map(line).collect();
-    let spec = include_str!("../../../../spec/control.txt").lines();
-    let spec = spec.filter(|line| !line.starts_with('#'));
-    let spec: String = spec.flat_map(|line| [line, "\n"]).collect();
-    assert!(lines == spec, "spec/control.txt should have:\n{lines}");
+    let said = all().into_iter().map(|message| {
+        let name = format!("{message:?}").replace(&one, "P");
+        (name, message.encode().to_vec())
+    });
+    golden::compare(include_str!("../../../../spec/control.txt"), said);
 }
 
 #[test]

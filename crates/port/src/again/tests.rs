@@ -2,7 +2,7 @@ use super::*;
 use crate::descriptors::tests::{expect_let_go, link};
 use handfast_sys::socket;
 
-/// What `peer` has been told about kept rights.
+/// Messages to `peer` about kept rights.
 fn told_of(peer: &handfast_sys::OwnedFd) -> Vec<ControlMessage<'static>> {
     socket::set_nonblocking(peer, true).unwrap();
     let mut bytes = [0; 256];

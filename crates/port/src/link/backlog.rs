@@ -97,7 +97,7 @@ fn is_taken(sent: Result<(), Errno>) -> bool {
     !matches!(sent, Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM))
 }
 
-/// What was said in a message of this process's.
+/// The message in bytes of this process's own.
 fn said_in(bytes: &[u8]) -> Option<ControlMessage<'_>> {
     ControlMessage::parse(bytes).ok().flatten()
 }

@@ -338,7 +338,7 @@ impl Poller {
             if begun_ns < self.clearing.again_ns {
                 return;
             }
-            // What is waited for may come no more.
+            // Messages may wait for something that comes no more.
             self.waiting.begin();
             self.forget_links();
             // Nobody else has seen these: what they hold is first heard of here.

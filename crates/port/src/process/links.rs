@@ -178,7 +178,7 @@ impl Process {
             ports.iter().for_each(|port| port.keep_rung(link));
         }
         self.take_out(link);
-        // What rights of names that nobody has have become may be rights of other links that are gone, which lead back here.
+        // Rights of these names may have become rights of other links that are gone, and those lead back here.
         let unused = link.imports().end();
         link.drop_moved(unused.into_iter());
         crate::guest::tell!(

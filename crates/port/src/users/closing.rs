@@ -22,7 +22,8 @@ pub(super) const THREADS_MAX: u32 = 4;
 /// Descriptors of one user that wait to be closed, beyond which a link that brings more than the user may have is cut.
 pub(super) const CLOSING_MAX: usize = 64;
 
-/// Links of one user that are unmapped by whoever lets go of them: some 0.3 ms each.
+/// Links of one user that are unmapped by whoever lets go of them, in some 0.3 ms each: a thread for one link of each of a hundred
+/// users takes more memory than it saves time.
 const FEW_LINKS: u64 = 8;
 
 /// What waits for the closing threads of one user.
@@ -34,8 +35,6 @@ pub(super) struct Closing {
     /// Threads, and those of them that wait for more.
     threads: u32,
     idle: u32,
-    /// Those that drop something, and are back soon.
-    freeing: u32,
     more: Arc<Condvar>,
 }
 
@@ -53,7 +52,7 @@ impl Users {
     pub(crate) fn is_backed_up(&self, user: u32) -> bool {
         let state = self.state();
         let closing = state.closing.get(&user);
-        // What is freed has a limit of its own.
+        // Regions are limited by their user's share of links.
         let counts = |job: &&Job| !matches!(job, Job::Free(_));
         closing.is_some_and(|closing| closing.jobs.iter().filter(counts).count() >= CLOSING_MAX)
     }
@@ -76,10 +75,8 @@ impl Users {
     pub(super) fn enqueue(self: &Arc<Self>, user: u32, job: Job) {
         let mut state = self.state();
         let closing = state.closing.entry(user).or_default();
-        let may_wait = matches!(job, Job::Free(_)) && closing.threads > 0;
         closing.jobs.push_back(job);
-        let soon = (closing.idle + closing.freeing) as usize;
-        match may_wait || soon >= closing.jobs.len() {
+        match closing.idle as usize >= closing.jobs.len() {
             true => closing.more.notify_one(),
             false => self.start(user, closing),
         }
@@ -137,8 +134,6 @@ impl Users {
                 continue;
             }
             if let Some(job) = closing.jobs.pop_front() {
-                let frees = u32::from(matches!(job, Job::Free(_)));
-                closing.freeing += frees;
                 drop(state);
                 match job {
                     Job::Close(ended) => self.close(user, ended),
@@ -147,9 +142,6 @@ impl Users {
                 }
                 is_last = false;
                 state = self.state();
-                if let Some(closing) = state.closing.get_mut(&user) {
-                    closing.freeing -= frees;
-                }
                 continue;
             }
             let lingers = !closing.lingering.is_empty();

@@ -221,7 +221,7 @@ struct Right<R> {
     seen: u32,
 }
 
-/// What has come again.
+/// A right that has come again.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Came<'a, R> {
     /// This right.

@@ -11,7 +11,7 @@ enum Without {
     Nothing,
     /// Nobody finds a right that is kept before its introducer has been told.
     ToldFirst,
-    /// Whoever has kept a right looks whether its exporter has ended.
+    /// The thread that has kept a right looks whether its exporter has ended.
     LookAfter,
 }
 
@@ -25,7 +25,7 @@ enum Said {
     Leave(u64, u32),
 }
 
-/// What the receiving thread does next.
+/// The next step of the receiving thread.
 enum Step {
     Receive,
     Tell(u64),
