@@ -5,12 +5,10 @@ use crate::descriptors::tests::link_of;
 fn waits(process: &Arc<Process>, link: &Arc<Link>, kept: &mut Vec<Arc<Upgrade>>) -> bool {
     let upgrade = Upgrade::new(process, link, ([7; 20], kept.len() as u64));
     process.waits_for_lane(&upgrade, 1);
+    // Not by the list: the keeper, which hears of other tests' links, has it for a moment now and then.
+    let waits = upgrade.is_late.load(Ordering::Relaxed);
     kept.push(upgrade);
-    let doors = process.doors();
-    let is_it = |stranger: &Stranger| {
-        Arc::ptr_eq(&stranger.upgrade.upgrade().unwrap(), &kept[kept.len() - 1])
-    };
-    doors.later.iter().any(is_it)
+    waits
 }
 
 /// Security finding 7: tables of the whole process, too.
@@ -24,9 +22,10 @@ fn strangers_of_one_user_leave_room_for_those_of_others() {
     }
     assert!(kept.len() > 1000, "{}", kept.len());
     assert!(waits(&process, &modest, &mut kept));
-    // What is not wanted any more makes room.
+    // Rights that are not wanted any more make room.
     kept.clear();
-    assert!(waits(&process, &greedy, &mut kept));
+    let has_room = || waits(&process, &greedy, &mut kept);
+    assert!(handfast_testing::within_patience(has_room));
 }
 
 /// One that asks on and on displaces its own questions.
