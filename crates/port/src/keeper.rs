@@ -4,27 +4,25 @@
 //! accepting half of handshakes, turns the end of a peer into typed failures, and passes on what
 //! comes through control sockets. The data path never needs it.
 
-use crate::descriptors::Unheard;
 use crate::door::DOOR;
 use crate::error::Resource;
 use crate::guest;
 use crate::link::Link;
 use crate::port::Port;
-use crate::process::{Process, UNSAID_NS, WATCH_NS, token};
+use crate::process::{Process, WATCH_NS, token};
 use crate::users::{Charge, Foreign};
 use core::time::Duration;
 use handfast_layout::bell;
-use handfast_layout::control::{CONTROL_BYTES_MAX, ControlMessage, Malformed, kind};
 use handfast_layout::hello::{Status, Welcome, ready};
 use handfast_proto::users::Quota;
 use handfast_region::Region;
-use handfast_ring::{Fault, Rule};
 use handfast_sys::memory::{Access, Mapping, is_sealed};
 use handfast_sys::poll::{Event, Trigger};
 use handfast_sys::socket::Peer;
 use handfast_sys::{AsFd, Errno, OwnedFd, clock, shared, socket};
 use std::sync::{Arc, PoisonError};
 
+mod control;
 mod greet;
 
 /// A handshake under way.
@@ -44,8 +42,6 @@ struct Pending {
 const ACCEPT_BUDGET: usize = 64;
 /// How long a connector may take to say hello.
 const HELLO_TIMEOUT_NS: u64 = 2_000_000_000;
-/// Control messages taken from one link before others get their turn.
-const CONTROL_BUDGET: usize = 64;
 /// Links that end before others get their turn.
 const ENDS_MAX: u32 = 8;
 /// The longest between two looks at callers that sleep.
@@ -58,8 +54,6 @@ const UNSETTLED_NS_MAX: u64 = 8_000_000;
 const UNHEARD_NS_MAX: u64 = 100_000_000;
 /// How soon connections are taken again that could be neither taken nor refused.
 const LISTEN_AGAIN_NS: u64 = 100_000_000;
-/// How soon a link is listened to again whose messages somebody else is at.
-const BUSY_NS: u64 = 500_000;
 /// How often waiters of a dead link are woken again, until they have left.
 const ROUSE_EVERY_NS: u64 = 1_000_000;
 
@@ -339,170 +333,6 @@ impl Keeper {
         }
     }
 
-    /// Takes the control messages that others have read in search of descriptors.
-    fn listen_to_unheard(&mut self) {
-        let unheard: Vec<_> = {
-            let links = self.process.links.lock();
-            let links = links.unwrap_or_else(PoisonError::into_inner);
-            let has_unheard = |link: &&Arc<Link>| link.has_unheard();
-            let unheard = links.iter().flatten().filter(has_unheard);
-            unheard.map(|link| link.serial).collect()
-        };
-        for serial in unheard {
-            let event = Event {
-                token: token::LINK | u64::from(serial),
-                readable: true,
-                writable: false,
-                hung_up: false,
-            };
-            self.listen(serial, event);
-            if self.link(serial).is_some_and(|link| link.has_unheard()) {
-                self.process.attention.raise();
-            }
-        }
-    }
-
-    /// Takes control messages of a link, as many as its peer may send.
-    fn listen(&mut self, serial: u32, event: Event) {
-        let Some(link) = self.link(serial) else {
-            return;
-        };
-        let mut count = 0;
-        self.listen_to(&link, event, &mut count);
-        if let Some(until_ns) = link.heard_enough(count) {
-            self.mute(&link, until_ns);
-        }
-    }
-
-    fn listen_to(&mut self, link: &Arc<Link>, event: Event, count: &mut u32) {
-        let serial = link.serial;
-        let mut bytes = [0; CONTROL_BYTES_MAX];
-        for _ in 0..CONTROL_BUDGET {
-            match link.hear(&mut bytes) {
-                Ok((0, _)) => return self.end(serial),
-                Err(Unheard::Fault(fault)) => {
-                    link.poison(fault);
-                    return self.end(serial);
-                }
-                Ok((len, fd)) => {
-                    *count += 1;
-                    if let Err(fault) = self.control(link, &bytes[..len], fd) {
-                        link.poison(fault);
-                        return self.end(serial);
-                    }
-                }
-                // Its user's closing thread, or a receiver, is at it. One that is cut is not waited for.
-                Err(Unheard::Busy) if link.is_down() => return self.end(serial),
-                Err(Unheard::Busy) => return self.mute(link, clock::now_ns() + BUSY_NS),
-                Err(Unheard::Os(Errno::AGAIN)) if event.hung_up && !event.readable => {
-                    return self.end(serial);
-                }
-                Err(Unheard::Os(Errno::AGAIN | Errno::INTR)) => return,
-                // Without room for its descriptor a message is lost, and only that.
-                Err(Unheard::Os(Errno::MFILE)) => {}
-                Err(Unheard::Os(Errno::MSGSIZE)) => {
-                    crate::guest::tell!(
-                        warn,
-                        pid = link.peer.pid,
-                        "control message out of bounds, link cut"
-                    );
-                    return self.end(serial);
-                }
-                Err(_) => return self.end(serial),
-            }
-        }
-    }
-
-    /// Takes no more from a link until then. Its death is told by its process descriptor meanwhile.
-    fn mute(&mut self, link: &Link, until_ns: u64) {
-        if !link.is_down() && !self.muted.iter().any(|(_, muted)| *muted == link.serial) {
-            self.process.poll.remove(&link.socket);
-            self.muted.push((until_ns, link.serial));
-        }
-    }
-
-    fn control(&self, link: &Arc<Link>, bytes: &[u8], fd: Option<Foreign>) -> Result<(), Fault> {
-        use ControlMessage as M;
-        let message = match ControlMessage::parse(bytes) {
-            Ok(Some(message)) => message,
-            // Of a later release.
-            Ok(None) => return Ok(()),
-            Err(malformed) => return fault_of(malformed).map_or(Ok(()), Err),
-        };
-        let process = &self.process;
-        match message {
-            M::Ring { receiver } => {
-                link.wake_answered();
-                process.raise_sets();
-                process.rung(link, receiver.into());
-                process.relay();
-            }
-            M::ShowCounters => {
-                if !link.show_counters(process, true) {
-                    // It has not read what it asked for before: later.
-                    process.give_back_in(UNSAID_NS);
-                }
-            }
-            M::Counters => link.hear_counters(fd)?,
-            M::Unused => {
-                if process.hear_unused(link) {
-                    // It ends at the next event.
-                    process.attention.raise();
-                }
-            }
-            M::Used => link.stays_in_use(),
-            M::Free => process.hear_free(link),
-            M::LaneFree { lane } => link.hear_lane_free(process, lane)?,
-            M::LaneWanted => {
-                if link.say_taken(process) {
-                    process.give_back_in(GIVE_BACK_AGAIN_NS);
-                }
-            }
-            M::LaneBack { lane } => {
-                link.hear_lane_back(lane)?;
-                process.has_lane();
-            }
-            M::Closed { port, .. } => link.close_port(port),
-            M::Revoked { names } => link.hear_revoked(names),
-            M::Spread { port, entries } => link.hear_spread(port, entries)?,
-            M::Release { rights } => link.take_back(process, rights)?,
-            M::PathAsk { .. }
-            | M::PathWant { .. }
-            | M::PathGranted { .. }
-            | M::PathDenied { .. }
-            | M::PathReady { .. }
-            | M::PathRefused { .. }
-            | M::PathOver { .. }
-            | M::PathDrop { .. } => process.take_path_message(link, message)?,
-            M::ProvisionVoid { number } => {
-                process.take_back_provision((link.identity(), number));
-            }
-            M::Declined { number, exporter } => process.hear_declined(link, number, exporter),
-            M::DoorWhere { exporter } => process.ask_for_door(link, exporter),
-            M::DoorAsk { token } => process.show_door(link, token),
-            M::Door { token } => process.pass_door_on(link, token, fd),
-            M::DoorOf { exporter } => process.knock(link, exporter, fd),
-            M::Arrived {
-                token,
-                port,
-                handle,
-            } => process.hear_arrived(link, token, (port, handle))?,
-            M::NotArrived { token } => process.hear_not_arrived(link, token),
-            M::Moved {
-                name,
-                port,
-                number,
-                home,
-            } => process.hear_moved(link, name, (port, number, home))?,
-            M::Kept { .. } | M::Leave { .. } | M::Left { .. } => {
-                process.take_again_message(link, message)?;
-            }
-            // Those have been heard where they were read; and a link is made once.
-            M::Descriptors(_) | M::Arena(_) | M::Sealed => {}
-        }
-        Ok(())
-    }
-
     /// Takes waiting connections of the listener of `receiver`.
     fn accept(&mut self, receiver: u32) {
         let listener = {
@@ -686,18 +516,6 @@ impl Keeper {
             self.pending[index] = Some(pending);
         }
     }
-}
-
-/// The rule that a peer breaks by a message that is not whole. One of no protocol is passed over, like those of later releases.
-fn fault_of(malformed: Malformed) -> Option<Fault> {
-    let rule = match malformed.kind {
-        kind::PATH_ASK..=kind::PATH_DROP => Rule::Path,
-        kind::PROVISION_VOID | kind::DECLINED => Rule::Introduction,
-        kind::DOOR_WHERE..=kind::LEFT | kind::ARRIVED..=kind::MOVED => Rule::Introduction,
-        kind::SPREAD => Rule::Spread,
-        _ => return None,
-    };
-    Some(Fault { rule, offset: 0 })
 }
 
 /// The bells of a peer.

@@ -3,9 +3,11 @@
 //! One thread at a time holds the poller (it is behind a lock that is never held asleep). A look
 //! polls the active lanes round robin, takes what the bells say, and admits waiters; the rota
 //! (`handfast-proto`) decides who is active. This file is the path of a message; `bells` is how
-//! lanes become active and how the receiver goes to sleep, `upkeep` what is done now and then.
+//! lanes become active and how the receiver goes to sleep, `upkeep` what is done now and then, `clearing`
+//! how lanes of the dead are let go of.
 
 mod bells;
+mod clearing;
 mod gather;
 mod in_turn;
 mod pinned;
@@ -24,6 +26,7 @@ use crate::notice::Notices;
 use crate::process::Process;
 use crate::request::{Received, Request, Seal};
 use bells::Foreigners;
+use clearing::Clearing;
 use core::sync::atomic::Ordering;
 use handfast_channel::arm;
 use handfast_channel::reply::Slot;
@@ -40,7 +43,6 @@ use handfast_wait::{FIRST_LOOKS, Waiter, word};
 use pinned::Pinned;
 use std::sync::Arc;
 use through::Through;
-use upkeep::Clearing;
 use waiting::Waiting;
 
 /// A lane this receiver has seen.
@@ -494,16 +496,6 @@ impl Poller {
     /// Whether a message was found and refused since the last question: there may be more.
     pub(crate) const fn look_again(&mut self) -> bool {
         core::mem::replace(&mut self.again, false)
-    }
-
-    /// Whether there may be messages in lanes of links that have ended: some of those that are left have been looked at now.
-    #[inline]
-    pub(crate) fn goes_on_clearing(&mut self) -> bool {
-        let is_clearing = self.is_clearing();
-        if is_clearing {
-            self.refresh();
-        }
-        is_clearing
     }
 
     /// Replaces the strategy.

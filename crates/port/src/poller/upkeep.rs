@@ -5,7 +5,7 @@ use super::waiting::Waiting;
 use super::{Lane, Poller, wake_caller, wake_for_room};
 use crate::introduce::Named;
 use crate::link::Link;
-use crate::request::{Received, Request};
+use crate::request::Request;
 use crate::unbound::refuse_waiting;
 use core::sync::atomic::Ordering;
 use handfast_channel::{arm, bell};
@@ -13,7 +13,7 @@ use handfast_layout::bell::LINKS;
 use handfast_layout::counters;
 use handfast_layout::link::{LANES, SLOTS};
 use handfast_layout::part::is_handle;
-use handfast_proto::rota::{Active, Admitted, Key, Rang, Rota};
+use handfast_proto::rota::{Active, Admitted, Key, Rota};
 use handfast_ring::lane::Place;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::{clock, cpu};
@@ -27,12 +27,6 @@ const STREAM_MIN: u32 = 64;
 /// A client that was woken keeps its place for so long before it is seen to run: the kernel may
 /// let it wait for a processor. Giving the place away at once would wake ever more of them.
 const WAKING_NS: u64 = 2_000_000;
-/// Lanes that are looked at in one go when links have ended.
-const CLEAR_LANES: usize = 128;
-/// How soon lanes of the dead are looked at again in which messages are left.
-const CLEAR_AGAIN_NS: u64 = 1_000_000;
-/// And after so many times of what the last look took.
-const CLEAR_SHARE: u64 = 8;
 /// How soon the keeper looks which lanes have been left.
 const LEFT_NS: u64 = 1_000;
 /// So many times in a row the client served last is found on the receiver's CPU before one asks whether it has others.
@@ -40,41 +34,6 @@ const BESIDE: u32 = 16;
 /// What an overloaded server asks its active clients to spin: longer than a sweep over all of
 /// them takes.
 const OVERLOAD_SPIN_NS: u32 = 20_000;
-
-/// A look for the lanes of links that have ended.
-#[derive(Default)]
-pub(super) struct Clearing {
-    /// How many links had ended when it began.
-    links: u32,
-    /// Lanes still to be looked at, and the last one that was.
-    lanes: usize,
-    next: Key,
-    /// Some of the dead have messages left; and when they are looked at again.
-    has_messages: bool,
-    again_ns: u64,
-    /// How long this look has taken so far.
-    took_ns: u64,
-}
-
-impl Clearing {
-    /// There is one place more, which is as far from the last one that was looked at as the first of all.
-    pub(super) const fn goes_on(&mut self) {
-        if self.lanes > 0 {
-            self.lanes += 1;
-        }
-    }
-
-    /// The place that is looked at next, of so many.
-    const fn step(&mut self, places: usize) -> Option<Key> {
-        if self.lanes == 0 || places == 0 {
-            self.lanes = 0;
-            return None;
-        }
-        self.lanes -= 1;
-        self.next = (self.next + 1) % places;
-        Some(self.next)
-    }
-}
 
 impl Lane {
     /// Arms it. `false` when a message was there after all.
@@ -328,106 +287,6 @@ impl Poller {
         }
     }
 
-    /// Links have ended: their lanes are looked for, some at a time, so that messages of others do not wait for a look at all. Not
-    /// at every look while messages of the dead are left.
-    #[cold]
-    fn follow_deaths(&mut self, deaths: u32) {
-        let begun_ns = clock::ticks_ns();
-        let is_new = self.clearing.links != deaths;
-        if is_new || !self.is_clearing() {
-            if begun_ns < self.clearing.again_ns {
-                return;
-            }
-            // Messages may wait for something that comes no more.
-            self.waiting.begin();
-            self.forget_links();
-            // Nobody else has seen these: what they hold is first heard of here.
-            // The next port's, where this one is gone.
-            let rung = (!self.is_closed).then(|| self.process.port(self.receiver));
-            for link in rung
-                .flatten()
-                .map(|port| port.take_rung())
-                .unwrap_or_default()
-            {
-                self.hear_link(&link);
-            }
-            self.clearing.links = deaths;
-            // From where the last look ended: one that is begun again and again comes round, too.
-            self.clearing.lanes = self.lanes.len();
-            self.clearing.took_ns = 0;
-        }
-        self.clear_out();
-        let then_ns = clock::ticks_ns();
-        self.clearing.took_ns += then_ns.saturating_sub(begun_ns);
-        if self.is_clearing() {
-            return;
-        }
-        self.deaths = deaths;
-        if core::mem::take(&mut self.clearing.has_messages) {
-            // Look again, at the next opportunity; but most of the time is for messages.
-            self.deaths = deaths.wrapping_sub(1);
-            let pause_ns = CLEAR_AGAIN_NS.max(CLEAR_SHARE * self.clearing.took_ns);
-            self.clearing.again_ns = then_ns.saturating_add(pause_ns);
-        }
-    }
-
-    /// Whether lanes are left to be looked at since links have ended: whoever would sleep goes on first.
-    pub(super) const fn is_clearing(&self) -> bool {
-        self.clearing.lanes > 0
-    }
-
-    /// Forgets the lanes of dead links among the next ones, once their one-way messages have been received.
-    fn clear_out(&mut self) {
-        let mut have_gone = false;
-        for _ in 0..CLEAR_LANES {
-            let Some(key) = self.clearing.step(self.lanes.len()) else {
-                break;
-            };
-            have_gone |= self.clear(key);
-        }
-        if have_gone {
-            // In one go: a dead user's lanes may be thousands.
-            let lanes = &self.lanes;
-            self.active.retain(|key| lanes[key].is_some());
-            self.waiting.retain(|key| lanes[key].is_some());
-        }
-    }
-
-    /// Forgets a lane if its link has ended and nothing is left in it. Whether it was there.
-    fn clear(&mut self, key: Key) -> bool {
-        let Some(Some(lane)) = self.lanes.get_mut(key) else {
-            return false;
-        };
-        // What is kept for the next message would keep a dead caller's link.
-        let is_down = |passed: &mut Box<Received>| {
-            let reply = passed.reply_slot();
-            reply.is_some_and(|reply| reply.link.is_down())
-        };
-        drop(lane.passed.take_if(is_down));
-        if !lane.link.is_down() {
-            return false;
-        }
-        // A lane holds so many messages at its peer's end and no more; a peer that was cut and goes on writing is not
-        // listened to.
-        let position = lane.consumer.position();
-        let end = *lane.end.get_or_insert(position.wrapping_add(SLOTS));
-        let is_over = position.wrapping_sub(end).cast_signed() >= 0;
-        // Of one that was cut the rights have ended.
-        if lane.link.is_cut() || is_over || !lane.consumer.is_ready(&lane.link.region) {
-            return self.forget(key);
-        }
-        self.clearing.has_messages = true;
-        if !lane.waits && !self.rota.is_active(key) {
-            // Messages of the dead are received like others; a lane that was out becomes active for that, and one that waits
-            // has its turn.
-            let user = lane.link.peer.uid;
-            if self.rota.rang(key, clock::ticks_ns(), false) == Rang::Poll {
-                self.active.push(user, key);
-            }
-        }
-        false
-    }
-
     #[cold]
     pub(super) fn poison(&mut self, key: Key, fault: Fault) -> Option<Request> {
         self.counts.faults += 1;
@@ -448,7 +307,7 @@ impl Poller {
     }
 
     /// As [`Self::remove`], of a lane that the lists of active and sleeping ones have still. Whether it was there.
-    fn forget(&mut self, key: Key) -> bool {
+    pub(super) fn forget(&mut self, key: Key) -> bool {
         self.rota.remove(key);
         let Some(mut lane) = self.lanes[key].take() else {
             return false;
@@ -615,36 +474,5 @@ impl Poller {
         (self.lanes, self.free) = (Vec::new(), Vec::new());
         // Threads that find the port before it leaves the list take up no lane any more.
         self.is_closed = true;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_look_for_the_dead_comes_to_all_places_also_while_others_are_added() {
-        for added_after in 0..10 {
-            let mut clearing = Clearing {
-                lanes: 5,
-                next: 3,
-                ..Clearing::default()
-            };
-            let (mut places, mut seen) = (5, Vec::new());
-            for step in 0.. {
-                if step == added_after && clearing.lanes > 0 {
-                    places += 1;
-                    clearing.goes_on();
-                }
-                match clearing.step(places) {
-                    Some(key) => seen.push(key),
-                    None => break,
-                }
-            }
-            assert!(
-                (0..5).all(|key| seen.contains(&key)),
-                "{added_after}: {seen:?}"
-            );
-        }
     }
 }

@@ -1,0 +1,192 @@
+//! How a receiver lets go of the lanes of links that have ended: some at a time, however many there are.
+
+use super::Poller;
+use crate::request::Received;
+use handfast_layout::link::SLOTS;
+use handfast_proto::rota::{Key, Rang};
+use handfast_sys::clock;
+
+/// Lanes that are looked at in one go when links have ended.
+const CLEAR_LANES: usize = 128;
+/// How soon lanes of the dead are looked at again in which messages are left.
+const CLEAR_AGAIN_NS: u64 = 1_000_000;
+/// And after so many times of what the last look took.
+const CLEAR_SHARE: u64 = 8;
+
+/// A look for the lanes of links that have ended.
+#[derive(Default)]
+pub(super) struct Clearing {
+    /// How many links had ended when it began.
+    links: u32,
+    /// Lanes still to be looked at, and the last one that was.
+    lanes: usize,
+    next: Key,
+    /// Some of the dead have messages left; and when they are looked at again.
+    has_messages: bool,
+    again_ns: u64,
+    /// How long this look has taken so far.
+    took_ns: u64,
+}
+
+impl Clearing {
+    /// There is one place more, which is as far from the last one that was looked at as the first of all.
+    pub(super) const fn goes_on(&mut self) {
+        if self.lanes > 0 {
+            self.lanes += 1;
+        }
+    }
+
+    /// The place that is looked at next, of so many.
+    const fn step(&mut self, places: usize) -> Option<Key> {
+        if self.lanes == 0 || places == 0 {
+            self.lanes = 0;
+            return None;
+        }
+        self.lanes -= 1;
+        self.next = (self.next + 1) % places;
+        Some(self.next)
+    }
+}
+
+impl Poller {
+    /// Links have ended: their lanes are looked for, some at a time, so that messages of others do not wait for a look at all. Not
+    /// at every look while messages of the dead are left.
+    #[cold]
+    pub(super) fn follow_deaths(&mut self, deaths: u32) {
+        let begun_ns = clock::ticks_ns();
+        let is_new = self.clearing.links != deaths;
+        if is_new || !self.is_clearing() {
+            if begun_ns < self.clearing.again_ns {
+                return;
+            }
+            // Messages may wait for something that comes no more.
+            self.waiting.begin();
+            self.forget_links();
+            // Nobody else has seen these: what they hold is first heard of here.
+            // The next port's, where this one is gone.
+            let rung = (!self.is_closed).then(|| self.process.port(self.receiver));
+            for link in rung
+                .flatten()
+                .map(|port| port.take_rung())
+                .unwrap_or_default()
+            {
+                self.hear_link(&link);
+            }
+            self.clearing.links = deaths;
+            // From where the last look ended: one that is begun again and again comes round, too.
+            self.clearing.lanes = self.lanes.len();
+            self.clearing.took_ns = 0;
+        }
+        self.clear_out();
+        let then_ns = clock::ticks_ns();
+        self.clearing.took_ns += then_ns.saturating_sub(begun_ns);
+        if self.is_clearing() {
+            return;
+        }
+        self.deaths = deaths;
+        if core::mem::take(&mut self.clearing.has_messages) {
+            // Look again, at the next opportunity; but most of the time is for messages.
+            self.deaths = deaths.wrapping_sub(1);
+            let pause_ns = CLEAR_AGAIN_NS.max(CLEAR_SHARE * self.clearing.took_ns);
+            self.clearing.again_ns = then_ns.saturating_add(pause_ns);
+        }
+    }
+
+    /// Whether there may be messages in lanes of links that have ended: some of those that are left have been looked at now.
+    #[inline]
+    pub(crate) fn goes_on_clearing(&mut self) -> bool {
+        let is_clearing = self.is_clearing();
+        if is_clearing {
+            self.refresh();
+        }
+        is_clearing
+    }
+
+    /// Whether lanes are left to be looked at since links have ended: whoever would sleep goes on first.
+    pub(super) const fn is_clearing(&self) -> bool {
+        self.clearing.lanes > 0
+    }
+
+    /// Forgets the lanes of dead links among the next ones, once their one-way messages have been received.
+    fn clear_out(&mut self) {
+        let mut have_gone = false;
+        for _ in 0..CLEAR_LANES {
+            let Some(key) = self.clearing.step(self.lanes.len()) else {
+                break;
+            };
+            have_gone |= self.clear(key);
+        }
+        if have_gone {
+            // In one go: a dead user's lanes may be thousands.
+            let lanes = &self.lanes;
+            self.active.retain(|key| lanes[key].is_some());
+            self.waiting.retain(|key| lanes[key].is_some());
+        }
+    }
+
+    /// Forgets a lane if its link has ended and nothing is left in it. Whether it was there.
+    fn clear(&mut self, key: Key) -> bool {
+        let Some(Some(lane)) = self.lanes.get_mut(key) else {
+            return false;
+        };
+        // What is kept for the next message would keep a dead caller's link.
+        let is_down = |passed: &mut Box<Received>| {
+            let reply = passed.reply_slot();
+            reply.is_some_and(|reply| reply.link.is_down())
+        };
+        drop(lane.passed.take_if(is_down));
+        if !lane.link.is_down() {
+            return false;
+        }
+        // A lane holds so many messages at its peer's end and no more; a peer that was cut and goes on writing is not
+        // listened to.
+        let position = lane.consumer.position();
+        let end = *lane.end.get_or_insert(position.wrapping_add(SLOTS));
+        let is_over = position.wrapping_sub(end).cast_signed() >= 0;
+        // Of one that was cut the rights have ended.
+        if lane.link.is_cut() || is_over || !lane.consumer.is_ready(&lane.link.region) {
+            return self.forget(key);
+        }
+        self.clearing.has_messages = true;
+        if !lane.waits && !self.rota.is_active(key) {
+            // Messages of the dead are received like others; a lane that was out becomes active for that, and one that waits
+            // has its turn.
+            let user = lane.link.peer.uid;
+            if self.rota.rang(key, clock::ticks_ns(), false) == Rang::Poll {
+                self.active.push(user, key);
+            }
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_for_the_dead_comes_to_all_places_also_while_others_are_added() {
+        for added_after in 0..10 {
+            let mut clearing = Clearing {
+                lanes: 5,
+                next: 3,
+                ..Clearing::default()
+            };
+            let (mut places, mut seen) = (5, Vec::new());
+            for step in 0.. {
+                if step == added_after && clearing.lanes > 0 {
+                    places += 1;
+                    clearing.goes_on();
+                }
+                match clearing.step(places) {
+                    Some(key) => seen.push(key),
+                    None => break,
+                }
+            }
+            assert!(
+                (0..5).all(|key| seen.contains(&key)),
+                "{added_after}: {seen:?}"
+            );
+        }
+    }
+}
