@@ -2,7 +2,7 @@
 
 use crate::{Input, below, steps, word};
 use arbitrary::Result;
-use handfast_layout::lane_control::process;
+use handfast_layout::hello::process;
 use handfast_proto::introductions::{
     Came, How, Incarnation, Keeping, Number, Provisions, Redeemed, Remembered,
 };

@@ -13,7 +13,8 @@ use handfast::error::Rule;
 use handfast_layout::control::kind::{
     DECLINED, DOOR, DOOR_ASK, DOOR_OF, DOOR_WHERE, KEPT, LEAVE, LEFT, PROVISION_VOID, RELEASE,
 };
-use handfast_layout::lane_control::{LaneControl, process};
+use handfast_layout::hello::process;
+use handfast_layout::lane_control::LaneControl;
 use handfast_layout::link::{Kind, LANES};
 use handfast_layout::part::{Part, receiver_of};
 use rustix::fd::AsFd;

@@ -3,7 +3,7 @@
 //! Each begins with a byte that names its [`kind`] and an argument byte, zero where none is named. Numbers follow in little-endian
 //! order. A message is parsed once, whole; the protocols see a [`ControlMessage`]. `spec/control.txt` has the bytes of each.
 
-use crate::lane_control::Process;
+use crate::hello::Process;
 use crate::loan::Told;
 use crate::part::Descriptors;
 use codec::{Argument, Field, Rest};

@@ -8,6 +8,18 @@
 use crate::part::receiver_of;
 use crate::{FEATURES, LAYOUT_VERSION, name};
 
+/// A process: its incarnation, and its process number as who names it sees it.
+pub type Process = [u8; 20];
+
+/// The process with this incarnation and process number.
+#[must_use]
+pub fn process(incarnation: [u8; 16], pid: u32) -> Process {
+    let mut process = [0; 20];
+    process[..16].copy_from_slice(&incarnation);
+    process[16..].copy_from_slice(&pid.to_le_bytes());
+    process
+}
+
 /// First bytes of both messages.
 pub const MAGIC: [u8; 8] = *b"handfast";
 

@@ -18,6 +18,8 @@
 //! A claim, a mint and an attenuation come with a reply right ([`passed_word`](crate::link::passed_word)), and are
 //! answered with the handle of what the word stands for, 4 bytes.
 
+use crate::hello::Process;
+
 /// One of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaneControl {
@@ -66,18 +68,6 @@ pub enum LaneControl {
         /// Chosen by who asked.
         number: u64,
     },
-}
-
-/// A process: its incarnation, and its process number as who names it sees it.
-pub type Process = [u8; 20];
-
-/// The process with this incarnation and process number.
-#[must_use]
-pub fn process(incarnation: [u8; 16], pid: u32) -> Process {
-    let mut process = [0; 20];
-    process[..16].copy_from_slice(&incarnation);
-    process[16..].copy_from_slice(&pid.to_le_bytes());
-    process
 }
 
 /// Bytes of each.
@@ -168,6 +158,7 @@ impl LaneControl {
 mod tests {
     use super::*;
     use crate::golden;
+    use crate::hello::process;
 
     /// One of each kind.
     fn all() -> [LaneControl; 6] {

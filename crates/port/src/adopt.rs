@@ -21,7 +21,7 @@ use crate::right::Right;
 use crate::send::SendRight;
 use core::sync::atomic::Ordering;
 use handfast_layout::PARTS_MAX;
-use handfast_layout::lane_control;
+use handfast_layout::hello;
 use handfast_layout::part::{Bound, Part};
 use handfast_proto::rights::{Handle, Target};
 use handfast_ring::lane::Unit;
@@ -192,7 +192,7 @@ fn other(
             keep,
         } => {
             let vine = import(process, link, vine)?;
-            let exporter = lane_control::process(exporter, pid);
+            let exporter = hello::process(exporter, pid);
             let what = (exporter, number, port);
             Right::Send(introduced(process, link, vine, (what, keep, whom)))
         }
@@ -207,7 +207,7 @@ fn other(
                 let (rule, offset) = (Rule::Part, 0);
                 return Err(Fault { rule, offset });
             }
-            let number = (lane_control::process(introducer, pid), number);
+            let number = (hello::process(introducer, pid), number);
             return Ok(process.come_home(link, (number, port), whom));
         }
         Part::OfReceiver { handle } => own(process, link, handle)?,

@@ -29,7 +29,7 @@ use handfast_channel::{arm, bell, stamp};
 use handfast_layout::control::ControlMessage;
 use handfast_layout::link::{LANE_HEAD_BYTES, LANES, Meta, Side};
 use handfast_layout::part::receiver_of;
-use handfast_layout::{bell as bell_layout, lane_control};
+use handfast_layout::{bell as bell_layout, hello};
 use handfast_proto::introductions::{Claims, Keeping, Remembered};
 use handfast_proto::loans::Lent;
 use handfast_proto::rights::{Exports, Handle, Imports};
@@ -319,7 +319,7 @@ impl Link {
 
     /// The peer, as others are told of it: what it says, and what the kernel says.
     pub(crate) fn identity(&self) -> [u8; 20] {
-        lane_control::process(self.incarnation, self.peer.pid)
+        hello::process(self.incarnation, self.peer.pid)
     }
 
     /// Whether the peer is that process, and the kernel says so: one that cannot be seen from here is nobody.

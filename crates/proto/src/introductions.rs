@@ -20,7 +20,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 /// A process, by the identity it has drawn at its start, and by its process number.
-pub type Incarnation = handfast_layout::lane_control::Process;
+pub type Incarnation = handfast_layout::hello::Process;
 
 /// What a provision is found by: who has made it, and its number there.
 pub type Number = (Incarnation, u64);

@@ -8,7 +8,7 @@ use handfast_channel::bell::ring;
 use handfast_layout::bell;
 use handfast_layout::control::kind::{COUNTERS, DOOR, DOOR_ASK, SEALED, SHOW_COUNTERS as STAT};
 use handfast_layout::hello::{Hello, Status, WELCOME_BYTES, Welcome, is_ready};
-use handfast_layout::lane_control::{Process, process};
+use handfast_layout::hello::{Process, process};
 use handfast_layout::link::{LANES, REGION_BYTES, Side};
 use handfast_layout::part::{IS_HANDLE, receiver_of};
 use handfast_region::{Memory, Region};

@@ -12,7 +12,8 @@ use handfast_channel::reply::Slot;
 use handfast_layout::control::kind::RING;
 pub(crate) use handfast_layout::control::kind::{COUNTERS, SHOW_COUNTERS as STAT};
 use handfast_layout::hello::{Hello, WELCOME_BYTES, Welcome};
-use handfast_layout::lane_control::{LaneControl, Process, process};
+use handfast_layout::hello::{Process, process};
+use handfast_layout::lane_control::LaneControl;
 use handfast_layout::link::{
     Kind, LANE_BYTES, LANES, Meta, OWN_SET, REGION_BYTES, Side, UNIT_BYTES, arena_offset,
     passed_word, reply, slot, slot_of, slot_offset,

@@ -1,6 +1,6 @@
 use super::*;
 use crate::golden;
-use crate::lane_control::process;
+use crate::hello::process;
 use crate::loan::Geometry;
 
 /// One of each kind.
