@@ -118,13 +118,14 @@ pub fn wake_producer(memory: &impl Memory, place: Place) -> bool {
     }
 }
 
-/// Who made room has woken so many of those that sleep for it, however many there are: they may be any number of a hostile
+/// A receiver that made room wakes at most so many sleeping senders, however many there are: they may be any number of a hostile
 /// peer's. The others are left asleep, and nobody's announcement is there any more.
 pub const WOKEN_FOR_ROOM: u32 = 4;
 
-/// Producer that has announced itself and waits for room no more, whatever it has found: wakes others of its process, which
-/// may have been left asleep, or may fall asleep by its announcement. Who finds no room announces itself again, and with that the
-/// others. `others`: whether any are counted that sleep there, or are about to. One system call if so.
+/// Producer that has announced itself and no longer waits for room, with any result: wakes others of its process, which
+/// may have been left asleep, or may fall asleep by its announcement. A producer that finds no room announces
+/// itself again, and with that the others. `others`: whether any are counted that sleep there, or are about to. One system
+/// call if so.
 pub fn leave_space(memory: &impl Memory, place: Place, others: impl FnOnce() -> bool) {
     // E19 space, leaving half. This sender does not count any more. Another that sleeps was counted before its last look: before
     // this one counted itself off, and is seen here; or later, and then it has found the room that this one has

@@ -23,7 +23,7 @@ pub fn ring(
     index: u32,
 ) -> Option<u32> {
     let base = layout::bell(receiver);
-    // E3 ready, set half, three times. AcqRel: whoever takes the upper bit sees the lower one,
+    // E3 ready, set half, three times. AcqRel: a receiver that takes the upper bit sees the lower one,
     // and the message below that. Take half: `take`, `take_lanes`.
     link.fetch_or(side.ready(receiver), 1 << lane, AcqRel);
     bell.fetch_or(
@@ -47,7 +47,7 @@ pub fn ring_published(
     link.fetch_or(side.ready(receiver), 1 << lane, AcqRel);
     // E4 wake. Store-load fence. Pairs with the fence in `announce`.
     link.fence();
-    // Relaxed: ordered by the fence. Nobody takes the announcement: whoever finds nobody to wake has the owner do so.
+    // Relaxed: ordered by the fence. Nobody takes the announcement: a sender that finds nobody to wake has the owner do so.
     bell.load(layout::bell(receiver) + layout::SLEEP, Relaxed)
 }
 
@@ -122,7 +122,7 @@ pub fn fence_for_sleep(bell: &impl Memory, receiver: u32) -> bool {
     !fenceless || bell.fence_others()
 }
 
-/// What an overloaded server tells its clients. Written by the server, read by clients as a hint.
+/// An overloaded server's statement to its clients. Written by the server, read by clients as a hint.
 pub fn publish_load(bell: &impl Memory, receiver: u32, overloaded: bool, cpu: u32, spin_ns: u32) {
     let base = layout::bell(receiver);
     // Relaxed, all three: hints.

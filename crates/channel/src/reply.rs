@@ -219,7 +219,7 @@ impl Slot {
         is_moved.then(|| memory.load(self.inline_bytes(), Relaxed))
     }
 
-    /// Caller: about to announce a sleep that whoever answers at the end of `path` ends as well; zero for
+    /// Caller: about to announce a sleep that the answerer at the end of `path` ends as well; zero for
     /// none.
     pub fn expect(self, memory: &impl Memory, path: u32) {
         // Relaxed: published by the fence of the announcement that follows (E4).
@@ -229,7 +229,7 @@ impl Slot {
     /// Callee, after [`Self::move_on`] and a fence: whether the caller has to be woken.
     #[must_use]
     pub fn must_wake(self, memory: &impl Memory, path: u32) -> bool {
-        // Relaxed, both: ordered after the announcement, if that is seen, as it was made (E4). Who lies
+        // Relaxed, both: ordered after the announcement, if that is seen, as it was made (E4). A caller that lies
         // sleeps on.
         let how = memory.load(self.wait(), Relaxed);
         how != word::AWAKE
@@ -248,7 +248,7 @@ impl Slot {
     pub fn cancel(self, memory: &impl Memory, generation: u32) -> bool {
         // Relaxed: all that is said; ordered by the fence.
         memory.store(self.at + reply::CANCEL, generation, Relaxed);
-        // E14 give-up, caller half. Store-load fence, in there. Pairs with that of `watch`: either the
+        // E14 give-up, caller half. Store-load fence, in there. Pairs with the fence of `watch`: either the
         // announcement is seen here, or the callee sees that the call was given up.
         word::fence_then_taken(memory, self.watch_word()).is_some()
     }
@@ -256,7 +256,7 @@ impl Slot {
     /// Callee: wants to hear when the call is given up. Whether it has been is looked at next. Nobody
     /// takes this back: at worst a caller rings for nothing, once.
     pub fn watch(self, memory: &impl Memory) {
-        // E14 give-up, callee half. Store-load fence, in there. Pairs with that of `cancel`. Whoever is to
+        // E14 give-up, callee half. Store-load fence, in there. Pairs with the fence of `cancel`. The thread to
         // be woken has been entered before.
         word::announce(memory, self.watch_word(), word::DESCRIPTOR);
     }
@@ -326,7 +326,7 @@ impl Slot {
     }
 
     /// Caller: copies the outcome out. Call only after [`Self::is_answered`] said so. Returns
-    /// what it says of itself.
+    /// the outcome's metadata.
     ///
     /// # Errors
     /// The rule the callee broke.

@@ -1,5 +1,5 @@
-//! loom: tasks that wait. What they share with a sleeping thread, and what is theirs: who rings goes through
-//! a socket to the keeper, and that looks for the waker in a list (E15).
+//! loom: tasks that wait. The state shared with a sleeping thread, and the state of their own: a ringing thread goes through
+//! a socket to the keeper, and the keeper looks for the waker in a list (E15).
 //!
 //! The steps around the lists are written out here as `handfast-port` takes them; words, bells, slots and
 //! takers are the real ones. The thread that rings is the keeper as well: a socket lies between the two, which
@@ -30,7 +30,7 @@ impl Task {
     }
 }
 
-/// What one of the sides does without.
+/// The step that one of the sides leaves out.
 #[derive(Clone, Copy, PartialEq)]
 struct Fences(bool);
 

@@ -93,7 +93,7 @@ fn calls_and_their_replies_cross_threads_whole() {
     });
 }
 
-/// A peer may have any number of threads asleep there: who makes room wakes a few of them, and who was woken a few others.
+/// A peer may have any number of threads asleep there: making room wakes a few of them, and each of these a few others.
 #[test]
 #[cfg_attr(miri, ignore = "miri has no /proc")]
 fn who_makes_room_wakes_a_few_of_those_that_sleep_for_it() {

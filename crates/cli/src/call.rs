@@ -59,7 +59,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
 }
 
-/// [`read`] in a thread that is left behind at the limit: nobody may ever write what it reads.
+/// [`read`] in a thread that is left behind at the limit: possibly nobody ever writes to the path.
 fn read_until(path: &Path, limit: Duration) -> Result<Vec<u8>, String> {
     let (sender, content) = channel();
     let own = path.to_owned();

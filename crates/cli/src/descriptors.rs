@@ -2,7 +2,7 @@
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// Has this process, and those that it starts, have as many as its user may. Says how many.
+/// Has this process, and processes that it starts, have as many as its user may. Says how many.
 pub(crate) fn raise() -> u64 {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;

@@ -118,7 +118,7 @@ fn run(command: Command) -> Outcome {
     }
 }
 
-/// The library ignores what it does not understand in its environment, silently; here somebody may have written it for
+/// The library ignores values in its environment that it does not understand, silently; here somebody may have written one for
 /// this command.
 fn say_what_is_ignored() {
     let ignored = |name, why: &dyn std::fmt::Display| {

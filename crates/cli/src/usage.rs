@@ -1,13 +1,13 @@
-//! What another process has used so far, seen from outside.
+//! Another process's usage so far, seen from outside.
 
 use std::io;
 
-/// What a process has used so far, all threads together.
+/// A process's usage so far, all threads together.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Usage {
     /// Context switches of the threads it has now, voluntary and not.
     pub(crate) switches: u64,
-    /// Those of them that were not voluntary. A `sched_yield` that lets another run is one.
+    /// The switches that were not voluntary. A `sched_yield` that lets another run is one.
     pub(crate) involuntary: u64,
     /// CPU time, in nanoseconds.
     pub(crate) cpu_ns: u64,
@@ -23,7 +23,7 @@ impl Usage {
         })
     }
 
-    /// What was used after `before`.
+    /// The usage after `before`.
     pub(crate) fn since(self, before: Self) -> Self {
         Self {
             // The count of a thread that ended meanwhile is gone.
@@ -66,7 +66,7 @@ pub(crate) fn ticks(pid: u32) -> io::Result<(u64, u64)> {
     }
 }
 
-/// Context switches of the threads process `pid` has now: all, and those that were not voluntary.
+/// Context switches of the threads process `pid` has now: all, and the ones that were not voluntary.
 fn switches(pid: u32) -> io::Result<(u64, u64)> {
     let (mut sum, mut involuntary) = (0, 0);
     for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {

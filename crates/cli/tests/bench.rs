@@ -404,7 +404,7 @@ fn a_benchmark_has_the_descriptors_that_its_user_may_have() {
         );
         Command::new("sh").args(["-c", &script]).output().unwrap()
     };
-    // What many systems have: room for more is there, but has to be asked for.
+    // The setting of many systems: room for more is there, but has to be asked for.
     let output = run("-Sn 40", "40");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");

@@ -57,6 +57,7 @@ fn the_timeout_of_a_call_bounds_the_reading_of_its_message_too() {
     let mut unwritten = call("40");
     let end = Instant::now() + handfast_testing::PATIENCE;
     while unwritten.try_wait().unwrap().is_none() && Instant::now() < end {
+        // Sleep: the interval of a poll with an end.
         std::thread::sleep(Duration::from_millis(1));
     }
     let _ = unwritten.kill();

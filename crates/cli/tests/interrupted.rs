@@ -49,6 +49,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
     while !is_so() {
         assert!(Instant::now() < end, "not in a minute: {what}");
+        // Sleep: the interval of a poll with an end.
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -120,7 +121,7 @@ fn an_interrupted_command_ends_by_the_signal_and_leaves_nothing() {
     }
 }
 
-/// What is in a directory but results.
+/// The files in a directory, except results.
 fn left(directory: &Path) -> Vec<PathBuf> {
     let mut left = files(directory);
     left.retain(|path| !path.ends_with("results"));

@@ -80,7 +80,7 @@ fn what_is_no_file_or_too_long_is_named_and_left_out() {
     std::os::unix::fs::symlink("/dev/zero", path("000-figure-2.json")).unwrap();
     let long = fs::File::create(path("000-figure-3.json")).unwrap();
     long.set_len(1 << 34).unwrap();
-    // Who reads them to their end is ended.
+    // A process that reads them to their end is ended.
     let report = lab(&["report", "--out", "-"], &directory.0);
     let list = lab(&["list"], &directory.0);
     for output in [report, list] {

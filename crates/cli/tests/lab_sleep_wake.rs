@@ -19,7 +19,7 @@ fn handfast(args: &[&str]) -> Vec<u8> {
     output.stdout
 }
 
-/// What `lab run NAME --quick` leaves.
+/// The outcome that `lab run NAME --quick` leaves.
 fn outcome(name: &str) -> Value {
     let folder = Folder::new(name);
     let path = folder.0.to_str().unwrap();
@@ -118,7 +118,7 @@ fn a_figure_has_all_its_curves_with_throughput_and_costs() {
     assert_eq!(figures.len(), 5);
     for figure in figures {
         let is_throughput = figure["y"]["label"] == "throughput";
-        // One, two and six clients. What costs nothing is no gap.
+        // One, two and six clients. A cost of zero is no gap.
         let is_whole = |values: &[f64]| {
             values.len() == 3
                 && values

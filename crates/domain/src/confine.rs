@@ -3,10 +3,10 @@
 //! `docs/decisions/0013-confined-domains.md` and SECURITY.md.
 //!
 //! [`confine`] is called once, when all domains are loaded, by a process that has one thread and has not run code that
-//! it does not trust. What it does holds for all threads and processes that this one makes. It costs a call into a
+//! it does not trust. Its effect holds for all threads and processes that this one makes. It costs a call into a
 //! domain nothing.
 //!
-//! What a confined process can no longer do:
+//! A confined process can no longer:
 //!
 //! * **Handle signals.** The kernel writes a handler's frame wherever the stack pointer is, also into a domain, and
 //!   takes any rights back out of it. So there are no handlers, and none returns (`rt_sigreturn` ends the process).
@@ -66,7 +66,7 @@ impl Options {
         self
     }
 
-    /// Overwrites instructions that change rights with traps, wherever they are found, instead of refusing. Whoever
+    /// Overwrites instructions that change rights with traps, wherever they are found, instead of refusing. Code that
     /// needed them ends the process then; and where their bytes were part of other instructions, anything happens.
     #[must_use]
     pub const fn overwrite(mut self) -> Self {
@@ -75,7 +75,7 @@ impl Options {
     }
 }
 
-/// What was done to confine the process.
+/// A report of the steps that confined the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Confined {
     /// Places of the code that were changed, since they could change rights.
@@ -97,7 +97,7 @@ pub fn is_confined() -> bool {
     BEGUN.load(Relaxed)
 }
 
-/// What keeps a process from being confined on this machine, if anything does. A few system calls.
+/// The reason that a process cannot be confined on this machine, if there is one. A few system calls.
 ///
 /// # Errors
 /// [`ConfineError::Unsupported`].

@@ -19,9 +19,9 @@ thread_local! {
     static TIMER: Cell<Option<(u32, Timer)>> = const { Cell::new(None) };
 }
 
-/// Ends calls of this thread at a deadline, until it is dropped. What the thread does by itself is not ended meanwhile.
+/// Ends calls of this thread at a deadline, until it is dropped. Work of the thread outside of calls is not ended meanwhile.
 pub(crate) struct Armed {
-    /// What held before.
+    /// The previous deadline.
     until_ns: u64,
     place: usize,
     has_timer: bool,
@@ -30,7 +30,7 @@ pub(crate) struct Armed {
 }
 
 impl Armed {
-    /// Without a timer: whoever waits looks at the deadline itself. No system call.
+    /// Without a timer: the waiting thread looks at the deadline itself. No system call.
     pub(crate) fn of_waiting(deadline_ns: u64) -> Self {
         let armed = Self {
             place: deadline::set_place(0),

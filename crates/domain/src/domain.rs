@@ -71,9 +71,9 @@ impl Domain {
     ///
     /// # Safety
     /// A fault ends a call at an arbitrary instruction, and drops nothing on its stack. So a function of the table
-    /// must not have lent its stack to another thread (`std::thread::scope`), and what it does to memory outside of
-    /// the domain must be whole at any instruction, or never be used again after a fault. Locks of the process that
-    /// it holds then (the allocator's among them) stay held.
+    /// must not have lent its stack to another thread (`std::thread::scope`), and its changes to memory outside of
+    /// the domain must be whole at any instruction, or that memory must never be used again after a fault. Locks of the
+    /// process that the function holds then (the allocator's among them) stay held.
     pub unsafe fn new<T: Sync + 'static>(
         table: &Table<T>,
         options: Options,
@@ -140,9 +140,9 @@ impl Domain {
     /// A function that waits in the kernel is ended like any other. One that panics, or is found inside the C
     /// library (it may hold the allocator's lock), is ended as soon as it is found elsewhere, some 0.1 ms to 0.1 s of its
     /// processor time later.
-    /// What it holds of other locks stays held ([`Self::new`]), but for what it does [`shielded`](crate::shielded).
+    /// Other locks that the function holds stay held ([`Self::new`]), except inside [`shielded`](crate::shielded).
     ///
-    /// The deadline is that of functions: making the value anew afterwards takes as long as it takes. A function that
+    /// The deadline limits functions only: making the value anew afterwards takes as long as it takes. A function that
     /// blocks the signal (`SIGRTMIN + 6`) is not ended.
     ///
     /// ```
@@ -311,7 +311,7 @@ impl Domain {
         self.inner.number != 0
     }
 
-    /// What keeps it apart; never [`Isolation::Automatic`].
+    /// The mechanism that isolates the domain; never [`Isolation::Automatic`].
     #[must_use]
     pub fn isolation(&self) -> Isolation {
         match &self.inner.process {
@@ -350,7 +350,7 @@ impl Domain {
     }
 }
 
-/// What goes from one domain to another, in memory that both may touch.
+/// Data on its way from one domain to another, in memory that both may touch.
 struct Stage {
     buffers: Buffers,
     bytes: Vec<u8>,

@@ -1,4 +1,4 @@
-//! What can go wrong, and what to do about it.
+//! Errors of this crate, and what to do about them.
 
 use core::fmt;
 use handfast_sys::Errno;
@@ -168,7 +168,7 @@ impl From<LoadError> for NotStarted {
         match error {
             LoadError::Os { call, errno } => Self::Os { call, errno },
             LoadError::Child { what } => Self::Child { what },
-            // What a domain that was loaded once has passed.
+            // Checks that a domain that was loaded once has passed.
             _ => Self::Child {
                 what: "this program has no way to processes any more",
             },
@@ -377,7 +377,7 @@ impl Status {
         self.0 >> 8
     }
 
-    /// What went wrong. Whatever is no known code is taken for a domain that was overwritten.
+    /// The error that this status stands for. An unknown code is taken for a domain that was overwritten.
     pub(crate) fn error(self, limit: u32) -> CallError {
         let number = self.number();
         let len_bytes = usize::try_from(number).unwrap_or(usize::MAX);

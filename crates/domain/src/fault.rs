@@ -1,9 +1,9 @@
 //! Signals: what a domain does wrong becomes the end of its call.
 //!
 //! The kernel runs a handler with the rights of no domain, whatever it interrupted, and puts the interrupted rights
-//! back afterwards. So the handler here looks at nothing of a domain's. It finds by the rights and the stack pointer
-//! that were interrupted in which call this thread is, and changes only where the thread goes on: at the gate's
-//! landing, on top of the same stack, with the rights it had. What the signal was about is decided there.
+//! back afterwards. So the handler here looks at nothing of a domain's. It finds by the interrupted rights and stack pointer
+//! in which call this thread is, and changes only where the thread goes on: at the gate's
+//! landing, on top of the same stack, with the rights it had. The landing decides what the signal was about.
 //!
 //! Signals that are nobody's fault (they were sent), and faults outside of domains, go to the handler that was there
 //! before.
@@ -266,8 +266,8 @@ fn set_rights(machine: &libc::ucontext_t, rights: u32) -> bool {
     true
 }
 
-/// Both floating-point units as programs start with them: nothing in the old one, their usual control. What a function had
-/// changed there (rounding, traps) was for itself.
+/// Both floating-point units as programs start with them: nothing in the old one, their usual control. A function's changes
+/// to them (rounding, traps) were for itself.
 fn reset_floats(machine: &libc::ucontext_t) {
     const USUAL: u16 = 0x37f;
     const USUAL_OF_VECTORS: u32 = 0x1f80;
@@ -286,7 +286,7 @@ fn reset_floats(machine: &libc::ucontext_t) {
     }
 }
 
-/// Hands a signal to whoever handled it before.
+/// Hands a signal to the handler that was there before.
 fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let before = SIGNALS.iter().position(|known| *known == signal);
     let before = before.and_then(|index| BEFORE.get(index));

@@ -1,4 +1,4 @@
-//! The flag of a stack: whose it is. What the gate does in assembly is here in Rust: for the gate without protection,
+//! The flag of a stack: whose it is. The gate's assembly steps are here in Rust: for the gate without protection,
 //! and for the models.
 //!
 //! ```text
@@ -29,7 +29,7 @@ pub(crate) mod state {
     pub(crate) const DEAD: u32 = 4;
 }
 
-/// The words this is about: those of the processor, or a model's.
+/// The words this is about: the processor's, or a model's.
 pub(crate) trait Word<T> {
     fn exchange(&self, old: T, new: T) -> bool;
     fn publish(&self, value: T);
@@ -93,7 +93,7 @@ pub(crate) fn claim_again<W: Word<u16>>(own: &W, tag: u16) {
 /// Gives it back.
 #[inline]
 pub(crate) fn release(flag: &impl Word<u16>) {
-    // P1 stack, release half. Release: our use of the stack, and of the domain's memory, is over for whoever claims it
+    // P1 stack, release half. Release: our use of the stack, and of the domain's memory, is over for the thread that claims it
     // next, or sees it free. Claim half: `claim`.
     flag.publish(FREE);
 }
@@ -101,7 +101,7 @@ pub(crate) fn release(flag: &impl Word<u16>) {
 /// After a claim: whether the domain may be entered.
 #[inline]
 pub(crate) fn may_enter(state: &impl Word<u32>) -> bool {
-    // P2 drain. Comes after the fence in `claim`: either this sees that the domain drains, or whoever drains it sees
+    // P2 drain. Comes after the fence in `claim`: either this sees that the domain drains, or the draining thread sees
     // the claim. Acquire: the value that was made before the domain was live.
     state.look() == state::LIVE
 }
@@ -109,7 +109,7 @@ pub(crate) fn may_enter(state: &impl Word<u32>) -> bool {
 /// The domain went wrong: no call enters from now on.
 pub(crate) fn start_draining<W: Word<u32>>(state: &W) {
     state.exchange(state::LIVE, state::DRAINING);
-    // P2 drain. A full fence, before the look at the flags in `drain`. Pairs with that of `claim`.
+    // P2 drain. A full fence, before the look at the flags in `drain`. Pairs with the fence in `claim`.
     W::fence();
 }
 
@@ -121,7 +121,7 @@ pub(crate) fn drain<'a, W: Word<u16> + 'a>(
     tag: u16,
     state: &impl Word<u32>,
 ) -> bool {
-    // Release: what this call did to the domain's memory is over, for whoever sees that in the loop below.
+    // Release: this call's changes to the domain's memory are over, for any thread that sees that in the loop below.
     own.publish(PASSING);
     // P2 drain. A full fence, before the look at the others: of two last calls one sees the other's.
     W::fence();
@@ -131,7 +131,7 @@ pub(crate) fn drain<'a, W: Word<u16> + 'a>(
 
 /// The value is made: calls may enter.
 pub(crate) fn open(state: &impl Word<u32>) {
-    // P2 drain. Release: the value, for whoever sees the domain live in `may_enter`.
+    // P2 drain. Release: the value, for any thread that sees the domain live in `may_enter`.
     state.publish(state::LIVE);
 }
 

@@ -6,8 +6,8 @@ use crate::{CallError, Sender, Words};
 use core::fmt;
 use std::sync::Arc;
 
-/// A stack of a domain's group that only calls through this handle use; given back on drop. What it costs and what it
-/// saves: `handfast bench ppc`.
+/// A stack of a domain's group that only calls through this handle use; given back on drop. Its cost and its
+/// saving: `handfast bench ppc`.
 pub struct Held {
     inner: Arc<Inner>,
     number: u32,

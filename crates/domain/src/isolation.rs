@@ -1,9 +1,9 @@
-//! What keeps a domain apart, and which of that there is on this machine.
+//! Mechanisms that isolate a domain, and which of them this machine has.
 
 use core::fmt;
 use handfast_sys::keys;
 
-/// What keeps a domain apart from the rest of its process.
+/// The mechanism that isolates a domain from the rest of its process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Isolation {
     /// Memory keys where the processor and the kernel have them, else a process ([`Isolation::here`] tells).
@@ -34,7 +34,7 @@ pub enum Reason {
 }
 
 impl Isolation {
-    /// What [`Isolation::Automatic`] means in this process, and why. The environment variable `HANDFAST_ISOLATION` may be
+    /// The meaning of [`Isolation::Automatic`] in this process, and the reason. The environment variable `HANDFAST_ISOLATION` may be
     /// `keys` or `process`. No system call.
     #[must_use]
     pub fn here() -> (Self, Reason) {
@@ -55,7 +55,7 @@ impl Isolation {
         (Self::Process, reason)
     }
 
-    /// This one, or what it is here.
+    /// This mechanism, or the one that [`Isolation::Automatic`] means here.
     pub(crate) fn resolved(self) -> Self {
         match self {
             Self::Automatic => Self::here().0,

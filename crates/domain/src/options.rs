@@ -3,7 +3,7 @@
 use crate::Group;
 use crate::isolation::Isolation;
 
-/// What becomes of a domain that went wrong.
+/// The treatment of a domain after a fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
     /// Its memory is cleared and its value made anew, as soon as no call is in it any more.
@@ -40,14 +40,14 @@ impl Options {
         Self::default()
     }
 
-    /// How much memory the domain has for its value, in bytes; rounded up to pages. What is not touched takes none.
+    /// How much memory the domain has for its value, in bytes; rounded up to pages. Untouched pages take none.
     #[must_use]
     pub const fn heap_bytes(mut self, heap_bytes: usize) -> Self {
         self.heap_bytes = heap_bytes;
         self
     }
 
-    /// What becomes of the domain after a fault.
+    /// The treatment of the domain after a fault.
     #[must_use]
     pub const fn policy(mut self, policy: Policy) -> Self {
         self.policy = policy;
@@ -68,7 +68,7 @@ impl Options {
         self.isolation(Isolation::Unprotected)
     }
 
-    /// What keeps the domain apart: without this, what there is on this machine.
+    /// The mechanism that isolates the domain: without this, the one that this machine has.
     #[must_use]
     pub const fn isolation(mut self, isolation: Isolation) -> Self {
         self.isolation = isolation;

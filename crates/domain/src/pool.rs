@@ -1,9 +1,9 @@
 //! Stacks: a pool for each CPU, shared by the domains of one trust group.
 //!
 //! A stack belongs to its place in a pool for ever; claiming it is one exchange of its flag, giving it back one store.
-//! The lowest free place is taken, so the stack that is used next is the one used last: still in the cache. Whoever
-//! takes the last built stack of a pool builds more; whoever sees that many have not been used for a while gives
-//! their memory back. There is no list, so nothing can be lost from one, and a call that ends gives back exactly what
+//! The lowest free place is taken, so the stack that is used next is the one used last: still in the cache. A call that
+//! takes the last built stack of a pool builds more; a call that sees that many have not been used for a while gives
+//! their memory back. There is no list, so nothing can be lost from one, and a call that ends gives back exactly the stack
 //! it took.
 
 use crate::error::{LoadError, Status};
@@ -33,14 +33,14 @@ const WINDOW: u32 = 4096;
 /// Domains of one group: as many as there are keys.
 pub(crate) const GROUP_MAX: u32 = keys::KEYS;
 
-/// What the calls of one CPU write while more than one of its stacks is in use. Only hints.
+/// Counters that the calls of one CPU write while more than one of its stacks is in use. Only hints.
 #[repr(C, align(128))]
 pub(crate) struct Pool {
     /// Stacks that have a guard.
     built: AtomicU32,
     /// Stacks that may have memory.
     touched: AtomicU32,
-    /// Of those, how many were used since the count began.
+    /// How many of those were used since the count began.
     peak: AtomicU32,
     /// Calls since the count began.
     calls: AtomicU32,
@@ -125,7 +125,7 @@ impl Group {
     /// How many pages of the group's stacks and their argument areas exist. For tests and reports: one system call.
     ///
     /// # Errors
-    /// What `mincore` says.
+    /// The error of `mincore`.
     pub fn resident_pages(&self) -> Result<usize, Errno> {
         let start = control_bytes(self.0.cpus);
         // SAFETY: inside the mapping.
@@ -186,7 +186,7 @@ impl Inner {
         if let Some(key) = &self.key {
             self.memory.protect(key)?;
         }
-        // After that, which makes everything accessible to whoever has the key.
+        // After that, which makes everything accessible to a thread that has the key.
         for pool in 0..self.cpus + HELD {
             for number in 0..self.built_first(pool) {
                 self.close_guard(pool * PER_CPU + number)?;
@@ -250,7 +250,7 @@ impl Inner {
 
     /// Fills in what a row says of its group.
     pub(crate) fn describe(&self, row: &Row, tag: u32) {
-        // Relaxed, all of them: whoever gets the domain gets it after this.
+        // Relaxed, all of them: a thread that gets the domain gets it after this.
         row.tag.store(tag, Relaxed);
         row.stacks_all
             .store((self.cpus + HELD) as u32 * PER_CPU as u32, Relaxed);
@@ -362,7 +362,7 @@ pub(crate) extern "C" fn look_after(row: &Row, number: u32) -> u64 {
     Status::new(Status::DONE, 0).0
 }
 
-/// Before a call's function runs on stack `number`, which is not the first: whoever takes the last built stack of a pool builds as many again.
+/// Before a call's function runs on stack `number`, which is not the first: a call that takes the last built stack of a pool builds as many again.
 #[cold]
 #[inline(never)]
 pub(crate) fn grow(row: &Row, number: u32) {
@@ -373,7 +373,7 @@ pub(crate) fn grow(row: &Row, number: u32) {
         return;
     }
     let wanted = (built * 2).min(PER_CPU as u32);
-    // Relaxed: whoever moves the count builds; what is built is published by the flags.
+    // Relaxed: the thread that moves the count builds; the flags publish the stacks it builds.
     if pool
         .built
         .compare_exchange(built, wanted, Relaxed, Relaxed)
@@ -393,7 +393,7 @@ pub(crate) fn grow(row: &Row, number: u32) {
             // The kernel has no room: it and those behind it stay unbuilt.
             return;
         }
-        // The guard is there for whoever claims it.
+        // The guard is there for any thread that claims it.
         flags::release(flag(row, next));
     }
 }

@@ -33,7 +33,7 @@ const _: () = assert!(align_of::<Descriptor>() > PANICKING);
 /// registers already.
 pub(crate) type Entry = unsafe extern "C" fn(u64, u32, *const Row, *mut Descriptor) -> u64;
 
-/// A function with its type, and that of its value, erased.
+/// A function with its type, and its value's type, erased.
 type Function = unsafe fn(*const (), &mut Call<'_>);
 
 /// Calls the function `F`.
@@ -60,7 +60,7 @@ unsafe fn apply<T, F: Fn(&T, &mut Call<'_>)>(value: *const (), call: &mut Call<'
 /// Every instruction here is part of every call: what is rare is elsewhere, and is jumped to, so that the null call needs no frame.
 ///
 /// # Safety
-/// The descriptor is that of stack `number`, which was claimed for the domain of `row`, whose value is a `T`, and this thread has the
+/// The descriptor belongs to stack `number`, which was claimed for the domain of `row`, whose value is a `T`, and this thread has the
 /// domain's rights.
 pub(crate) unsafe extern "C" fn run<T, F: Fn(&T, &mut Call<'_>)>(
     control: u64,
@@ -276,7 +276,7 @@ fn panicked<const BOUNDED: bool>(
     payload: Box<dyn Any + Send>,
 ) -> u64 {
     let place = core::ptr::from_mut(descriptor).addr();
-    // Its drop is the function's, and may take as long, or panic again; that is one leak more, in a place that leaks what it owned.
+    // Its drop runs the function's code, and may take as long, or panic again: one more leak, in a place that leaks its contents.
     if let Err(second) = enter::<BOUNDED>(place, || drop(payload)) {
         core::mem::forget(second);
     }

@@ -28,7 +28,7 @@ impl Heap {
     #[must_use]
     pub fn allocate(&self, layout: Layout) -> Option<NonNull<u8>> {
         let base = self.base.addr().get();
-        // Relaxed: the count gives out disjoint parts; what is in them is published by whoever publishes the pointer.
+        // Relaxed: the count gives out disjoint parts; the thread that publishes the pointer publishes their contents.
         let mut used = self.used.load(Relaxed);
         loop {
             let start = base
@@ -85,7 +85,7 @@ pub(crate) struct Laid {
 impl Laid {
     /// Fills in what a row says of them.
     pub(crate) fn describe(self, row: &Row) {
-        // Relaxed, all of them: whoever gets the domain gets it after this.
+        // Relaxed, all of them: a thread that gets the domain gets it after this.
         row.entries.store(self.entries.as_ptr(), Relaxed);
         row.entries_len.store(self.entries_len, Relaxed);
         row.server.store(self.server.as_ptr(), Relaxed);
@@ -211,7 +211,7 @@ impl Server {
         flags::may_enter(&self.state)
     }
 
-    /// Makes the value, in a heap of zeros. Only whoever moved the state to `RESETTING` may.
+    /// Makes the value, in a heap of zeros. Only the thread that moved the state to `RESETTING` may.
     fn make(&self, descriptor: &mut Descriptor) -> Status {
         descriptor.set_phase(phase::INIT);
         // SAFETY: the heap is part of the domain's mapping, and no call is in the domain.

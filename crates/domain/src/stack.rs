@@ -18,7 +18,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, compiler_fence};
 /// The most bytes a call carries, each way.
 pub const BYTES_MAX: usize = 64 << 10;
 
-/// What an entry has for its stack, at least.
+/// The stack space of an entry, at least.
 pub const STACK_BYTES: usize = DESCRIPTOR_PAGE - GUARD_BYTES;
 
 /// From one stack to the next: a power of two, for the gate.
@@ -40,7 +40,7 @@ pub(crate) const fn descriptor_at(group: usize) -> usize {
 const COLOURS: usize = 12;
 const _: () = assert!(descriptor_at(COLOURS - 1) >= DESCRIPTOR_PAGE);
 
-/// What one call needs to find its way back: written by the gate and by `run`, in the group's memory.
+/// The state that one call needs to find its way back: written by the gate and by `run`, in the group's memory.
 #[repr(C, align(64))]
 pub(crate) struct Descriptor {
     /// The words of the call, and then of its result.
@@ -56,7 +56,7 @@ pub(crate) struct Descriptor {
     /// How many calls this one is nested in, its ticket ([`TICKET`]) and [`BOUNDED_DEPTH`]. Directly behind the rights: the gate
     /// stores and loads both at once.
     pub(crate) depth: u32,
-    /// What `run` is doing: one of [`phase`].
+    /// The step that `run` is in: one of [`phase`].
     pub(crate) phase: u32,
     /// Bytes of the request that were copied in; only with buffers.
     pub(crate) request_len: u32,
@@ -70,7 +70,7 @@ pub(crate) struct Descriptor {
 }
 
 impl Descriptor {
-    /// Says what is being done, for whoever looks after a fault in the middle of it.
+    /// Notes the current step, for code that looks after a fault in the middle of it.
     #[inline(always)]
     pub(crate) fn set_phase(&mut self, phase: u32) {
         // Volatile, and a fence for the compiler: nobody else seems to read it before it is written again.
@@ -92,7 +92,7 @@ pub(crate) const TICKET: u32 = !(DEPTH | BOUNDED_DEPTH);
 pub(crate) const DEPTH: u32 = DEPTH_MAX - 1;
 const _: () = assert!(DEPTH_MAX.is_power_of_two());
 
-/// What is in a control word beside the entry, as a number: zero for a call with words, positive for one with
+/// The content of a control word beside the entry, as a number: zero for a call with words, positive for one with
 /// bytes, negative for any that has a deadline.
 #[inline(always)]
 pub(crate) const fn kind_of(control: u64) -> i64 {
@@ -114,7 +114,7 @@ pub(crate) const fn buffers_of(control: u64) -> usize {
 /// Addresses of programs have 47 bits; one more is [`BOUNDED`].
 pub(crate) const ENTRY_SHIFT: u32 = 48;
 
-/// What is being done when something goes wrong.
+/// The step in which something went wrong.
 pub(crate) mod phase {
     /// Everything that is nothing else: the domain's own function above all.
     pub(crate) const RUN: u32 = 0;
@@ -135,11 +135,11 @@ const _: () = assert!(
 pub(crate) struct Row {
     /// The rights of the domain (PKRU).
     pub(crate) rights: AtomicU32,
-    /// What it writes into the flag of a stack it has claimed.
+    /// The value it writes into the flag of a stack it has claimed.
     pub(crate) tag: AtomicU32,
     /// Stacks that anybody's call may be given.
     pub(crate) stacks: AtomicU32,
-    /// Those and the held ones.
+    /// The pooled and the held ones.
     pub(crate) stacks_all: AtomicU32,
     /// The key of the stacks.
     pub(crate) stack_key: AtomicU32,
@@ -147,7 +147,7 @@ pub(crate) struct Row {
     pub(crate) entries_len: AtomicU32,
     /// The entries, in the domain's memory.
     pub(crate) entries: AtomicPtr<Entry>,
-    /// The flags of all stacks, [`crate::pool::PER_CPU`] for each CPU, then those of held ones.
+    /// The flags of all stacks, [`crate::pool::PER_CPU`] for each CPU, then the flags of held ones.
     pub(crate) flags: AtomicPtr<AtomicU16>,
     /// The first stack, at its guard.
     pub(crate) first_stack: AtomicPtr<u8>,
@@ -200,7 +200,7 @@ pub(crate) struct Buffers {
     pub(crate) request_len: usize,
     pub(crate) reply: usize,
     pub(crate) reply_room: usize,
-    /// The sender's badge, and what else there is to say of it. Words, so that whoever copies them does not wait for what was just
+    /// The sender's badge and its other attributes. Words, so that a thread that copies them does not wait for bytes just
     /// written in smaller pieces.
     badge: u64,
     about: u64,
@@ -229,13 +229,13 @@ impl Buffers {
     }
 }
 
-/// What a port says of a message that it has a domain serve; nothing, where a domain is called by itself.
+/// A port's statement about a message that it has a domain serve; nothing, where a domain is called by itself.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sender {
-    /// Of the right it came through.
+    /// The badge of the right that the message came through.
     pub badge: u64,
-    /// Of that right, too.
+    /// The permissions of that right.
     pub permissions: u16,
     is_one_way: u16,
 }
@@ -244,7 +244,7 @@ impl Sender {
     /// Nobody: the domain was called by itself.
     pub(crate) const NOBODY: Self = Self::of(0, 0, false);
 
-    /// Of a right with this badge and these permissions; and whether somebody waits for a reply.
+    /// For a right with this badge and these permissions; and whether somebody waits for a reply.
     #[must_use]
     #[inline]
     pub const fn of(badge: u64, permissions: u16, is_one_way: bool) -> Self {

@@ -1,4 +1,4 @@
-//! What a server is made of: a value and the functions that are called with it.
+//! The parts of a server: a value and the functions that are called with it.
 
 use crate::Words;
 use crate::run::{Entry, run};
@@ -43,7 +43,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// What the port says of the message; nothing, where the domain was called by itself.
+    /// The port's statement about the message; nothing, where the domain was called by itself.
     #[inline]
     #[must_use]
     pub const fn sender(&self) -> Sender {
@@ -67,8 +67,8 @@ impl<'a> Call<'a> {
         unsafe { core::slice::from_raw_parts(self.areas, self.descriptor.request_len as usize) }
     }
 
-    /// Room for the bytes of the reply, [`BYTES_MAX`]; none where the caller wants no bytes. What earlier calls left
-    /// is in it.
+    /// Room for the bytes of the reply, [`BYTES_MAX`]; none where the caller wants no bytes. Bytes left by earlier calls
+    /// are in it.
     #[inline]
     pub const fn reply(&mut self) -> &mut [u8] {
         if self.areas.is_null() {
@@ -80,7 +80,7 @@ impl<'a> Call<'a> {
         unsafe { core::slice::from_raw_parts_mut(reply, BYTES_MAX) }
     }
 
-    /// The bytes of the request, and the room for those of the reply.
+    /// The bytes of the request, and the room for the bytes of the reply.
     #[inline]
     pub const fn both(&mut self) -> (&'a [u8], &mut [u8]) {
         (self.request(), self.reply())
@@ -101,8 +101,8 @@ pub struct Table<T> {
 }
 
 impl<T: Sync + 'static> Table<T> {
-    /// A table without functions. `init` runs in the domain when it is loaded and whenever it is reset; what it
-    /// returns lies in the domain's memory. What that owns elsewhere (a `Box` or `Vec` is in the memory of all) is not
+    /// A table without functions. `init` runs in the domain when it is loaded and whenever it is reset; its return
+    /// value lies in the domain's memory. Memory that the value owns elsewhere (a `Box` or `Vec` is in the memory of all) is not
     /// protected, and is leaked by a reset and at the end: the value is never dropped.
     #[must_use]
     pub const fn new(init: fn(&Heap) -> T) -> Self {
@@ -121,7 +121,7 @@ impl<T: Sync + 'static> Table<T> {
     /// use handfast_domain::{Call, Table};
     /// use std::marker::PhantomData;
     ///
-    /// /// Whoever has one is on its thread.
+    /// /// A thread that has one is on its thread.
     /// #[derive(Clone, Copy)]
     /// struct Token(PhantomData<*const ()>);
     ///

@@ -1,4 +1,4 @@
-//! What a thread has to have before it calls: an alternate stack for signals, since no handler can run on a domain's
+//! State that a thread needs before it calls: an alternate stack for signals, since no handler can run on a domain's
 //! stack.
 //! And how deep its calls are nested, where nothing else counts that.
 
@@ -13,7 +13,7 @@ use std::sync::Once;
 /// No process's number: this thread has not been prepared.
 const NEW: u32 = u32::MAX;
 
-/// What each call looks at, side by side.
+/// The values that each call looks at, side by side.
 struct Ready {
     /// The process in which this thread has been prepared.
     epoch: Cell<u32>,
@@ -98,7 +98,7 @@ fn prepare(own: &Ready, handle: u32) -> Result<(), CallError> {
 /// count in its descriptors.
 pub(crate) struct Nested(u32);
 
-/// What there is to know of one when a fault ends the protected call in which it was made.
+/// The record of one, for a fault that ends the protected call in which it was made.
 #[derive(Clone, Copy)]
 struct Frame {
     /// A place on the stack that it was made on.
@@ -122,7 +122,7 @@ impl Nested {
         })
     }
 
-    /// Notes what it has claimed.
+    /// Notes its claim.
     pub(crate) fn claims(&self, flag: &AtomicU16) {
         FRAMES.with(|frames| {
             let mut frame = frames[self.0 as usize].get();
@@ -132,7 +132,7 @@ impl Nested {
     }
 }
 
-/// What was on this stack is no more, and will not be dropped: ends the calls that were made there.
+/// The values on this stack are no more, and will not be dropped: ends the calls that were made there.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn abandon(stack: &core::ops::Range<usize>) {
     FRAMES.with(|frames| {
@@ -142,7 +142,7 @@ pub(crate) fn abandon(stack: &core::ops::Range<usize>) {
             if !stack.contains(&frame.place) {
                 break;
             }
-            // SAFETY: of a group that the domain called had; whoever called it has kept it, or lost it with the stack.
+            // SAFETY: of a group that the domain called had; its caller has kept it, or lost it with the stack.
             if let Some(flag) = unsafe { frame.flag.as_ref() } {
                 flags::release(flag);
             }

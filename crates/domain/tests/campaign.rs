@@ -18,7 +18,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What comes of the ways to go wrong: of [`common::go_wrong`]'s, which are numbered up to [`WILD`], and one more.
+/// The outcomes of the ways to go wrong: of [`common::go_wrong`]'s, which are numbered up to [`WILD`], and one more.
 const KINDS: [u64; 8] = [PANIC, NULL, READ, DIVIDE, ILLEGAL, OVERFLOW, BUS, DEADLINE];
 const DEADLINE: u64 = WILD + 1;
 
@@ -69,7 +69,7 @@ fn call_inner(_: &Value, call: &mut Call<'_>) {
     };
 }
 
-/// What the outer one says of a call that was refused meanwhile.
+/// The outer domain's word for a call that was refused meanwhile.
 const RESETTING: u64 = 100;
 
 fn echo(_: &Value, call: &mut Call<'_>) {
@@ -208,7 +208,7 @@ fn rights() -> u32 {
 /// Of one stack with its areas, but for the guard.
 const STACK_PAGES: usize = 60;
 
-/// What a process has that a call could leave behind.
+/// The resources of a process that a call could leave behind.
 #[derive(Debug, PartialEq)]
 struct Left {
     stacks: [u64; 2],
@@ -278,7 +278,7 @@ fn random_faults_on_all_cpus_leave_nothing_behind() {
             all.into_iter().for_each(|thread| thread.join().unwrap());
         });
     };
-    // What is there for good after the first calls: the allocator's memory, the threads'.
+    // Memory that is there for good after the first calls: the allocator's, the threads'.
     run(20_000);
     let before = left(stage);
     run(total);

@@ -1,6 +1,6 @@
 //! Confined mode: each way around the gate works without it and fails with it, and ordinary work goes on.
 //!
-//! Each way is tried by a child process, twice. What it finds it says in a word: it got through (`open`), it was
+//! Each way is tried by a child process, twice. The child says its result in a word: it got through (`open`), it was
 //! refused (`closed`, with the error), or the kernel here does not have that way at all (`none`).
 #![cfg(target_arch = "x86_64")]
 
@@ -90,7 +90,7 @@ fn is_possible() -> bool {
     }
 }
 
-/// What the child found, or the signal that ended it.
+/// The child's result, or the signal that ended it.
 fn outcome(name: &str, mode: &str) -> String {
     let mut child = testing::start("way", &[name, mode]);
     let status = child.process.wait().unwrap();

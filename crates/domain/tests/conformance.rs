@@ -1,5 +1,5 @@
-//! What holds for every gate: with protection, and in plain Rust; and for processes, in the tests of the crate `handfast`, which
-//! has the way to them.
+//! Properties that hold for every gate: with protection, and in plain Rust; and for processes, in the tests of the crate
+//! `handfast`, which has the way to them.
 
 use handfast_domain::{
     BYTES_MAX, Call, CallError, DEPTH_MAX, Domain, Fault, Group, Heap, Isolation, LoadError,
@@ -349,7 +349,7 @@ fn stacks_run_out_with_an_error_and_come_back() {
             for _ in 0..limit {
                 let domain = domain.clone();
                 scope.spawn(move || {
-                    // Those that come while stacks are built may have to try again.
+                    // Calls that come while stacks are built may have to try again.
                     while domain.call(0, [0; 8]).is_err() {}
                 });
             }

@@ -1,4 +1,4 @@
-//! What a crossing leaves behind: in registers, in memory that others write, in the pools.
+//! Traces that a crossing leaves behind: in registers, in memory that others write, in the pools.
 #![cfg(target_arch = "x86_64")]
 
 use handfast_domain::{Call, Domain, Options, Table};

@@ -46,6 +46,7 @@ fn read_nothing() {
 }
 
 fn sleep() {
+    // Sleep: what a deadline interrupts.
     std::thread::sleep(LONG);
 }
 
@@ -134,7 +135,7 @@ fn inner() -> &'static Domain {
     unsafe { &*INNER.load(Ordering::SeqCst) }
 }
 
-/// What the inner call of the last outer one came to: 1 ended at the deadline, 2 anything else.
+/// The outcome of the inner call of the last outer one: 1 ended at the deadline, 2 anything else.
 static SEEN: AtomicU64 = AtomicU64::new(0);
 
 fn see(got: &Result<Words, CallError>) {

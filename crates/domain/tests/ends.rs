@@ -97,7 +97,7 @@ fn a_thread_calls_domains_until_its_end() {
     }
 }
 
-/// What a panic is about, and does not go.
+/// A panic payload that does not go: its drop never ends.
 struct Stays;
 
 impl Drop for Stays {
@@ -134,7 +134,7 @@ fn a_panic_whose_value_does_not_go_ends_at_the_deadline() {
 const FORKS: usize = 100;
 
 fn forks_during_loads() {
-    // What faults is handled from now on.
+    // Faults are handled from now on.
     drop(load(Options::new()).unwrap());
     static STOP: AtomicBool = AtomicBool::new(false);
     let threads = [(); 3].map(|()| {
@@ -154,7 +154,7 @@ fn forks_during_loads() {
             let own = unsafe { Domain::new(&common::table(), Options::new()) };
             let is_good = match own {
                 Ok(own) => own.call(ADD, first(2)).is_ok(),
-                // Those that were taken at the fork.
+                // The keys that were taken at the fork.
                 Err(error) => matches!(error, LoadError::KeysTaken { .. }),
             };
             // SAFETY: ends the child at once.

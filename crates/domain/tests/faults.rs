@@ -1,4 +1,4 @@
-//! What a protected domain does wrong stays on its side.
+//! Faults of a protected domain stay on its side.
 #![cfg(target_arch = "x86_64")]
 
 mod common;

@@ -1,7 +1,7 @@
 //! Attacks on the gate: what code outside of a domain gets by entering it at any of its instructions, with any
 //! registers, by a stack pointer of its choice, and by forks.
 //!
-//! Each attack is a child process. What the attacker does is unsafe code of the same process, but no instruction that changes
+//! Each attack is a child process. The attacker runs unsafe code of the same process, but no instruction that changes
 //! rights, and no system call that goes around them: those are open in a process that is not confined (SECURITY.md).
 #![cfg(target_arch = "x86_64")]
 

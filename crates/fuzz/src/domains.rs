@@ -3,7 +3,7 @@
 use handfast_domain::Words;
 use handfast_port::MESSAGE_BYTES_MAX;
 
-/// What the crate `handfast` has for itself.
+/// A private module of the crate `handfast`.
 #[path = "../../handfast/src/domain/wire.rs"]
 mod wire;
 
@@ -13,7 +13,7 @@ use wire::{Reply, Request};
 pub fn domains(bytes: &[u8]) {
     let bytes = &bytes[..bytes.len().min(MESSAGE_BYTES_MAX)];
     let mut to = vec![0; MESSAGE_BYTES_MAX];
-    // Of an earlier message.
+    // Left by an earlier message.
     let mut words: Words = [u64::MAX; 8];
     if let Some((said, inside)) = Request::read(bytes, &mut words) {
         assert!(matches!(said.kind, wire::CALL | wire::KEEP | wire::FETCH));
@@ -34,7 +34,7 @@ pub fn domains(bytes: &[u8]) {
     }
 }
 
-/// What is divided is all there, and its first part has room.
+/// The parts of a division are complete, and the first part has room.
 fn whole(words: &Words, bytes: &[u8], write: impl FnOnce(&[u8]) -> usize) {
     let long = [bytes, bytes].concat();
     let (now, rest) = wire::divide(words, &long);

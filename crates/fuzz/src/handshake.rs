@@ -1,4 +1,4 @@
-//! What is said over the rendezvous socket first.
+//! The first messages over the rendezvous socket.
 
 use handfast_layout::bell::{LINKS, RECEIVERS};
 use handfast_layout::hello::{Hello, Malformed, Welcome};

@@ -1,4 +1,4 @@
-//! What an exporter, an introducer and a recipient remember of introductions, while the others say what they like.
+//! The memory of an exporter, an introducer and a recipient about introductions, while the others say anything.
 
 use crate::{Input, below, steps, word};
 use arbitrary::Result;
@@ -18,7 +18,7 @@ fn anybody(input: &mut Input<'_>) -> Result<Incarnation> {
 struct Exporter {
     provisions: Provisions<u32>,
     now_ns: u64,
-    /// What is to whom it was provided, until it has come out.
+    /// The provisions and their recipients, until they have come out.
     inside: BTreeMap<u32, (Number, Incarnation)>,
     last: u32,
 }
@@ -144,7 +144,7 @@ impl Exporter {
     }
 }
 
-/// What an introducer knows of what its recipient keeps.
+/// An introducer's knowledge of the rights its recipient keeps.
 #[derive(Default)]
 struct Kept {
     /// Offered, by number.
@@ -153,8 +153,8 @@ struct Kept {
     kept: BTreeSet<u64>,
 }
 
-/// An introducer whose recipient keeps and leaves what it likes; and a recipient whose introducer names what it
-/// likes.
+/// An introducer whose recipient keeps and leaves anything; and a recipient whose introducer names
+/// anything.
 pub fn keeping(bytes: &[u8]) {
     let (mut told, mut known, mut last) = (Remembered::default(), Kept::default(), 0);
     let (mut keeping, mut here) = (Keeping::default(), BTreeMap::new());

@@ -1,8 +1,8 @@
 //! Fuzz targets: functions that take any bytes for what a peer has written, have handfast parse them, and panic when
 //! something comes of it that must not.
 //!
-//! A target does more than look for panics. What a parser accepts is encoded again, to the same bytes; what a table
-//! says is held against a model of it; and a process whose peer writes the bytes goes on to serve others.
+//! A target does more than look for panics. Input that a parser accepts is encoded again, to the same bytes; a table's
+//! answers are held against a model of it; and a process whose peer writes the bytes goes on to serve others.
 //!
 //! The bytes are the input of the target of that name in `fuzz/corpus`, which the tests of this crate go through, or
 //! come from a fuzzer (`fuzz/fuzz_targets`). `CONTRIBUTING.md` says how to run one and how to add a case.
@@ -38,7 +38,7 @@ pub use slot::{lane, reply};
 
 use arbitrary::{Result, Unstructured};
 
-/// What files of `handfast` that are part of this crate, too, find there.
+/// Items for the files of `handfast` that are part of this crate, too.
 mod error {
     pub(crate) use handfast::error::Gone;
 }
@@ -79,7 +79,7 @@ const STEPS_MAX: usize = 256;
 fn steps(bytes: &[u8], mut step: impl FnMut(&mut Input<'_>) -> Result<()>) {
     let mut input = Input::new(bytes);
     for _ in 0..STEPS_MAX {
-        // What is cut short is no step.
+        // Truncated input is no step.
         if input.is_empty() || step(&mut input).is_err() {
             return;
         }

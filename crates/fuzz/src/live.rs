@@ -40,7 +40,7 @@ struct Victim {
     honest: SendRight,
     /// Blocks to be lent.
     arena: Arena,
-    /// What peers made by hand have for bells. Nobody sleeps there.
+    /// The bells of peers made by hand. Nobody sleeps there.
     bells: OwnedFd,
     /// Where it lets strangers in.
     door: OwnedFd,
@@ -48,13 +48,13 @@ struct Victim {
     server: Server,
 }
 
-/// The rendezvous directory of this process, made for it. Who has done with it removes it.
+/// The rendezvous directory of this process, made for it. The caller removes it when done.
 pub fn directory() -> &'static Path {
     static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
     DIRECTORY.get_or_init(|| {
         let above = std::env::var_os("HANDFAST_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
         let directory = above.join(format!("handfast-f{}", std::process::id()));
-        // Of a process with this number that was killed.
+        // Left by a process with this number that was killed.
         let _ = std::fs::remove_dir_all(&directory);
         std::fs::create_dir(&directory).expect("a rendezvous directory");
         set_directory(&directory);
@@ -161,7 +161,7 @@ pub fn greeting(bytes: &[u8]) {
     victim.serves();
 }
 
-/// What a server says to a process that connects to it. The first byte says how many descriptors go with the welcome, and
+/// A server's message to a process that connects to it. The first byte says how many descriptors go with the welcome, and
 /// which; the others are the welcome.
 pub fn welcome(bytes: &[u8]) {
     let Some((first, bytes)) = bytes.split_first().filter(|(_, bytes)| !bytes.is_empty()) else {
@@ -200,7 +200,7 @@ pub fn welcome(bytes: &[u8]) {
     victim.serves();
 }
 
-/// What one or two peers say and do, and the process does with what comes of it; seldom, there is one that it connects to.
+/// Statements and acts of one or two peers, and the process's use of them; seldom, there is one that it connects to.
 pub fn session(bytes: &[u8]) {
     let victim = victim();
     let first = bytes.first().copied().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The tables of loans of a link, whose other end says what it likes.
+//! The tables of loans of a link, whose other end says anything.
 
 use crate::{Input, below, one_of, steps, word};
 use arbitrary::Result;
@@ -6,13 +6,13 @@ use handfast_layout::loan::{ARENAS, Geometry, LOANS, place_of};
 use handfast_proto::loans::{Borrowed, Lent, Missed, Refused, Reserved};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A lender whose borrower writes what it likes to the words by which loans come back.
+/// A lender whose borrower writes anything to the words by which loans come back.
 #[derive(Default)]
 struct Lender {
     lent: Lent<u32>,
     words: BTreeMap<u32, u32>,
     reserved: Vec<(Reserved, u64)>,
-    /// What is out, by its loan; of an arena that has ended, nothing comes back.
+    /// Blocks that are out, by their loans; from an arena that has ended, nothing comes back.
     out: BTreeMap<u32, (Option<u32>, Reserved)>,
     /// Arenas the borrower knows, and by what number.
     arenas: BTreeMap<u64, u32>,

@@ -1,4 +1,4 @@
-//! What the old home of a port and those who have rights to it remember, while the others say what they like.
+//! The memory of the old home of a port and of holders of rights to it, while the others say anything.
 
 use crate::{Input, below, one_of, steps, word};
 use arbitrary::Result;
@@ -7,7 +7,7 @@ use handfast_proto::moves::{Early, Marked, Trail};
 use handfast_proto::rights::Handle;
 use std::collections::BTreeMap;
 
-/// What a holder was told, and what it has said to that.
+/// A statement made to a holder, and the holder's answer.
 #[derive(Clone, Copy)]
 struct Told {
     number: u64,
@@ -16,10 +16,10 @@ struct Told {
     is_old: bool,
 }
 
-/// Of what was heard too early so much is kept.
+/// Most news kept that was heard too early.
 const EARLY_MAX: usize = 3;
 
-/// An old home whose holders send marks as they like, and a holder whose old home says what it likes.
+/// An old home whose holders send any marks, and a holder whose old home says anything.
 pub fn moves(bytes: &[u8]) {
     let (mut trail, mut told) = (Trail::default(), BTreeMap::new());
     let (mut early, mut heard) = (Early::new(EARLY_MAX), BTreeMap::new());

@@ -1,4 +1,4 @@
-//! What describes the parts of a message.
+//! Descriptions of the parts of a message.
 
 use handfast_layout::link::UNITS_MAX;
 use handfast_layout::part::{Bound, Part};

@@ -59,7 +59,7 @@ pub fn queues(bytes: &[u8]) {
     drop(again);
 }
 
-/// As long as nobody has written nonsense, the queue is one; after that it says what it likes, and comes to an end.
+/// As long as nobody has written nonsense, the queue works as one; after that it says anything, and comes to an end.
 fn play(
     bytes: &[u8],
     memory: &Region,

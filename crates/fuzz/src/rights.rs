@@ -1,4 +1,4 @@
-//! The tables of rights of a link, whose other end says what it likes.
+//! The tables of rights of a link, whose other end says anything.
 
 use crate::{Input, below, one_of, steps, word};
 use arbitrary::Result;
@@ -6,7 +6,7 @@ use handfast_layout::part::is_handle;
 use handfast_proto::rights::{Exports, Handle, Imports, Meaning, Refused, Target, Use};
 use std::collections::BTreeMap;
 
-/// What an exporter has given.
+/// A right that an exporter has given.
 #[derive(Clone, Copy)]
 struct Given {
     target: Target,
@@ -25,7 +25,7 @@ struct Exporter {
     is_over: bool,
 }
 
-/// An exporter whose importer gives back what it likes.
+/// An exporter whose importer gives back anything.
 pub fn exports(bytes: &[u8]) {
     let mut exporter = Exporter::default();
     steps(bytes, |input| {
@@ -50,7 +50,7 @@ impl Exporter {
         let known = one_of(input, &self.names)?;
         Ok(match (known, below(input, 4)?) {
             (Some(known), 1..) => known,
-            // Of another generation.
+            // The handle of another generation.
             (Some(known), _) => known ^ word(input)? << 20,
             (None, _) => word(input)?,
         })
@@ -209,7 +209,7 @@ impl Exporter {
     }
 }
 
-/// An importer whose exporter names what it likes.
+/// An importer whose exporter names anything.
 pub fn imports(bytes: &[u8]) {
     let mut imports = Imports::default();
     let mut held: BTreeMap<Handle, Held> = BTreeMap::new();

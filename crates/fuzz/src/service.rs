@@ -93,7 +93,7 @@ struct Both {
     port: ReceiveRight,
     right: SendRight,
     client: AllAsyncClient,
-    /// What requests begin with, but for the number of the method.
+    /// The first word of requests, but for the number of the method.
     word: u64,
 }
 

@@ -63,7 +63,7 @@ thread_local! {
     static REPLIES: Region = Region::heap(Side::Acceptor.lane(0));
 }
 
-/// A consumer whose producer writes what it likes, and a producer whose consumer does.
+/// A consumer whose producer writes anything, and a producer whose consumer does.
 pub fn lane(bytes: &[u8]) {
     LANE.with(|region| {
         let place = Place::of(CONNECTOR, 0);
@@ -224,13 +224,13 @@ fn take(region: &Region, consumer: &mut Consumer) -> Option<((Header, usize), Ta
     assert_eq!(consumer.position(), position.wrapping_add(1));
     sink.is_as_said(len_bytes, header.units);
     if header.kind == Kind::Call {
-        // What is looked up by it is within bounds of 16 bits.
+        // The index of a lookup is within bounds of 16 bits.
         assert!(header.reply < 1 << 16);
     }
     Some(((header, len_bytes), sink))
 }
 
-/// A caller whose callee writes what it likes.
+/// A caller whose callee writes anything.
 pub fn reply(bytes: &[u8]) {
     REPLIES.with(|region| {
         steps(bytes, |input| {

@@ -1,6 +1,6 @@
 //! Objects behind one port: a directory gives out a right to each, with the object's number as its
-//! badge. Whoever has the right can use the object, and nobody else; when the last right to any of
-//! them is gone, the server hears of it.
+//! badge. Only a process that has the right can use the object; when the last right to any of
+//! them is gone, the server is notified.
 //!
 //! Two threads of one process play server and client; in two processes nothing changes.
 

@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // By CPU; last what the worker without one has served.
     let served: Arc<[AtomicU64]> = (0..=CPUS).map(|_| AtomicU64::new(0)).collect();
     let counts = served.clone();
-    // The handler runs in a worker on each CPU, on several at once: what it shares is for all of them. Workers start with the first
+    // The handler runs in a worker on each CPU, on several at once: all workers share its state. Workers start with the first
     // message on their CPU, and end when none has come for a while.
     let server = handfast::bind(&name)?.serve_per_cpu(move |worker, request| {
         let cpu = worker.cpu().map_or(CPUS, |cpu| cpu as usize);

@@ -1,4 +1,4 @@
-//! What it costs to receive in a thread, in a task, in four tasks, and by a descriptor: `receivers [CALLS
+//! The cost of receiving in a thread, in a task, in four tasks, and by a descriptor: `receivers [CALLS
 //! [ONE]]`, of `thread`, `task`, `tasks`, `loop`. Calls back to back, in turn over 15 rounds; medians, and ratios to the thread.
 //!
 //! Servers are threads of this process; in two processes nothing changes.

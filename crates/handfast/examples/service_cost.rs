@@ -1,4 +1,4 @@
-//! What a typed call costs beyond a raw one of as many bytes: `service_cost [CALLS A ROUND]`.
+//! The cost of a typed call beyond a raw call of as many bytes: `service_cost [CALLS A ROUND]`.
 //!
 //! First the path without its waiting, as in `path.rs`: client and server are one thread, so what the
 //! types cost is all there is to see. Then round trips between two threads, which depend on what

@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (mut batch, mut batches) = (Batch::new(), 0);
     let (mut ticks, mut sum) = (0u64, 0u64);
     loop {
-        // What is there: up to 64 messages of one sender, and the call that ended them, if one did.
+        // The available messages: up to 64 of one sender, and the call that ended them, if one did.
         let call = port.receive_many(&mut batch)?;
         batches += 1;
         for tick in batch.messages() {

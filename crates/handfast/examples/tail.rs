@@ -85,7 +85,7 @@ fn client() -> Outcome {
     Ok(())
 }
 
-/// Of some rounds: what others do on the machine makes them slower, never faster.
+/// The fastest of some rounds: other load on the machine makes rounds slower, never faster.
 fn fastest(times: Vec<Duration>) -> Duration {
     times.into_iter().min().unwrap_or_default()
 }

@@ -1,8 +1,8 @@
 //! Domains of this process ([`Domain`] is one), and the ports that they serve ([`Port`]).
 //!
 //! A port that a domain serves is one like any other: its rights are minted, sent to other processes, attenuated and
-//! revoked, it may have a name, and who calls it need not know. What comes from other processes is taken by a thread of
-//! the port's, which crosses the gate with it; a thread of this process that calls by a right of
+//! revoked, it may have a name, and a caller need not know that a domain serves it. A thread of the port takes messages from
+//! other processes and crosses the gate with them; a thread of this process that calls by a right of
 //! [`OwnRight::connect`] crosses the gate itself, on its own processor, without a system call, a lock or a write to
 //! memory that another thread writes.
 //!
@@ -27,7 +27,7 @@
 //! let port = Port::new(handfast::anonymous()?, &domain, 0)?;
 //! let right = port.mint(7).connect()?;
 //! assert_eq!(&*right.call(b"hello")?, b"HELLO7");
-//! // What goes wrong in there is the error of that call.
+//! // A failure in the domain is the error of that call.
 //! let error = right.call(b"").map(drop);
 //! assert_eq!(error, Err(SendError::Domain(DomainError::Panic)));
 //! assert_eq!(&*right.call(b"again")?, b"AGAIN7");
@@ -36,7 +36,7 @@
 //!
 //! Where the processor has no memory keys, and where it is asked for ([`Isolation`]), the same domain is a child process, which runs this
 //! program's file again: same calls, errors and ports, at microseconds instead of nanoseconds. It has memory of its own: its functions see
-//! no `static` as the parent has changed it, and have no rights but those that come with messages. It sees nothing of `main`, has no
+//! no `static` as the parent has changed it, and have no rights except ones that come with messages. It sees nothing of `main`, has no
 //! standard input, and lives as long as its parent keeps the domain. When it ends before, a call says how
 //! ([`Fault`]), and the next one is started, by the domain's policy. `docs/decisions/0015-domains-as-processes.md`.
 
@@ -74,8 +74,8 @@ struct Function {
 
 impl Port {
     /// Has a function of the domain serve the port to which this is the receive right: it is called with the bytes of
-    /// each message, and told what is said of the right that the message came through ([`Call::sender`]). What it leaves
-    /// as the bytes of its reply goes to the caller; of a one-way message, to nobody. Rights that come with the message are
+    /// each message, and told about the right that the message came through ([`Call::sender`]). The bytes it leaves
+    /// as its reply go to the caller, for a one-way message to nobody. Rights that come with the message are
     /// taken by [`take_rights`], and sent with the reply by [`reply_rights`]; [`pass_on`] makes a tail call.
     ///
     /// One thread takes what comes from other processes, one message after the other; [`Self::with_threads`] has more.
@@ -90,8 +90,8 @@ impl Port {
         Self::with_threads(receive, domain, entry, 1)
     }
 
-    /// As [`Self::new`], with so many threads, from one to 64 (none is one, and more are 64). Who of them is in the domain, and calls from there somebody
-    /// who calls this port again, waits for another one.
+    /// As [`Self::new`], with so many threads, from one to 64 (none is one, and more are 64). A thread that is in the domain, and
+    /// from there calls a server that calls this port again, waits for another of these threads.
     ///
     /// # Errors
     /// As there.
@@ -106,9 +106,9 @@ impl Port {
     }
 
     /// As [`Self::with_threads`]; a function that has served one message for longer than `limit` is ended
-    /// ([`Domain::call_until`]), whoever sent that and by whatever way it came: a caller sees [`DomainError::Deadline`]. What
-    /// callers want for themselves ([`SendRight::call_until`]) ends a function only where they run it, in this process;
-    /// those by links wait no longer, and the function goes on, up to this limit.
+    /// ([`Domain::call_until`]), whatever sent that and by whatever way it came: a caller sees [`DomainError::Deadline`].
+    /// A caller's own limit ([`SendRight::call_until`]) ends a function only where the caller runs it, in this process;
+    /// callers by links wait no longer, and the function goes on, up to this limit.
     ///
     /// # Errors
     /// As there. Where calls cannot be ended, each one ends as [`DomainError::NoDeadline`].

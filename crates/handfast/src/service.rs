@@ -50,10 +50,10 @@
 //! ```
 //!
 //! `AccountClient` wraps a [`SendRight`](crate::SendRight); its methods take what the trait's do and
-//! return `Result<T, CallError>`: what the service has to say is in `T`, what happened to the call
+//! return `Result<T, CallError>`: the service's own answer is in `T`, the failure of the call
 //! in [`CallError`]. `with_timeout` gives every call a deadline; calls that a method makes in turn, by clients of the same
 //! thread, end no later than its own caller gives up waiting. `AccountServer::serve` is the loop of
-//! a server, and `serve_async` that of a task; `AccountServer::dispatch` answers one [`Request`](crate::Request) in a loop of one's own.
+//! a server, and `serve_async` the loop of a task; `AccountServer::dispatch` answers one [`Request`](crate::Request) in a loop of one's own.
 //! `AccountAsyncClient` has the same methods as `async fn`, for tasks of any executor: a future that is
 //! dropped gives its call up, so deadlines are the executor's (`tokio::time::timeout`). Its one-way
 //! methods do not wait for room: [`SendError::Full`](crate::error::SendError::Full).
@@ -99,7 +99,7 @@
 //! | everything else, `&T` and `&[T]` of it too | by serde, in the format of postcard |
 //! | [`SendRight`](crate::SendRight), [`OwnRight`](crate::OwnRight), [`ReplyRight`](crate::ReplyRight), [`ReceiveRight`](crate::ReceiveRight), [`Memory`](crate::Memory), [`Loan`](crate::Loan), `OwnedFd`, [`Right`](crate::Right) | beside the bytes, up to four a message; also within `Option`, `Result` and tuples |
 //!
-//! The attribute goes by names: a type alias of a right is no right to it, and that of a number
+//! The attribute goes by names: a type alias of a right is no right to it, and a type alias of a number
 //! travels by serde. A fixed-layout type is checked when it comes out: bytes that are no value of it
 //! are refused.
 //!
@@ -123,7 +123,7 @@
 //!
 //! Beyond [`SendRight::call`](crate::SendRight::call): some nanoseconds for values as in memory (two
 //! `u64`: `docs/decisions/0006-typed-services.md`), what serde needs for others. No system call and,
-//! once a thread has seen its longest message, no allocation but those of the values and of rights.
+//! once a thread has seen its longest message, no allocation but for the values and for rights.
 //! A request has eight bytes before its arguments, a reply one behind its result; with at most 32
 //! and 39 bytes they travel in one cache line. A message ends at 64 KiB
 //! ([`MESSAGE_BYTES_MAX`](crate::MESSAGE_BYTES_MAX)): longer arguments are
@@ -134,9 +134,9 @@
 //! Each request carries a fingerprint of the trait: its name and the names, arguments and results of
 //! its methods, in order, and the sizes of fixed-layout types. A server of another one, or of another
 //! version, answers [`Refusal::OtherService`]; it is one comparison. *The fields of serde types are not
-//! in it*: whoever changes them gives the trait or the type another name.
+//! in it*: an author who changes them gives the trait or the type another name.
 //!
-//! Nobody trusts what comes. A server answers a request that it cannot decode with a typed refusal and
+//! Neither side trusts received bytes. A server answers a request that it cannot decode with a typed refusal and
 //! goes on; a client makes a typed error of a reply that it cannot decode; the message is private by
 //! then, its lengths are checked, and values that nest too deep are refused. To ask of a service:
 //! no argument type with a sequence of values that take no bytes, as `Vec<()>`, whose length costs its

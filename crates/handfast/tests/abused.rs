@@ -1,4 +1,4 @@
-//! What `handfast abuse` and the fuzzers have found.
+//! Faults that `handfast abuse` and the fuzzers have found.
 
 mod common;
 mod forger;

@@ -32,6 +32,7 @@ fn exporter(name: &str) {
                     continue;
                 }
                 if !request.is_call() {
+                    // Sleep: stands for work.
                     std::thread::sleep(Duration::from_millis(1));
                     told.extend_from_slice(request.bytes());
                     continue;
@@ -86,7 +87,7 @@ fn recipient(name: &str, exporter: &str) {
                 other => format!("{other:?}"),
             },
         };
-        // Who asked may be gone by now.
+        // The caller may be gone by now.
         let _ = request.reply(answer.as_bytes());
     }
 }
@@ -211,6 +212,7 @@ fn rights_that_come_again_count_while_they_are_under_way_and_no_longer() {
             assert_eq!(gives(&trio.to, &own), badge.to_string());
             if random.below(3) == 0 {
                 assert_eq!(&*trio.to.call(b"drop").unwrap(), b"dropped");
+                // Sleep: a moment chosen at random.
                 std::thread::sleep(Duration::from_micros(random.below(12_000)));
             }
         }
@@ -218,6 +220,7 @@ fn rights_that_come_again_count_while_they_are_under_way_and_no_longer() {
         let sent = trio.to.with([own.into()]).send(b"");
         sent.unwrap();
         if round % 10 == 0 {
+            // Sleep: the recipient has the right by then, in a tenth of the rounds.
             std::thread::sleep(Duration::from_millis(30));
         }
         assert_eq!(&*trio.to.call(b"").unwrap(), badge.to_string().as_bytes());
@@ -237,7 +240,7 @@ fn whoever_dies_leaves_no_right_behind() {
         match who {
             "introducer" => {
                 introducer.kill();
-                // Those that have come stay.
+                // Rights that have come stay.
                 assert_eq!(&*trio.to.call(b"").unwrap(), b"5");
                 assert_eq!(trio.exporter.said(), None);
                 assert_eq!(&*trio.to.call(b"drop").unwrap(), b"dropped");

@@ -101,8 +101,10 @@ impl Gate for MyGate {
         self.most.fetch_max(waiting, SeqCst);
         let end = tokio::time::Instant::now() + common::PATIENCE / 2;
         while self.most.load(SeqCst) < count as usize && tokio::time::Instant::now() < end {
+            // Sleep: the interval of a poll with an end.
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
+        // Sleep: stands for work.
         tokio::time::sleep(Duration::from_millis(ms)).await;
         self.waiting.fetch_sub(1, SeqCst);
     }
@@ -272,7 +274,7 @@ fn of_very_many_callers_sixty_four_are_at_work_and_all_are_answered() {
     server.expect("no senders");
 }
 
-/// What so many futures make, all at once.
+/// The outputs of so many futures, all at once.
 async fn futures<F: Future>(count: usize, make: impl Fn() -> F) -> Vec<F::Output> {
     let mut open: Vec<_> = (0..count).map(|_| Box::pin(make())).collect();
     let mut made = Vec::new();

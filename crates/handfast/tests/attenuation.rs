@@ -96,7 +96,7 @@ fn home(name: &str) {
     }
 }
 
-/// What the receiver is told of a right.
+/// The receiver's view of a right.
 fn seen(right: &SendRight) -> String {
     match right.call_until(b"seen", PATIENCE) {
         Ok(answer) => String::from_utf8_lossy(&answer).into_owned(),
@@ -258,7 +258,7 @@ fn forged_attenuations_are_refused_by_name_and_give_nothing() {
         let said = LaneControl::Attenuate { word, mask }.encode();
         hand.post(Kind::CONTROL, (by, passed_word(0, 0), 1), (&said, &[]));
     };
-    // What the peer has: its handle is answered, and the word is good.
+    // The peer's own handle: it is answered, and the word is good.
     let mut hand = Hand::new(&name, 1);
     let by = hand.welcome.handle;
     words(&mut hand, by, 5, 0);
@@ -267,7 +267,7 @@ fn forged_attenuations_are_refused_by_name_and_give_nothing() {
     words(&mut hand, by, 5, u16::MAX);
     forger::expect_cut(&honest, Rule::Introduction, "a word that is in use");
     hand.expect_end();
-    // What it has not got; nothing; a word nobody has claimed, which is waited for.
+    // A handle that it has not got; nothing; a word nobody has claimed, which is waited for.
     for (by, what) in [
         (by + 1, "another's handle"),
         (0, "nothing"),

@@ -174,7 +174,7 @@ fn whatever_becomes_of_rights_each_badge_is_told_of_once_and_when_it_is_so() {
             10 if random.below(3) == 0 => {
                 port.revoke(badge);
                 own.retain(|own| own.badge() != badge);
-                // What they keep is dead.
+                // The rights that they keep are dead.
                 for (_, kept) in &mut holders {
                     for of in kept.iter_mut().filter(|of| **of == badge) {
                         *of = u64::MAX;
@@ -185,6 +185,7 @@ fn whatever_becomes_of_rights_each_badge_is_told_of_once_and_when_it_is_so() {
                 port.notify_no_senders_of(badge);
                 asked.insert(badge, ());
             }
+            // Sleep: a moment chosen at random.
             13 => std::thread::sleep(Duration::from_millis(random.below(4))),
             _ => {}
         }

@@ -312,6 +312,7 @@ fn messages_of_a_sender_killed_midway_are_received_and_the_receivers_death_is_to
     for _ in 0..20 {
         let mut feeder = common::start("feeder", &[&name, &random.next().to_string()]);
         // The first answer is somewhere in the middle of its sending.
+        // Sleep: a moment chosen at random.
         std::thread::sleep(Duration::from_micros(random.below(30_000)));
         feeder.kill();
     }
@@ -364,7 +365,7 @@ fn what_was_sent_before_a_panic_wakes_its_receiver_and_the_right_goes_on() {
             }
         });
         for _ in 0..5 {
-            // Until the receiver sleeps.
+            // Sleep: the receiver sleeps by then, or is about to.
             std::thread::sleep(Duration::from_millis(1));
             let sending = std::panic::AssertUnwindSafe(|| right.send_many(&messages));
             assert!(std::panic::catch_unwind(sending).is_err());
@@ -376,7 +377,7 @@ fn what_was_sent_before_a_panic_wakes_its_receiver_and_the_right_goes_on() {
     });
 }
 
-/// What is sent; its bytes are asked for in the middle of an operation, and use the right then.
+/// Bytes to send; they are asked for in the middle of an operation, and use the right then.
 struct Uses<'a>(&'a SendRight, u32, &'a AtomicU64);
 
 impl AsRef<[u8]> for Uses<'_> {

@@ -60,8 +60,8 @@ fn caller(name: &str) {
     let Some(Right::Send(direct)) = message.take_rights().pop() else {
         panic!("no right came");
     };
-    // Who connects pays for a link's memory: it was given a right by one user, and makes no link with another for that. A door
-    // is shown within some calls.
+    // A process that connects pays for a link's memory: it was given a right by one user, and makes no link with another for
+    // that. A door is shown within some calls.
     for _ in 0..20 {
         answers(&direct);
         let peers = peers();

@@ -1,4 +1,4 @@
-//! What a receiver does that finds a message at every look.
+//! The behaviour of a receiver that finds a message at every look.
 
 mod common;
 mod forger;

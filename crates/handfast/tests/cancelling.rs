@@ -209,7 +209,7 @@ fn a_call_that_is_dropped_reaches_a_server_that_waits() {
                 assert!(request.wait_cancelled_until(common::PATIENCE));
                 Instant::now()
             });
-            // It waits by then, or is about to.
+            // Sleep: the thread waits by then, or is about to.
             std::thread::sleep(Duration::from_millis(1));
             assert!(!request.is_cancelled());
             let dropped = Instant::now();
@@ -243,6 +243,7 @@ fn a_future_that_is_dropped_reaches_a_server_that_waits() {
             tokio::select! {
                 biased;
                 () = request.cancelled() => panic!("it waits still"),
+                // Sleep: the time in which nothing may be cancelled.
                 () = tokio::time::sleep(brief) => {}
             }
             drop(call);
@@ -271,6 +272,7 @@ fn a_caller_that_is_killed_reaches_a_server_that_waits() {
             continue;
         }
         let killer = std::thread::spawn(move || {
+            // Sleep: the thread waits by then, or is about to.
             std::thread::sleep(Duration::from_millis(1));
             let killed = Instant::now();
             client.kill();
@@ -526,8 +528,10 @@ fn servers_and_callers_that_are_killed_in_the_middle_of_it_leave_the_others_well
         client.tell("stay");
         let mut random = Random::of(random.next());
         let killer = std::thread::spawn(move || {
+            // Sleep: a moment chosen at random.
             std::thread::sleep(Duration::from_micros(random.below(20_000)));
             client.kill();
+            // Sleep: a moment chosen at random.
             std::thread::sleep(Duration::from_micros(random.below(20_000)));
             if round % 2 == 0 {
                 server.kill();

@@ -60,6 +60,7 @@ fn end(name: &str) {
     let (sender, later) = std::sync::mpsc::channel::<handfast::Request>();
     std::thread::spawn(move || {
         for request in later {
+            // Sleep: stands for work.
             std::thread::sleep(Duration::from_micros(300));
             let bytes = request.bytes().to_vec();
             let _ = request.reply(&bytes);
@@ -196,7 +197,7 @@ fn has(chain: &Chain) -> Vec<(usize, usize)> {
 fn kills(hops: usize, count: u64) {
     let _alone = common::alone();
     let mut chain = Chain::new("kills", hops);
-    // What they have that do nothing but pass on.
+    // The resources of processes that do nothing but pass on.
     let used = |chain: &Chain| {
         let first = connected(&chain.names[0]);
         assert!(within_patience(|| first
@@ -224,6 +225,7 @@ fn kills(hops: usize, count: u64) {
                 let before = answered();
                 assert!(within_patience(|| answered() > before));
             }
+            // Sleep: a moment chosen at random.
             std::thread::sleep(Duration::from_nanos(random.below(4_000_000)));
             let place = random.below(hops as u64 + 1) as usize;
             chain.children[place].kill();

@@ -88,7 +88,7 @@ fn coroutines_take_turns_until_one_ends() {
         let sum: u64 = (0..count).map(|number| 2 * number).sum();
         assert_eq!(&*answer, format!("sum {sum}").as_bytes());
     }
-    // Who drops its turn ends the other's wait; who dies, too.
+    // A process that drops its turn ends the other's wait; one that dies, too.
     let mut answer = right.call(b"mute").unwrap();
     drop(answer.take_reply_right().unwrap());
     child.expect("Gone(Reply)");
@@ -160,7 +160,7 @@ fn a_reply_right_is_kept_by_another_process_and_used_there_once() {
             caller.expect("used");
         }
     }
-    // Those that are dropped there, or die with it, end their calls.
+    // Rights that are dropped there, or die with it, end their calls.
     let right = Right::from(port.receive().unwrap().split().1.unwrap());
     assert_eq!(&*to.with([right]).call(b"keep").unwrap(), b"kept");
     holder.kill();
@@ -171,7 +171,7 @@ fn a_reply_right_is_kept_by_another_process_and_used_there_once() {
     }));
     let line = said.unwrap();
     assert!(line == "Gone(Process)" || line == "Gone(Reply)", "{line}");
-    // What cannot be sent comes back and is good, once it is known here that it cannot.
+    // A right that cannot be sent comes back and is good, once it is known here that it cannot.
     assert!(common::within_patience(|| to.try_send(b"").is_err()));
     let right = port.receive().unwrap().split().1.unwrap();
     let back = to.with([right.into()]).call(b"keep").unwrap_err();

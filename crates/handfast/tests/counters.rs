@@ -1,4 +1,4 @@
-//! What the counters of a port count, whichever way its calls are answered.
+//! The events that the counters of a port count, whichever way its calls are answered.
 
 mod common;
 mod forger;

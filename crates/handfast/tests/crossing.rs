@@ -103,6 +103,7 @@ fn twins_that_serve_and_call_each_other_survive_the_death_of_either() {
             twin.expect("calling");
         }
         // A random instant is what is wanted here.
+        // Sleep: a moment chosen at random.
         std::thread::sleep(Duration::from_micros(random.below(5000)));
         let victim = random.below(2) as usize;
         twins[victim].kill();
@@ -267,7 +268,7 @@ fn sender(name: &str, key: u64) {
 const PORTS: usize = 4;
 const SENDERS: usize = 3;
 
-/// What has been received: per port and sender, the number of the next message.
+/// The messages received: per port and sender, the number of the next one.
 #[derive(Default)]
 struct Book([HashMap<u64, u64>; PORTS]);
 
@@ -331,7 +332,7 @@ fn ports_that_go_in_and_out_of_a_set_under_load_lose_no_message() {
                     outside.push((port, set.remove(token).unwrap()));
                     changes += 1;
                 }
-                // What waits outside is received there.
+                // Messages that wait outside are received there.
                 2 if !outside.is_empty() => {
                     let place = random.below(outside.len() as u64) as usize;
                     let (port, right) = &outside[place];
@@ -445,6 +446,7 @@ fn a_port_dropped_while_calls_of_three_processes_are_under_way_ends_each_with_it
                 .collect();
             callers.iter().for_each(|caller| caller.expect("calling"));
             // A random instant is what is wanted here.
+            // Sleep: a moment chosen at random.
             std::thread::sleep(Duration::from_micros(random.below(2000)));
             stop.store(true, Ordering::Relaxed);
             servers

@@ -33,7 +33,7 @@ const STRATEGIES: [(&str, Strategy); 4] = [
     ("bsw", Strategy::Sched),
 ];
 const CALLERS: usize = 4;
-/// What the issue promises is 10 ms; the machine of the tests is shared.
+/// The issue promises 10 ms; the machine of the tests is shared.
 const END_MAX: Duration = Duration::from_millis(100);
 
 /// Calls until the server dies; when that was, by the error.
@@ -196,6 +196,7 @@ fn one_mortal(name: &str, random: &mut Random) {
     if random.below(4) > 0 {
         client.expect("calling");
     }
+    // Sleep: a moment chosen at random.
     std::thread::sleep(Duration::from_micros(random.below(30_000)));
     client.kill();
 }

@@ -233,7 +233,7 @@ fn a_receiver_without_room_is_told_so_and_serves_on() {
         matches!(rights[..], [Right::Lost(_) | Right::Descriptor(_)]),
         "{rights:?}"
     );
-    // What was lost is not sent on.
+    // A right that was lost is not sent on.
     if let [Right::Lost(_)] = rights[..] {
         let refused = right.with(rights).send(b"").unwrap_err();
         assert_eq!(refused.error, SendError::Right(RightError::Lost));

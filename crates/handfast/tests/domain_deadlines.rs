@@ -51,7 +51,7 @@ fn domain_server(name: &str) {
 /// The process that domains here call, for each badge. Without a lock, which a function that is ended would keep.
 static PROCESSES: [OnceLock<SendRight>; 3] = [const { OnceLock::new() }; 3];
 
-/// What they connect to.
+/// The right that they connect to.
 static OWN: OnceLock<OwnRight> = OnceLock::new();
 
 fn process(badge: u64) -> &'static SendRight {
@@ -115,7 +115,7 @@ fn anonymous() -> ReceiveRight {
     handfast::anonymous().unwrap()
 }
 
-/// What a call brings; on a busy machine one that does next to nothing may take longer than it may.
+/// The sum that a call brings; on a busy machine a call that does next to nothing may miss its deadline.
 fn sum(right: &SendRight) -> u64 {
     let mut sum = None;
     assert!(within_patience(|| {

@@ -579,6 +579,7 @@ fn calls_end_once_while_the_process_is_killed_all_the_time() {
             let known = served.load(Ordering::Relaxed);
             while served.load(Ordering::Relaxed) < known + 20 {
                 assert!(Instant::now() < end, "nothing is served any more");
+                // Sleep: the interval of a poll with an end.
                 std::thread::sleep(Duration::from_micros(100));
             }
             if let Ok(words) = domain.call(WHO, [0; 8]) {

@@ -130,7 +130,7 @@ fn a_child_process_plays_its_role() {
     });
 }
 
-/// What every client does. `panicked` is how a method ends that panics.
+/// The checks that every client makes. `panicked` is how a method ends that panics.
 fn client(right: SendRight, panicked: &SendError) {
     let wrong = other::BookClient::new(right.clone());
     assert!(matches!(
@@ -180,7 +180,7 @@ fn client(right: SendRight, panicked: &SendError) {
         assert_eq!(same.shout("by it").unwrap(), "BY IT");
         assert_eq!(same.number_of(page).unwrap(), 99);
     }
-    // What is kept counts, and what comes back is what it was.
+    // A right that is kept counts, and a right that comes back is what it was.
     own.notify_no_senders_of(6);
     book.keep(own.mint(6)).unwrap();
     assert!(own.try_receive().is_err());
@@ -189,7 +189,7 @@ fn client(right: SendRight, panicked: &SendError) {
         let told = scope.spawn(|| own.receive_until(common::PATIENCE).unwrap().notice());
         match book.back().unwrap() {
             Some(Right::Own(own)) => assert_eq!(own.badge(), 6),
-            // Who has called it.
+            // The process that has called it.
             Some(Right::Send(right)) => drop(right),
             other => panic!("{other:?}"),
         }
@@ -296,7 +296,7 @@ fn rights_go_in_and_come_out_in_their_order_or_are_dropped() {
         let mut reply = by.with(four()).call(b"1").unwrap();
         assert_eq!((reply.take_rights().len(), &*reply), (4, &[4][..]));
     }
-    // Those that nobody takes end with the call, also when it goes wrong.
+    // Rights that nobody takes end with the call, also when it goes wrong.
     let domain = load(&Table::new(|_| ()).entry(deaf));
     let deaf_port = Port::new(handfast::anonymous().unwrap(), &domain, 0).unwrap();
     let deaf_right = deaf_port.connect().unwrap();

@@ -23,8 +23,8 @@ fn a_child_process_plays_its_role() {
     });
 }
 
-/// What both kinds of server do: `add N` to a sum, which is the answer; `who` asks for badge and permissions; `big N` for so
-/// many bytes; anything else comes back.
+/// The answers of both kinds of server: `add N` to a sum, which is the answer; `who` asks for badge and permissions; `big N` for
+/// so many bytes; anything else comes back.
 fn answer(sum: &AtomicU64, (badge, permissions): (u64, u16), request: &[u8]) -> Vec<u8> {
     let text = String::from_utf8_lossy(request);
     match text.split_once(' ') {
@@ -116,7 +116,7 @@ fn text(right: &SendRight, text: &str) -> String {
     String::from_utf8(right.call(text.as_bytes()).unwrap().to_vec()).unwrap()
 }
 
-/// What every client does with a port of any kind.
+/// The checks that every client makes of a port of any kind.
 fn client(right: &SendRight, badge: u64) {
     assert_eq!(text(right, "who"), format!("{badge} 65535"));
     let less = right.attenuate(0b101).unwrap();
@@ -212,7 +212,7 @@ fn is_isolated(port: &Port) -> bool {
     port.domain().isolation() != Isolation::Unprotected
 }
 
-/// What a fault in the domain looks like to a client.
+/// A fault in the domain as a client sees it.
 fn faults(right: &SendRight, is_isolated: bool) {
     let all = [
         ("panic", DomainError::Panic),
@@ -411,7 +411,7 @@ fn callers_that_are_killed_and_calls_that_go_wrong_disturb_nobody() {
         }
         done.store(true, Ordering::Relaxed);
     });
-    // What the last of them has left may still be at work, and go wrong.
+    // A call that the last of them has left may still be at work, and go wrong.
     let resetting = SendError::Domain(DomainError::Resetting);
     assert!(within_patience(|| match right.call(b"who") {
         Ok(reply) => *reply == *b"1 65535",

@@ -1,4 +1,4 @@
-//! Claims of what nobody has provided: they hold up their own lane alone, who waits for them sleeps,
+//! Claims of rights that nobody has provided: they hold up their own lane alone, a receiver that waits for them sleeps,
 //! and a flood of them ends.
 
 mod common;
@@ -96,6 +96,7 @@ fn threads_that_receive(name: &str) {
                     let request = port.receive().unwrap();
                     let bytes = request.bytes().to_vec();
                     if bytes == b"slow" {
+                        // Sleep: stands for work.
                         std::thread::sleep(Duration::from_secs(4));
                     }
                     let _ = request.reply(&bytes);
@@ -198,6 +199,7 @@ fn claims_of_nothing_hold_up_their_own_lane_alone() {
     }));
     // And then it is over.
     let idle = forger::used(server.pid());
+    // Sleep: the time whose use of a processor is measured.
     std::thread::sleep(Duration::from_millis(300));
     assert!(forger::used(server.pid()) - idle < Duration::from_millis(100));
     assert_eq!(server.said(), None);
@@ -260,11 +262,12 @@ fn a_receiver_sleeps_while_messages_wait_for_what_nobody_has_provided() {
     let limits = Duration::from_secs(4)..Duration::from_secs(20);
     assert!(limits.contains(&took), "{took:?}");
     assert!(used < took / 8, "{used:?} of a processor in {took:?}");
-    // What is provided after all wakes it.
+    // A right that is provided after all wakes it.
     let mut word = 100;
     assert!(within_at_best(SOON, || {
         word += 1;
         provided_later((&mut introducer, &mut recipient), word, || {
+            // Sleep: the receiver sleeps by then, or hears both at once.
             std::thread::sleep(Duration::from_millis(100));
         })
     }));
@@ -275,7 +278,7 @@ fn a_receiver_sleeps_while_messages_wait_for_what_nobody_has_provided() {
 /// Sooner than what nobody provides is given up.
 const SOON: Duration = Duration::from_millis(800);
 
-/// What a call waits for is provided after it has been made, and something else: how long it takes; for ever where it was
+/// The right that a call waits for is provided after the call, and after something else: how long it takes; for ever where it was
 /// provided too late, as may be on a busy machine.
 fn provided_later(
     (introducer, recipient): (&mut Hand, &mut Hand),
@@ -297,7 +300,7 @@ fn provided_later(
     start.elapsed()
 }
 
-/// What a call waits for is never provided, and something else is done meanwhile.
+/// The right that a call waits for is never provided, and something else is done meanwhile.
 fn never_provided(
     (introducer, recipient): (&mut Hand, &mut Hand),
     word: u32,
@@ -359,7 +362,7 @@ fn tasks_and_event_loops_give_up_in_time_what_is_never_claimed_or_provided() {
             assert!(within_at_best(SOON, || {
                 word += 1;
                 provided_later((&mut introducer, &mut recipient), word, || {
-                    // No synchronisation: it sleeps by then, or will hear both at once.
+                    // Sleep: the receiver sleeps by then, or hears both at once.
                     std::thread::sleep(Duration::from_millis(100));
                 })
             }));

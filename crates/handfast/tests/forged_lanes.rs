@@ -1,4 +1,4 @@
-//! What a peer says of lanes that an honest one does not say.
+//! Statements about lanes that a peer makes and an honest one does not.
 
 mod common;
 mod forger;

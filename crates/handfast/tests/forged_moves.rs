@@ -222,7 +222,7 @@ fn what_is_said_of_moves_nobody_made_changes_nothing() {
     let (index, generation, _) = hand.next();
     hand.answer((index, generation), Kind::Message, (b"here", &[]));
     server.expect("Ok(\"here\")");
-    // To the process itself: who says that of its own port has lost it, as to any other process.
+    // To the process itself: a process that says that of its own port has lost it, as to any other process.
     assert!(hand.say(&to(hand.peer)));
     hand.settle();
     server.tell("call");
@@ -275,7 +275,7 @@ fn mover(name: &str) {
     });
 }
 
-/// What a sender has been told: its right, the receiver there, and the number.
+/// A move as a sender has been told of it: its right, the receiver there, and the number.
 struct Told {
     handle: u32,
     receiver: u32,
@@ -310,7 +310,7 @@ fn departs(mover: &mut common::Child, home: &mut Hand) -> u32 {
     }
 }
 
-/// What moves in this turn is this port then.
+/// The port that moves in this turn, as it is numbered then.
 const fn new_port(turn: u32) -> u32 {
     0x101 + (turn << 8)
 }
@@ -394,7 +394,7 @@ fn a_move_is_answered_once_by_who_it_went_to() {
     assert!(home.say_words(ARRIVED, &[token, 0x102, 1 << 31 | 10]));
     assert!(home.say_words(NOT_ARRIVED, &[token]));
     home.settle();
-    // What is sent by the old way is passed on.
+    // A message that is sent by the old way is passed on.
     let at = (1, receiver_of(port));
     sender.post_to(at, Kind::Message, (handle, 0, 0), (b"on", &[]));
     let _ = home.next();

@@ -86,7 +86,7 @@ fn ask(number: u32, caller: [u8; 20]) -> [u32; 8] {
     [number, a, b, c, d, pid, 0, 0]
 }
 
-/// What is said, and for which rule the link is cut.
+/// A name, the messages that are said, and the rule for which the link is cut.
 type Forgery = (&'static str, fn(&mut Hand), Rule);
 
 fn say(hand: &Hand, kind: u8, words: &[u32]) {
@@ -238,7 +238,7 @@ fn a_token_is_used_once_and_by_whom_it_was_given() {
     assert_eq!(forwarder.hear_words(READY), [1, 1]);
     say(&caller, GRANTED, &[token, 1, 2]);
     expect_cut(&chain.last, Rule::Path, "twice");
-    // Who passed calls on to that caller is told that there is no way any more.
+    // The process that passed calls on to that caller is told that there is no way any more.
     assert_eq!(forwarder.hear_words(REFUSED), [1]);
     chain.finish();
 }
@@ -278,7 +278,7 @@ fn a_reply_right_is_passed_on_once() {
         }
         expect_cut(&chain.last, Rule::Path, "twice");
         forwarder.expect_end();
-        // What the caller may be reading has not been written.
+        // The answer that the caller may be reading has not been written over.
         let answer = caller.outcome(slot_of(2, 9), 5).unwrap();
         assert_eq!(answer, (Kind::Message, b"once".to_vec()));
         chain.serves();

@@ -144,7 +144,7 @@ fn clearer(name: &str) {
             is_over.store(true, SeqCst);
             taken
         });
-        // Whoever looks at the links' own words finds nearly all at once; the keepers find the rest.
+        // A receiver that looks at the links' own words finds nearly all at once; the keepers find the rest.
         let late = pace.allows(LATE);
         let late = taken.iter().filter(|taken| **taken > late).count();
         assert!(late < taken.len() / 2, "CPU {on}: {taken:?}");

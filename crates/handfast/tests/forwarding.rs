@@ -251,7 +251,7 @@ fn the_death_of_any_process_of_the_chain_is_one_error_or_none() {
             }
             let held = rights[0].try_call(b"hold").unwrap();
             chain.children[2].expect("held");
-            // Those that have passed it on are done with that: killed between the two words that they write they would end it.
+            // The middles that passed it on are done: one killed between the two words that it writes would end the call.
             for middle in &rights[..2] {
                 assert_eq!(call(middle, "mine"), "mine");
             }

@@ -146,7 +146,7 @@ fn a_right_that_came_home_counts_until_it_is_dropped() {
     far.mine.notify_no_senders();
     far.holder.kill();
     far.middles.iter_mut().for_each(common::Child::kill);
-    // What the holder provided and nobody asked for is told of when this receives, and ends.
+    // A right that the holder provided and nobody asked for is told of when this receives, and ends.
     let until = Instant::now() + Duration::from_millis(100);
     while Instant::now() < until {
         assert!(far.mine.receive_until(Duration::from_millis(20)).is_err());

@@ -155,7 +155,7 @@ fn unsealed(len_bytes: usize) -> OwnedFd {
     fd
 }
 
-/// What no handfast server sends, and the reason that is given for each.
+/// Answers that no handfast server sends, and the reason that is given for each.
 fn garbage() -> Vec<(&'static str, Answer, &'static str)> {
     use handfast_layout::bell::REGION_BYTES as BELLS;
     use handfast_layout::link::REGION_BYTES as LINK;

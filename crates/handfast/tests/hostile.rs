@@ -58,7 +58,7 @@ fn honest(right: &SendRight, key: u64, stop: &AtomicBool) -> (u64, Duration) {
     (calls, longest)
 }
 
-/// What has come of an attack so far.
+/// The results of an attack so far.
 struct Siege<'a> {
     server: &'a common::Child,
     cuts: Vec<String>,
@@ -135,6 +135,7 @@ fn a_client_that_scribbles_over_all_it_maps_disturbs_neither_the_server_nor_othe
             let seed = random.next().to_string();
             let mut scribbler = common::start("scribbler", &[name, &seed]);
             scribbler.expect("scribbling");
+            // Sleep: a moment chosen at random.
             std::thread::sleep(Duration::from_millis(200 + random.below(600)));
             scribbler.kill();
             scribblers += 1;

@@ -70,7 +70,7 @@ fn take_when_told() {
         if request.is_call() {
             request.reply(b"late").unwrap();
         }
-        // What was taken is said when it looks for more.
+        // The message that was taken is reported when it looks for more.
         assert!(port.try_receive().is_err());
         common::say("taken");
     }
@@ -98,6 +98,7 @@ fn serve(port: &ReceiveRight) {
 fn serve_slowly(port: &ReceiveRight) {
     loop {
         let request = port.receive().unwrap();
+        // Sleep: stands for work.
         std::thread::sleep(Duration::from_millis(3));
         if request.is_call() {
             request.reply(b"").unwrap();
@@ -191,7 +192,7 @@ fn a_right_that_came_when_there_was_no_lane_goes_direct_when_it_is_used_and_ther
     giver.expect("ready");
     let last = PORTS - 1;
     let control = handfast::connect(&name).unwrap();
-    // What nobody takes keeps its lane.
+    // A message that nobody takes keeps its lane.
     let is_sent = |right: &&SendRight| within(|| not_full(right.try_send(b""))).is_ok();
     let sent = rights[..last].iter().take_while(is_sent).count();
     assert!((10..20).contains(&sent), "{sent}");
@@ -259,7 +260,7 @@ fn at_once(rights: &[SendRight], does: impl Fn(&SendRight) -> u64 + Sync) -> Vec
     })
 }
 
-/// What comes of it within patience.
+/// The value that `look` finds within patience.
 fn within<T>(mut look: impl FnMut() -> Option<T>) -> T {
     let mut found = None;
     assert!(within_patience(|| {
@@ -272,7 +273,7 @@ fn within<T>(mut look: impl FnMut() -> Option<T>) -> T {
 #[test]
 fn who_finds_all_lanes_in_use_is_told_so_and_goes_on_when_one_is_free() {
     let (mut child, rights) = start("idle", "full");
-    // What nobody takes keeps its lane.
+    // A message that nobody takes keeps its lane.
     let sent = rights
         .iter()
         .take_while(|right| within(|| not_full(right.try_send(b""))).is_ok());

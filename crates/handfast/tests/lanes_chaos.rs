@@ -23,7 +23,7 @@ const PORTS: usize = 40;
 const THREADS: u64 = 6;
 const LASTS: Duration = Duration::from_secs(2);
 
-/// What a message asks for, besides an answer.
+/// Actions that a message asks for, besides an answer.
 const FORWARD: u64 = 1;
 const LATE: u64 = 2;
 const ECHO: u64 = 3;
@@ -102,6 +102,7 @@ fn serve(port: &ReceiveRight, next: Option<&SendRight>) {
                 Ok(())
             }
             (LATE, _) => {
+                // Sleep: stands for work.
                 std::thread::sleep(Duration::from_micros(300));
                 request.reply(&answer)
             }
@@ -128,7 +129,7 @@ fn ask(control: &SendRight, what: &str) -> SendRight {
     }
 }
 
-/// What a thread has sent through each right.
+/// The messages that a thread has sent through each right.
 struct Sender<'a> {
     rights: &'a [SendRight],
     sender: u64,
@@ -290,8 +291,10 @@ fn all_kinds_of_use_of_more_ports_than_there_are_lanes_disturb_no_other() {
         let stops = scope.spawn(move || {
             while !is_over.load(Ordering::Relaxed) {
                 rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+                // Sleep: a moment chosen at random.
                 std::thread::sleep(Duration::from_millis(random.lock().unwrap().below(3)));
                 rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+                // Sleep: a moment chosen at random.
                 std::thread::sleep(Duration::from_millis(random.lock().unwrap().below(60)));
             }
         });

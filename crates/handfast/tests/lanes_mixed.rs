@@ -67,6 +67,7 @@ fn ports_that_move_sets_and_ports_of_every_cpu_share_their_lanes() {
                 sender.move_to(port, names[at[port]], home);
                 sender.call(port, crowd::PLAIN).unwrap();
                 count += 1;
+                // Sleep: a moment chosen at random.
                 std::thread::sleep(Duration::from_millis(draws(30)));
             }
             count
@@ -81,8 +82,10 @@ fn ports_that_move_sets_and_ports_of_every_cpu_share_their_lanes() {
             while !is_over.load(Ordering::Relaxed) {
                 let child = draws(3) as usize;
                 signal(child, rustix::process::Signal::STOP);
+                // Sleep: a moment chosen at random.
                 std::thread::sleep(Duration::from_millis(draws(3)));
                 signal(child, rustix::process::Signal::CONT);
+                // Sleep: a moment chosen at random.
                 std::thread::sleep(Duration::from_millis(draws(60)));
             }
         });

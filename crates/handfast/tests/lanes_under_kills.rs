@@ -50,6 +50,7 @@ fn caller(arguments: &[&str]) {
         let (name, mut random) = (name.to_owned(), Random::of(!seed));
         std::thread::spawn(move || {
             loop {
+                // Sleep: a moment chosen at random.
                 std::thread::sleep(Duration::from_millis(random.below(20)));
                 fork(|| child(&name, rights));
             }
@@ -152,6 +153,7 @@ fn one_dies(round: u64, random: &mut Random) {
     callers.iter().for_each(|caller| caller.expect("calls"));
     // A random instant is what is wanted here.
     let mut some_time =
+        // Sleep: a moment chosen at random.
         |ms: u64| std::thread::sleep(Duration::from_micros(random.below(ms * 1000)));
     for _ in 1..CALLERS {
         some_time(20);

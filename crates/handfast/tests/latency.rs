@@ -25,7 +25,7 @@ const VICTIM: u32 = 3002;
 const RUN: Duration = Duration::from_millis(700);
 /// Between two calls of the victim.
 const PAUSE: Duration = Duration::from_micros(200);
-/// What threads that take turns on two busy processors cost anybody now and then.
+/// The delay that threads taking turns on two busy processors cause anybody now and then.
 const FLOOR: Duration = Duration::from_millis(2);
 /// The bound of SECURITY.md.
 const WORST: Duration = Duration::from_millis(100);
@@ -75,6 +75,7 @@ fn victim(name: &str) {
         let mut took = Vec::new();
         while Instant::now() < end {
             took.push(call());
+            // Sleep: the time between two calls of a client.
             std::thread::sleep(PAUSE);
         }
         took.sort_unstable();
@@ -184,7 +185,7 @@ impl Scene {
             println!("{attack:?}: {took:?} ({done}), control {control:?}");
             let is_near = took.p99 <= control.p99 * 3 + FLOOR;
             match is_bounded_only {
-                // What others on the machine cost comes on top.
+                // The delay that others on the machine cause comes on top.
                 true => took.worst <= WORST + control.worst + FLOOR,
                 false => is_near && took.worst <= WORST,
             }
@@ -199,7 +200,7 @@ impl Scene {
     }
 }
 
-/// Security finding 9: a client takes the pages away in which the server answers it, while it calls. Whoever touches such
+/// Security finding 9: a client takes the pages away in which the server answers it, while it calls. A thread that touches such
 /// pages waits for that; the server's thread does, and all its clients with it.
 #[test]
 fn security_finding_9_taking_pages_of_a_link_away_delays_no_other_user() {
@@ -338,7 +339,7 @@ fn security_finding_10_a_message_without_an_answer_comes_in_bounded_time() {
         hostile.tell(&format!("quietly {attack:?}"));
         hostile.expect("begun");
         let mut send = |_| {
-            // It sleeps by now, mostly.
+            // Sleep: the receiver sleeps by then, mostly.
             std::thread::sleep(Duration::from_millis(5));
             let start = Instant::now();
             sender.tell("send");

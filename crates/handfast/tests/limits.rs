@@ -199,7 +199,7 @@ fn a_server_without_descriptors_refuses_and_serves_its_clients_on() {
     server.expect("ready");
     let old = handfast::connect(&name).unwrap();
     for spare in 0..4 {
-        // What is left of the last one's is no room for the next.
+        // Descriptors left over from the last client are no room for the next.
         common::at_rest(server.pid());
         server.tell(&spare.to_string());
         server.expect("done");
@@ -262,7 +262,7 @@ fn a_server_that_can_not_even_refuse_waits_for_a_descriptor_without_spinning() {
     let mut client = common::start("connector", &[&name]);
     let before = used_ns(server.pid());
     let window = Duration::from_millis(400);
-    // What is measured is what it uses meanwhile.
+    // Sleep: the time whose use of a processor is measured.
     std::thread::sleep(window);
     let used = used_ns(server.pid()) - before;
     assert!(u128::from(used) < window.as_nanos() / 4, "{used} ns");

@@ -273,7 +273,7 @@ fn a_holder_that_is_killed_gives_everything_back_once() {
         let gone = right.with([filled(&arena, 10, 0).into()]).send(b"");
         let mut gone = gone.unwrap_err();
         assert!(matches!(gone.error, SendError::Gone(_)));
-        // What was not sent comes back as it was.
+        // A block that was not sent comes back as it was.
         let Some(Right::Block(block)) = gone.rights.pop() else {
             panic!("the block is lost");
         };
@@ -509,7 +509,7 @@ fn threads_lend_blocks_of_one_arena_and_lose_none() {
 
 #[test]
 fn a_process_that_waits_for_blocks_looks_after_each_call() {
-    // What `take_rights` leaves out is given back with the message.
+    // A right that `take_rights` leaves out is given back with the message.
     let name = common::name("left-in");
     let port = handfast::bind(&name).unwrap();
     let right = handfast::connect(&name).unwrap();

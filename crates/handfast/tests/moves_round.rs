@@ -19,7 +19,7 @@ fn own_kib(pid: u32) -> usize {
     kib.unwrap().parse().unwrap()
 }
 
-/// What both homes and this process have: own memory, descriptors, mappings.
+/// The resources of both homes and this process: own memory, descriptors, mappings.
 fn all(homes: &Homes) -> Vec<(usize, (usize, usize))> {
     let pids = homes.children.iter().map(|child| child.pid());
     let pids = pids.chain([std::process::id()]);
@@ -50,7 +50,7 @@ fn a_port_that_goes_back_and_forth_leaves_nothing_behind() {
     for round in &rounds {
         println!("{round:?}");
     }
-    // What the first ones have needed is there. What is kept for a while is some bytes for each move.
+    // The resources that the first rounds needed are there. State that is kept for a while is some bytes for each move.
     for (before, after) in rounds[1].iter().zip(&rounds[3]) {
         assert_eq!(before.1, after.1, "descriptors and mappings");
         let grown = after.0.saturating_sub(before.0);

@@ -158,12 +158,12 @@ fn unconnected(name: &str) {
     while common::told().is_some() {}
 }
 
-/// What a process with `directory` for its names says when it binds one.
+/// The outcome that a process with `directory` for its names says when it binds one.
 fn bind_in(directory: &Path, kind: &str, parts: &[&str]) {
     role_in("binder", directory, kind, parts);
 }
 
-/// What one says that connects there.
+/// The outcome that a process says when it connects there.
 fn connect_in(directory: &Path, kind: &str, parts: &[&str]) {
     role_in("unconnected", directory, kind, parts);
 }
@@ -316,7 +316,7 @@ fn a_server_that_comes_and_goes_is_there_or_not_but_never_dead() {
     server.finish();
 }
 
-/// What in the rendezvous directory has to do with `name`.
+/// The files in the rendezvous directory that belong to `name`.
 fn files_of(name: &str) -> Vec<String> {
     let entries = std::fs::read_dir(common::directory()).unwrap();
     let files = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -334,6 +334,7 @@ fn a_binder_killed_at_any_instant_leaves_nothing_that_the_next_does_not_take_ove
         let mut binder = common::start("flicker", &[&name]);
         assert!(common::within_patience(|| !files_of(&name).is_empty()));
         // A random instant is what is wanted here.
+        // Sleep: a moment chosen at random.
         std::thread::sleep(Duration::from_micros(random.below(2000)));
         binder.kill();
         let files = files_of(&name);
@@ -475,7 +476,7 @@ fn a_user_who_may_read_the_directory_or_write_a_shared_one_keeps_nobody_from_bin
     assert_eq!(turn, Err(rustix::io::Errno::EXIST));
 }
 
-/// What a binder leaves that is killed before it has given its socket its name goes with the next `bind` of any name.
+/// The files of a binder that is killed before it has given its socket its name go with the next `bind` of any name.
 #[test]
 fn unfinished_sockets_of_dead_binders_go_with_any_bind_and_those_of_living_ones_stay() {
     let name = common::name("leftover");
@@ -526,6 +527,7 @@ fn binders_killed_at_any_instant_leave_nothing_once_any_name_is_bound() {
         });
         assert!(common::within_patience(|| files_in(&directory) != [""; 0]));
         // A random instant is what is wanted here.
+        // Sleep: a moment chosen at random.
         std::thread::sleep(Duration::from_micros(random.below(4000)));
         for mut binder in binders {
             binder.kill();
@@ -539,7 +541,7 @@ fn binders_killed_at_any_instant_leave_nothing_once_any_name_is_bound() {
     println!("{unfinished} unfinished sockets in {rounds} rounds");
 }
 
-/// What is in a directory of names, but places.
+/// The files in a directory of names, except places.
 fn files_in(directory: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(directory).unwrap();
     let files = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());

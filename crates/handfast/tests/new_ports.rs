@@ -135,7 +135,7 @@ fn a_port_ends_for_its_senders_when_the_next_one_at_its_place_is_used() {
     child.kill();
 }
 
-/// What is received is what was sent to the new port, and all of that.
+/// The messages received are those that were sent to the new port, and all of them.
 #[test]
 fn a_new_port_receives_what_was_sent_to_it_and_nothing_else() {
     let last = handfast::anonymous().unwrap();

@@ -25,7 +25,7 @@ const KEEPERS: usize = 3;
 const OLD: usize = 6;
 /// How soon a notice comes.
 const SOON: Duration = Duration::from_millis(10);
-/// What was provided by a process that has ended, and was not claimed, ends after that.
+/// A right that was provided by a process that has ended, and was not claimed, ends after that.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// A process that holds rights.
@@ -65,12 +65,12 @@ struct World {
     keepers: Vec<Keeper>,
     started: u64,
     killed: Vec<(u64, Instant)>,
-    /// Of the last ones that were killed: who has no right to a process is not told of its death.
+    /// Of the last ones that were killed: a process without a right to another is not told of its death.
     dead: VecDeque<Keeper>,
     old: VecDeque<ReceiveRight>,
     late: Delays,
     pace: common::Pace,
-    /// What has been done in this schedule, and in the one with the latest notice.
+    /// The steps of this schedule, and of the one with the latest notice.
     steps: Vec<String>,
     slowest: (Duration, Vec<String>),
 }
@@ -161,7 +161,7 @@ impl World {
                 let to = (of + 1 + self.random.below(KEEPERS as u64 - 1) as usize) % KEEPERS;
                 let (how, dies) = match self.random.below(4) {
                     0 => ("pass", Some(of)),
-                    // What comes there is in no order with what this process says to it.
+                    // A right that comes there is in no order with what this process says to it.
                     1 => ("throw", Some(to)),
                     _ => ("pass", None),
                 };
@@ -183,7 +183,7 @@ impl World {
         false
     }
 
-    /// What there is at the port by now. Returns whether it has told that there is no sender.
+    /// Takes the messages that are at the port by now. Returns whether it has told that there is no sender.
     fn is_told(&self, port: &ReceiveRight) -> bool {
         let sure: usize = self.keepers.iter().map(|keeper| keeper.rights).sum();
         let mut is_told = false;
@@ -347,6 +347,7 @@ fn busy_keeper(name: &str) {
     let unanswered = handfast::connect(&own).unwrap();
     let short = Duration::from_millis(1);
     assert!(unanswered.call_until(b"", short).is_err());
+    // Sleep: what a call that was given up leaves to do is done by then; the check that follows holds either way.
     std::thread::sleep(Duration::from_millis(300));
     common::keeper(name);
 }

@@ -24,7 +24,7 @@ fn sender(name: &str) {
     }
 }
 
-/// What a second thread does with a port at which the first one sleeps by notify.
+/// An action of a second thread on a port at which the first one sleeps by notify.
 type Meddle = fn(&ReceiveRight);
 
 const MEDDLERS: [(&str, Meddle); 4] = [
@@ -65,7 +65,7 @@ fn a_sleeper_by_notify_hears_of_a_message_whatever_another_thread_does_with_the_
                 }
             });
             for round in 0..20 {
-                // Until it sleeps, more or less; then disturbed.
+                // Sleep: the thread sleeps by then, or is about to.
                 std::thread::sleep(Duration::from_micros(200 * (round % 5)));
                 meddle(port);
                 let start = Instant::now();

@@ -1,5 +1,5 @@
-//! What an introducer has sent through the old home of a port, and the same right given again to one who has followed
-//! that port already.
+//! Messages that an introducer has sent through the old home of a port, and the same right given again to a process that
+//! has followed that port already.
 
 mod common;
 

@@ -134,6 +134,7 @@ fn slow_exporter(name: &str) {
             let bytes = request.bytes().to_vec();
             request.reply(&bytes).unwrap();
         } else {
+            // Sleep: stands for work.
             std::thread::sleep(Duration::from_millis(40));
         }
     }
@@ -235,7 +236,7 @@ fn a_port_that_is_dropped_with_introductions_in_its_lanes_cuts_nobody() {
     let _ = to.call(b"pass").unwrap();
     let _passed = further.receive().unwrap();
     assert_eq!(&*other.call(b"drop").unwrap(), b"here");
-    // The keeper refuses within milliseconds what is left; a link that is cut stays so.
+    // Sleep: the control thread refuses what is left within milliseconds; a link that was cut stays so.
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(&*to.call(b"own x").unwrap(), b"here");
 }
@@ -410,7 +411,7 @@ fn who_was_not_provided_with_a_right_cannot_decline_it() {
         .concat();
         handfast_sys::socket::send(&socket, &message, &[]).unwrap();
     }
-    // Heard, and passed on if it is to be.
+    // Sleep: the messages have been heard by then; the test holds either way.
     std::thread::sleep(Duration::from_millis(50));
     recipient.resume();
     assert_eq!(&*to.call(b"call x").unwrap(), b"x");

@@ -111,6 +111,7 @@ fn a_message_that_comes_while_a_worker_ends_is_handled() {
         for _ in 0..30 {
             // About as long as a worker stays.
             let pause_us = 99_000 + random.below(2_000);
+            // Sleep: about as long as a worker stays.
             std::thread::sleep(std::time::Duration::from_micros(pause_us));
             assert_eq!(where_handled(&right).unwrap(), [on; 2]);
         }
@@ -190,7 +191,7 @@ fn a_server_on_few_cpus_serves_the_others_too() {
     server.finish();
 }
 
-/// Who has a right already when the port begins to be served so follows, behind what it has sent.
+/// A process that already has a right when the port begins to be served per CPU follows, behind what it has sent.
 #[test]
 fn senders_from_before_are_told() {
     let _alone = common::alone();
@@ -429,7 +430,7 @@ fn holder(name: &str) {
     }
 }
 
-/// Who has a right from a process that has it from the server is served on its own CPU, too.
+/// A process that has its right from another client of the server is served on its own CPU, too.
 #[test]
 fn introduced_senders_are_handled_where_they_are() {
     let (name, to) = (common::name("introduced"), common::name("introduced-to"));

@@ -38,7 +38,7 @@ fn a_thread_that_only_tries_leaves_the_next_message_to_one_that_sleeps() {
             }
         });
         for round in 0..50u32 {
-            // Until the other thread sleeps, and then one that this thread takes.
+            // Sleep: the other thread sleeps by then, mostly.
             std::thread::sleep(Duration::from_micros(300));
             right.send(b"either").unwrap();
             let end = Instant::now() + Duration::from_millis(1);
@@ -81,6 +81,7 @@ fn options_are_set_while_another_thread_spins_for_ever() {
                     request.reply(&bytes).unwrap();
                 }
             });
+            // Sleep: the other thread waits by then; the test holds either way.
             std::thread::sleep(Duration::from_millis(5));
             let start = Instant::now();
             port.set_options(Options::new().strategy(Strategy::Block));
@@ -429,6 +430,7 @@ fn a_port_keeps_its_strategy_when_a_receiver_gives_up_while_another_has_the_poll
         scope.spawn(|| {
             while Instant::now() < end {
                 right.send(b"load").unwrap();
+                // Sleep: stands for work.
                 std::thread::sleep(Duration::from_micros(100));
             }
         });
@@ -513,7 +515,7 @@ fn last_words(name: &str) {
     let options = Options::new().strategy(Strategy::Block);
     let right = handfast::connect_with(name, options).unwrap();
     let thread = std::thread::spawn(move || {
-        // What is used first is destroyed last.
+        // The thread-local that is used first is destroyed last.
         LAST.with_borrow_mut(|last| {
             let right = &last.insert(Last(right)).0;
             assert_eq!(&*right.call(b"first").unwrap(), b"first");

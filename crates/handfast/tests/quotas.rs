@@ -1,4 +1,4 @@
-//! What a peer may cost: rights, and wake-ups for nothing.
+//! The costs that a peer may cause: rights, and wake-ups for nothing.
 
 mod common;
 mod forger;
@@ -114,7 +114,7 @@ fn a_peer_gets_as_many_rights_as_it_may_and_others_theirs() {
     assert_eq!(mint(&root).unwrap_err(), SendError::Gone(Gone::Reply));
     let error = RightError::Exhausted { limit: RIGHTS };
     child.expect(&format!("Right({error:?})"));
-    // What it asks for itself is dead, and it is told so; what it has is good.
+    // A right that it asks for itself is dead, and it is told so; a right that it has is good.
     let less = kept[0].attenuate(1).unwrap();
     assert_eq!(
         less.call_until(b"x", PATIENCE).unwrap_err(),
@@ -153,7 +153,7 @@ fn who_rings_at_the_keeper_all_the_time_is_heard_so_often_and_others_at_once() {
         assert_eq!(&*other.call_until(b"there", PATIENCE).unwrap(), b"there");
         longest = longest.max(call.elapsed());
     }
-    // What is heard of it in that time, and what its socket holds.
+    // The messages that are heard of it in that time, and those that its socket holds.
     let per_s = f64::from(said) / begin.elapsed().as_secs_f64();
     println!("{said} said, {per_s:.0} in a second; a call took {longest:?} at the longest");
     assert!(per_s < f64::from(MESSAGES_PER_S) * 1.5 + 1000.0, "{per_s}");
@@ -185,6 +185,7 @@ fn who_wakes_a_receiver_all_the_time_costs_it_little() {
             let answer = other.call_until(b"there", PATIENCE);
             longest = longest.max(call.elapsed());
             assert_eq!(&*answer.unwrap(), b"there");
+            // Sleep: the time between two calls of a client.
             std::thread::sleep(Duration::from_millis(20));
         }
         stop.store(true, SeqCst);
@@ -216,7 +217,7 @@ fn each_peer_has_its_own_quota_and_how_much_it_has_of_that_is_in_the_counters() 
     assert!(has(greedy.pid(), FEW), "{:?}", rights(&root));
     let mut kept: Vec<_> = (1..RIGHTS).map(|_| mint(&root).unwrap()).collect();
     assert!(has(but, RIGHTS), "{:?}", rights(&root));
-    // What it gives back is another's no more than what it leaves behind.
+    // Neither the rights that a process gives back nor those that it leaves behind become another's.
     kept.truncate(10);
     assert!(has(but, 11), "{:?}", rights(&root));
     greedy.kill();
@@ -236,14 +237,14 @@ fn a_peer_leaves_as_many_provisions_as_it_may_and_others_theirs() {
         introducer.tell(provide(number, &recipient));
     }
     introducer.settle_quietly();
-    // Who was to get it finds that there is nothing.
+    // The recipient finds that there is nothing.
     recipient.tell(claim(1, one_more, &introducer));
     assert_eq!(recipient.call(1, b"nothing").0, Kind::DeadPort);
     other.tell(provide(1, &recipient));
     other.settle_quietly();
     recipient.tell(claim(2, 1, &other));
     assert_eq!(recipient.call(2, b"of another").1, b"of another");
-    // What is claimed, or taken back, makes room.
+    // A right that is claimed, or taken back, makes room.
     recipient.tell(claim(3, 1, &introducer));
     assert_eq!(recipient.call(3, b"first").1, b"first");
     assert!(introducer.say(&[&[14, 0][..], &2u64.to_le_bytes()].concat()));

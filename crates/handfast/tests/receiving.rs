@@ -40,6 +40,7 @@ fn caller(name: &str, calls: u64) {
         for call in 0..calls {
             if random.below(20) == 0 {
                 // No synchronisation: the server falls asleep meanwhile, or nearly.
+                // Sleep: a moment chosen at random.
                 std::thread::sleep(Duration::from_micros(random.below(300)));
             }
             let bytes = common::content(random.below(200) as usize, call);
@@ -58,6 +59,7 @@ fn sender(name: &str, messages: u64) {
     while common::told().is_some() {
         for number in 0..messages {
             if random.below(50) == 0 {
+                // Sleep: a moment chosen at random.
                 std::thread::sleep(Duration::from_micros(random.below(300)));
             }
             port.send_until(&number.to_le_bytes(), common::PATIENCE)
@@ -224,7 +226,7 @@ fn a_sleeping_task_is_woken_by_the_post_and_not_by_a_clock() {
         let mut delays: Vec<_> = (0..60)
             .map(|_| {
                 pace.look();
-                // It sleeps by then, or is about to.
+                // Sleep: the server sleeps by then, or is about to.
                 std::thread::sleep(Duration::from_millis(2));
                 let posted = Instant::now();
                 port.call_until(b"awake?", common::PATIENCE).unwrap();
@@ -239,6 +241,7 @@ fn a_sleeping_task_is_woken_by_the_post_and_not_by_a_clock() {
         // And while nothing comes nobody wakes up.
         assert!(common::within_patience(|| {
             let before = switches(server.pid());
+            // Sleep: the time in which no thread may wake up.
             std::thread::sleep(Duration::from_millis(200));
             switches(server.pid()) == before
         }));
@@ -418,6 +421,7 @@ fn callers_that_are_killed_midway_disturb_no_other() {
         let mut victim = start("caller", &name, 1_000_000);
         victim.tell("go");
         // No synchronisation: at any moment.
+        // Sleep: a moment chosen at random.
         std::thread::sleep(Duration::from_micros(random.below(20_000)));
         victim.kill();
     }

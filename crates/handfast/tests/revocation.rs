@@ -308,6 +308,7 @@ fn rights_on_their_way_are_revoked_out_and_home() {
         holder.give([port.mint(7).into()]);
         let call = holder.root.try_call(&[0]).unwrap();
         if round % 2 == 0 {
+            // Sleep: the server has the call by then, in half of the rounds.
             std::thread::sleep(Duration::from_micros(100));
         }
         port.revoke(7);
@@ -361,7 +362,7 @@ fn a_right_that_is_revoked_before_it_is_claimed_is_told_of_when_it_is() {
         introducer.give([port.mint(7).into()]);
         introducer.does("pass 1 0", "Ok(())");
         recipient.does("watch 1", "watched");
-        // What was provided lies in a lane of the introducer's, and the claim in one of the recipient's.
+        // The right that was provided lies in a lane of the introducer's, and the claim in one of the recipient's.
         if round % 2 == 0 {
             assert!(port.try_receive().is_err());
         }
@@ -403,7 +404,7 @@ fn whatever_is_revoked_from_whomever_nobody_else_loses_anything() {
     let mut random = Random::seeded("revocation");
     let end = Instant::now() + common::campaign(2);
     let port = handfast::anonymous().unwrap();
-    // What each has: badge, the number it is told of under, whether it is good.
+    // The rights of each holder: badge, the number it is told of under, whether it is good.
     let mut holders: Vec<_> = (0..3)
         .map(|n| (start(&format!("any-{n}")), Vec::<(u64, u64, bool)>::new()))
         .collect();
@@ -487,7 +488,7 @@ fn whatever_is_revoked_from_whomever_nobody_else_loses_anything() {
     no_senders(&port);
 }
 
-/// What a holder says next. Who has asked after a right that it has dropped may be told as long as it has
+/// The next line of a holder. A holder that has asked after a right that it has dropped may be told as long as it has
 /// another like it, once.
 fn line(holder: &Holder, dropped: &mut HashSet<String>) -> String {
     loop {

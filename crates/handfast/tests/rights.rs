@@ -108,6 +108,7 @@ fn the_same_right_again_and_again_stays_good_however_often_it_is_dropped() {
             assert_eq!(&*own.unwrap(), badge.to_string().as_bytes());
         }
         if rounds.is_multiple_of(64) {
+            // Sleep: stands for work.
             std::thread::sleep(Duration::from_millis(3));
         }
         rounds += 1;
@@ -347,6 +348,7 @@ fn whatever_becomes_of_rights_the_last_one_is_told_of_once_and_no_other() {
                 holder.process.kill();
                 *holder = start();
             }
+            // Sleep: a moment chosen at random.
             11 => std::thread::sleep(Duration::from_millis(random.below(4))),
             _ => {}
         }

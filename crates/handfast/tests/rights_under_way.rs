@@ -94,7 +94,7 @@ fn a_send_that_finds_no_room_takes_nothing_from_a_reply_under_way() {
         });
         for _ in 0..40 {
             let call = root.with([port.mint(7).into()]).try_call(b"echo").unwrap();
-            // Long enough for the server to give the right back.
+            // Sleep: long enough for the server to give the right back.
             std::thread::sleep(6 * MS);
             let rights = call.wait().unwrap().take_rights();
             assert!(matches!(rights[..], [Right::Own(_)]), "{rights:?}");

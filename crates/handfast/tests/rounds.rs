@@ -1,4 +1,4 @@
-//! What is done over and over again leaves nothing behind: own memory, descriptors, mappings, threads, links and counted
+//! Operations repeated over and over leave nothing behind: own memory, descriptors, mappings, threads, links and counted
 //! rights of all who take part return to what they were.
 //!
 //! `HANDFAST_ROUNDS` says how often.
@@ -32,7 +32,7 @@ fn counters(right: &SendRight) -> String {
     format!("{} links {rights} rights {ports} ports", links.len())
 }
 
-/// What a scene has in hand.
+/// The things that a scene has in hand.
 struct Stage {
     first: SendRight,
     second: SendRight,
@@ -142,6 +142,7 @@ impl Scenery {
             let status = self.driver.process.try_wait().unwrap();
             assert!(status.is_none(), "the driver has ended");
             assert!(std::time::Instant::now() < end, "the driver hangs");
+            // Sleep: the interval of a poll with an end.
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -207,6 +208,7 @@ fn leaks(number: usize, rounds: u64) -> Option<String> {
         if same(&after) || rounds < MANY {
             break;
         }
+        // Sleep: the interval of a poll with an end.
         std::thread::sleep(Duration::from_millis(10));
         after = scenery.all();
     }

@@ -90,6 +90,7 @@ fn a_task_that_waits_for_room_goes_on_when_there_is_some_and_not_by_a_clock() {
                 waiting.send_async(&message(0, full + 1)).await.unwrap();
                 Instant::now()
             });
+            // Sleep: the task waits by then; the test holds either way.
             tokio::time::sleep(MOMENT).await;
             assert!(!waits.is_finished());
             let asked = Instant::now();
@@ -147,6 +148,7 @@ fn what_is_dropped_while_it_waits_is_not_sent() {
         let full = fill(&right, 0, 0);
         let waiting = right.clone();
         let waits = tokio::spawn(async move { waiting.send_async(&message(0, full + 1)).await });
+        // Sleep: the task waits by then; the test holds either way.
         tokio::time::sleep(MOMENT).await;
         waits.abort();
         assert!(waits.await.is_err());
@@ -171,6 +173,7 @@ fn rights_go_with_what_waits_for_room() {
             let message = message(0, full + 1);
             waiting.with(rights).send_async(&message).await
         });
+        // Sleep: the task waits by then; the test holds either way.
         tokio::time::sleep(MOMENT).await;
         server.tell(&(full + 1).to_string());
         waits.await.unwrap().unwrap();
@@ -189,6 +192,7 @@ fn who_waits_for_room_hears_of_the_end_of_the_receiver() {
             tokio::spawn(async move { right.send_async(&message(0, u64::MAX)).await })
         };
         let waits: Vec<_> = (0..5).map(send).collect();
+        // Sleep: the task waits by then; the test holds either way.
         tokio::time::sleep(MOMENT).await;
         server.kill();
         for sent in waits {

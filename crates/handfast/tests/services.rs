@@ -422,6 +422,7 @@ fn calls_of_a_method_end_when_its_caller_gives_up_waiting() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let next = mute.receive().unwrap();
+            // Sleep: stands for work.
             std::thread::sleep(Duration::from_millis(200));
             next.reply(&[0]).unwrap();
         });

@@ -53,7 +53,7 @@ impl Drop for Privileged {
     }
 }
 
-/// What the program says of itself, started by another user with these variables; by its owner with `None`.
+/// The program's report on itself, started by another user with these variables; by its owner with `None`.
 fn said(program: &Path, user: Option<u32>, variables: &[(&str, &str)]) -> Vec<String> {
     let child = common::start_with("homeless", &[], |command| {
         let mut other = Command::new(program);

@@ -81,7 +81,7 @@ fn ports_and_descriptors_are_served_by_one_wait_whether_asleep_or_busy() {
             let reply = second.call_until(&bytes, common::PATIENCE).unwrap();
             assert_eq!(*reply, *[&bytes[..], b"2"].concat(), "{strategy}");
             if round % 20 == 0 {
-                // Longer than any spinning but `spin`: the server sleeps in its descriptors.
+                // Sleep: longer than any spinning but `spin`, so that the server sleeps.
                 std::thread::sleep(Duration::from_millis(2));
                 server.tell(&format!("line {round}"));
                 server.expect(&format!("line {round}"));
@@ -125,6 +125,7 @@ fn callers_that_are_killed_leave_a_set_that_serves_the_others() {
             let mut victim = common::start("caller", &[&name]);
             victim.expect("calling");
             // A random instant is what is wanted here.
+            // Sleep: a moment chosen at random.
             std::thread::sleep(Duration::from_micros(random.below(3000)));
             victim.kill();
             let reply = right.call_until(b"z", common::PATIENCE).unwrap();
@@ -354,7 +355,7 @@ fn a_descriptor_waits_for_few_slow_requests() {
     while set.receive().unwrap().token() != descriptor {
         served += 1;
         assert!(served < 4, "{served} of {queued} messages before it");
-        // What a slow request takes.
+        // Sleep: stands for work.
         std::thread::sleep(Duration::from_millis(2));
     }
 }

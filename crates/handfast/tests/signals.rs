@@ -97,7 +97,7 @@ fn sleeper(way: &str, name: &str, strategy: Strategy) {
             sleep_in(|| set.receive_until(patience));
         }
         "connect" => sleep_in(|| match handfast::connect_until(name, patience) {
-            // What the other side's end is.
+            // The error that the other side's end gives.
             Err(handfast::error::ConnectError::ServerDead { .. }) => Ok(()),
             other => Err(other.map(|_| ())),
         }),

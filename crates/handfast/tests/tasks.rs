@@ -120,7 +120,7 @@ fn a_task_that_waits_is_woken_by_the_answer_and_not_by_a_clock() {
                     .map(|reply| (reply.to_vec(), Instant::now()))
             });
             until_held(&right, b"1").await;
-            // The task sleeps by then, or is about to.
+            // Sleep: the task sleeps by then, or is about to.
             tokio::time::sleep(Duration::from_millis(2)).await;
             assert!(!call.is_finished());
             let asked = Instant::now();
@@ -159,6 +159,7 @@ fn calls_that_wait_for_room_are_sent_when_others_have_ended_and_not_by_a_clock()
                 })
                 .collect();
             until_held(&right, b"16").await;
+            // Sleep: the tasks sleep by then, or are about to.
             tokio::time::sleep(Duration::from_millis(2)).await;
             let asked = Instant::now();
             right.send(b"go").unwrap();
@@ -192,6 +193,7 @@ fn more_calls_than_a_lane_carries_wait_for_their_turn() {
         let goes = tokio::task::spawn_blocking(move || {
             while Arc::strong_count(&right) > 2 {
                 right.send(b"go").unwrap();
+                // Sleep: the interval of a poll with an end.
                 std::thread::sleep(Duration::from_millis(1));
             }
         });
@@ -246,6 +248,7 @@ fn tasks_hear_of_the_end_of_their_server_and_of_its_port() {
             while calls.iter().any(tokio::task::JoinHandle::is_finished) {
                 tokio::task::yield_now().await;
             }
+            // Sleep: the calls are under way by then; the test holds either way.
             tokio::time::sleep(Duration::from_millis(5)).await;
             if order.is_empty() {
                 server.kill();

@@ -31,7 +31,7 @@ fn lazy(name: &str) {
     let mut random = Random::of(7);
     let mut held: Vec<handfast::Request> = Vec::new();
     loop {
-        // What is held is answered when nothing comes.
+        // Calls that are held are answered when nothing comes.
         match port.receive_until(Duration::from_millis(1)) {
             Ok(request) if request.is_call() => held.push(request),
             Ok(_) => {}
@@ -41,7 +41,7 @@ fn lazy(name: &str) {
         while held.len() > 12 || (!held.is_empty() && random.below(3) == 0) {
             let request = held.swap_remove(random.below(held.len() as u64) as usize);
             let bytes = request.bytes().to_vec();
-            // Who called may have given up.
+            // The caller may have given up.
             let _ = request.reply(&bytes);
         }
     }
@@ -67,6 +67,7 @@ fn gate(name: &str) {
         let number = u64::from_le_bytes(*word);
         *seen.entry(number).or_default() += 1;
         if number % 61 == 0 {
+            // Sleep: stands for work.
             std::thread::sleep(Duration::from_micros(200));
         }
     }
@@ -90,6 +91,7 @@ fn source(name: &str) {
                         right.send_until(&bytes, PATIENCE).unwrap();
                     }
                     if number % 97 == 0 {
+                        // Sleep: stands for work.
                         std::thread::sleep(Duration::from_micros(100));
                     }
                 }
@@ -207,7 +209,7 @@ fn a_thousand_calls_at_once_any_of_which_is_dropped() {
             before = Some([has(std::process::id()), has(server.pid())]);
         }
     }
-    // Those that were given up are answered still.
+    // Calls that were given up are answered still.
     assert!(common::within_patience(|| all_slots_are_free(&right)));
     let after = [has(std::process::id()), has(server.pid())];
     let took = began.elapsed();
@@ -344,7 +346,7 @@ fn a_thousand_receivers_at_once_any_of_which_is_dropped() {
     has_no_more(before.unwrap(), [std::process::id(), source.pid()]);
 }
 
-/// No clock wakes these: who is called when nobody else looks must come.
+/// No clock wakes these: a receiver that is called when nobody else looks must come.
 #[test]
 fn a_thousand_receivers_wait_and_the_last_message_is_taken_whoever_is_dropped() {
     let _alone = common::alone();
@@ -390,6 +392,7 @@ fn a_thousand_receivers_wait_and_the_last_message_is_taken_whoever_is_dropped() 
                     Instant::now() < end,
                     "some of {left} messages are not taken"
                 );
+                // Sleep: the interval of a poll with an end.
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             for receive in kept {
@@ -424,6 +427,7 @@ fn a_killed_server_ends_a_thousand_futures() {
             })
         });
         let futures: Vec<_> = futures.collect();
+        // Sleep: the calls are under way by then; the test holds either way.
         std::thread::sleep(Duration::from_millis(5));
         server.kill();
         runtime.block_on(async {

@@ -109,6 +109,7 @@ fn trap_02_a_right_that_is_given_back_by_a_process_that_dies_ends_once() {
         }
         port.notify_no_senders();
         to.send(b"drop").unwrap();
+        // Sleep: a moment chosen at random.
         std::thread::sleep(Duration::from_micros(random.below(4000)));
         dies.kill();
         // Counted twice it would have taken the other process's rights with it.
@@ -332,6 +333,7 @@ fn trap_09_a_tail_call_to_a_server_that_dies_has_one_outcome() {
                     })
                 })
                 .collect();
+            // Sleep: a moment chosen at random.
             std::thread::sleep(Duration::from_micros(5000 + random.below(10_000)));
             last.kill();
             stop.store(true, Ordering::Relaxed);

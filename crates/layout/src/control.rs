@@ -14,7 +14,7 @@ pub use codec::Encoded;
 
 /// Bytes of the longest.
 pub const CONTROL_BYTES_MAX: usize = 512;
-/// In the place of a receiver: whoever waits for an outcome.
+/// In the place of a receiver: the waiter for an outcome.
 pub const NOBODY: u8 = u8::MAX;
 
 /// A message of a known kind that is not whole.
@@ -115,7 +115,7 @@ messages! {
     SEALED = 43 Sealed;
 
     =>
-    /// Wakes a receiver that sleeps in a descriptor; or, with [`NOBODY`], whoever waits for an outcome.
+    /// Wakes a receiver that sleeps in a descriptor; or, with [`NOBODY`], the waiter for an outcome.
     RING = 1 Ring(/** Which one. */ receiver: u8) {}
     /// A port of the sender's has been dropped, and those before it at its receiver.
     CLOSED = 4 Closed(/** The port had moved. */ has_moved: bool) {
@@ -133,9 +133,9 @@ messages! {
         number: u32,
         /// Whose calls it is for.
         caller: Process,
-        /// Of the forwarder's link with the caller.
+        /// The index of the forwarder's link with the caller.
         index: u32,
-        /// Of that link's reply slots.
+        /// The set of that link's reply slots.
         set: u32,
     }
     /// To the caller: asks for a path.
@@ -155,7 +155,7 @@ messages! {
         token: u32,
         /// The caller's number for the path.
         path: u32,
-        /// Of return slots.
+        /// The set of return slots.
         set: u32,
     }
     /// To the replier: it is not.
@@ -270,7 +270,7 @@ messages! {
         name: u32,
         /// The port's number at its new home.
         port: u32,
-        /// The old home's number for what it provides there.
+        /// The old home's number for its provision there.
         number: u64,
         /// The new home.
         home: Process,
@@ -281,7 +281,7 @@ impl<'a> ControlMessage<'a> {
     /// The message in a peer's bytes; `None` for a kind that this release does not know, which is passed over.
     ///
     /// # Errors
-    /// [`Malformed`] when it is of a known kind and not as long as that, or what it says of descriptors or an arena cannot be.
+    /// [`Malformed`] when it is of a known kind and not as long as that, or its statement on descriptors or an arena cannot be.
     pub fn parse(bytes: &'a [u8]) -> Result<Option<Self>, Malformed> {
         let Some(&kind) = bytes.first() else {
             return Ok(None);
@@ -298,7 +298,7 @@ impl<'a> ControlMessage<'a> {
                     Err(codec::Short) => None,
                 }
             }
-            // Of any kind: those that come have an argument, too.
+            // A message of any kind: received ones have an argument, too.
             _ => None,
         };
         parsed.ok_or(malformed).map(Some)

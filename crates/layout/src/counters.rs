@@ -18,7 +18,7 @@ const NAMES: usize = (PORT_ROWS + LINK_ROWS) as usize * ROW_BYTES;
 /// Bytes of the region.
 pub const REGION_BYTES: usize = page_align(NAMES + PORT_ROWS as usize * NAME_BYTES);
 
-/// What each word of a row counts, in order; `spec/layout.md` says what of a port, and what of a link.
+/// The count in each word of a row, in order; `spec/layout.md` lists a port's and a link's.
 pub const COLUMNS: [&str; 16] = [
     "in_use",
     "peer_pid",
@@ -50,7 +50,7 @@ pub const WAKES: usize = 10;
 /// The column of how many links were cut for what came through them to a port.
 pub const FAULTS: usize = 12;
 
-/// The column of how many rights to ports of this process the peer of a link has: those that were revoked, too.
+/// The column of how many rights to ports of this process the peer of a link has, revoked ones included.
 pub const RIGHTS: usize = 5;
 
 /// The column of how often somebody who woke this process all the time was not listened to for a moment.

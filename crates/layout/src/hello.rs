@@ -8,7 +8,7 @@
 use crate::part::receiver_of;
 use crate::{FEATURES, LAYOUT_VERSION, name};
 
-/// A process: its incarnation, and its process number as who names it sees it.
+/// A process: its incarnation, and its process number as the process that names it sees it.
 pub type Process = [u8; 20];
 
 /// The process with this incarnation and process number.
@@ -26,7 +26,7 @@ pub const MAGIC: [u8; 8] = *b"handfast";
 /// Bytes of what the acceptor says first, once it takes descriptors through the connection.
 pub const READY_BYTES: usize = 24;
 
-/// What the acceptor says first: that a hello may come.
+/// The acceptor's first statement: that a hello may come.
 #[must_use]
 pub fn ready() -> [u8; READY_BYTES] {
     let mut bytes = [0; READY_BYTES];
@@ -52,7 +52,7 @@ pub const HELLO_BYTES: usize = 128;
 /// Bytes of a [`Welcome`].
 pub const WELCOME_BYTES: usize = 80;
 
-/// What the connecting process says first. Carries one descriptor: its bell region.
+/// The connecting process's first statement. Carries one descriptor: its bell region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// Layout version of the connector.
@@ -70,7 +70,7 @@ pub struct Hello {
     pub known: bool,
 }
 
-/// What the accepting process answers. Carries the link region and its bell region when
+/// The accepting process's answer. Carries the link region and its bell region when
 /// [`Status::Linked`], nothing otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Welcome {
@@ -196,7 +196,7 @@ impl Hello {
     /// Parses a private copy of what the peer sent.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The defect of the bytes.
     pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
         let (version, features) = prefix(bytes, HELLO_BYTES)?;
         let len_bytes = usize::from(bytes[44]);
@@ -275,7 +275,7 @@ impl Welcome {
     /// Parses a private copy of what the peer sent.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The defect of the bytes.
     pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
         let (version, features) = prefix(bytes, WELCOME_BYTES)?;
         let word = |at| u32::from_le_bytes(take(bytes, at));

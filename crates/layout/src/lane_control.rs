@@ -1,4 +1,4 @@
-//! What is said about introductions in the lanes, in order with the messages (`docs/decisions/0009-introductions.md`).
+//! Statements about introductions in the lanes, in order with the messages (`docs/decisions/0009-introductions.md`).
 //!
 //! ```text
 //! provide:   1, 4 | zero, 4  | number, 8 | incarnation of the recipient, 16  | its process number, 4
@@ -36,7 +36,7 @@ pub enum LaneControl {
         word: u32,
         /// The introducer's number.
         number: u64,
-        /// Who has provided it.
+        /// The process that has provided it.
         introducer: Process,
     },
     /// The sender names the right that this was said by, with no permissions but those in the mask, by this word from
@@ -47,11 +47,11 @@ pub enum LaneControl {
         /// Bits.
         mask: u16,
     },
-    /// The sender, who has given the port away, names a right to it by this word from now on.
+    /// The sender, which has given the port away, names a right to it by this word from now on.
     Mint {
         /// The sender's; no handle.
         word: u32,
-        /// Of the right.
+        /// The badge of the right.
         badge: u64,
         /// Likewise.
         permissions: u16,
@@ -113,7 +113,7 @@ impl LaneControl {
         bytes
     }
 
-    /// What a peer has said; `None` for what this layout does not know.
+    /// The statement of a peer; `None` for bytes that this layout does not know.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; LANE_CONTROL_BYTES] = bytes.try_into().ok()?;

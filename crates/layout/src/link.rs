@@ -7,8 +7,8 @@
 //! lane:  control lines | SLOTS x slot | arena blocks
 //! ```
 //!
-//! The first set of reply slots are those of calls. The other sets are *return slots*, where what is
-//! not the callee's own reply to a call comes: in set 1, as the caller names them; those of a
+//! The first set of reply slots is for calls. The other sets are *return slots*, for outcomes that are
+//! not the callee's own reply to a call: in set 1, as the caller names them; the slots of a
 //! later set belong, one by one, to a set of another link of the caller's, whose callee has passed its
 //! reply rights on.
 //!
@@ -38,7 +38,7 @@ pub const INLINE_BYTES: usize = LINE - SLOT_HEADER_BYTES;
 
 /// Unit of the words that describe the parts of a message. They follow its bytes.
 pub const UNIT_BYTES: usize = 16;
-/// Most units of one part, without those of a moving port's name ([`Bound`](crate::part::Bound)).
+/// Most units of one part, without the units of a moving port's name ([`Bound`](crate::part::Bound)).
 pub const PART_UNITS_MAX: usize = 3;
 /// Most units of one message.
 pub const UNITS_MAX: usize = PARTS_MAX * PART_UNITS_MAX;
@@ -207,8 +207,8 @@ impl Side {
             + (receiver / READY_LINES) as usize * 4
     }
 
-    /// How many of the caller's descriptors the callee has claimed, modulo 2^32: those of its replies
-    /// on the other side, too. The callee writes it.
+    /// How many of the caller's descriptors the callee has claimed, modulo 2^32, descriptors of its replies
+    /// on the other side included. The callee writes it.
     #[must_use]
     pub const fn claimed(self) -> usize {
         self.base() + SIDE_CLAIMED
@@ -224,7 +224,7 @@ impl Side {
         self.base() + SIDE_RETURNED + loan as usize * LINE
     }
 
-    /// Not zero once the caller has taken back what it had lent, since the link has ended. The caller
+    /// Not zero once the caller has taken back its loans, since the link has ended. The caller
     /// writes it.
     #[must_use]
     pub const fn over(self) -> usize {
@@ -284,7 +284,7 @@ pub const fn arena_offset() -> usize {
     LANE_BYTES - page_align(ARENA_BYTES)
 }
 
-/// What a slot's meta word says. The word is peer-written: [`Meta::unpack`] refuses what it does
+/// The content of a slot's meta word. The word is peer-written: [`Meta::unpack`] refuses values it does
 /// not know instead of guessing.
 ///
 /// ```text
@@ -297,7 +297,7 @@ pub struct Meta {
     pub len_bytes: u32,
     /// Whether the bytes lie outside the slot.
     pub outside: bool,
-    /// What the slot carries.
+    /// The kind of the slot's content.
     pub kind: Kind,
     /// Units that describe the message's parts, right behind its bytes.
     pub units: u32,
@@ -305,7 +305,7 @@ pub struct Meta {
     pub cpu: u32,
 }
 
-/// What a slot carries.
+/// The kind of a slot's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A one-way message (in a request slot) or a reply (in a reply slot).
@@ -340,11 +340,11 @@ impl Kind {
     }
 }
 
-/// What a reply of kind [`Kind::DeadPort`] holds when the port is there, and the right that the call came
+/// The content of a reply of kind [`Kind::DeadPort`] when the port is there, and the right that the call came
 /// through was revoked; nothing otherwise.
 pub const REVOKED: &[u8] = &[1];
 
-/// What the word of the CPU of a reply of kind [`Kind::Dropped`] holds when the domain that served the call went wrong:
+/// The word of the CPU of a reply of kind [`Kind::Dropped`] when the domain that served the call went wrong:
 /// this, and in the low byte how. No CPU has such a number.
 pub const FAILED: u32 = 0xfa11_ed00;
 
@@ -363,7 +363,7 @@ pub const fn unpack_reply_word(word: u32, low: u32) -> (u32, u32) {
     (word & 0xffff, word >> 16 << 8 | low)
 }
 
-/// The party of a reply right that answers to whoever passes it on, in its [`OWN_SET`].
+/// The party of a reply right that answers to the process that passes it on, in its [`OWN_SET`].
 pub const PARTY_SENDER: u32 = 0;
 
 /// Packs what names a reply right that is passed on: the party it answers to, below 2^24, and the
@@ -481,7 +481,7 @@ mod tests {
     use super::*;
     use crate::bell;
 
-    /// What two receivers and their senders write to is on lines apart: neither calls nor answers on different CPUs
+    /// Words that two receivers and their senders write to are on lines apart: neither calls nor answers on different CPUs
     /// meet. The last two receivers' ready words have a neighbour.
     #[test]
     fn receivers_and_lanes_share_no_line_with_others() {

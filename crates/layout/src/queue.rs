@@ -26,7 +26,7 @@ pub mod mpmc {
 
     /// Says that a ring lies here, once the words and slots after it are in place.
     pub const FORMAT: usize = 0;
-    /// What [`FORMAT`] holds.
+    /// The value of [`FORMAT`].
     pub const FORMAT_WORD: u32 = u32::from_le_bytes(*b"HFM1");
     /// Number of slots.
     pub const SLOTS: usize = 4;

@@ -178,7 +178,7 @@ fn async_method(service: &Trait, number: usize, method: &Method) -> TokenStream 
     }
 }
 
-/// What the functions of a method are made of.
+/// The parts of a method's functions.
 struct Parts {
     /// Documentation.
     head: TokenStream,

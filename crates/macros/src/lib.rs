@@ -1,4 +1,4 @@
-//! The attribute [`service`]. Its documentation, with examples that run, is that of the module
+//! The attribute [`service`]. Its documentation, with examples that run, is in the module
 //! `handfast::service`.
 #![forbid(unsafe_code)]
 
@@ -16,7 +16,7 @@ use trait_::Trait;
 
 /// Makes a client and a server of a trait.
 ///
-/// Of `trait Account` it makes `AccountClient`, whose methods call through a right to send,
+/// From `trait Account` it makes `AccountClient`, whose methods call through a right to send,
 /// `AccountAsyncClient`, whose methods do so for tasks, and `AccountServer`, which receives such calls and runs the methods of whatever implements `Account`.
 /// See the module `handfast::service`.
 ///

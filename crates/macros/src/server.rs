@@ -108,7 +108,7 @@ fn served(vis: &syn::Visibility, name: &Ident, methods: &[TokenStream]) -> Token
         }
 
         /// As `dispatch`, of a message that is in a domain: a function for a domain's table, whose value is `service`.
-        /// What a request may bring and take as a right to a port, it brings and takes here, too.
+        /// Rights to ports that a request may bring and take are brought and taken here, too.
         #vis fn entry<#served: #name>(service: &#served, call: &mut ::handfast::domain::Call<'_>) {
             ::handfast::service::serve_in(call, Self::SERVICE, |number, input, output| {
                 Self::run(service, number, input, output)

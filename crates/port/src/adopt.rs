@@ -1,4 +1,4 @@
-//! Taking up the rights that came with a message, and giving back those nobody holds any more.
+//! Taking up the rights that came with a message, and giving back those that no thread holds any more.
 
 use crate::again::keep;
 use crate::bound::Moving;
@@ -29,25 +29,25 @@ use handfast_ring::{Fault, Rule};
 use handfast_sys::{Errno, socket};
 use std::sync::Arc;
 
-/// For whom rights are taken up.
+/// The party for which rights are taken up.
 #[derive(Clone, Copy)]
 pub(crate) enum Whom<'a> {
     /// A receiver, from a lane.
     Receiver,
-    /// A receiver that is no more, from a lane: they are dropped, and a port does not even come here. Whoever refuses
-    /// what waits for such receivers keeps others from being made meanwhile.
+    /// A receiver that has ended, from a lane: the rights are dropped, and a port does not even come here. A thread
+    /// that refuses messages for such receivers keeps others from being made meanwhile.
     NoReceiver,
     /// A caller, whose thread this is, from an answer.
     Caller,
     /// The process behind this link, to which an answer goes on.
     Relay(&'a Link),
-    /// Nobody: they are dropped.
+    /// None: the rights are dropped.
     Nobody,
 }
 
-/// Makes rights of what describes them, in the order in which they were sent: all, or none and
-/// the rule the peer broke. One allocation, for as long as nobody takes the rights out. `false`, of an answer that
-/// goes on: not all are known yet, and [`adopt_rest`] must follow.
+/// Makes rights of their descriptions, in the order in which they were sent: all, or none and the rule the peer
+/// broke. One allocation, as long as the rights are not taken out. `false`, for an answer that goes on: not all
+/// are known yet, and [`adopt_rest`] must follow.
 #[cold]
 pub(crate) fn adopt(
     process: &Arc<Process>,
@@ -142,7 +142,7 @@ fn adopt_all(
         }
         if let Part::Again { number } = part {
             if matches!(whom, Whom::Relay(_)) {
-                // To whom may only pass it on everything is told anew: see `Described::goes_on`.
+                // A process that may only pass rights on is told of each again: see `Described::goes_on`.
                 return Err(fault(Rule::Introduction));
             }
             rights.push(link.take_again(process, number)?);
@@ -167,7 +167,7 @@ fn adopt_all(
     Ok(true)
 }
 
-/// The next part after `taken` others, and its units; `None` for what this layout does not know, or when
+/// The next part after `taken` others, and its units; `None` for a part that this layout does not know, or when
 /// there are too many.
 fn next_part(units: &[Unit], taken: usize) -> Option<(Part, usize)> {
     Part::parse(units).filter(|_| taken < PARTS_MAX)
@@ -248,7 +248,7 @@ fn receive(
         refuse(process, link, token);
         return match name_bytes {
             0 => Ok(Right::Dead),
-            // What listens at its name is closed.
+            // The socket that listens at its name is closed.
             _ => take_up(process, link, number),
         };
     }
@@ -276,7 +276,7 @@ fn fault_of(rule: Rule) -> Fault {
 fn own(process: &Process, link: &Arc<Link>, handle: Handle) -> Result<Right, Fault> {
     loop {
         let revocations = process.revocations();
-        // Whoever names it knows it: nothing is waited for.
+        // A message that names it knows it: no wait.
         let target = match link.named(process, handle, 0) {
             Named::To(target) => target,
             Named::Dead | Named::Revoked => return Ok(Right::Dead),
@@ -302,8 +302,8 @@ fn own_around(process: &Arc<Process>, link: &Arc<Link>, handle: Handle) -> Resul
     right
 }
 
-/// What a right of this process by a link of it with itself stands for. Waits a while for the port's word, where
-/// that is still to come.
+/// The right that a right of this process by a link of it with itself stands for. Waits a while for the port's
+/// word, if that is still to come.
 pub(crate) fn own_of(process: &Process, right: &SendRight) -> Result<Right, RightError> {
     let handle = right
         .origin()
@@ -312,15 +312,15 @@ pub(crate) fn own_of(process: &Process, right: &SendRight) -> Result<Right, Righ
     own(process, &twin, handle).map_err(|_| RightError::Dead)
 }
 
-/// A right of this process to what is its own, which was good when it had revoked so many. `None`: it has revoked
-/// another since, perhaps this one.
+/// A right of this process to a target of its own, which was good when it had revoked `revocations` rights.
+/// `None`: the process has revoked another since, perhaps this one.
 pub(crate) fn to_target(process: &Process, target: Target, revocations: u64) -> Option<Right> {
     let vine = process
         .vines
         .get()
         .filter(|vine| vine.port.id == target.port);
     Some(match process.port_by_id(target.port) {
-        // What stands behind it comes home.
+        // The right behind the vine's port comes home.
         Some(_) if vine.is_some() => vine
             .and_then(|vine| vine.target(target.badge))
             .map_or(Right::Dead, |right| Right::Send((*right).clone())),
@@ -345,7 +345,7 @@ fn introduced(
     }
     // To this process itself, too: it has sent by one link with itself what it got by another.
     if link.is_with(exporter) || exporter[..16] == process.incarnation {
-        // A claim would take a lane of this link, and who takes a reply nobody waits for holds one.
+        // A claim would take a lane of this link, and a thread that takes an unawaited reply holds a lane.
         process.decline(link, exporter, number);
         return vine.with_origin(Origin::Vine(None));
     }

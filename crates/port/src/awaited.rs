@@ -35,7 +35,7 @@ pub(crate) struct Awaited {
     moves: u32,
 }
 
-/// What keeps the link through which it is to come now.
+/// The keeper of the link through which the outcome is to come now.
 enum At {
     /// Where the wait began.
     Start(Arc<Link>),
@@ -43,19 +43,19 @@ enum At {
     Path(Arc<Path>),
 }
 
-/// More than that often an outcome is moved only by peers that let it go round in circles: paths lead
-/// from set to set, and a process grants no more of them.
+/// An outcome is moved more often only by peers that let it go round in circles: paths lead from set to set,
+/// and a process grants no more of them.
 const MOVES_MAX: u32 = PATHS_MAX as u32;
 
-/// What an outcome that is there says.
+/// The content of an outcome that is there.
 pub(crate) enum Outcome {
     /// So many bytes, and rights, are in the sink.
     Reply(usize),
-    /// As that, and some of its rights are known later: [`Awaited::take_rest`]. Of an answer that goes on.
+    /// As `Reply`, and some of its rights are known later: [`Awaited::take_rest`]. For an answer that goes on.
     Piece,
     /// There will be none.
     Error(SendError),
-    /// It comes elsewhere, where this wait has gone on to.
+    /// The outcome comes elsewhere, where this wait has gone on to.
     Moved,
 }
 
@@ -147,7 +147,7 @@ impl Awaited {
         }
     }
 
-    /// Why no outcome comes any more, if so. One that came before is there nevertheless.
+    /// The reason why no outcome comes any more, if so. An outcome that came before is still there.
     pub(crate) fn failure(&self) -> Option<SendError> {
         if let Some(failure) = self.link().end() {
             return Some(failure);
@@ -230,8 +230,8 @@ impl Awaited {
         Some(Ok(meta.len_bytes as usize))
     }
 
-    /// Waits for the outcome and takes it; or until who called on another's behalf hears from `outer` that
-    /// this one has given up.
+    /// Waits for the outcome and takes it; or until `outer` says that the caller on whose behalf the call was
+    /// made has given up.
     #[cold]
     pub(crate) fn wait(
         &mut self,
@@ -251,7 +251,7 @@ impl Awaited {
             {
                 return Err(given_up(deadline_ns));
             }
-            // The trouble that is known is that of the link before: the next one may be over already, and says so no more.
+            // The known trouble belongs to the previous link: the next link may be over already, and reports it no more.
             let ended = if self.is_answered() || core::mem::take(&mut is_elsewhere) {
                 Ended::Ready
             } else {
@@ -286,20 +286,20 @@ impl Awaited {
         }
     }
 
-    /// Tells who is to answer until when that is waited for.
+    /// Tells the answering process until when the outcome is waited for.
     pub(crate) fn say_deadline(&self, deadline_ns: u64) {
         let region = &self.link().region;
         self.slot()
             .set_deadline(region, self.generation, deadline_ns);
     }
 
-    /// Nobody waits for it any more.
+    /// Gives the outcome up: no thread waits for it any more.
     pub(crate) fn cancel(&self, process: &Process) {
         self.link().give_up(process, self.slot(), self.generation);
     }
 }
 
-/// What waits there: a return slot, or a reply slot of a call that is followed.
+/// The slot to wait at: a return slot, or a reply slot of a call that is followed.
 struct Looking<'a>(&'a Awaited, &'a Process);
 
 impl Place for Looking<'_> {
@@ -327,7 +327,7 @@ impl Place for Looking<'_> {
             _ => Elsewhere::nowhere(),
         };
         elsewhere.announce((link, slot));
-        // Who answers here fences before it looks at the word.
+        // A peer that answers here fences before it looks at the word.
         word::announce(&link.region, slot.wait(), how);
         let start_ns = start.map(Start::now_ns);
         if self.look() {

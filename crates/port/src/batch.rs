@@ -1,7 +1,7 @@
 //! Many one-way messages in one operation, at both ends.
 //!
-//! A message costs its ring slot and its copy; the lock, the doorbell and the question whether
-//! somebody sleeps are paid once for all that are there.
+//! A message costs its ring slot and its copy; the lock, the doorbell and the question whether a receiver
+//! sleeps are paid once per batch.
 
 use crate::error::{ReceiveError, SendError, Unsent};
 use crate::message::Message;
@@ -17,11 +17,11 @@ use handfast_sys::socket::Peer;
 use handfast_sys::{clock, cpu};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// Messages a [`Batch`] holds at the most: what a lane's ring holds.
+/// Most messages that a [`Batch`] holds: the capacity of a lane's ring.
 pub const BATCH_MESSAGES_MAX: usize = SLOTS as usize;
 
-/// One-way messages of one sender, in the order in which it sent them. Its buffers are used again
-/// by the next [`ReceiveRight::receive_many`]: receiving allocates nothing once they have grown.
+/// One-way messages of one sender, in the order in which it sent them. The next [`ReceiveRight::receive_many`]
+/// reuses its buffers: receiving allocates nothing once they have grown.
 #[derive(Default, Debug)]
 pub struct Batch {
     /// The first `len` are filled.
@@ -32,7 +32,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// An empty one.
+    /// An empty batch.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -63,7 +63,7 @@ impl Batch {
         self.seal.badge
     }
 
-    /// The permissions of that right, as [`Request::permissions`].
+    /// The permissions of the right they came through, as [`Request::permissions`].
     #[must_use]
     pub const fn permissions(&self) -> u16 {
         self.seal.permissions
@@ -89,7 +89,7 @@ impl Batch {
         &mut self.messages[self.len..]
     }
 
-    /// So many of the places have been filled.
+    /// Notes that `count` more places have been filled.
     pub(crate) const fn add(&mut self, count: usize) {
         self.len += count;
     }
@@ -101,16 +101,16 @@ impl SendRight {
     /// system call for every filled ring (64 messages), and none while the receiver is awake.
     ///
     /// # Errors
-    /// [`Unsent`] says how many were sent and what stood in the way of the next.
+    /// [`Unsent`] says how many were sent and why the next was not.
     pub fn send_many(&self, messages: &[impl AsRef<[u8]>]) -> Result<(), Unsent> {
         self.send_many_by(messages, Waiting::Always)
     }
 
-    /// As [`Self::send_many`], at the longest for `timeout` in all. The clock is read once for up to
-    /// 64 messages, also while there is room for all of them.
+    /// As [`Self::send_many`], at the longest for `timeout` in all. The clock is read once for up to 64
+    /// messages, also while there is room for all of them.
     ///
     /// # Errors
-    /// [`SendError::TimedOut`] then, after as many as found room.
+    /// [`SendError::TimedOut`] then, after the messages that found room.
     pub fn send_many_until(
         &self,
         messages: &[impl AsRef<[u8]>],
@@ -122,7 +122,7 @@ impl SendRight {
     /// As [`Self::send_many`], without waiting.
     ///
     /// # Errors
-    /// [`SendError::Full`] after as many as there was room for.
+    /// [`SendError::Full`] after the messages that found room.
     pub fn try_send_many(&self, messages: &[impl AsRef<[u8]>]) -> Result<(), Unsent> {
         self.send_many_by(messages, Waiting::Never)
     }
@@ -131,7 +131,7 @@ impl SendRight {
         let mut sent = 0;
         let mut slices: [&[u8]; BATCH_MESSAGES_MAX] = [&[]; BATCH_MESSAGES_MAX];
         while sent < messages.len() {
-            // The application's code, which may use this right, or panic: before its lane is locked.
+            // Before its lane is locked: the application's code may use this right, or panic.
             let mut count = 0;
             let collected = catch_unwind(AssertUnwindSafe(|| {
                 for (place, message) in slices.iter_mut().zip(&messages[sent..]) {
@@ -141,7 +141,7 @@ impl SendRight {
             }));
             let sending = self.send_slices(&slices[..count], sent, waiting);
             if let Err(panic) = collected {
-                // Those before it have been sent.
+                // The messages before it have been sent.
                 resume_unwind(panic);
             }
             sending?;
@@ -154,7 +154,7 @@ impl SendRight {
         Ok(())
     }
 
-    /// Sends these, of which so many come before.
+    /// Sends `slices`, of a batch of which `before` come before.
     fn send_slices(&self, slices: &[&[u8]], before: usize, waiting: Waiting) -> Result<(), Unsent> {
         let mut sent = 0;
         loop {
@@ -170,13 +170,13 @@ impl SendRight {
             if waiting.is_over() {
                 return Err(unsent(SendError::TimedOut));
             }
-            // What stands in its way is found out, or waited for, by it alone.
+            // `send_by` sends this message alone: it finds out the obstacle, or waits for it to go.
             right.send_by(next, waiting).map_err(unsent)?;
             sent += 1;
         }
     }
 
-    /// Posts messages until something stands in the way of one. Returns how many.
+    /// Posts messages until one cannot be posted. Returns how many were.
     #[inline]
     fn post_many(&self, messages: &[&[u8]]) -> usize {
         let Some((lane, outgoing, _)) = self.lane_now() else {
@@ -213,9 +213,9 @@ impl Drop for Rings<'_> {
 }
 
 impl ReceiveRight {
-    /// Waits for a message by the port's strategy and takes what its sender has sent by then:
-    /// one-way messages into `batch`, up to the first call, or message with rights or another
-    /// badge, which is returned. Messages come before it. Senders take turns, a batch each.
+    /// Waits for a message by the port's strategy and takes the messages its sender has sent by then: one-way
+    /// messages into `batch`, up to the first call, or message with rights or another badge, which is returned.
+    /// The messages in `batch` come before it. Senders take turns, a batch each.
     ///
     /// One copy per message; no system call while senders are busy.
     ///

@@ -22,22 +22,22 @@ use handfast_wait::waiter::{Parked, Place, Sleep, Start};
 use handfast_wait::{Ended, FIRST_PAUSED_LOOKS, word};
 use std::sync::Arc;
 
-/// A call in flight: [`SendRight::try_call`]. Its reply is taken with [`Call::wait`] and its forms; dropping it gives the
-/// reply up. It holds one of the 16 reply slots of its thread's lane, until the reply has come.
+/// A call in flight: [`SendRight::try_call`]. Its reply is taken with [`Call::wait`] and its forms; dropping the call
+/// gives the reply up. A call holds one of the 16 reply slots of its thread's lane, until the reply has come.
 pub struct Call<'a> {
     right: &'a SendRight,
     ticket: Ticket,
-    /// The link's count of troubles when this call last made sure that there is none.
+    /// The link's count of troubles when this call last checked for trouble.
     trouble: u32,
     woke_peer: bool,
     done: bool,
-    /// How often it may yet find an answer elsewhere that has not been moved there.
+    /// How often the call may yet find elsewhere an answer that has not been moved there.
     hopes: u8,
-    /// Where the outcome comes instead, once it has been moved.
+    /// The place of the outcome, once it has been moved.
     moved: Option<Box<Awaited>>,
 }
 
-/// The reply slot of a call, and its generation there; of another message, its position in the lane.
+/// The reply slot of a call, and its generation there; for another message, its position in the lane.
 #[derive(Clone, Copy)]
 pub(crate) struct Ticket {
     pub(crate) index: u32,
@@ -77,7 +77,7 @@ impl<'a> Call<'a> {
     /// Waits for the reply by the right's strategy. One copy; system calls only to sleep.
     ///
     /// # Errors
-    /// As [`SendRight::call`], also when the peer has died meanwhile; a reply that was there before is taken all the same.
+    /// As [`SendRight::call`], also when the peer has died meanwhile; a reply that came before is still taken.
     pub fn wait(self) -> Result<Message, SendError> {
         self.check()?;
         self.message_by(None)
@@ -86,14 +86,15 @@ impl<'a> Call<'a> {
     /// Waits for the reply, at the longest for `timeout`.
     ///
     /// # Errors
-    /// [`SendError::TimedOut`] then; the call is given up, and holds its reply slot until the server answers or drops it. Others as
-    /// [`Self::wait`].
+    /// [`SendError::TimedOut`] then; the call is given up, and holds its reply slot until the server answers or drops it. Others
+    /// as [`Self::wait`].
     pub fn wait_until(self, timeout: Duration) -> Result<Message, SendError> {
         self.check()?;
         self.message_by(Some(clock::deadline_ns(timeout)))
     }
 
-    /// Whether it is this process's: a forked child does not have the memory in which its parent's calls end.
+    /// Checks that the call is this process's: a forked child does not have the memory in which its parent's
+    /// calls end.
     #[inline]
     fn check(&self) -> Result<(), SendError> {
         match self.right.is_forked() {
@@ -102,8 +103,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Takes the reply if it is there; never blocks, no system call. `Err(self)` gives the call back when not. A call whose peer
-    /// has died is over: `Ok(Err(SendError::Gone))`.
+    /// Takes the reply if it is there; never blocks, no system call. Otherwise `Err(self)` gives the call back. A call whose
+    /// peer has died is over: `Ok(Err(SendError::Gone))`.
     ///
     /// # Errors
     /// The call itself, still in flight.
@@ -144,7 +145,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Where its outcome comes.
+    /// The place of its outcome.
     pub(crate) fn place(&self) -> (&Arc<Link>, Slot, u32) {
         match &self.moved {
             Some(moved) => (moved.link(), moved.slot(), moved.generation),
@@ -152,7 +153,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// What has come where the outcome has been moved to, if it has.
+    /// Looks for the outcome in the place where it has been moved, if it has.
     #[cold]
     fn try_moved(&mut self, message: &mut Message) -> Option<Result<usize, SendError>> {
         let moved = self.moved.as_mut()?;
@@ -196,7 +197,7 @@ impl<'a> Call<'a> {
         sink: &mut impl ReplySink,
         outer: Option<&mut Watch<'_>>,
     ) -> Result<usize, SendError> {
-        // Found once: what orders memory would make the compiler look them up after every look.
+        // Looked up once: memory ordering would make the compiler repeat it after every look.
         let (slot, generation) = (self.slot(), self.ticket.generation);
         let region = self.right.link().region.view();
         // `looks_first` asks which processor this is; a reply that is there needs no such question.
@@ -212,8 +213,8 @@ impl<'a> Call<'a> {
                         },
                     };
                 }
-                // Without the pause the processor has several looks under way when the reply comes
-                // and starts all of them anew, which costs 25 ns.
+                // Without the pause the processor has several looks under way when the reply comes and restarts
+                // them all, which costs 25 ns.
                 core::hint::spin_loop();
             }
             if looks > 1 || !self.right.looks_first() {
@@ -251,7 +252,7 @@ impl<'a> Call<'a> {
                     None => self.wait_moved(deadline_ns, sink, outer),
                 };
             }
-            // Before the look at what it was: trouble that comes after the look must be seen.
+            // Before the failure is read: trouble that comes after must be seen.
             // Acquire: pairs with the addition in `disturb`.
             self.trouble = right.link().trouble.load(Ordering::Acquire);
             if let Some(failure) = right.failure_of_calls() {
@@ -288,7 +289,7 @@ impl<'a> Call<'a> {
             if let Some(taken) = moved.take_now(sink) {
                 break taken;
             }
-            // As often as it may have been passed on.
+            // As often as the call may have been passed on.
             if !moved.goes_on(right.process()) {
                 break right.with_waiter(|waiter| {
                     moved.wait(right.process(), deadline_ns, (sink, outer), waiter)
@@ -329,7 +330,7 @@ impl<'a> Call<'a> {
         })
     }
 
-    /// Where the outcome has been moved to; `None` when that is over, or not its own.
+    /// The place the outcome has been moved to; `None` when that is over, or not this call's.
     #[inline]
     fn moved_to(&self) -> Option<Awaited> {
         let link: &Link = self.right.link();
@@ -338,7 +339,7 @@ impl<'a> Call<'a> {
         Awaited::moved(self.right.process(), (link, index, generation), number)
     }
 
-    /// Goes on where it has been moved to. How it ends when it cannot.
+    /// Goes on in the place the outcome has been moved to. Returns how the call ends when it cannot.
     #[cold]
     fn go_on(&mut self) -> Option<Result<usize, SendError>> {
         match self.moved_to() {
@@ -350,7 +351,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// As [`Self::take`], of what was taken where it has been moved to.
+    /// As [`Self::take`], for an outcome taken where it has been moved to.
     fn outcome(&mut self, taken: Result<Outcome, Fault>) -> Option<Result<usize, SendError>> {
         match taken {
             Ok(Outcome::Moved | Outcome::Piece) => None,
@@ -377,7 +378,7 @@ impl<'a> Call<'a> {
         outcome
     }
 
-    /// The call has ended with what was taken from its slot.
+    /// The call has ended with the outcome taken from its slot.
     #[inline(always)]
     fn taken(&mut self, meta: Meta) -> Result<usize, SendError> {
         let right = self.right;
@@ -386,13 +387,13 @@ impl<'a> Call<'a> {
         match meta.kind {
             Kind::Dropped => Err(why_dropped(meta.cpu)),
             Kind::DeadPort if meta.len_bytes > 0 => {
-                // Known from now on, as of a port.
+                // Known from now on, as for a port.
                 right.link().was_revoked(&[right.handle()]);
                 Err(SendError::Gone(Gone::Right))
             }
             Kind::DeadPort => {
-                // Known from now on, also if the peer's own word of it is still on its way. Not of a
-                // right that was claimed: which port that is to, its introducer has said.
+                // Known from now on, even if the peer's own message about it is still on its way. Except for a
+                // claimed right: its introducer has said which port it is to.
                 if !matches!(right.origin(), Origin::Claimed(_)) {
                     right.link().close_port(right.port());
                 }
@@ -409,7 +410,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// What the word of the CPU in a dropped call says of why.
+/// The reason given by the CPU word of a dropped call.
 #[cold]
 pub(crate) fn why_dropped(word: u32) -> SendError {
     let code = (word ^ FAILED).try_into().ok();
@@ -450,12 +451,12 @@ impl Call<'_> {
         // Release: as in `free`.
         let state = &link.slots[index as usize].state;
         state.store(SlotState::ABANDONED, Ordering::Release);
-        // The reply may bring rights, which nobody will take.
+        // The reply may bring rights, which no thread will take.
         process.give_back_in(ABANDONED_NS);
     }
 }
 
-/// What a caller waits at: its reply slot.
+/// The reply slot, at which a caller waits.
 struct Answer<'a, 'b>(&'a mut Call<'b>);
 
 impl Place for Answer<'_, '_> {
@@ -509,7 +510,7 @@ impl Place for Answer<'_, '_> {
         let start_ns = start.map(Start::now_ns);
         if self.look() {
         } else if elsewhere.is_answered(self.0.ticket.generation) {
-            // By who may say so only when the call has been moved there: soon, or never.
+            // The peer that may say so does it only when the call has been moved there: soon, or never.
             self.0.hopes -= 1;
         } else if how == word::ASLEEP {
             elsewhere.park((&link.region, slot.wait(), how), deadline_ns);

@@ -1,8 +1,8 @@
-//! Hearing that a caller has given up: a future, a wait, and the end of nested calls.
+//! Learning that a caller has given up: a future, a wait, and the end of nested calls.
 //!
-//! The caller writes which call it has given up into the call's slot, and rings if the callee has
-//! announced there that it waits for that (E14). The ring goes through the link's socket to the keeper, as for
-//! any task. So who only asks now and then ([`Request::is_cancelled`]) costs a caller nothing.
+//! The caller writes which call it has given up into the call's slot, and rings if the callee has announced
+//! there that it waits for that (E14). The ring goes through the link's socket to the keeper, as for any task.
+//! So a callee that only asks now and then ([`Request::is_cancelled`]) costs a caller nothing.
 
 use crate::error::SendError;
 use crate::link::Link;
@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::task::Wake;
 use std::thread::{self, Thread};
 
-/// That a caller has given its call up, for a task to wait for: [`Request::cancelled`].
+/// A future, for a task: the caller has given its call up ([`Request::cancelled`]).
 ///
 /// May be dropped, and made again, at any time. Works on every executor; may be moved between threads.
 #[must_use = "a future does nothing unless it is polled"]
@@ -39,12 +39,12 @@ impl Request {
         self.reply_right().is_some_and(ReplySlot::is_cancelled)
     }
 
-    /// Waits, as a task, until the caller is known not to wait any more ([`Self::is_cancelled`]); for ever
-    /// if it does, or the message is no call.
+    /// Waits, as a task, until the caller is known not to wait any more ([`Self::is_cancelled`]); for ever if
+    /// the caller waits on, or the message is no call.
     ///
-    /// Heard of some 50 us after the caller has given up; its death within milliseconds. No system call
-    /// here; the caller that gives up makes one, and a call that is not waited for so costs nobody
-    /// anything. An allocation when more wait than ever before.
+    /// Completes some 50 us after the caller has given up, and within milliseconds of its death. No system call
+    /// here; the caller that gives up makes one. A call not awaited this way costs nothing extra. Allocates
+    /// when more tasks wait than ever before.
     ///
     /// Work that is done by calls in turn ends with them, if it is dropped:
     ///
@@ -157,7 +157,7 @@ impl Future for Cancelled<'_> {
     }
 }
 
-/// Somebody who waits for the caller of a request to give up.
+/// A wait for the caller of a request to give up.
 pub(crate) struct Watch<'a> {
     reply: &'a ReplySlot,
     /// Among the tasks of the request's link.
@@ -183,7 +183,7 @@ impl<'a> Watch<'a> {
         let what = What::GivenUp(self.reply.slot(), self.reply.generation);
         self.number = Some(self.reply.link.tasks.enter(what, waker.clone()));
         self.reply.watch();
-        // Once more: nobody rings for what came before the announcement.
+        // Once more: no ring comes for a cancellation before the announcement.
         let is_over = self.reply.is_cancelled();
         if is_over {
             self.leave();
@@ -232,10 +232,9 @@ impl ReplySlot {
 }
 
 impl Link {
-    /// Caller: nobody waits any more for the outcome of `generation` in `slot`. A system call if the
-    /// callee waits for that.
+    /// Caller: gives up the outcome of `generation` in `slot`. A system call if the callee waits for that.
     pub(crate) fn give_up(&self, process: &Process, slot: Slot, generation: u32) {
-        // One that waits for the peer to read does for all.
+        // One wait for the peer to read does for all.
         if slot.cancel(&self.region, generation)
             && !self.has_unsaid(1, |message| matches!(message, ControlMessage::Ring { .. }))
         {
@@ -244,7 +243,8 @@ impl Link {
     }
 }
 
-/// Who waits on a link for a call made on another's behalf looks again when that one has given up.
+/// A thread that waits on a link for a call made on another's behalf looks again when the other caller has
+/// given up.
 impl Wake for Link {
     fn wake(self: Arc<Self>) {
         self.disturb();

@@ -30,11 +30,11 @@ const WELCOME_TIMEOUT: Duration = Duration::from_secs(5);
 /// the server connects to this process at the same moment; and how often that doubles.
 const RETRY_FIRST: Duration = Duration::from_micros(20);
 const RETRY_DOUBLINGS: u32 = 8;
-/// Connections in a row that a server may end without an answer, about half a second in all: one
-/// with many handshakes under way lets the oldest go. One that has died takes no further ones.
+/// Connections in a row that a server may end without an answer, about half a second in all: a server with many
+/// handshakes under way lets the oldest go. A server that has died takes no further ones.
 const UNANSWERED_MAX: u32 = 100;
 
-/// What came of one handshake.
+/// The result of one handshake.
 enum Attempt {
     Linked(Arc<Link>, Welcome),
     /// The link it relied on has ended, or the server is at work on one.
@@ -53,13 +53,12 @@ pub fn connect(name: &str) -> Result<SendRight, ConnectError> {
 
 /// Connects to the port bound as `name` and returns a right to send to it.
 ///
-/// The first connection to a process makes a link (a socket, a process descriptor, a sealed
-/// region of which only touched pages exist); further ones share it, but not to this process itself
-/// nor to one that cannot be seen from here (in another PID namespace): each of those makes a link,
-/// with its descriptors. Once other threads of this
-/// process that connect to the same name have had their turns, blocks at most five seconds: for
-/// those that connect to another name of the same process, and for the handshake. The options say
-/// how this right's callers wait for replies.
+/// The first connection to a process makes a link (a socket, a process descriptor, a sealed region of which
+/// only touched pages exist); further ones share it. Connections to this process itself, or to one that cannot
+/// be seen from here (in another PID namespace), each make a link, with its descriptors. First waits its turn
+/// behind other threads of this process that connect to the same name. Then blocks at most five seconds: for
+/// threads that connect to another name of the same process, and for the handshake. The options say how this
+/// right's callers wait for replies.
 ///
 /// # Errors
 /// Each failure of [`ConnectError`] says what to do.
@@ -75,9 +74,9 @@ pub fn connect_with(name: &str, options: Options) -> Result<SendRight, ConnectEr
     right
 }
 
-/// As [`connect`], at the longest for `timeout`: waiting for other threads of this process that
-/// connect to the same server, and for that. The first use of the library in a process measures the machine,
-/// which takes about 5 ms more.
+/// As [`connect`], at the longest for `timeout`, which covers the wait for other threads of this process that
+/// connect to the same server. The first use of the library in a process measures the machine, which takes
+/// about 5 ms more.
 ///
 /// # Errors
 /// [`ConnectError::TimedOut`] then; others as [`connect_with`].
@@ -113,7 +112,7 @@ struct Limit {
 
 impl Limit {
     /// # Errors
-    /// In the control thread, whose part of a handshake may be what is waited for.
+    /// In the control thread, because the wait may be for its own part of a handshake.
     fn new(timeout: Duration) -> Result<Self, ConnectError> {
         if crate::guest::is_control() {
             return Err(ConnectError::Misuse(Misuse::ControlThread));
@@ -209,7 +208,7 @@ pub(crate) fn by_door(
     Err(limit.passed(DOOR_NAME))
 }
 
-/// What one that comes by a door says instead of a port's name.
+/// The name that a connector by a door gives instead of a port's.
 const DOOR_NAME: &str = "introduction";
 
 /// One handshake.
@@ -242,7 +241,7 @@ fn attempt(
     }
     let pidfd = socket::peer_pidfd(&socket).ok();
     let socket = Foreign::new(&process.users, peer.uid, socket);
-    // Only links to what is known to be another process are shared. The turn is kept to the end.
+    // Only links to a process known to be another one are shared. The turn is kept to the end.
     let wait = || process.connecting.wait_until(peer, limit.deadline_ns);
     let turn = match process.is_another(peer).then(wait) {
         Some(None) => return Err(limit.passed(name)),
@@ -317,8 +316,9 @@ fn attempt(
     Ok(Attempt::Linked(link, welcome))
 }
 
-/// Makes sure that neither side takes pages of the link region away: whoever touches them then would wait for that.
-/// The server, which has the file as well, can make this take long: a thread waits that only others of its user wait for.
+/// Makes sure that neither side takes pages of the link region away: a thread that touches them then would wait for that.
+/// The server, which has the file as well, can make this take long: so it runs in a thread that only other work of that
+/// user waits for.
 fn seal_region(
     name: &str,
     region_fd: &Foreign,
@@ -326,12 +326,13 @@ fn seal_region(
     limit: Limit,
 ) -> Result<(), ConnectError> {
     let cannot = |_: Errno| failed(name, "the server's memory cannot be sealed");
-    // Who may stop this process need not be feared.
+    // A server that may stop this process anyway need not be feared.
     if server_uid == 0 || server_uid == handfast_sys::process::uid() {
         return shared::seal(region_fd).map_err(cannot);
     }
     let own = handfast_sys::duplicate(region_fd).map_err(|errno| Resource::of("dup", errno))?;
-    // It counts against the server's user until it is sealed, however early this thread goes on.
+    // The descriptor counts against the server's user until the region is sealed, however early this thread
+    // goes on.
     let own = region_fd.charged_beside(own).ok_or_else(|| {
         Resource::Exhausted(Exhausted {
             what: "descriptors that servers of one user hold up here; connect again later",
@@ -371,7 +372,7 @@ fn nobody_at(name: &str, errno: Errno) -> ConnectError {
     let name = name.to_owned();
     match rendezvous::found_at(&path) {
         Some(Found::Socket) if errno == Errno::CONNREFUSED => ConnectError::ServerDead { name },
-        // It may have come or gone since.
+        // The socket may have come or gone since.
         Some(Found::Socket) if errno == Errno::NOENT => ConnectError::NoSuchName { name, path },
         None => ConnectError::NoSuchName { name, path },
         Some(found) => ConnectError::Foreign { path, found },
@@ -394,7 +395,7 @@ fn greet(
     let name = hello.name.as_str();
     let mut bytes = [0; WELCOME_BYTES + 1];
     let mut fds = Vec::new();
-    // One that cannot serve us refuses before it reads.
+    // A server that cannot serve us refuses before it reads.
     let mut len = match hear(socket, (&mut bytes, WELCOME_FDS), &mut fds, limit) {
         Ok(len) => len,
         Err(error) => return unanswered(error, name, limit),
@@ -441,7 +442,7 @@ fn greet(
     }
 }
 
-/// Reads one message of the handshake. Whatever the server has sent with it, this thread closes nothing of that.
+/// Reads one message of the handshake. Whatever the server has sent with it, this thread closes none of it.
 fn hear(
     socket: &Foreign,
     (bytes, fds_max): (&mut [u8], usize),
@@ -468,7 +469,7 @@ fn hear(
             fds.extend(received.fds.into_iter().map(|fd| socket.beside(fd)));
             Ok(received.len_bytes)
         }
-        // Of another release, perhaps.
+        // Perhaps a server of another release.
         Err(Errno::MSGSIZE) => Ok(bytes.len()),
         Err(errno) => Err(errno),
     }

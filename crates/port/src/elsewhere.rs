@@ -1,8 +1,9 @@
-//! Sleeping where an outcome is expected to come, too: a caller whose last call was passed on is woken
-//! once, by whoever answers, and not also by those who pass it on.
+//! Sleeping also where an outcome is expected to come: a caller whose last call was passed on is woken once, by
+//! the process that answers, and not also by those that pass it on.
 //!
 //! The caller writes into each slot the number of the path that it expects the outcome to be moved to, and
-//! announces its sleep at the end of that path as well. Who moves the outcome there leaves it asleep.
+//! announces its sleep at the end of that path as well. A process that moves the outcome there leaves the
+//! caller asleep.
 
 use crate::link::Link;
 use crate::paths::{self, Path};
@@ -26,8 +27,8 @@ pub(crate) const HOPES: u8 = 200;
 pub(crate) struct Elsewhere(Vec<(Arc<Path>, Slot)>);
 
 impl Elsewhere {
-    /// Of an outcome that is awaited in slot `index` of the calls made through `link`, by where those of
-    /// this thread came last.
+    /// Where the outcome awaited in slot `index` of the calls made through `link` is expected, by where this
+    /// thread's outcomes came last.
     pub(crate) fn of(link: &Link, index: u32) -> Self {
         let mut steps: Vec<(Arc<Path>, Slot)> = Vec::new();
         let mut source = Source {

@@ -1,6 +1,6 @@
-//! What can go wrong, by operation, and what to do about it.
+//! Errors, by operation, and what to do about them.
 //!
-//! Errors are ordered by who must act: the caller's own mistake ([`Misuse`]), a limit
+//! Errors are ordered by the party that must act: the caller's own mistake ([`Misuse`]), a limit
 //! ([`Exhausted`]), the peer ([`Gone`], [`PeerFault`]), the system ([`Os`]).
 
 mod connect;
@@ -20,19 +20,19 @@ use handfast_sys::Errno;
 pub use message::{ReceiveError, ReplyError, SendError, Unsent};
 pub use right::RightError;
 
-/// How a peer went.
+/// How a peer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gone {
-    /// Its process ended or closed the link. Rights to it are of no use any more: connect again.
+    /// Its process ended or closed the link. Rights to the peer no longer work: connect again.
     Process,
     /// The process lives; the port's receive right was dropped, or lost while it moved.
     Port,
-    /// The server dropped the reply right of this call unused: by choice, or because it went wrong (a panic, a reply that
-    /// could not be sent). By a right that goes through another process, also the end of the port or the right.
+    /// The server dropped the reply right of this call unused: by choice, or because of a failure (a panic, a reply that
+    /// could not be sent). For a right that goes through another process, also the end of the port or the right.
     Reply,
     /// The port is there; its receiver has [revoked](crate::ReceiveRight::revoke) the right that was used, or this
-    /// process had too many of that one's ([`Quotas::rights`](crate::Quotas::rights)) to get it. A call that ends so
-    /// was not served.
+    /// process had too many of that receiver's rights ([`Quotas::rights`](crate::Quotas::rights)) to get it. A call
+    /// that ends so was not served.
     Right,
 }
 
@@ -69,9 +69,9 @@ impl fmt::Display for PeerFault {
 /// A limit was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exhausted {
-    /// What ran out; and behind a semicolon, what to do about it.
+    /// The exhausted resource; and behind a semicolon, what to do about it.
     pub what: &'static str,
-    /// How many there are; zero where nobody knows.
+    /// How many there are; zero if unknown.
     pub limit: u64,
 }
 
@@ -111,8 +111,8 @@ pub enum Misuse {
     Forked,
     /// The message is one-way, or has been answered: there is no reply right to use.
     NotACall,
-    /// A waker or a subscriber of `tracing` waits for something in the library's control thread, which is the one to bring
-    /// it about.
+    /// A waker or a subscriber of `tracing` waits, in the library's control thread, for something that only that thread
+    /// can bring about.
     ControlThread,
 }
 
@@ -139,15 +139,15 @@ impl fmt::Display for Misuse {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum QueueError {
-    /// The kind cannot have this capacity: it is zero, over the limit, or no power of two where
-    /// the kind needs one.
+    /// The kind cannot have this capacity: it is zero, over the limit, or not a power of two although the kind
+    /// needs one.
     Capacity {
         /// Most messages.
         limit: u32,
     },
-    /// The descriptors are not those of a queue of this kind and capacity.
+    /// The descriptors do not belong to a queue of this kind and capacity.
     Other,
-    /// So many processes have it open already.
+    /// The limit of processes that have it open is reached.
     Members {
         /// How many.
         limit: u64,
@@ -170,7 +170,7 @@ pub enum QueueError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SetError {
-    /// The descriptor is one that is always ready, such as a plain file.
+    /// The descriptor is always ready, as a plain file is.
     Unpollable,
     /// Descriptors or memory ran out.
     Exhausted(Exhausted),
@@ -260,7 +260,7 @@ impl Resource {
 }
 
 impl From<Resource> for Exhausted {
-    /// For operations that tell of nothing else: what a system call refuses otherwise, it has no room for.
+    /// For operations with no other errors: any other refusal of a system call counts as a lack of room.
     fn from(resource: Resource) -> Self {
         match resource {
             Resource::Exhausted(exhausted) => exhausted,

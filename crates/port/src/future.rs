@@ -1,8 +1,8 @@
 //! Calls that a task waits for: futures, for any executor.
 //!
-//! A future that has to wait announces in its call's wait word that its owner sleeps in a descriptor,
-//! and leaves its waker with the link. Whoever answers rings through the link's socket; the keeper,
-//! which sleeps in it anyway, looks which of the link's calls have been answered and wakes those
+//! A future that has to wait announces in its call's wait word that its owner sleeps in a descriptor, and
+//! leaves its waker with the link. A peer that answers rings through the link's socket; the keeper, which
+//! sleeps in it anyway, finds the answered calls of the link and wakes their tasks
 //! (`docs/decisions/0005-async.md`).
 
 use crate::call::Call;
@@ -68,7 +68,7 @@ impl At {
 }
 
 impl Drop for At {
-    /// It waits no more. Others may wait for the room that it has waited for: they keep their word.
+    /// This future waits no more. Others may wait for the room it has waited for: they keep their announcement.
     fn drop(&mut self) {
         let Self { link, number, slot } = self;
         if link.is_forked() {
@@ -83,13 +83,13 @@ impl Drop for At {
 }
 
 impl SendRight {
-    /// Calls, for a task: the request is sent at once, if there is room, and the future gives the
-    /// reply. 16 calls of one thread and port may be under way; further ones wait, as futures, until
-    /// one of them has ended.
+    /// Calls, for a task: the request is sent at once, if there is room, and the future gives the reply. 16
+    /// calls of one thread and port may be under way; further ones wait, as futures, until one of them has
+    /// ended.
     ///
-    /// A reply that is there within about a microsecond costs what that of a [`call`](Self::call)
-    /// costs; one that is waited for costs the server a system call, and this process two wake-ups, of
-    /// its keeper and of its executor. One copy more where there was no room at first.
+    /// A reply that is there within about a microsecond costs the same as a reply to [`call`](Self::call). A
+    /// later reply costs the server a system call, and this process two wake-ups, of its control thread and of
+    /// its executor. One copy more if there was no room at first.
     ///
     /// ```no_run
     /// # async fn f() -> Result<(), Box<dyn std::error::Error>> {
@@ -99,8 +99,8 @@ impl SendRight {
     /// ```
     ///
     /// # Errors
-    /// The future's are those of [`Self::call`]; when the peer dies meanwhile,
-    /// [`SendError::Gone`] within milliseconds.
+    /// The future's errors are those of [`Self::call`]; when the peer dies meanwhile, [`SendError::Gone`]
+    /// within milliseconds.
     pub fn call_async(&self, bytes: &[u8]) -> Reply<'_> {
         let sent = self.try_call(bytes).map_err(|error| (error, Vec::new()));
         self.reply(bytes, sent)
@@ -125,11 +125,11 @@ impl SendRight {
 }
 
 impl<'a> Sending<'a> {
-    /// As [`SendRight::call_async`]. Rights that could not be sent are dropped: send clones of what is
-    /// to be kept.
+    /// As [`SendRight::call_async`]. Rights that could not be sent are dropped: send clones of rights you need
+    /// to keep.
     ///
     /// # Errors
-    /// The future's are those of [`SendRight::call`], and [`SendError::Right`].
+    /// The future's errors are those of [`SendRight::call`], and [`SendError::Right`].
     pub fn call_async(self, bytes: &[u8]) -> Reply<'a> {
         let right = self.right;
         let sent = self.try_call(bytes);
@@ -164,7 +164,7 @@ impl Future for Reply<'_> {
             }
             looks = 1;
             self.park(context.waker());
-            // Once more: nobody rings for what came before the announcement.
+            // Once more: no ring comes for an answer before the announcement.
             let is_due = match &self.state {
                 State::Sent(call) => call.is_due(),
                 _ => {
@@ -217,7 +217,7 @@ impl Reply<'_> {
                 (call.right(), link.clone(), Some((slot, generation)))
             }
             _ => {
-                // By which it would go now: its port may have moved.
+                // The right by which it would go now: its port may have moved.
                 let right = self.right.best();
                 (right, right.link().clone(), None)
             }
@@ -232,7 +232,7 @@ impl Reply<'_> {
         if let Some((slot, _)) = place {
             word::announce(&link.region, slot.wait(), word::DESCRIPTOR);
             if !bell::fence_for_sleep(&right.link().peer_bells, right.receiver()) {
-                // Then nobody may ring; the keeper looks.
+                // Then no peer may ring; the keeper looks.
                 right.process().watch_in(UNFENCED_LOOK_NS);
             }
         }
@@ -246,7 +246,7 @@ impl Drop for Reply<'_> {
         }
         self.at = None;
         if let State::Waiting(..) = self.state {
-            // It may have been woken for room that it takes no more.
+            // It may have been woken for room that it no longer takes.
             self.right.best().link().wake_for_room();
         }
     }

@@ -1,7 +1,7 @@
-//! Who may still take messages from the lanes of a link. What its peer passes on has a meaning for as long as
-//! somebody does, also when the peer has died: the dead's messages are received like others. After that its
-//! parties end, whoever still holds requests of it: a caller whose call was lost on the way here hears of
-//! that when its path is over.
+//! The holders that may still take messages from the lanes of a link. A right that its peer passes on has a
+//! meaning as long as such a holder exists, even after the peer has died: a dead peer's messages are received
+//! like others. After that the peer's parties end, even if its requests are still held: a caller whose call was
+//! lost on the way here learns of that when its path is over.
 
 use crate::link::Link;
 use core::ops::Deref;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub(crate) struct Hearing(Arc<Link>);
 
 impl Hearing {
-    /// Only while there is one of this link already, or nobody has seen it yet.
+    /// Only while there is one of this link already, or no other thread has seen the link yet.
     pub(crate) fn new(link: &Arc<Link>) -> Self {
         // Relaxed: as in `Arc::clone`.
         link.hearers.fetch_add(1, Ordering::Relaxed);

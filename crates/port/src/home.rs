@@ -22,7 +22,7 @@ use handfast_ring::lane::{Header, Inline};
 use handfast_sys::clock;
 use std::sync::Arc;
 
-/// Relay: what was provided to this process, and is for the process of its port.
+/// Relay: a right provided to this process that is for the process of its port.
 pub(crate) struct GoingHome {
     process: Arc<Process>,
     introducer: Arc<Link>,
@@ -50,7 +50,7 @@ pub(crate) fn going(
 }
 
 impl GoingHome {
-    /// What tells the peer of `to` of it; nothing when that is another process.
+    /// The part that announces the right to the peer of `to`; `None` when that is another process.
     pub(crate) fn part(&self, to: &Link) -> Option<Part> {
         let of = &self.introducer;
         to.is_with(self.exporter).then_some(Part::Home {
@@ -61,7 +61,7 @@ impl GoingHome {
         })
     }
 
-    /// It has been told.
+    /// The right has been announced.
     pub(crate) fn told(&self) {
         // Relaxed: looked at by the thread that drops it.
         self.is_told.store(true, Ordering::Relaxed);
@@ -79,7 +79,7 @@ impl Drop for GoingHome {
 }
 
 impl SendRight {
-    /// What tells the peer of `to` of it, if it is on its way home there.
+    /// The part that announces the right to the peer of `to`, if the right is on its way home there.
     pub(crate) fn home(&self, to: &Link) -> Option<Part> {
         match self.origin() {
             Origin::Home(going) => going.part(to),
@@ -92,10 +92,10 @@ impl SendRight {
 /// thread that polls its port and takes what provides it.
 pub(crate) const SETTLE_NS: u64 = 100_000_000;
 
-/// How soon an answer is looked at again whose rights another thread's port knows of.
+/// How soon to look again at an answer whose rights another thread's port knows.
 pub(crate) const AGAIN_NS: u64 = 1_000_000;
 
-/// Introductions one behind the other whose last is looked for in lanes.
+/// Most introductions in a row that are followed through lanes to the last one.
 const STEPS_MAX: u32 = 8;
 
 impl Process {
@@ -128,7 +128,7 @@ impl Process {
                             break right;
                         }
                     };
-                    // Once: what provides it comes to nothing when it is taken.
+                    // Once: the message that provides it has no effect when it is taken.
                     self.forgo_provision(number, recipient);
                     Some(right)
                 });
@@ -175,8 +175,9 @@ impl Process {
 }
 
 impl Poller {
-    /// What `number` will provide to `recipient`, by what waits in the lanes: they are looked at, and nothing is
-    /// taken. The introducer says so itself in its own lane, so nobody else can say it for it.
+    /// The right that `number` will provide to `recipient`, by the messages that wait in the lanes: they are
+    /// looked at, and none is taken. The introducer announces it in its own lane, so no other process can do so
+    /// in its place.
     fn foresee(&mut self, number: Number, recipient: Name) -> Option<Target> {
         self.refresh();
         self.hear_all();
@@ -220,7 +221,7 @@ impl Poller {
         self.provided_ahead(claimed, recipient, steps)
     }
 
-    /// What is said about introductions in messages that wait. At most all slots of all lanes.
+    /// Statements about introductions in messages that wait. At most all slots of all lanes.
     fn said_ahead(&self) -> impl Iterator<Item = (&Arc<Link>, Header, LaneControl)> {
         let lanes = self.open_lanes();
         lanes.flat_map(|(link, consumer)| {

@@ -13,31 +13,31 @@ use std::sync::Arc;
 
 /// A block of a peer's arena, lent with a message ([`Right::Loan`](crate::Right::Loan)), until it is dropped.
 ///
-/// The peer can still write it: so its bytes are copied out before anybody looks at them, a part at a time if
+/// The peer can still write the block. So its bytes are copied out before anybody looks at them, in parts if
 /// that is enough ([`Self::copy_to`]), or handed on unseen ([`Self::write_to`]). An honest peer does not write
-/// it meanwhile; and one that has taken it back, since the link has ended, is found out. When the peer's process
+/// it meanwhile; a peer that has taken it back, since the link has ended, is detected. When the peer's process
 /// dies the bytes stay as they are.
 ///
-/// It holds the memory of its link and of the whole arena. It cannot be sent on. One pointer, so that moving it
-/// moves nothing else.
+/// A loan holds the memory of its link and of the whole arena. It cannot be sent on. One pointer, so that
+/// moving it moves nothing else.
 pub struct Loan {
-    /// Always there, but in one that is being dropped or has been taken out.
+    /// Always present, except in a loan that is being dropped or has been taken out.
     held: Option<Box<Held>>,
 }
 
-/// What a loan holds. It is used again by its thread.
+/// The contents of a loan. Reused by its thread.
 struct Held {
     from: Option<Lender>,
     at: usize,
     len_bytes: usize,
-    /// What gives it back.
+    /// The number and generation by which it is given back.
     loan: u32,
     generation: u32,
-    /// While it lies in its thread's pool: the next one there.
+    /// The next one in its thread's pool, while it lies there.
     next: Option<Box<Self>>,
 }
 
-/// Where a loan is from.
+/// The lender's link and memory.
 struct Lender {
     link: Arc<Link>,
     memory: Arc<ForeignMemory<Lent>>,
@@ -54,15 +54,15 @@ impl Pooled for Held {
     }
 }
 
-/// Why a block cannot be had, or its bytes cannot.
+/// Why a block, or its bytes, cannot be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LoanError {
     /// The blocks of the arena are shorter.
     TooLong {
-        /// What was asked for.
+        /// The length asked for.
         len_bytes: usize,
-        /// Length of each.
+        /// Length of each block.
         room_bytes: usize,
     },
     /// All blocks of the arena are in use: lent, or taken and not yet sent.
@@ -70,15 +70,15 @@ pub enum LoanError {
         /// How many.
         blocks: u32,
     },
-    /// The loan has not so many bytes.
+    /// The loan has fewer bytes.
     Outside {
-        /// Where the last one asked for ends.
+        /// End of the range asked for.
         end: usize,
         /// Length of the loan.
         len_bytes: usize,
     },
-    /// The link with the lender has ended, and the lender, which lives, has taken it back: the bytes may be
-    /// others by now.
+    /// The link with the lender has ended, and the lender, which lives, has taken the block back: the bytes may
+    /// have changed.
     Gone,
     /// A mistake of the caller.
     Misuse(Misuse),
@@ -87,7 +87,7 @@ pub enum LoanError {
 }
 
 impl Loan {
-    /// One that has just come.
+    /// A loan that has just come.
     pub(crate) fn new(
         link: &Arc<Link>,
         (memory, at, len_bytes): (Arc<ForeignMemory<Lent>>, usize, usize),
@@ -105,25 +105,25 @@ impl Loan {
         Self { held: Some(held) }
     }
 
-    /// What is left where a loan was taken out.
+    /// The remains of a loan that was taken out.
     pub(crate) const fn none() -> Self {
         Self { held: None }
     }
 
-    /// How many bytes it has. Their sender says so.
+    /// Length in bytes, as given by the sender.
     #[must_use]
     pub fn len(&self) -> usize {
         self.held.as_ref().map_or(0, |held| held.len_bytes)
     }
 
-    /// Whether it has none.
+    /// Whether it has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Copies the bytes from `from` on. One copy, no system call. Two copies of the same bytes agree if the peer is
-    /// honest: what matters is to be checked in the copy.
+    /// Copies the bytes from `from` on. One copy, no system call. Two copies of the same bytes agree only if the
+    /// peer is honest: check the copy, not the block.
     ///
     /// # Errors
     /// [`LoanError::Outside`]; [`LoanError::Gone`], then `bytes` hold something else.
@@ -134,19 +134,19 @@ impl Loan {
         lender.still_lent()
     }
 
-    /// Copies all bytes out in pieces of 64, which need not go through memory again: as words, little-endian, the
-    /// last ones filled up with zeros. For what looks at each byte once and keeps none of them, such as a sum: as fast as
-    /// reading them in place.
+    /// Copies all bytes out in pieces of 64, which need not go through memory again: as words, little-endian, the last
+    /// ones filled up with zeros. For uses that look at each byte once and keep none, such as a sum: as fast as reading
+    /// in place.
     ///
     /// # Errors
-    /// [`LoanError::Gone`]; what `each` was given is something else then.
+    /// [`LoanError::Gone`]; `each` was given something else then.
     #[inline]
     pub fn for_each_line(&self, mut each: impl FnMut([u64; 8])) -> Result<(), LoanError> {
         let (at, lender) = self.place(0, self.len())?;
         let epoch = handfast_sys::process::fork_epoch();
         lender.memory.get().for_each_line(at, self.len(), |line| {
             each(line);
-            // It may have forked: the child goes on without this memory.
+            // `each` may have forked: the child goes on without this memory.
             handfast_sys::process::fork_epoch() == epoch
         });
         lender.still_lent()
@@ -162,8 +162,8 @@ impl Loan {
         Ok(bytes)
     }
 
-    /// Writes the bytes from `from` on to a descriptor, which copies them for its reader without anybody here having
-    /// seen them. One `write`, which blocks as it does for that descriptor; returns how many bytes it took.
+    /// Writes the bytes from `from` on to a descriptor, which copies them for its reader unseen by this process. One
+    /// `write`, which blocks as that descriptor does; returns how many bytes it took.
     ///
     /// # Errors
     /// [`LoanError::Outside`]; [`LoanError::Os`]; [`LoanError::Gone`], then something else may have been
@@ -177,7 +177,7 @@ impl Loan {
         written.map_err(|errno: Errno| LoanError::Os(Os { call, errno }))
     }
 
-    /// Where bytes lie in the arena.
+    /// The place of bytes in the arena.
     #[inline]
     fn place(&self, from: usize, len_bytes: usize) -> Result<(usize, &Lender), LoanError> {
         let held = self.held.as_deref();
@@ -196,7 +196,7 @@ impl Loan {
 }
 
 impl Lender {
-    /// What was copied before this is what was lent.
+    /// Checks that bytes copied before this are the lent ones.
     #[inline]
     fn still_lent(&self) -> Result<(), LoanError> {
         if self.memory.get().is_forked() {

@@ -7,13 +7,13 @@ use core::fmt;
 use handfast_region::{Draft, Sealed};
 use handfast_sys::{AsFd, BorrowedFd, Errno, OwnedFd};
 
-/// Memory that nobody can change any more: neither who made it nor who has received it. Its bytes can
-/// be parsed where they are. One descriptor and one mapping in each process that has it.
+/// Memory that can no longer be changed, neither by its maker nor by a receiver. Its bytes can be parsed in
+/// place. One descriptor and one mapping in each process that has it.
 ///
-/// It outlives whoever made it, and the link that it came through: its bytes stay when its sender dies. To send it costs what a
-/// [descriptor](Right::Descriptor) does, and its receiver three system calls more, whatever its
-/// length; the bytes are not copied. It is sent once: `Memory::from_descriptor(memory.as_fd().try_clone_to_owned()?)` is another of the
-/// same file, for the next receiver, or to keep.
+/// It outlives its maker, and the link that it came through: its bytes stay when its sender dies. To send it costs as much as a
+/// [descriptor](Right::Descriptor), and its receiver makes three more system calls, whatever its length; the bytes are not
+/// copied. It is sent once: `Memory::from_descriptor(memory.as_fd().try_clone_to_owned()?)` makes another of the same file, for
+/// the next receiver, or to keep.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -33,7 +33,7 @@ pub struct MemoryMut(Draft);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MemoryError {
-    /// It would have no bytes.
+    /// The memory would have no bytes.
     Empty,
     /// The descriptor is not one of a whole memory file that is sealed against every change.
     NotSealed,
@@ -52,7 +52,7 @@ impl Memory {
         Self(ForeignMemory::own(sealed))
     }
 
-    /// What came by that socket.
+    /// Memory that came by that socket.
     pub(crate) fn from_peer(socket: &Foreign, sealed: Sealed) -> Self {
         let len_bytes = sealed.bytes().len();
         Self(ForeignMemory::from(socket, sealed, len_bytes))
@@ -94,7 +94,7 @@ impl Memory {
         }
     }
 
-    /// Its bytes, where they are. No copy, no system call; a page that lies in swap space is waited for.
+    /// The bytes, in place. No copy, no system call; a page in swap space is waited for.
     #[must_use]
     pub const fn bytes(&self) -> &[u8] {
         self.0.get().bytes()
@@ -102,12 +102,13 @@ impl Memory {
 }
 
 impl MemoryMut {
-    /// Makes it constant, for good. Five system calls, no copy.
+    /// Makes it constant, for good. Five system calls, no copy. The kernel may wait for pages that it is about to move
+    /// or has yet to list: mostly some 0.1 ms, at most some 0.5 s.
     ///
     /// # Errors
     /// [`MemoryError::Forked`], the bytes are lost then: when another thread forks while
     /// [`Memory::create`] is at work, the child may have the memory mapped until it ends or starts
-    /// another program.
+    /// another program; or the kernel has used a page for longer than it waits.
     pub fn seal(self) -> Result<Memory, MemoryError> {
         match self.0.seal() {
             Ok(sealed) => Ok(Memory::of(sealed)),

@@ -1,11 +1,11 @@
-//! What an application may set: strategy and spin cap, by builder or environment.
+//! Options of an application: strategy and spin cap, by builder or environment.
 
 use core::time::Duration;
 use handfast_sys::process;
 use handfast_wait::Strategy;
 
-/// How an endpoint waits. What is not set here, the environment says, whenever options are used (by `bind`, `connect`,
-/// `set_options`); a variable that says nothing sensible is ignored, with a warning to `tracing`:
+/// How an endpoint waits. Settings not made here come from the environment, whenever options are used (by `bind`,
+/// `connect`, `set_options`); a variable with an invalid value is ignored, with a warning to `tracing`:
 ///
 /// * `HANDFAST_STRATEGY`: a strategy name as [`Strategy`] parses it (`adaptive`, `block`, `spin-block:50` ...); the default of
 ///   endpoints that set none.

@@ -1,4 +1,4 @@
-//! Rights of a process to its own ports: minting them, and what becomes of those that come home.
+//! Rights of a process to its own ports: minting them, and handling those that come home.
 
 use crate::error::{ConnectError, Gone, Misuse};
 use crate::port::Port;
@@ -11,20 +11,20 @@ use handfast_sys::deadline;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Weak};
 
-/// A right to send to a port of this very process, as [`ReceiveRight::mint`] makes it, to be sent
-/// to others or [used here](Self::connect); and what becomes of such a right when it comes back. One atomic step to copy.
+/// A right to send to a port of this very process, made by [`ReceiveRight::mint`] to be sent to others or [used
+/// here](Self::connect); a right that comes back is one again. One atomic step to copy.
 #[derive(Clone)]
 pub struct OwnRight {
     own: Arc<Own>,
     permissions: u16,
 }
 
-/// What all rights of this process to one port with one badge have in common.
+/// The state shared by all rights of this process to one port with one badge.
 pub(crate) struct Own {
     port: Arc<Port>,
     badge: u64,
     is_revoked: AtomicBool,
-    /// Its end is counted by badge. Changes under the lock of all of them.
+    /// Its end is counted by badge. Changes under the lock of all such rights.
     is_watched: AtomicBool,
 }
 
@@ -34,15 +34,15 @@ impl ReceiveRight {
     /// ([`Request::badge`](crate::Request::badge)); rights got by [`connect`](crate::connect) have
     /// badge zero. No system call, no descriptor.
     ///
-    /// Rights to one port with one badge and the same permissions are one right to whoever gets them.
+    /// Rights to one port with one badge and the same permissions arrive as one right at their receiver.
     #[must_use]
     pub fn mint(&self, badge: u64) -> OwnRight {
         self.mint_with(badge, ALL_PERMISSIONS)
     }
 
-    /// As [`Self::mint`], with these permissions, a bit each, and no others: what they mean is the receiver's to say,
-    /// which is told them with each message ([`Request::permissions`](crate::Request::permissions)). Holders can take
-    /// some away ([`SendRight::attenuate`](crate::SendRight::attenuate)) and add none.
+    /// As [`Self::mint`], with exactly these permissions, a bit each. Their meaning is up to the receiver, which gets
+    /// them with each message ([`Request::permissions`](crate::Request::permissions)). Holders can take some away
+    /// ([`SendRight::attenuate`](crate::SendRight::attenuate)) and add none.
     #[must_use]
     pub fn mint_with(&self, badge: u64, permissions: u16) -> OwnRight {
         let own = OwnRight::minted(self.port().clone(), badge);
@@ -51,19 +51,19 @@ impl ReceiveRight {
 }
 
 impl OwnRight {
-    /// Chosen when it was minted.
+    /// The badge chosen when the right was minted.
     #[must_use]
     pub fn badge(&self) -> u64 {
         self.own.badge
     }
 
-    /// What its holders may ask for.
+    /// The operations its holders may ask for.
     #[must_use]
     pub const fn permissions(&self) -> u16 {
         self.permissions
     }
 
-    /// The same right with no permissions but those in `mask`, as far as it has them.
+    /// The same right, its permissions reduced to those in `mask`.
     #[must_use]
     pub fn attenuate(&self, mask: u16) -> Self {
         let permissions = self.permissions & mask;
@@ -74,13 +74,13 @@ impl OwnRight {
     }
 
     /// A right by which this process itself sends to its port and calls it, from any thread: with this badge and these
-    /// permissions, and else as a right that another process has got. It is revoked with this one; it counts as a right
-    /// to the port until it is dropped ([`ReceiveRight::notify_no_senders`]); to send it in a message is to send this
-    /// one. Whoever gets it in this process gets it as an [`OwnRight`].
+    /// permissions, and otherwise as a right that another process has got. It is revoked with this one; it counts as a
+    /// right to the port until it is dropped ([`ReceiveRight::notify_no_senders`]); sending it in a message sends this
+    /// one. A receiver in this process gets it as an [`OwnRight`].
     ///
-    /// Its messages take the way of all others, through a link of this process with itself, which up to four ports share:
-    /// the first right makes it (some twenty system calls, four descriptors) and the last one ends it. Then no system
-    /// call. Does not block.
+    /// Its messages go the same way as all others, through a link of this process with itself, which up to four ports
+    /// share: the first right makes the link (some twenty system calls, four descriptors) and the last one ends it.
+    /// Otherwise no system call. Does not block.
     ///
     /// ```
     /// # use handfast_port as handfast;
@@ -101,7 +101,7 @@ impl OwnRight {
         if is_forked(port) {
             return Err(ConnectError::Misuse(Misuse::Forked));
         }
-        // It takes locks of the whole process.
+        // Connecting takes locks of the whole process.
         let _shield = deadline::shield();
         if let Some(home) = port.home.get() {
             let moved = self.is_good().then(|| home.right(Seal::of(self.target())));
@@ -112,7 +112,7 @@ impl OwnRight {
         port.process.right_to_own(self)
     }
 
-    /// Whether it is to this port.
+    /// Whether this is a right to that port.
     #[must_use]
     pub fn is_to(&self, receive: &ReceiveRight) -> bool {
         Arc::ptr_eq(&self.own.port, receive.port())
@@ -126,11 +126,11 @@ impl OwnRight {
         Self::known(&mut known.notices.own(), port, badge)
     }
 
-    /// One that has come home, and was good when the process had revoked so many. `None`: it has revoked
-    /// another since, perhaps this one.
+    /// A right that has come home, and was good when the process had revoked `revocations` rights. `None`: the
+    /// process has revoked another since, perhaps this one.
     pub(crate) fn home(port: Arc<Port>, target: Target, revocations: u64) -> Option<Self> {
         let known = port.clone();
-        // Under the lock: who revokes it says so before looking here.
+        // Under the lock: a revoking thread marks the right before looking here.
         let mut own = known.notices.own();
         let is_good = !port.process.has_revoked_since(revocations);
         is_good.then(|| Self {
@@ -139,7 +139,7 @@ impl OwnRight {
         })
     }
 
-    /// One more of those there are.
+    /// Adds a right to the known ones.
     fn known(own: &mut Map<u64, Weak<Own>>, port: Arc<Port>, badge: u64) -> Arc<Own> {
         match own.entry(badge) {
             Entry::Occupied(mut known) => known.get().upgrade().unwrap_or_else(|| {
@@ -181,7 +181,7 @@ impl OwnRight {
         }
     }
 
-    /// Whether its port is not this process's any more.
+    /// Whether its port no longer belongs to this process.
     #[inline]
     pub(crate) fn is_over(&self) -> bool {
         // Relaxed: its peers are told anyway.
@@ -197,7 +197,7 @@ impl OwnRight {
 }
 
 impl Own {
-    /// Their end is told of from now on. Under the lock.
+    /// Reports the end of these rights from now on. Under the lock.
     pub(crate) fn watch(&self) {
         self.port.notices.begin(self.badge, || {
             // Relaxed: under the lock, and read by the last one.
@@ -210,16 +210,16 @@ impl Own {
         self.is_watched.load(Ordering::Relaxed)
     }
 
-    /// They are revoked, and are to be counted as ended.
+    /// Revokes these rights, which then count as ended.
     pub(crate) fn revoke(&self) {
-        // Release: who looks for what was exported from one of them does so after this.
+        // Release: a thread that looks for what was exported from one of them does so after this.
         self.is_revoked.store(true, Ordering::Release);
     }
 }
 
 impl Drop for Own {
     fn drop(&mut self) {
-        // A forked child has its parent's rights by accident, and perhaps a lock nobody will free.
+        // A forked child has its parent's rights by accident, and perhaps a lock that nobody will free.
         if is_forked(&self.port) || *self.is_revoked.get_mut() {
             return;
         }

@@ -14,7 +14,7 @@ pub(crate) struct Lines<T>(pub(crate) T);
 pub(crate) struct Parked([Lines<AtomicU32>; LANES as usize]);
 
 impl Parked {
-    /// Of those who sleep for the sake of `lane`; others are counted with the first.
+    /// The count of sleepers for the sake of `lane`; others are counted with the first.
     pub(crate) const fn of(&self, lane: u32) -> &AtomicU32 {
         &self.0[(lane % LANES) as usize].0
     }

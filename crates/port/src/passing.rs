@@ -113,11 +113,10 @@ impl ReplyRight {
         self.0.is_cancelled()
     }
 
-    /// Answers, and waits for what the caller says to that: a switch between coroutines (paper 003,
-    /// section 2.2).
-    /// The caller gets this answer with a reply right of its own
-    /// ([`Message::take_reply_right`]), by which it answers in turn, or calls again. One copy each way;
-    /// no system call while both sides are busy. Waits by the process's strategy.
+    /// Answers, and waits for the caller's response: a switch between coroutines (paper 003, section 2.2). The
+    /// caller gets this answer with a reply right of its own ([`Message::take_reply_right`]), by which it
+    /// answers in turn, or calls again. One copy each way; no system call while both sides are busy. Waits by
+    /// the process's strategy.
     ///
     /// # Errors
     /// As [`SendRight::call`]; [`SendError::Gone`] also when the caller drops that reply right, or is
@@ -129,7 +128,7 @@ impl ReplyRight {
     /// As [`Self::call`], at the longest for `timeout`.
     ///
     /// # Errors
-    /// [`SendError::TimedOut`] then; what the caller still answers is dropped.
+    /// [`SendError::TimedOut`] then; a later answer is dropped.
     pub fn call_until(self, bytes: &[u8], timeout: Duration) -> Result<Message, SendError> {
         self.call_by(bytes, Some(clock::deadline_ns(timeout)))
     }
@@ -189,18 +188,17 @@ impl Request {
         (message, right)
     }
 
-    /// Passes the call on: `to` gets `bytes` with the right to reply, and replies straight to the
-    /// caller (a tail call: paper 003, section 4.2). This process has nothing to do with the call any more; it may
-    /// be passed on again, across any number of processes.
+    /// Passes the call on: `to` gets `bytes` with the right to reply, and replies straight to the caller (a tail
+    /// call: paper 003, section 4.2). This process takes no further part in the call; the call may be passed on
+    /// again, across any number of processes.
     ///
-    /// One copy, one wake-up if the receiver sleeps and one if the caller does; no system call
-    /// otherwise, once there is a return path. The first call of a client that goes a new way is
-    /// answered through this process (its keeper), and so are those whose caller has no link with the
-    /// receiver: counters `forwards` and `vines` of the link tell. Waits by the strategy while the queue
-    /// is full.
+    /// One copy, one wake-up if the receiver sleeps and one if the caller does; no system call otherwise, once
+    /// there is a return path. The first call of a client that goes a new way is answered through this process
+    /// (its control thread), and so are calls whose caller has no link with the receiver: the link's counters
+    /// `forwards` and `vines` show this. Waits by the strategy while the queue is full.
     ///
-    /// When the process it was passed to dies, the caller is told so; when this one does, nothing
-    /// happens to a call that has a path.
+    /// When the process it was passed to dies, the caller is told so; when this process dies, a call that has a
+    /// path is not affected.
     ///
     /// # Errors
     /// As [`SendRight::send`]; [`Misuse::NotACall`] for a one-way message. The request comes back, and
@@ -306,7 +304,7 @@ impl Message {
     }
 }
 
-/// A return slot this process names, on its link with whoever answers there.
+/// A return slot this process names, on its link with the process that answers there.
 pub(crate) struct Own {
     pub(crate) link: Arc<Link>,
     pub(crate) index: u32,
@@ -328,12 +326,12 @@ impl Own {
         })
     }
 
-    /// What names it to the peer.
+    /// The word that names it to the peer.
     pub(crate) const fn word(&self) -> u32 {
         passed_word(PARTY_SENDER, self.index % REPLIES)
     }
 
-    /// What comes there is not looked at: only bytes.
+    /// Gives the slot up without looking at its answer, which holds only bytes.
     pub(crate) fn forsake(self) {
         self.link.returns().forsake(self.index);
     }
@@ -346,14 +344,14 @@ impl Own {
 
 /// How a reply right goes to another process.
 pub(crate) enum Passed {
-    /// Its caller hears of the path.
+    /// The right's caller hears of the path.
     Path {
         number: u32,
         place: u32,
         generation: u32,
         path: u32,
     },
-    /// It stays here; the other process answers to this one.
+    /// The right stays here; the other process answers to this one.
     Vine(Own),
 }
 
@@ -399,7 +397,7 @@ impl Passed {
         })
     }
 
-    /// What names it there: word and generation.
+    /// Its name there: word and generation.
     pub(crate) const fn words(&self) -> (u32, u32) {
         match self {
             Self::Path {
@@ -412,14 +410,14 @@ impl Passed {
         }
     }
 
-    /// It was not sent after all.
+    /// The right was not sent after all.
     pub(crate) fn take_back(self, _: &Link) {
         if let Self::Vine(own) = self {
             own.free();
         }
     }
 
-    /// It has been sent.
+    /// The right has been sent.
     pub(crate) fn sent(self, process: &Arc<Process>, to: &Link, reply: ReplyRight) {
         let column = match self {
             Self::Path { path, .. } => {

@@ -1,4 +1,4 @@
-//! Boxes that a thread uses again: what a message needs is there without an allocation.
+//! Boxes that a thread reuses, so that a message needs no allocation.
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering::SeqCst;
@@ -13,7 +13,7 @@ pub(crate) struct Pool<T> {
     len: Cell<u32>,
 }
 
-/// What can lie in a pool.
+/// A type whose boxes can lie in a pool.
 pub(crate) trait Pooled: Sized {
     /// The next one there.
     fn next(&mut self) -> &mut Option<Box<Self>>;
@@ -30,7 +30,7 @@ impl<T: Pooled> Pool<T> {
     #[inline(always)]
     pub(crate) fn take(&self) -> Option<Box<T>> {
         let Some(mut taken) = self.first.take() else {
-            // What was ended in the middle may have counted some that were lost.
+            // An operation ended midway may have counted boxes that were lost.
             self.len.set(0);
             return None;
         };

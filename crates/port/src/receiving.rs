@@ -1,5 +1,5 @@
-//! Receiving without a thread that sleeps: a future for tasks, a descriptor for event loops. `waits` has what is
-//! behind them.
+//! Receiving without a thread that sleeps: a future for tasks, a descriptor for event loops. `waits` has their
+//! implementation.
 
 use crate::error::{ReceiveError, SetError};
 use crate::receive::ReceiveRight;
@@ -21,14 +21,15 @@ pub struct Receive<'a> {
 }
 
 impl ReceiveRight {
-    /// Receives, for a task. Any number of tasks may wait at one port, beside threads; each message goes to
-    /// one of them, and of the tasks mostly to the one that has waited longest.
+    /// Receives, for a task. Any number of tasks may wait at one port, beside threads; each message goes to one
+    /// of them, and among tasks mostly to the one that has waited longest.
     ///
-    /// The first poll spins by the port's strategy, 20 us at the longest, and blocks its executor for that;
+    /// The first poll spins by the port's strategy, 20 us at the longest, and blocks its executor for that time;
     /// [`Strategy::Block`](crate::Strategy::Block) does not. A message that comes meanwhile costs what
-    /// [`receive`](Self::receive) costs, and no system call. Going to sleep costs none here, and each post that ends
-    /// a sleep one at its sender; this process's keeper wakes up for that, and then the executor. Other tasks that
-    /// wait here cost a message an uncontended lock and a wake-up of the executor's. The library needs no runtime.
+    /// [`receive`](Self::receive) costs, and no system call. Going to sleep costs no system call here; each post
+    /// that ends a sleep costs its sender one, and wakes this process's control thread and then the executor. Other
+    /// tasks that wait here cost a message an uncontended lock and a wake-up of the executor's. The library needs no
+    /// runtime.
     ///
     /// ```
     /// # use std::{pin::pin, sync::Arc, task::{Context, Poll, Wake, Waker}, thread::Thread};
@@ -64,7 +65,7 @@ impl ReceiveRight {
     /// ```
     ///
     /// # Errors
-    /// The future's is that of [`Self::receive`].
+    /// The future's errors are those of [`Self::receive`].
     pub const fn receive_async(&self) -> Receive<'_> {
         Receive {
             right: self,
@@ -74,17 +75,17 @@ impl ReceiveRight {
     }
 
     /// A descriptor that is readable while there may be something to receive, messages or notices: for event
-    /// loops that wait in `epoll` or `poll` and cannot be woken otherwise. Made when first asked for; it
-    /// stays with the port, and a duplicate works as well.
+    /// loops that wait in `epoll` or `poll` and cannot be woken otherwise. Made when first asked for; it stays
+    /// with the port, and a duplicate works as well.
     ///
-    /// It stays readable until [`try_receive`](ReceiveRight::try_receive) has said
-    /// [`Empty`](ReceiveError::Empty); after that it becomes readable anew with the next message, which
-    /// edge-triggered waits see, too. So: wait until it is readable, receive until empty, and again. It may
-    /// be readable though nothing is there. It is to be waited for, not to be read.
+    /// The descriptor stays readable until [`try_receive`](ReceiveRight::try_receive) has returned
+    /// [`Empty`](ReceiveError::Empty); the next message then makes it readable again, which edge-triggered
+    /// waits see, too. So: wait until it is readable, receive until empty, and repeat. It may be readable
+    /// though nothing is there. Wait for the descriptor, do not read it.
     ///
     /// While messages come before the strategy gives up spinning there is no system call. One is made when the port becomes
-    /// empty, and one by the sender of the next message, which takes a wake-up of this process's keeper. The tasks of the port
-    /// ([`receive_async`](Self::receive_async)) and threads that [`receive`](Self::receive) may take what it was
+    /// empty, and one by the sender of the next message, which wakes this process's control thread. The tasks of the port
+    /// ([`receive_async`](Self::receive_async)) and threads that [`receive`](Self::receive) may take the message it was
     /// readable for. While the port is in a [`WaitSet`](crate::WaitSet) the descriptor says nothing.
     ///
     /// ```no_run

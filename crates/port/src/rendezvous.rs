@@ -7,12 +7,13 @@ use handfast_sys::{AsFd, AsRawFd, Errno, OwnedFd, process, socket};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// The directory of all names: `$HANDFAST_DIR`, else `$XDG_RUNTIME_DIR/handfast`, else
-/// `/run/handfast`; a variable that is empty counts as not set, and so does each in a set-user-id program. Permissions on it, and bind mounts of it, are the access control.
+/// The directory of all names: `$HANDFAST_DIR`, else `$XDG_RUNTIME_DIR/handfast`, else `/run/handfast`. An empty variable counts
+/// as not set, and so does each in a set-user-id program. Permissions on the directory, and bind mounts of it, are the access
+/// control.
 ///
-/// The first [`bind`](crate::bind) makes it, for its owner alone; what it lies in must be there. For clients of other users it is made beforehand,
-/// with permissions for them, and they need write permission for the server's socket in it, which has what the
-/// server's umask leaves. Reads the environment; no system call.
+/// The first [`bind`](crate::bind) makes it, for its owner alone; its parent directory must exist. For clients of other users,
+/// make the directory beforehand, with permissions for them; they also need write permission for the server's socket in it, which
+/// the server's umask limits. Reads the environment; no system call.
 #[must_use]
 pub fn directory() -> PathBuf {
     let set = |variable| process::variable(variable).filter(|value| !value.is_empty());
@@ -36,16 +37,16 @@ pub(crate) const BACKLOG: i32 = 128;
 /// How long the look at a name's present server may take.
 const PROBE_TIMEOUT: core::time::Duration = core::time::Duration::from_millis(200);
 
-/// As that, of one that has moved here: its backlog has just been emptied.
+/// As `PROBE_TIMEOUT`, for a socket that has moved here: its backlog has just been emptied.
 const MOVED_TIMEOUT: core::time::Duration = core::time::Duration::from_millis(1);
 
-/// Whether the process that called `listen` on the other end has ended: a child that it forked may
-/// have inherited the socket, and the kernel goes on taking connections that nobody will accept.
-/// When in doubt (before kernel 6.5 a process number used again; a process out of sight), it lives.
+/// Whether the process that called `listen` on the other end has ended: a child that it forked may have
+/// inherited the socket, and the kernel goes on taking connections that will never be accepted. When in doubt
+/// (before kernel 6.5 a process number used again; a process out of sight), it lives.
 fn is_orphaned(probe: &OwnedFd) -> bool {
     match socket::peer_pidfd(probe) {
         Ok(pidfd) => process::has_ended(&pidfd),
-        // It has ended and been waited for.
+        // The process has ended and been waited for.
         Err(Errno::INVAL | Errno::SRCH) => true,
         Err(_) => match socket::peer(probe) {
             Ok(peer) if peer.pid != 0 => match process::pidfd(peer.pid) {
@@ -57,7 +58,7 @@ fn is_orphaned(probe: &OwnedFd) -> bool {
     }
 }
 
-/// What lies at `path`, links not followed.
+/// The kind of file at `path`, links not followed.
 pub(crate) fn found_at(path: &Path) -> Option<Found> {
     let kind = std::fs::symlink_metadata(path).ok()?.file_type();
     Some(if kind.is_socket() {
@@ -86,8 +87,8 @@ impl SocketFile {
     }
 
     /// The file of a socket that has come with its port, at which this process listens since. It counts only if
-    /// it leads to this process: what the peer says of a file may be true of another's, and names may lie
-    /// elsewhere here. One that does not count stays when the port ends, as a dead server's does.
+    /// it leads to this process: the peer's description of a file may fit another's, and names may lie
+    /// elsewhere here. A file that does not count stays when the port ends, as a dead server's does.
     pub(crate) fn moved(name: &str, identity: (u64, u64)) -> Self {
         let found = Self::of(name);
         let own = |peer: socket::Peer| peer.pid == std::process::id();
@@ -127,8 +128,8 @@ impl SocketFile {
     }
 }
 
-/// Binds the socket of `name`, replacing one whose server is dead. It appears under that name when it
-/// listens already, so that nobody takes its server for dead.
+/// Binds the socket of `name`, replacing one whose server is dead. The socket is already listening when it
+/// appears under that name, so that its server is not taken for dead.
 pub(crate) fn listen(name: &str) -> Result<OwnedFd, BindError> {
     name::check(name).map_err(BindError::BadName)?;
     let path = path_of(name);
@@ -169,7 +170,7 @@ pub(crate) fn listen(name: &str) -> Result<OwnedFd, BindError> {
     Ok(listener)
 }
 
-/// Whether this process makes links with those it is introduced to, or who are to it: unless
+/// Whether this process makes links with processes that it is introduced to, or that are introduced to it: unless
 /// `HANDFAST_INTRODUCTIONS` is `vine`.
 pub(crate) fn meets_strangers() -> bool {
     process::variable("HANDFAST_INTRODUCTIONS").is_none_or(|how| how != "vine")
@@ -189,7 +190,7 @@ fn take_turn(failed: impl Fn(Errno) -> BindError) -> Result<Turn, BindError> {
 }
 
 /// Removes the sockets of binders of this user that were killed before they gave them their names. It is this process's
-/// turn, so that no binder is at work; those that somebody listens at stay nevertheless.
+/// turn, so that no binder is at work; sockets with a listener stay nevertheless.
 fn remove_unfinished() {
     for path in handfast_sys::directory::own_files(&directory(), UNFINISHED) {
         if found_at(&path) == Some(Found::Socket) && is_dead(&path) {
@@ -203,7 +204,7 @@ fn remove_unfinished() {
     }
 }
 
-/// Whether nobody listens at a socket any more.
+/// Whether no process listens at a socket any more.
 fn is_dead(path: &Path) -> bool {
     match socket::connect(path, PROBE_TIMEOUT) {
         Ok(probe) => is_orphaned(&probe),
@@ -211,9 +212,9 @@ fn is_dead(path: &Path) -> bool {
     }
 }
 
-/// Makes a listening socket without a name, and what stands for it to those who may connect: whoever
-/// holds that descriptor. The socket is made in the rendezvous directory, where other users cannot reach it,
-/// opened to all, and taken out at once.
+/// Makes a listening socket without a name, and the descriptor by which its holder may connect to it. The
+/// socket is made in the rendezvous directory, where other users cannot reach it, opened to all, and taken out
+/// at once.
 pub(crate) fn door() -> Result<(OwnedFd, OwnedFd), Errno> {
     if !meets_strangers() {
         return Err(Errno::PERM);
@@ -227,7 +228,7 @@ pub(crate) fn nameless(to_all: bool) -> Result<(OwnedFd, OwnedFd), Errno> {
     let directory = directory();
     handfast_sys::directory::create(&directory)?;
     let turn = Turn::take(&directory)?;
-    // Of a process that was killed here.
+    // Left by a process that was killed here.
     let _ = turn.remove(DOOR);
     let listener = match socket::listen(&turn.path(DOOR), BACKLOG) {
         Err(Errno::NAMETOOLONG) => socket::listen(&turn.short_path(DOOR), BACKLOG),
@@ -252,7 +253,7 @@ fn unfinished_path_of(name: &str) -> PathBuf {
     directory().join(format!("{UNFINISHED}{}", &name[1..]))
 }
 
-/// What unfinished sockets begin with; no port's name does.
+/// The prefix of unfinished sockets; no port's name begins with it.
 const UNFINISHED: &str = "~";
 
 /// Refuses a name that a live server has, and one where something lies that is no dead server's.
@@ -266,7 +267,7 @@ fn check_free(name: &str, path: &Path) -> Result<(), BindError> {
         (Ok(probe), _) if !is_orphaned(probe) => {
             Err(taken_by(socket::peer(probe).map_or(0, |peer| peer.pid)))
         }
-        // Its queue of connections is full: somebody is there.
+        // Its queue of connections is full: a server is there.
         (Err(Errno::AGAIN), _) => Err(taken_by(0)),
         (Ok(_) | Err(Errno::CONNREFUSED | Errno::NOENT), Some(Found::Socket)) => {
             crate::guest::tell!(info, name, "taking over the socket of a dead server");

@@ -25,9 +25,9 @@ pub(crate) struct ReplySlot {
     pub(crate) generation: u32,
     /// The poller's key of the lane; no key where it was passed on.
     pub(crate) key: u32,
-    /// How it was passed on to this process, unless it answers to who sent the message.
+    /// How it was passed on to this process, unless it answers to the sender of the message.
     pub(crate) party: Option<PartyUse>,
-    /// Of this process, where it was passed on to.
+    /// The receiver of this process that it was passed on to.
     pub(crate) passed_to: u32,
     /// A right that came beside a message keeps the link, as one to a port of the peer does.
     pub(crate) held: Option<Held>,
@@ -52,8 +52,8 @@ impl ReplySlot {
         Slot::of(self.link.calls.other(), self.index)
     }
 
-    /// One that came with a message through `link`, as `word` names it. `None` when who passes it on
-    /// has dropped what `word` names, or its caller is gone.
+    /// A reply slot that came with a message through `link`, as `word` names it. `None` when the peer that
+    /// passes it on has dropped the right that `word` names, or its caller is gone.
     ///
     /// # Errors
     /// The rule the peer broke.
@@ -112,7 +112,7 @@ impl ReplySlot {
                 && party.version == link.parties.load(Ordering::Acquire)
                 && party.party.is_new(place, generation)
         });
-        // One that is not new is refused where it is looked up.
+        // A slot that is not new is refused where it is looked up.
         if !is_same {
             return false;
         }
@@ -164,11 +164,12 @@ impl ReplySlot {
         self.count(bytes, woke);
     }
 
-    /// Counts an answer for the port that its call came to. By whoever answers: the receiver does not know.
+    /// Counts an answer for the port that its call came to. Called by the answering thread: the receiver does
+    /// not know.
     fn count(&self, bytes: &[u8], woke: bool) {
         let receiver = self.came_to();
         if receiver >= counters::PORT_ROWS {
-            // It came to none: a right beside a message.
+            // The call came to no port: a right beside a message.
             return;
         }
         let tally = &self.link.group.tally;

@@ -22,36 +22,36 @@ use std::sync::Arc;
 
 /// A received message and, for a call, the right to reply to it once.
 ///
-/// As long as a call is held, the memory of the link that it came through stays mapped, also when
-/// its caller has died. Dropping it without a reply ends the call at its caller as
+/// As long as a call is held, the memory of the link that it came through stays mapped, even after its caller
+/// has died. Dropping a call without a reply ends it at its caller as
 /// [`Gone::Reply`](crate::error::Gone::Reply).
 pub struct Request {
-    /// One pointer, so that moving a request moves nothing else. Always there, but in a request
-    /// that is being dropped.
+    /// One pointer, so that moving a request moves nothing else. Always present, except in a request that is
+    /// being dropped.
     received: Option<Box<Received>>,
 }
 
-/// What a request holds. It is used again, by its lane or by its thread.
+/// The contents of a request. Reused, by its lane or by its thread.
 pub(crate) struct Received {
     pub(crate) message: Message,
     /// The reply right is unused.
     is_call: bool,
     /// Kept by the lane from one call to the next. One-way messages have none.
     reply: Option<ReplySlot>,
-    /// Of a one-way message, and of one with a reply right that was passed on.
+    /// The peer of a one-way message, or of a message whose reply right was passed on.
     peer: Peer,
     holder: Holder,
-    /// Of the right it came through.
+    /// The seal of the right the message came through.
     seal: Seal,
-    /// It is no message.
+    /// Set when this is a notice and no message.
     notice: Option<Notice>,
-    /// Nor this, which only the trail of a port that has moved gets, and takes.
+    /// Set when this is a mark, which only the trail of a port that has moved gets, and takes.
     mark: Option<Box<Mark>>,
-    /// While it lies in its thread's pool: the next one there.
+    /// The next one in its thread's pool, while it lies there.
     next: Option<Box<Self>>,
 }
 
-/// What a receiver is told of a right.
+/// The part of a right that its receiver is told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Seal {
     pub(crate) badge: u64,
@@ -59,7 +59,7 @@ pub(crate) struct Seal {
 }
 
 impl Seal {
-    /// Of no right.
+    /// The seal of no right.
     pub(crate) const NONE: Self = Self {
         badge: 0,
         permissions: 0,
@@ -85,7 +85,7 @@ impl Pooled for Received {
 }
 
 impl Received {
-    /// One for calls of lane `key`.
+    /// A request for calls of lane `key`.
     #[cold]
     pub(crate) fn of_lane(link: Arc<Link>, key: usize) -> Box<Self> {
         let mut received = Self::new();
@@ -101,7 +101,7 @@ impl Received {
         received
     }
 
-    /// One without a reply right.
+    /// A request without a reply right.
     #[inline]
     fn new() -> Box<Self> {
         POOL.try_with(Pool::take).ok().flatten().unwrap_or_else(|| {
@@ -119,7 +119,7 @@ impl Received {
         })
     }
 
-    /// Gives it to this thread's pool, without what it holds.
+    /// Returns the box to this thread's pool, emptied.
     #[inline]
     pub(crate) fn pool(mut self: Box<Self>) {
         self.reply = None;
@@ -129,7 +129,7 @@ impl Received {
         let _ = POOL.try_with(|pool| pool.give(self));
     }
 
-    /// What it answered with: the poller's key of the lane.
+    /// The answered reply slot: the poller's key of the lane.
     #[inline(always)]
     pub(crate) const fn reply_slot(&self) -> Option<&ReplySlot> {
         self.reply.as_ref()
@@ -147,7 +147,7 @@ impl Received {
     #[inline(always)]
     fn set_message(&mut self, message: Message) {
         let last = core::mem::replace(&mut self.message, message);
-        // It has nearly always been taken out; the compiler does not know.
+        // The buffer has nearly always been taken out; the compiler does not know.
         if last.has_buffer() {
             drop(last);
         } else {
@@ -188,7 +188,7 @@ impl Request {
         }
     }
 
-    /// No message, but the right to answer one.
+    /// A right to answer a message, without the message.
     #[cold]
     pub(crate) fn answering(reply: ReplySlot) -> Self {
         let mut received = Received::new();
@@ -201,7 +201,7 @@ impl Request {
         }
     }
 
-    /// A message with a reply right that was passed on. `None` when nobody waits for a reply.
+    /// A message with a reply right that was passed on. `None` when no caller waits for a reply.
     ///
     /// # Errors
     /// The rule the peer broke.
@@ -246,7 +246,7 @@ impl Request {
         !received.is_call && received.notice.is_none() && !received.message.has_rights()
     }
 
-    /// One that tells of something else than a message.
+    /// A request that carries a notice instead of a message.
     #[cold]
     pub(crate) fn notify(notice: Notice) -> Self {
         let mut received = Received::new();
@@ -259,7 +259,7 @@ impl Request {
         }
     }
 
-    /// One that tells the trail of a port that a sender has followed it.
+    /// A mark that tells the trail of a port that a sender has followed it.
     #[cold]
     pub(crate) fn mark(mark: Mark) -> Self {
         let mut received = Received::new();
@@ -274,10 +274,9 @@ impl Request {
         self.received.as_mut()?.mark.take()
     }
 
-    /// What it tells, when it is no message but a notice that was asked for:
+    /// The requested notice, if this is one and no message:
     /// [`ReceiveRight::notify_no_senders`](crate::ReceiveRight::notify_no_senders),
-    /// [`SendRight::notify_death`](crate::SendRight::notify_death). It has no bytes then, and takes
-    /// no reply.
+    /// [`SendRight::notify_death`](crate::SendRight::notify_death). A notice has no bytes and takes no reply.
     #[must_use]
     #[inline]
     pub fn notice(&self) -> Option<Notice> {
@@ -318,8 +317,8 @@ impl Request {
             .unwrap_or_default()
     }
 
-    /// Takes the rights that came with the message, in the order in which they were sent. Those that are not taken are dropped
-    /// with it. They stay good when their sender dies, but for rights to its own ports, and answers to it.
+    /// Takes the rights that came with the message, in the order in which they were sent. Rights not taken are dropped with
+    /// it. They stay good when their sender dies, except rights to its own ports, and answers to it.
     #[must_use]
     pub fn take_rights(&mut self) -> Vec<Right> {
         let received = self.received.as_mut();
@@ -341,9 +340,9 @@ impl Request {
         self.received().message.bytes()
     }
 
-    /// Takes the message out, so that it can be worked on, and even be the reply, without a copy:
-    /// `let mut message = request.take_message();` then `port.reply_and_receive(request,
-    /// &message)`. The request is empty afterwards.
+    /// Takes the message out, so that it can be worked on, and even be the reply, without a copy: `let mut
+    /// message = request.take_message();` then `port.reply_and_receive(request, &message)`. The request is
+    /// empty afterwards.
     #[must_use]
     #[inline]
     pub fn take_message(&mut self) -> Message {
@@ -366,10 +365,10 @@ impl Request {
         self.take_message()
     }
 
-    /// How long its caller still waits; zero when the time has passed, nothing when it has not said so:
-    /// [`SendRight::call_until`](crate::SendRight::call_until) says. The caller's word, for what
-    /// is done on its behalf ([`Self::call_through`]). When the call was passed on, known some
-    /// microseconds after that. Costs a clock reading.
+    /// How long its caller still waits; zero when the time has passed, nothing when the caller has set no limit
+    /// ([`SendRight::call_until`](crate::SendRight::call_until)). The caller's claim, meant for work done on
+    /// its behalf ([`Self::call_through`]). When the call was passed on, the time is known some microseconds
+    /// later. Costs a clock reading.
     #[must_use]
     pub fn time_left(&self) -> Option<Duration> {
         let deadline_ns = self.reply_right()?.deadline_ns()?;
@@ -385,9 +384,9 @@ impl Request {
         reply.map_or(received.peer, |reply| reply.link.peer)
     }
 
-    /// Who sent it, as a holder of rights to this port: for
-    /// [`ReceiveRight::revoke_from`](crate::ReceiveRight::revoke_from). Of a call that was passed on, who passed
-    /// it on.
+    /// The sender, as a holder of rights to this port: for
+    /// [`ReceiveRight::revoke_from`](crate::ReceiveRight::revoke_from). For a call that was passed on, the
+    /// process that passed it on.
     #[must_use]
     pub fn holder(&self) -> Holder {
         let received = self.received();
@@ -395,13 +394,13 @@ impl Request {
         reply.map_or(received.holder, |reply| Holder::of(&reply.link))
     }
 
-    /// Replies. Never blocks: the caller has reserved the room. One copy; one system call if the
-    /// caller sleeps, none otherwise.
+    /// Replies. Never blocks: the caller has reserved the room. One copy; one system call if the caller sleeps,
+    /// none otherwise.
     ///
     /// # Errors
     /// See [`ReplyError`]. With [`ReplyError::TooLong`] the call ends as dropped. A caller that has died is
-    /// [`ReplyError::Gone`] once that is known here; until then, and where it has given up, the reply goes nowhere and
-    /// nobody is told.
+    /// [`ReplyError::Gone`] once its death is known here; until then, and when the caller has given up, the reply is
+    /// discarded without an error.
     pub fn reply(self, bytes: &[u8]) -> Result<(), ReplyError> {
         if bytes.len() > handfast_layout::MESSAGE_BYTES_MAX {
             return Err(ReplyError::TooLong {
@@ -427,8 +426,7 @@ impl Request {
     /// As [`Self::reply`], with rights beside the bytes: all arrive, or none.
     ///
     /// # Errors
-    /// As [`Self::reply`], and [`ReplyError::Right`]. The rights come back; the call ends as
-    /// dropped, but for a one-way message.
+    /// As [`Self::reply`], and [`ReplyError::Right`]. The rights come back; a call ends as dropped.
     pub fn reply_with(
         self,
         bytes: &[u8],
@@ -478,7 +476,7 @@ impl Request {
         self.received().reply()
     }
 
-    /// Its reply right has been used: what is left of it.
+    /// The rest of the request once its reply right has been used.
     #[inline(always)]
     pub(crate) fn answered(mut self) -> Option<Box<Received>> {
         let mut received = self.received.take()?;

@@ -1,5 +1,5 @@
-//! Rights as parts of messages, and sending them. `own` has those of a process to its own ports,
-//! `descriptors` those to what the kernel keeps.
+//! Rights as parts of messages, and sending them. `own` has the rights of a process to its own ports,
+//! `descriptors` the rights to kernel objects.
 
 use crate::adopt::own_of;
 use crate::again::key_of;
@@ -31,38 +31,38 @@ use std::sync::Arc;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Right {
-    /// To send to a port of another process, which gets it as [`Self::Own`]. No system call. One to a third process's
-    /// port takes a thread and a port of this process, once for all of those, and reaches that port through this process until
+    /// To send to a port of another process, which gets it as [`Self::Own`]. No system call. A right to a third process's port
+    /// takes a thread and a port of this process, once for all such rights, and reaches that port through this process until
     /// its receiver has a link there.
     Send(SendRight),
     /// To send to a port of this process; another process gets it as [`Self::Send`]. No system call; some 35 bytes for each
     /// process that has it.
     Own(OwnRight),
-    /// To a port of this process that is no more, or one that was revoked; or to answer a call whose caller is
-    /// gone.
+    /// To a port of this process that has ended, or a right that was revoked; or to answer a call whose caller
+    /// is gone.
     Dead,
     /// To answer a call, once. No system call once there is a return path ([`Request::forward`](crate::Request::forward)).
     Reply(ReplyRight),
-    /// To whatever an open descriptor leads to. The receiver gets its own descriptor of it,
-    /// close-on-exec; the sender's is closed once it has been sent. One system call to send those of
-    /// a message, one to receive them, and the receiver's keeper wakes; no copies. At most 64, those
-    /// of memory included, are on their way to one process ([`RightError::Unclaimed`]). What nobody
-    /// receives is closed, also when either process dies.
+    /// To the open file of a descriptor. The receiver gets its own descriptor of it, close-on-exec; the
+    /// sender's is closed once it has been sent. One system call to send the descriptors of a message, one to
+    /// receive them, and the receiver's control thread wakes; no copies. At most 64, including memory, are on
+    /// their way to one process ([`RightError::Unclaimed`]). A descriptor that is not received is closed, also
+    /// when either process dies.
     Descriptor(OwnedFd),
-    /// To memory that nobody can change any more.
+    /// To memory that can no longer be changed.
     Memory(Memory),
-    /// To receive from a port, which moves with it: what waits there, in order, and all who send to it.
-    /// Calls that have been received stay where they are. A bound name comes along; the notice of
-    /// no senders, if it was asked for, too; options do not: it waits by the new home's
+    /// To receive from a port, which moves with it: the messages that wait there, in order, and all its
+    /// senders. Calls that have been received stay where they are. A bound name comes along, and so does a
+    /// requested notice of no senders. Options do not: the port waits by the new home's
     /// ([`ReceiveRight::set_options`]).
     ///
-    /// Senders may notice that messages take longer, while the port is under way and until they have a direct way
-    /// to the process it has come to; each gets that by itself, if the two can have a link
-    /// ([`wait_moved`](crate::wait_moved)). The port is dropped when nobody takes the right up, or either process dies before
-    /// it has arrived; and those senders lose it that go through this process still when that ends.
+    /// Senders may notice that messages take longer, while the port is under way and until they have a direct way to its new
+    /// process; each sender gets that by itself, if the two can have a link ([`wait_moved`](crate::wait_moved)). The port is
+    /// dropped when the right is not taken up, or either process dies before it has arrived. When this process ends, senders
+    /// that still go through it lose the port.
     ///
-    /// Costs two control messages, and some for each sender; a thread of this process until all have gone. No copy of
-    /// what waits but as it is passed on.
+    /// Costs two control messages, and some for each sender; a thread of this process until all have switched.
+    /// Waiting messages are copied only when passed on.
     Receive(ReceiveRight),
     /// A block of an arena of this process's, to be lent with the message. At most 256 are lent to one
     /// process at once ([`RightError::Loans`]), of at most 16 arenas ([`RightError::Arenas`]). No system call, but
@@ -70,11 +70,12 @@ pub enum Right {
     Block(Block),
     /// A block of an arena of the sender's, which has been lent. It cannot be sent on.
     Loan(Loan),
-    /// What came instead of a descriptor, of memory, or of a loan, that this process had no room for.
+    /// Placeholder for an attachment that could not be received: no free descriptor, or no room for the memory
+    /// or loan.
     Lost(Exhausted),
 }
 
-/// What could not be sent, and why.
+/// The rights that could not be sent, and why.
 #[derive(Debug)]
 pub struct Returned<E> {
     /// Why.
@@ -113,7 +114,7 @@ impl From<OwnedFd> for Right {
     }
 }
 
-/// What goes with the bytes of one message. Emptied when the message has been sent.
+/// The attachments of one message. Emptied when the message has been sent.
 #[derive(Debug, Default)]
 pub(crate) struct Load {
     pub(crate) rights: Vec<Right>,
@@ -122,11 +123,11 @@ pub(crate) struct Load {
 }
 
 thread_local! {
-    /// The list of the last load, empty: what a message is sent with takes no allocation.
+    /// The list of the last load, empty: sending rights with a message takes no allocation.
     static LIST: Cell<Vec<Right>> = const { Cell::new(Vec::new()) };
 }
 
-/// These rights, in the list of the last message.
+/// The given rights, in the list of the last message.
 #[inline]
 pub(crate) fn list_of(rights: impl IntoIterator<Item = Right>) -> Vec<Right> {
     // A thread that is ending has no list.
@@ -158,11 +159,11 @@ pub(crate) struct Described {
     undo: [Undo; PARTS_MAX],
     /// How the message's own reply right goes.
     passed: Option<Passed>,
-    /// It may go on to where nothing is remembered.
+    /// The answer may go on to a process where nothing is remembered.
     goes_on: bool,
 }
 
-/// What describing a right has done, to be undone if it is not sent, or finished if it is.
+/// The effect of describing a right, to be undone if it is not sent, or finished if it is.
 enum Undo {
     Nothing,
     /// A handle counted as sent.
@@ -170,7 +171,7 @@ enum Undo {
     Passed(Passed),
     /// A receive right with this number.
     Leaving(u32),
-    /// It comes again, by this number.
+    /// The right comes again, by this number.
     Again(u64),
     /// An export of the vine, and what the exporter was told, if it was.
     Introduced(Handle, Option<Provided>),
@@ -209,8 +210,8 @@ impl Described {
         }
     }
 
-    /// An answer to a process that may only pass it on: it must be told of each right anew, to leave that to the
-    /// process at the end of the way.
+    /// An answer to a process that may only pass it on: that process must be told of each right again, which
+    /// leaves the rest to the process at the end of the way.
     pub(crate) const fn goes_on(mut self, goes_on: bool) -> Self {
         self.goes_on = goes_on;
         self
@@ -290,8 +291,8 @@ impl Described {
         }
     }
 
-    /// The message has been sent: its rights are no longer here. Those of the peer's have been used
-    /// in `lane`, if it went through one.
+    /// The message has been sent: its rights are no longer here. Rights to the peer's ports have been used in
+    /// `lane`, if the message went through one.
     pub(crate) fn sent(
         &mut self,
         (process, link): (&Arc<Process>, &Arc<Link>),

@@ -165,7 +165,7 @@ impl<'a> Sending<'a> {
         Ok(Call::new(right, ticket, trouble, woke_peer))
     }
 
-    /// By reference, here and above: what is moved is stored by words and loaded by pairs of them, and waits for that.
+    /// By reference, here and above: a moved value is stored by words and loaded by pairs of them, and waits for that.
     #[inline(always)]
     fn post(
         &mut self,
@@ -206,7 +206,7 @@ impl<'a> Sending<'a> {
     }
 }
 
-/// Of what no rights went with, or from where none come back.
+/// For an outcome without rights, or one from which none come back.
 fn bare<T>(outcome: Result<T, SendError>) -> Result<T, Returned<SendError>> {
     outcome.map_err(|error| Returned {
         error,

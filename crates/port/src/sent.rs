@@ -1,8 +1,8 @@
 //! One-way messages whose sender is a task: a future that waits for room.
 //!
-//! A task that finds its lane full enters its waker, announces in the lane's word for those without room that one of them
-//! sleeps in a descriptor, and looks again (E4, E15), as a thread does that sleeps there. The receiver that makes room
-//! rings through the link's socket; the keeper wakes the tasks in whose lanes there is room.
+//! A task that finds its lane full enters its waker, announces in the lane's word for senders without room that one of
+//! them sleeps in a descriptor, and looks again (E4, E15), as a thread does that sleeps there. The receiver that makes
+//! room rings through the link's socket; the keeper wakes the tasks in whose lanes there is room.
 
 use crate::error::SendError;
 use crate::future::{At, LANE_LOOK_NS};
@@ -34,12 +34,13 @@ enum State {
 }
 
 impl SendRight {
-    /// Sends a one-way message, for a task: at once, if there is room, else when the receiver has made some.
+    /// Sends a one-way message, for a task: at once, if there is room, otherwise when the receiver has made
+    /// some.
     ///
-    /// Costs what [`send`](Self::send) costs where there is room; where there is not, one more copy, and a system call of
-    /// the receiver and two wake-ups, of this process's keeper and its executor, for as many messages as the queue holds.
-    /// Messages of a task that waits for each before the next stay in order, as long as it is polled by one thread; those of
-    /// one that goes from thread to thread by [`call_async`](Self::call_async), which waits for the receiver.
+    /// If there is room, costs as much as [`send`](Self::send). If not, one more copy, and a system call of the receiver and
+    /// two wake-ups, of this process's control thread and its executor, for as many messages as the queue holds. Messages of
+    /// a task that waits for each before the next stay in order, as long as the task is polled by one thread. A task that
+    /// goes from thread to thread keeps the order with [`call_async`](Self::call_async), which waits for the receiver.
     ///
     /// ```no_run
     /// # async fn f() -> Result<(), Box<dyn std::error::Error>> {
@@ -49,17 +50,19 @@ impl SendRight {
     /// ```
     ///
     /// # Errors
-    /// The future's are those of [`Self::send`]; when the peer dies meanwhile, [`SendError::Gone`] within milliseconds.
+    /// The future's errors are those of [`Self::send`]; when the peer dies meanwhile, [`SendError::Gone`] within
+    /// milliseconds.
     pub fn send_async(&self, bytes: &[u8]) -> Sent<'_> {
         Sent::of(self, self.try_send(bytes), bytes, Vec::new())
     }
 }
 
 impl<'a> Sending<'a> {
-    /// As [`SendRight::send_async`]. Rights that could not be sent are dropped: send clones of what is to be kept.
+    /// As [`SendRight::send_async`]. Rights that could not be sent are dropped: send clones of rights you need to
+    /// keep.
     ///
     /// # Errors
-    /// The future's are those of [`SendRight::send`], and [`SendError::Right`].
+    /// The future's errors are those of [`SendRight::send`], and [`SendError::Right`].
     pub fn send_async(self, bytes: &[u8]) -> Sent<'a> {
         let right = self.right;
         match self.try_send(bytes) {
@@ -80,7 +83,7 @@ impl Future for Sent<'_> {
         let right = self.right.best();
         let link = right.link();
         let Some(lane) = link.map.known(right.receiver()) else {
-            // For a lane: nobody says that one is not in use any more, so the keeper looks.
+            // For a lane: no wake-up comes when one falls out of use, so the keeper looks.
             self.at = Some(At::enter(right, link, What::Room, context.waker()));
             right.process().watch_in(LANE_LOOK_NS);
             return Poll::Pending;
@@ -91,7 +94,7 @@ impl Future for Sent<'_> {
             Place::of(link.calls, lane).space(),
             word::DESCRIPTOR,
         );
-        // Once more: nobody rings for what came before the announcement.
+        // Once more: no ring comes for room made before the announcement.
         match self.look() {
             Some(ended) => {
                 self.at = None;

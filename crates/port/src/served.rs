@@ -1,10 +1,11 @@
-//! Ports that a part of this very process serves, a domain: for a caller here, without a message.
+//! Ports served by a part of this very process, a domain: for a caller here, without a message.
 //!
-//! Such a port is one like any other, with its lanes, rights and names: what comes through them is taken by threads of
-//! its own, and served by them. A right that this process has made of one of its own
-//! ([`OwnRight::connect`](crate::OwnRight::connect)) knows who serves, and a call through it goes there at once, on the
-//! caller's thread: two loads say that the right is good and the port there, one that nothing has happened to the link,
-//! and its count is this thread's own. No lock, no write to memory that another thread writes, no system call.
+//! Such a port is one like any other, with its lanes, rights and names: messages that come through them are taken and
+//! served by threads of its own. A right that this process has made of one of its own
+//! ([`OwnRight::connect`](crate::OwnRight::connect)) knows the server, and a call through it goes there at once, on the
+//! caller's thread: two loads tell that the right is good and the port there, one that nothing has happened to the
+//! link, and the count of calls is this thread's own. No lock, no write to memory that another thread writes, no system
+//! call.
 
 use crate::error::{BindError, DomainError, Exhausted, Gone, Misuse, SendError};
 use crate::message::Message;
@@ -31,13 +32,13 @@ use beside::{Inside, Next};
 pub use beside::{Passed, end_of, pass_on, reply_rights, take_passed, take_rights};
 pub use handfast_sys::clock::deadline_ns;
 
-/// Who serves a port inside this process.
+/// A server of a port inside this process.
 pub trait Serve: Send + Sync + 'static {
     /// Serves one message on this thread, and returns how many bytes of `reply` are its reply. Several threads may do
     /// so at once, and one within another.
     ///
     /// # Errors
-    /// What the caller is told.
+    /// The error that the caller gets.
     fn serve(&self, message: Incoming<'_>, reply: &mut [u8]) -> Result<usize, SendError>;
 
     /// As [`Self::serve`], until this time of the monotonic clock at the latest.
@@ -57,11 +58,11 @@ pub trait Serve: Send + Sync + 'static {
 pub struct Incoming<'a> {
     /// Its bytes, private.
     pub bytes: &'a [u8],
-    /// Of the right it came through.
+    /// The badge of the right the message came through.
     pub badge: u64,
-    /// Of that right, too.
+    /// The permissions of that right.
     pub permissions: u16,
-    /// Somebody waits for a reply.
+    /// Whether a caller waits for a reply.
     pub is_call: bool,
 }
 
@@ -71,10 +72,10 @@ pub struct Served {
     workers: AtomicUsize,
 }
 
-/// Threads that one port can have for what comes by links.
+/// Threads that one port can have for messages that come by links.
 pub const WORKERS_MAX: usize = 64;
 
-/// The notice by which a worker is told to leave. Nobody else asks for one at this port.
+/// The notice that tells a worker to leave. No other code asks for one at this port.
 const STOP: Notice = Notice::Dead(u64::MAX);
 
 /// How soon calls of this process are found in the counters.
@@ -90,13 +91,13 @@ const CELLS: usize = 64;
 pub(crate) struct Local {
     by: Arc<dyn Serve>,
     cells: Box<[Count; CELLS]>,
-    /// What of those is in the counters. Under the poller's lock.
+    /// The number of these calls that is in the counters. Under the poller's lock.
     published: AtomicU64,
     /// There is something in them that the keeper is to publish, and knows of.
     is_due: AtomicBool,
 }
 
-/// Calls of one thread, and of those that have no place of their own.
+/// Calls of one thread, or of the threads that have no place of their own.
 #[derive(Default)]
 #[repr(align(64))]
 struct Count {
@@ -104,7 +105,7 @@ struct Count {
     others: AtomicU64,
 }
 
-/// How a right leads to what is served here.
+/// The way of a right to a port served here.
 pub(crate) struct Shortcut {
     own: OwnRight,
     local: Arc<Local>,
@@ -137,10 +138,10 @@ impl Served {
         Ok(served)
     }
 
-    /// Has one thread more take what comes by links.
+    /// Starts one more thread for messages that come by links.
     ///
     /// # Errors
-    /// [`BindError::Exhausted`] when there is none to be had.
+    /// [`BindError::Exhausted`] when no thread can be started.
     pub fn start_worker(&self) -> Result<(), BindError> {
         let receive = self.receive.clone();
         let Some(local) = receive.port().served.get().cloned() else {
@@ -154,12 +155,12 @@ impl Served {
                 limit: 0,
             })
             .map_err(BindError::Exhausted)?;
-        // Relaxed: a count; who drops this is the only one left.
+        // Relaxed: a count; the thread that drops this is the only one left.
         self.workers.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
-    /// The right to receive, for what does not receive: minting, revoking, its name.
+    /// The right to receive, for uses other than receiving: minting, revoking, its name.
     #[must_use]
     pub fn receive_right(&self) -> &ReceiveRight {
         &self.receive
@@ -232,7 +233,7 @@ fn work(receive: &ReceiveRight, local: &Local) {
 #[cold]
 fn go_on(request: Request, mut on: Next) {
     let rights = core::mem::take(&mut on.rights);
-    // Who calls hears of what cannot be passed on as of a dropped call.
+    // If the message cannot be passed on, the caller is told as of a dropped call.
     if request.is_call() {
         let _ = request.forward_with(&on.to, on.bytes(), rights);
     } else {
@@ -281,7 +282,7 @@ impl Local {
         process.give_back_in(PUBLISH_NS);
     }
 
-    /// Keeper: adds to the counters what has come since, unless somebody receives at this moment.
+    /// Keeper: adds the new counts to the counters, unless a thread receives at this moment.
     pub(crate) fn publish(&self, port: &Port) {
         let Some(poller) = port.try_lock() else {
             return port.process.give_back_in(PUBLISH_NS);
@@ -418,7 +419,7 @@ impl SendRight {
         if self.is_forked() {
             return Err(SendError::Misuse(Misuse::Forked));
         }
-        // This process says so itself: nobody waits for the keeper's word.
+        // This process knows that itself, without waiting for the keeper.
         if !by.own.is_good() {
             return Err(SendError::Gone(Gone::Right));
         }
@@ -483,8 +484,8 @@ pub(crate) fn copy_into(message: &[u8], reply: &mut [u8]) -> Result<usize, SendE
     Ok(len_bytes)
 }
 
-/// Room for one message: this thread's, also for calls within calls. What goes wrong in a domain that calls another may
-/// lose one.
+/// Room for one message: this thread's, also for calls within calls. A failure in a domain that calls another may lose
+/// one.
 struct Room(Vec<u8>);
 
 thread_local! {

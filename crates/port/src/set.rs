@@ -20,17 +20,17 @@ use std::sync::Arc;
 
 /// Ports and descriptors that one thread waits on together, by one strategy.
 ///
-/// While everything is busy a message costs about what it costs at a single port, and descriptors are
-/// looked at every 128 looks at the ports, or with the first message served later than a millisecond
-/// after the last time. A set of ports alone sleeps as a port does and is woken by
-/// one system call of the sender; with a descriptor in it, a sender's wake-up goes through this
-/// process's keeper thread, which costs a second switch.
+/// While everything is busy a message costs about as much as at a single port, and descriptors are looked at
+/// every 128 looks at the ports, or with the first message served later than a millisecond after the last time.
+/// A set of ports alone sleeps as a port does and is woken by one system call of the sender; with a descriptor
+/// in it, a sender's wake-up goes through this process's control thread, which costs a second switch.
 ///
-/// A peer's death is no event: what it had sent is received, and its calls need no reply. Of ports of others
-/// [`SendRight::notify_death`](crate::SendRight::notify_death) tells, by a notice at a port of the set.
+/// A peer's death is no event: its sent messages are received, and its calls need no reply. For ports of
+/// others, [`SendRight::notify_death`](crate::SendRight::notify_death) reports a death by a notice at a port of
+/// the set.
 ///
-/// Ports are served in turn, and so are ready descriptors, so a busy one delays another by one message
-/// or event; of both kinds neither keeps the other waiting.
+/// Ports are served in turn, and so are ready descriptors, so a busy one delays another by one message or
+/// event; neither kind keeps the other waiting.
 pub struct WaitSet {
     process: Arc<Process>,
     members: Vec<Member>,
@@ -44,9 +44,9 @@ pub struct WaitSet {
     asked_ns: u64,
     /// Events so far of descriptors.
     turns: u64,
-    /// What the last event was.
+    /// The last event.
     last: Last,
-    /// What the last look found.
+    /// The result of the last look.
     found: Option<Event>,
     /// Descriptors that were ready when last asked.
     ready: VecDeque<Event>,
@@ -60,7 +60,7 @@ pub struct WaitSet {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(u32);
 
-/// What came.
+/// An event: a message at a port, or a ready descriptor.
 #[derive(Debug)]
 pub enum Event {
     /// A message for the port with this token.
@@ -69,7 +69,7 @@ pub enum Event {
     Descriptor(Token, Readiness),
 }
 
-/// What a descriptor is ready for.
+/// The operations a descriptor is ready for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Readiness {
     /// Something can be read, or a connection accepted.
@@ -87,7 +87,7 @@ enum Member {
     Descriptor(OwnedFd, u64),
 }
 
-/// What a set served last.
+/// The member a set served last.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Last {
     Nothing,
@@ -115,8 +115,8 @@ impl WaitSet {
         Self::with(Options::new())
     }
 
-    /// An empty set that waits by `options`; those of its ports play no role while they are in
-    /// it. Takes two descriptors, and three system calls.
+    /// An empty set that waits by `options`; the options of its ports play no role while they are in it. Takes
+    /// two descriptors, and three system calls.
     ///
     /// # Errors
     /// [`SetError::Exhausted`] without descriptors.
@@ -153,7 +153,7 @@ impl WaitSet {
         self.waiter = Some(Box::new(Waiter::new(strategy, cap)));
     }
 
-    /// Adds a port. It is received from through the set only, until it is removed. No system call.
+    /// Adds a port. Until it is removed, messages are received from it through the set only. No system call.
     pub fn add(&mut self, port: ReceiveRight) -> Token {
         let token = self.free_token();
         self.members[token.0 as usize] = Member::Port(port);
@@ -161,9 +161,9 @@ impl WaitSet {
         token
     }
 
-    /// Adds a descriptor: anything that can be polled, but not plain files. The set keeps a
-    /// duplicate, so the descriptor itself may be closed; its peer sees the end of the connection
-    /// once it has been removed here too. Two system calls.
+    /// Adds a descriptor: anything that can be polled, but not plain files. The set keeps a duplicate, so the
+    /// descriptor itself may be closed; its peer sees the end of the connection once the descriptor has been
+    /// removed here too. Two system calls.
     ///
     /// # Errors
     /// [`SetError::Unpollable`] for a plain file; [`SetError::Exhausted`] without descriptors.
@@ -183,8 +183,8 @@ impl WaitSet {
         Ok(token)
     }
 
-    /// Removes a member. Returns the port, if it was one; what was queued for it waits there. One system call for a
-    /// descriptor, and its close.
+    /// Removes a member. Returns the port, if it was one; messages queued for the port wait there. One system call
+    /// for a descriptor, and its close.
     pub fn remove(&mut self, token: Token) -> Option<ReceiveRight> {
         let member = self.members.get_mut(token.0 as usize)?;
         match core::mem::replace(member, Member::Free) {
@@ -240,7 +240,7 @@ impl WaitSet {
         self.sweep().ok_or(ReceiveError::Empty)
     }
 
-    /// Replies to `request` and waits for what comes next, in one operation; see
+    /// Replies to `request` and waits for the next event, in one operation; see
     /// [`ReceiveRight::reply_and_receive`].
     ///
     /// # Errors
@@ -355,7 +355,7 @@ impl WaitSet {
     fn ask_descriptors(&mut self, deadline_ns: Option<u64>) {
         let mut events = Vec::new();
         self.poll.wait(deadline_ns, &mut events);
-        // A descriptor is still ready if it was and nobody has read it; never queue it twice.
+        // A descriptor is still ready if it was and has not been read; never queue it twice.
         self.ready.clear();
         for event in events {
             if event.token == FLAG {
@@ -425,7 +425,7 @@ impl core::fmt::Debug for WaitSet {
     }
 }
 
-/// What a thread that receives from a set waits at.
+/// The set at which a receiving thread waits.
 struct Waiting<'a>(&'a mut WaitSet);
 
 impl Waiting<'_> {
@@ -441,11 +441,11 @@ impl Waiting<'_> {
         quiet
     }
 
-    /// Whoever hears that a port was rung for wakes this thread.
+    /// A thread that hears that a port was rung for wakes this thread.
     fn count_as_followers(&self, sleeps: bool) {
         for port in self.0.ports() {
             let followers = &port.port().followers;
-            // Relaxed: as those of a thread that follows.
+            // Relaxed: as the counts of a thread that follows.
             match sleeps {
                 true => followers.fetch_add(1, Ordering::Relaxed),
                 false => followers.fetch_sub(1, Ordering::Relaxed),

@@ -1,11 +1,11 @@
-//! What each thread has learned of waiting.
+//! The waiting habits that each thread has learned.
 
 use core::time::Duration;
 use handfast_wait::{Strategy, Waiter};
 use std::cell::RefCell;
 
 thread_local! {
-    /// What this thread has learned of waiting, per right and version.
+    /// The waiters of this thread, per right and version, with what they have learned.
     static WAITERS: RefCell<Vec<(u64, Waiter)>> = const { RefCell::new(Vec::new()) };
 }
 

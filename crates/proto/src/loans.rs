@@ -6,7 +6,7 @@
 //! a late word, or one made up, stands for no other loan. The lender looks at the words when it wants blocks.
 //!
 //! Arenas are told of through a socket, messages travel in lanes. An arena is told of before the first message
-//! with a block of it, and whoever misses one reads on. That it has ended is told with the number of its
+//! with a block of it, and a receiver that misses one reads on. The end of an arena is told with the number of its
 //! loans: once the borrower has taken so many, none is on its way. The lender uses the arena's number
 //! again once all have been given back.
 
@@ -19,7 +19,7 @@ mod simulation;
 pub use borrowed::{Borrowed, Missed, Taken};
 pub use lent::{Lent, Reserved};
 
-/// What a peer did that no honest peer does, or what this side has no room for.
+/// A violation by a peer that no honest peer commits, or a limit of this side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// The peer knows of no such arena.

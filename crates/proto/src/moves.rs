@@ -7,7 +7,7 @@
 //! with that, with what it has claimed at the new home (`introductions`). So the order of each lane is kept, and
 //! nobody waits.
 //!
-//! A right may be under way while its receiver hears where its port is, who remembers that until it comes ([`Early`]).
+//! A right may be under way while its receiver hears where its port is; the receiver remembers that until it comes ([`Early`]).
 //! And one may come after all others by its name have become direct ones and were given back. The old home sees by what
 //! is given back that one is under way still, and tells once more, when all marks of before have come.
 
@@ -19,7 +19,7 @@ use handfast_layout::part::is_handle;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-/// Who has been told, and what they have said to that.
+/// The holders that have been told, and their answers.
 #[derive(Debug, Default)]
 pub struct Trail {
     /// By link, and by the name that the right has there.
@@ -51,7 +51,7 @@ impl Told {
     }
 }
 
-/// What a mark has shown.
+/// The result of a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Marked {
     /// Others will follow in other lanes.
@@ -85,7 +85,7 @@ impl Trail {
         }
     }
 
-    /// A holder has given back what it has got, and more is under way by this name: it is to be told once more, if it
+    /// A holder has given back its right, and more is under way by this name: the holder is to be told once more, if it
     /// does not know the last number any more. Whether it may be now; or else once its marks have come.
     pub fn tell_again(&mut self, right: (u32, Handle)) -> bool {
         self.told.get_mut(&right).is_some_and(|told| {
@@ -121,7 +121,7 @@ impl Trail {
     }
 }
 
-/// What a process has heard of names by which it has no right: one may be under way, or the last has been given back.
+/// A process's knowledge of names by which it has no right: one may be under way, or the last has been given back.
 #[derive(Debug)]
 pub struct Early<M> {
     /// By index: when that comes with another generation, nothing of the one before is under way.
@@ -139,7 +139,7 @@ impl<M> Early<M> {
         }
     }
 
-    /// The port of this name has moved. What was heard of the name before is over. When there are too many, which rights
+    /// The port of this name has moved. Anything heard of the name before is over. When there are too many, which rights
     /// under way do not make, all are forgotten: those rights go by their old homes.
     pub fn hear(&mut self, name: Handle, moved: M) {
         // Words are chosen here: one that is not here has been given back.

@@ -1,9 +1,9 @@
 //! Return paths: how the answer to a call that was passed on comes straight from the last process
 //! to the first.
 //!
-//! Three parts: the *caller* has a call at the *forwarder*, who passes its reply right on to the
+//! Three parts: the *caller* has a call at the *forwarder*, which passes its reply right on to the
 //! *replier*. All three have links with each other. A path leads from one set of the caller's reply
-//! slots (those of its link with the forwarder) to a set of return slots on its link with the
+//! slots (on its link with the forwarder) to a set of return slots on its link with the
 //! replier, one for one, and is the caller's to grant: nobody writes outcomes where the caller has not
 //! said whose they are.
 //!
@@ -67,7 +67,7 @@ pub enum Way {
     Path {
         /// The party that messages name.
         number: u32,
-        /// What the caller is told.
+        /// The number the caller is told.
         path: u32,
     },
     /// It stays here, and answers are passed on by hand. When there is a number: ask for a path.
@@ -177,8 +177,8 @@ impl<R> Parties<R> {
     /// The forwarder asks for a path. `false` when it has too many.
     ///
     /// # Errors
-    /// The number is in use, or cannot be: no honest forwarder does that. Which of those that are not in use
-    /// it takes is for its own callers' good, and nobody else's.
+    /// The number is in use, or cannot be: no honest forwarder does that. The choice among the free numbers
+    /// serves its own callers, and nobody else.
     pub fn asked(&mut self, number: u32) -> Result<bool, Reused> {
         let is_known = self.known.iter().any(|known| known.0 == number);
         if is_known || number == 0 || number > NUMBERS_MAX {
@@ -206,7 +206,7 @@ impl<R> Parties<R> {
         }
     }
 
-    /// What `number` means.
+    /// The meaning of `number`.
     #[must_use]
     pub fn get(&self, number: u32) -> Option<&R> {
         let known = self.known.iter().find(|known| known.0 == number);
@@ -219,7 +219,7 @@ impl<R> Parties<R> {
         self.known.swap_remove(place).1
     }
 
-    /// Drops those of a caller that is gone. Returns their numbers, with what they meant.
+    /// Drops the numbers of a caller that is gone. Returns them, with their meanings.
     pub fn drop_those(&mut self, mut is_of: impl FnMut(&R) -> bool) -> Vec<(u32, R)> {
         let mut dropped = Vec::new();
         let mut place = 0;
@@ -264,7 +264,7 @@ pub struct Granted {
 pub const PATHS_MAX: usize = 4096;
 
 impl Paths {
-    /// Grants a path from `source` to a free set of link `to`, of those `sets` there are. `None` when
+    /// Grants a path from `source` to a free set of link `to`, which has `sets` sets. `None` when
     /// there is none, or `source` is not one of this process's.
     pub fn grant(
         &mut self,
@@ -273,7 +273,7 @@ impl Paths {
         mut sets: core::ops::Range<u32>,
     ) -> Option<Granted> {
         let live = || self.granted.iter().flatten();
-        // Nor one from which a path still leads on: outcomes of those who waited here would be found
+        // Nor one from which a path still leads on: outcomes of callers that waited here would be found
         // there under the same generations.
         let set = sets.find(|set| {
             let set = Source {

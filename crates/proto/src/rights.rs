@@ -1,7 +1,7 @@
 //! The two tables of a link: which rights a process has given to its peer, and which it has got.
 //!
 //! A right in a message is a *handle*: an index into the exporter's private table, with a
-//! generation (`docs/decisions/0004-rights.md`). What a handle stands for is looked up there, so writing shared memory
+//! generation (`docs/decisions/0004-rights.md`). The handle's meaning is looked up there, so writing shared memory
 //! forges nothing. Handles mean nothing on any other link.
 //!
 //! The exporter counts how often it has sent a handle, the importer how often it has received it.
@@ -10,11 +10,11 @@
 //! whose count is zero ends, and its index is used again.
 //!
 //! Messages travel in lanes and releases outside of them, so a release could overtake a message
-//! that uses its handle. The importer therefore keeps what it no longer holds until the messages
+//! that uses its handle. The importer therefore keeps a right it no longer holds until the messages
 //! it sent with it have been consumed; [`Imports::give_back`] asks.
 //!
 //! The exporter may revoke a right: its entry stays, so that releases find it and its index is nobody
-//! else's meanwhile, but it stands for nothing, and is not found by what it stood for. The importer is
+//! else's meanwhile, but it stands for nothing, and is not found by its former target. The importer is
 //! told by handle, perhaps before the handle has come; it keeps that in mind.
 
 mod exports;
@@ -50,7 +50,7 @@ pub(crate) const fn index(handle: Handle) -> u32 {
     handle & (EXPORTS_MAX - 1)
 }
 
-/// What a peer did that no honest peer does, or what this side has no room for.
+/// A violation by a peer that no honest peer commits, or a limit of this side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// The handle was never given, or has been given back.

@@ -1,4 +1,4 @@
-//! What the simulations share: dice, seeds, and how schedules are run that must pass, or must not.
+//! Code that the simulations share: dice, seeds, and how schedules are run that must pass, or must not.
 
 /// xorshift64*.
 pub(crate) struct Dice(u64);
@@ -41,7 +41,7 @@ pub(crate) fn seeds(count: u64) -> impl Iterator<Item = u64> {
     (0..count).map(move |n| first + 2 * n)
 }
 
-/// Runs so many schedules, and those that have failed once.
+/// Runs so many schedules, and the seeds that have failed once.
 ///
 /// # Panics
 /// If one fails: says how to run it again.

@@ -22,7 +22,7 @@ const LONG_T: u64 = 8;
 const SHORT_WAITS: u32 = 64;
 /// Where [`Credit::long`] must be before credits are spent: by then all in a chain have had long waits.
 const LONG: u32 = 8;
-/// What a wait of more than T costs that had the very long limit, and one that has outlasted even that.
+/// The costs of a wait of more than T that had the very long limit, and of one that has outlasted even that.
 const COSTS: (u32, u32) = (1, 3);
 /// Credits that are saved at most: three waits in vain.
 const CREDITS: u32 = 9;
@@ -43,7 +43,7 @@ pub struct SpinPolicy {
     delays_ns: [u32; WINDOW],
     len: usize,
     next: usize,
-    /// What each limit would have cost on the waits in the ring.
+    /// The cost that each limit would have had on the waits in the ring.
     costs_ns: [u64; 4],
     best: usize,
     credit: Credit,

@@ -2,9 +2,9 @@
 //!
 //! A receiver has one place to be rung at, and any number of tasks may wait there. Waking all of them for
 //! each message would cost each of them a look. So one is called at a time, the one that has waited
-//! longest. Whoever has been called looks, and then either has found something, and the next one is
+//! longest. The called task looks, and then either has found something, and the next one is
 //! called; or has not, and the port is left so that a post rings; or goes without a look, and the next one
-//! is called in its place. Between a call and that no other is needed.
+//! is called in its place. Between a call and one of these ends no other call is needed.
 
 use std::collections::VecDeque;
 
@@ -26,10 +26,10 @@ impl<W> Default for Takers<W> {
     }
 }
 
-/// What a task was that waits no more.
+/// The state of a task that waits no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left<W> {
-    /// One of those that wait, and what would have woken it.
+    /// A waiting one, and its waker.
     Waiting(Option<W>),
     /// The one that was called: now it must look, or another must be called.
     Called,

@@ -1,7 +1,7 @@
 //! The resources of this process that the users of its peers hold: one table, so that no user can take what the others need.
 //!
 //! Each kind has a total, a limit for each user, and a reserve: the last part of the total goes only to users who hold no
-//! more than a modest amount. A user who takes all that it may leaves the reserve to the others, whatever it does:
+//! more than a modest amount. A user that takes all that it may leaves the reserve to the others, whatever it does:
 //!
 //! ```text
 //! total    |<------------- for everybody ------------->|<-- reserve: modest users only -->|
@@ -11,7 +11,7 @@
 
 use std::collections::HashMap;
 
-/// What a peer can make this process hold.
+/// The resource that a peer can make this process hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quota {
     /// Open descriptors: the sockets of links and handshakes, process descriptors, descriptors that nobody has claimed, and those
@@ -40,13 +40,13 @@ const KINDS: usize = 8;
 /// The limits of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// What all users together may hold.
+    /// The amount all users together may hold.
     pub total: u64,
-    /// What one user may hold.
+    /// The amount one user may hold.
     pub per_user: u64,
     /// The part of the total that is for modest users.
     pub reserve: u64,
-    /// What a modest user holds at most.
+    /// The most a modest user holds.
     pub modest: u64,
 }
 
@@ -110,7 +110,7 @@ impl Users {
         }
     }
 
-    /// Changes the limits of a kind. What is held stays held.
+    /// Changes the limits of a kind. Amounts already held stay held.
     pub const fn set_limit(&mut self, quota: Quota, limit: Limit) {
         self.limits[quota as usize] = limit;
     }
@@ -121,13 +121,13 @@ impl Users {
         self.limits[quota as usize]
     }
 
-    /// What a user holds.
+    /// The amount a user holds.
     #[must_use]
     pub fn held(&self, user: u32, quota: Quota) -> u64 {
         self.held.get(&user).map_or(0, |held| held[quota as usize])
     }
 
-    /// What all users hold.
+    /// The amount all users hold.
     #[must_use]
     pub const fn used(&self, quota: Quota) -> u64 {
         self.used[quota as usize]

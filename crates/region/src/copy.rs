@@ -2,7 +2,7 @@
 //!
 //! A peer may write the shared side while it is being read. The copies are therefore volatile
 //! accesses or inline assembly, which the compiler may neither repeat, split into reads it relies
-//! on to agree, nor assume stable. CAVEATS.md states what Rust's memory model says about this.
+//! on to agree, nor assume stable. docs/limits.md states what Rust's memory model says about this.
 
 /// Copies `len_bytes` bytes; the ranges do not overlap (one is private, one is shared).
 ///
@@ -105,8 +105,8 @@ unsafe fn copy_blocks(from: *const u8, to: *mut u8, len_bytes: usize) {
     }
 }
 
-/// `vzeroupper` clears the upper halves of the registers 0 to 15, all of which are therefore outputs: whoever this is
-/// inlined into may keep values of its own there, when it was compiled for AVX. It leaves those from 16 on and the
+/// `vzeroupper` clears the upper halves of the registers 0 to 15, all of which are therefore outputs: the function this is
+/// inlined into may keep values of its own there, when it was compiled for AVX. It leaves the registers from 16 on and the
 /// masks of AVX-512 as they are.
 ///
 /// # Safety
@@ -298,7 +298,7 @@ unsafe fn copy_8(from: *const u8, to: *mut u8) {
 unsafe fn copy_long(from: *const u8, to: *mut u8, len_bytes: usize) {
     // SAFETY: the string move reads and writes exactly `len_bytes` bytes of the two ranges the
     // caller vouches for; the direction flag is clear by the calling convention. Assembly is
-    // opaque to the compiler, so a racing peer cannot contradict what it assumed.
+    // opaque to the compiler, so a racing peer cannot contradict its assumptions.
     unsafe {
         core::arch::asm!(
             "rep movsb",
@@ -329,7 +329,7 @@ pub(crate) fn unknown(value: u32) -> u32 {
     let value = {
         let mut word = u64::from(value);
         // WHY UNSAFE: streams are three times as fast; `black_box` sends the value through the stack.
-        // SAFETY: no instruction; a register keeps what it holds.
+        // SAFETY: no instruction; a register keeps its value.
         unsafe {
             core::arch::asm!("/* {word} */", word = inout(reg) word, options(pure, nomem, nostack, preserves_flags));
         }
@@ -368,7 +368,7 @@ mod tests {
         let source: Vec<u8> = (0..600).map(|at| at as u8 ^ (at >> 8) as u8).collect();
         for copy_blocks in ways {
             for len_bytes in (64..=512).step_by(64) {
-                // Of any alignment, between bytes that stay as they are.
+                // With any alignment, between bytes that stay as they are.
                 let mut target = vec![0xee; 600];
                 let to = target[7..].as_mut_ptr();
                 // SAFETY: both ranges are as long, and ours.

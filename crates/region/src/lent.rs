@@ -9,7 +9,7 @@ use handfast_sys::memory::{Access, Mapping, create_lent, is_lent, write_from};
 use handfast_sys::{AsFd, BorrowedFd, Errno, OwnedFd};
 use std::sync::Arc;
 
-/// A block of memory that only this process writes. There is one for each block: whoever has it is the
+/// A block of memory that only this process writes. There is one for each block: its owner is the
 /// only one to write it.
 #[derive(Debug)]
 pub struct Block {
@@ -127,7 +127,7 @@ impl Lent {
     /// Copies bytes out in lines of 64, each once, in words; behind the last byte there are zeros.
     ///
     /// # Panics
-    /// As [`Self::copy_out`], and when `at` is not that of a line.
+    /// As [`Self::copy_out`], and when `at` is not the start of a line.
     #[inline]
     pub fn for_each_line(
         &self,
@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(lines[128], [0x02_0202_0202, 0, 0, 0, 0, 0, 0, 0]);
         drop(reader);
         assert_eq!(lent.write_to(writer.as_fd(), 0, 1), Err(Errno::PIPE));
-        // The file outlives the blocks for whoever has it mapped.
+        // The file outlives the blocks for any process that has it mapped.
         drop((fd, blocks));
         lent.copy_out(0, &mut all);
         assert_eq!(all, expected);

@@ -35,7 +35,7 @@ use handfast_sys::OwnedFd;
 use handfast_sys::memory::Mapping;
 use pages::Pages;
 
-/// What a protocol needs of shared memory: words, a store-load fence, and copies.
+/// The shared memory operations a protocol needs: words, a store-load fence, and copies.
 ///
 /// Offsets are in bytes; words are aligned to four. Implementations check bounds: an offset
 /// outside the memory is a programmer error (offsets come from `handfast-layout`, never from a
@@ -59,7 +59,7 @@ pub trait Memory: Send + Sync {
             self.store(at + word * 4, value, Ordering::Relaxed);
         }
     }
-    /// Whether a word that another one publishes with holds `value` (Acquire). What is computed from `value`
+    /// Whether a word that another one publishes with holds `value` (Acquire). A computation on `value`
     /// afterwards does not wait for the word: a processor that expects it to be there goes on meanwhile.
     #[inline(always)]
     fn shows(&self, at: usize, value: u32) -> bool {
@@ -162,8 +162,8 @@ impl Region {
         }
     }
 
-    /// The same, shared with a process of another user that is to touch first what it has this one use: [`Self::is_there`] looks for
-    /// pages in the memory file `fd`, which is sealed against holes.
+    /// The same, shared with a process of another user that is to touch first the memory it has this one use: [`Self::is_there`]
+    /// looks for pages in the memory file `fd`, which is sealed against holes.
     #[must_use]
     pub fn looking_for_pages(mut self, fd: OwnedFd) -> Self {
         self.pages = Some(Box::new(Pages::new(Some(fd), self.len_bytes)));
@@ -215,7 +215,7 @@ impl Region {
     pub fn make(&self, at: usize, len_bytes: usize) {
         if let Some(pages) = &self.pages {
             pages.make(at, len_bytes, |page| {
-                // Relaxed: what it says does not matter. Not left out: a page comes with a look, too.
+                // Relaxed: the value does not matter. Not left out: a page comes with a look, too.
                 core::hint::black_box(self.load(page, Ordering::Relaxed));
             });
         }

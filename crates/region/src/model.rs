@@ -36,7 +36,7 @@ pub struct ModelMemory {
     pub relaxed_exchange: fn(usize, u32, u32) -> bool,
     /// A wake-up of a few sleepers, not of all, wakes one: for models that have no more threads than those.
     pub wakes_one: bool,
-    /// What [`Memory::fence_others`] calls; without one it does nothing and says that it did.
+    /// The function that [`Memory::fence_others`] calls; without one it does nothing and says that it did.
     pub membarrier: Option<Arc<Membarrier>>,
 }
 

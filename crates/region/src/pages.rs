@@ -1,10 +1,10 @@
 //! Which pages of a region there are.
 //!
 //! A page of a memory file comes with the first access to it, and is charged to the memory limit of the process that made the
-//! access, whoever made the file. So a peer that names places it has never touched could have another process pay for them, page
-//! by page, and keep them there after its link has ended. Of the two processes of a link between users the connector therefore
+//! access, not of the file's maker. So a peer that names places it has never touched could have another process pay for them, page
+//! by page, and keep them there after its link has ended. On a link between users, the connector therefore
 //! touches the pages that it has the acceptor use before it names them ([`Pages::make`]), and the acceptor, whom everybody can
-//! connect to, looks whether it has done so ([`Pages::is_there`]). What is there stays: the file is sealed against holes, and so a
+//! connect to, looks whether it has done so ([`Pages::is_there`]). Existing pages stay: the file is sealed against holes, and so a
 //! page is looked for once.
 
 use core::ops::RangeInclusive;
@@ -15,9 +15,9 @@ use handfast_sys::{Errno, OwnedFd, memory};
 /// See the module text.
 #[derive(Debug)]
 pub(crate) struct Pages {
-    /// The file of one who looks; none of one who makes them.
+    /// The file, for the side that looks; none for the side that makes them.
     fd: Option<OwnedFd>,
-    /// Those that are there for certain; a bit each.
+    /// The pages that are there for certain; a bit each.
     known: Box<[AtomicU64]>,
 }
 
@@ -113,7 +113,7 @@ mod tests {
         assert!(!own.is_there(two.0, two.1) && own.is_there(two.0, 1));
         peers.copy_in(63 * PAGE + 7, b"b");
         assert!(own.is_there(two.0, two.1) && !own.is_there(two.0, two.1 + PAGE));
-        // Whoever looks makes none.
+        // A look makes no pages.
         own.make(61 * PAGE, 5 * PAGE);
         assert!(!own.is_there(61 * PAGE, 5 * PAGE));
         peers.make(61 * PAGE, 5 * PAGE);
@@ -124,7 +124,7 @@ mod tests {
         let mut bytes = [0; 1];
         own.copy_out(two.0, &mut bytes);
         assert_eq!(&bytes, b"a");
-        // Whoever makes them does not look.
+        // The side that makes them does not look.
         assert!(peers.is_there(0, LEN));
     }
 }

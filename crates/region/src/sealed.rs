@@ -146,7 +146,7 @@ mod tests {
         let draft = Draft::create("draft", 4096).unwrap();
         let fd = draft.fd.try_clone().unwrap();
         assert!(Sealed::open(fd).unwrap().is_none());
-        // Somebody who writes keeps it from being sealed.
+        // A writer keeps it from being sealed.
         let _writer = Mapping::new(&draft.fd, 4096, Access::ReadWrite).unwrap();
         assert_eq!(draft.seal().unwrap_err(), Errno::BUSY);
     }

@@ -15,7 +15,7 @@ impl Tally {
     /// Counters of this process, and the descriptor to hand to readers.
     ///
     /// # Errors
-    /// What creating or mapping a memory file gives.
+    /// The error of creating or mapping a memory file.
     pub fn create(len_bytes: usize) -> Result<(OwnedFd, Self), Errno> {
         let (fd, mapping) = create_owner_written("handfast counters", len_bytes)?;
         Ok((
@@ -31,7 +31,7 @@ impl Tally {
     /// size.
     ///
     /// # Errors
-    /// What mapping the file gives.
+    /// The error of mapping the file.
     pub fn open(fd: impl AsFd, len_bytes: usize) -> Result<Option<Self>, Errno> {
         if !handfast_sys::memory::is_sealed(&fd, len_bytes)? {
             return Ok(None);

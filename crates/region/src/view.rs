@@ -59,7 +59,7 @@ impl<'a> View<'a> {
         let words = unsafe { self.base.as_ptr().add(at) }.cast::<[AtomicU32; N]>();
         // SAFETY: in bounds (just checked), aligned (the base is aligned to eight or a page, the
         // offset to four), and by rule 2 of this crate each location is only ever accessed as a
-        // 32-bit atomic. The peer's accesses are outside this program; see CAVEATS.md for what
+        // 32-bit atomic. The peer's accesses are outside this program; see docs/limits.md for what
         // that means for the language's memory model.
         unsafe { &*words }
     }

@@ -1,4 +1,4 @@
-//! What a push and a pop of the MPMC ring cost, beside Vyukov's ring, which claims a position by
+//! The cost of a push and a pop of the MPMC ring, beside Vyukov's ring, which claims a position by
 //! moving the tail or head and does not survive the death of a member.
 //!
 //! `cargo run --release -p handfast-ring --example mpmc_cost`. Heap memory, 1,024 slots, every

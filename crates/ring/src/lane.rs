@@ -5,8 +5,8 @@
 //! the producer keeps a private copy of it and looks at the shared one only when that copy says
 //! full.
 //!
-//! Each half keeps its own position privately and never reads back what it wrote. What the other
-//! half writes is loaded once, checked, then used:
+//! Each half keeps its own position privately and never reads back its own writes. Values that the other
+//! half writes are loaded once, checked, then used:
 //!
 //! * the producer checks the head it loads by the distance rule
 //!   ([`Rule::HeadDistance`](crate::Rule::HeadDistance));
@@ -97,7 +97,7 @@ impl Place {
     }
 }
 
-/// What a message says besides its bytes.
+/// The fields of a message besides its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// One-way message or call.
@@ -115,7 +115,7 @@ pub struct Header {
     pub cpu: u32,
 }
 
-/// What describes a part of a message, or a piece of that.
+/// The description of a part of a message, or a piece of it.
 pub type Unit = [u8; UNIT_BYTES];
 
 /// Why a message was not posted.
@@ -161,7 +161,7 @@ pub fn copy_to(memory: &impl Memory, at: usize, meta: Meta, sink: &mut impl Sink
     let len_bytes = meta.len_bytes as usize;
     match meta.units {
         0 => {}
-        // Nearly always, of those that have any: a length that the compiler knows.
+        // Nearly always, among messages that have any: a length that the compiler knows.
         1 => {
             if let Some(to) = sink.units() {
                 memory.copy_out_vec(at + len_bytes, UNIT_BYTES, to);

@@ -26,7 +26,7 @@ pub enum Rule {
     MessageLength,
     /// An arena reference lies inside the lane's arena.
     ArenaBounds,
-    /// What a connector has an acceptor of another user read or write it has touched before: the pages are its own.
+    /// A connector has touched all memory that it has an acceptor of another user read or write: the pages are its own.
     Untouched,
     /// A call names a reply slot of the link.
     ReplySlot,
@@ -34,15 +34,15 @@ pub enum Rule {
     LaneReceiver,
     /// A reply slot carries a reply.
     ReplyKind,
-    /// What describes a part of a message is of a known kind and complete.
+    /// The description of a part of a message is of a known kind and complete.
     Part,
     /// A right names what its receiver has given, or was not told of for another port.
     RightHandle,
     /// A right is given back at most as often as it was given.
     RightCount,
-    /// What is said about return paths follows their protocol.
+    /// Statements about return paths follow their protocol.
     Path,
-    /// What is said about introductions follows their protocol.
+    /// Statements about introductions follow their protocol.
     Introduction,
     /// A port that is served on each CPU names CPUs and receivers that there can be, each once.
     Spread,
@@ -60,7 +60,7 @@ pub enum Rule {
     Loan,
     /// A loan is given back once it has been made, and not before.
     LoanReturn,
-    /// Control messages are read: those that wait are within what one user may leave.
+    /// Control messages are read: the waiting ones are within the limit of one user.
     Unread,
     /// A control message brings the descriptors that its kind has, and no others.
     ControlDescriptor,

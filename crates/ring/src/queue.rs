@@ -2,7 +2,7 @@
 //!
 //! A lane has one producer and one consumer, and a peer can only hurt itself on it. A plain queue
 //! has many of both, so a member that writes nonsense hurts all members: it is for processes that
-//! trust each other and for the experiments of the papers. What a member can do to the others is
+//! trust each other and for the experiments of the papers. The damage a member can do to the others is
 //! still bounded: every value is checked before use, every walk has a budget, and a member that
 //! is killed at any instruction leaves a queue that the others repair.
 
@@ -49,12 +49,12 @@ pub enum Pop {
     Fault(Fault),
 }
 
-/// Who takes part in a queue and who of them has died.
+/// The members of a queue, and which of them have died.
 ///
 /// A member is a process (of any number of threads) with a number from 1 to
 /// [`MEMBERS`](handfast_layout::queue::MEMBERS) that no living process shares. Its number may be
 /// given to another process once it has died, and that process first undoes what the dead one
-/// left under it: so a number found in shared memory is always that of a living process or of
+/// left under it: so a number found in shared memory always belongs to a living process or to
 /// one whose leftovers nobody else will mistake for their own.
 pub trait Members: Send + Sync {
     /// This process's number.

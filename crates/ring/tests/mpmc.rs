@@ -100,7 +100,7 @@ fn message(source: u32, number: u32) -> Message {
     message
 }
 
-/// What one consumer knows: the last number it popped of each source.
+/// The state of one consumer: the last number it popped of each source.
 #[derive(Default)]
 struct Seen(HashMap<u32, u32>);
 

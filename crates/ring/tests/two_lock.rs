@@ -1,7 +1,7 @@
 //! Real processes pass messages through one two-lock queue and are killed at random instants.
 //!
-//! Every message is `(producer, number, check)`. What each process has done stands in a ledger in
-//! shared memory, so that it survives it: the last number acknowledged to a producer, a bit for
+//! Every message is `(producer, number, check)`. The work of each process stands in a ledger in
+//! shared memory, so that it survives the process: the last number acknowledged to a producer, a bit for
 //! each message a consumer has got, and whether a consumer is inside a pop (whose message dies
 //! with it once the pop is committed). Kills that certainly hit are in `two_lock_death.rs`.
 #![cfg(not(miri))]
@@ -178,6 +178,7 @@ fn campaign(living: &[&'static str; 3], dying: [&'static str; 3]) -> (u32, u32) 
     let began = Instant::now();
     while kills < KILLS && began.elapsed() < CAMPAIGN {
         // The instant of the kill is what is random.
+        // Sleep: a moment chosen at random.
         std::thread::sleep(Duration::from_micros(random.below(12_000)));
         let victim = &mut mortals[random.below(3) as usize];
         victim.process.kill();

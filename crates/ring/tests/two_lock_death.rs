@@ -1,5 +1,5 @@
 //! A real process kills itself after each memory operation of a push and of a pop; another one
-//! goes on. What `queue::two_lock::tests::death` does with objects, with the kernel's own idea of
+//! goes on. The same as `queue::two_lock::tests::death` does with objects, with the kernel's own idea of
 //! death, sleep and wake-up.
 #![cfg(not(miri))]
 

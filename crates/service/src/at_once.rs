@@ -55,7 +55,7 @@ pub async fn serve_at_once<F: Future>(
     .await
 }
 
-/// What `work` makes; `None` when the caller of `request` has given up before. Nothing is done for that as long as the
+/// The output of `work`; `None` when the caller of `request` has given up before. Nothing is done for that as long as the
 /// work does not wait.
 pub async fn unless_given_up<T>(request: &Request, work: impl Future<Output = T>) -> Option<T> {
     let (mut work, mut given_up) = (pin!(work), pin!(request.cancelled()));

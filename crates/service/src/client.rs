@@ -144,7 +144,7 @@ impl Client {
         self.right.with(rights).call_async(request)
     }
 
-    /// What `decode` takes from the reply to a call of `method`.
+    /// The value that `decode` takes from the reply to a call of `method`.
     ///
     /// # Errors
     /// [`CallError`].
@@ -159,7 +159,7 @@ impl Client {
     }
 }
 
-/// What a reply says.
+/// The status of a reply.
 #[inline(always)]
 fn result<T>(
     method: &'static Method,
@@ -177,7 +177,7 @@ fn result<T>(
     result.map_err(|why| CallError::Reply { method, why })
 }
 
-/// The rights are dropped: who wants them back sends clones.
+/// The rights are dropped: a caller that wants them back sends clones.
 fn error_alone(returned: Returned<SendError>) -> SendError {
     returned.error
 }

@@ -223,7 +223,7 @@ impl<const N: usize> FixedRequest<N> {
     /// The request.
     ///
     /// # Errors
-    /// None; as that of an [`Encoder`].
+    /// None; as for an [`Encoder`].
     #[inline(always)]
     pub const fn bytes(&self, _: &'static Method) -> Result<&[u8], CallError> {
         Ok(&self.bytes)

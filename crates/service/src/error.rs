@@ -1,4 +1,4 @@
-//! What can go wrong in a typed call, and what to do about it.
+//! Errors of a typed call, and what to do about them.
 
 use crate::method::Method;
 use core::fmt;
@@ -7,7 +7,7 @@ use handfast_port::error::SendError;
 
 /// Why a typed call has no result.
 ///
-/// What the service itself has to say, it says in its result (`Result<T, E>` as a method's return
+/// A service returns its own errors in its result (`Result<T, E>` as a method's return
 /// type); this is what happens around it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -35,7 +35,7 @@ pub enum CallError {
     Reply {
         /// The method.
         method: &'static Method,
-        /// What is wrong with it.
+        /// The defect.
         why: Malformed,
     },
 }
@@ -53,13 +53,13 @@ pub enum Refusal {
     Method,
     /// The request was a call of a one-way method, or one-way where the method has a result.
     Form,
-    /// The arguments are not those of the method.
+    /// The arguments do not fit the method.
     Arguments(Malformed),
     /// The method has run, and its result does not make a message.
     Result(Unencodable),
 }
 
-/// What is wrong with values that were received.
+/// The defect of values that were received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Malformed {
@@ -94,7 +94,7 @@ impl From<Malformed> for Refusal {
     }
 }
 
-/// What a reply ends with when all is well. At the end, so that the values before it lie where copies
+/// The last byte of a reply when all is well. At the end, so that the values before it lie where copies
 /// in words of eight bytes put them in one piece: reading them is a wait for the copy otherwise.
 pub(crate) const ANSWERED: u8 = 0;
 
@@ -128,7 +128,7 @@ impl Refusal {
         }
     }
 
-    /// What a reply that does not end with [`ANSWERED`] says.
+    /// The error of a reply that does not end with [`ANSWERED`].
     #[cold]
     pub(crate) fn read(reply: &[u8]) -> Result<Self, Malformed> {
         Ok(match *reply {

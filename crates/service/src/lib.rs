@@ -1,7 +1,7 @@
-//! What the code made by `#[handfast::service]` stands on: encodings, errors, the loop of a server
+//! The base of the code made by `#[handfast::service]`: encodings, errors, the loop of a server
 //! and the call of a client.
 //!
-//! An application names only the errors ([`CallError`] and what it is made of) and derives, for its
+//! An application names only the errors ([`CallError`] and its parts) and derives, for its
 //! own types, serde's traits, or zerocopy's where a method is marked `#[fixed]`. Everything else
 //! here is for the generated code.
 //!

@@ -86,8 +86,8 @@ pub unsafe fn take_standard_input() -> Option<OwnedFd> {
     Some(taken)
 }
 
-/// Whether this program has rights that whoever started it has not (set-user-id and the like): then the environment is not to
-/// be trusted. No system call.
+/// Whether this program has rights that the process that started it has not (set-user-id and the like): then the environment
+/// is not to be trusted. No system call.
 #[must_use]
 pub fn has_more_rights_than_its_parent() -> bool {
     if cfg!(miri) {

@@ -24,7 +24,7 @@ pub fn current() -> u32 {
     cpu
 }
 
-/// What [`current`] said when this thread last asked; a hint at the price of one load.
+/// The answer of [`current`] when this thread last asked; a hint at the price of one load.
 #[must_use]
 #[inline(always)]
 pub fn recent() -> u32 {
@@ -42,7 +42,7 @@ pub fn recent() -> u32 {
 pub fn hint() -> u32 {
     #[cfg(target_arch = "x86_64")]
     {
-        // Relaxed: one number, the same whoever computes it.
+        // Relaxed: one number, the same on every thread that computes it.
         let offset = RSEQ_OFFSET.load(Ordering::Relaxed);
         // Neither of the two that are none.
         if offset.cast_unsigned() > NO_RSEQ.cast_unsigned() {
@@ -78,7 +78,7 @@ fn otherwise() -> u32 {
     current()
 }
 
-/// What [`current`] said some questions ago.
+/// The answer of [`current`] some questions ago.
 #[cfg(target_arch = "x86_64")]
 fn aged() -> u32 {
     /// Threads move far less often than that: a turn of the scheduler is thousands of calls.
@@ -102,7 +102,7 @@ fn aged() -> u32 {
 /// where to let it go on. Threads that this one makes get none either (glibc passes that on). Up to four system calls.
 ///
 /// # Errors
-/// What the kernel says when the area cannot be given up: another than the C library's, above all (`EBUSY`).
+/// The kernel's error when the area cannot be given up: another than the C library's, above all (`EBUSY`).
 #[cfg(target_arch = "x86_64")]
 pub fn give_up_rseq() -> Result<(), Errno> {
     const UNREGISTER: libc::c_long = 1;
@@ -131,7 +131,7 @@ pub fn give_up_rseq() -> Result<(), Errno> {
             core::arch::asm!("mov {}, fs:[0]", out(reg) pointer, options(nostack, readonly, preserves_flags));
         }
         let at = pointer.wrapping_add_signed(offset);
-        // The kernel wants the length that was registered: the first version's, or what it has said itself since.
+        // The kernel wants the length that was registered: the first version's, or the length it has said itself since.
         // SAFETY: takes an integer.
         let feature_bytes = unsafe { libc::getauxval(AT_RSEQ_FEATURE_SIZE) } as usize;
         let lengths = [32, feature_bytes.next_multiple_of(32), feature_bytes];

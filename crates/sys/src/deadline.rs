@@ -20,7 +20,7 @@ thread_local! {
 /// The deadline of the innermost call that has one; [`NEVER_NS`] without. One load.
 #[must_use]
 pub fn until_ns() -> u64 {
-    // Relaxed, here and below: this thread's alone; its handlers see what it has done before.
+    // Relaxed, here and below: this thread's alone; its handlers see its earlier stores.
     UNTIL_NS.with(|until| until.load(Relaxed))
 }
 
@@ -30,14 +30,14 @@ pub fn set_until_ns(deadline_ns: u64) {
     compiler_fence(SeqCst);
 }
 
-/// What of this thread may be ended at the deadline, by a number that whoever ends it knows; zero: nothing.
+/// The part of this thread that may be ended at the deadline, by a number that the code that ends it knows; zero: nothing.
 #[inline(always)]
 #[must_use]
 pub fn place() -> usize {
     PLACE.with(|place| place.load(Relaxed))
 }
 
-/// Changes it; returns what it was.
+/// Changes the place; returns the old one.
 #[inline(always)]
 pub fn set_place(new: usize) -> usize {
     // The compiler moves nothing out of what may be ended, nor into it.
@@ -58,7 +58,7 @@ pub fn may_end() -> bool {
     place() != 0
 }
 
-/// What this thread does is not ended while this lives: for what others would miss if it stopped in the middle.
+/// This thread's work is not ended while this lives: for work that others would miss if it stopped in the middle.
 #[derive(Debug)]
 pub struct Shield {
     outer: usize,

@@ -18,8 +18,8 @@ pub fn create(path: &Path) -> Result<(), Errno> {
     }
 }
 
-/// Locks a directory until the returned descriptor is closed. Whoever can read the directory can hold this lock: it is for
-/// directories of one user ([`Turn`] is for others). `open`, `flock`; waits at most about a second for another holder.
+/// Locks a directory until the returned descriptor is closed. Any process that can read the directory can hold this lock: it is
+/// for directories of one user ([`Turn`] is for others). `open`, `flock`; waits at most about a second for another holder.
 ///
 /// # Errors
 /// `EAGAIN` when another process held the lock all the time.
@@ -29,8 +29,8 @@ pub fn lock(path: &Path) -> Result<OwnedFd, Errno> {
     Ok(directory)
 }
 
-/// This process's turn among those of its user who change a directory, and a place in there that other users cannot reach.
-/// Until it is dropped.
+/// This process's turn among the processes of its user that change a directory, and a place in there that other users cannot
+/// reach. Until it is dropped.
 ///
 /// The place is a directory for its user alone, made once for each user, and the lock is a file in it: other users can
 /// neither hold that lock nor change what lies beside it, whatever they may do in the directory around it.
@@ -110,7 +110,7 @@ impl Turn {
     }
 }
 
-/// What a user's place is called: no port's socket is called so, nor anything that becomes one.
+/// The name of a user's place: no port's socket is called so, nor anything that becomes one.
 #[must_use]
 pub fn place_of(user: u32, number: u32) -> String {
     match number {
@@ -119,7 +119,7 @@ pub fn place_of(user: u32, number: u32) -> String {
     }
 }
 
-/// What names of places begin with.
+/// The prefix of names of places.
 pub const PLACE: &str = "~~";
 /// So many names for a user's place are tried where other users have taken the first ones.
 const PLACES: u32 = 8;
@@ -147,7 +147,7 @@ fn wait_for(file: &OwnedFd) -> Result<(), Errno> {
     }
 }
 
-/// Files in a directory whose names begin so, those of this user. `open`, `getdents`, `fstatat` for each; nothing for a
+/// Files of this user in a directory whose names begin so. `open`, `getdents`, `fstatat` for each; nothing for a
 /// directory that cannot be read.
 #[must_use]
 pub fn own_files(directory: &Path, beginning: &str) -> Vec<PathBuf> {
@@ -169,7 +169,7 @@ pub fn remove(path: &Path) -> Result<(), Errno> {
     rustix::fs::unlink(path)
 }
 
-/// Gives a file another name, in one step for whoever looks; what had that name is replaced.
+/// Gives a file another name, in one step for any observer; an earlier file of that name is replaced.
 /// `rename`.
 ///
 /// # Errors

@@ -4,7 +4,7 @@ use crate::last_errno;
 use rustix::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use rustix::io::Errno;
 
-/// What a rule can be about, and what it allows; bits of the kernel's.
+/// The objects a rule can be about, and the access it allows; bits of the kernel's.
 pub mod access {
     /// Opening a file to write to it.
     pub const WRITE_FILE: u64 = 1 << 1;
@@ -38,7 +38,7 @@ impl Rules {
     /// # Errors
     /// `ENOSYS`, `EOPNOTSUPP` where the kernel has none; `EINVAL` for bits its version does not know.
     pub fn new(handled: u64) -> Result<Self, Errno> {
-        // The first word of the kernel's structure: rights to files. What is left out is zero.
+        // The first word of the kernel's structure: rights to files. The words left out are zero.
         // SAFETY: reads one word.
         let fd = unsafe {
             libc::syscall(

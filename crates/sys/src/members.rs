@@ -1,4 +1,4 @@
-//! Who of a group of processes lives: record locks on a memory file.
+//! Which processes of a group live: record locks on a memory file.
 //!
 //! A process takes part by holding a record lock (`fcntl(F_SETLK)`, POSIX) on the byte of the
 //! file that has its number. The kernel drops the lock when the process dies, however it dies;
@@ -31,7 +31,7 @@ pub fn create(name: &str) -> Result<OwnedFd, Errno> {
 /// all the same (closing it would end the membership). A forked child is not a member; it may
 /// join with a descriptor of its own. At most 63 `fcntl` calls, a `pread` and a `pwrite`.
 ///
-/// The number may have been that of a process that died. Whatever the group shares must be
+/// The number may have belonged to a process that died. The group's shared state must be
 /// rid of that process's traces before others wait for this one: do so at once.
 ///
 /// # Errors
@@ -238,7 +238,7 @@ mod tests {
         });
         assert_eq!(code, 1);
         assert!(own.is_dead(2) && !own.is_dead(1));
-        // What the child closed at its end did not end our membership.
+        // The descriptors that the child closed at its end did not end our membership.
         assert!(!is_dead_to_a_child(&own, 1));
     }
 

@@ -11,7 +11,7 @@ pub struct Poll {
     epoll: OwnedFd,
 }
 
-/// What a descriptor has become.
+/// The new state of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     /// The token given to [`Poll::add`].
@@ -24,7 +24,7 @@ pub struct Event {
     pub hung_up: bool,
 }
 
-/// What to wait for besides the end of the other side.
+/// The event to wait for besides the end of the other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
     /// Something to read, or a connection to accept.
@@ -145,7 +145,7 @@ impl Timer {
         })
     }
 
-    /// Sets it to `from_now_ns`, instead of what it was set to. One system call, never blocks.
+    /// Sets it to `from_now_ns`, instead of its earlier setting. One system call, never blocks.
     pub fn set(&self, from_now_ns: u64) {
         let zero = rustix::time::Timespec {
             tv_sec: 0,

@@ -187,7 +187,7 @@ pub unsafe fn replace(
     };
     // SAFETY: the new mapping.
     unsafe { rustix::mm::mprotect(copy.base().as_ptr().cast(), len_bytes, last) }?;
-    // SAFETY: the kernel puts the copy in the place of the original in one step: whoever runs in it goes on in the
+    // SAFETY: the kernel puts the copy in the place of the original in one step: a thread that runs in it goes on in the
     // copy, which the caller vouches for.
     unsafe {
         rustix::mm::mremap_fixed(

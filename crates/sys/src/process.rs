@@ -35,7 +35,7 @@ pub fn watch_forks() {
 /// Sixteen random bytes.
 ///
 /// # Errors
-/// What `getrandom` says; it does not block once the system has started.
+/// The error of `getrandom`; it does not block once the system has started.
 pub fn random_bytes() -> Result<[u8; 16], Errno> {
     let mut bytes = [0; 16];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
@@ -43,10 +43,10 @@ pub fn random_bytes() -> Result<[u8; 16], Errno> {
 }
 
 /// The identity of this process for its links: eight bytes by which the kernel knows it, where it has such, and random ones.
-/// A process that says it is this one is found out by the former ([`proves`]), whoever has seen them.
+/// A process that says it is this one is found out by the former ([`proves`]), even if it has seen them.
 ///
 /// # Errors
-/// What `getrandom` says; it does not block once the system has started.
+/// The error of `getrandom`; it does not block once the system has started.
 pub fn new_incarnation() -> Result<[u8; 16], Errno> {
     let mut bytes = random_bytes()?;
     // As peers find it: where no descriptor of a process may be opened, they get one with a connection nevertheless.
@@ -64,7 +64,7 @@ pub fn proves(pidfd: &OwnedFd, incarnation: &[u8; 16]) -> bool {
     identity_of(pidfd).is_none_or(|identity| incarnation[..8] == identity.to_le_bytes())
 }
 
-/// What the kernel knows a process by: the number of its inode in pidfs, which no other process has had since the system started,
+/// The kernel's identity of a process: the number of its inode in pidfs, which no other process has had since the system started,
 /// nor will have. `None` before Linux 6.9.
 fn identity_of(pidfd: &OwnedFd) -> Option<u64> {
     const PIDFS_MAGIC: i64 = 0x5049_4446;
@@ -73,7 +73,7 @@ fn identity_of(pidfd: &OwnedFd) -> Option<u64> {
     rustix::fs::fstat(pidfd).ok().map(|stat| stat.st_ino)
 }
 
-/// A variable of the environment; `None` where it is not set, and in a program that has rights that whoever started it has not
+/// A variable of the environment; `None` where it is not set, and in a program that has rights that its starter has not
 /// (set-user-id and the like): its environment is written by somebody who has less. All of the library asks here.
 #[must_use]
 pub fn variable(name: &str) -> Option<OsString> {

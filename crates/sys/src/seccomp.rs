@@ -7,7 +7,7 @@ use rustix::io::Errno;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Instruction {
-    /// What it does.
+    /// The operation.
     pub code: u16,
     /// How many instructions to leave out when the comparison holds.
     pub jump_true: u8,

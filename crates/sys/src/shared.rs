@@ -1,9 +1,9 @@
 //! Memory files that two processes write, and that neither can take pages away from.
 //!
 //! A hole punched into a memory file (`fallocate`, `MADV_REMOVE`) makes every process that touches the range wait for the
-//! punch. `F_SEAL_FUTURE_WRITE` forbids punching, and new writable mappings, and leaves those that there are. So the file is
+//! punch. `F_SEAL_FUTURE_WRITE` forbids punching, and new writable mappings, and leaves existing ones. So the file is
 //! made without that seal, mapped by both, and sealed by the second. The first only *looks* at the seals: adding one waits
-//! for whatever the other process does to the file meanwhile.
+//! for any operation of the other process on the file meanwhile.
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags};

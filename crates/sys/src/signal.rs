@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use rustix::fd::{AsFd, AsRawFd};
 use rustix::io::Errno;
 
-/// What runs when a notification arrives. It runs in a signal handler on any thread: it may only
+/// The function that runs when a notification arrives. It runs in a signal handler on any thread: it may only
 /// do what is async-signal-safe (atomics, `write`, futex wake).
 pub type Handler = fn();
 
@@ -41,7 +41,7 @@ pub fn block_all() {
 #[derive(Clone, Copy)]
 pub struct Mask(libc::sigset_t);
 
-/// Those that the calling thread blocks. `pthread_sigmask`.
+/// The signals that the calling thread blocks. `pthread_sigmask`.
 #[must_use]
 pub fn mask() -> Mask {
     let mut set = core::mem::MaybeUninit::<libc::sigset_t>::uninit();
@@ -149,7 +149,7 @@ fn kernel_action(
     }
 }
 
-/// What the process does on `signal`.
+/// The process's action on `signal`.
 fn action_of(signal: libc::c_int) -> Result<usize, Errno> {
     // SAFETY: all-zero bytes are a valid sigaction (no handler, empty mask).
     let mut action: libc::sigaction = unsafe { core::mem::zeroed() };

@@ -9,7 +9,7 @@ use rustix::net::{
 };
 use std::path::Path;
 
-/// Who is at the other end of a connection, as the kernel recorded it when the connection was
+/// The process at the other end of a connection, as the kernel recorded it when the connection was
 /// made (`SO_PEERCRED`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {

@@ -1,4 +1,4 @@
-//! What blocking costs here: measured once per process, when first needed.
+//! The cost of blocking here: measured once per process, when first needed.
 
 use core::sync::atomic::Ordering::{Acquire, Release};
 use handfast_region::{Memory, Region};
@@ -65,7 +65,7 @@ fn measure() -> Calibration {
     let _ = partner.join();
     round_trips.sort_unstable();
     // One round trip is two blocks and two wake-ups, one after the other: its half is the latency
-    // of one, and about what it costs both sides in processor time. The lower quartile: other
+    // of one, and about its cost to both sides in processor time. The lower quartile: other
     // load only ever adds.
     let half = round_trips[ROUNDS / 4] / 2;
     Calibration {

@@ -1,9 +1,9 @@
 //! Hand-off: telling the scheduler who should run (paper 000, section 6).
 //!
-//! Linux has no directed yield between unrelated processes. What each target becomes here, and
-//! what that costs, is said with it; the paper's semantics are its own kernel's.
+//! Linux has no directed yield between unrelated processes. Each target's meaning and cost here are
+//! documented with it; the paper's semantics are its own kernel's.
 
-/// Who should run instead of the caller.
+/// The process that should run instead of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// The peer that was just woken or posted to. A futex wake-up already preempts the caller in

@@ -3,7 +3,7 @@
 use crate::calibration::calibration;
 use core::time::Duration;
 
-/// What a waiter does until what it waits for is there. Chosen by the receiving side, per
+/// A waiter's behaviour until the awaited event is there. Chosen by the receiving side, per
 /// endpoint, at run time; changing it never needs the peer.
 ///
 /// `limit` of `None` stands for the blocking cost measured on this machine, which makes

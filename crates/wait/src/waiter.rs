@@ -7,7 +7,7 @@ use handfast_proto::spin::SpinPolicy;
 use handfast_proto::yields::YieldPolicy;
 use handfast_sys::clock;
 
-/// What one waits for, and how one sleeps there.
+/// The event one waits for, and how one sleeps there.
 pub trait Place {
     /// Looks once; cheap. `true` ends the wait.
     fn look(&mut self) -> bool;
@@ -59,7 +59,7 @@ pub enum Sleep {
     Notify,
 }
 
-/// What came of a sleep.
+/// The result of a sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parked {
     /// Something is there.
@@ -77,7 +77,7 @@ pub enum Ended {
     TimedOut,
 }
 
-/// What a wait cost, for the counters.
+/// The cost of a wait, for the counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// The wait went past its first looks.
@@ -130,7 +130,7 @@ impl Waiter {
         self.strategy
     }
 
-    /// Whether this waiter looks a few hundred times before anything else: all do but those that
+    /// Whether this waiter looks a few hundred times before anything else: all do but waiters that
     /// sleep at once, and none does where only one processor is online.
     #[must_use]
     pub const fn is_eager(&self) -> bool {
@@ -215,7 +215,7 @@ impl Waiter {
     }
 
     /// Spins as the strategy says, for a task, which blocks its executor meanwhile and is not to sleep here:
-    /// at the longest for [`BRIEF_NS`]. Whether something is there. What becomes of the wait
+    /// at the longest for [`BRIEF_NS`]. Whether something is there. The outcome of the wait
     /// otherwise is told to [`Self::learn`].
     pub fn spin_briefly(&mut self, place: &mut impl Place) -> bool {
         let start_ns = clock::ticks_ns();
@@ -234,7 +234,7 @@ impl Waiter {
         spun.is_some()
     }
 
-    /// What a wait that goes on elsewhere was for has come, so long after the wait began.
+    /// The event of a wait that goes on elsewhere has come, so long after the wait began.
     pub fn learn(&mut self, delay_ns: u64) {
         if self.strategy == Strategy::Adaptive {
             self.policy.ended(delay_ns, false);

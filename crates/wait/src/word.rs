@@ -10,7 +10,7 @@
 //! C.5 word = AWAKE
 //! ```
 //!
-//! The steps are those of paper 000, Figure 4. Of its four interleavings, 1 (wake-up before sleep)
+//! The steps are from paper 000, Figure 4. Its four interleavings: 1 (wake-up before sleep)
 //! is harmless because the exchange changes the word, which the sleep compares; 2 (several wakers)
 //! is harmless because one exchange finds `ASLEEP`; 3 (wake-up without sleep) leaves nothing
 //! behind because a futex keeps no count; 4 (no wake-up at all) is excluded by step C.3 together

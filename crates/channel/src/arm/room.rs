@@ -1,5 +1,5 @@
-//! loom: two senders sleep for room in one word, and whoever makes room wakes one of them (in place of `WOKEN_FOR_ROOM`). Whatever
-//! the interleaving, nobody sleeps beside room that is free.
+//! loom: two senders sleep for room in one word, and a receiver that makes room wakes one of them (in place of `WOKEN_FOR_ROOM`).
+//! Whatever the interleaving, nobody sleeps beside room that is free.
 //!
 //! `wake_producer` and `leave_space` are the real ones. Around them stand `Room::park` and `SendRight::wait_for_room`
 //! (`crates/port/src/room.rs`), step by step; the lane is two counts, and its lock loom's.
@@ -19,7 +19,7 @@ const PLACE: Place = Place::small(Side::Connector.lane(0), 1);
 #[derive(Clone, Copy, PartialEq)]
 enum Without {
     Nothing,
-    /// Who has announced itself and leaves wakes others.
+    /// A sender that has announced itself and leaves wakes others.
     Leaving,
     /// It takes the announcement away before.
     Withdrawing,
@@ -27,7 +27,7 @@ enum Without {
     Order,
 }
 
-/// What a sender does once it has been woken.
+/// A sender's next step once it has been woken.
 #[derive(Clone, Copy, PartialEq)]
 enum Then {
     Sends,
@@ -43,7 +43,7 @@ fn full_lane(first: Then, without: Without) {
         let mut memory = ModelMemory::new(&[PLACE.head(), PLACE.space()], &[]);
         memory.wakes_one = true;
         let memory = Arc::new(memory);
-        // Messages sent beyond those that filled it; threads that sleep, or are about to.
+        // Messages sent beyond the ones that filled it; threads that sleep, or are about to.
         let sent = Arc::new((Mutex::new(0), AtomicU32::new(0)));
         let senders = [first, Then::Sends].map(|then| {
             let (memory, sent) = (memory.clone(), sent.clone());

@@ -30,7 +30,7 @@ enum Without {
     LookThere,
     /// It sleeps there, too.
     SleepThere,
-    /// It is left asleep by whoever moves the outcome to where it sleeps, and by nobody else.
+    /// It is left asleep by the thread that moves the outcome to where it sleeps, and by nobody else.
     Expected,
 }
 

@@ -19,7 +19,7 @@ enum Without {
     EntryFirst,
 }
 
-/// What is waited for.
+/// The event that is waited for.
 #[derive(Clone, Copy, PartialEq)]
 enum Wait {
     GivenUp,

@@ -20,11 +20,11 @@ enum Without {
     SenderFence,
     /// A task is among the takers before the announcement.
     EntryFirst,
-    /// Who goes without the look it was called for has another called.
+    /// A task that goes without the look it was called for has another called.
     CallInItsPlace,
 }
 
-/// What the poller's lock covers.
+/// The state that the poller's lock covers.
 struct Poller {
     consumer: Consumer,
     /// The lane is polled, not armed.

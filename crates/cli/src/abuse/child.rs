@@ -20,14 +20,14 @@ pub(crate) struct Child {
     begun: Vec<u8>,
 }
 
-/// What a child is told on its command line.
+/// The command line of a child.
 #[derive(clap::Args)]
 pub(crate) struct Spec {
-    /// What it does.
+    /// The child's role.
     pub(crate) role: String,
-    /// Of its random numbers.
+    /// The seed of its random numbers.
     pub(crate) seed: u64,
-    /// What else its role wants to know.
+    /// Further arguments of the role.
     pub(crate) words: Vec<String>,
 }
 
@@ -84,7 +84,7 @@ impl Child {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
         if !limits.is_empty() {
-            // Rust's library says much of what it does not get.
+            // Rust's library reports many of the failures here.
             command.stderr(Stdio::null());
         }
         let limits = limits.to_vec();
@@ -132,7 +132,7 @@ impl Child {
         self.pidfd.try_clone()
     }
 
-    /// Takes away what it may have, while it runs.
+    /// Lowers its limit of a resource, while it runs.
     pub(crate) fn limit(&self, resource: Resource, limit: Rlimit) {
         if !self.has_ended() {
             let pid = Pid::from_child(&self.process);
@@ -250,7 +250,7 @@ pub(crate) const PANICKED: i32 = 101;
 /// In a child: says a line.
 pub(crate) fn say(line: &str) {
     let mut output = io::stdout().lock();
-    // Who does not listen has gone, and so will this process.
+    // A parent that does not listen has gone, and so will this process.
     let _ = writeln!(output, "{line}").and_then(|()| output.flush());
 }
 

@@ -22,20 +22,20 @@ const THREADS: u64 = 2;
 const MORTAL: Duration = Duration::from_millis(500);
 /// How often a client says how it is.
 const REPORT: Duration = Duration::from_millis(500);
-/// What is said of the first failures.
+/// Most first failures that are reported.
 const REASONS_MAX: usize = 10;
-/// Of how many of its longest calls a client says what they were.
+/// How many of its longest calls a client describes.
 pub(crate) const STALLS_MAX: usize = 6;
 
-/// What a client says of its calls.
+/// A client's report on its calls.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Report {
-    /// Calls to servers that live, and those of them without an answer.
+    /// Calls to servers that live, and how many of them had no answer.
     pub(crate) calls: u64,
     pub(crate) lost: u64,
     /// Answered with something else; any call.
     pub(crate) wrong: u64,
-    /// Calls to servers that are killed or lie: in all, and those that ended with an error.
+    /// Calls to servers that are killed or lie: in all, and how many ended with an error.
     pub(crate) mortal_calls: u64,
     pub(crate) mortal_errors: u64,
     /// The longest call to a server that lives.
@@ -55,12 +55,12 @@ pub(crate) struct Report {
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Stall {
     pub(crate) took_us: u64,
-    /// Of the monotonic clock, which the well-behaved and their parent share.
+    /// By the monotonic clock, which the well-behaved and their parent share.
     pub(crate) ended_ns: u64,
     pub(crate) what: String,
 }
 
-/// What all threads of a client share.
+/// The state that all threads of a client share.
 struct Shared {
     report: Mutex<Report>,
     /// Since when each thread has been in a call; zero: in none.
@@ -99,7 +99,7 @@ impl Shared {
     /// Runs `call` as thread `number`, and enters its outcome and how long it took.
     fn timed<T>(&self, number: usize, call: impl FnOnce() -> T) -> (T, u64) {
         let start = clock::now_ns();
-        // Relaxed, both: for whoever looks for hangs.
+        // Relaxed, both: for the thread that looks for hangs.
         self.open_since_ns[number].store(start, Relaxed);
         let outcome = call();
         self.open_since_ns[number].store(0, Relaxed);
@@ -150,8 +150,8 @@ impl Report {
     }
 }
 
-/// The role. Words: the longest a call may take in milliseconds, how many servers are killed in turns, and the names of those
-/// that are not.
+/// The role. Words: the longest a call may take in milliseconds, how many servers are killed in turns, and the names of the
+/// servers that are not.
 pub(crate) fn run(spec: &Spec) -> Outcome {
     let limit = Duration::from_millis(spec.number(0)?);
     let mortal = spec.number(1)?;
@@ -301,7 +301,7 @@ fn steady(shared: &Shared, number: usize, name: &str, caller: &mut Caller<'_>, t
     });
 }
 
-/// Some calls to a server that may be killed at any moment, or whose peer writes what it likes.
+/// Some calls to a server that may be killed at any moment, or whose peer writes anything.
 fn watch(shared: &Shared, number: usize, caller: &mut Caller<'_>, mortal: u64) {
     let which = caller.random.below(mortal);
     let is_foul = caller.random.below(3) == 0;
@@ -360,12 +360,12 @@ fn watch(shared: &Shared, number: usize, caller: &mut Caller<'_>, mortal: u64) {
     caller.third = None;
 }
 
-/// What a call may not end with, though its server may die at any moment.
+/// Outcomes that a call may not end with, though its server may die at any moment.
 fn is_wrong(failure: &Failure, is_foul: bool) -> Option<String> {
     match failure {
         Failure::Ended(SendError::Gone(_) | SendError::TimedOut | SendError::Right(_)) => None,
         Failure::Ended(SendError::Exhausted(_)) => None,
-        // From who lies, everything may come.
+        // Anything may come from a liar.
         Failure::Ended(SendError::Fault(_)) | Failure::Wrong(_) if is_foul => None,
         Failure::Unconnected(_) | Failure::Unmade(_) => None,
         failure => Some(format!("{failure:?}")),

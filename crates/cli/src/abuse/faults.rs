@@ -21,7 +21,7 @@ const SIGNALS: [Signal; 4] = [Signal::USR1, Signal::USR2, Signal::URG, Signal::C
 /// As far as a clock is off, in seconds.
 const CLOCK_OFF_S: u64 = 3 * 365 * 86_400;
 
-/// One thread of those who do all this, with one victim at a time.
+/// One of the attacking threads, with one victim at a time.
 pub(crate) struct Attacker<'a> {
     /// From which its servers have their names.
     pub(crate) number: usize,
@@ -74,7 +74,7 @@ impl Attacker<'_> {
         }
     }
 
-    /// Starts who it is, lets it come to where it is to be, does what is to be done, and kills it. What was done, in
+    /// Starts the victim, lets it come to its place, does the fault, and kills it. Returns the name of the deed, in
     /// a word.
     fn strike_victim(&mut self, fault: Fault) -> Option<&'static str> {
         let (spec, what) = self.spec(fault);
@@ -112,7 +112,7 @@ impl Attacker<'_> {
             self.harass(fault, &mut child);
         }
         let by_itself = match fault {
-            // What is bound may be taken over, the parent is there still.
+            // A name that is bound may be taken over, the parent is there still.
             Fault::Links => {
                 child.close_input();
                 child.wait(READY)
@@ -124,7 +124,7 @@ impl Attacker<'_> {
         Some(what)
     }
 
-    /// Who it is, and what is done in a word.
+    /// The victim, and the name of the deed.
     fn spec(&mut self, fault: Fault) -> (Spec, &'static str) {
         let seed = self.random.next();
         let which = self.random.below(self.servers.len() as u64) as usize;
@@ -295,7 +295,7 @@ impl Attacker<'_> {
         let words = [&*self.servers[which], &*limit];
         let spec = Spec::new("visitor", self.random.next(), &words);
         let mut child = Child::start(&spec, &self.directory, &[], None).ok()?;
-        // It may take as long for each of its calls, and does not; what it says ends with it.
+        // It may take as long for each of its calls, and does not; its output ends with it.
         let patience = self.limit * 3;
         self.listen(&mut child, patience, false);
         match child.wait(patience) {

@@ -71,7 +71,7 @@ fn bad_file(random: &mut Random, len_bytes: usize) -> Result<OwnedFd, Errno> {
     Ok(fd)
 }
 
-/// The role of who says hello wrongly, or sends wrong files with it. What is done on and on, is done as long as it lives.
+/// The role of a process that says hello wrongly, or sends wrong files with it. Repeated acts go on as long as it lives.
 pub(crate) fn hellos(spec: &Spec) -> Outcome {
     let mut random = Random::of(spec.seed);
     let name = spec.word(0)?;
@@ -163,7 +163,7 @@ pub(crate) fn fake_server(spec: &Spec) -> Outcome {
     }
 }
 
-/// A link made by hand; what it would share is dropped at once.
+/// A link made by hand; its shared memory is dropped at once.
 fn link(name: &str, random: &mut Random) -> Result<OwnedFd, Errno> {
     let connection = knock(name)?;
     let bells = memory::create_sealed("handfast abuse", BELLS_BYTES)?;
@@ -182,7 +182,7 @@ fn link(name: &str, random: &mut Random) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// The role of who sends control messages on and on, with descriptors or without, and reads none.
+/// The role of a process that sends control messages on and on, with descriptors or without, and reads none.
 pub(crate) fn control(spec: &Spec) -> Outcome {
     let mut random = Random::of(spec.seed);
     let name = spec.word(0)?;
@@ -206,7 +206,7 @@ pub(crate) fn control(spec: &Spec) -> Outcome {
     }
 }
 
-/// The role of who connects and says nothing, or goes at once, on and on.
+/// The role of a process that connects and says nothing, or goes at once, on and on.
 pub(crate) fn connects(spec: &Spec) -> Outcome {
     let mut random = Random::of(spec.seed);
     let name = spec.word(0)?;
@@ -223,7 +223,7 @@ pub(crate) fn connects(spec: &Spec) -> Outcome {
     }
 }
 
-/// The role of who has as many links as it gets, up to so many, and says how many.
+/// The role of a process that has as many links as it gets, up to so many, and says how many.
 pub(crate) fn links(spec: &Spec) -> Outcome {
     crate::descriptors::raise();
     let mut random = Random::of(spec.seed);

@@ -1,6 +1,6 @@
 //! The kinds of faults, how often each comes, and how the table calls it.
 
-/// What is done.
+/// The fault that is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// `kill -9` of a client, at a stage.

@@ -1,4 +1,4 @@
-//! What a process has, seen from outside.
+//! The holdings of a process, seen from outside.
 
 use super::steady::Heap;
 use super::tally::Leaks;
@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// What a process has.
+/// The holdings of a process.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Holdings {
     /// Descriptors, mappings of memory files and threads, each by kind.
@@ -15,8 +15,8 @@ pub(crate) struct Holdings {
     private_kib: u64,
 }
 
-/// How much more private memory a process may have at the end, once its allocator has given back what it keeps for later: what
-/// is allocated, and pages that lie between that.
+/// How much more private memory a process may have at the end, once its allocator has given back its reserves: allocated
+/// memory, and pages that lie in between.
 const PRIVATE_KIB: u64 = 8 << 10;
 /// How much more may be allocated at the end.
 const IN_USE_KIB: u64 = 4 << 10;
@@ -56,7 +56,7 @@ impl Holdings {
         })
     }
 
-    /// What there is more of than `before`.
+    /// The holdings that grew since `before`.
     fn beyond<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = (&'a str, usize, usize)> {
         let of = |kind| before.counts.get(kind).copied().unwrap_or(0);
         let both = self
@@ -83,7 +83,7 @@ impl Holdings {
     }
 }
 
-/// Compares what a process has with what it had, once it has had time.
+/// Compares a process's holdings with its earlier ones, once it has had time.
 pub(crate) fn compare(who: &str, pid: u32, before: &Holdings, leaks: &mut Leaks) {
     let end = Instant::now() + SETTLE;
     let after = loop {
@@ -116,8 +116,8 @@ pub(crate) fn compare(who: &str, pid: u32, before: &Holdings, leaks: &mut Leaks)
     }
 }
 
-/// Compares what a process has allocated with what it had: what it holds of those that are gone is in use, what the allocator
-/// holds back between them is not.
+/// Compares a process's allocations with its earlier ones: memory it holds for processes that are gone is in use,
+/// memory the allocator holds back in between is not.
 pub(crate) fn compare_heap(who: &str, (before, after): (Heap, Heap), leaks: &mut Leaks) {
     let what = format!(
         "{who}: allocated {} KiB -> {} KiB, of {} KiB -> {} KiB that the allocator has",
@@ -208,7 +208,7 @@ fn of_links(pid: u32) -> String {
     format!("memory {}; sockets {}", memory.join(" "), sockets.join(" "))
 }
 
-/// What lies in the directory of names, but for what each of their users has one of.
+/// The files in the directory of names, but for the files that each of their users has one of.
 pub(crate) fn files(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries
@@ -217,7 +217,7 @@ pub(crate) fn files(directory: &Path) -> Vec<String> {
         .collect()
 }
 
-/// A file in the directory of names: whether a process listens at it, and what it is.
+/// A file in the directory of names: whether a process listens at it, and its kind.
 pub(crate) fn file_in_words(directory: &Path, name: &str) -> String {
     let path = directory.join(name);
     let listens = std::os::unix::net::UnixStream::connect(&path).err();
@@ -233,8 +233,8 @@ pub(crate) fn file_in_words(directory: &Path, name: &str) -> String {
     format!("{name}: connecting says {listens:?}, {age:?} old, sockets {bound:?}")
 }
 
-/// Children of this process that are there still, those that have come to it by their parents' deaths, too: each
-/// with what the kernel says of it first (number, name, state).
+/// Children of this process that are there still, including children that have come to it by their parents' deaths: each
+/// with the kernel's first fields about it (number, name, state).
 pub(crate) fn children() -> Vec<String> {
     let tasks = fs::read_dir("/proc/self/task")
         .into_iter()

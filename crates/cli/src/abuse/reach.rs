@@ -16,7 +16,7 @@ struct Reach {
     len_bytes: usize,
 }
 
-/// Those that may be written: of links, bells, arenas.
+/// The memory that may be written: of links, bells, arenas.
 fn reach() -> Vec<Reach> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let shared = maps.lines().filter(|line| line.contains("memfd:"));
@@ -38,7 +38,7 @@ impl Reach {
             return false;
         }
         let word = std::ptr::with_exposed_provenance_mut::<u32>(self.base + at);
-        // SAFETY: `at` lies in a mapping that lasts as long as the process, since whoever scribbles keeps every right
+        // SAFETY: `at` lies in a mapping that lasts as long as the process, since a process that scribbles keeps every right
         // of its for ever; it is aligned, and nobody has references to it: it is accessed by atomics and copies.
         unsafe { AtomicU32::from_ptr(word) }.store(value, Relaxed);
         true
@@ -47,7 +47,7 @@ impl Reach {
 
 /// The longest stretch that is written at once: all of a link takes longer than a scribbler lives.
 const STRETCH_BYTES: usize = 16 << 20;
-/// Writes near control words between two stretches, and rounds of those.
+/// Writes near control words between two stretches, and rounds of such writes.
 const NEAR: usize = 4096;
 const ROUNDS: u64 = 64;
 

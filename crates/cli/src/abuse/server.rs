@@ -30,7 +30,7 @@ const HELD_MAX: usize = 64;
 /// The longest that the next server is waited for.
 const NEXT: Duration = Duration::from_secs(60);
 
-/// What all threads of a server share.
+/// The state that all threads of a server share.
 pub(crate) struct Server<'a> {
     pub(crate) port: &'a ReceiveRight,
     /// To whom calls are passed on.
@@ -85,7 +85,7 @@ fn use_rights(jobs: &Mutex<Receiver<Job>>) {
             Ok(answer) => [&[talk::USED], &*answer].concat(),
             Err(error) => unused(&error.to_string()),
         };
-        // Who asked may be gone.
+        // The caller may be gone.
         let _ = request.reply(&reply);
     }
 }
@@ -184,7 +184,7 @@ impl Server<'_> {
             }
             (Op::Tail, _) if let Some(next) = &self.next => {
                 let message = Op::Echo.message(key, payload);
-                // What cannot be passed on is dropped, and its caller told.
+                // A message that cannot be passed on is dropped, and its caller told.
                 let _ = request.forward_until(next, &message, USE);
                 return None;
             }
@@ -215,7 +215,7 @@ impl Server<'_> {
                     let fd = handfast_sys::memory::create_sealed("handfast abuse", 4096);
                     fd.ok().map(Right::Descriptor)
                 });
-                // Who does not take them is told so.
+                // A caller that does not take them is told so.
                 let _ = request.reply_with(&[], rights);
                 return None;
             }
@@ -223,7 +223,7 @@ impl Server<'_> {
                 self.hold(request);
                 return None;
             }
-            // What was to come with it has not, for want of descriptors: no answer.
+            // Its attachment has not come, for want of descriptors: no answer.
             (Op::Inode | Op::Memory | Op::Loan | Op::Bounce, _) => return None,
             (Op::Echo | Op::Async | Op::Tail | Op::Nested, _) => talk::answer(payload),
         };

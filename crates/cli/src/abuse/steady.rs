@@ -14,7 +14,7 @@ pub(super) struct Steady {
     pub(super) who: String,
     pub(super) child: Child,
     pub(super) before: Holdings,
-    /// When what it has was counted first.
+    /// Its heap when its holdings were counted first.
     pub(super) heap: Heap,
     /// A client's last word, and when it came.
     pub(super) report: Report,
@@ -22,12 +22,12 @@ pub(super) struct Steady {
     hangs: bool,
 }
 
-/// What a process says of its heap, in KiB.
+/// A process's report on its heap, in KiB.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Heap {
     /// Allocated, and not freed.
     pub(super) in_use: u64,
-    /// What the allocator has of the kernel, in all, whether it has pages or not.
+    /// The memory the allocator has from the kernel, in all, whether it has pages or not.
     pub(super) had: u64,
 }
 
@@ -96,7 +96,7 @@ impl Steady {
     }
 }
 
-/// Starts who is well-behaved.
+/// Starts the well-behaved processes.
 pub(super) fn start(
     seed: u64,
     limit: Duration,

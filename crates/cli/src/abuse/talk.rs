@@ -1,8 +1,8 @@
-//! What clients ask of servers here, and what each must answer.
+//! Requests of clients to servers here, and the required answers.
 
 use handfast_testing::Random;
 
-/// What a message asks for; its first byte.
+/// The request in a message; its first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Op {
@@ -24,7 +24,7 @@ pub(crate) enum Op {
     Tail,
     /// As [`Self::Echo`], by another server which this one calls.
     Nested,
-    /// As [`Self::Echo`], by whoever is at the other end of the right that comes with it, with a byte before that
+    /// As [`Self::Echo`], by the server at the other end of the right that comes with it, with a byte before that
     /// says whether that was so.
     Use,
     /// The receive right that comes with it, back.
@@ -52,7 +52,7 @@ impl Op {
         Self::Hold,
     ];
 
-    /// Those that every client makes: with content that is checked.
+    /// The requests that every client makes: with content that is checked.
     pub(crate) const CHECKED: [Self; 10] = [
         Self::Echo,
         Self::Async,
@@ -66,7 +66,7 @@ impl Op {
         Self::Bounce,
     ];
 
-    /// One of those, most of them plain.
+    /// One of the checked requests, most of them plain.
     pub(crate) fn any(random: &mut Random) -> Self {
         match random.below(4) {
             0 => Self::CHECKED[random.below(Self::CHECKED.len() as u64) as usize],
@@ -74,7 +74,7 @@ impl Op {
         }
     }
 
-    /// What this message asks for, and its payload.
+    /// The request in this message, and its payload.
     pub(crate) fn of(message: &[u8]) -> Option<(Self, &[u8])> {
         let (head, payload) = message.split_at_checked(HEAD_BYTES)?;
         let op = Self::ALL.get(usize::from(*head.first()?))?;

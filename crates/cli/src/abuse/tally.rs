@@ -1,4 +1,4 @@
-//! What was done, what came of it, and the table of both.
+//! The faults, their outcomes, and the table of both.
 
 use super::client::{Report, STALLS_MAX};
 use super::kinds::{Fault, KINDS, name_of};
@@ -7,14 +7,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// What the threads that do all this have counted.
+/// The counts of all attacking threads.
 #[derive(Default)]
 pub(crate) struct Tally(Mutex<Counts>);
 
 #[derive(Default)]
 pub(crate) struct Counts {
     faults: BTreeMap<&'static str, u64>,
-    /// Of killed clients.
+    /// Stages of killed clients.
     stages: BTreeMap<&'static str, u64>,
     impossible: BTreeMap<&'static str, String>,
     kills: u64,
@@ -23,13 +23,13 @@ pub(crate) struct Counts {
     refused: u64,
     crashes: u64,
     hangs: u64,
-    /// Of newcomers.
+    /// The report of newcomers.
     own: Report,
-    /// What was done to whom, and from when to when, in nanoseconds of the monotonic clock.
+    /// Each fault with its victim, and its start and end in nanoseconds of the monotonic clock.
     log: VecDeque<(Fault, String, (u64, u64))>,
 }
 
-/// Of so many faults it is remembered when they were.
+/// For so many faults their times are remembered.
 const LOG_MAX: usize = 200_000;
 
 fn number(text: &str) -> u64 {
@@ -152,14 +152,14 @@ impl Tally {
     }
 }
 
-/// What was left behind, by kind, in words.
+/// Leftovers, by kind, in words.
 #[derive(Default)]
 pub(crate) struct Leaks {
     pub(crate) memory: Vec<String>,
     pub(crate) descriptors: Vec<String>,
     pub(crate) files: Vec<String>,
     pub(crate) processes: Vec<String>,
-    /// What each has, where that is no leak.
+    /// The holdings of each, where they are no leak.
     pub(crate) held: Vec<String>,
 }
 

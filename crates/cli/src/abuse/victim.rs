@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
-/// What a victim is at when it is killed.
+/// The point at which a victim is killed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Stage {
     /// Making its link, and dropping it.
@@ -157,7 +157,7 @@ pub(crate) fn slow(spec: &Spec) -> Outcome {
         }
     }
     child::say("here");
-    // Room is what it has none of.
+    // The queue has no room.
     loop {
         if right.send_until(&long, Duration::from_secs(1)).is_err() {
             std::thread::sleep(Duration::from_millis(10));

@@ -19,7 +19,7 @@ pub(crate) struct Seat {
     pub(crate) plan: Plan,
     /// Which client, or which server, this is.
     pub(crate) index: usize,
-    /// What [`Bundle::address`](systems::Bundle::address) says, else a name unique to this
+    /// The answer of [`Bundle::address`](systems::Bundle::address), else a name unique to this
     /// measurement.
     pub(crate) address: String,
     /// The bundle's common descriptors, then this process's own.
@@ -57,7 +57,7 @@ impl Seat {
         served.busy_ns.store(busy_ns, Ordering::Relaxed);
     }
 
-    /// Where the server counts what it does to wait.
+    /// Where the server counts its steps to wait.
     pub(crate) fn server_tally(&self) -> &'static Tally {
         &self.control.header().tally.0
     }
@@ -93,7 +93,7 @@ impl Seat {
 /// Runs the child that `spec` describes.
 pub(crate) fn run(spec: &str) -> io::Result<()> {
     let spec: ChildSpec = serde_json::from_str(spec)?;
-    // What `top` shows.
+    // The name that `top` shows.
     rustix::thread::set_name(c"handfast-bench")?;
     let parent = rustix::process::getppid().map(rustix::process::Pid::as_raw_pid);
     if parent != Some(spec.parent.cast_signed()) {
@@ -250,7 +250,7 @@ pub(crate) fn drive_calls<C: Caller>(caller: &mut C, seat: &Seat) -> io::Result<
     }
 }
 
-/// What a message of a stream holds beside its number.
+/// The content of a stream's message beside its number.
 const FILLING: u64 = 0x5a5a_5a5a_5a5a_5a5a;
 
 /// The client of a stream.
@@ -347,7 +347,7 @@ fn piece(counter: u64, index: usize) -> Piece {
     [counter.wrapping_add(index as u64); 8]
 }
 
-/// What the words of a payload add up to.
+/// The sum of the words of a payload.
 #[inline]
 pub(crate) fn checksum(bytes: &[u8]) -> u64 {
     bytes

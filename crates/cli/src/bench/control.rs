@@ -10,7 +10,7 @@ use std::mem::offset_of;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
-/// What the clients do now.
+/// The clients' present activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Phase {
@@ -43,7 +43,7 @@ impl Phase {
 pub(crate) struct Header {
     phase: Line<AtomicU32>,
     servers_ready: Line<AtomicU32>,
-    /// What the server did so far: messages, and nanoseconds of asked-for work (`wait` only).
+    /// The server's work so far: messages, and nanoseconds of asked-for work (`wait` only).
     pub(crate) served: Line<Served>,
     pub(crate) tally: Line<Tally>,
 }
@@ -81,7 +81,7 @@ impl Slot {
     }
 }
 
-/// What a process did to wait and to wake, where its system counts that.
+/// A process's steps to wait and to wake, where its system counts them.
 #[repr(C)]
 pub(crate) struct Tally {
     /// System calls it made for that.

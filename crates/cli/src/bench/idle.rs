@@ -1,4 +1,4 @@
-//! `idle`: clients that have called and now ask nothing. What does being connected cost?
+//! `idle`: clients that have called and now ask nothing. Their cost is the cost of being connected.
 
 use super::plan::{Plan, Timing};
 use super::report::{Board, Key, Reading, Row};

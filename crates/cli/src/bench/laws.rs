@@ -118,7 +118,7 @@ const fn random(state: &mut u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// What waiting costs on this machine, measured in the same round as what is compared with it.
+/// The cost of waiting on this machine, measured in the same round as the times compared with it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitCosts {
     /// CPU of both sides for one block and its wake-up: half a futex round trip's.

@@ -1,4 +1,4 @@
-//! The machine: what it is, and which of its CPUs to use.
+//! The machine: its description, and which of its CPUs to use.
 
 use handfast_sys::{clock, cpu};
 use std::sync::OnceLock;

@@ -41,7 +41,7 @@ use report::Report;
 use run::Run;
 use std::io;
 
-/// What to measure and how.
+/// The measurement and its options.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Args {
@@ -125,7 +125,7 @@ pub(crate) enum Bench {
     /// The measurements of the EROS paper: one way, echo, calls through several processes, and its
     /// Table 1 of the kernel's ways (`tcp` with TCP_NODELAY, `tcp-nagle` without).
     Eros,
-    /// What rights in a call cost.
+    /// The cost of rights in a call.
     Rights,
     /// Protected procedure calls into a domain of the same process, on 1 to all CPUs.
     Ppc,
@@ -209,7 +209,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
 /// One process of a measurement.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ChildArgs {
-    /// What to be, as JSON.
+    /// The role, as JSON.
     spec: String,
 }
 

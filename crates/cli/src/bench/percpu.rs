@@ -1,7 +1,7 @@
 //! `percpu`: 1 to all clients, each on a CPU of its own, against servers that are processes: one thread, a pool of
 //! threads at one port, a worker on every CPU, and a hand-written futex pair on every CPU, which is the limit.
 //!
-//! What counts is how throughput grows with the clients: the ratio of so many on so many CPUs to one on one, within one
+//! The result is how throughput grows with the clients: the ratio of so many on so many CPUs to one on one, within one
 //! round. Other programs' time slices fall out of the second form of it, at the pace of the median call.
 
 use super::laws::Law;

@@ -1,4 +1,4 @@
-//! What one measurement does: the part of the parent's decision every child must know.
+//! The steps of one measurement: the part of the parent's decision every child must know.
 
 use super::laws::Law;
 use super::scheduling::Scheduling;
@@ -33,7 +33,7 @@ pub(crate) struct Plan {
     pub(crate) watches: bool,
 }
 
-/// What a client asks and what the server does with it.
+/// A client's request and the server's work for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Task {
     /// The server sends the request back.
@@ -188,7 +188,7 @@ impl Timing {
     }
 }
 
-/// What a child process is.
+/// The kind of a child process.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) enum Role {
     /// The first is the one the clients call.

@@ -165,7 +165,7 @@ pub(crate) fn measure_parts(
     Ok(board.rows())
 }
 
-/// What is called.
+/// The target of the call.
 #[derive(Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) enum Case {
     /// Eight words each way.
@@ -229,7 +229,7 @@ extern "C" fn plain(words: &mut Words) {
     black_box(words);
 }
 
-/// What one thread of a measurement is told.
+/// The instructions to one thread of a measurement.
 #[derive(Clone, Copy)]
 struct Seat<'a> {
     case: Case,

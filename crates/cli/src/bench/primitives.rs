@@ -1,4 +1,4 @@
-//! What single operations cost one process that has nobody to wait for (paper 000, Table 1).
+//! The cost of single operations to one process that has nobody to wait for (paper 000, Table 1).
 
 use super::systems::queues::SysVQueue;
 use super::systems::semaphores::{SemaphoreSet, Semaphores};

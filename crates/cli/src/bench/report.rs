@@ -4,7 +4,7 @@ use super::session::Sample;
 use super::stats::median;
 use serde::Serialize;
 
-/// What one round showed for one row. Absent values stay absent in the output.
+/// The results of one round for one row. Absent values stay absent in the output.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reading {
     pub(crate) p50_ns: Option<f64>,
@@ -143,7 +143,7 @@ pub(crate) struct Report {
     pub(crate) bench: &'static str,
     pub(crate) machine: String,
     pub(crate) rows: Vec<Row>,
-    /// What the ratio means here, and other remarks; under the table only.
+    /// The meaning of the ratio here, and other remarks; under the table only.
     #[serde(skip)]
     pub(crate) notes: Vec<String>,
 }

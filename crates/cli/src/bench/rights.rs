@@ -85,7 +85,7 @@ pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
                         task: Task::Pass(*passed),
                         payload_bytes: *payload as usize,
                         servers: passed.servers(),
-                        // Of strangers, keepers and other threads take part.
+                        // Between strangers, keepers and other threads take part.
                         placement: if is_once {
                             Placement::Free
                         } else {
@@ -137,7 +137,7 @@ pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
     Ok(board.rows())
 }
 
-/// What each of `count` rights adds; `None` without rights.
+/// The time each of `count` rights adds; `None` without rights.
 fn per_right(p50_ns: Option<f64>, plain: Option<f64>, count: usize) -> Option<f64> {
     let added = p50_ns? - plain?;
     (count > 0).then(|| added / count as f64)

@@ -18,7 +18,7 @@ use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::time::Duration;
 
-/// What all benchmarks share.
+/// The state that all benchmarks share.
 pub(crate) struct Run {
     pub(crate) args: Args,
     pub(crate) rounds: u32,
@@ -92,7 +92,7 @@ impl Run {
         }
     }
 
-    /// As [`Self::payloads`]; those that are not whole pieces are left out with a word.
+    /// As [`Self::payloads`]; payloads that are not whole pieces are left out with a word.
     pub(crate) fn whole_payloads(&mut self, usual: &[u32]) -> Vec<u32> {
         let mut payloads = self.payloads(usual);
         payloads.retain(|len| {
@@ -230,7 +230,7 @@ impl Run {
         self.dir.path()
     }
 
-    /// What was said so far of turns of the system with this key that failed.
+    /// The complaint so far about failed turns of the system with this key.
     pub(crate) fn complaint(&self, key: &str) -> Option<&str> {
         let start = format!("{key} with ");
         let mut said = self.warned.iter().map(String::as_str);

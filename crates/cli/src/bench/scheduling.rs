@@ -6,13 +6,13 @@ use std::io;
 /// A policy of the kernel's, for server and clients alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Scheduling {
-    /// What processes get that ask for nothing (`SCHED_OTHER`).
+    /// The policy of processes that ask for nothing (`SCHED_OTHER`).
     Default,
-    /// The same fixed priority for all (`SCHED_FIFO`): who yields goes behind all others.
+    /// The same fixed priority for all (`SCHED_FIFO`): a thread that yields goes behind all others.
     Fifo,
     /// As `Fifo`, in turns of some time (`SCHED_RR`).
     RoundRobin,
-    /// As `Fifo`, the server above the clients: whoever wakes it hands the CPU to it.
+    /// As `Fifo`, the server above the clients: a client that wakes it hands the CPU to it.
     ServerFirst,
 }
 

@@ -19,7 +19,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What one window showed.
+/// The results of one window.
 pub(crate) struct Sample {
     pub(crate) elapsed_ns: u64,
     /// Calls each client finished in the window; for a stream, one entry: messages received.
@@ -56,14 +56,14 @@ impl Sample {
     }
 }
 
-/// What processes did while nothing was asked of them.
+/// The usage of processes while nothing was asked of them.
 pub(crate) struct Rest {
     pub(crate) server: Usage,
-    /// Of all clients together.
+    /// The usage of all clients together.
     pub(crate) clients: Usage,
 }
 
-/// What the system counted of its own waiting so far.
+/// The system's counts of its own waiting so far.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Told {
     /// System calls of all processes.
@@ -217,7 +217,7 @@ impl Session {
         })
     }
 
-    /// What the processes have used so far.
+    /// The processes' usage so far.
     pub(crate) fn used(&self) -> io::Result<Rest> {
         let all = |children: &[Child]| -> io::Result<Usage> {
             let mut all = Usage::default();
@@ -235,7 +235,7 @@ impl Session {
         })
     }
 
-    /// What the system has counted so far.
+    /// The system's counts so far.
     pub(crate) fn told(&self) -> Told {
         let clients = || self.control.slots().map(|slot| &slot.tally);
         let sum = |count: fn(&Tally) -> u64| clients().map(count).sum::<u64>();

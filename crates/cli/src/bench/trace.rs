@@ -96,7 +96,7 @@ enum Stop {
 
 impl Stop {
     const fn of(status: i32) -> Self {
-        // What `PTRACE_O_TRACESYSGOOD` sets.
+        // The signal of a stop at a system call, by `PTRACE_O_TRACESYSGOOD`.
         const CALL: i32 = libc::SIGTRAP | 0x80;
         match (status >> 16, libc::WSTOPSIG(status)) {
             (0, CALL) => Self::Call,
@@ -105,7 +105,7 @@ impl Stop {
         }
     }
 
-    /// What to deliver when it goes on.
+    /// The signal to deliver when it goes on.
     const fn signal(self) -> i32 {
         match self {
             Self::Signal(signal) => signal,

@@ -1,4 +1,4 @@
-//! What a server does for those who ask for work.
+//! A server's work for clients that ask for work.
 
 use super::laws::Law;
 use handfast_sys::clock;

@@ -6,7 +6,7 @@ use super::result::Verdict;
 pub(crate) struct Part {
     /// `None` where it could not be measured.
     pub(crate) holds: Option<bool>,
-    /// What was found, with its numbers.
+    /// The finding, with its numbers.
     pub(crate) found: String,
 }
 

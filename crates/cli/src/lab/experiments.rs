@@ -8,7 +8,7 @@ use std::io;
 
 /// An experiment. To add one, implement this and add it to [`all`].
 pub(crate) trait Experiment {
-    /// What it is; the same each time.
+    /// Its description; the same each time.
     fn about(&self) -> About;
 
     /// The benchmark whose usual options it starts from.
@@ -18,7 +18,7 @@ pub(crate) trait Experiment {
     fn run(&self, run: &mut Run) -> io::Result<Findings>;
 }
 
-/// What was found.
+/// The findings of a run.
 pub(crate) struct Findings {
     pub(crate) measured: String,
     pub(crate) verdict: Verdict,

@@ -1,7 +1,7 @@
 //! `handfast lab`: what the papers measured, measured on this machine, beside handfast.
 //!
-//! Reading order: [`result`] is what an experiment leaves; [`experiments`] lists them; each is a value of
-//! [`Experiment`] that says what it is and runs on the processes and systems of `bench`; [`report`] shows what they left.
+//! Reading order: [`result`] is the file an experiment leaves; [`experiments`] lists them; each is a value of
+//! [`Experiment`] that describes itself and runs on the processes and systems of `bench`; [`report`] shows their results.
 
 mod claims;
 mod experiments;
@@ -36,7 +36,7 @@ pub(crate) struct Args {
 enum What {
     /// The experiments: name, title, whether there is a result.
     List(Folder),
-    /// Run experiments and keep what they found; those that have a result already are left out.
+    /// Run experiments and keep their results; experiments that have a result already are left out.
     Run(RunArgs),
     /// Make a page of the results, or each figure as a file.
     Report(report::Args),
@@ -62,7 +62,7 @@ struct RunArgs {
     /// Few short rounds, all experiments in under five minutes: shows that they run.
     #[arg(long)]
     quick: bool,
-    /// Also those that have a result already.
+    /// Also run experiments that have a result already.
     #[arg(long)]
     again: bool,
 }

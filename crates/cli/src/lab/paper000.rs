@@ -41,7 +41,7 @@ struct Throughput {
     panels: fn() -> Vec<Panel>,
     /// Given the sheets of the panels, in their order.
     judge: fn(&[Sheet]) -> Vec<Part>,
-    /// What is peculiar to it.
+    /// The peculiarity of the figure.
     note: &'static str,
 }
 

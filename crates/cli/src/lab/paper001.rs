@@ -52,7 +52,7 @@ const NAMES: [&str; 8] = [
 ];
 /// handfast's default.
 const DEFAULT: &str = "adaptive";
-/// Each hybrid with what it becomes.
+/// Each hybrid with the strategy it becomes.
 const HYBRIDS: [(&str, &str); 3] = [
     ("spin-sched", "sched"),
     ("spin-block", "block"),

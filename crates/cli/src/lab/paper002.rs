@@ -26,7 +26,7 @@ fn about(name: &str, title: &str, claim: &str, method: &str) -> About {
 /// Its Figure 2: where the time of a protected procedure call goes.
 struct Figure2;
 
-/// What a bar is made of, each piece with the system that has it and all before it.
+/// The pieces of a bar, each piece with the system that has it and all before it.
 const PIECES: [(&str, &str); 8] = [
     ("plain call", "plain-call"),
     ("words in registers", "step-words"),
@@ -106,12 +106,12 @@ impl Experiment for Figure2 {
     }
 }
 
-/// What each system takes beyond the one before, none less than nothing; together what the last one takes.
+/// The time each system takes beyond the one before, none less than nothing; together the time of the last one.
 fn pieces(times: &[f64]) -> Vec<f64> {
     let total = times.last().copied().unwrap_or(0.0);
     let mut so_far = 0.0;
     let piece = |time: &f64| {
-        // A time that noise has made longer than that of more pieces counts as theirs.
+        // A time that noise has made longer than the time of more pieces counts as theirs.
         let reached = time.min(total).max(so_far);
         let piece = reached - so_far;
         so_far = reached;

@@ -1,4 +1,4 @@
-//! What an experiment leaves: one JSON file, the same shape for all.
+//! The result of an experiment: one JSON file, the same shape for all.
 
 use crate::temporary;
 use handfast_sys::{Errno, OwnedFd, directory};
@@ -16,14 +16,14 @@ pub(crate) const SCHEMA: u32 = 1;
 pub(crate) struct Outcome {
     pub(crate) schema: u32,
     pub(crate) about: About,
-    /// What was measured here, in a sentence or two: systems, numbers, placement.
+    /// The measurement here, in a sentence or two: systems, numbers, placement.
     pub(crate) measured: String,
     pub(crate) verdict: Verdict,
     /// Why it holds or not, with the figures that say so.
     pub(crate) reasons: String,
     pub(crate) figures: Vec<Figure>,
     pub(crate) tables: Vec<Table>,
-    /// What was left out and why, warnings, what a ratio means.
+    /// Parts left out and why, warnings, the meaning of a ratio.
     pub(crate) notes: Vec<String>,
     pub(crate) machine: String,
     /// Seconds since 1970 when it ended.
@@ -34,10 +34,10 @@ pub(crate) struct Outcome {
     pub(crate) is_quick: bool,
 }
 
-/// What an experiment is, before it runs.
+/// The description of an experiment, before it runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct About {
-    /// What the command line and the file say: `000-figure-2`.
+    /// The name on the command line and of the file: `000-figure-2`.
     pub(crate) name: String,
     /// `000` to `003`; nothing for what is no paper's.
     pub(crate) paper: Option<String>,
@@ -105,7 +105,7 @@ pub(crate) struct Point {
     pub(crate) y: f64,
     /// The lowest and the highest round.
     pub(crate) range: Option<(f64, f64)>,
-    /// What stands at this x instead of the number (bars), or beside the point (scatter).
+    /// The text at this x instead of the number (bars), or beside the point (scatter).
     pub(crate) label: Option<String>,
 }
 
@@ -168,7 +168,7 @@ impl Outcome {
         })
     }
 
-    /// What an earlier run left in this file, or why it is no result.
+    /// The result that an earlier run left in this file, or why it is no result.
     pub(crate) fn load(path: &Path) -> Result<Self, String> {
         let bytes = read(path).map_err(|error| error.to_string())?;
         let value: serde_json::Value =
@@ -208,7 +208,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 const BYTES_MAX: u64 = 16 << 20;
 
 /// Makes the folder if it is not there, sees that results can be written there, and keeps other runs out of it as long as
-/// what it returns is there: they would disturb one another's measurements.
+/// the returned descriptor is there: they would disturb one another's measurements.
 pub(crate) fn enter(folder: &Path) -> Result<OwnedFd, String> {
     let why = |error: io::Error| {
         format!(

@@ -24,7 +24,7 @@ pub(crate) fn by_system(
     curves
 }
 
-/// What `field` says in the row of a system at one payload.
+/// The value of `field` in the row of a system at one payload.
 pub(crate) fn value(
     rows: &[Row],
     (case, system): (&str, &str),

@@ -3,7 +3,7 @@
 use super::result::{Curve, Point};
 use crate::bench::stats::median;
 
-/// Readings of one quantity: for each curve and x, those of all rounds.
+/// Readings of one quantity: for each curve and x, the readings of all rounds.
 #[derive(Default)]
 pub(crate) struct Series(Vec<(String, Vec<Place>)>);
 
@@ -36,7 +36,7 @@ impl Series {
         median(&places.iter().find(|place| place.x == x)?.values)
     }
 
-    /// These curves; those without readings say so.
+    /// The named curves; curves without readings say so.
     pub(crate) fn curves(&self, names: &[&str]) -> Vec<Curve> {
         names
             .iter()

@@ -16,7 +16,7 @@ pub(crate) struct Browser {
     from: Receiver<Value>,
     session: Option<String>,
     next: u64,
-    /// What it said without having been asked, in order.
+    /// Events that the browser sent without having been asked, in order.
     pub(crate) events: Vec<Value>,
     folder: PathBuf,
 }
@@ -167,7 +167,7 @@ impl Browser {
     pub(crate) fn prefer(&mut self, scheme: &str) {
         let feature = json!([
             {"name": "prefers-color-scheme", "value": scheme},
-            // What still glides is not where a click goes.
+            // An element that still glides is not where a click goes.
             {"name": "prefers-reduced-motion", "value": "reduce"},
         ]);
         self.ask("Emulation.setEmulatedMedia", json!({"features": feature}));

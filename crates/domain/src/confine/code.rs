@@ -1,9 +1,9 @@
-//! What becomes of the places that [`scan`](super::scan) finds.
+//! The treatment of the places that [`scan`](super::scan) finds.
 //!
-//! * The gate's own two check what they did right behind it, and stay.
+//! * The gate's own two instructions check their effect directly afterwards, and stay.
 //! * The C library's `pkey_set` is overwritten with a trap.
 //! * The dynamic linker saves registers with XSAVE while it looks a function up, and loads them with XRSTOR: both
-//!   become the older FXSAVE and FXRSTOR, which know no rights. What they leave out are the upper halves of vector
+//!   become the older FXSAVE and FXRSTOR, which know no rights. They leave out the upper halves of vector
 //!   registers.
 //! * In a displacement, or across two instructions, the bytes are there by chance. One of the instructions is moved
 //!   elsewhere, where its displacement is another one, and a jump put in its place. Where instructions begin is known
@@ -31,7 +31,7 @@ pub(super) struct Moved {
     pub(super) code: Vec<u8>,
 }
 
-/// What is to be done to the code of this process.
+/// The planned changes to the code of this process.
 #[derive(Default)]
 pub(super) struct Plan {
     pub(super) patches: Vec<Patch>,
@@ -111,7 +111,7 @@ pub(super) fn runs(all: &[Mapping]) -> Vec<(usize, usize)> {
     runs
 }
 
-/// Writes those of the patches that lie in `code`, which begins at `start`.
+/// Writes the patches that lie in `code`, which begins at `start`.
 pub(super) fn apply(patches: &[Patch], start: usize, code: &mut [u8]) {
     for patch in patches {
         for (offset, byte) in patch.bytes.iter().enumerate() {
@@ -142,7 +142,7 @@ fn trap(at: usize) -> Patch {
     }
 }
 
-/// What is known of the C library and of the dynamic linker.
+/// The known patches for the C library and the dynamic linker.
 fn known(at: usize, kind: Kind, run: (usize, usize), code: &[u8]) -> Option<Vec<Patch>> {
     match kind {
         Kind::WrPkru => {

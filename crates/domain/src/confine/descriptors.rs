@@ -5,7 +5,7 @@ use handfast_sys::Errno;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
-/// What the kernel makes without a file, and what reaches no memory.
+/// Descriptors that the kernel makes without a file, and that reach no memory.
 const ANONYMOUS: [&str; 7] = [
     "anon_inode:[eventpoll]",
     "anon_inode:[eventfd]",

@@ -31,7 +31,7 @@ pub enum ConfineError {
     Descriptor {
         /// Its number.
         number: i32,
-        /// What it leads to.
+        /// The target of the descriptor.
         leads_to: String,
     },
     /// The process makes all readable memory executable (`personality`).
@@ -41,7 +41,7 @@ pub enum ConfineError {
     Memory {
         /// Where it begins.
         at: usize,
-        /// What is wrong with it.
+        /// The reason that the mapping is refused.
         why: &'static str,
         /// The file it comes from, if any.
         file: String,
@@ -68,7 +68,7 @@ pub enum ConfineError {
     Path {
         /// The path.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason that the path is refused.
         why: &'static str,
     },
     /// A system call failed.

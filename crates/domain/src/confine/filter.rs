@@ -79,7 +79,7 @@ const DENIED: &[libc::c_long] = &[
 const MAP_SHADOW_STACK: libc::c_long = 453;
 const OPEN_TREE_ATTR: libc::c_long = 467;
 
-/// What `prctl` may still do.
+/// Options that `prctl` still accepts.
 const PRCTL: &[libc::c_int] = &[
     libc::PR_SET_NAME,
     libc::PR_GET_NAME,
@@ -128,7 +128,7 @@ struct Program {
     open: Vec<(usize, Part)>,
 }
 
-/// What a call's arguments are looked at for.
+/// The purpose for which a call's arguments are inspected.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     Map,
@@ -238,7 +238,7 @@ impl Program {
         self.load(ARCHITECTURE);
         self.end_unless(libc::BPF_JEQ, X86_64, DENY);
         self.load(NUMBER);
-        // Those of the x32 kind are far above.
+        // Numbers of the x32 kind are far above.
         self.end_if(libc::BPF_JGT, LAST, UNKNOWN);
         for (number, part) in PARTS {
             self.jump(libc::BPF_JEQ, number as u32, 0, 1);
@@ -262,7 +262,7 @@ impl Program {
                 // Elsewhere than where something is: nothing is replaced.
                 self.end_unless(libc::BPF_JSET, libc::MAP_FIXED as u32, ALLOW);
                 self.end_if(libc::BPF_JSET, libc::MAP_FIXED_NOREPLACE as u32, ALLOW);
-                // Of a file of huge pages the kernel maps more than is asked for.
+                // The kernel maps more of a file of huge pages than is asked for.
                 self.end_unless(libc::BPF_JSET, libc::MAP_ANONYMOUS as u32, DENY);
                 self.end_if(libc::BPF_JSET, libc::MAP_HUGETLB as u32, DENY);
                 self.go(Part::Range);

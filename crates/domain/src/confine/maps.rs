@@ -87,7 +87,7 @@ fn head(line: &str) -> Option<Mapping> {
     })
 }
 
-/// What can be written stays so without code in it, and what is code can be looked at.
+/// Checks that writable memory stays without code in it, and that code can be looked at.
 pub(super) fn check(all: &[Mapping]) -> Result<(), ConfineError> {
     /// Below it, code can be run in the processor's 32-bit mode, where the gate's instructions mean something else.
     const LOW: usize = 1 << 32;
@@ -127,7 +127,7 @@ pub(super) fn is_image(all: &[Mapping], mapping: &Mapping) -> bool {
 /// A range of addresses: first, and the one behind the last.
 pub(super) type Range = (usize, usize);
 
-/// What nobody may change any more: code, what is only read in programs and libraries, and all memory with a key.
+/// Memory that nobody may change any more: code, read-only memory of programs and libraries, and all memory with a key.
 pub(super) fn guarded(all: &[Mapping], more: &[Range]) -> Vec<Range> {
     // The kernel's own pages, of code and of the time, are among them.
     let is_kernels = |mapping: &Mapping| mapping.path.starts_with("[v");

@@ -1,6 +1,6 @@
-//! Which files a confined process may still open. Landlock only knows what is allowed, and always with all that is
-//! beneath: so everything is allowed but the directories that lead to what must stay closed, and of those what is in
-//! them and does not.
+//! Which files a confined process may still open. Landlock only knows what is allowed, and always with everything
+//! beneath: so everything is allowed but the directories that lead to paths that must stay closed; within those directories,
+//! the entries that do not lead there are allowed.
 
 use super::{ConfineError, descriptors};
 use handfast_sys::landlock::{self, Rules, access};
@@ -25,7 +25,7 @@ struct Mount {
     device: u64,
 }
 
-/// Those of this process's name space.
+/// The mounts of this process's name space.
 fn mounts() -> Vec<Mount> {
     let text = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     text.lines().filter_map(mount).collect()
@@ -65,7 +65,7 @@ pub(super) fn forbidden_devices() -> Vec<u64> {
     all.map(|mount| mount.device).collect()
 }
 
-/// What may be opened: all of `only`, or everything where that is empty.
+/// The paths that may be opened: all of `only`, or everything where that is empty.
 pub(super) fn places(only: &[PathBuf]) -> Result<Vec<PathBuf>, ConfineError> {
     let (mut holes, mut devices) = (Vec::new(), vec![PathBuf::from(DEVICES)]);
     for mount in mounts() {
@@ -117,7 +117,7 @@ fn walk(place: &Path, holes: &[PathBuf], found: &mut Vec<PathBuf>, left: &mut us
     }
     // One that cannot be listed stays closed.
     for entry in fs::read_dir(place).into_iter().flatten().flatten() {
-        // What a link leads to is allowed under its own name, or not.
+        // The target of a link is allowed under its own name, or not.
         if entry.file_type().is_ok_and(|kind| !kind.is_symlink()) {
             walk(&entry.path(), holes, found, left)?;
         }

@@ -37,7 +37,7 @@ pub(super) fn find(code: &[u8]) -> impl Iterator<Item = (usize, Kind)> {
     })
 }
 
-/// What all of them begin with.
+/// The first byte of all of them.
 const ESCAPE: u8 = 0x0f;
 
 /// Where the first such byte is. The C library's way: there are megabytes of code.
@@ -47,7 +47,7 @@ fn first_of(code: &[u8], byte: u8) -> Option<usize> {
     (!found.is_null()).then(|| found.addr() - code.as_ptr().addr())
 }
 
-/// What these bytes begin with.
+/// The instruction that begins with these bytes.
 const fn kind(bytes: [u8; LEN]) -> Option<Kind> {
     const REGISTER: u8 = 3;
     match bytes {

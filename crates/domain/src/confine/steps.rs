@@ -94,7 +94,7 @@ fn wipe_in_children(all: &[Mapping]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Puts copies in the place of code and of what is only read, with the changes of the plan. Whoever can write the file,
+/// Replaces code and read-only data with copies, with the changes of the plan. A process that can write the file,
 /// or truncate it, cannot change them then.
 fn out_of_files(all: &[Mapping], plan: Plan) -> Result<usize, Errno> {
     let mut copied_bytes = 0;
@@ -139,7 +139,7 @@ fn out_of_files(all: &[Mapping], plan: Plan) -> Result<usize, Errno> {
     Ok(copied_bytes)
 }
 
-/// What other threads have registered with the kernel, only they can give up.
+/// Only other threads can give up their own registrations with the kernel.
 fn one_thread() -> Result<(), ConfineError> {
     let threads = std::fs::read_dir("/proc/self/task").map_err(|error| ConfineError::Os {
         call: "reading /proc/self/task",
@@ -153,14 +153,14 @@ fn one_thread() -> Result<(), ConfineError> {
     }
 }
 
-/// What this crate and the C library handle.
+/// The signals that this crate and the C library handle.
 fn own_signals() -> impl Iterator<Item = i32> {
     let faults = crate::fault::SIGNALS.into_iter();
     let deadlines = crate::fault::handles_deadlines().then(signal::deadline_number);
     faults.chain(LIBRARYS).chain(deadlines)
 }
 
-/// But for those of this crate and the C library's, which are taken away.
+/// Except for the handlers of this crate and of the C library, which are taken away.
 fn no_handlers() -> Result<(), ConfineError> {
     for signal in 1..=SIGNALS {
         let has_handler = signal::has_handler(signal).map_err(|errno| ConfineError::Os {

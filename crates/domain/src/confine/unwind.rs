@@ -9,7 +9,7 @@ struct Object {
     table: Option<usize>,
 }
 
-/// What [`libc::dl_iterate_phdr`] looks for, and has found.
+/// The object that [`libc::dl_iterate_phdr`] looks for, and what it has found.
 struct Search {
     at: usize,
     found: Option<Object>,

@@ -1,4 +1,4 @@
-//! What all handles of a domain share: how it is made, crossed into, and unloaded.
+//! The state that all handles of a domain share: how it is made, crossed into, and unloaded.
 
 use super::{Inner, Plain};
 use crate::deadline::Armed;
@@ -272,7 +272,7 @@ impl Inner {
     }
 
     fn cross_plain(&self, control: u64, hint: u32, words: &mut Words) -> Status {
-        // What waits for a process is not ended, but looks at the deadline itself.
+        // A thread that waits for a process is not ended, but looks at the deadline itself.
         let _shield = self.process.is_some().then(deadline::shield);
         let Some(nested) = Nested::enter() else {
             return Status::new(Status::TOO_DEEP, 0);

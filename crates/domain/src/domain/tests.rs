@@ -1,4 +1,4 @@
-//! What a call must not write: what all domains and CPUs share.
+//! Memory that a call must not write: whatever all domains and CPUs share.
 
 use super::*;
 use crate::gate;
@@ -28,7 +28,7 @@ fn shared(row: &Row) -> Vec<u8> {
 
 static ROW: AtomicUsize = AtomicUsize::new(0);
 
-/// A sum of those bytes.
+/// A sum of the request's bytes.
 fn look((): &(), call: &mut Call<'_>) {
     let row: *const Row = core::ptr::with_exposed_provenance(ROW.load(Relaxed));
     // SAFETY: stored by the test, of a domain that lives.

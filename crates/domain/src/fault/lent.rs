@@ -1,7 +1,7 @@
 //! Handlers of the program's that the kernel has started on a domain's stack, since they do not ask for the alternate one.
 //!
 //! Such a handler has the rights of no domain, so the first thing it does on its stack is a fault; then it is lent the rights to the
-//! stacks for as long as it runs. A stack pointer says nothing: anybody can point it there. What says that a domain was interrupted in this
+//! stacks for as long as it runs. A stack pointer says nothing: anybody can point it there. The proof that a domain was interrupted in this
 //! thread is the frame that the kernel has put on that stack, where only the domain and the kernel can write. The frame
 //! has the domain's rights, and this thread's alternate stack, which no two threads share; and it counts once, so that what is
 //! left of it afterwards is worth nothing.
@@ -63,7 +63,7 @@ pub(super) fn was_interrupted(row: &Row, stack: usize, machine: &libc::ucontext_
             let Some(words) = words.get(start..start + WORDS) else {
                 return false;
             };
-            // What was spent may lie where the handler has not written yet.
+            // Spent words may lie where the handler has not written yet.
             let is_new = words[offset_of!(Frame, link) / 8] == 0;
             if is_new && is_frame(words, here, (row, number), own) {
                 return spend(here);
@@ -103,7 +103,7 @@ fn is_frame(words: &[u64], here: usize, (row, number): (&Row, usize), own: &libc
         })
 }
 
-/// Marks the frame there: what it was lent for has been.
+/// Marks the frame there: its loan of rights is spent.
 fn spend(frame: usize) -> bool {
     let mark = [LENT];
     let own = libc::iovec {
@@ -120,7 +120,7 @@ fn spend(frame: usize) -> bool {
     done == size_of_val(&mark).cast_signed()
 }
 
-/// What lies there, whatever this thread's rights are. One system call.
+/// The words that lie there, whatever this thread's rights are. One system call.
 fn read(at: usize, words: &mut [u64]) -> bool {
     let len = size_of_val(words);
     let own = libc::iovec {
@@ -132,7 +132,7 @@ fn read(at: usize, words: &mut [u64]) -> bool {
         iov_len: len,
     };
     let process = own_process();
-    // SAFETY: the kernel writes to the words, which are the caller's; what it reads may be anything.
+    // SAFETY: the kernel writes to the words, which are the caller's; the words it reads may be anything.
     let done = unsafe { libc::process_vm_readv(process, &raw const own, 1, &raw const its, 1, 0) };
     done == len.cast_signed()
 }

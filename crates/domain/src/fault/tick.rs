@@ -15,7 +15,7 @@ use handfast_sys::{Errno, clock, deadline, signal};
 const PATIENCE_NS: u64 = 100_000_000;
 
 thread_local! {
-    /// Of the function that was found in the C library last: its deadline, and what its thread had used when it was found
+    /// For the function that was found in the C library last: its deadline, and the time its thread had used when it was found
     /// there first.
     static FOUND: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
@@ -26,7 +26,7 @@ static LIBRARY: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 static DONE: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn is_installed() -> bool {
-    // Relaxed: said by whoever is alone.
+    // Relaxed: said by a thread that is alone.
     DONE.load(Relaxed)
 }
 
@@ -63,7 +63,7 @@ extern "C" fn tick(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
     if clock::now_ns() < deadline::until_ns() {
         return;
     }
-    // What panics is in the middle of something that belongs to the thread; if it panics again, the process may end.
+    // A panicking thread is in the middle of something that belongs to it; if it panics again, the process may end.
     if std::thread::panicking() && place & PANICKING == 0 {
         return;
     }
@@ -149,7 +149,7 @@ fn library() -> (usize, usize) {
         range: (0, 0),
         is_own: false,
     };
-    // SAFETY: the function reads what it is passed, and nothing else.
+    // SAFETY: the function reads its arguments, and nothing else.
     unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut found).cast()) };
     if found.is_own { (0, 0) } else { found.range }
 }

@@ -10,7 +10,7 @@ fn fails(model: impl Fn() + Send + Sync + 'static) -> bool {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| loom::model(model))).is_err()
 }
 
-/// Two threads use one stack, each for one call that finds what it wrote.
+/// Two threads use one stack, each for one call that finds its own writes.
 fn two_calls(give_back: fn(&AtomicU16)) {
     let flag = Arc::new(AtomicU16::new(FREE));
     let stack = Arc::new(loom::cell::UnsafeCell::new(0u32));

@@ -13,7 +13,7 @@ use core::sync::atomic::Ordering::Relaxed;
 /// Crosses into the domain of `row` and back.
 ///
 /// # Safety
-/// `row` is that of a loaded domain, which stays loaded; the buffers in `control` are the caller's, or none.
+/// `row` is the row of a loaded domain, which stays loaded; the buffers in `control` are the caller's, or none.
 pub(crate) unsafe fn cross(
     row: &Row,
     control: u64,

@@ -3,7 +3,7 @@
 //! A caller's registers, and whatever they point to, are not trusted once the rights have changed: a stray jump can
 //! arrive at any instruction here with any registers. So the row is looked up again behind each `WRPKRU`, in a table
 //! that nobody can write, and the rights that were taken are compared with it; the stack is claimed by its flag,
-//! which lies in the group's memory; what leads back to the caller is kept there, too; and behind the `WRPKRU` of the
+//! which lies in the group's memory; the way back to the caller is kept there, too; and behind the `WRPKRU` of the
 //! way out the rights must be those of no domain, or of one that waits on exactly this stack for this return.
 //!
 //! A stack and the rights of its domain can be named by any thread. So a domain that calls another gives that call a ticket, a number
@@ -13,7 +13,7 @@
 //! In the gate the words are in rdi rsi rbx rbp r8 r9 r10 r11 (on the way back word 2 in r13), the place of the
 //! domain's row in r12, buffers and entry in r13, the stack to try first in r14, the caller's rights in r15.
 //!
-//! What a call costs beyond its two `WRPKRU` is the number of its instructions, above all: nothing behind a `WRPKRU` begins before that
+//! The cost of a call beyond its two `WRPKRU` is mostly the number of its instructions: nothing behind a `WRPKRU` begins before that
 //! is done, and the claim's locked exchange takes less than what is behind it.
 
 use crate::error::Status;
@@ -153,7 +153,7 @@ pub(crate) unsafe extern "C" fn enter() {
         "xor ecx, ecx",
         // And zero in edx.
         "rdpkru",
-        // The caller's rights: what it gets back.
+        // The caller's rights, for the way back.
         "mov r15d, eax",
         // Is it a domain itself? Then it has some right that others have not.
         "not eax",
@@ -171,7 +171,7 @@ pub(crate) unsafe extern "C" fn enter() {
         "mov r10, qword ptr [rdi + 48]",
         "mov r11, qword ptr [rdi + 56]",
         "mov rdi, qword ptr [rdi]",
-        // Named for whoever looks for instructions that change rights ([`changes`]).
+        // Named for code that looks for instructions that change rights ([`changes`]).
         ".globl handfast_domain_gate_in",
         ".hidden handfast_domain_gate_in",
         "handfast_domain_gate_in:",
@@ -180,7 +180,7 @@ pub(crate) unsafe extern "C" fn enter() {
         // ---- From here on no register is trusted but what is looked up again.
         "and r12d, {rows_mask} << {row_bits}",
         "lea rdx, [rip + {table} + {rows}]",
-        // rdx: the row. Its rights must be those that were taken.
+        // rdx: the row. Its rights must be the rights that were taken.
         "add rdx, r12",
         "cmp eax, dword ptr [rdx + {rights}]",
         "jne 99f",
@@ -221,12 +221,12 @@ pub(crate) unsafe extern "C" fn enter() {
 
         // ---- Onto the domain's stack. It grows down from the descriptor.
         "mov rsp, rcx",
-        // Nothing leads further up from here, for whoever unwinds.
+        // Nothing leads further up from here, for an unwinder.
         ".cfi_remember_state",
         ".cfi_undefined rip",
-        // What is left of the caller in registers is not the domain's to see.
+        // The caller's values that remain in registers are not the domain's to see.
         clear_vectors!("70", "76", "71"),
-        // The other registers hold the words and what the gate itself has put there. Of the arguments ([`Entry`]) the row and the
+        // The other registers hold the words and the gate's own values. Among the arguments ([`Entry`]), the row and the
         // descriptor are where they belong; the number and the control word follow.
         "mov esi, eax",
         "mov rdi, r13",
@@ -240,7 +240,7 @@ pub(crate) unsafe extern "C" fn enter() {
         // ---- The way back. rsp: the descriptor; rax: the status.
         "50:",
         "mov r12, rax",
-        // What is left of the domain in registers is not the caller's to see: what is not overwritten below is here.
+        // The domain's values that remain in registers are not the caller's to see: any not overwritten below are cleared here.
         clear_vectors!("73", "77", "74"),
         "mov rdi, qword ptr [rsp + {words}]",
         "mov rsi, qword ptr [rsp + {words} + 8]",
@@ -266,7 +266,7 @@ pub(crate) unsafe extern "C" fn enter() {
         ".hidden handfast_domain_gate_out",
         "handfast_domain_gate_out:",
         "wrpkru",
-        // Those of no domain, or else of one that waits here.
+        // The rights of no domain, or else of one that waits here.
         "not rax",
         "test eax, dword ptr [rip + {table} + {denied}]",
         "jnz 80f",
@@ -357,7 +357,7 @@ pub(crate) unsafe extern "C" fn enter() {
         "shr rdx, 31",
         "xor rax, rdx",
         "add rax, qword ptr [rbx + {secrets} + 8]",
-        // Of the sum the upper bits.
+        // The upper bits of the sum.
         "shr rax, 32",
         "and eax, {ticket_mask}",
         "or ecx, eax",
@@ -526,7 +526,7 @@ unsafe extern "C" {
     fn handfast_domain_gate_out();
 }
 
-/// The gate's two instructions that change rights. Behind each of them follows the check of what it did.
+/// The gate's two instructions that change rights. A check of the effect follows behind each of them.
 pub(crate) fn changes() -> [usize; 2] {
     [handfast_domain_gate_in, handfast_domain_gate_out]
         .map(|place: unsafe extern "C" fn()| place as usize)

@@ -6,7 +6,7 @@ use crate::domain::Domain;
 use crate::error::Status;
 use handfast_sys::{AsFd, OwnedFd, child, process, socket};
 
-/// What the marker is in children of this very library: there may be several releases of it in a program.
+/// The marker's value in children of this very library: there may be several releases of it in a program.
 pub(super) fn marker() -> Option<String> {
     let own = [live_if_child as *const () as usize];
     let place = program::places_of(own.into_iter())?.pop()?;
@@ -15,7 +15,7 @@ pub(super) fn marker() -> Option<String> {
 
 /// If this process was started to run a domain, does that, and never returns.
 pub(super) fn live_if_child(ports: &dyn Ports) {
-    // Nor has a set-user-id program one: whoever starts it does not decide that `main` is not run.
+    // Nor has a set-user-id program one: the process that starts it does not decide that `main` is not run.
     let Some(marker) = process::variable(MARKER) else {
         return;
     };

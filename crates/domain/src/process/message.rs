@@ -1,4 +1,4 @@
-//! What parent and child say to each other by their socket; all else goes by ports.
+//! Messages between parent and child on their socket; all else goes by ports.
 
 /// Child: it is the same program, and waits for the plan.
 pub(super) const HERE: u8 = 1;

@@ -1,4 +1,4 @@
-//! What a child is told of the domain that it is to run.
+//! The description that a child gets of the domain that it is to run.
 
 use super::program;
 use crate::error::LoadError;
@@ -11,7 +11,7 @@ use crate::table::Functions;
 /// A domain's functions as places in the program, and how it is loaded.
 pub(super) struct Plan(Vec<u8>);
 
-/// Words before those of the functions: version, bytes of the heap, whether it stays dead, how many functions.
+/// Words before the functions' words: version, bytes of the heap, whether it stays dead, how many functions.
 const HEAD_WORDS: usize = 4;
 const VERSION: u64 = 1;
 const WORD_BYTES: usize = 8;

@@ -138,7 +138,7 @@ pub(super) fn no_bases() {
         assert!(run(forged, &mut words));
         assert_eq!(words[0], SECRET);
     }
-    // What is no entry, the first call of all, upkeep, and a function that does nothing.
+    // A number that is no entry, the first call of all, upkeep, and a function that does nothing.
     assert!(!run(entry(9, nowhere), &mut first(0)));
     assert!(run(entry(INIT, nowhere), &mut first(0)));
     assert!(run(entry(TRIM, nowhere), &mut first(0)));

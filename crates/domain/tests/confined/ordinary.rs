@@ -1,4 +1,4 @@
-//! What goes on as before.
+//! Work that goes on as before.
 
 use super::common::{ADD, NULL, PANIC, PLACE, READ, RUN, WRITE, end_of, first, load, wrong};
 use super::{confine_now, is_possible};
@@ -131,7 +131,7 @@ fn wait_inside() {
 const THREADS: usize = 24;
 
 pub(super) fn work() {
-    // What a panic of a domain prints is no matter here.
+    // The output of a domain's panic does not matter here.
     let domain = load(Options::new()).unwrap();
     let mut held = domain.hold().unwrap();
     // With a deadline as long as there are handlers; this one's is taken away.
@@ -222,7 +222,7 @@ pub(super) fn work() {
     // No core files, and no debugger of the same user.
     let dumps = rustix::process::dumpable_behavior().unwrap();
     assert_eq!(dumps, rustix::process::DumpableBehavior::NotDumpable);
-    // What is no longer done says so.
+    // Operations that are no longer done say so.
     assert_eq!(
         confine(&confine::Options::new()),
         Err(ConfineError::Already)

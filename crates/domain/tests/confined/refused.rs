@@ -1,4 +1,4 @@
-//! What keeps a process from being confined, each with its own error, and nothing changed.
+//! Conditions that keep a process from being confined, each with its own error, and nothing changed.
 
 use super::common::{ADD, end_of, first, load};
 use super::is_possible;

@@ -18,7 +18,7 @@ pub(super) struct Goal {
     at: usize,
 }
 
-/// What came of a way.
+/// The outcome of a way.
 pub(super) enum End {
     Open,
     Closed(String),
@@ -97,7 +97,7 @@ impl Goal {
         unsafe { at.read_volatile() }
     }
 
-    /// What the domain itself holds.
+    /// The value that the domain itself holds.
     fn held(&self) -> u64 {
         self.domain.call(ADD, first(0)).unwrap()[0]
     }
@@ -418,7 +418,7 @@ fn file_read(path: &str, at: usize) -> Tried {
     ))
 }
 
-/// What a forked child gets of its parent.
+/// The outcome of a forked child's attempt on its parent.
 fn from_child(get: impl FnOnce(u32) -> Result<bool, Error>) -> Tried {
     let parent = std::process::id();
     // SAFETY: one thread.

@@ -27,7 +27,7 @@ pub(crate) const fn row_at(key: u64) -> u64 {
     key * 128
 }
 
-/// What the gate wants to find.
+/// The state that the gate wants to find.
 #[repr(C)]
 pub(crate) struct Forged {
     pub(crate) row_at: u64,

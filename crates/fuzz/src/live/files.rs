@@ -14,7 +14,7 @@ use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
-/// How to make one. What this machine has none of is an error.
+/// How to make one. A kind that this machine does not have is an error.
 pub(super) type Make = fn() -> Result<OwnedFd>;
 
 /// The one whose close waits.
@@ -135,7 +135,7 @@ const NO_SEALS: u32 = 1 << 31;
 /// How long the close of a deaf socket waits: longer than anybody here.
 const LINGER_S: u32 = PATIENCE.as_secs() as u32 * 3;
 
-/// Peers that never read, and must stay; of more, the oldest is closed, and who waits for it goes on.
+/// Peers that never read, and must stay; of more, the oldest is closed, and its waiter goes on.
 static PEERS: Mutex<VecDeque<TcpStream>> = Mutex::new(VecDeque::new());
 const PEERS_MAX: usize = 16;
 
@@ -161,7 +161,7 @@ fn deaf() -> Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Whoever waits for a close waits no more.
+/// Ends every wait for a close.
 pub(super) fn hang_up() {
     PEERS.lock().unwrap_or_else(PoisonError::into_inner).clear();
 }
@@ -215,7 +215,7 @@ mod calls {
         }
     }
 
-    /// What a system call makes that takes numbers.
+    /// The descriptor made by a system call that takes numbers.
     pub(super) fn made(number: c_long, arguments: [c_long; 4]) -> Result<OwnedFd> {
         let [one, two, three, four] = arguments;
         // SAFETY: none of the calls that are made by this takes a pointer.

@@ -1,4 +1,4 @@
-//! A peer made by hand: it says, and writes, what it is told to.
+//! A peer made by hand: it says, and writes, whatever it is told to.
 
 use super::server::{self, Answer};
 use super::{NAME, PATIENCE, Victim, directory};
@@ -25,7 +25,7 @@ pub(super) struct Hand {
     bells: Region,
     /// Which end: its calls.
     pub(super) side: Side,
-    /// What the process has said to it, or to one that connects.
+    /// The process's statement to it, or to one that connects.
     pub(super) welcome: Welcome,
     pub(super) process: Process,
     lanes: Vec<Producer>,
@@ -69,8 +69,8 @@ impl Hand {
         hand
     }
 
-    /// The acceptor of a link that the process makes; the right that it has got. What it calls its port and rights to it,
-    /// and who it is, it has said to another hand.
+    /// The acceptor of a link that the process makes; the right that it has got. It has told another hand who it is, and its
+    /// names for its port and for rights to it.
     pub(super) fn serving(victim: &Victim, other: &Self) -> (Self, SendRight) {
         let incarnation = incarnation();
         let welcome = Welcome {
@@ -192,7 +192,7 @@ impl Hand {
     }
 }
 
-/// Of a new process.
+/// The incarnation of a new process.
 pub(super) fn incarnation() -> [u8; 16] {
     static LAST: AtomicU64 = AtomicU64::new(0);
     // Relaxed: a number.

@@ -13,13 +13,13 @@ const NAME: &str = "s";
 /// Connections that wait: one comes after the other.
 const BACKLOG: i32 = 4;
 
-/// What who connects next is told.
+/// The answer for the next process that connects.
 pub(super) struct Answer {
     pub(super) bytes: Vec<u8>,
     pub(super) fds: Vec<OwnedFd>,
 }
 
-/// Who was told that.
+/// A process that was given that answer.
 pub(super) struct Heard {
     pub(super) socket: OwnedFd,
     pub(super) hello: Hello,
@@ -58,7 +58,7 @@ impl Server {
     }
 }
 
-/// Says the answer, or that there is no such port: what asks again, after what it was told, asks once.
+/// Says the answer, or that there is no such port: a process that asks again, after this answer, asks once.
 fn serve(socket: OwnedFd, answer: Option<Answer>) -> Option<Heard> {
     socket::set_nonblocking(&socket, false).expect("a socket");
     socket::set_timeout(&socket, PATIENCE).expect("a socket");

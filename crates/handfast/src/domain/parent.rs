@@ -13,7 +13,7 @@ use handfast_port::served::{Incoming, pass_on, reply_rights, take_rights};
 /// The right to the child's port.
 pub(super) struct Child(pub(super) SendRight);
 
-/// What goes beside a message of a port that this thread has for a child, and comes back.
+/// Attachments of a port's message that this thread has for a child, and that come back.
 #[derive(Default)]
 struct Beside {
     rights: Vec<Right>,
@@ -70,11 +70,11 @@ impl Way for Child {
     }
 }
 
-/// What an honest child does not do; it is treated as one that has ended.
+/// For a reply that no honest child sends; the child is treated as one that has ended.
 const NOT_A_REPLY: SendError = SendError::Gone(Gone::Process);
 
 impl Child {
-    /// With the rights that came beside the message, where the call is that of a port. Fails in one way where the child does, and
+    /// With the rights that came beside the message, where the call is a port's. Fails in one way where the child does, and
     /// in another where it passes the call on to what is not there.
     fn cross(
         &self,
@@ -203,7 +203,7 @@ impl Child {
     }
 }
 
-/// What becomes of the domain, and of the call.
+/// The state of the domain and the outcome of the call after this error.
 const fn lost(error: SendError) -> Lost {
     match error {
         SendError::TimedOut => Lost::Late,
@@ -216,7 +216,7 @@ const fn lost(error: SendError) -> Lost {
     }
 }
 
-/// Whoever has called the port is to be told this.
+/// The caller of the port receives this error.
 fn refused(error: SendError) -> Lost {
     let failed = Beside {
         rights: Vec::new(),

@@ -26,9 +26,9 @@ pub(super) const WORDS: u8 = 1;
 pub(super) const BYTES: u8 = 2;
 /// Nobody waits for the reply.
 pub(super) const ONE_WAY: u8 = 4;
-/// Of a reply: it is a message to be passed on to the first of the rights.
+/// In a reply: it is a message to be passed on to the first of the rights.
 pub(super) const PASS: u8 = 8;
-/// Of a reply: it was to be passed on to a right that is dead, for one of these reasons.
+/// In a reply: it was to be passed on to a right that is dead, for one of these reasons.
 const DEAD: [(u8, Gone); 3] = [(16, Gone::Right), (32, Gone::Port), (48, Gone::Process)];
 const DEAD_MASK: u8 = 48;
 
@@ -49,7 +49,7 @@ pub(super) fn dead(gone: Gone) -> u8 {
 const REQUEST_HEAD: usize = 24;
 const REPLY_HEAD: usize = 16;
 
-/// What is said of a request beside its bytes and words.
+/// The header fields of a request, beside its bytes and words.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) kind: u8,
@@ -61,7 +61,7 @@ pub(super) struct Request {
     pub(super) badge: u64,
 }
 
-/// What is said of a reply.
+/// The header fields of a reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reply {
     pub(super) status: u64,
@@ -69,7 +69,7 @@ pub(super) struct Reply {
     pub(super) flags: u8,
 }
 
-/// What of `bytes` has room in one message with these words, and the rest.
+/// The part of `bytes` that has room in one message with these words, and the rest.
 pub(super) fn divide<'a>(words: &Words, bytes: &'a [u8]) -> (&'a [u8], &'a [u8]) {
     let words_bytes = if has_any(words) { WORDS_BYTES } else { 0 };
     let room = MESSAGE_BYTES_MAX - REQUEST_HEAD - words_bytes;
@@ -89,7 +89,7 @@ impl Request {
         put(to, &head, words, bytes)
     }
 
-    /// What a message says, and its bytes; `None` for one that is no request.
+    /// The header of a message, and its bytes; `None` for a message that is no request.
     pub(super) fn read<'a>(bytes: &'a [u8], words: &mut Words) -> Option<(Self, &'a [u8])> {
         let (head, bytes) = bytes.split_first_chunk::<REQUEST_HEAD>()?;
         let [kind, flags, e0, e1, p0, p1, z0, z1, ..] = *head;

@@ -1,4 +1,4 @@
-//! What the tests of ports share, besides [`handfast_testing`].
+//! Helpers that the tests of ports share, besides [`handfast_testing`].
 #![allow(dead_code, reason = "each test binary uses a part of this")]
 
 use handfast::Right;
@@ -25,8 +25,8 @@ pub(crate) fn start_with(
     handfast_testing::start_with(role, arguments, change)
 }
 
-/// The last step of a handshake made by hand: the region is sealed, the server told, and there is a link. What is to be mapped
-/// writable of the region has been.
+/// The last step of a handshake made by hand: the region is sealed, the server told, and there is a link. All writable mappings
+/// of the region have been made.
 pub(crate) fn take_offer(socket: &OwnedFd, region: &OwnedFd) {
     use handfast_layout::control::kind::SEALED;
     handfast_sys::shared::seal(region).unwrap();
@@ -124,7 +124,7 @@ pub(crate) fn keeper(name: &str) {
             }
             pass => {
                 let (how, name) = str::from_utf8(pass).unwrap().split_once(' ').unwrap();
-                // Who is to get it may be gone.
+                // The recipient may be gone.
                 if let (Ok(to), Some(last)) = (handfast::connect(name), kept.last()) {
                     let to = to.with([last.clone().into()]);
                     let _ = match how {
@@ -249,7 +249,7 @@ pub(crate) fn settles_at(pid: u32, count: usize) -> bool {
     within_patience(|| holdings(pid).0 == count)
 }
 
-/// What this process holds once the link it used last has gone: the keeper may be looking at it
+/// The holdings of this process once the link it used last has gone: the keeper may be looking at it
 /// for a moment longer than its last right is there.
 pub(crate) fn holdings_alone() -> (usize, usize) {
     let is_of_link = |entry: std::fs::DirEntry| {

@@ -15,10 +15,10 @@ use std::time::Duration;
 pub(crate) const OF_THREADS: usize = 30;
 pub(crate) const OF_SET: usize = 41;
 
-/// Those of a process with threads that go to another home.
+/// The ports, of a process with threads, that go to another home.
 pub(crate) const MOVING: usize = 8;
 
-/// What a message asks for, besides an answer.
+/// Actions that a message asks for, besides an answer.
 pub(crate) const PLAIN: u64 = 0;
 pub(crate) const LATE: u64 = 1;
 /// With the name of a home to which the port goes, or a right to it.
@@ -101,7 +101,7 @@ pub(crate) fn home(name: &str, ports: &str) {
             give(request, &rights);
             continue;
         };
-        // What this process has itself keeps its ports' trails.
+        // Rights that this process holds itself keep its ports' trails.
         rights.clear();
         let seen = Seen::of(request.bytes());
         std::thread::spawn(move || serve(port, seen));
@@ -112,7 +112,7 @@ pub(crate) fn home(name: &str, ports: &str) {
 fn give(request: Request, rights: &[handfast::OwnRight]) {
     let number: usize = String::from_utf8_lossy(request.bytes()).parse().unwrap();
     let right = rights[number].clone();
-    // Who asked may be gone.
+    // The caller may be gone.
     let _ = request.reply_with(b"", [right.into()]);
 }
 
@@ -132,6 +132,7 @@ fn serve(port: ReceiveRight, mut seen: Seen) {
                 let taken = to.call_until(&seen.bytes(), PATIENCE);
                 return drop(taken.unwrap());
             }
+            // Sleep: stands for work.
             LATE => std::thread::sleep(Duration::from_micros(300)),
             _ => {}
         }
@@ -149,7 +150,7 @@ fn link(name: &str) -> SendRight {
 
 fn reply(request: Request, answer: &[u8], back: Vec<Right>) {
     if request.is_call() {
-        // Who called may be gone.
+        // The caller may be gone.
         let _ = request.reply_with(answer, back);
     }
 }
@@ -231,7 +232,7 @@ pub(crate) fn ask(control: &SendRight, number: usize) -> Result<SendRight, SendE
     }
 }
 
-/// Who sends to all of them, and what it has sent to each.
+/// A sender to all of them, with what it has sent to each.
 pub(crate) struct Sender<'a> {
     rights: &'a [SendRight],
     sender: u64,
@@ -385,7 +386,7 @@ impl<'a> Sender<'a> {
             goes.push(Memory::from_bytes(&bytes).unwrap().into());
             (sum, comes_back) = (sum + sum_of(&bytes), comes_back + 1);
         }
-        // What is lent to a port that moves cannot be passed on.
+        // A block that is lent to a port that moves cannot be passed on.
         if which & 8 != 0
             && port >= MOVING
             && let Ok(mut block) = self.arena.try_take(LENT_BYTES)

@@ -27,7 +27,7 @@ pub(crate) fn introduces(name: &str, (introducer, recipient): (u8, u8), number: 
     claims(&mut recipient, 9, number, &introducer);
 }
 
-/// What was provided is there for the recipient.
+/// The right that was provided is there for the recipient.
 pub(crate) fn claims(recipient: &mut Hand, word: u32, number: u64, introducer: &Hand) {
     recipient.tell(claim(word, number, introducer));
     let answer = recipient.call(word, b"introduced");

@@ -1,4 +1,4 @@
-//! What attackers do, with the library as everybody has it, and bare system calls beside it.
+//! The attackers' actions, with the library as everybody has it, and bare system calls beside it.
 
 use crate::common;
 use handfast_layout::link::Side;
@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-/// What is done, over and over, to memory.
+/// An action that is done, over and over, to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attack {
     /// `MADV_REMOVE` of the pages in which answers come, which are filled again.
@@ -309,9 +309,10 @@ pub(crate) fn attacker(name: &str) {
                 }
             });
             scope.spawn(|| {
-                // What it does to itself is its own affair.
+                // The harm that it does to itself is its own affair.
                 while !is_over.load(SeqCst) && whose != "quietly" {
                     let _ = right.call_until(&[7; 1000], Duration::from_millis(200));
+                    // Sleep: stands for work.
                     std::thread::sleep(Duration::from_micros(100));
                 }
             });

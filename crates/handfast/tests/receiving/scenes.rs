@@ -73,7 +73,7 @@ fn thread_beside() {
         for _ in 0..20 {
             let theirs = port.clone();
             let thread = std::thread::spawn(move || receive(&theirs));
-            // It sleeps by then, or is about to.
+            // Sleep: the thread sleeps by then, or is about to.
             std::thread::sleep(Duration::from_millis(2));
             if by_descriptor {
                 port.readiness().unwrap();

@@ -1,4 +1,4 @@
-//! Who is asked, over and over.
+//! The process that is asked, over and over.
 
 use crate::{common, counters};
 use handfast::{Memory, Right, SendRight};
@@ -132,7 +132,7 @@ pub(crate) fn peer(name: &str) {
             }
             _ => unreachable!("{text}"),
         };
-        // Who asked may have given up.
+        // The caller may have given up.
         let _ = request.reply(answer.as_bytes());
     }
 }

@@ -1,4 +1,4 @@
-//! What is done over and over.
+//! Operations that are done over and over.
 
 use crate::common::{self, PATIENCE};
 use crate::peer::send_right;
@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-/// What is done over and over.
+/// An operation that is done over and over.
 pub(crate) type Scene = fn(&Stage, u64);
 
 pub(crate) const SCENES: [(&str, Scene); 33] = [

@@ -299,7 +299,7 @@ pub(crate) fn tasks(name: &str) {
 pub(crate) trait Chain {
     /// Calls in turn.
     fn call(&self, next: SendRight) -> String;
-    /// What came of such calls.
+    /// The outcomes of such calls.
     fn called(&self) -> Vec<String>;
     fn end(&self);
 }

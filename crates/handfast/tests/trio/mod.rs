@@ -101,7 +101,7 @@ fn recipient(name: &str, exporter: Option<&str>) {
             _ => unreachable!("{text}"),
         };
         if request.is_call() {
-            // Who asked may be gone.
+            // The caller may be gone.
             let _ = request.reply(answer.as_bytes());
         }
     }

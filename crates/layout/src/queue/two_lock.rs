@@ -10,13 +10,13 @@
 use super::{MEMBERS, MESSAGE_BYTES};
 use crate::LINE;
 
-/// Who holds the head lock; see [`MEMBER`] and the bits after it.
+/// The holder of the head lock; see [`MEMBER`] and the bits after it.
 pub const HEAD_LOCK: usize = 0;
 /// The node before the oldest message. Under the head lock.
 pub const HEAD: usize = 4;
 /// Last node of the pool. Under the head lock.
 pub const POOL_TAIL: usize = 8;
-/// Who holds the tail lock.
+/// The holder of the tail lock.
 pub const TAIL_LOCK: usize = LINE;
 /// The node of the newest message, or the one in [`HEAD`]. Under the tail lock.
 pub const TAIL: usize = LINE + 4;
@@ -50,7 +50,7 @@ pub const INCARNATION_SHIFT: u32 = 8;
 /// "2LQ" and the version of this layout.
 pub const MAGIC: u32 = 0x514c_3201;
 
-/// Nodes beside those of the messages: each of the two chains keeps one that carries nothing.
+/// Nodes beside the messages' nodes: each of the two chains keeps one that carries nothing.
 pub const EXTRA_NODES: u32 = 2;
 /// Most messages a queue can be made for.
 pub const CAPACITY_MAX: u32 = 1 << 24;

@@ -1,4 +1,4 @@
-//! What is refused, and how it is said.
+//! Refused traits, and their error messages.
 
 use super::*;
 use syn::parse_str;

@@ -17,7 +17,7 @@ pub enum BindError {
     NameTaken {
         /// The name.
         name: String,
-        /// The server's process; zero where it cannot be seen from here.
+        /// The server's process; zero if it cannot be seen from here.
         pid: u32,
     },
     /// No permission for the rendezvous directory.
@@ -32,11 +32,11 @@ pub enum BindError {
         /// The call that failed.
         os: Os,
     },
-    /// Something that no server left behind lies where the socket would be.
+    /// Something not left behind by a server lies where the socket would be.
     Foreign {
         /// Where.
         path: PathBuf,
-        /// What it is.
+        /// The kind of file found.
         found: Found,
     },
     /// The path of the socket is longer than the kernel takes.
@@ -52,7 +52,7 @@ pub enum BindError {
     Os(Os),
 }
 
-/// What lies where the socket of a port should be.
+/// The kind of file found where the socket of a port should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Found {
@@ -62,7 +62,7 @@ pub enum Found {
     File,
     /// A symbolic link that leads to no live socket.
     Link,
-    /// A socket that is not of the kind handfast makes.
+    /// A socket of a kind that handfast does not make.
     Socket,
 }
 
@@ -72,7 +72,7 @@ pub enum Found {
 pub enum ConnectError {
     /// The name cannot be a port name.
     BadName(BadName),
-    /// Nobody has bound the name.
+    /// No server has bound the name.
     NoSuchName {
         /// The name.
         name: String,
@@ -96,23 +96,23 @@ pub enum ConnectError {
         /// The peer's.
         theirs: u32,
     },
-    /// The server refused for want of something, or we ran out of it here.
+    /// A resource ran out, at the server or here.
     Exhausted(Exhausted),
-    /// The server did not answer the handshake in time, or it was not this thread's turn.
+    /// The server did not answer the handshake in time, or this thread's turn did not come in time.
     TimedOut {
         /// The name.
         name: String,
         /// How long it was given.
         limit: Duration,
     },
-    /// What lies at the name's path is no port's socket.
+    /// The file at the name's path is not a port's socket.
     Foreign {
         /// Where.
         path: PathBuf,
-        /// What it is.
+        /// The kind of file found.
         found: Found,
     },
-    /// What should be the directory of all names, or lies above it, is a file.
+    /// The path that should be the directory of all names, or one above it, is a file.
     Directory {
         /// The directory.
         path: PathBuf,
@@ -122,11 +122,11 @@ pub enum ConnectError {
         /// The path.
         path: PathBuf,
     },
-    /// Not handfast at the other end, or a peer that breaks the handshake's rules.
+    /// The other end is not handfast, or breaks the handshake's rules.
     Handshake {
         /// The name.
         name: String,
-        /// What was wrong.
+        /// The failed check.
         what: &'static str,
     },
     /// The right is revoked, or its port is gone ([`OwnRight::connect`](crate::OwnRight::connect)).

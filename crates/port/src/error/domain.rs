@@ -2,8 +2,8 @@
 
 use core::fmt;
 
-/// Why a domain did not serve a call. The same for callers in its process and in others; which address it touched
-/// is nobody else's business.
+/// Why a domain did not serve a call. The same for callers in its process and in others. The address that the
+/// domain touched is not reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DomainError {
@@ -23,7 +23,7 @@ pub enum DomainError {
     Bus,
     /// It went wrong before, and its policy is to stay dead.
     Dead,
-    /// It went wrong, and is made anew once the calls that are in it have ended.
+    /// It went wrong, and is rebuilt once the calls that are in it have ended.
     Resetting,
     /// All stacks of its group are in use.
     Stacks,
@@ -35,12 +35,12 @@ pub enum DomainError {
     Thread,
     /// It ran past the deadline of this call ([`SendRight::call_until`](crate::SendRight::call_until)), or past the limit of its port, and was ended.
     Deadline,
-    /// The call has a deadline, and the domain is one whose functions cannot be ended: its process is confined, it is
-    /// unprotected, or there is no timer. It has not been called.
+    /// The call has a deadline, and the domain's functions cannot be ended: its process is confined, it is
+    /// unprotected, or there is no timer. The function has not been called.
     NoDeadline,
-    /// The process that it runs in has ended: it was killed, or exited.
+    /// The domain's process has ended: it was killed, or exited.
     Ended,
-    /// The process that it ran in has ended, and no other could be started; the next call tries again.
+    /// The domain's process has ended, and no other could be started; the next call tries again.
     NotStarted,
 }
 

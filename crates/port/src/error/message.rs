@@ -16,19 +16,18 @@ pub enum SendError {
     ReplyTooLong {
         /// Its length.
         len_bytes: usize,
-        /// That of the buffer.
+        /// Length of the buffer.
         room_bytes: usize,
     },
-    /// The operation may not wait, and the queue is full, or all 16 reply slots of this thread's lane
-    /// are taken: those of calls whose reply has not been taken. Waiting helps where another thread
-    /// takes them; a thread that keeps 16 calls itself has to take one first.
+    /// The operation may not wait, and the queue is full, or calls whose reply has not been taken hold all 16
+    /// reply slots of this thread's lane. Waiting helps if another thread takes the replies; a thread that
+    /// keeps 16 calls itself has to take one first.
     Full,
     /// The deadline passed. A call may have been served, and a late reply is dropped; a one-way message was not sent.
     TimedOut,
-    /// The caller on whose behalf this call was made has given up
-    /// ([`Request::call_through`](crate::Request::call_through)); so has this call been.
+    /// Cancelled: the original caller gave up ([`Request::call_through`](crate::Request::call_through)).
     Cancelled,
-    /// The process shows that to processes of its own user, and of root, only.
+    /// The process shows this only to processes of its own user, and of root.
     NotShown,
     /// The peer is gone. A call in flight may or may not have been served.
     Gone(Gone),
@@ -47,9 +46,9 @@ pub enum SendError {
 /// Not all of many messages were sent. The first [`sent`](Self::sent) of them were, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unsent {
-    /// How many were sent.
+    /// How many messages were sent.
     pub sent: usize,
-    /// Why the next one was not.
+    /// Why the next message was not sent.
     pub error: SendError,
 }
 
@@ -77,7 +76,7 @@ pub enum ReplyError {
     },
     /// The caller's process is gone.
     Gone,
-    /// The message was one-way: nobody waits for a reply.
+    /// The message was one-way: no caller waits for a reply.
     NotACall,
     /// The reply's rights cannot be sent. The call ends as [`Gone::Reply`].
     Right(RightError),

@@ -20,56 +20,55 @@ pub enum RightError {
         /// How many.
         limit: u32,
     },
-    /// The right is to a port that is no more, or was revoked.
+    /// The right is to a port that has ended, or was revoked.
     Dead,
-    /// The right came from a third process, and the process of its port, to which it is to be sent, has
-    /// not said yet which of its rights that is: it has not received at that port for 100 ms.
+    /// The right came from a third process and is to be sent to the process of its port, which has not yet
+    /// identified it: that process has not received at the port for 100 ms.
     Unsettled,
-    /// The right goes through another process, which knows nothing of permissions.
+    /// The right goes through another process, which does not support permissions.
     Indirect,
     /// The peer's process is gone.
     Gone,
     /// The call that the reply right is to answer came from a process that is gone, or has been
     /// answered.
     Answered,
-    /// So many reply rights that answer to this process are out at the peer.
+    /// The limit of reply rights that answer to this process is reached at the peer.
     Returns {
         /// How many.
         limit: u32,
     },
-    /// So many descriptors that were sent to the peer's process wait there for their messages to be
-    /// received.
+    /// The limit of descriptors that wait in the peer's process for their messages to be received is reached.
     Unclaimed {
         /// How many.
         limit: u32,
     },
-    /// The peer's process does not read its control socket, which is full. Only replies say so:
-    /// others wait, as for a full queue.
+    /// The peer's process does not read its control socket, which is full. Only replies return this: others
+    /// wait, as for a full queue.
     Unread,
-    /// So many blocks are lent to the peer's process and have not been given back.
+    /// The limit of blocks lent to the peer's process and not given back is reached.
     Loans {
         /// How many.
         limit: u32,
     },
-    /// The peer's process has been lent blocks of so many arenas that have not ended, or of which some have
-    /// not been given back.
+    /// The limit of arenas whose blocks the peer's process has been lent, and which have not ended or have
+    /// blocks not given back, is reached.
     Arenas {
         /// How many.
         limit: u32,
     },
-    /// A loan stays with whom it was lent to.
+    /// A loan cannot be sent on by its borrower.
     Loan,
     /// A block cannot be lent through a right that goes by the vine: the process in the middle could not send it
     /// on.
     Vine,
-    /// The block's arena was made before a `fork`, and is not there in the child.
+    /// The block's arena was made before a `fork` and does not exist in the child.
     Forked,
     /// The kernel does not send the descriptor.
     Refused {
         /// Its reason.
         errno: Errno,
     },
-    /// It has been lost on its way here, and is not there to be sent on.
+    /// The right was lost on its way here and cannot be sent on.
     Lost,
     /// The receive right is in that process already.
     Home,

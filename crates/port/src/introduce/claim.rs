@@ -35,7 +35,7 @@ pub(crate) fn claim_freely(
     claim_as(process, link, (port, 0, lane), claim_of(by, number))
 }
 
-/// What claims what `by` has provided under a number.
+/// Makes the statement that claims the right `by` has provided under a number.
 fn claim_of(by: &Link, number: u64) -> impl Fn(u32) -> LaneControl {
     let introducer = by.identity();
     move |word| LaneControl::Claim {
@@ -65,7 +65,7 @@ pub(crate) fn mint(process: &Arc<Process>, to: &SendRight, seal: Seal) -> Option
     Some(right)
 }
 
-/// As [`claim`]: of what is said by the right `by`.
+/// As [`claim`]: for statements made by the right `by`.
 pub(crate) fn claim_by(
     process: &Arc<Process>,
     link: &Arc<Link>,

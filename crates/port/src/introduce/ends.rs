@@ -7,19 +7,20 @@ use handfast_sys::{Errno, clock, process};
 use std::collections::HashMap;
 
 impl Process {
-    /// Keeper: a link has ended: what was provided to its peer, and by it.
+    /// Keeper: a link has ended: ends the provisions to its peer, and by it.
     pub(crate) fn end_introductions(&self, link: &Link) {
-        // Its link may have ended for want of use: what it has been provided with it may still claim.
+        // Its link may have ended for want of use: the peer may still claim the rights it was provided with.
         let is_dead = link.pidfd.as_ref().is_none_or(process::has_ended);
         let unheard = core::mem::take(&mut *link.unheard());
         for (exporter, number) in unheard {
-            // Of ports that have moved it has heard before; if it is dead after all, their new homes see that.
+            // The peer has heard before of ports that have moved; if it is dead after all, their new homes see
+            // that.
             let may_claim = !is_dead && number & OF_MOVED != 0;
             if let Some(exporter) = exporter.upgrade().filter(|_| !may_claim) {
                 self.void(&exporter, number);
             }
         }
-        // Nobody hears of what it has provided any more. A link that something leads to, even weakly, keeps its memory.
+        // Its provisions concern no peer any more. A link that something refers to, even weakly, keeps its memory.
         for other in self.all_links() {
             let mut unheard = other.unheard();
             unheard.retain(|(exporter, _)| !core::ptr::eq(exporter.as_ptr(), link));
@@ -35,10 +36,10 @@ impl Process {
         self.give_back_in(EXPIRE_NS);
     }
 
-    /// Keeper: ends what nobody has claimed. Returns whether there will be more.
+    /// Keeper: ends unclaimed provisions. Returns whether there will be more.
     pub(crate) fn expire_provisions(&self) -> bool {
-        // Asked of the kernel once for each: who has ended, or was never to be seen from here. Another process
-        // may have its number by now: then it is waited for.
+        // The kernel is asked once for each: it may have ended, or was never visible from here. Another process
+        // may have its number by now: then the provision is waited for.
         let mut known = HashMap::new();
         let is_gone = |of: [u8; 20]| {
             *known.entry(of).or_insert_with(|| {
@@ -58,5 +59,5 @@ impl Process {
     }
 }
 
-/// How soon provisions are looked at whose introducer has ended.
+/// How soon to look at provisions whose introducer has ended.
 pub(super) const EXPIRE_NS: u64 = 2_000_000;

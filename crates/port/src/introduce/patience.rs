@@ -1,12 +1,12 @@
-//! How long a receiver waits for what a message names.
+//! How long a receiver waits for the rights that a message names.
 
 use handfast_sys::clock;
 
-/// What counts of the time between two looks. Meanwhile a receiver takes a message from each lane that
-/// has one, and works on it for however long; what is waited for may lie behind all that its lanes hold.
+/// The part of the time between two looks that counts. Meanwhile a receiver takes a message from each lane that
+/// has one, and works on it for however long; the awaited message may lie behind all that its lanes hold.
 const LOOK_NS_MAX: u64 = 1_000_000;
 
-/// A receiver's own clock, for what it waits for: it goes while lanes are looked at, and while the receiver sleeps.
+/// A receiver's own clock, for its waits: it goes while lanes are looked at, and while the receiver sleeps.
 pub(crate) struct Patience {
     now_ns: u64,
     seen_ns: u64,
@@ -27,7 +27,7 @@ impl Patience {
         self.pass(LOOK_NS_MAX)
     }
 
-    /// The receiver has slept: all its lanes were empty meanwhile, but for those that wait.
+    /// The receiver has slept: all its lanes were empty meanwhile, except the waiting ones.
     pub(crate) fn slept(&mut self) {
         self.pass(u64::MAX);
     }

@@ -13,12 +13,12 @@ use handfast_region::Memory;
 use handfast_ring::lane::Place;
 use handfast_sys::clock;
 
-/// What becomes of a message to a lane that others wait for.
+/// The fate of a message to a lane that others wait for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// It may be posted.
+    /// The message may be posted.
     Goes,
-    /// It waits for what is under way in the lane.
+    /// The message waits for those under way in the lane.
     Waits,
     /// The lane is another's now.
     Gone,
@@ -26,7 +26,8 @@ pub(crate) enum Way {
 
 /// How long a lane that has been waited for stays with its receiver though it is not used.
 const KEPT_NS: u64 = 10_000_000;
-/// Where none could be let go of for so long, who posts to a lane waits until nothing is under way in it; for so long.
+/// When no lane could be let go of for so long, a thread that posts to a lane waits until no message is under way in
+/// it; for so long.
 pub(super) const PAUSE_AFTER_NS: u64 = 10_000_000;
 const PAUSE_NS: u64 = 20_000_000;
 /// How often a peer is asked what it has taken, and lanes are marked.
@@ -34,7 +35,7 @@ const ASK_NS: u64 = 1_000_000;
 
 impl Link {
     /// Lets go of a lane that is not in use: the next one that has been at rest since the last look, or the next one.
-    /// What the peer is to be told.
+    /// Returns the message for the peer.
     pub(super) fn let_go(&self, free: &mut Free) -> Option<ControlMessage<'static>> {
         if free.has_one() {
             return None;
@@ -98,11 +99,11 @@ impl Link {
             .store(place.receiver(), lane::NO_RECEIVER, Ordering::Relaxed);
     }
 
-    /// No thread has the lane any more, which leads nowhere. What the peer is to be told.
+    /// No thread has the lane any more, which leads nowhere. Returns the message for the peer.
     fn has_left(&self, free: &mut Free, lane: u32) -> ControlMessage<'static> {
         free.without_ns = (0, 0);
         for entry in &self.map.lanes {
-            // Relaxed: who has read it finds whose the lane is.
+            // Relaxed: a thread that has read it finds whose the lane is.
             if u32::from(entry.load(Ordering::Relaxed)) == lane + 1 {
                 entry.store(0, Ordering::Relaxed);
             }
@@ -111,8 +112,8 @@ impl Link {
         ControlMessage::LaneFree { lane: lane as u8 }
     }
 
-    /// Before more is posted to a lane that others wait for: it is let go of, if nothing is under way in it. Where they have
-    /// waited for long, what is to be posted waits for what is under way, for a while since `paused_ns`.
+    /// Before more is posted to a lane that others wait for: the lane is let go of, if no message is under way in it. If
+    /// they have waited for long, the new message waits for those under way, for a while since `paused_ns`.
     #[cold]
     pub(crate) fn give_way(
         &self,
@@ -148,7 +149,7 @@ impl Link {
         }
     }
 
-    /// Whether a lane is not in use, nor kept for who has waited for it.
+    /// Whether a lane is not in use, nor kept for a party that has waited for it.
     fn may_leave(&self, free: &Free, lane: u32, outgoing: &Outgoing, now_ns: u64) -> bool {
         let (position, given_ns) = free.given[lane as usize];
         let is_new =
@@ -157,7 +158,7 @@ impl Link {
         !is_new && !free.queue.has_threads(party) && self.is_idle(lane, outgoing)
     }
 
-    /// Whether a call of a lane has been answered, and nobody has looked at the answer.
+    /// Whether a call of a lane has been answered, and no thread has looked at the answer.
     fn has_untaken(&self, lane: u32) -> bool {
         let of_lane = lane * SLOTS_PER_LANE..(lane + 1) * SLOTS_PER_LANE;
         let mut slots = of_lane.map(|index| (index, &self.slots[index as usize]));
@@ -169,7 +170,8 @@ impl Link {
         })
     }
 
-    /// Whether all that was posted to a lane has been taken by whom it was for, and no call of it is to be answered.
+    /// Whether all messages posted to a lane have been taken by their receivers, and none of its calls is to be
+    /// answered.
     fn is_idle(&self, lane: u32, outgoing: &Outgoing) -> bool {
         let (first, count) = (lane * SLOTS_PER_LANE, SLOTS_PER_LANE);
         let mut slots = self.slots.iter().skip(first as usize).take(count as usize);

@@ -4,7 +4,7 @@ use super::Party;
 use handfast_layout::bell::RECEIVERS;
 use std::collections::VecDeque;
 
-/// See the module text. Lanes are free only while nobody waits here.
+/// See the module text. Lanes are free only while no party waits here.
 pub(super) struct Queue {
     /// Parties, and when a lane for each was asked for last; each once.
     waiting: VecDeque<(Party, u64)>,
@@ -15,8 +15,8 @@ pub(super) struct Queue {
 /// Each receiver, twice.
 const PARTIES: usize = 2 * RECEIVERS as usize;
 
-/// How long one has its place that no thread waits for: tasks look again every millisecond or so, and who does not
-/// wait comes again or does not.
+/// How long a party keeps its place without a waiting thread: tasks look again every millisecond or so, and a
+/// thread that does not wait comes again or does not.
 const ASKED_NS: u64 = 100_000_000;
 
 impl Default for Queue {
@@ -37,7 +37,7 @@ impl Queue {
         }
     }
 
-    /// Whose turn it is; the turn has been its then.
+    /// The party whose turn it is; the turn has been its then.
     pub(super) fn next(&mut self, now_ns: u64) -> Option<Party> {
         while let Some((party, asked_ns)) = self.waiting.pop_front() {
             if self.has_threads(party) || now_ns.saturating_sub(asked_ns) < ASKED_NS {
@@ -47,7 +47,7 @@ impl Queue {
         None
     }
 
-    /// Whether somebody waits.
+    /// Whether a thread waits.
     pub(super) fn is_waited_in(&self) -> bool {
         !self.waiting.is_empty()
     }

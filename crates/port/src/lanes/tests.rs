@@ -17,7 +17,7 @@ thread_local! {
     pub(crate) static BETWEEN: RefCell<Option<Step>> = const { RefCell::new(None) };
 }
 
-/// What this thread's test does between the look for a lane and its lock.
+/// The step of this thread's test between the look for a lane and its lock.
 pub(crate) fn between() {
     if let Some(step) = BETWEEN.take() {
         step();
@@ -27,7 +27,8 @@ pub(crate) fn between() {
 /// Ports at the first receivers.
 const PORTS: [u32; 3] = [0x100, 0x101, 0x102];
 
-/// A link whose lanes are others', which are at work, but for one that leads to the first port; and rights to all.
+/// A link whose lanes belong to others, which are at work, except one that leads to the first port; and rights to
+/// all.
 fn one_lane() -> (Arc<Process>, Arc<Link>, u32, [SendRight; 3], OwnedFd) {
     let (process, link, peer) = link();
     socket::set_nonblocking(&peer, true).unwrap();
@@ -134,7 +135,7 @@ fn what_is_posted_goes_to_whom_the_lane_leads_to_when_it_is_locked() {
         }
     };
     BETWEEN.set(Some(Box::new(becomes_another)));
-    // There is no other lane for it, and this one is kept for who has waited for it.
+    // There is no other lane for it, and this one is kept for the party that has waited for it.
     assert!(rights[0].try_send(b"").is_err());
     assert_eq!(link.position(lane), 1);
     assert!(link.hear_lane_back(lane as u8).is_err(), "twice");
@@ -143,12 +144,12 @@ fn what_is_posted_goes_to_whom_the_lane_leads_to_when_it_is_locked() {
 }
 
 impl LaneMap {
-    /// All that nobody has led anywhere yet are others', which are at work.
+    /// All lanes that lead nowhere yet belong to others, which are at work.
     pub(crate) fn use_up(&self) {
         self.free().used = LANES;
     }
 
-    /// Who has waited for a lane has had time to use it.
+    /// A party that has waited for a lane has had time to use it.
     pub(crate) fn keep_no_longer(&self) {
         self.free().given = Default::default();
     }

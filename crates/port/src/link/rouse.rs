@@ -15,11 +15,11 @@ use std::sync::Weak;
 impl Link {
     /// Makes every thread of this process that waits on the link look again.
     pub(crate) fn disturb(&self) {
-        // AcqRel: what the waiter shall find was stored before.
+        // AcqRel: the data that the waiter shall find was stored before.
         self.trouble.fetch_add(1, Ordering::AcqRel);
         self.slot_freed.1.notify_all();
         self.wake_tasks();
-        // E4 wake: orders the count above before this look at who sleeps. Pairs with the fence in
+        // E4 wake: orders the count above before this look for sleepers. Pairs with the fence in
         // `announce`: a thread that is not counted yet sees the trouble before it sleeps.
         self.region.fence();
         if !self.parked.any() {
@@ -40,8 +40,8 @@ impl Link {
         words.filter(has_more).count() > 0
     }
 
-    /// Wakes whoever sleeps on a word, at most so many, whatever it says: the peer may have died after it took the
-    /// announcement away and before it woke the sleeper. How many there were.
+    /// Wakes the sleepers on a word, at most so many, whatever the word says: the peer may have died after it took
+    /// the announcement away and before it woke the sleeper. Returns how many there were.
     pub(super) fn rouse(&self, at: usize, count: u32) -> u32 {
         // AcqRel: as in `word::taken`.
         self.region.swap(at, word::AWAKE, Ordering::AcqRel);
@@ -52,7 +52,7 @@ impl Link {
     /// peer's user wakes them all.
     #[cold]
     fn rouse_crowd(&self) {
-        // AcqRel: who finds it set comes before the other's wake-ups.
+        // AcqRel: a thread that finds it set comes before the other's wake-ups.
         if self.rouses.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -61,7 +61,7 @@ impl Link {
         };
         let users = self.socket.users().clone();
         users.expend(self.peer.uid, move || {
-            // Release: pairs with the exchange above. Who comes from now on has this done once more.
+            // Release: pairs with the exchange above. A thread that comes from now on has this done once more.
             link.rouses.store(false, Ordering::Release);
             link.rouse_all(u32::MAX);
         });

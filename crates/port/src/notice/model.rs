@@ -1,8 +1,8 @@
 //! loom: two links end, each after its peer has left a message and with it a right to the port, while the
-//! receiver asks to be told when there is none any more. Whatever the interleaving, it is told, once, and only
-//! after it has received both messages.
+//! receiver asks for a notice when there is no right any more. Whatever the interleaving, the notice comes,
+//! once, and only after the receiver has received both messages.
 //!
-//! The steps are those of `Process::end_link`, `Port::rights_ended`, `ReceiveRight::notify_no_senders`,
+//! The steps are taken from `Process::end_link`, `Port::rights_ended`, `ReceiveRight::notify_no_senders`,
 //! `Poller::next_notice` and `Notices`, written out with loom's atomics. The messages are a relaxed word each.
 
 use super::{HAD, ONE};
@@ -22,11 +22,11 @@ enum Without {
     Release,
     /// E13, load half.
     Acquire,
-    /// Whoever asks looks at the count.
+    /// The asking thread looks at the count.
     LookOfAsker,
-    /// Whoever ends the last right looks whether somebody asks.
+    /// The thread that ends the last right looks whether a notice is asked for.
     LookOfLast,
-    /// The receiver looks for messages that the last have left after it has found that there is none.
+    /// The receiver looks for the last senders' messages after it has found that there is no right.
     HasLooked,
 }
 
@@ -92,7 +92,7 @@ impl Notices {
         }
     }
 
-    /// A right is made anew, by whoever has one: it ends with its link.
+    /// A right is made, by a thread that has one: it ends with its link.
     fn added(&self) {
         self.rights.fetch_add(ONE + MADE, Relaxed);
     }

@@ -13,8 +13,8 @@ use std::sync::{Arc, OnceLock, Weak};
 const REMEMBERED: usize = 8;
 
 thread_local! {
-    /// Paths by which outcomes of calls of this thread came. They keep none: a thread may call nobody any
-    /// more, and in a forked child they are the parent's.
+    /// Paths by which outcomes of calls of this thread came. They keep none alive: a thread may never call
+    /// again, and in a forked child they are the parent's.
     static LAST: [Cell<Option<Weak<Path>>>; REMEMBERED] = const {
         [const { Cell::new(None) }; REMEMBERED]
     };
@@ -43,7 +43,7 @@ pub(crate) fn expected(source: Source) -> Option<Arc<Path>> {
     is_it.then_some(path)
 }
 
-/// Caller: a path it has granted, as long as somebody may wait in its set.
+/// Caller: a path it has granted, as long as a thread may wait in its set.
 pub(crate) struct Path {
     /// With the replier.
     pub(crate) link: Held,
@@ -53,8 +53,8 @@ pub(crate) struct Path {
     /// Where its outcomes were awaited first: the link and whether in a slot of the link's own set.
     pub(super) root: Root,
     pub(super) is_over: AtomicBool,
-    /// Those that were awaited when it was over: slot and generation. Some may not have been told yet
-    /// that they come by it.
+    /// The outcomes that were awaited when it was over: slot and generation. Some calls may not have been told
+    /// yet that they come by it.
     pub(super) last: OnceLock<Vec<(u32, u32)>>,
 }
 
@@ -66,7 +66,7 @@ pub(super) struct Root {
 }
 
 impl Root {
-    /// What is awaited there: slot and generation.
+    /// The outcomes awaited there: slot and generation.
     fn awaited(&self) -> Vec<(u32, u32)> {
         let Some(link) = self.link.upgrade() else {
             return Vec::new();
@@ -75,8 +75,8 @@ impl Root {
             return link.returns().in_use();
         }
         let calls = link.slots.iter().zip(0..);
-        // One that is only claimed has not been made: its outcome will not come by a path that is over, and its
-        // thread may keep it for ever.
+        // A call whose slot is only claimed has not been made: its outcome will not come by a path that is
+        // over, and its thread may keep it for ever.
         let is_made = |slot: &SlotState| {
             // Acquire, both: the claim of a call that is seen has been seen whole.
             let state = slot.state.load(Ordering::Acquire);
@@ -94,7 +94,7 @@ impl Path {
         self.number
     }
 
-    /// The slot for what slot `index` of the source's set awaits.
+    /// The slot for the outcome that slot `index` of the source's set awaits.
     pub(crate) const fn slot_of(&self, index: u32) -> u32 {
         slot_of(self.set, index)
     }
@@ -115,7 +115,7 @@ impl Path {
         let _ = LAST.try_with(|last| last[place(self.source)].set(Some(Arc::downgrade(self))));
     }
 
-    /// Whether nobody waits for what has come by it.
+    /// Whether no thread waits for outcomes that have come by it.
     pub(super) fn is_left(&self) -> bool {
         self.last.get().is_some_and(|last| {
             let awaited = self.root.awaited();
@@ -125,7 +125,7 @@ impl Path {
 
     /// Whether the replier has said that nothing more comes.
     pub(crate) fn is_over(&self) -> bool {
-        // Acquire: what it has answered before is seen.
+        // Acquire: its earlier answers are seen.
         self.is_over.load(Ordering::Acquire)
     }
 }

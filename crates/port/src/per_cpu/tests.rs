@@ -22,6 +22,7 @@ fn a_message_is_handled_whenever_its_worker_ends() {
             let mut random = Random::of(seed);
             while !is_over.load(Ordering::Relaxed) {
                 process.rouse_all();
+                // Sleep: a moment chosen at random.
                 thread::sleep(Duration::from_micros(random.below(300)));
             }
         });
@@ -31,6 +32,7 @@ fn a_message_is_handled_whenever_its_worker_ends() {
                 let mut random = Random::of(seed.wrapping_add(caller));
                 scope.spawn(move || {
                     for _ in 0..500 {
+                        // Sleep: a moment chosen at random.
                         thread::sleep(Duration::from_micros(random.below(2_000)));
                         right.call_until(b"", PATIENCE).unwrap();
                     }

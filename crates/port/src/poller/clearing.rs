@@ -10,7 +10,7 @@ use handfast_sys::clock;
 const CLEAR_LANES: usize = 128;
 /// How soon lanes of the dead are looked at again in which messages are left.
 const CLEAR_AGAIN_NS: u64 = 1_000_000;
-/// And after so many times of what the last look took.
+/// And after this multiple of the duration of the last look.
 const CLEAR_SHARE: u64 = 8;
 
 /// A look for the lanes of links that have ended.
@@ -62,8 +62,8 @@ impl Poller {
             // Messages may wait for something that comes no more.
             self.waiting.begin();
             self.forget_links();
-            // Nobody else has seen these: what they hold is first heard of here.
-            // The next port's, where this one is gone.
+            // No other thread has seen these links: their contents are first heard of here. They are the next
+            // port's, if this one is gone.
             let rung = (!self.is_closed).then(|| self.process.port(self.receiver));
             for link in rung
                 .flatten()
@@ -92,7 +92,7 @@ impl Poller {
         }
     }
 
-    /// Whether there may be messages in lanes of links that have ended: some of those that are left have been looked at now.
+    /// Whether there may be messages in lanes of links that have ended: some of the remaining lanes have been looked at now.
     #[inline]
     pub(crate) fn goes_on_clearing(&mut self) -> bool {
         let is_clearing = self.is_clearing();
@@ -102,7 +102,7 @@ impl Poller {
         is_clearing
     }
 
-    /// Whether lanes are left to be looked at since links have ended: whoever would sleep goes on first.
+    /// Whether lanes are left to be looked at since links have ended: a thread that would sleep goes on first.
     pub(super) const fn is_clearing(&self) -> bool {
         self.clearing.lanes > 0
     }
@@ -129,7 +129,7 @@ impl Poller {
         let Some(Some(lane)) = self.lanes.get_mut(key) else {
             return false;
         };
-        // What is kept for the next message would keep a dead caller's link.
+        // A box kept for the next message would keep a dead caller's link.
         let is_down = |passed: &mut Box<Received>| {
             let reply = passed.reply_slot();
             reply.is_some_and(|reply| reply.link.is_down())
@@ -143,7 +143,7 @@ impl Poller {
         let position = lane.consumer.position();
         let end = *lane.end.get_or_insert(position.wrapping_add(SLOTS));
         let is_over = position.wrapping_sub(end).cast_signed() >= 0;
-        // Of one that was cut the rights have ended.
+        // The rights of a link that was cut have ended.
         if lane.link.is_cut() || is_over || !lane.consumer.is_ready(&lane.link.region) {
             return self.forget(key);
         }

@@ -8,8 +8,8 @@ use handfast_layout::link::Kind;
 use handfast_ring::lane::Unusual;
 
 impl Poller {
-    /// Puts the message just received into the batch, and the one-way messages that follow it in
-    /// its lane, until there is no more, the batch is full, or one comes that is returned: a call, or one with
+    /// Puts the message just received into the batch, and the one-way messages that follow it in its lane,
+    /// until there are no more, the batch is full, or a message comes that is returned: a call, or one with
     /// rights or through another right.
     pub(crate) fn gather(&mut self, first: Request, batch: &mut Batch) -> Option<Request> {
         if !first.is_plain() {

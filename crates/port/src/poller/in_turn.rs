@@ -7,7 +7,8 @@ use handfast_proto::rota::Verdict;
 use handfast_ring::lane::Unusual;
 use handfast_sys::clock;
 
-/// Lanes whose messages wait for what they name, between two looks at the bells: each takes as long as a message does.
+/// Lanes whose messages wait for the rights they name, looked at between two looks at the bells: each takes as long as
+/// a message does.
 const PARKED_PER_BELL: u32 = 16;
 
 impl Poller {

@@ -35,7 +35,7 @@ struct Known {
 
 impl Known {
     fn of(group: &Group) -> Self {
-        // Before the list: who finds this number later has what was there then.
+        // Before the list: a thread that finds this number later has the links that were there then.
         let version = group.version();
         let links = group.all_links();
         Self { version, links }
@@ -72,7 +72,7 @@ impl Poller {
         false
     }
 
-    /// Groups have come or gone: what is known is of those in their old places.
+    /// Groups have come or gone: the known state is of groups in their old places.
     #[cold]
     pub(super) fn forget_groups(&mut self) {
         if let Some(pinned) = &mut self.pinned {
@@ -80,7 +80,7 @@ impl Poller {
         }
     }
 
-    /// Links have ended: what was known of others is not kept for them.
+    /// Links have ended: state known of others is not kept for them.
     #[cold]
     pub(super) fn forget_links(&mut self) {
         let Some(pinned) = &mut self.pinned else {
@@ -119,7 +119,7 @@ impl Poller {
             }
         }
         if pinned.rests {
-            // Links that end meanwhile are kept by nobody.
+            // Links that end meanwhile are kept by no thread.
             pinned.groups.clear();
         }
         self.pinned = Some(pinned);
@@ -158,7 +158,7 @@ impl Poller {
             match self.known_key(link, lane) {
                 Some(key) => self.answer_key(key),
                 None => {
-                    // It has rung since the look.
+                    // The lane has rung since the look.
                     bell::note(&link.region, (side, lane), receiver);
                     is_all = false;
                 }

@@ -1,4 +1,5 @@
-//! Introductions at a receiver: what is said about them in its lanes, and messages that wait for what they name.
+//! Introductions at a receiver: statements about them in its lanes, and messages that wait for the rights they
+//! name.
 
 use super::{Poller, wake_for_room};
 use crate::introduce::{Named, UNCLAIMED_NS};
@@ -14,8 +15,8 @@ use handfast_ring::lane::{Consumer, Header};
 use std::sync::Arc;
 
 impl Poller {
-    /// Until when the message in a lane waits for what it names: what was provided may not have come yet. `None`: it does not wait, or
-    /// has done so for long enough.
+    /// Until when the message in a lane waits for the right it names: the provision may not have come yet. `None`: it does not
+    /// wait, or has waited for long enough.
     pub(super) fn until(&mut self, key: Key) -> Option<u64> {
         let lane = self.lanes[key].as_ref()?;
         // A fault is told of when it is taken.
@@ -52,7 +53,8 @@ impl Poller {
         lane.until_ns.filter(|until_ns| now_ns <= *until_ns)
     }
 
-    /// Until when a message waits for the claim of what it names: that may lie behind what waits in another lane of its sender.
+    /// Until when a message waits for the claim of the right it names: the claim may lie behind messages that wait in another
+    /// lane of its sender.
     fn unclaimed_until(&self, link: &Arc<Link>, key: Key, now_ns: u64) -> u64 {
         let own = self.lanes[key].as_ref().and_then(|lane| lane.until_ns);
         let others = (0..LANES).filter_map(|index| self.known_key(link, index));
@@ -78,7 +80,7 @@ impl Poller {
         self.port
     }
 
-    /// What `word` stands for there, if that is a right to this port.
+    /// The right that `word` stands for there, if that is a right to this port.
     pub(crate) fn target_of(&self, link: &Arc<Link>, word: u32) -> Option<Target> {
         match link.named(&self.process, word, 0) {
             Named::To(target) if target.port == self.port => Some(target),
@@ -86,7 +88,7 @@ impl Poller {
         }
     }
 
-    /// What was said in a lane about introductions.
+    /// Handles a statement in a lane about introductions.
     pub(super) fn said(&mut self, key: Key, header: Header) -> Option<Request> {
         let now_ns = self.patience.look();
         let lane = self.lanes[key].as_mut()?;

@@ -9,10 +9,10 @@ use handfast_proto::rota::Key;
 use handfast_ring::lane::Header;
 use handfast_ring::{Fault, Rule};
 
-/// What the right says that a message came through.
+/// The meaning of the right that a message came through.
 pub(super) enum Through {
     To(Seal),
-    /// It leads nowhere: what a reply of kind [`Kind::DeadPort`] says of it.
+    /// The right leads nowhere: the bytes of a reply of kind [`Kind::DeadPort`] to it.
     Dead(&'static [u8]),
 }
 
@@ -25,7 +25,7 @@ impl Poller {
         };
         let offset = lane.consumer.place().head();
         let rule = Rule::RightHandle;
-        // Together with what it vouches for, or not at all.
+        // Together with the seal it vouches for, or not at all.
         lane.word = NO_RIGHT;
         lane.ended = lane.link.ended.load(Ordering::Acquire);
         let target = match lane.link.named(&self.process, header.port, 0) {
@@ -40,7 +40,7 @@ impl Poller {
         Ok(Through::To(lane.seal))
     }
 
-    /// Answers a message for a port that is no more, or by a right that was revoked.
+    /// Answers a message for a port that has ended, or by a right that was revoked.
     #[cold]
     pub(super) fn refuse(&mut self, request: Request, why: &[u8]) -> Option<Request> {
         if let Some(reply) = request.reply_right() {

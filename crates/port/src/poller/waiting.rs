@@ -1,4 +1,4 @@
-//! Lanes whose first message waits for what it names: they are not looked at with the others, and no place of the rota is theirs.
+//! Lanes whose first message waits for the right it names: they are not looked at with the others, and have no place in the rota.
 
 use super::Poller;
 use core::sync::atomic::Ordering;
@@ -46,7 +46,7 @@ impl Waiting {
 }
 
 impl Poller {
-    /// The first message of this lane waits. The lane is armed: for what comes after that it rings.
+    /// The first message of this lane waits. The lane is armed, so that it rings for later messages.
     pub(super) fn park(&mut self, key: Key, until_ns: u64) {
         self.parked = true;
         self.rest(key);
@@ -59,7 +59,7 @@ impl Poller {
         }
     }
 
-    /// A lane is none that waits any more.
+    /// The lane waits no more.
     pub(super) fn stop_waiting(&mut self, key: Key) {
         if self.lanes[key].as_ref().is_some_and(|lane| lane.waits) {
             self.waiting.retain(|waits| waits != key);

@@ -1,4 +1,5 @@
-//! Of a right whose port is served in this process ([`crate::served`]): the way there, and whether it is good.
+//! The way of a right to a port that is served in this process ([`crate::served`]), and whether the right is
+//! good.
 
 use super::SendRight;
 use crate::error::{Gone, SendError};
@@ -19,7 +20,7 @@ impl SendRight {
     /// Whether nothing has happened on the link since the last look that ends this right; if so, what.
     #[inline]
     pub(crate) fn is_as_before(&self) -> Result<(), SendError> {
-        // Acquire: pairs with the addition in `disturb`; what came before it is looked at.
+        // Acquire: pairs with the addition in `disturb`; earlier trouble is looked at.
         let trouble = self.link.trouble.load(Ordering::Acquire);
         // Relaxed: the count is all that is said.
         match self.calm.load(Ordering::Relaxed) == trouble {

@@ -11,7 +11,7 @@ impl SendRight {
     /// Notes that a message with the handle goes through `lane`; the lane's lock is held.
     #[inline(always)]
     pub(crate) fn uses(&self, lane: u32) {
-        // Relaxed, both: looked at when nobody uses the right any more.
+        // Relaxed, both: read when no thread uses the right any more.
         if self.used.load(Ordering::Relaxed) & 1 << lane == 0 {
             self.used.fetch_or(1 << lane, Ordering::Relaxed);
         }
@@ -24,7 +24,7 @@ impl SendRight {
         self.used.fetch_or(lanes, Ordering::Relaxed);
     }
 
-    /// It has been named in a message through a lane of `link`, itself or what it has become.
+    /// Notes that the right has been named in a message through a lane of `link`, itself or as its successor.
     pub(crate) fn used_at(&self, link: &Arc<Link>, lane: Option<u32>) {
         if let Origin::Home(going) = &self.origin {
             return going.told();
@@ -49,7 +49,7 @@ impl Drop for SendRight {
         if self.epoch != handfast_sys::process::fork_epoch() {
             return;
         }
-        // It takes locks of the link, and may take those of the process.
+        // Dropping takes locks of the link, and may take locks of the process.
         let _shield = deadline::shield();
         if let Some(aside) = self.aside.get_mut() {
             aside.drop_moved();

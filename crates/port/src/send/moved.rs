@@ -1,4 +1,4 @@
-//! What a right is by now.
+//! The right that a right has become by now.
 
 use super::SendRight;
 use crate::error::{Gone, SendError};
@@ -28,7 +28,7 @@ impl SendRight {
         direct.or_else(|| self.moved_to())
     }
 
-    /// What it is since its port moved.
+    /// The right it has become since its port moved.
     #[inline]
     pub(super) fn moved_to(&self) -> Option<&Self> {
         // Acquire: pairs with the Release of the switch.
@@ -56,7 +56,7 @@ impl SendRight {
         moved.as_deref()
     }
 
-    /// It stays where it is when its port moves.
+    /// The right stays where it is when its port moves.
     pub(crate) fn pin(&self) {
         let _ = self.aside().moved.set(None);
         self.link.stays(self.handle);

@@ -17,8 +17,8 @@ use std::sync::Arc;
 type ToPost<'a> = (&'a [u8], Kind, (u32, u32), u32);
 
 impl SendRight {
-    /// As [`Self::post_loaded`], with one right, if nothing at all stands in the way. What was sent is left in `rights`,
-    /// to be dropped.
+    /// As [`Self::post_loaded`], with one right, if nothing at all stands in the way. A right that was sent is left in
+    /// `rights`, to be dropped.
     #[inline(always)]
     pub(crate) fn give_now(
         &self,
@@ -37,7 +37,7 @@ impl SendRight {
             Kind::Call => waiting.words(),
             _ => (0, 0),
         };
-        // Acquire: pairs with the addition in `disturb`. What is named after that may be another by then.
+        // Acquire: pairs with the addition in `disturb`. A name read after that may be another by then.
         let trouble = right.link.trouble.load(Ordering::Acquire);
         let message = (bytes, kind, words, trouble);
         let mut lent = 0;
@@ -116,7 +116,7 @@ impl SendRight {
         self.post_units(message, units)
     }
 
-    /// As [`Self::post_named`], in line: what goes with most rights.
+    /// As [`Self::post_named`], in line: for the messages that carry most rights.
     #[inline(always)]
     fn post_units(
         &self,

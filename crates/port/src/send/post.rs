@@ -84,9 +84,9 @@ impl SendRight {
                 lane_wait.wait(self, waiting)?;
                 continue;
             };
-            // Acquire: pairs with the addition in `disturb`; what came before it is looked at.
+            // Acquire: pairs with the addition in `disturb`; earlier trouble is looked at.
             let trouble = self.link.trouble.load(Ordering::Acquire);
-            // After that: who finds the count of a switch finds what has become of the right.
+            // After that: a thread that finds the count of a switch also finds the right's successor.
             if let Some(next) = self.moved_to() {
                 drop(lane_wait);
                 return (next.best()).post_with((bytes, kind), (load, described), waiting);
@@ -99,13 +99,14 @@ impl SendRight {
                 if self.is_revoked() {
                     return Err(SendError::Gone(Gone::Right));
                 }
-                // The port may have got a receiver for each CPU since the look that led here: nobody looks again.
+                // The port may have got a receiver for each CPU since the look that led here: no other look
+                // follows.
                 let here = self.here();
                 if !core::ptr::eq(here, self) {
                     drop(lane_wait);
                     return here.post_with((bytes, kind), (load, described), waiting);
                 }
-                // Of others' rights the exporter has not said to which ports they are.
+                // For rights of others the exporter has not said which ports they are to.
                 if matches!(self.origin, Origin::Exporter) {
                     self.link.sends_to(self.port);
                 }
@@ -117,7 +118,7 @@ impl SendRight {
             }
             match described.describe(self.process, &self.link, load) {
                 Ok(()) => {}
-                // Its control socket has no room for what goes ahead.
+                // Its control socket has no room for the descriptors that go ahead.
                 Err(RightError::Unread) => {
                     self.wait_for_slot(waiting)?;
                     continue;
@@ -183,8 +184,8 @@ impl SendRight {
         }
     }
 
-    /// Reserves the reply slot of a call and publishes the message, with units that describe its rights.
-    /// Two words: what names the reply right it passes on, or until when the caller of a call waits.
+    /// Reserves the reply slot of a call and publishes the message, with units that describe its rights. Two
+    /// words: the name of the reply right it passes on, or the time until which the caller of a call waits.
     #[inline(always)]
     pub(crate) fn post_described(
         &self,
@@ -220,7 +221,7 @@ impl SendRight {
         let region = self.link.region.view();
         if is_call {
             // Relaxed, both: read by the next claim, under the lane's lock; and before the post, so that a call
-            // whose outcome somebody has seen is seen to have been made (`Root::awaited`).
+            // whose outcome a thread has seen is seen to have been made (`Root::awaited`).
             let slot = &self.link.slots[index as usize];
             slot.position.store(position, Ordering::Relaxed);
             slot.state.store(SlotState::BUSY, Ordering::Relaxed);

@@ -25,10 +25,11 @@ thread_local! {
     static LAST: RefCell<Vec<Last>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Ports that a thread remembers. Of one that it has forgotten, messages may overtake each other when it moves.
+/// Ports that a thread remembers. Messages to a forgotten port may overtake each other when the thread moves.
 const LAST_MAX: usize = 64;
 
-/// Where a thread has sent to last at one port; nothing of it is under way to another of the port's receivers.
+/// The place a thread last sent to at one port; nothing it sent is under way to another of the port's
+/// receivers.
 struct Last {
     /// Link and port.
     key: u64,
@@ -37,7 +38,7 @@ struct Last {
     sent: Sent,
 }
 
-/// What was sent there last.
+/// The last item sent there.
 #[derive(Clone, Copy)]
 pub(crate) enum Sent {
     /// Something of the lane's.
@@ -88,7 +89,7 @@ impl SendRight {
                 last.sent = Sent::Something;
                 return last.place;
             }
-            // It may have sent to the port's own receiver, before it knew of the others.
+            // The thread may have sent to the port's own receiver, before it knew of the others.
             let place = self.turn(spread, (0, Sent::Something), wanted);
             last.truncate(LAST_MAX - 1);
             let sent = Sent::Something;
@@ -103,7 +104,7 @@ impl SendRight {
         u64::from(self.link.serial) << 32 | u64::from(self.port)
     }
 
-    /// What this thread has sent, just after [`Self::here`] has chosen where.
+    /// Notes the item this thread has sent, just after [`Self::here`] has chosen the place.
     pub(super) fn sent(&self, kind: Kind, ticket: Ticket) {
         if !self.link.has_spread() {
             return;
@@ -142,8 +143,8 @@ impl SendRight {
         spread.as_deref()
     }
 
-    /// The same right, through the lanes of another receiver. Who spins for an answer keeps the worker on its own
-    /// CPU from giving it: so it does not.
+    /// The same right, through the lanes of another receiver. It does not spin: a thread that spins for an answer
+    /// keeps the worker on its own CPU from giving it.
     fn on(&self, (cpu, receiver): Entry) -> Self {
         self.link.imports().copied(self.handle);
         let waiting = Options::new().strategy(Strategy::Block).resolve();
@@ -194,8 +195,8 @@ impl Link {
             Sent::Message(position) => position,
             Sent::Call(Ticket { index, generation }) => {
                 let slot = &self.slots[index as usize];
-                // Whoever frees it, or claims it anew, has its outcome. Relaxed, both: at least as new as when this
-                // thread posted the call.
+                // A thread that frees the slot, or claims it again, has its outcome. Relaxed, both: at least as new
+                // as when this thread posted the call.
                 if slot.is_free() || slot.generation.load(Ordering::Relaxed) != generation {
                     return true;
                 }
@@ -207,7 +208,7 @@ impl Link {
         let head = self
             .region
             .load(Place::of(self.calls, lane).head(), Ordering::Acquire);
-        // What was posted is at most a lane's length ahead of what was taken.
+        // The posted position is at most a lane's length ahead of the taken one.
         head.wrapping_sub(last.wrapping_add(1)).cast_signed() >= 0
     }
 }

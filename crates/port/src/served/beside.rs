@@ -48,7 +48,7 @@ impl Inside {
         Self(depth)
     }
 
-    /// What is to go with the reply.
+    /// The rights to go with the reply.
     #[inline]
     pub(super) fn reply_rights(&self) -> Vec<Right> {
         match HAS.get() {
@@ -105,13 +105,13 @@ pub fn reply_rights(rights: Vec<Right>) -> Result<(), Vec<Right>> {
     Ok(())
 }
 
-/// Passes the call that this thread serves on with a message, as soon as the function that serves it has returned: what
-/// is answered there is its reply, and not what the function leaves. A tail call, since the function's stack is free by then.
-/// A one-way message is sent on. The last one said counts. One copy.
+/// Passes the call that this thread serves on with a message, as soon as the function that serves it has returned: the answer
+/// given there is its reply, and the function's is dropped. A tail call, since the function's stack is free by then. A
+/// one-way message is sent on. The last call of this counts. One copy.
 ///
 /// # Errors
 /// [`SendError::TooLong`], [`SendError::Right`] for more than four rights or others than go with replies, and
-/// [`SendError::Misuse`] when this thread serves no message. The rights are gone also then.
+/// [`SendError::Misuse`] when this thread serves no message. In these cases, too, the rights are gone.
 pub fn pass_on(to: SendRight, bytes: &[u8], rights: Vec<Right>) -> Result<(), SendError> {
     let depth = DEPTH.get();
     if depth == 0 {
@@ -142,17 +142,18 @@ pub fn pass_on(to: SendRight, bytes: &[u8], rights: Vec<Right>) -> Result<(), Se
     Ok(())
 }
 
-/// What was said by [`pass_on`]: to whom, the bytes, and the rights.
+/// The arguments of [`pass_on`]: the target, the bytes, and the rights.
 pub type Passed = (SendRight, Vec<u8>, Vec<Right>);
 
-/// Takes back what the function that this thread serves has said by [`pass_on`]: somebody else sees to it.
+/// Takes back the message that the function that this thread serves has given to [`pass_on`]: other code sees
+/// to it.
 #[must_use]
 pub fn take_passed() -> Option<Passed> {
     if !HAS.get() {
         return None;
     }
     let mut next = take_next(DEPTH.get())?;
-    // What it passes on is answered by others.
+    // Others answer the message that the function passes on.
     drop(take(DEPTH.get(), Way::Reply));
     let rights = core::mem::take(&mut next.rights);
     Some((next.to.clone(), next.bytes().to_vec(), rights))
@@ -211,7 +212,7 @@ fn take(depth: u32, way: Way) -> Vec<Right> {
     taken.unwrap_or_default()
 }
 
-/// What nobody has taken is dropped; also of calls within this one, of which a fault may have left something.
+/// Drops rights that were not taken; also those of calls within this one, which a fault may have left.
 #[cold]
 fn end(depth: u32) {
     let mut beside = BESIDE.try_with(Cell::take).unwrap_or_default();
@@ -223,7 +224,7 @@ fn end(depth: u32) {
     HAS.set(!beside.is_empty() || !all.is_empty());
     let _ = BESIDE.try_with(|place| place.set(beside));
     let _ = NEXT.try_with(|place| place.set(all));
-    // Outside of the lists: what is dropped may serve or be served.
+    // Outside of the lists: the dropped rights may serve or be served.
     drop(ended);
 }
 
@@ -242,7 +243,7 @@ pub(super) fn may_pass(rights: &[Right]) -> bool {
     rights.len() <= PARTS_MAX && rights.iter().all(may)
 }
 
-/// What a right is for who serves `port`.
+/// The form of a right for the server of `port`.
 pub(super) fn incoming(process: &Arc<Process>, port: &Arc<Port>, right: Right) -> Right {
     let own = match &right {
         Right::Own(own) => Some(own.clone()),
@@ -262,7 +263,7 @@ pub(super) fn incoming(process: &Arc<Process>, port: &Arc<Port>, right: Right) -
     }
 }
 
-/// What a right is for who has called: one of this process's own it can call.
+/// The form of a right for the caller: a right of this process's own becomes one it can call.
 pub(super) fn outgoing(right: Right) -> Right {
     match right {
         Right::Own(own) => own.connect().map_or(Right::Dead, Right::Send),

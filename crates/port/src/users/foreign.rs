@@ -17,7 +17,7 @@ pub(crate) struct Foreign {
     has_unread: bool,
 }
 
-/// One that has been dropped, until it is closed.
+/// A descriptor that has been dropped, until it is closed.
 pub(super) struct Ended {
     fd: Arc<OwnedFd>,
     has_unread: bool,
@@ -47,14 +47,14 @@ impl Foreign {
         }
     }
 
-    /// One that counts already.
+    /// A descriptor that counts already.
     pub(crate) fn charged(fd: OwnedFd, charge: Charge) -> Self {
         let mut foreign = Self::new(&charge.users, charge.user, fd);
         foreign.charge = Some(charge);
         foreign
     }
 
-    /// A message was left in its queue, because of what came with it.
+    /// A message was left in its queue, because of the descriptors that came with it.
     pub(crate) const fn has_unread(&mut self) {
         self.has_unread = true;
     }
@@ -75,7 +75,7 @@ impl Foreign {
         }
     }
 
-    /// It is the application's from now on, and does not count any more until it is closed.
+    /// The descriptor is the application's from now on, and does not count any more until it is closed.
     pub(crate) fn uncharged(mut self) -> Self {
         self.charge = None;
         self
@@ -101,7 +101,7 @@ impl Foreign {
         self.users.has_received(self.user, self.fd())
     }
 
-    /// The descriptor, whose end is the caller's concern from now on. Nothing has been sent through it.
+    /// The descriptor, whose end is up to the caller from now on. No message has been sent through it.
     pub(crate) fn into_inner(mut self) -> OwnedFd {
         self.charge = None;
         let fd = self.fd.take().expect("it is there until the end");
@@ -135,17 +135,18 @@ impl Drop for Foreign {
     }
 }
 
-/// Memory from this size on is freed where that holds up nobody: 1 GiB takes some 70 ms.
+/// Memory from this size on is freed where that holds up no thread: 1 GiB takes some 70 ms.
 const MUCH_BYTES: usize = 1 << 20;
 
-/// Memory that a peer may have sent. Whoever drops it, the pages of a peer's, if they are many, are freed by its user's closing thread.
+/// Memory that a peer may have sent. Whichever thread drops it, a peer's pages, if they are many, are freed by its user's closing
+/// thread.
 pub(crate) struct ForeignMemory<T: Send + 'static> {
     memory: Option<T>,
     from: Option<(Arc<Users>, u32)>,
 }
 
 impl<T: Send + 'static> ForeignMemory<T> {
-    /// Of this process.
+    /// Memory of this process.
     pub(crate) const fn own(memory: T) -> Self {
         Self {
             memory: Some(memory),
@@ -153,7 +154,7 @@ impl<T: Send + 'static> ForeignMemory<T> {
         }
     }
 
-    /// What came by that socket.
+    /// Memory that came by that socket.
     pub(crate) fn from(socket: &Foreign, memory: T, len_bytes: usize) -> Self {
         let is_much = len_bytes >= MUCH_BYTES;
         Self {

@@ -26,12 +26,13 @@ pub(super) struct InFlight {
 struct Sent {
     socket: Arc<OwnedFd>,
     count: u64,
-    /// Threads that send just now: an empty socket says nothing of what they send.
+    /// Threads that send just now: an empty socket does not show what they send.
     sending: u32,
 }
 
 impl State {
-    /// Whether nothing is in flight through this socket. What was is given back.
+    /// Whether nothing is in flight through this socket. Returns the descriptors that were in flight to their
+    /// user's quota.
     fn settle(&mut self, key: (u32, RawFd)) -> bool {
         let Some(sent) = self.in_flight.sockets.get(&key) else {
             return true;
@@ -71,7 +72,7 @@ impl State {
             // Theirs are the kernel's limits.
             self.table.force(user, Quota::InFlight, count);
         } else if let Err(refused) = self.charge(user, Quota::InFlight, count) {
-            // What others have received long since is nobody's.
+            // Descriptors that others have received long since count for no user.
             self.settle_some(match refused {
                 Refused::User { .. } => user..=user,
                 Refused::All { .. } => 0..=u32::MAX,

@@ -1,12 +1,12 @@
 //! The same right to the same recipient again: it is named by the number under which it was provided before,
 //! and the exporter has nothing to do with it.
 //!
-//! The recipient *keeps* what it has claimed, when the introducer asks it to, and says so; from then on the
-//! introducer may name it. So that what is under way is always known and always counted at the exporter, the
-//! recipient lets go of what nobody there uses only when the introducer says that it has *left*: it tells how often
+//! The recipient *keeps* a right it has claimed, when the introducer asks it to, and says so; from then on the
+//! introducer may name it. So that rights under way are always known and always counted at the exporter, the
+//! recipient lets go of a right that nobody there uses only when the introducer says that it has *left*: it tells how often
 //! the right has come again, and the introducer compares that with how often it has sent it.
 //!
-//! Whoever names a right that way must have nothing under way to the exporter itself that it would overtake.
+//! An introducer that names a right that way must have nothing under way to the exporter itself that it would overtake.
 
 use crate::rights::Map;
 use core::hash::Hash;
@@ -19,7 +19,7 @@ const REMEMBERED_MAX: usize = 1024;
 #[derive(Debug)]
 pub struct Remembered<K> {
     rights: Map<K, Told>,
-    /// Those that were offered or are kept.
+    /// The numbers that were offered or are kept.
     numbers: Map<u64, K>,
     /// Kept ones of which the introducer has none any more.
     forgotten: Map<u64, Kept>,
@@ -34,7 +34,7 @@ enum Told {
     Kept(u64, Kept),
 }
 
-/// What is known of one that is kept.
+/// The introducer's record of a right that is kept.
 #[derive(Clone, Copy, Debug, Default)]
 struct Kept {
     /// How often it was sent again.
@@ -108,7 +108,7 @@ impl<K: Copy + Eq + Hash> Remembered<K> {
 
     fn has_room(&mut self) -> bool {
         if self.rights.len() >= REMEMBERED_MAX {
-            // What is asked for now and not answered is answered as what is not known.
+            // A request without an answer yet is answered like one for an unknown right.
             self.rights.retain(|_, told| matches!(told, Told::Kept(..)));
             let rights = &self.rights;
             self.numbers.retain(|_, key| rights.contains_key(key));
@@ -148,7 +148,7 @@ impl<K: Copy + Eq + Hash> Remembered<K> {
         }
     }
 
-    /// What was to be sent again was not. Whether the recipient is to be told that it has left.
+    /// A right that was to be sent again was not sent. Returns whether the recipient is to be told that it has left.
     pub fn unsent(&mut self, number: u64) -> bool {
         let Some(kept) = self.find(number) else {
             return false;
@@ -190,7 +190,7 @@ impl<K: Copy + Eq + Hash> Remembered<K> {
         self.forgotten.remove(&number);
     }
 
-    /// The introducer has no such right any more: what it gets under the same key is another.
+    /// The introducer has no such right any more: a later right under the same key is another.
     pub fn forget(&mut self, key: K) {
         match self.rights.remove(&key) {
             Some(Told::Kept(number, kept)) => {

@@ -1,8 +1,8 @@
 //! Some processes that have rights to the ports of one, and give them to each other, against the
-//! tables of the exporter. What is said in lanes and over sockets comes in the order of each, and in
+//! tables of the exporter. Statements in lanes and over sockets come in the order of each, and in
 //! any order between them; processes end at any step.
 //!
-//! What the processes do is what `handfast-port` does.
+//! The processes do the same as `handfast-port`.
 
 mod exporter;
 mod holders;
@@ -32,35 +32,35 @@ enum Without {
     ProvidedFirst,
     /// A message that names what has not been provided waits.
     Waiting,
-    /// What is provided counts as a right.
+    /// A provision counts as a right.
     Count,
     /// It does so until the right that follows it has begun.
     NextFirst,
-    /// What was provided is gone when it has been redeemed.
+    /// A provision is gone when it has been redeemed.
     Once,
-    /// What a process that ended was to hear of is taken back.
+    /// Provisions to a process that ended are taken back.
     Unheard,
-    /// What was declined is taken back.
+    /// Declined provisions are taken back.
     Declined,
-    /// What is taken back may not have come yet.
+    /// A provision that is taken back may not have come yet.
     VoidFirst,
-    /// What is released may not have been provided yet.
+    /// A right that is released may not have been provided yet.
     ReleasedFirst,
-    /// What a process has provided last outlives it for a while only.
+    /// The last provisions of a process outlive it for a while only.
     LastWill,
-    /// What has come before is named again only when nothing is under way that its messages would overtake.
+    /// A right that has come before is named again only when nothing is under way that its messages would overtake.
     AgainInOrder,
-    /// What is kept stays until the introducer says that it has left.
+    /// A kept right stays until the introducer says that it has left.
     Asking,
     /// It has left when all that was sent again has come.
     Comparing,
-    /// What was not sent again does not count as sent.
+    /// A right that was not sent again does not count as sent.
     Unsent,
-    /// What is kept for an introducer that has ended is dropped.
+    /// Rights kept for an introducer that has ended are dropped.
     KeptForDead,
-    /// What goes home is looked for in lanes, too.
+    /// A right that goes home is looked for in lanes, too.
     Foresight,
-    /// What was found there comes to nothing when it is taken.
+    /// A right that was found there comes to nothing when it is taken.
     HomeOnce,
 }
 
@@ -98,7 +98,7 @@ enum Control {
     Void { number: u64 },
 }
 
-/// What must become of one.
+/// One introduction, with its required outcome.
 struct Introduction {
     by: usize,
     to: usize,
@@ -106,7 +106,7 @@ struct Introduction {
     target: Target,
     /// As its recipient has to keep it.
     after: Vec<(usize, usize, u32)>,
-    /// Of what its introducer has got by another one, which may come to nothing.
+    /// The introduction by which its introducer has got the right, and which may come to nothing.
     from: Option<usize>,
     /// It may come to nothing.
     is_excused: bool,
@@ -206,7 +206,7 @@ impl World {
         Ok(())
     }
 
-    /// No sender is left only when that is so: whoever has a right has one that counts.
+    /// No sender is left only when that is so: a process that has a right has one that counts.
     fn check(&self) -> Result<(), String> {
         // The receiver is told only after it has received what the dead have left.
         let is_left =

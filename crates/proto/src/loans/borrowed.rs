@@ -94,7 +94,7 @@ impl<P> Borrowed<P> {
         Ok(())
     }
 
-    /// Forgets all arenas. Those who have loans keep their memory.
+    /// Forgets all arenas. Holders of loans keep their memory.
     pub fn clear(&mut self) {
         self.arenas = [const { None }; ARENAS as usize];
     }

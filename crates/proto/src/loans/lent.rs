@@ -3,19 +3,19 @@
 use super::Refused;
 use handfast_layout::loan::{ARENAS, LOANS, next_number, place_of};
 
-/// What one process has lent to its peer: `T` is what stands for a block. Private to the lender.
+/// The blocks one process has lent to its peer: `T` stands for a block. Private to the lender.
 #[derive(Debug)]
 pub struct Lent<T> {
     arenas: [Given; ARENAS as usize],
     /// As many as have been out at once.
     loans: Vec<Loan<T>>,
-    /// What the words of the others hold.
+    /// The initial value of the words of the others.
     start: u32,
     /// Loans that are not in use, the last one used last.
     free: Vec<u32>,
-    /// Those that have been sent.
+    /// The loans that have been sent.
     out: Vec<u32>,
-    /// Which of those [`Self::collect_some`] looks at next.
+    /// The loan that [`Self::collect_some`] looks at next.
     next: usize,
     is_over: bool,
 }
@@ -36,11 +36,11 @@ pub(super) struct Given {
 pub(super) struct Loan<T> {
     pub(super) generation: u32,
     arena: u32,
-    /// What was lent; nothing while it is only reserved, or when its arena has ended.
+    /// The lent block; nothing while it is only reserved, or when its arena has ended.
     what: Option<T>,
 }
 
-/// What describes a loan to the peer.
+/// The description of a loan for the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reserved {
     /// The arena's number.
@@ -208,8 +208,8 @@ impl<T> Lent<T> {
         Ok(())
     }
 
-    /// As [`Self::collect`], with a look at so many loans at most. A word that says what it must not is left to
-    /// that.
+    /// As [`Self::collect`], with a look at so many loans at most. A word with an impossible value is left to
+    /// [`Self::collect`].
     pub fn collect_some(
         &mut self,
         looks: usize,
@@ -244,7 +244,7 @@ impl<T> Lent<T> {
     }
 
     /// An arena has ended, which has no block any more that is not lent. Returns its number and how many of its
-    /// blocks were lent, for the peer to be told, if it knows of it. What is lent is dropped.
+    /// blocks were lent, for the peer to be told, if it knows of it. Lent blocks are dropped.
     pub fn end_arena(&mut self, key: u64) -> Option<(u32, u32)> {
         let number = self.number_of(key)?;
         let given = self.given(number);

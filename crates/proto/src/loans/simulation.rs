@@ -28,7 +28,7 @@ enum Forgets {
 
 struct Arena {
     key: u64,
-    /// Blocks the lender may write, with what it wrote there last.
+    /// Blocks the lender may write, with the value it wrote there last.
     free: Vec<(u32, u64)>,
 }
 
@@ -53,7 +53,7 @@ struct World {
     socket: VecDeque<(Told, u64)>,
     words: Vec<u32>,
     held: Vec<Part>,
-    /// What each block of each arena holds now.
+    /// The value that each block of each arena holds now.
     memory: std::collections::HashMap<(u64, u32), u64>,
     taken: [u32; 16],
     forgets: Forgets,
@@ -375,7 +375,7 @@ fn words_that_were_made_up_are_refused() {
     // Once, however often it is given back.
     lent.collect(|_| 1, |what| back += what).unwrap();
     assert_eq!(back, 1);
-    // And again, with the old word, which is what it should be.
+    // And again, with the old word, which is the expected one.
     let second = lent.reserve(7, |_| 1).unwrap();
     assert_eq!((second.loan, second.generation), (first.loan, 2));
     // The last one's word is no return of this one.

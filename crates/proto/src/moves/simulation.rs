@@ -1,7 +1,7 @@
-//! One port that moves between some homes, and processes that send to it. What is said in lanes and over
-//! sockets comes in the order of each, and in any order between them; processes end at any step.
+//! One port that moves between some homes, and processes that send to it. Statements in lanes and over
+//! sockets come in the order of each, and in any order between them; processes end at any step.
 //!
-//! What the processes do is what `handfast-port` does, with the tables of both.
+//! The processes do the same as `handfast-port`, with the tables of both.
 
 mod ends;
 mod homes;
@@ -41,19 +41,19 @@ enum Without {
     Pin,
     /// A name is given back once what used it has been consumed.
     Uses,
-    /// Who gets a right at a trail is told, too.
+    /// A process that gets a right at a trail is told, too.
     New,
     /// A trail stays while there are rights to it.
     Stay,
     /// Marks for a port that is no more are no fault.
     LateMarks,
-    /// What was taken is answered, or dropped, when its process ends.
+    /// A message that was taken is answered, or dropped, when its process ends.
     Drops,
-    /// What is heard of a name before a right by it comes is kept.
+    /// News of a name that comes before a right by it is kept.
     Early,
     /// And what was heard of one that was given back before it was used.
     Dropped,
-    /// Who gives back while more is under way is told once more.
+    /// A holder that gives back while more is under way is told once more.
     Again,
     /// And not taken for one that lies when it has said its marks before that.
     Before,
@@ -85,7 +85,7 @@ enum News {
     },
 }
 
-/// Of one process, for one port.
+/// The lane of one process, for one port.
 #[derive(Default)]
 struct Lane {
     queue: VecDeque<Said>,
@@ -93,7 +93,7 @@ struct Lane {
     consumed: u32,
 }
 
-/// What has become of a name.
+/// The state of a name.
 enum Redirect {
     Stays,
     To(Moved),
@@ -127,7 +127,7 @@ struct Side {
     given: VecDeque<(Handle, Target)>,
     news: VecDeque<News>,
     releases: VecDeque<(Handle, u32)>,
-    /// What was heard of names by which nobody had a right.
+    /// News of names by which nobody had a right.
     early: Early<Moved>,
     /// The exporter has heard of the sender's end.
     has_ended: bool,
@@ -137,7 +137,7 @@ struct Side {
 /// in order.
 type Sender = (usize, usize, usize, u32);
 
-/// What has been sent.
+/// A message that has been sent.
 struct Message {
     by: Sender,
     badge: u64,
@@ -162,7 +162,7 @@ struct World {
     seen: BTreeMap<Sender, u64>,
     /// Calls that are being answered.
     open: Vec<(usize, usize)>,
-    /// Counts what has been done: who has nothing to do any more has settled.
+    /// Counts what has been done: a process that has nothing to do any more has settled.
     done: usize,
 }
 
@@ -321,7 +321,7 @@ impl World {
         Ok(())
     }
 
-    /// Who could follow has, and everything is dropped: nothing may be left.
+    /// Every holder that could follow has followed, and everything is dropped: nothing may be left.
     fn end(&mut self) -> Result<(), String> {
         self.settle()?;
         if !self.has_died {

@@ -2,7 +2,7 @@
 //! are memory, so what is written there is seen at once; control messages and lanes are queues, each
 //! in its own order; processes and links end at any step.
 //!
-//! What the processes do is what `handfast-port` does, step by step where another thread or process
+//! The processes do the same as `handfast-port`, step by step where another thread or process
 //! may come in between.
 
 mod control;
@@ -39,21 +39,21 @@ enum Without {
     NewNumbers,
     /// The replier says that a path is over after the last right to answer by it is gone.
     LastRight,
-    /// Whoever finds no outcome and an end looks for the outcome again.
+    /// A caller that finds no outcome and an end looks for the outcome again.
     SecondLook,
     /// A set from which a path leads on is not granted again.
     LeadingOn,
-    /// What an ended link was asked for is refused.
+    /// A request to a link that has ended is refused.
     Unmet,
-    /// What a caller was asked for stays known when the forwarder is gone: the caller will answer.
+    /// A request to a caller stays known when the forwarder is gone: the caller will answer.
     Tokens,
     /// The forwarder is told that a caller is gone.
     Refusal,
     /// The same, where the link with the caller ends while the path comes to be known.
     LateRefusal,
-    /// A caller's link may end between the look for it and the entry of what it is asked for.
+    /// A caller's link may end between the look for it and the entry of the request.
     LateUnmet,
-    /// The parties of a link end when nobody listens to it any more, whoever still holds it.
+    /// The parties of a link end when nobody listens to it any more, even if it is still held.
     DeafParties,
     /// A forwarder's source ends its paths.
     Drops,
@@ -64,7 +64,7 @@ struct End {
     number: usize,
     of: usize,
     peer: usize,
-    /// What its process calls it to others. Used again.
+    /// Its process's number for it, as told to others. Used again.
     index: u32,
     is_down: bool,
     /// It is down because the peer broke a rule: its lanes are not listened to.
@@ -86,7 +86,7 @@ struct End {
     lanes: [VecDeque<Message>; LANES],
     /// Outcomes of calls that are made through this side, and others that come here.
     slots: [[Slot; PLACES]; SETS as usize],
-    /// Of the first two sets: the generation of the last use, and whether it is in use.
+    /// For the first two sets: the generation of the last use, and whether it is in use.
     used: [[(u32, bool); PLACES]; 2],
     asks: Asks,
     parties: Parties<usize>,
@@ -109,7 +109,7 @@ enum Outcome {
 
 /// The right to answer a call.
 struct Right {
-    /// Of the holder's link with the caller.
+    /// The holder's link with the caller.
     end: usize,
     set: u32,
     place: usize,
@@ -122,7 +122,7 @@ struct Right {
 struct Process {
     is_dead: bool,
     core: Paths,
-    /// Those the process knows.
+    /// The ends the process knows.
     live: Vec<usize>,
     wanted: Vec<Wanted>,
     last_token: u32,
@@ -138,7 +138,7 @@ struct Wanted {
     number: u32,
 }
 
-/// What a replier's number means.
+/// The meaning of a replier's number.
 struct Party {
     end: usize,
     set: u32,
@@ -160,7 +160,7 @@ struct Known {
     uses: usize,
 }
 
-/// What must become of a call.
+/// The required outcome of a call.
 #[derive(Default)]
 struct Call {
     /// Something has happened after which it need not be answered.

@@ -5,7 +5,7 @@ use super::{EXPORTS_MAX, Handle, Refused, handle, index, is_handle};
 use hashbrown::HashTable;
 use std::collections::{BTreeSet, VecDeque};
 
-/// What a handle stands for: a port of this process, and what its receiver is told of the right.
+/// The target of a handle: a port of this process, and the information its receiver gets about the right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Target {
     /// Number of the port.
@@ -39,16 +39,16 @@ impl Target {
     }
 }
 
-/// What a handle says.
+/// The meaning of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
     /// It stands for this.
     To(Target),
-    /// For nothing any more: what it stood for was revoked.
+    /// For nothing any more: its right was revoked.
     Revoked,
 }
 
-/// What a revocation has found.
+/// The result of a revocation.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Revoked {
     /// Handles that the peer may still hold, and is to be told of.
@@ -64,7 +64,7 @@ pub struct Revoked {
 pub struct Ended {
     /// How many to each port.
     pub ports: Vec<(u32, u64)>,
-    /// Those that were watched.
+    /// The targets that were watched.
     pub watched: Vec<Target>,
 }
 
@@ -77,7 +77,7 @@ struct Entry {
     generation: u16,
     permissions: u16,
     state: State,
-    /// What it stood for has been told of, and is not found any more. The entry stays, and its index with it, until
+    /// The end of its right has been told, and the right is not found any more. The entry stays, and its index with it, until
     /// the peer has given it back, and no message names it.
     is_revoked: bool,
     /// Its end is counted by badge.
@@ -130,7 +130,7 @@ pub struct Exports {
     by_target: HashTable<u32>,
     /// The place that was exported last: mostly it is again.
     last: u32,
-    /// The permissions of those of them that have not all, by port and badge.
+    /// The permissions of the targets that have not all permissions, by port and badge.
     attenuated: Map<(u32, u64), BTreeSet<u16>>,
     /// How many of them are live.
     live: usize,
@@ -146,7 +146,7 @@ impl Exports {
         self.export_within(target, EXPORTS_MAX)
     }
 
-    /// As [`Self::export`], with a limit to how many the peer has: those that were revoked and not given back, too.
+    /// As [`Self::export`], with a limit to how many the peer has: rights revoked and not given back count, too.
     ///
     /// # Errors
     /// As there.
@@ -230,7 +230,7 @@ impl Exports {
         Ok(handle(place, generation))
     }
 
-    /// What a handle stands for; nothing, if the peer has not got it or has given it back.
+    /// The target of a handle; nothing, if the peer has not got the handle or has given it back.
     #[must_use]
     #[inline]
     pub fn resolve(&self, of: Handle) -> Option<Meaning> {
@@ -241,8 +241,8 @@ impl Exports {
         })
     }
 
-    /// The peer's rights to `port` with this badge, whatever their permissions, are no more, whatever it
-    /// holds and whatever is under way: what it has got so far stands for nothing, and what is exported
+    /// The peer's rights to `port` with this badge, whatever their permissions, are revoked, also those the
+    /// peer holds or that are under way: handles it has got so far stand for nothing, and a right exported
     /// after this is another right. `None`: it has none.
     pub fn revoke(&mut self, port: u32, badge: u64) -> Option<Revoked> {
         let mut revoked = None;
@@ -265,7 +265,7 @@ impl Exports {
         }
         revoked.ended += 1;
         revoked.watched += u32::from(entry.is_watched);
-        // What has been given back nobody holds.
+        // Nobody holds a handle that has been given back.
         if entry.state == State::Live {
             self.live -= 1;
             let handle = handle(place, entry.generation.into());
@@ -273,7 +273,7 @@ impl Exports {
         }
     }
 
-    /// What the peer may have rights to, to `port` with this badge.
+    /// The targets that the peer may have rights to, to `port` with this badge.
     fn variants(&self, port: u32, badge: u64) -> Vec<Target> {
         let full = Target::full(port, badge);
         let attenuated = self.attenuated.get(&(port, badge)).into_iter().flatten();
@@ -287,7 +287,7 @@ impl Exports {
         self.by_target.iter_hash(hash(target)).find(is_it).copied()
     }
 
-    /// An entry is not to be found any more by what it stands for.
+    /// An entry is not to be found any more by its target.
     fn lose(&mut self, place: u32) {
         let target = self.entries[place as usize].target();
         let found = self
@@ -370,7 +370,7 @@ impl Exports {
         Ok(true)
     }
 
-    /// No message names a handle any more that has been given back: what it stood for, if that has
+    /// No message names a handle any more that has been given back: returns its target, if that has
     /// not been told of by [`Self::end`] or [`Self::revoke`], and whether it was watched. Its index is used again.
     pub fn finish(&mut self, of: Handle) -> Option<(Target, bool)> {
         if self.entry(of)?.state != State::Ending {
@@ -428,7 +428,7 @@ impl Exports {
         own.map(|(entry, place)| (handle(place, entry.generation.into()), entry.badge))
     }
 
-    /// How many places the peer's rights take up, also those that were revoked.
+    /// How many places the peer's rights take up, revoked ones included.
     #[must_use]
     pub fn used(&self) -> usize {
         self.entries.len() - self.free.len()

@@ -1,6 +1,6 @@
 //! Rights that have followed their ports, and the ends of the links they belong to. A name that is another right now holds that
-//! one, which is another link's: of a port that goes to and fro, two names hold each other. What is here does what `redirect` of
-//! `handfast-port` does.
+//! one, which is another link's: of a port that goes to and fro, two names hold each other. The code here does the same as
+//! `redirect` of `handfast-port`.
 
 use super::{Handle, IS_HANDLE, Imports};
 use crate::schedule::{Dice, all_pass, one_fails};

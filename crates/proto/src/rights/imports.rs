@@ -19,7 +19,7 @@ struct Held {
     received: u32,
     /// Rights of this process to it.
     rights: u32,
-    /// It is in the list of those without rights.
+    /// It is in the list of handles without rights.
     is_idle: bool,
     /// The peer has said that it stands for nothing any more.
     is_revoked: bool,
@@ -27,7 +27,7 @@ struct Held {
     is_moved: bool,
     /// One of the rights is kept for an introducer: by whom, and its number.
     kept: Option<(u32, u64)>,
-    /// It is in the list of those that may be unused.
+    /// It is in the list of handles that may be unused.
     is_unused: bool,
     /// Messages that used it and may not have been consumed.
     uses: Vec<Use>,
@@ -52,7 +52,7 @@ pub struct Imports {
     /// Rights of this process, of all names.
     rights: u64,
     idle: Vec<Handle>,
-    /// Those of which only what is kept may be left.
+    /// The handles of which only kept rights may be left.
     unused: Vec<Handle>,
     last_claim: u32,
     /// Handles that were revoked and are not here: still on their way, or given back by now. One for each
@@ -177,7 +177,7 @@ impl Imports {
         self.held.get(&handle).map(|held| held.port)
     }
 
-    /// All rights of this process with this name, and those that still come, are others from now on: the name is
+    /// All rights of this process with this name, and rights that still come, are others from now on: the name is
     /// given back as if all had been dropped. These messages used it. Known until the last of them has been
     /// dropped. Returns as [`Self::dropped`].
     pub fn moved(&mut self, handle: Handle, uses: &[Use]) -> bool {
@@ -274,8 +274,8 @@ impl Imports {
         given
     }
 
-    /// The peer is gone: nothing is given back any more, and names that nobody here has are forgotten at once. Returns those that
-    /// nobody has now.
+    /// The peer is gone: nothing is given back any more, and names that nobody here has are forgotten at once. Returns the names
+    /// that nobody has now.
     pub fn end(&mut self) -> Vec<Handle> {
         self.is_over = true;
         self.idle.clear();
@@ -303,7 +303,7 @@ impl Imports {
         }
     }
 
-    /// Takes out the rights that are kept, and for whom, which nobody uses: of those that were dropped since the last
+    /// Takes out the rights that are kept, and for whom, which nobody uses: among the rights dropped since the last
     /// time.
     pub fn unused(&mut self) -> Vec<(Handle, (u32, u64))> {
         let unused = core::mem::take(&mut self.unused);

@@ -8,7 +8,7 @@ const LANES: usize = 3;
 const PORTS: u32 = 3;
 const BADGES: u64 = 2;
 
-/// What a right must stand for: this, as it was between two revocations.
+/// The required target of a right: this, as it was between two revocations.
 #[derive(Clone, Copy, PartialEq)]
 struct Sent {
     handle: Handle,
@@ -66,9 +66,9 @@ struct World {
     told: VecDeque<Handle>,
     /// The last handle of each target, as a world without eras would have it.
     last: [[Option<Handle>; BADGES as usize]; PORTS as usize],
-    /// Rights that have begun, less those that have ended, of each target: what no-senders notices go by.
+    /// Rights that have begun, less rights that have ended, of each target: no-senders notices go by this count.
     senders: [[i64; BADGES as usize]; PORTS as usize],
-    /// Of those that are watched, as far as it is told.
+    /// The same count for the watched targets, as far as it is told.
     watched: [[Option<i64>; BADGES as usize]; PORTS as usize],
     forgets: Forgets,
 }
@@ -241,7 +241,7 @@ impl World {
         Ok(())
     }
 
-    /// What the exporter says of a handle must be what it was sent for, or that this was revoked since.
+    /// The exporter's entry for a handle must be the target it was sent for, or say that this was revoked since.
     fn expect(&self, sent: Sent, what: &str) -> Result<(), String> {
         let must_be = match sent.era == self.era(sent.target) {
             true => Meaning::To(sent.target),
@@ -334,7 +334,7 @@ impl World {
         found
     }
 
-    /// Whatever the importer holds, the exporter has in its table; and what it says of it is so.
+    /// Whatever the importer holds, the exporter has in its table; and its entry there is right.
     fn check(&self) -> Result<(), String> {
         if self.imports.has_rights() == self.rights.is_empty() {
             return Err(format!("{} rights: the count is wrong", self.rights.len()));
@@ -499,7 +499,7 @@ fn what_no_honest_peer_does_is_refused() {
     let again = exports.export(target(2)).unwrap();
     assert_ne!(again, handle, "the same index, another generation");
 
-    // What was left behind by the dead is revoked, too.
+    // Rights left behind by the dead are revoked, too.
     assert_eq!((exports.watch(2, 7), exports.watch(2, 7)), (1, 0));
     let ended = Ended {
         ports: vec![(2, 1)],

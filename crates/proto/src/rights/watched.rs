@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 /// The badges of a port that are watched: how many rights there are with each. Rights that were there before are
-/// found table by table, and marked; those that come later are marked when they come. So each is counted once, if
-/// its mark is set under the lock of its table, and what ends with a mark is taken off here.
+/// found table by table, and marked; later rights are marked when they come. So each is counted once, if
+/// its mark is set under the lock of its table, and rights that end with a mark are taken off here.
 #[derive(Debug, Default)]
 pub struct Watched {
     /// Rights, and searches for rights that are under way, below [`DUE`]. A tree: it grows without being moved, and takes

@@ -20,11 +20,11 @@ struct Of {
     unseen: usize,
 }
 
-/// Active lanes. Those of the user whose turn it is lie in one list, which is all there is while one user has active lanes.
+/// Active lanes. The lanes of the user whose turn it is lie in one list, which is all there is while one user has active lanes.
 #[derive(Clone, Debug, Default)]
 pub struct Active {
     front: Of,
-    /// The others, in turn. Those without lanes are kept for what they have allocated.
+    /// The others, in turn. Users without lanes are kept for their allocations.
     others: VecDeque<Of>,
     /// Lanes of others.
     others_lanes: usize,
@@ -144,7 +144,7 @@ impl Active {
         }
     }
 
-    /// The next lane of the sweep. Lanes of users with few come again and again until those of the others have all been
+    /// The next lane of the sweep. Lanes of users with few come again and again until all lanes of the others have been
     /// looked at.
     #[inline]
     pub fn look(&mut self) -> Option<Key> {

@@ -9,11 +9,11 @@ use std::collections::BTreeSet;
 #[derive(Clone, Copy, PartialEq)]
 enum Without {
     Nothing,
-    /// Who has taken a message calls the next one.
+    /// A task that has taken a message calls the next one.
     CallAfterMessage,
-    /// Who goes without the look it was called for has another called.
+    /// A task that goes without the look it was called for has another called.
     CallInItsPlace,
-    /// Who finds nothing has the next post ring.
+    /// A task that finds nothing has the next post ring.
     Announcement,
     /// It is entered before that.
     EntryFirst,

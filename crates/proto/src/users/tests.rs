@@ -37,7 +37,7 @@ fn many_users_who_take_all_they_can_leave_something_to_eight_more() {
     for user in 0..100 {
         takes_all(&mut users, user, Quota::Links, 40);
     }
-    // Those who want more than is modest get nothing of the reserve.
+    // Users that want more than is modest get nothing of the reserve.
     assert_eq!(users.used(Quota::Links), LIMIT.total - LIMIT.reserve - 30);
     for user in 200..208 {
         assert_eq!(takes_all(&mut users, user, Quota::Links, 1), LIMIT.modest);

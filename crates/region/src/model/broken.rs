@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What loom says of two accesses of one message, of which one writes, with no order between them.
+/// Loom's report on two accesses of one message, of which one writes, with no order between them.
 pub const OVERLAP: &str = "Causality violation";
 
 /// Runs `model`, which lacks something, and expects it to panic with a message that has `text` in

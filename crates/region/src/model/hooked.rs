@@ -30,7 +30,7 @@ pub enum Operation {
     Wake,
 }
 
-/// What a [`Hooked`] memory does besides. By default nothing.
+/// Additional actions of a [`Hooked`] memory. By default nothing.
 pub trait Hook: Send + Sync {
     /// Copies are made in pieces of this length, each an operation.
     const PIECE_BYTES: usize = usize::MAX;
@@ -191,7 +191,7 @@ impl Hook for Countdown<'_> {
 
 struct Killed;
 
-/// What `act` returns; `None` when [`Countdown::killing`] ended it.
+/// The result of `act`; `None` when [`Countdown::killing`] ended it.
 pub fn until_killed<T>(act: impl FnOnce() -> T) -> Option<T> {
     match catch_unwind(AssertUnwindSafe(act)) {
         Ok(done) => Some(done),

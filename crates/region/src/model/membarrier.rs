@@ -10,7 +10,7 @@
 //!
 //! * Waiting at `p` takes no behaviour away from the executions in which the fence falls at `p`:
 //!   there, everything after `p` comes after the call's start anyway.
-//! * Executions without a call are those of the last point, after the light thread's last
+//! * Executions without a call belong to the last point, after the light thread's last
 //!   operation, where nothing is waited for earlier; at any other point the light thread goes on
 //!   when the caller sleeps, or is done ([`Membarrier::over`]).
 //! * The question and its answer order nothing that the interrupt does not: the call's start

@@ -18,7 +18,7 @@ pub struct Unusual;
 pub struct Consumer {
     place: Place,
     head: u32,
-    /// What the producer knows of it; or so far back that it is due to be told.
+    /// The position the producer knows; or so far back that it is due to be told.
     published: u32,
     /// Pages of the arena that are there; a bit each.
     there: u128,
@@ -29,7 +29,7 @@ const _: () = assert!(ARENA_BYTES.div_ceil(PAGE) <= 128);
 
 /// The consumer publishes its head at least once per this many messages.
 const PUBLISH_EVERY: u32 = 16;
-/// What [`Consumer::poll_many`] took.
+/// The messages that [`Consumer::poll_many`] took.
 #[derive(Debug, Default)]
 pub struct Run {
     /// Messages before the last one picked.
@@ -226,8 +226,8 @@ impl Consumer {
         let at = place.slot(head);
         let taken = self.take_from(memory, (place, head, at), meta, sink);
         if meta.units > 0 && meta.kind != Kind::Call || meta.kind == Kind::CONTROL {
-            // Its producer keeps what it has named until it knows that this was taken, and a receiver may not look again. Of a
-            // call its answer says so.
+            // Its producer keeps the rights it has named until it knows that this was taken, and a receiver may not look again.
+            // For a call, its answer says so.
             self.published = head.wrapping_sub(PUBLISH_EVERY);
         }
         taken.map_err(|rule| Fault {

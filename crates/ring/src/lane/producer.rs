@@ -211,7 +211,7 @@ impl Producer {
     /// how many.
     ///
     /// Its loop stores to slots and nowhere else. Stores become visible in order, and one that finds its
-    /// line at hand waits until every line before it has come from the consumer; those that do not find theirs
+    /// line at hand waits until every line before it has come from the consumer; stores that do not find theirs
     /// wait for all of them at the same time. Not inlined, so that registers suffice.
     #[inline(never)]
     fn post_short(
@@ -286,7 +286,7 @@ impl Producer {
         Ok(len_bytes <= INLINE_BYTES || self.arena.has(len_bytes))
     }
 
-    /// Whether all that was posted has been received, be it by who passes it on.
+    /// Whether all that was posted has been received, be it by a process that passes it on.
     #[must_use]
     pub fn is_taken(&self, memory: &impl Memory) -> bool {
         // Acquire: as in `has_arrived`.

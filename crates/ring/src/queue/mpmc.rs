@@ -18,7 +18,7 @@
 //! skipped. One that dies after pushed it. A member that dies after it claimed a message takes
 //! that message with it: at most once. Giving it back would be a second delivery whenever the
 //! dead member had already acted on it, and by then the head may have moved on, so that the
-//! message would lie where nobody looks. Whoever needs the claimed slot next asks
+//! message would lie where nobody looks. The next member that needs the claimed slot asks
 //! [`Members::is_dead`] after a short look and frees it.
 //!
 //! This relies on the oracle: a member is dead when no thread of the process that has its number
@@ -100,7 +100,7 @@ fn create_at(memory: &impl Memory, geometry: Geometry, position: u32) {
         let at = geometry.slot(position) + layout::STATE;
         memory.store(at, empty.pack(), Relaxed);
     }
-    // Q15 format, store half. Release: the words above are visible to whoever finds the format
+    // Q15 format, store half. Release: the words above are visible to a member that finds the format
     // word. Load half: `Ring::attach`.
     memory.store(geometry.word(layout::FORMAT), layout::FORMAT_WORD, Release);
 }
@@ -159,10 +159,10 @@ where
         Ok(ring)
     }
 
-    /// Frees every slot that an earlier process of this number had claimed when it died: what it
-    /// was pushing was never pushed, what it was popping is gone. Called by [`Self::attach`],
+    /// Frees every slot that an earlier process of this number had claimed when it died: its unfinished
+    /// pushes were never pushed, its unfinished pops are gone. Called by [`Self::attach`],
     /// before the first claim of this process. If this process dies midway, the next one of its
-    /// number or whoever needs a slot does the rest. Returns how many slots were freed.
+    /// number or any member that needs a slot does the rest. Returns how many slots were freed.
     ///
     /// # Errors
     /// The rule broken in a slot; the slots before it have been freed.
@@ -182,7 +182,7 @@ where
     #[inline(always)]
     fn look(&self, at: usize) -> Result<State, Fault> {
         // Q14 owner, load half. Acquire: that the member named here had joined, before it is
-        // asked after. Store half: `Ring::claim`. Nothing else relies on it: whoever uses the
+        // asked after. Store half: `Ring::claim`. Nothing else relies on it: a member that uses the
         // slot claims it first, and that exchange acquires.
         let word = self.memory.load(at, Acquire);
         State::unpack(word, self.geometry).ok_or(Fault {
@@ -244,7 +244,7 @@ where
         self.memory.load(self.geometry.word(word), Acquire)
     }
 
-    /// Moves the tail or head past a position that has been claimed; it is no matter who does.
+    /// Moves the tail or head past a position that has been claimed; any member may do so.
     #[inline(always)]
     fn advance(&self, word: usize, position: u32) {
         let at = self.geometry.word(word);

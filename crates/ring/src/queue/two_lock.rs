@@ -11,8 +11,8 @@
 //! *The truth* is the head and the chain of links from it. Each operation has one store that
 //! commits it: a push its link, a pop its head. All else (tail, pool) follows from the truth and
 //! is made anew from it when a lock's holder has died (`repair.rs`), so no member has to leave
-//! anything in order. What a dead member had pushed and committed is delivered; what it had
-//! popped and committed is gone with it.
+//! anything in order. Messages that a dead member had pushed and committed are delivered; messages it had
+//! popped and committed are gone with it.
 //!
 //! Nothing here is private to one member: all values are shared and checked where they are read.
 //! A member that is stopped (not dead) while it holds a lock blocks the others.
@@ -72,7 +72,7 @@ pub struct TwoLock<M> {
     at: usize,
     /// Nodes, numbered from 1. Given by the user, never read from memory.
     nodes: u32,
-    /// What a lock word holds while this process holds the lock.
+    /// The value of a lock word while this process holds the lock.
     own: u32,
     /// Looks at a held lock before sleeping on it.
     looks: u32,
@@ -113,14 +113,14 @@ impl<M: Memory> TwoLock<M> {
         queue.memory.store(at + TAIL, 1, Relaxed);
         queue.memory.store(queue.next(1), END, Relaxed);
         queue.link_pool(2..=queue.nodes);
-        // Q5 format, store half. Release: the empty queue is visible to whoever finds it
+        // Q5 format, store half. Release: the empty queue is visible to a process that finds it
         // formatted. Load half: `attach`.
         queue.memory.store(at + FORMAT, MAGIC, Release);
         Ok(queue)
     }
 
-    /// A handle to the queue of at most `capacity` messages at offset `at`. What an earlier
-    /// process left under this one's member number is repaired first, which may wait for locks:
+    /// A handle to the queue of at most `capacity` messages at offset `at`. The leftovers of an earlier
+    /// process under this one's member number are repaired first, which may wait for locks:
     /// attach to all queues of a group as soon as the number is claimed.
     ///
     /// # Errors
@@ -160,10 +160,10 @@ impl<M: Memory> TwoLock<M> {
     }
 
     /// Whether the queue looks empty. Two loads and no lock, so others may have changed that before
-    /// this returns: a hint for who waits (paper 000, section 4.2).
+    /// this returns: a hint for waiters (paper 000, section 4.2).
     #[must_use]
     pub fn looks_empty(&self) -> bool {
-        // Relaxed, both: whoever acts on it looks again under the lock (Q3).
+        // Relaxed, both: code that acts on it looks again under the lock (Q3).
         let dummy = self.memory.load(self.at + HEAD, Relaxed);
         dummy == END || dummy > self.nodes || self.memory.load(self.next(dummy), Relaxed) == END
     }
@@ -229,7 +229,7 @@ impl<M: Memory> TwoLock<M> {
         self.memory.copy_in(self.message(node), message);
         // Relaxed: published by the link.
         self.memory.store(self.next(node), END, Relaxed);
-        // Q1 link, store half: the commit point. Release: message and end are visible to whoever
+        // Q1 link, store half: the commit point. Release: message and end are visible to a member that
         // finds the node. Load halves: `pop_locked`, `rebuild`.
         self.memory.store(self.next(tail), node, Release);
         self.memory.store(self.at + TAIL, node, Relaxed);

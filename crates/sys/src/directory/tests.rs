@@ -37,7 +37,7 @@ fn a_place_that_was_exchanged_for_another_makes_no_other_file_open_to_all() {
     let path = turn.path("door");
     let place = path.parent().unwrap().to_owned();
     let _door = UnixListener::bind(&path).unwrap();
-    // Whoever may write the directory can do this.
+    // Any process that may write the directory can do this.
     let aside = scratch.0.join("aside");
     std::fs::rename(&place, &aside).unwrap();
     std::fs::create_dir(&place).unwrap();

@@ -1,6 +1,6 @@
 //! loom: a thread is about to sleep until a lock is free, while another lets go of it (E18).
 //!
-//! Who lets go is the light thread of the asymmetric fence: see `handfast_region::model`.
+//! The releasing thread is the light thread of the asymmetric fence: see `handfast_region::model`.
 
 use super::{FREE, HELD, Words, enter, leave};
 use core::cell::Cell;
@@ -29,7 +29,7 @@ struct Thread<'a, M> {
     memory: &'a M,
     parks: Option<&'a ModelMemory>,
     broken: Broken,
-    /// What was seen too early.
+    /// The value that was seen too early.
     seen: Cell<Option<u32>>,
 }
 
@@ -71,7 +71,7 @@ impl<M: Memory> Words for Thread<'_, M> {
     }
 
     fn count(&self, change: i32) {
-        // Of one thread: nobody else counts.
+        // One thread's: nobody else counts.
         let order = if change > 0 { Relaxed } else { AcqRel };
         self.memory.swap(SLEEPERS, u32::from(change > 0), order);
     }

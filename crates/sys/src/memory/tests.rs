@@ -83,7 +83,7 @@ fn a_constant_file_is_sealed_in_every_way_and_whole() {
     assert_eq!(constant_len(&owned), Ok(None));
     let plain = std::fs::File::open("/proc/self/status").unwrap();
     assert_eq!(constant_len(&plain), Err(Errno::INVAL));
-    // With a hole, which would have to be filled by whoever looks.
+    // With a hole, which a look would have to fill.
     let sparse = rustix::fs::memfd_create("sparse", FLAGS).unwrap();
     rustix::fs::ftruncate(&sparse, 1 << 20).unwrap();
     rustix::io::write(&sparse, b"x").unwrap();
@@ -149,7 +149,7 @@ fn a_file_with_a_hole_anywhere_is_not_whole_whatever_lies_behind_its_end() {
     assert_eq!(constant_len(&read_only), Ok(Some((pages * PAGE) as usize)));
 }
 
-/// What is whole stays so, whatever somebody does who has the descriptor.
+/// A whole file stays whole, whatever a holder of the descriptor does.
 #[test]
 #[cfg_attr(miri, ignore = "miri has no memory files")]
 fn nothing_takes_pages_out_of_a_whole_file_or_puts_some_behind_its_end() {
@@ -159,7 +159,7 @@ fn nothing_takes_pages_out_of_a_whole_file_or_puts_some_behind_its_end() {
         let fd = with_pages(pages, &[(0, pages + 5)]);
         rustix::fs::fcntl_add_seals(&fd, seals).unwrap();
         assert_eq!(whole::whole_len(fd.as_fd()), Ok(Some(len_bytes)));
-        // What is behind the end goes.
+        // Pages behind the end go.
         rustix::fs::ftruncate(&fd, len_bytes).unwrap();
         assert_eq!(
             rustix::fs::fstat(&fd).unwrap().st_blocks as u64,

@@ -1,12 +1,12 @@
 //! Whether a memory file has all of its pages.
 //!
-//! Whoever reads a page that is not there gets a new one, which is charged to the reader's memory limit. A file whose
+//! A process that reads a page that is not there gets a new one, which is charged to the reader's memory limit. A file whose
 //! pages are counted by `st_blocks` alone may have them *behind* its end instead (`FALLOC_FL_KEEP_SIZE`), and lose
 //! them there after it was looked at (`ftruncate` to the same length). Seals forbid neither of the two later on, only
 //! that pages within the file are taken away and that ones behind its end are added. So a file that is sealed against
 //! growing, and has no page behind its end, has as many pages within it as its blocks say, for good.
 //!
-//! `SEEK_HOLE` would tell, too, but it looks at each page of an honest file, and waits for whoever holds the file's lock:
+//! `SEEK_HOLE` would tell, too, but it looks at each page of an honest file, and waits for the holder of the file's lock:
 //! before Linux 6.16 a peer that writes from memory which never comes (of a user-space file system) holds that for ever.
 
 use rustix::fd::{AsRawFd, BorrowedFd};
@@ -38,7 +38,7 @@ pub(super) fn whole_len(fd: BorrowedFd<'_>) -> Result<Option<u64>, Errno> {
     Ok(is_whole.then_some(len_bytes))
 }
 
-/// Whether the pages of a memory file are those that all memory is made of: of huge ones there is a pool, and
+/// Whether the pages of a memory file are the ones that all memory is made of: for huge pages there is a pool, and
 /// `SIGBUS` when that is empty. `fstatfs`.
 ///
 /// # Errors
@@ -49,7 +49,7 @@ pub(super) fn has_ordinary_pages(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
 
 /// Whether a file's blocks would do for its length.
 fn has_blocks(status: &rustix::fs::Stat) -> bool {
-    /// What `st_blocks` counts.
+    /// The unit of `st_blocks`.
     const BLOCK_BYTES: i64 = 512;
     status.st_blocks.saturating_mul(BLOCK_BYTES) >= status.st_size
 }
@@ -71,7 +71,7 @@ struct Cached {
     here: u64,
     dirty: u64,
     being_written: u64,
-    /// Of a memory file: in swap space.
+    /// Pages of a memory file in swap space.
     evicted: u64,
     recently_evicted: u64,
 }

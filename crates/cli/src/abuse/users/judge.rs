@@ -1,4 +1,4 @@
-//! What an attack cost its victims beyond the controls, as a row of the table, and whether that may be.
+//! The cost of an attack to its victims beyond the controls, as a row of the table, and whether that may be.
 
 use super::kinds::Kind;
 use super::slice::Slice;
@@ -114,7 +114,7 @@ impl Measured {
         slices.iter().fold(1.0, |most, slice| most.max(slice.crowd))
     }
 
-    /// What is late on a machine as busy as the controls found it.
+    /// The limit beyond which a time is late on a machine as busy as the controls found it.
     fn late_us(&self, limit: Duration, of: impl Fn(&Slice) -> f64) -> f64 {
         let worse = of(&self.alone).max(of(&self.elsewhere));
         (worse * TIMES).max(us(limit))

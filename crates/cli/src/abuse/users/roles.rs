@@ -14,7 +14,7 @@ use std::time::Duration;
 const CALL: Duration = Duration::from_secs(3);
 /// How long a connection may take, or a name.
 const CONNECT: Duration = Duration::from_secs(5);
-/// A call begins so often, like those of many clients. One that could not begin since the one before took longer has waited from then on.
+/// A call begins so often, like calls of many clients. One that could not begin since the one before took longer has waited from then on.
 const TURN_NS: u64 = 500_000;
 /// So long at most. Where there is less of a processor than all calls take, waits would add up without an end, whatever the server does.
 const BEHIND_NS_MAX: u64 = 100_000_000;
@@ -86,7 +86,7 @@ fn read(right: &Right) {
     }
 }
 
-/// What a client says of its calls.
+/// A client's report on its calls.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Calls {
     pub(super) took_us: Vec<f64>,
@@ -138,8 +138,8 @@ pub(crate) fn victim(spec: &Spec) -> Outcome {
     Ok(())
 }
 
-/// The role of one that comes when it is told to, and says how long it took until its first answer. Words: the server's name, what it
-/// does, its own name.
+/// The role of one that comes when it is told to, and says how long it took until its first answer. Words: the server's name, its
+/// action, its own name.
 pub(crate) fn newcomer(spec: &Spec) -> Outcome {
     let (name, does, own) = (spec.word(0)?, spec.word(1)?, spec.word(2)?);
     // SAFETY: takes a number. The attacker may connect to it.

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 type Result<T> = core::result::Result<T, Box<dyn std::error::Error>>;
 
-/// Who is attacked.
+/// The target of the attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Setting {
     Alone,
@@ -23,20 +23,20 @@ pub(super) enum Setting {
     Struck,
 }
 
-/// What came of it.
+/// The results of one slice.
 #[derive(Default)]
 pub(super) struct Slice {
     pub(super) calls: Calls,
     pub(super) newcomers_us: Vec<u64>,
-    /// Why a newcomer did not get what it came for.
+    /// Why newcomers were refused.
     pub(super) refused: Vec<String>,
-    /// What the attacker got through.
+    /// The attacker's successes.
     pub(super) breaches: Vec<String>,
-    /// What it says of what it did, or could not do.
+    /// The attacker's notes on its actions, or on actions it could not do.
     pub(super) notes: Vec<String>,
     /// How the server ended, which must not.
     pub(super) ended: Vec<String>,
-    /// What the server has more of than before.
+    /// The server's growth since before.
     pub(super) memory_kib: i64,
     pub(super) descriptors: i64,
     /// How many want a processor for each that there is.
@@ -147,7 +147,7 @@ pub(super) fn take(place: &Place, kind: &Kind, setting: Setting) -> Result<Slice
     }
     drop(server);
     if setting != Setting::Struck {
-        // What was done to somebody else's server is no finding of this one's.
+        // An attack on somebody else's server is no finding of this one's.
         slice.breaches.clear();
         slice.notes.clear();
     }

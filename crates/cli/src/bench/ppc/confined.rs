@@ -1,4 +1,4 @@
-//! A child process that confines itself, and measures what it is told.
+//! A child process that confines itself, and measures on request.
 
 use super::super::report::Reading;
 use super::{Case, Seat, load, reading, threads_of};
@@ -12,10 +12,10 @@ use std::time::Duration;
 
 /// Behind the name of a system that is measured in such a process.
 pub(crate) const SUFFIX: &str = "-confined";
-/// What its specification says, instead of a description of a measurement.
+/// The content of its specification, instead of a description of a measurement.
 pub(crate) const SPEC: &str = "confined";
 
-/// What to measure.
+/// The measurement to make.
 #[derive(Serialize, Deserialize)]
 struct Order {
     case: Case,
@@ -61,7 +61,7 @@ impl Process {
         Ok(serde_json::from_str(&line)?)
     }
 
-    /// What the child measures; `None` when it cannot, or has ended.
+    /// The child's measurement; `None` when it cannot measure, or has ended.
     pub(super) fn measure(&mut self, seat: &Seat<'_>, count: usize) -> Option<Reading> {
         let order = Order {
             case: seat.case,

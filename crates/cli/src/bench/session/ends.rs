@@ -85,7 +85,7 @@ impl Session {
 /// So long a client makes no call before it is taken for asleep; longer than any default spins.
 const QUIET: Duration = Duration::from_millis(50);
 
-/// What `word` says, after `killed_ns`. The dead are waited for meanwhile: to some, who is not has not died.
+/// The value of `word`, after `killed_ns`. The dead are waited for meanwhile: to some, a process not waited for has not died.
 fn noticed(word: &AtomicU64, killed_ns: u64, timing: Timing, dead: &mut [Child]) -> Option<u64> {
     let deadline_ns = killed_ns + timing.window.as_nanos() as u64;
     loop {

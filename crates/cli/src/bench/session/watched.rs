@@ -8,7 +8,7 @@ use super::{Rest, STALL_NS, Sample, Session, Snapshot};
 use crate::usage::ticks;
 use std::io;
 
-/// What one window showed, and what the kernel counted meanwhile.
+/// The results of one window, and the kernel's counts meanwhile.
 pub(crate) struct Watched {
     pub(crate) sample: Sample,
     /// Context switches of all processes of the session.
@@ -22,7 +22,7 @@ pub(crate) struct Watched {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Traced {
     pub(crate) messages: u64,
-    /// Of all its processes and threads.
+    /// The calls of all its processes and threads.
     pub(crate) calls: u64,
 }
 

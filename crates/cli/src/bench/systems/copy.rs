@@ -1,4 +1,4 @@
-//! What moving the bytes costs without anybody to move them to: `memcpy` within the client, once
+//! The cost of moving the bytes without anybody to move them to: `memcpy` within the client, once
 //! for each way that has a payload. Source and destination stay in its caches.
 
 use super::{Caller, Named, System, Waits};

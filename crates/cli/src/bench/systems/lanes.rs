@@ -54,7 +54,7 @@ impl Cell {
     /// Makes message number `sequence` visible.
     #[inline]
     pub(crate) fn publish(&self, sequence: u64) {
-        // Release: what was written before is there for who sees this number in `has`.
+        // Release: earlier writes are there for a thread that sees this number in `has`.
         self.sequence.store(sequence, Ordering::Release);
     }
 }
@@ -86,7 +86,7 @@ pub(crate) struct Lane {
     pub(crate) request: &'static Cell,
     pub(crate) reply: &'static Cell,
     pub(crate) client_bed: &'static Bed,
-    /// Of a thread that serves this client alone.
+    /// The bed of a thread that serves this client alone.
     pub(crate) server_bed: &'static Bed,
     pub(crate) request_bytes: Payload<'static>,
     pub(crate) reply_bytes: Payload<'static>,

@@ -39,7 +39,7 @@ impl Named for Loans {
     }
 }
 
-/// What the words of a loan add up to.
+/// The sum of the words of a loan.
 fn sum(loan: &Loan) -> io::Result<u64> {
     let mut sums = Piece::default();
     let add = |line: Piece| {

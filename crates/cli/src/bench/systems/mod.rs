@@ -136,7 +136,7 @@ pub(crate) enum Waits {
     Blocks,
 }
 
-/// Who a system is, and what the parent does for it before the children start.
+/// A system's name, and the parent's preparations for it before the children start.
 pub(crate) trait Named {
     /// The `system` of its rows.
     fn name(&self) -> &'static str;
@@ -230,7 +230,7 @@ pub(crate) trait Producer {
     fn send(&mut self, message: [u64; 3]) -> io::Result<()>;
 }
 
-/// What the parent made for the children.
+/// The objects that the parent made for the children.
 #[derive(Default)]
 pub(crate) struct Bundle {
     /// Inherited by everybody, first.
@@ -248,7 +248,7 @@ pub(crate) struct Bundle {
 
 /// A system of either kind, as the harness holds it.
 pub(crate) trait Runnable {
-    /// Who it is.
+    /// Its name and preparations.
     fn named(&self) -> &dyn Named;
 
     /// Runs the server's side in this process.

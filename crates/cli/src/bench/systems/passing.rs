@@ -148,7 +148,7 @@ pub(crate) struct PassingCaller {
     badge: u64,
     /// Recipients and exporters.
     pairs: Vec<(SendRight, SendRight)>,
-    /// Those that have been introduced: their links end later.
+    /// The pairs that have been introduced: their links end later.
     met: Vec<(SendRight, SendRight)>,
 }
 

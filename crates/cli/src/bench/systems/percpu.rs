@@ -14,7 +14,7 @@ use handfast_sys::cpu;
 use std::cell::RefCell;
 use std::io;
 
-/// What a thread does with a request before it sends it back.
+/// A thread's work on a request before it sends it back.
 fn handle(task: Task, message: &mut [u8]) -> usize {
     thread_local! {
         static WORK: RefCell<Option<Work>> = const { RefCell::new(None) };
@@ -83,7 +83,7 @@ impl Runnable for PerCpu {
         let served = port.serve_per_cpu(move |worker, mut request| {
             let mut message = request.take_message();
             let len = handle(task, &mut message);
-            // Of a client that has ended meanwhile.
+            // The client may have ended meanwhile.
             let _ = worker.reply(request, &message[..len]);
         });
         let _served = served.map_err(io::Error::other)?;

@@ -155,7 +155,7 @@ fn queues(seat: &Seat) -> io::Result<Vec<i32>> {
 pub(crate) struct SysVCaller {
     to: i32,
     from: i32,
-    /// What the server tells clients apart by: the type of their messages.
+    /// The key by which the server tells clients apart: the type of their messages.
     sender: i64,
     buffer: SysVMessage,
 }

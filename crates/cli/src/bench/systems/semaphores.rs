@@ -28,7 +28,7 @@ impl SemaphoreSet {
         })
     }
 
-    /// What other processes name it by.
+    /// The name other processes use for it.
     pub(crate) const fn id(&self) -> i32 {
         self.id
     }

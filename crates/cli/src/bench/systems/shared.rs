@@ -118,7 +118,7 @@ impl Payload<'_> {
         unsafe { place.read_unaligned() }
     }
 
-    /// What the words of the first `pieces` pieces add up to.
+    /// The sum of the words of the first `pieces` pieces.
     #[inline]
     pub(crate) fn sum(&self, pieces: usize) -> u64 {
         let mut sums = Piece::default();

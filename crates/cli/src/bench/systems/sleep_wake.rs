@@ -6,7 +6,7 @@
 //! bytes end in an opcode and the client's number. With server and clients on one CPU `busy_wait` and
 //! `poll_queue` are yields; elsewhere they are a short delay, and a longer one with looks at the queue.
 //!
-//! System calls are counted ([`Tally`]), but for those of a queue's lock that is held for long.
+//! System calls are counted ([`Tally`]), but for the calls of a queue's lock that is held for long.
 
 use super::semaphores::{SemaphoreSet, Semaphores};
 use super::shared::{Shared, Words};
@@ -75,7 +75,7 @@ enum Kind {
     Bsls,
 }
 
-/// What `busy_wait` and `yield` are.
+/// The meaning of `busy_wait` and `yield`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pass {
     /// A delay; on one CPU a yield.
@@ -398,7 +398,7 @@ impl Party {
 struct Channel {
     queue: TwoLock<Region>,
     words: &'static OwnerWords,
-    /// Of the semaphore.
+    /// The number of the semaphore.
     number: u16,
 }
 
@@ -412,11 +412,11 @@ impl Channel {
         }
     }
 
-    /// Sets the flag and says what it was: with `true` the paper's `tas`.
+    /// Sets the flag and returns its old value: with `true` the paper's `tas`.
     #[inline]
     fn set_awake(&self, is_awake: bool) -> bool {
         // AcqRel, and all accesses are exchanges: of two sides the later one sees all that the other did
-        // before its own. So either the producer finds the flag cleared or the consumer, who looks at its
+        // before its own. So either the producer finds the flag cleared or the consumer, which looks at its
         // queue after it has cleared the flag, finds the message (the paper's interleaving 4).
         self.words
             .awake
@@ -426,7 +426,7 @@ impl Channel {
     }
 }
 
-/// What stands beside a queue.
+/// The words beside a queue.
 #[repr(C)]
 struct OwnerWords {
     awake: Line<AtomicU32>,

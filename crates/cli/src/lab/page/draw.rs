@@ -18,7 +18,7 @@ pub(super) enum Medium {
 
 /// Pixels beside a file's drawing.
 const EDGE: f64 = 8.0;
-/// Of a row of a file's legend.
+/// Pixels of a row of a file's legend.
 const ROW: f64 = 20.0;
 
 /// Which way each axis is shown, and how wide all of it is.
@@ -28,7 +28,7 @@ struct Frame<'a> {
     wide: f64,
 }
 
-/// The drawing; `title` is what it is called where it cannot be seen.
+/// The drawing; `title` is its name where it cannot be seen.
 pub(super) fn svg(plot: &Plot<'_>, medium: Medium, title: &str, about: &str) -> Markup {
     let frame = Frame {
         plot,
@@ -326,7 +326,7 @@ pub(super) fn key(curve: &Laid<'_>, kind: Kind) -> Markup {
     }
 }
 
-/// What the script needs of a mark.
+/// The data the script needs about a mark.
 #[derive(Default)]
 struct Data {
     x: Option<String>,
@@ -396,7 +396,7 @@ pub(super) fn plain(text: &str) -> String {
     )
 }
 
-/// What files and the page have in common.
+/// The styles that files and the page have in common.
 pub(super) const PLOT_CSS: &str = include_str!("plot.css");
 
 fn file_css() -> String {

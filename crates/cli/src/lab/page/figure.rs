@@ -67,7 +67,7 @@ fn switch(axis: &str, name: &str, first: &str) -> Markup {
     }
 }
 
-/// What there is to see, each a button that hides and shows it; then what there is not, and why.
+/// The visible curves, each a button that hides and shows it; then the absent ones, and why.
 fn legend(plot: &Plot<'_>) -> Markup {
     let there = || {
         plot.curves
@@ -111,7 +111,7 @@ fn legend(plot: &Plot<'_>) -> Markup {
     }
 }
 
-/// Those that are absent for the same reason together.
+/// The curves that are absent for the same reason together.
 fn by_reason<'a>(absent: &[&'a Laid<'a>]) -> Vec<(&'a str, Vec<&'a Laid<'a>>)> {
     let mut reasons: Vec<(&str, Vec<&Laid<'_>>)> = Vec::new();
     for curve in absent {

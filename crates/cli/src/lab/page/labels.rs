@@ -42,7 +42,7 @@ fn spread(wanted: &[f64], pitch: f64, low: f64, high: f64) -> Vec<f64> {
         places.push(place);
         least = place + pitch;
     }
-    // What was pushed out below goes back up, and pushes what is above it.
+    // Labels pushed out below go back up, and push the ones above.
     let mut most = high;
     for place in places.iter_mut().rev() {
         *place = place.min(most);

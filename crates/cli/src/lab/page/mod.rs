@@ -17,7 +17,7 @@ mod units;
 use super::result::{About, Outcome};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-/// What the page is made of.
+/// The parts of the page.
 pub(crate) struct Report {
     /// Results, in the order of their sections.
     pub(crate) outcomes: Vec<Outcome>,
@@ -30,7 +30,7 @@ pub(crate) struct Report {
 /// The figures of this experiment are the summary.
 pub(crate) const SUMMARY: &str = "peers-summary";
 
-/// What the papers are called.
+/// The titles of the papers.
 const PAPERS: [(&str, &str, &str); 4] = [
     (
         "000",

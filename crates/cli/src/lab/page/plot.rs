@@ -24,7 +24,7 @@ pub(super) const WIDE: f64 = 640.0;
 pub(super) const LEAST: [f64; 2] = [540.0, 288.0];
 /// Between frame and first value.
 pub(super) const INSET: f64 = 12.0;
-/// Of bars' names where they do not fit side by side, in degrees.
+/// The tilt of bars' names where they do not fit side by side, in degrees.
 pub(super) const TILT: f64 = 38.0;
 
 /// A figure laid out.
@@ -75,17 +75,17 @@ pub(super) struct Mark<'a> {
     pub(super) x: Both,
     pub(super) y: Both,
     pub(super) range: Option<Both<(f64, f64)>>,
-    /// Of bars: fraction of the width, and where they stand.
+    /// For bars: fraction of the width, and where they stand.
     pub(super) width: f64,
     pub(super) base: Both<f64>,
     pub(super) x_shown: String,
     pub(super) y_shown: String,
     pub(super) range_shown: Option<String>,
-    /// Of scatters: the name beside it, and on which side for each width and way ([`labels::sides`]).
+    /// For scatters: the name beside it, and on which side for each width and way ([`labels::sides`]).
     pub(super) label: Option<(&'a str, String)>,
 }
 
-/// Pixels around the plot; those that differ, on a desk and on a phone.
+/// Pixels around the plot; margins that differ, on a desk and on a phone.
 pub(super) struct Margins {
     pub(super) left: f64,
     pub(super) right: [f64; 2],
@@ -366,7 +366,7 @@ fn stand(kind: Kind, curves: &mut [Laid<'_>], x: &Side, y: &Side) {
                 mark.x = mark
                     .x
                     .map(|start| start.map(|start| start + width * index as f64));
-                // What cannot be shown is a bar of no height.
+                // A value that cannot be shown is a bar of no height.
                 mark.y = y.pixels(mark.point.y).map(Some);
                 continue;
             }

@@ -23,7 +23,7 @@ const TICKS: f64 = 6.0;
 /// More than this many of a logarithmic one, and each second or third is left out.
 const LOG_TICKS: f64 = 10.0;
 
-/// What part of a logarithmic axis stays empty at each end.
+/// The part of a logarithmic axis that stays empty at each end.
 const ROOM: f64 = 0.06;
 /// The largest value that is shown, and, upside down, the smallest on a logarithmic axis.
 const MOST: f64 = 1e30;

@@ -9,11 +9,11 @@ use crate::lab::result::{Kind, Outcome, Verdict};
 use maud::{Markup, html};
 use std::fmt::Write;
 
-/// What was measured.
+/// The section of a measurement.
 pub(super) fn section(outcome: &Outcome, styles: &mut Styles) -> Markup {
     let about = &outcome.about;
     let id = id(&about.name);
-    // Those are the summary.
+    // Scatters of the summary are shown above.
     let is_above = |kind| about.name == SUMMARY && kind == Kind::Scatter;
     let figures: Vec<Markup> = (outcome.figures.iter().enumerate())
         .filter(|(_, one)| !is_above(one.kind))
@@ -59,7 +59,7 @@ pub(super) fn section(outcome: &Outcome, styles: &mut Styles) -> Markup {
     }
 }
 
-/// What a verdict stands on: a list where it is of several parts, each with what became of it.
+/// The reasons of a verdict: a list where it has several parts, each with its result.
 fn reasons(text: &str) -> Markup {
     let parts = parts(text);
     let is_judged = parts.iter().any(|part| judged(part).0.is_some());
@@ -93,7 +93,7 @@ fn judged(part: &str) -> (Option<Verdict>, &str) {
     found.map_or((None, part), |(verdict, rest)| (Some(verdict), rest))
 }
 
-/// What stands between semicolons outside of parentheses.
+/// The parts between semicolons outside of parentheses.
 fn parts(text: &str) -> Vec<&str> {
     let mut parts = Vec::new();
     let (mut start, mut depth) = (0, 0_u32);
@@ -112,7 +112,7 @@ fn parts(text: &str) -> Vec<&str> {
     parts
 }
 
-/// What a link to a section says: names of results are file names, so almost anything.
+/// The text of a link to a section: names of results are file names, so almost anything.
 pub(super) fn id(name: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
     let name: String = name

@@ -1,4 +1,4 @@
-//! What the page says, without a browser.
+//! The content of the page, without a browser.
 
 use super::*;
 use crate::lab::result::{Axis, Curve, Figure, Kind, Point, SCHEMA, Table, Verdict};

@@ -1,10 +1,10 @@
 //! Values as people read them: `1.23 µs`, `4.5M/s`, `32 KiB`.
 
-/// What an axis counts, from the text of its unit: `us`, `1/s`, `bytes`, `switches/message`.
+/// The unit of an axis, from its text: `us`, `1/s`, `bytes`, `switches/message`.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Unit {
     kind: Kind,
-    /// What follows the first slash: `s`, `call`.
+    /// The text after the first slash: `s`, `call`.
     per: Option<String>,
 }
 
@@ -65,14 +65,14 @@ impl Unit {
         self.kind == Kind::Bytes
     }
 
-    /// A value in three digits, with its unit; what it is per only where that is a second.
+    /// A value in three digits, with its unit; the part after the slash only where that is a second.
     pub(super) fn show(&self, value: f64) -> String {
         let per = self.per.as_deref().filter(|per| *per == "s");
         let per = per.map_or_else(String::new, |per| format!("/{per}"));
         format!("{}{per}", self.tick(value))
     }
 
-    /// A value beside an axis whose title says what it is per.
+    /// A value beside an axis whose title has the part after the slash.
     pub(super) fn tick(&self, value: f64) -> String {
         match &self.kind {
             _ if value == 0.0 => "0".to_owned(),

@@ -345,7 +345,7 @@ mod tests {
     use crate::lab::paper000::sweep::Rounds;
     use crate::lab::result::Verdict;
 
-    /// Figure 11 as the paper has it, with a server of ours that keeps what it is told.
+    /// Figure 11 as the paper has it, with a server of ours that keeps its numbers.
     fn multiprocessor(ours_with_64: f64, bsls_with_64: f64) -> Sheet {
         let bsls: Rounds<'_> = &[(1, &[95.0]), (3, &[190.0]), (64, &[bsls_with_64])];
         let ours: Rounds<'_> = &[(1, &[100.0]), (3, &[250.0]), (64, &[ours_with_64])];
@@ -397,7 +397,7 @@ mod tests {
     #[test]
     fn every_figure_judges_what_it_measures() {
         for figure in ALL {
-            // The same throughput for all lines and numbers: each claim finds what it asks for.
+            // The same throughput for all lines and numbers: each claim finds the lines and numbers it asks for.
             let sheet = |panel: &Panel| {
                 let counts: Vec<(usize, &[f64])> = panel
                     .clients

@@ -24,7 +24,7 @@ pub(super) struct Panel {
     pub(super) title: &'static str,
     pub(super) place: Place,
     pub(super) clients: &'static [usize],
-    /// Those of a quick run.
+    /// The numbers of clients of a quick run.
     pub(super) quick: &'static [usize],
     pub(super) lines: Vec<Line>,
 }
@@ -37,7 +37,7 @@ pub(super) enum Place {
     AllCpus,
 }
 
-/// What a panel showed.
+/// The results of a panel.
 pub(super) struct Sheet {
     title: &'static str,
     place: Place,
@@ -50,7 +50,7 @@ struct Measured {
     turns: Vec<Turn>,
 }
 
-/// What one line did in one round with one number of clients. Costs are those of all processes, per message.
+/// The results of one line in one round with one number of clients. Costs are sums over all processes, per message.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Turn {
     pub(super) round: u32,
@@ -58,7 +58,7 @@ pub(super) struct Turn {
     pub(super) per_ms: f64,
     pub(super) voluntary: f64,
     pub(super) involuntary: f64,
-    /// Of the server alone, both kinds.
+    /// Switches of the server alone, both kinds.
     pub(super) server_switches: f64,
     pub(super) syscalls: f64,
     /// Clients' waits that ended asleep.
@@ -169,7 +169,7 @@ fn turn(run: &mut Run, place: Place, line: Line, (round, clients): (u32, usize))
     })
 }
 
-/// What the processes have done so far.
+/// The processes' work so far.
 struct Look {
     calls: u64,
     used: Rest,
@@ -291,7 +291,7 @@ impl Sheet {
         line.into_iter().flat_map(|measured| &measured.turns)
     }
 
-    /// Throughput, then what it cost.
+    /// Throughput, then its cost.
     pub(super) fn figures(&self) -> Vec<Figure> {
         let title = |what: &str| format!("{what}, {}", self.title);
         let most = |line: &Measured| line.turns.iter().map(|turn| turn.clients).max();

@@ -20,7 +20,7 @@ pub(super) struct Table1;
 /// Processes that yield at the same time.
 const YIELDING: [usize; 3] = [1, 2, 4];
 
-/// What the paper has for each row, in microseconds: SGI, IBM.
+/// The paper's value for each row, in microseconds: SGI, IBM.
 const PAPER_US: [(&str, [f64; 2]); 5] = [
     (QUEUE, [3.0, 2.0]),
     (MESSAGES, [37.0, 15.0]),

@@ -209,7 +209,7 @@ fn claims(late: &Series, xs: &[f64], block_us: f64) -> Vec<Part> {
     parts
 }
 
-/// What is no difference, where a pure strategy costs hardly more than spinning.
+/// The largest time that is no difference, where a pure strategy costs hardly more than spinning.
 const NOTHING_US: f64 = 0.5;
 
 fn is_near_spin((spin, own, pure): (f64, f64, f64)) -> bool {

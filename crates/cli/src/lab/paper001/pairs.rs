@@ -17,7 +17,7 @@ pub(super) struct Figure3;
 
 const PAIRS: usize = 5;
 const LAW: Law = Law::Uniform(300);
-/// What a bar is made of.
+/// The pieces of a bar.
 const PIECES: [&str; 3] = ["work", "user, beyond the work", "system"];
 
 impl Experiment for Figure3 {
@@ -159,7 +159,7 @@ impl Found {
     }
 }
 
-/// What one message took, of all pairs' together.
+/// The time of one message, among all pairs' together.
 #[derive(Debug, PartialEq)]
 struct Message {
     wall_us: f64,

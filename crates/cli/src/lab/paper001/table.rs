@@ -18,7 +18,7 @@ pub(super) struct Figure1;
 const DELAYS_US: [(u64, f64); 2] = [(0, 0.0), (300, 1.0)];
 /// Fewer system calls in a wait than this are not the waiting's: a keeper looks now and then, whatever comes meanwhile.
 const NONE: f64 = 0.2;
-/// What the paper says of system calls, and of reschedules for each.
+/// The paper's statements on system calls, and on reschedules for each.
 const PAPER: [(&str, &str); 8] = [
     ("none", "-"),
     ("always", ">= 6"),

@@ -89,7 +89,7 @@ impl Candidates {
         Self::new(&HANDFAST, |_| true)
     }
 
-    /// Those that can leave a payload where it was made.
+    /// The adapters that can leave a payload where it was made.
     pub(super) fn in_place() -> Self {
         Self::new(&LOANS, |program| program == IN_PLACE)
     }
@@ -127,14 +127,14 @@ impl Candidates {
         }
     }
 
-    /// Those that can be run.
+    /// The candidates that can be run.
     pub(super) fn there(&self) -> impl Iterator<Item = &dyn Runnable> {
         self.all
             .iter()
             .filter_map(|one| Some(one.system.as_ref().ok()?.as_ref()))
     }
 
-    /// What we are compared with: those that wait so, or all.
+    /// The peers we are compared with: the ones that wait so, or all.
     pub(super) fn peers(&self, mode: Option<Mode>) -> impl Iterator<Item = &'static str> {
         let fits = move |one: &&Candidate| mode.is_none_or(|mode| one.mode == mode);
         let peers = self.all.iter().filter(|one| !is_own(one.name)).filter(fits);
@@ -160,7 +160,7 @@ fn folder() -> Option<PathBuf> {
     })
 }
 
-/// What an adapter says of itself.
+/// An adapter's description of itself.
 #[derive(Deserialize)]
 struct About {
     layout: Vec<usize>,
@@ -169,7 +169,7 @@ struct About {
 
 const BUILD: &str = "run peers/build, or set HANDFAST_PEERS to where the adapters are";
 
-/// The adapter and what it is an adapter of, or why there is none.
+/// The adapter and its system's description, or why there is none.
 fn built(folder: Option<&Path>, program: &str) -> Result<(PathBuf, String), String> {
     let path = folder
         .map(|folder| folder.join(program))

@@ -23,13 +23,13 @@ const ROUNDS: u32 = 5;
 const LIMIT: Duration = Duration::from_secs(5);
 const QUICK_LIMIT: Duration = Duration::from_secs(1);
 
-/// Who notices.
+/// The side that notices.
 const SIDES: [&str; 2] = [
     "client in a call, its server killed",
     "server, a client of its killed",
 ];
 
-/// What was found of one system.
+/// The findings about one system.
 #[derive(Default)]
 struct Noticed {
     /// Nanoseconds, of each side in each round.
@@ -212,7 +212,7 @@ fn judge(found: &HashMap<&str, Noticed>) -> (Verdict, String) {
     (verdict, said.join("; "))
 }
 
-/// What is claimed.
+/// The claimed limit.
 const QUICK_NS: f64 = 10e6;
 
 fn table(names: &[&str], found: &HashMap<&str, Noticed>) -> Table {

@@ -17,7 +17,7 @@ pub(super) struct Idle;
 const CLIENTS: usize = 16;
 const ROUNDS: u32 = 3;
 
-/// What one system used in a second.
+/// The usage of one system in a second.
 #[derive(Clone, Copy, Default)]
 struct Used {
     server_ms: f64,

@@ -1,16 +1,16 @@
-//! What processes leave behind: files, and objects of System V.
+//! Leftovers of processes: files, and objects of System V.
 
 use crate::temporary::Temporary;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// What a measurement leaves is removed: all that carries its name.
+/// Removes a measurement's leftovers: all that carries its name.
 pub(super) fn swept(name: &str) -> Temporary {
     let name = name.to_owned();
     Temporary::new(move || {
         for path in named(&name) {
-            // What is gone already is as well.
+            // A leftover that is gone already is as well.
             let _ = remove(&path);
         }
     })
@@ -42,7 +42,7 @@ fn named(name: &str) -> Vec<PathBuf> {
 pub(super) struct Left {
     /// In `/dev/shm`.
     pub(super) memory_files: usize,
-    /// Pages of those.
+    /// Pages of those files.
     pub(super) memory_bytes: u64,
     /// Sockets, locks and other files elsewhere.
     pub(super) files: usize,
@@ -51,7 +51,7 @@ pub(super) struct Left {
 }
 
 impl Left {
-    /// What there is of a measurement with this name, in `own` and where all may leave things.
+    /// The leftovers of a measurement with this name, in `own` and where all may leave things.
     pub(super) fn of(name: &str, own: &Path) -> Self {
         let mut left = Self {
             objects: objects(),
@@ -69,7 +69,7 @@ impl Left {
         left
     }
 
-    /// What came after `before`.
+    /// The leftovers that came after `before`.
     pub(super) fn since(self, before: Self) -> Self {
         Self {
             memory_files: self.memory_files.saturating_sub(before.memory_files),

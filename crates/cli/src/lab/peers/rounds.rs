@@ -6,7 +6,7 @@ use crate::bench::report::{Board, Key, Reading, Row};
 use crate::bench::run::Run;
 use crate::lab::result::{Curve, Point};
 
-/// What was measured, of whom.
+/// The measurements and their candidates.
 pub(super) struct Measured {
     pub(super) candidates: Candidates,
     pub(super) rows: Vec<Row>,
@@ -50,7 +50,7 @@ pub(super) fn measure(
     }
 }
 
-/// Who is not `there`, and why.
+/// The candidates that are not `there`, and why.
 pub(super) fn absent(
     run: &Run,
     candidates: &[Candidate],
@@ -67,7 +67,7 @@ pub(super) fn absent(
     missing.map(|one| (one.name, why(one))).collect()
 }
 
-/// Curves without points, of those that are missing.
+/// Curves without points, for the missing candidates.
 pub(super) fn without(absent: &[(&'static str, String)]) -> impl Iterator<Item = Curve> {
     absent.iter().map(|(name, why)| Curve {
         absent: Some(why.clone()),

@@ -1,4 +1,4 @@
-//! Who is ahead, row by row.
+//! Which system is ahead, row by row.
 
 use crate::lab::result::{Table, Verdict};
 
@@ -12,7 +12,7 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Of times, where less is better. `None` where either is missing.
+    /// A line of times, where less is better. `None` where either is missing.
     pub(super) fn of_times(
         what: String,
         own: Option<(&'static str, f64)>,
@@ -28,7 +28,7 @@ impl Line {
         })
     }
 
-    /// Of rates, where more is better.
+    /// A line of rates, where more is better.
     pub(super) fn of_rates(
         what: String,
         own: Option<(&'static str, f64)>,
@@ -84,7 +84,7 @@ pub(super) fn verdict(lines: &[Line]) -> (Verdict, String) {
     (verdict, reasons)
 }
 
-/// What a peer that is ahead somewhere saves by doing without.
+/// The work that a peer that is ahead somewhere saves by doing without.
 fn saves(peer: &str) -> Option<&'static str> {
     let saved = [
         (

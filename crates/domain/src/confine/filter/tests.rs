@@ -1,7 +1,7 @@
 use super::*;
 use handfast_testing::Random;
 
-/// What the kernel would say: the instructions that are used here, run one by one.
+/// The kernel's verdict: the instructions that are used here, run one by one.
 fn verdict(program: &[Instruction], architecture: u32, number: u32, arguments: [u64; 6]) -> u32 {
     let word = |at: u32| match at {
         NUMBER => number,

@@ -1,4 +1,4 @@
-//! What the gate believes: the rows of all domains, in a page that nobody can write.
+//! The gate's trusted data: the rows of all domains, in a page that nobody can write.
 
 use crate::alone::alone;
 use crate::stack::Row;
@@ -15,7 +15,7 @@ pub(super) const ROWS: usize = 16;
 pub(super) const ROW_BITS: u32 = size_of::<Row>().trailing_zeros();
 const _: () = assert!(1 << ROW_BITS == size_of::<Row>());
 
-/// What the gate believes. Read-only but while a domain is loaded or unloaded.
+/// The gate's trusted data. Read-only but while a domain is loaded or unloaded.
 #[repr(C, align(4096))]
 pub(super) struct Table {
     /// The bits of all domains' keys that say "no access".
@@ -118,8 +118,8 @@ pub(crate) const fn rights(own: u32, stacks: u32) -> u32 {
     NO_DOMAIN & !(BOTH << (2 * own)) & !(BOTH << (2 * stacks))
 }
 
-/// The rights to the stacks alone, of a handler of the program's: not those of any domain, so that nobody takes what it does
-/// for the domain's.
+/// The rights to the stacks alone, for a handler of the program's: not the rights of any domain, so that nobody takes the
+/// handler's work for the domain's.
 pub(crate) const fn lent(stacks: u32) -> u32 {
     let own = rights(stacks, stacks);
     // The second bit of a key says no more than the first.

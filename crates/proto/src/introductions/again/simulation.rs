@@ -41,7 +41,7 @@ struct World {
     said: VecDeque<Said>,
     left: VecDeque<u64>,
     last: u64,
-    /// Whether the recipient has seen the exporter end, and then has asked for what it keeps of it.
+    /// Whether the recipient has seen the exporter end, and then has asked for the rights it keeps of it.
     is_down: bool,
     has_asked: bool,
 }

@@ -1,4 +1,4 @@
-//! The exporter: its tables for each of the others, and what it does with what they say.
+//! The exporter: its tables for each of the others, and its reactions to their statements.
 
 use super::*;
 use crate::rights::Meaning;
@@ -16,7 +16,7 @@ pub(super) struct Side {
     introductions: HashMap<u32, usize>,
 }
 
-/// What a number stands for, or why it is not known.
+/// The right a number stands for, or why it is not known.
 enum Named {
     To(Target),
     Dead,
@@ -147,7 +147,7 @@ impl World {
         Err(format!("introduction {at} has come to nothing"))
     }
 
-    /// What provides it has waited in its lane until time passed, and so behind a message that waits for what may never
+    /// The provision has waited in its lane until time passed, and so behind a message that waits for something that may never
     /// come: nobody waits longer for the one than for the other.
     fn is_held_up(&self, at: usize) -> bool {
         let is_it =
@@ -185,7 +185,7 @@ impl World {
         }
     }
 
-    /// What is provided by what waits in the lanes.
+    /// The target that a statement waiting in the lanes provides.
     fn foresee(&mut self, at: usize) -> Result<Option<Target>, String> {
         let by = self.introductions[at].by;
         let waits = self.sides[by].lanes.iter().flatten();
@@ -299,7 +299,7 @@ impl World {
         {
             self.ended(target);
         }
-        // What was found in the lane of one that has ended.
+        // Provisions that were found in the lane of a process that has ended.
         if self.sides[by].has_ended && self.without != Without::LastWill {
             self.end_provisions(by);
         }

@@ -13,15 +13,15 @@ pub(super) struct Holder {
     pub(super) given: VecDeque<(Handle, Target)>,
     /// Introductions, by whom.
     pub(super) inbox: [VecDeque<usize>; HOLDERS],
-    /// What the others have said.
+    /// Statements of the others.
     said: [VecDeque<Between>; HOLDERS],
-    /// What it has given to the others.
+    /// Rights it has given to the others.
     told: [Remembered<u32>; HOLDERS],
-    /// What it keeps for the others.
+    /// Rights it keeps for the others.
     keeping: [Keeping<Right>; HOLDERS],
     /// Said of late, with a rule left out.
     late: VecDeque<(usize, Said)>,
-    /// What was provided to whom.
+    /// Provisions made, and to whom.
     unheard: Vec<(usize, u64)>,
 }
 
@@ -371,7 +371,7 @@ impl World {
             if self.without == Without::KeptForDead {
                 continue;
             }
-            // What it has named again and has not come yet is lost.
+            // Rights it has named again that have not come yet are lost.
             for at in &inbox[dead] {
                 let lost = &mut self.introductions[*at];
                 lost.is_excused |= lost.again.is_some();

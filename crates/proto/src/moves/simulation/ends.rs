@@ -1,4 +1,4 @@
-//! What ends: trails, processes, and what they had.
+//! Ends of trails and processes, and of everything they had.
 
 use super::homes::Follow;
 use super::*;
@@ -94,7 +94,7 @@ impl World {
             instance.state = State::Ended;
         }
         let drops = self.without != Without::Drops;
-        // What it had taken, and what waits in its lanes.
+        // The messages it had taken, and the messages that wait in its lanes.
         let taken: Vec<_> = self.open.extract_if(.., |(_, home)| *home == of).collect();
         let mut dropped: Vec<_> = taken.into_iter().map(|(message, _)| message).collect();
         for from in 0..PROCESSES {

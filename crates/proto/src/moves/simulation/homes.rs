@@ -28,7 +28,7 @@ pub(super) struct Follow {
     pub(super) trail: Trail,
 }
 
-/// What a word stands for.
+/// The meaning of a word.
 enum Named {
     To(Target),
     Dead,
@@ -131,7 +131,7 @@ impl World {
         self.tell_holders(of);
     }
 
-    /// What a trail has, for as long as it works with that.
+    /// The state of a trail, for as long as it works with that.
     fn take_follow(&mut self, of: usize) -> Option<Box<Follow>> {
         let state = &mut self.instances[of].state;
         match core::mem::replace(state, State::Ended) {
@@ -254,10 +254,10 @@ impl World {
             Redeemed::Dead | Redeemed::Revoked => Claim::Dead,
             Redeemed::NotYet => {
                 let by = process_of(number.0);
-                // What the dead have left is consumed first; then nothing more comes.
+                // Messages that the dead have left are consumed first; then nothing more comes.
                 let left = &self.sides[by * PROCESSES + home].lanes;
                 let is_left = left.values().any(|lane| !lane.queue.is_empty());
-                // And who has ended is not provided for.
+                // And a process that has ended is not provided for.
                 let is_heard = self.sides[of * PROCESSES + by].has_ended;
                 if (self.is_dead[by] || is_heard) && !is_left {
                     return Claim::Dead;

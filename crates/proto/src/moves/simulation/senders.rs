@@ -1,4 +1,4 @@
-//! Those who have rights: senders, and the trails of homes.
+//! Holders of rights: senders, and the trails of homes.
 
 use super::*;
 
@@ -11,7 +11,7 @@ pub(super) struct App {
     pub(super) port: u32,
     pub(super) badge: u64,
     pub(super) uses: Vec<Use>,
-    /// What it has become, once it was used after.
+    /// The right it has become, once it was used after.
     pub(super) moved: Option<Box<Self>>,
 }
 

@@ -57,7 +57,7 @@ impl World {
         let Some(end) = self.dice.pick((0..ends.len()).filter(has_some)) else {
             return Ok(false);
         };
-        // The end of a process may be heard of before what it has said last.
+        // The end of a process may be heard of before its last statement.
         let peer_is_dead = self.processes[self.ends[end].peer].is_dead;
         let is_ended = self.ends[end].is_down || peer_is_dead && self.dice.roll(4) == 0;
         let control = match is_ended {

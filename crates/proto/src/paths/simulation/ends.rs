@@ -235,7 +235,7 @@ impl World {
         }
     }
 
-    /// What nobody uses any more ends.
+    /// Ends everything that nobody uses any more.
     pub(super) fn collect(&mut self, of: usize) {
         let Some(end) = self.pick_of(of).filter(|end| self.ends[*end].has_ended) else {
             return;

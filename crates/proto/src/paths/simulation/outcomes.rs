@@ -9,7 +9,7 @@ pub(super) struct Awaited {
     place: usize,
     generation: u32,
     pub(super) path: Option<usize>,
-    /// What the look for an end has shown, which comes before that for the outcome.
+    /// The result of the look for an end, which comes before the look for the outcome.
     has_ended: Option<bool>,
 }
 
@@ -101,7 +101,7 @@ impl World {
         }
     }
 
-    /// Whoever waits for what was given up remembers no path.
+    /// A wait for an outcome that was given up remembers no path.
     fn begin_again(&mut self, of: usize, at: usize) {
         let wait = &mut self.processes[of].waits[at];
         if wait.is_given_up
@@ -169,7 +169,7 @@ impl World {
         }
     }
 
-    /// What is awaited where the outcomes of a path are awaited first.
+    /// The slots awaited where the outcomes of a path are awaited first.
     fn awaited(&self, (end, set): (usize, u32)) -> Vec<(usize, u32)> {
         if self.ends[end].is_gone {
             return Vec::new();

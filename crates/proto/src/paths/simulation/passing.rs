@@ -108,7 +108,7 @@ impl World {
             self.parties[party].uses += 1;
         }
         if party == Some(None) {
-            // Nobody waits for what it asks.
+            // Nobody waits for the answer.
             return;
         }
         let (call, party) = (message.call, party.flatten());

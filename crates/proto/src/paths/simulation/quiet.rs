@@ -1,9 +1,9 @@
-//! What must be so at every step, once all is quiet, and at the end.
+//! Invariants at every step, once all is quiet, and at the end.
 
 use super::*;
 
 impl World {
-    /// What is so at every step.
+    /// The invariants at every step.
     pub(super) fn check(&self) -> Result<(), String> {
         for end in self.ends.iter().filter(|end| !end.is_gone) {
             if end.asks.asked.len() > PARTIES_MAX || end.parties.known.len() > PARTIES_MAX {

@@ -16,7 +16,7 @@ enum Act {
     Join,
 }
 
-/// What is known of an act.
+/// The observed outcome of an act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     /// It returned, and had this effect.

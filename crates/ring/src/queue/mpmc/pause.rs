@@ -1,6 +1,6 @@
 //! Stopping before every memory operation, exhaustively: a living member is stopped in the middle
 //! of a push or a pop, another one does everything it can meanwhile, and the first goes on. The
-//! successes of both must be those of a first-in, first-out queue in which the stopped operation
+//! successes of both must match a first-in, first-out queue in which the stopped operation
 //! took place at one moment. Claims of a dead third member lie in the way.
 
 use super::tests::{Register, message, number};
@@ -10,7 +10,7 @@ use handfast_region::model::{Countdown, Hooked};
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
-/// What an operation did.
+/// The result of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Done {
     Pushed(u32),
@@ -53,10 +53,10 @@ fn apply(queue: &mut VecDeque<u32>, done: Done) -> bool {
 struct Case {
     slots: u32,
     fill: u32,
-    /// What a dead member left, at the tail or at the head.
+    /// The phase a dead member left, at the tail or at the head.
     dead: Option<Phase>,
     pushes: bool,
-    /// What the other member does meanwhile: a bit per operation, one for a push.
+    /// The operations of the other member meanwhile: a bit per operation, one for a push.
     script: u32,
 }
 

@@ -2,7 +2,7 @@
 
 use handfast_layout::queue::{MEMBERS, mpmc as layout};
 
-/// What a slot is used for in its turn. The only steps are these, each by compare-exchange or by
+/// The use of a slot in its turn. The only steps are these, each by compare-exchange or by
 /// the member that owns the slot at that moment:
 ///
 /// ```text
@@ -25,7 +25,7 @@ pub(super) enum Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) turn: u32,
-    /// Who claimed the slot; zero when nobody has.
+    /// The member that claimed the slot; zero when nobody has.
     pub(super) member: u32,
     pub(super) phase: Phase,
 }
@@ -48,7 +48,7 @@ impl State {
         self.turn << TURN_SHIFT | self.member << layout::PHASE_BITS | self.phase as u32
     }
 
-    /// What a word says; `None` when no member of a ring of this geometry writes it.
+    /// The state in a word; `None` when no member of a ring of this geometry writes it.
     pub(super) const fn unpack(word: u32, geometry: Geometry) -> Option<Self> {
         let phase = match word & PHASE_MASK {
             0 => Phase::Empty,

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Who is dead, as the test says.
+/// The dead members, as the test says.
 #[derive(Clone)]
 pub(super) struct Register {
     me: u32,
@@ -103,7 +103,7 @@ fn states_survive_their_words_and_nonsense_does_not() {
     }
 }
 
-/// What one step of the random test does.
+/// The action of one step of the random test.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Push,
@@ -157,7 +157,7 @@ proptest! {
                     next += 1;
                 }
                 Step::Push => {
-                    // Full, unless the oldest places are those of the dead.
+                    // Full, unless the oldest places belong to the dead.
                     match ring.try_push(&message(next)) {
                         Ok(()) => {
                             prop_assert_eq!(queue.pop_front(), Some(None));
@@ -181,7 +181,7 @@ proptest! {
                     let tail = dying.hint(layout::TAIL);
                     let at = dying.geometry.slot(tail) + layout::STATE;
                     let state = dying.look(at).unwrap();
-                    // What a dead pop left there is in the way of a claim, as of any push.
+                    // A slot left there by a dead pop is in the way of a claim, as of any push.
                     if state.phase == Phase::Empty
                         && dying.geometry.age(state.turn, dying.geometry.turn(tail)) == Age::Now
                     {

@@ -1,13 +1,13 @@
 //! Locks that outlive their holder.
 //!
-//! A lock word names the process that holds it, so whoever waits can ask whether that process
+//! A lock word names the process that holds it, so a waiter can ask whether that process
 //! still lives. A lock is only ever taken over by a repair, with the head lock taken first: that
 //! order keeps two repairs from waiting for each other, and no operation holds one lock while it
 //! waits for the other.
 //!
 //! The word is also what waiters sleep on (after U. Drepper, "Futexes are tricky", 2011, section
 //! 5, mutex 2): a waiter sets a bit in it before it sleeps, unlocking clears the word and wakes
-//! one if the bit was set, and whoever has slept takes the lock with the bit set, as there may be
+//! one if the bit was set, and a waiter that has slept takes the lock with the bit set, as there may be
 //! more of them. Since sleeps are short, a lost wake-up (its sender was killed) costs a
 //! millisecond.
 
@@ -18,7 +18,7 @@ use handfast_layout::queue::two_lock::{BROKEN, INCARNATION_SHIFT, MEMBER, WAITER
 use handfast_region::{Memory, Wait};
 use handfast_sys::clock::now_ns;
 
-/// Looks at a held lock before sleeping: a few times the length of what it guards.
+/// Looks at a held lock before sleeping: a few times the length of the section it guards.
 pub(super) const LOOKS: u32 = 200;
 /// Longest sleep before the holder's life is looked at.
 const STEP_NS: u64 = 1_000_000;
@@ -134,7 +134,7 @@ impl<M: Memory> TwoLock<M> {
     }
 
     /// Whether the process that a lock word names has died. A word of our number and another
-    /// incarnation is that of a process before us.
+    /// incarnation belongs to a process before us.
     pub(super) fn is_dead(&self, word: u32) -> bool {
         if word & MEMBER == self.own & MEMBER {
             word >> INCARNATION_SHIFT != self.own >> INCARNATION_SHIFT

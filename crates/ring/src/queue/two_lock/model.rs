@@ -28,7 +28,7 @@ fn pop(queue: &TwoLock<View>) -> u8 {
     }
 }
 
-/// What is left in the queue.
+/// Takes the messages left in the queue.
 fn drain(queue: &TwoLock<View>) -> Vec<u8> {
     core::iter::from_fn(|| queue.try_pop().ok().map(|message| message[0])).collect()
 }

@@ -84,8 +84,8 @@ impl Group {
         queue
     }
 
-    /// Member `number` does `act` and is killed after `steps` memory operations: `None`. What it
-    /// returns when that is enough for it.
+    /// Member `number` does `act` and is killed after `steps` memory operations: `None`. Otherwise the result
+    /// of `act`, when that many are enough for it.
     fn kill_in<T>(
         &self,
         number: u32,
@@ -115,7 +115,7 @@ impl Group {
         }
     }
 
-    /// What the queue holds, looked at from outside.
+    /// The messages in the queue, looked at from outside.
     fn content(&self) -> Vec<u64> {
         let queue = self.attach(62, None);
         let chain = self.chain(&queue, self.word(HEAD));
@@ -187,7 +187,7 @@ impl Hook for Alone {
         self.0.before(operation);
     }
     fn leaves_out(&self, operation: Operation) -> bool {
-        // Whoever is waited for is dead.
+        // The process that is waited for is dead.
         operation == Operation::Park
     }
 }

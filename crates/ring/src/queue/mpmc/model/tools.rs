@@ -1,4 +1,4 @@
-//! What the models share: memory with chosen orderings weakened, members, and how they run.
+//! Tools that the models share: memory with chosen orderings weakened, members, and how they run.
 
 use super::super::*;
 use core::sync::atomic::Ordering;
@@ -10,7 +10,7 @@ use loom::thread;
 
 pub(super) const LIMIT: u32 = 3;
 
-/// Who is dead: a word per member.
+/// The dead members: a word per member.
 #[derive(Clone)]
 pub(super) struct Register {
     me: u32,
@@ -39,7 +39,7 @@ impl Members for Register {
     }
 }
 
-/// What is weakened: nothing.
+/// Nothing is weakened.
 pub(super) const STRONG: Weakness = Weakness {
     load: |_| false,
     store: |_, _| false,
@@ -138,7 +138,7 @@ pub(super) fn pop(ring: &Member, tries: usize) -> Vec<u8> {
 /// Every execution with at most `preemptions` switches away from a thread that could go on, twice:
 /// the model is told whether to start its threads in reverse order. loom moves an access before
 /// the last one that it conflicts with, and a load of its own thread between the two hides that;
-/// so a model is started from both ends, its main thread only joins, and who finds the ring full
+/// so a model is started from both ends, its main thread only joins, and a member that finds the ring full
 /// or empty yields.
 pub(super) fn explore(preemptions: usize, model: impl Fn(bool) + Sync + Send + Copy + 'static) {
     for reverse in [false, true] {

@@ -20,13 +20,13 @@ pub(super) struct Life {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Weaken {
     Nothing,
-    /// Q1, Q2: those of a node's link.
+    /// Q1, Q2: the orderings of a node's link.
     Links,
     /// Q1, Q2: not the stores but the loads of a node's link.
     LinkLoads,
-    /// Q3: those that release a lock.
+    /// Q3: the orderings that release a lock.
     Locks,
-    /// Q5: that of the format.
+    /// Q5: the ordering of the format.
     Format,
     /// Not an ordering: nobody is woken.
     Wakes,
@@ -68,7 +68,7 @@ impl Hook for Life {
 pub(super) struct Seat {
     number: u32,
     first_is_dead: Arc<AtomicBool>,
-    /// Q4: whether its death makes visible what it wrote.
+    /// Q4: whether its death makes its writes visible.
     death: Ordering,
 }
 
@@ -81,7 +81,7 @@ impl Members for Seat {
     }
 }
 
-/// What the members of one model share.
+/// The state that the members of one model share.
 #[derive(Clone)]
 pub(super) struct Group {
     inner: Arc<ModelMemory>,

@@ -9,7 +9,7 @@ enum Step {
 }
 
 const STEPS: [Step; 2] = [Step::Push, Step::Pop];
-/// What a dying member pushes: 100 and its number.
+/// The value that a dying member pushes: 100 and its number.
 const MARK: u64 = 100;
 /// More memory operations than any step has.
 const ENOUGH: u32 = 400;

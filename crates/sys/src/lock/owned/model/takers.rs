@@ -18,7 +18,7 @@ const WOKEN: usize = 4;
 const THREAD: u32 = 1;
 const TASK: u32 = 2;
 
-/// What is left out.
+/// The step that is left out.
 #[derive(Clone, Copy, PartialEq)]
 enum Broken {
     No,
