@@ -1,7 +1,7 @@
 """Links that ask for much and read nothing of what comes.
 
 Words: the server's name, and what is asked for: `counters`, `door` (a descriptor each), `parts` (rights to ports of strangers, for
-each of which the server asks where the stranger's door is).
+each of which the server asks where the stranger's door is), `kept` (the same, and the server keeps the last of them).
 """
 
 import random
@@ -36,7 +36,7 @@ def flood(links, what):
         time.sleep(0.001)
 
 
-def parts(link):
+def parts(link, text):
     randomness, sent = random.Random(1), 0
     said = False
     while not wire.is_told():
@@ -46,7 +46,7 @@ def parts(link):
                 exporter = randomness.getrandbits(128).to_bytes(16, "little")
                 number = randomness.getrandbits(62)
                 units += wire.part_third(1 << 31, 256, 256, exporter, number, 1)
-            while not link.post(b"", units):
+            while not link.post(text, units):
                 time.sleep(0.0001)
                 if wire.is_told():
                     break
@@ -59,8 +59,8 @@ def parts(link):
 
 def main():
     name, what = sys.argv[1:3]
-    if what == "parts":
-        parts(wire.Link(name))
+    if what in ("parts", "kept"):
+        parts(wire.Link(name), b"keep" if what == "kept" else b"")
         return
     links = []
     for _ in range(LINKS):

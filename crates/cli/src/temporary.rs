@@ -1,10 +1,10 @@
-//! What a command makes for as long as it runs, and how it ends: by itself, or by `SIGINT`, `SIGTERM` or `SIGHUP`. Either way
-//! nothing of it stays.
+//! Temporary objects of a command for as long as it runs, and how it ends: by itself, or by `SIGINT`, `SIGTERM` or `SIGHUP`.
+//! Either way none of them stays.
 
 use crate::Outcome;
 use handfast_sys::{AsFd, clock, signal};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::collections::BTreeMap;
 use std::os::fd::IntoRawFd;
 use std::os::unix::fs::DirBuilderExt;
@@ -20,11 +20,11 @@ pub(crate) struct Temporary(u64);
 
 type Remove = Box<dyn FnOnce() + Send>;
 
-/// What is removed how, by number.
+/// The removals to run, by number.
 static MADE: Mutex<(u64, BTreeMap<u64, Remove>)> = Mutex::new((0, BTreeMap::new()));
 
 impl Temporary {
-    /// What `remove` will remove. Whoever makes it has [`goes_on`] from before it is there.
+    /// The object that `remove` will remove. Its maker has [`goes_on`] from before it is there.
     pub(crate) fn new(remove: impl FnOnce() + Send + 'static) -> Self {
         let mut made = made();
         made.0 += 1;
@@ -55,7 +55,7 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Makes one, called `prefix` and this process's number, where temporary files are; removes those of processes that
+    /// Makes one, called `prefix` and this process's number, where temporary files are; removes directories of processes that
     /// were killed.
     pub(crate) fn new(prefix: &str) -> Result<Self, String> {
         let parent = std::env::temp_dir();
@@ -108,8 +108,8 @@ pub(crate) fn left_by_dead(directory: &Path, prefix: &str) -> std::io::Result<Ve
     Ok(names.filter(of_dead).collect())
 }
 
-/// Who ends the command has this for writing, for good: whoever starts a process, makes something or says something has
-/// it for reading meanwhile, and waits for the end then.
+/// The thread that ends the command has this for writing, for good: a thread that starts a process, makes something or says
+/// something has it for reading meanwhile, and waits for the end then.
 static GOES_ON: RwLock<()> = RwLock::new(());
 
 /// While this is held, no signal ends the command; once one has, nobody gets it any more.
@@ -117,10 +117,10 @@ pub(crate) fn goes_on() -> RwLockReadGuard<'static, ()> {
     GOES_ON.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Where the handler writes what it has heard.
+/// Where the handler writes its signals.
 static TELLS: AtomicI32 = AtomicI32::new(-1);
 
-/// From now on, signals that end the command remove what is [`Temporary`] first. Those that are ignored (`nohup`) stay so.
+/// From now on, signals that end the command remove what is [`Temporary`] first. Ignored signals (`nohup`) stay so.
 pub(crate) fn watch() -> Outcome {
     let (hears, tells) = pipe_with(PipeFlags::CLOEXEC)
         .map_err(|error| format!("no pipe to hear signals by ({error}); raise RLIMIT_NOFILE"))?;
@@ -196,7 +196,7 @@ fn end_by(signal: i32) -> ! {
 /// How long killed processes are waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Kills this process's children, and those that come to it by their deaths. Whoever started them may wait for them meanwhile.
+/// Kills this process's children, and children that come to it by their deaths. Their starters may wait for them meanwhile.
 fn end_children() {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -224,10 +224,9 @@ pub(crate) fn children() -> Vec<Pid> {
     pids.collect()
 }
 
-/// Whether it has not ended.
+/// Whether a child has not ended with all of its threads: before that its files are open, also where its first thread is a
+/// zombie. It can be waited for afterwards as before.
 fn lives(pid: Pid) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid())).unwrap_or_default();
-    // The name may hold anything.
-    let state = stat.rsplit_once(')').map(|(_, rest)| rest.trim_start());
-    state.is_some_and(|state| !state.starts_with(['Z', 'X']))
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    matches!(waitid(WaitId::Pid(pid), options), Ok(None))
 }

@@ -1,15 +1,16 @@
-//! What one thread does at a time: changes of the gate's table, and of handlers of signals. No fork comes in between, since
+//! Tasks that one thread does at a time: changes of the gate's table, and of handlers of signals. No fork comes in between, since
 //! a child would have half of a change, and a lock that nobody gives back; and no deadline.
 
+use crate::rank;
 use core::cell::UnsafeCell;
 use handfast_sys::deadline::{self, Shield};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use handfast_sys::sync::{Mutex, MutexGuard};
 
-static LOCK: Mutex<()> = Mutex::new(());
+static LOCK: Mutex<(), rank::Alone> = Mutex::new(());
 
 /// Nobody else changes anything until this is dropped.
 pub(crate) struct Alone {
-    _lock: MutexGuard<'static, ()>,
+    _lock: MutexGuard<'static, (), rank::Alone>,
     /// Behind the lock: a function is ended when it is free again.
     _shield: Shield,
 }
@@ -23,13 +24,13 @@ pub(crate) fn alone() -> Alone {
     }
 }
 
-fn lock() -> MutexGuard<'static, ()> {
-    LOCK.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock() -> MutexGuard<'static, (), rank::Alone> {
+    LOCK.lock()
 }
 
 /// The lock, while the thread that has it forks.
-struct Forker(UnsafeCell<Option<MutexGuard<'static, ()>>>);
-// SAFETY: only who holds the lock looks at it.
+struct Forker(UnsafeCell<Option<MutexGuard<'static, (), rank::Alone>>>);
+// SAFETY: only the thread that holds the lock looks at it.
 unsafe impl Sync for Forker {}
 
 static FORKER: Forker = Forker(UnsafeCell::new(None));

@@ -3,12 +3,12 @@
 //!
 //! A [`Domain`] is functions and memory behind a gate. Its memory has a protection key of its own: code outside
 //! faults when it touches it, and so does every other domain. A call saves the caller's place, takes the domain's
-//! rights, claims a stack from the pool of this CPU with one exchange, and runs the function on that stack. What goes
-//! wrong in there comes back as a [`CallError::Fault`]; the process goes on.
+//! rights, claims a stack from the pool of this CPU with one exchange, and runs the function on that stack. A failure
+//! in there comes back as a [`CallError::Fault`]; the process goes on.
 //!
-//! What it keeps apart are *faults*, in both directions between domains and from clients to domains. It is no
-//! boundary against hostile code in the same process unless that is confined ([`confine`]), and a domain can touch what
-//! lies outside of all domains (CAVEATS.md and SECURITY.md name what is open).
+//! A domain contains *faults*, in both directions between domains and from clients to domains. It is no
+//! boundary against hostile code in the same process unless that is confined ([`confine`]), and a domain can touch memory that
+//! lies outside of all domains (docs/limits.md and SECURITY.md name what is open).
 //!
 //! ```
 //! use handfast_domain::{Call, CallError, Domain, Fault, LoadError, Options, Table};
@@ -65,6 +65,7 @@ mod options;
 mod pool;
 #[doc(hidden)]
 pub mod process;
+mod rank;
 mod run;
 mod server;
 mod stack;
@@ -82,7 +83,7 @@ pub use server::Heap;
 pub use stack::{BYTES_MAX, STACK_BYTES, Sender};
 pub use table::{Call, Table};
 
-/// What a call carries in registers, each way.
+/// The words a call carries in registers, each way.
 pub type Words = [u64; 8];
 
 /// How many calls may be nested in one thread: a domain that calls a domain that calls … Each holds a stack.

@@ -2,10 +2,10 @@
 //!
 //! The child runs the program's own file again. Before `main` it finds that it was started as a domain, is told by a socket
 //! where in that file the domain's functions lie, loads them as a domain of its own without protection, and serves that behind a
-//! port; it never comes to `main`. Its parent calls that port. What a function does wrong ends the child, and the next one is
+//! port; it never comes to `main`. Its parent calls that port. A function that does wrong ends the child, and the next one is
 //! started by the policy of the domain.
 //!
-//! Ports are above this crate: who has them says how a domain is served and reached ([`Ports`], [`at_start`]).
+//! Ports are above this crate: the crate that has them says how a domain is served and reached ([`Ports`], [`at_start`]).
 
 mod child;
 mod message;
@@ -17,15 +17,17 @@ use crate::Words;
 use crate::domain::Domain;
 use crate::error::{LoadError, NotStarted, Status};
 use crate::options::{Options, Policy};
+use crate::rank;
 use crate::run::TRIM;
 use crate::stack::{BYTES_MAX, Buffers, Sender, buffers_of, entry_of};
 use crate::table::Functions;
 use core::time::Duration;
+use handfast_sys::sync::{ReadGuard, RwLock, WriteGuard};
 use handfast_sys::{Errno, OwnedFd, clock, deadline, process as sys, socket};
 use plan::Plan;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, OnceLock};
 
 /// How domains that are processes are reached.
 pub trait Ports: Sync {
@@ -35,7 +37,7 @@ pub trait Ports: Sync {
     /// Parent: the way to what `serve` has returned in the child with this process number.
     ///
     /// # Errors
-    /// What could not be done.
+    /// The step that failed.
     fn connect(&self, door: &OwnedFd, pid: u32) -> Result<Box<dyn Way>, &'static str>;
 }
 
@@ -57,7 +59,7 @@ pub enum Lost {
     Late,
     /// So many calls are under way that there is no place for another.
     Full,
-    /// What goes with the message cannot go there; the child has not got it.
+    /// An attachment of the message cannot go there; the child has not got it.
     Refused,
 }
 
@@ -66,11 +68,11 @@ pub enum Lost {
 pub struct Crossing<'a> {
     /// The number of the function.
     pub entry: u16,
-    /// What a port says of the message.
+    /// The port's statement about the message's sender.
     pub sender: Sender,
     /// There and back.
     pub words: &'a mut Words,
-    /// The bytes of the request, and room for those of the reply; a call without them has none of either.
+    /// The bytes of the request, and room for the bytes of the reply; a call without them has none of either.
     pub bytes: Option<(&'a [u8], &'a mut [u8])>,
     /// When its caller gives it up, by the monotonic clock.
     pub deadline_ns: Option<u64>,
@@ -136,7 +138,7 @@ pub const fn is_done(status: u64) -> bool {
 pub(crate) struct Process {
     plan: Plan,
     dies: bool,
-    state: RwLock<State>,
+    state: RwLock<State, rank::DomainProcess>,
 }
 
 enum State {
@@ -252,7 +254,7 @@ impl Process {
         self.start_next()
     }
 
-    /// Starts the next child. Only whoever moved the state to `Resetting` may.
+    /// Starts the next child. Only the thread that moved the state to `Resetting` may.
     fn start_next(&self) -> Result<Arc<Running>, u8> {
         let (next, result) = match Running::start(&self.plan) {
             Ok(next) => {
@@ -297,12 +299,12 @@ impl Process {
         status
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, State> {
-        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    fn read(&self) -> ReadGuard<'_, State, rank::DomainProcess> {
+        self.state.read()
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, State> {
-        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    fn write(&self) -> WriteGuard<'_, State, rank::DomainProcess> {
+        self.state.write()
     }
 }
 

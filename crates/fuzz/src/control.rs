@@ -5,7 +5,7 @@ use handfast_layout::control::{CONTROL_BYTES_MAX, ControlMessage};
 use handfast_layout::lane_control::LaneControl;
 use handfast_layout::link::LANES;
 use handfast_layout::loan::{ARENA_BYTES_MAX, ARENAS, Geometry, Told, place_of};
-use handfast_layout::part::{Descriptors, is_handle};
+use handfast_layout::part::is_handle;
 
 /// Any of them.
 pub fn control(bytes: &[u8]) {
@@ -28,13 +28,12 @@ pub fn control(bytes: &[u8]) {
         // All but an argument byte that says nothing.
         assert!(encoded[2..] == bytes[2..] && encoded[0] == bytes[0]);
     }
-    if let Some(descriptors) = Descriptors::parse(bytes) {
-        assert_eq!(descriptors.to_bytes(), *bytes);
+    if let Ok(Some(ControlMessage::Descriptors(descriptors))) = ControlMessage::parse(bytes) {
+        assert_eq!(*ControlMessage::Descriptors(descriptors).encode(), *bytes);
         assert!((1..=PARTS_MAX as u32).contains(&descriptors.count));
     }
-    if let Some(told) = Told::parse(bytes) {
-        let (again, len_bytes) = told.to_bytes();
-        assert_eq!(again[..len_bytes], *bytes);
+    if let Ok(Some(ControlMessage::Arena(told))) = ControlMessage::parse(bytes) {
+        assert_eq!(*ControlMessage::Arena(told).encode(), *bytes);
         let (Told::New { number, .. } | Told::Ended { number, .. }) = told;
         assert!(place_of(number) < ARENAS);
         if let Told::New { geometry, .. } = told {

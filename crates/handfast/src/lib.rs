@@ -1,7 +1,7 @@
 //! Calls between protected parts of a program: processes, and domains of one process.
 //!
 //! A program [`bind`]s a port by name; others [`connect`] to it and [`call`](SendRight::call).
-//! Messages go through shared memory without a system call while both sides are busy; whoever has
+//! Messages go through shared memory without a system call while both sides are busy; a side that has
 //! nothing to do sleeps; and neither side trusts a byte the other can write.
 //!
 //! ```
@@ -44,11 +44,11 @@
 //!
 //! * `try_x` never blocks (but for the lock of a [two-lock queue](QueueKind::TwoLock)), `x` waits by the strategy, for ever if need be, and `x_until` at the longest for its timeout.
 //! * A message has at most [`MESSAGE_BYTES_MAX`] bytes and four rights. Its bytes are copied in once and out once. While both sides are busy
-//!   there is no system call; whoever posts to one that sleeps makes one, to wake it.
-//! * When a peer dies, by whatever signal, what waits for it ends within milliseconds as [`error::Gone`]; whether a call was served is not known then. What
-//!   it had sent is received all the same. What it had not received is lost.
-//! * What a peer writes is checked: who breaks a rule loses its link ([`error::PeerFault`]), and nobody else does. No peer makes this
-//!   library panic.
+//!   there is no system call; a sender that posts to a sleeping receiver makes one, to wake it.
+//! * When a peer dies, by whatever signal, every wait for it ends within milliseconds as [`error::Gone`]; whether a call was
+//!   served is not known then. Messages it had sent are received all the same. Messages it had not received are lost.
+//! * Everything a peer writes is checked: a peer that breaks a rule loses its link ([`error::PeerFault`]), and nobody else does.
+//!   No peer makes this library panic.
 //! * The first use in a process measures the machine (about 5 ms) and starts a thread, the keeper, which sleeps while nobody
 //!   comes, goes or waits for long.
 //! * What becomes of names and links is told to `tracing`; nothing of a message is.
@@ -60,13 +60,15 @@
 //! | --- | --- |
 //! | `HANDFAST_DIR` | where names lie ([`rendezvous::directory`]) |
 //! | `HANDFAST_STRATEGY`, `HANDFAST_SPIN_CAP_US` | how ends wait that do not say so themselves ([`Options`]) |
-//! | `HANDFAST_INTRODUCTIONS` | `vine`: no links with processes that this one is only introduced to; rights to their ports go through whoever gave them |
+//! | `HANDFAST_INTRODUCTIONS` | `vine`: no links with processes that this one is only introduced to; rights to their ports go through the process that gave them |
 //! | `HANDFAST_ISOLATION` | `keys` or `process`: what keeps domains apart ([`domain::Isolation`]) |
 //!
-//! What is not there yet is listed in `CAVEATS.md`. Papers 000 to 004, which are cited by number, are named in `ARCHITECTURE.md`.
+//! Missing features are listed in `CAVEATS.md`, and every limit in `docs/limits.md`. Papers 000 to 004, which are cited by number, are
+//! named in `ARCHITECTURE.md`.
 #![forbid(unsafe_code)]
 
 pub mod domain;
+mod rank;
 
 handfast_domain::at_start!(domain::at_start);
 

@@ -1,4 +1,4 @@
-//! What a process reads of others is not charged to it: a server in a small memory control group lives through all memory
+//! Memory of others that a process reads is not charged to it: a server in a small memory control group lives through all memory
 //! that can be sent to it.
 
 mod common;
@@ -7,10 +7,12 @@ mod forger;
 use forger::Hand;
 use handfast::error::Rule;
 use handfast::{Loan, Right};
+use handfast_layout::control::ControlMessage;
 use handfast_layout::loan::{Geometry, Told, next_number};
 use handfast_layout::part::{Descriptors, Part};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::io::Errno;
 use std::path::PathBuf;
 
 #[test]
@@ -95,7 +97,7 @@ impl Group {
         })
     }
 
-    /// What its processes are charged for.
+    /// The bytes that its processes are charged for.
     fn charged_bytes(&self) -> u64 {
         let files = ["memory.usage_in_bytes", "memory.current"];
         let read = |file: &str| std::fs::read_to_string(self.0.join(file)).ok();
@@ -147,7 +149,7 @@ fn sum_of(loan: &Loan) -> u64 {
     sums.sum()
 }
 
-/// What a file has of its pages: ranges in pages, those behind the end, too.
+/// The pages that a file has: ranges in pages, those behind the end, too.
 type Shape = (&'static str, &'static [(u64, u64)]);
 
 const PAGES: u64 = LEN_BYTES / PAGE;
@@ -182,7 +184,13 @@ fn file((_, there): Shape, seal: SealFlags) -> OwnedFd {
         rustix::fs::fallocate(&fd, keep, first * PAGE, count * PAGE).unwrap();
     }
     let sizes = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-    rustix::fs::fcntl_add_seals(&fd, sizes | seal).unwrap();
+    // The kernel may use a page for itself at that moment.
+    let mut added = Err(Errno::BUSY);
+    common::within_patience(|| {
+        added = rustix::fs::fcntl_add_seals(&fd, sizes | seal);
+        added != Err(Errno::BUSY)
+    });
+    added.unwrap();
     fd
 }
 
@@ -197,11 +205,11 @@ fn send(hand: &mut Hand, kind: &str, fd: &OwnedFd) {
                 number: 0,
                 len_bytes: LEN_BYTES,
             };
-            (sent.to_bytes().to_vec(), part)
+            (ControlMessage::Descriptors(sent).encode().to_vec(), part)
         }
         _ => {
             let geometry = Geometry::new(1, LEN_BYTES).unwrap();
-            let (bytes, len_bytes) = Told::New { number, geometry }.to_bytes();
+            let told = Told::New { number, geometry };
             let part = Part::Loan {
                 arena: number,
                 block: 0,
@@ -209,7 +217,7 @@ fn send(hand: &mut Hand, kind: &str, fd: &OwnedFd) {
                 generation: 1,
                 len_bytes: LEN_BYTES,
             };
-            (bytes[..len_bytes].to_vec(), part)
+            (ControlMessage::Arena(told).encode().to_vec(), part)
         }
     };
     handfast_sys::socket::send(&hand.socket, &said, &[fd.as_fd()]).unwrap();
@@ -270,7 +278,7 @@ fn a_server_in_a_small_memory_group_survives_all_memory_that_can_be_sent_to_it()
     server.kill();
 }
 
-/// What answers take is their callers': a server could not bound it.
+/// The memory of answers is charged to their callers: a server could not bound it.
 #[test]
 fn a_caller_of_another_user_pays_for_the_answers_that_it_gets() {
     let _alone = common::alone();

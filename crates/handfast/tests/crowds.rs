@@ -16,13 +16,12 @@ use handfast_region::{Memory, Region, park_any};
 use handfast_ring::lane::Place;
 use handfast_sys::futex::WORDS_MAX;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 const SERVER: u32 = 3000;
 const FIRST: u32 = 4000;
-
-/// Said by who has dropped a port.
 
 #[test]
 fn a_child_process_plays_its_role() {
@@ -62,6 +61,7 @@ fn user(name: &str) {
     common::say("answered");
     while common::told().is_some() {
         let calls = (0..10).map(|_| {
+            // Sleep: the time between two calls of a client.
             std::thread::sleep(Duration::from_millis(5));
             call()
         });
@@ -115,6 +115,8 @@ fn users_who_stay_keep_nobody_out() {
 /// Threads of this process asleep at words of a region, each in one word as often as the kernel lets it be.
 struct Crowd {
     threads: Vec<std::thread::JoinHandle<()>>,
+    /// A thread that has not slept when the crowd was dispersed does not sleep any more.
+    is_over: Arc<AtomicBool>,
 }
 
 impl Crowd {
@@ -127,8 +129,10 @@ impl Crowd {
         let words = words
             .into_iter()
             .flat_map(|at| std::iter::repeat_n(at, count));
+        let is_over = Arc::new(AtomicBool::new(false));
         let threads = words.map(|at| {
             let (region, (sender, path)) = (region.clone(), std::sync::mpsc::channel());
+            let is_over = is_over.clone();
             let sleep = move || {
                 sender
                     .send(std::fs::read_link("/proc/thread-self").unwrap())
@@ -136,30 +140,45 @@ impl Crowd {
                 // It may be another for the moment.
                 while park_any((0..WORDS_MAX).map(|_| (&*region, at, value)), None)
                     == Ok(handfast_region::Wait::Changed)
+                    && !is_over.load(SeqCst)
                 {
                     std::thread::yield_now();
                 }
             };
             let thread = std::thread::Builder::new().stack_size(128 << 10);
             let thread = thread.spawn(sleep).unwrap();
-            let stat = std::path::Path::new("/proc")
+            let syscall = std::path::Path::new("/proc")
                 .join(path.recv().unwrap())
-                .join("stat");
-            let sleeps = || std::fs::read_to_string(&stat).unwrap().contains(") S ");
+                .join("syscall");
+            let waits = format!("{} ", libc::SYS_futex_waitv);
+            let sleeps = || {
+                let syscall = std::fs::read_to_string(&syscall);
+                // It may have been woken since.
+                syscall.is_ok_and(|it| it.starts_with(&waits)) || thread.is_finished()
+            };
             assert!(common::within_patience(sleeps));
             thread
         });
         Self {
             threads: threads.collect(),
+            is_over,
         }
     }
 
     /// Wakes those that sleep still; how often they did.
     fn disperse(self, region: &Region, words: impl IntoIterator<Item = usize>) -> u32 {
-        let left = words.into_iter().map(|at| region.wake(at, u32::MAX)).sum();
-        self.threads
-            .into_iter()
-            .for_each(|thread| thread.join().unwrap());
+        self.is_over.store(true, SeqCst);
+        let words: Vec<_> = words.into_iter().collect();
+        let wake = || words.iter().map(|at| region.wake(*at, u32::MAX)).sum();
+        let left = wake();
+        for thread in self.threads {
+            // It may have been about to sleep.
+            assert!(common::within_patience(|| {
+                let _: u32 = wake();
+                thread.is_finished()
+            }));
+            thread.join().unwrap();
+        }
         left
     }
 }
@@ -174,6 +193,9 @@ fn of_a_crowd_that_sleeps_for_room_few_are_woken_by_who_makes_it() {
     hand.settle();
     let space = Place::of(Side::Connector, 0).space();
     let region = hand.region.clone();
+    // It wakes for what it has taken, once it has nothing else to do.
+    let pid = server.pid();
+    assert!(common::within_patience(|| common::sleeps(pid)));
     region.store(space, 1, SeqCst);
     let crowd = Crowd::gather(&region, [space], (2, 1));
     // Taken, and waked for, before the server is ready for the second one.
@@ -213,7 +235,7 @@ fn of_a_crowd_at_published_bells_nobody_is_woken_by_their_owner() {
     server.finish();
 }
 
-/// Whoever waits is told, once, whoever else sleeps where it does: not by those who wake a few in passing.
+/// Each waiter is told, once, whoever else sleeps where it does: not by threads that wake a few in passing.
 #[test]
 fn who_sleeps_behind_a_crowd_hears_that_its_port_is_gone() {
     let (mut server, name) = forger::start_honest("behind");
@@ -225,14 +247,14 @@ fn who_sleeps_behind_a_crowd_hears_that_its_port_is_gone() {
     hand.send(b"", &[own]);
     hand.settle();
     let region = hand.region.clone();
-    // Those of its first lane.
+    // The words of its first lane.
     let words = || (0..16).map(|index| Slot::of(Side::Acceptor, index).wait());
     let crowd = Crowd::gather(&region, words(), (24, 0));
     server.tell("call");
     let announced = || words().any(|at| region.load(at, SeqCst) == 1);
     assert!(common::within_patience(announced));
     let pid = server.pid();
-    assert!(common::within_patience(|| has_all_asleep(pid)));
+    assert!(common::within_patience(|| common::sleeps(pid)));
     let start = Instant::now();
     assert!(hand.say_words(CLOSED, &[0x100]));
     let said = server.line();
@@ -241,14 +263,6 @@ fn who_sleeps_behind_a_crowd_hears_that_its_port_is_gone() {
     assert!(start.elapsed() < Duration::from_secs(4));
     println!("{} left; {said}", crowd.disperse(&region, words()));
     server.finish();
-}
-
-/// Whether no thread of a process runs.
-fn has_all_asleep(pid: u32) -> bool {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-    let mut stats =
-        tasks.filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("stat")).ok());
-    stats.all(|stat| stat.contains(") S "))
 }
 
 /// Takes its time for messages, and says how many have come.
@@ -261,6 +275,7 @@ fn slow(name: &str) {
             let _ = request.reply(&u32::to_le_bytes(count));
         } else if count % 512 == 0 {
             // Every lane fills up meanwhile, and this goes to sleep.
+            // Sleep: stands for work.
             std::thread::sleep(Duration::from_millis(2));
         }
     }

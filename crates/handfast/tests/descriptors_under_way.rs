@@ -5,6 +5,7 @@ mod common;
 use common::{at_rest, descriptors, link_socket, pipe, settles_at};
 use handfast::error::{Gone, RightError, SendError};
 use handfast::{Memory, Right, SendRight};
+use handfast_layout::control::ControlMessage;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -100,7 +101,8 @@ fn mortal(name: &str) {
     right.with([writer.into()]).send(b"last words").unwrap();
     let (_reader, writer) = pipe();
     let orphan = handfast_layout::part::Descriptors { count: 1, first: 1 };
-    handfast_sys::socket::send(&socket, &orphan.to_bytes(), &[writer.as_fd()]).unwrap();
+    let said = ControlMessage::Descriptors(orphan).encode();
+    handfast_sys::socket::send(&socket, &said, &[writer.as_fd()]).unwrap();
     common::say("sent");
     common::told();
 }
@@ -249,6 +251,7 @@ fn whoever_is_killed_when_everything_comes_to_its_place_and_nothing_is_left() {
             let seed = random.next().to_string();
             let mut client = common::start("client", &[&name, &seed]);
             client.expect("connected");
+            // Sleep: a moment chosen at random.
             std::thread::sleep(Duration::from_millis(random.below(60)));
             if random.below(3) == 0 {
                 client.tell("stop");
@@ -273,6 +276,7 @@ fn whoever_is_killed_when_everything_comes_to_its_place_and_nothing_is_left() {
     std::thread::scope(|scope| {
         let (seed, right) = (random.next(), &right);
         let own = scope.spawn(move || exchanges(right, seed, &AtomicBool::new(false)));
+        // Sleep: the exchanges are under way by then; the test holds either way.
         std::thread::sleep(Duration::from_millis(30));
         server.kill();
         own.join().unwrap();

@@ -6,8 +6,8 @@ mod common;
 use handfast::error::{Gone, ReceiveError, Rule, SendError};
 use handfast_layout::LINE;
 use handfast_layout::link::{Side, UNIT_BYTES, lane, slot};
+use std::sync::Mutex;
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 #[test]
@@ -85,8 +85,13 @@ const FORGERIES: [(&str, &str, usize, u32, Rule); 15] = [
 const RIGHT: &str = "with a right";
 const LATER: &str = "after an honest one";
 
+/// The rules that peers have broken.
+static FAULTS: Mutex<String> = Mutex::new(String::new());
+
 #[test]
 fn forged_rights_are_refused_by_name_and_nobody_else_is_harmed() {
+    let cuts = common::Cuts(|fault: &str| FAULTS.lock().unwrap().push_str(fault));
+    tracing::subscriber::set_global_default(cuts).unwrap();
     for (what, message, at, mask, rule) in FORGERIES {
         let name = common::name(&format!("forged-{what}"));
         let port = handfast::bind(&name).unwrap();
@@ -99,21 +104,16 @@ fn forged_rights_are_refused_by_name_and_nobody_else_is_harmed() {
             first.reply(b"").unwrap();
         }
         forger.expect("sent");
-        let faults = Arc::new(Mutex::new(String::new()));
-        let heard = faults.clone();
-        let cuts = common::Cuts(move |fault: &str| heard.lock().unwrap().push_str(fault));
-        let fault = || faults.lock().unwrap().clone();
-        let is_cut = tracing::subscriber::with_default(cuts, || {
-            common::within_patience(|| {
-                let received = port.receive_until(Duration::from_millis(50));
-                let is_nothing = matches!(received, Err(ReceiveError::TimedOut));
-                assert!(is_nothing, "{what}: {received:?}");
-                !fault().is_empty()
-            })
+        let faults = || std::mem::take(&mut *FAULTS.lock().unwrap());
+        let mut fault = String::new();
+        let is_cut = common::within_patience(|| {
+            let received = port.receive_until(Duration::from_millis(50));
+            let is_nothing = matches!(received, Err(ReceiveError::TimedOut));
+            assert!(is_nothing, "{what}: {received:?}");
+            fault += &faults();
+            fault.contains(rule.text())
         });
-        assert!(is_cut, "{what}");
-        let fault = fault();
-        assert!(fault.contains(rule.text()), "{what}: {fault}");
+        assert!(is_cut, "{what}: {fault}");
         forger.tell("look");
         forger.expect("cut");
         honest.send(b"honest").unwrap();

@@ -6,6 +6,7 @@ mod common;
 use handfast::error::{Gone, Rule, SendError};
 use handfast::{Memory, Right, SendRight};
 use handfast_layout::LINE;
+use handfast_layout::control::ControlMessage;
 use handfast_layout::link::{Side, UNIT_BYTES, lane, slot};
 use handfast_layout::part::{DESCRIPTORS, Descriptors, UNCLAIMED_MAX};
 use rustix::fd::{AsFd, OwnedFd};
@@ -23,7 +24,7 @@ fn a_child_process_plays_its_role() {
 
 /// Receives when it is told to, and says what came and which rules were broken.
 fn server(name: &str) {
-    let told = common::Cuts(|fault: &str| common::say(fault));
+    let told = common::Cuts(|fault: &str| common::say(&format!("cut: {fault}")));
     tracing::subscriber::set_global_default(told).unwrap();
     let port = handfast::bind(name).unwrap();
     common::say("ready");
@@ -66,7 +67,7 @@ fn file(kind: &str) -> OwnedFd {
 
 const FILES: [&str; 5] = ["open", "size-sealed", "owner-written", "sparse", "pipe"];
 
-/// What is changed in an honest message: the parts it has, and words of them with the bits.
+/// The change to an honest message: the parts it has, and words of them with the bits.
 fn forgery(what: &str) -> (Vec<Right>, Vec<(usize, u32)>) {
     let fd = || Right::from(file("pipe"));
     let memory = || Right::from(Memory::from_bytes(&[7; 4096]).unwrap());
@@ -143,10 +144,7 @@ fn forged_parts_are_refused_by_name_and_leave_nothing() {
         let mut forger = common::start("forger", &[&name, what]);
         forger.expect("sent");
         server.tell("receive");
-        let fault = match server.line() {
-            received if received.starts_with("received") => panic!("{what}: {received}"),
-            fault => fault,
-        };
+        let fault = server.line_that(|line| line.starts_with("cut: "));
         assert!(fault.contains(rule.text()), "{what}: {fault}");
         let honest = if what == "twice" { "1" } else { "" };
         server.expect(&format!("received: {honest}"));
@@ -177,7 +175,11 @@ fn link_by_hand(name: &str, number: u8) -> OwnedFd {
 #[test]
 fn descriptors_that_do_not_come_as_they_should_cut_their_link_and_are_closed() {
     let (mut server, name, before) = start("forged-control");
-    let sent = |count, first| Descriptors { count, first }.to_bytes().to_vec();
+    let sent = |count, first| {
+        ControlMessage::Descriptors(Descriptors { count, first })
+            .encode()
+            .to_vec()
+    };
     let forged: [(Vec<u8>, usize); 8] = [
         (sent(1, 1), 1),
         (sent(1, u32::MAX), 1),
@@ -213,7 +215,7 @@ fn descriptors_without_messages_are_held_up_to_the_limit_and_not_beyond() {
     let made = common::holdings(server.pid()).0;
     let fd = file("pipe");
     let send = |first| {
-        let sent = Descriptors { count: 4, first }.to_bytes();
+        let sent = ControlMessage::Descriptors(Descriptors { count: 4, first }).encode();
         handfast_sys::socket::send(&socket, &sent, &[fd.as_fd(); 4])
     };
     for first in (0..UNCLAIMED_MAX).step_by(4) {

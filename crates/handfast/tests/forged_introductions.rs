@@ -194,7 +194,7 @@ fn forged_introductions_are_refused_by_name_and_harm_nobody_else() {
     });
 }
 
-/// What `introducer` has provided under a number goes home.
+/// The right that `introducer` has provided under a number goes home.
 fn home(introducer: &Hand, number: u64) -> Part {
     let (introducer, pid) = introducer.process.split_first_chunk().unwrap();
     Part::Home {
@@ -383,7 +383,7 @@ fn a_claim_behind_what_waits_is_waited_for() {
     for (place, number) in numbers.into_iter().enumerate() {
         claim_and_call(&mut hand, &introducer, (0, place as u32), number);
     }
-    // Longer than for a claim that does not come.
+    // Sleep: longer than the limit for a claim that does not come.
     std::thread::sleep(Duration::from_millis(500));
     introducer.tell(provide(numbers[0], &hand));
     for lane in 0..2 {
@@ -542,7 +542,7 @@ fn what_is_said_of_rights_that_nobody_gave_is_answered_and_harms_nobody() {
         assert!(hand.say_words(kind, words));
         assert_eq!(hand.hear_words(LEFT), [5, 0]);
     }
-    // Who does not read the answers is cut.
+    // A peer that does not read the answers is cut.
     let mut said = 0;
     assert!(common::within_patience(|| {
         while said < 100_000 && hand.say_words(LEAVE, &[said, 0, 0]) {
@@ -556,25 +556,20 @@ fn what_is_said_of_rights_that_nobody_gave_is_answered_and_harms_nobody() {
     server.finish();
 }
 
-/// Threads of a process.
-fn threads(pid: u32) -> usize {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-    // One that has ended has none.
-    let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm"));
-    let names = tasks.filter_map(|task| name(task.unwrap()).ok());
-    names.filter(|name| name.trim() == "handfast-door").count()
+fn doors_of(server: &common::Child) -> usize {
+    common::threads_named(server.pid(), "handfast-door")
 }
 
 #[test]
 fn doors_that_nobody_asked_for_are_not_knocked_at() {
     let (mut server, name) = start_honest("doors");
     let hand = Hand::new(&name, 1);
-    // Somebody listens there who answers nobody: who knocks waits.
+    // A listener there answers nobody: a process that knocks waits.
     let path = common::directory().join("deaf");
     let deaf = handfast_sys::socket::listen(&path, 100).unwrap();
     let flags = rustix::fs::OFlags::PATH;
     let door = rustix::fs::open(&path, flags, rustix::fs::Mode::empty()).unwrap();
-    let before = threads(server.pid());
+    let before = doors_of(&server);
     let unasked = [&[DOOR_OF, 0][..], &[9; 20]].concat();
     for _ in 0..50 {
         handfast_sys::socket::send(&hand.socket, &unasked, &[door.as_fd()]).unwrap();
@@ -583,7 +578,7 @@ fn doors_that_nobody_asked_for_are_not_knocked_at() {
     }
     assert!(hand.say(&[STAT, 0]));
     assert_eq!(hand.hear()[0], COUNTERS);
-    assert_eq!(threads(server.pid()), before);
+    assert_eq!(doors_of(&server), before);
     // Where it was asked for one, it knocks once.
     let mut hand = hand;
     hand.send(b"", &[third([9; 20])]);
@@ -592,10 +587,10 @@ fn doors_that_nobody_asked_for_are_not_knocked_at() {
         handfast_sys::socket::send(&hand.socket, &unasked, &[door.as_fd()]).unwrap();
     }
     hand.settle();
-    assert!(threads(server.pid()) <= before + 1);
+    assert!(doors_of(&server) <= before + 1);
     // This process, which it knocks at, does not get in meanwhile.
     drop(deaf);
-    assert!(common::within_patience(|| threads(server.pid()) == before));
+    assert!(common::within_patience(|| doors_of(&server) == before));
     serves(&name);
     for (number, (kind, len)) in
         (50..).zip([(DOOR_WHERE, 15), (DOOR_ASK, 5), (DOOR, 3), (DOOR_OF, 21)])

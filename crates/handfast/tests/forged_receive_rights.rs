@@ -7,6 +7,7 @@ use forger::{Hand, expect_cut, serves, units};
 use handfast::Right;
 use handfast::error::Rule;
 use handfast_layout::bell::RECEIVERS;
+use handfast_layout::control::ControlMessage;
 use handfast_layout::control::kind::{ARRIVED, NOT_ARRIVED};
 use handfast_layout::link::{Kind, UNIT_BYTES};
 use handfast_layout::part::{Bound, Descriptors, Part};
@@ -62,7 +63,7 @@ fn send_named(
     listener: &OwnedFd,
     bound: (&str, (u64, u64)),
 ) {
-    let sent = Descriptors { count: 1, first }.to_bytes();
+    let sent = ControlMessage::Descriptors(Descriptors { count: 1, first }).encode();
     handfast_sys::socket::send(&hand.socket, &sent, &[listener.as_fd()]).unwrap();
     let (name, file) = bound;
     let part = Part::Receive {

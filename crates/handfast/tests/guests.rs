@@ -6,6 +6,8 @@ mod common;
 use common::{PATIENCE, within_patience};
 use handfast::error::{ConnectError, Gone, Misuse, ReceiveError, SendError};
 use handfast::{Right, SendRight};
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -86,10 +88,10 @@ fn panics() {
     panic!("this waker panics");
 }
 
-/// Events of the library make it panic, in its control thread.
-struct Panics;
+/// Calls a function at each event of the library.
+struct AtEvents(fn());
 
-impl tracing::Subscriber for Panics {
+impl tracing::Subscriber for AtEvents {
     fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
         true
     }
@@ -99,18 +101,22 @@ impl tracing::Subscriber for Panics {
     fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
     fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
     fn event(&self, _: &tracing::Event<'_>) {
-        let name = std::thread::current().name().map(str::to_owned);
-        assert_ne!(
-            name.as_deref(),
-            Some("handfast-keeper"),
-            "this subscriber panics"
-        );
+        (self.0)();
     }
     fn enter(&self, _: &tracing::span::Id) {}
     fn exit(&self, _: &tracing::span::Id) {}
 }
 
-/// What only the control thread brings about still happens: links with this process's own name, wakers, the end of a peer.
+fn panics_in_the_control_thread() {
+    let thread = std::thread::current();
+    assert_ne!(
+        thread.name(),
+        Some("handfast-keeper"),
+        "this subscriber panics"
+    );
+}
+
+/// Work that only the control thread does still happens: links with this process's own name, wakers, the end of a peer.
 fn works(name: &str, holder: &SendRight) {
     let own = handfast::bind(name).unwrap();
     let since = Instant::now();
@@ -140,7 +146,7 @@ fn guest(what: &str, name: &str, holder: &str) {
         }
     }));
     if what == "subscriber" {
-        tracing::subscriber::set_global_default(Panics).unwrap();
+        tracing::subscriber::set_global_default(AtEvents(panics_in_the_control_thread)).unwrap();
     }
     let holder: &'static SendRight = Box::leak(Box::new(handfast::connect(holder).unwrap()));
     match what {
@@ -156,6 +162,23 @@ fn guest(what: &str, name: &str, holder: &str) {
         }
         "waits" => waits(name, holder),
         "drops" => drops(holder),
+        "subscriber-uses" => {
+            tracing::subscriber::set_global_default(AtEvents(uses)).unwrap();
+            let port = handfast::anonymous().unwrap();
+            (0..5).for_each(|_| drop(port.mint(1).connect().unwrap()));
+            assert!(USED.load(Ordering::Relaxed) > 0, "nothing was told of");
+        }
+        "quotas-use" => {
+            handfast::set_quotas_by(|_| {
+                uses();
+                handfast::Quotas::default()
+            })
+            .unwrap();
+            assert!(USED.load(Ordering::Relaxed) > 0, "not asked");
+        }
+        "messages" => messages(holder),
+        "rights" => rights(holder),
+        "lines" => lines(holder),
         _ => unreachable!("{what}"),
     }
     works(name, holder);
@@ -210,6 +233,92 @@ fn drops(holder: &'static SendRight) {
     assert!(done.load(Ordering::Relaxed), "it panicked on its way");
 }
 
+thread_local! {
+    static IS_USING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// How often code of the application has used the library to its end.
+static USED: AtomicU32 = AtomicU32::new(0);
+
+/// Makes, uses and drops ports and rights, wherever the library has called; not within itself.
+fn uses() {
+    if IS_USING.replace(true) {
+        return;
+    }
+    let port = handfast::anonymous().unwrap();
+    let right = port.mint(1).connect().unwrap();
+    let other = handfast::anonymous().unwrap();
+    let rights = vec![Right::from(other.mint(3)), right.clone().into()];
+    right.with(rights).send(b"by a guest").unwrap();
+    let mut received = port.try_receive().unwrap();
+    assert_eq!(received.bytes(), b"by a guest");
+    drop((received.take_rights(), other));
+    port.revoke(1);
+    drop(port);
+    drop(right);
+    USED.fetch_add(1, Ordering::Relaxed);
+    IS_USING.set(false);
+}
+
+/// A message that uses the right it is sent by, and the last of which panics.
+struct Message<'a>(&'a SendRight, bool);
+
+impl AsRef<[u8]> for Message<'_> {
+    fn as_ref(&self) -> &[u8] {
+        self.0.send(b"from within").unwrap();
+        uses();
+        assert!(!self.1, "this message panics");
+        b"from a batch"
+    }
+}
+
+fn panicked(work: impl FnOnce()) -> bool {
+    catch_unwind(AssertUnwindSafe(work)).is_err()
+}
+
+/// Messages, and what yields rights, are the application's code.
+fn messages(holder: &SendRight) {
+    let messages = [false, false, true].map(|panics| Message(holder, panics));
+    assert!(panicked(|| holder.send_many(&messages).unwrap()));
+    holder.send_many(&messages[..2]).unwrap();
+}
+
+fn rights(holder: &SendRight) {
+    let port = handfast::anonymous().unwrap();
+    let yields = |panics: bool| {
+        let port = &port;
+        (1..=3).map(move |badge| {
+            holder.send(b"from within").unwrap();
+            uses();
+            assert!(!panics || badge < 3, "this iterator panics");
+            Right::from(port.mint(badge))
+        })
+    };
+    assert!(panicked(|| holder.with(yields(true)).send(b"x").unwrap()));
+    holder.with(yields(false)).send(b"x").unwrap();
+}
+
+/// Closures that read a loan are called while the lender keeps it lent.
+fn lines(holder: &SendRight) {
+    let port = handfast::anonymous().unwrap();
+    let right = port.mint(1).connect().unwrap();
+    let arena = handfast::Arena::create(4096, 4).unwrap();
+    let block = arena.try_take(4096).unwrap();
+    right.with([block.into()]).send(b"").unwrap();
+    let Some(Right::Loan(loan)) = port.receive().unwrap().take_rights().pop() else {
+        panic!("no loan came");
+    };
+    let each = |panics: bool| {
+        loan.for_each_line(|_| {
+            holder.send(b"from within").unwrap();
+            uses();
+            assert!(!panics, "this closure panics");
+        })
+    };
+    assert!(panicked(|| each(true).unwrap()));
+    each(false).unwrap();
+}
+
 fn scenario(what: &str) {
     let name = common::name(what);
     let holder_name = format!("{name}-holder");
@@ -247,4 +356,29 @@ fn a_waker_that_waits_is_told_at_once_that_it_must_not() {
 #[test]
 fn a_waker_that_drops_rights_and_ports_and_binds_others_stands_in_no_lock() {
     scenario("drops");
+}
+
+#[test]
+fn a_subscriber_that_uses_the_library_stands_in_no_lock() {
+    scenario("subscriber-uses");
+}
+
+#[test]
+fn a_closure_of_quotas_that_uses_the_library_stands_in_no_lock() {
+    scenario("quotas-use");
+}
+
+#[test]
+fn messages_that_use_the_right_they_are_sent_by_or_panic_stand_in_no_lock() {
+    scenario("messages");
+}
+
+#[test]
+fn rights_that_are_yielded_by_what_panics_or_sends_stand_in_no_lock() {
+    scenario("rights");
+}
+
+#[test]
+fn a_loan_is_read_by_what_panics_or_sends_in_no_lock() {
+    scenario("lines");
 }

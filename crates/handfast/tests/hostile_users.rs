@@ -9,6 +9,7 @@ mod lingering;
 use common::{Child, TOLD};
 use forger::{Hand, STAT, own_kib};
 use handfast::{Options, Right};
+use handfast_layout::control::ControlMessage;
 use handfast_layout::hello::{Hello, Status, WELCOME_BYTES, Welcome};
 use handfast_layout::part::{Descriptors, Part, UNCLAIMED_MAX};
 use handfast_sys::socket;
@@ -155,7 +156,7 @@ impl Stage {
         })
     }
 
-    /// Those of the other user go on as if nothing had happened.
+    /// The processes of the other user go on as if nothing had happened.
     fn goes_on(&mut self, what: &str) {
         self.victim.tell("call");
         assert_eq!(self.victim.line(), "Ok(6)", "{what}");
@@ -360,7 +361,7 @@ fn who_never_reads_its_welcomes_takes_no_place_of_others() {
         .with([Right::Descriptor(sent)])
         .call(b"take it")
         .unwrap();
-    // What they hold ends with them.
+    // Resources held by the unread welcomes end with them.
     drop(kept);
     let mut hand = Hand::new(&stage.name, 1);
     hand.settle();
@@ -383,7 +384,7 @@ fn descriptors_of_one_user_leave_room_for_those_of_others() {
         }
         let hand = Hand::new(&stage.name, number);
         for first in (0..UNCLAIMED_MAX).step_by(4) {
-            let message = Descriptors { count: 4, first }.to_bytes();
+            let message = ControlMessage::Descriptors(Descriptors { count: 4, first }).encode();
             // Cut, where it has been too many.
             let _ = socket::send(&hand.socket, &message, &[hoarded.as_fd(); 4]);
         }
@@ -481,7 +482,7 @@ fn forger_server(what: &str) -> (Child, String) {
     (server, name)
 }
 
-/// Security finding 13: who says that it is another is refused, and that one is let in.
+/// Security finding 13: a process that claims to be another is refused, and that one is let in.
 #[test]
 fn an_incarnation_that_another_process_has_is_refused_and_keeps_its_owner_out_of_nothing() {
     if !rustix::process::geteuid().is_root() {

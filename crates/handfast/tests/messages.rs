@@ -23,6 +23,8 @@ fn a_child_process_plays_its_role() {
         "caller" => caller(arguments[0], arguments[1].parse().unwrap()),
         "notified caller" => notified_caller(arguments[0]),
         "collector" => collector(arguments[0]),
+        "holder" => holder(arguments[0]),
+        "long caller" => long_caller(arguments[0]),
         "stalling collector" => stalling_collector(arguments[0]),
         "alarmed client" => alarmed_client(arguments[0], arguments[1].parse().unwrap()),
         "alarmed server" => {
@@ -140,7 +142,7 @@ fn collector(name: &str) {
                     };
                     let (thread, number) = (word(0), word(4));
                     assert!(*request.bytes() == *numbered(thread, number));
-                    // What one receiver sees of one sender is in order.
+                    // The messages that one receiver sees of one sender are in order.
                     assert!(
                         last[thread as usize] < Some(number),
                         "{thread}: {last:?} then {number}"
@@ -303,7 +305,7 @@ const NAMED: [&str; 12] = [
     "bsls",
 ];
 
-/// Those that never sleep.
+/// The strategies that never sleep.
 const BURN: [&str; 4] = ["spin", "sched", "spin-sched", "bss"];
 
 /// How often threads of a process have let others run and wanted to go on.
@@ -339,7 +341,7 @@ fn burns(child: &common::Child) -> bool {
     let mut asleep = false;
     assert!(common::within_patience(|| {
         asleep = stats().iter().all(|stat| stat.contains(") S "));
-        // Longer than any spin that is followed by a sleep. Who yields to others uses next to nothing, and has many turns.
+        // Longer than any spin that is followed by a sleep. A thread that yields uses next to nothing, and has many turns.
         asleep || used_ticks() > start.0 + 5 || turns(child.pid()) > start.1 + 300
     }));
     !asleep
@@ -512,5 +514,78 @@ fn signals_during_every_blocking_form_disturb_nothing() {
         client.expect("undisturbed");
         client.finish();
         assert_eq!(server.said(), None);
+    }
+}
+
+/// Calls held and answered by a process that looks for others meanwhile.
+const HELD: usize = 48;
+
+/// Keeps calls from many lanes, then answers them all; what it has allocated more afterwards is said, in bytes.
+fn holder(name: &str) {
+    let port = handfast::bind(name).unwrap();
+    common::say("ready");
+    let (mut held, mut before) = (Vec::new(), 0);
+    for round in 0..3 {
+        while held.len() < HELD {
+            held.push(port.receive().unwrap());
+        }
+        for request in std::mem::take(&mut held) {
+            // Finds nothing, with a buffer for what there might be; or the first of the next round.
+            held.extend(port.reply_and_receive_until(request, b"", Duration::ZERO));
+        }
+        // SAFETY: takes nothing.
+        let heap = unsafe { libc::mallinfo2() };
+        let allocated = heap.uordblks + heap.hblkhd;
+        if round == 0 {
+            before = allocated;
+        } else {
+            common::say(&allocated.saturating_sub(before).to_string());
+        }
+    }
+    common::told();
+}
+
+/// One lane each.
+#[test]
+fn a_server_keeps_few_buffers_of_long_messages_however_many_lanes_they_came_in() {
+    let name = common::name("holder");
+    let server = common::start("holder", &[&name]);
+    server.expect("ready");
+    let callers = HELD / 8;
+    let right = handfast::connect(&name).unwrap();
+    let mut clients: Vec<_> = (0..callers)
+        .map(|_| common::start("long caller", &[&name]))
+        .collect();
+    for client in &clients {
+        client.expect("ready");
+    }
+    // Short ones first, so that all lanes are known.
+    for len_bytes in [100, MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX] {
+        for client in &mut clients {
+            client.tell(&len_bytes.to_string());
+        }
+        for client in &clients {
+            client.expect("called");
+        }
+    }
+    drop(right);
+    for _ in 0..2 {
+        let more: usize = server.line().parse().unwrap();
+        assert!(more < 16 * MESSAGE_BYTES_MAX, "{more} bytes more");
+    }
+}
+
+/// Calls by eight threads at once, as long as it is told to, again and again.
+fn long_caller(name: &str) {
+    let rights: Vec<_> = (0..8).map(|_| handfast::connect(name).unwrap()).collect();
+    common::say("ready");
+    while let Some(told) = common::told() {
+        let message = vec![7; told.parse().unwrap()];
+        std::thread::scope(|scope| {
+            for right in &rights {
+                scope.spawn(|| right.call(&message).unwrap());
+            }
+        });
+        common::say("called");
     }
 }

@@ -165,6 +165,9 @@ fn connections_made_during_a_move_reach_one_home_or_the_other() {
         done.store(true, Ordering::Relaxed);
     });
     assert_eq!(seen(&port).1, 0);
+    // Nobody takes connections at a home that the port has left.
+    let accept = |home: usize| common::threads_named(homes.children[home].pid(), "handfast-accept");
+    assert!(within_patience(|| accept(0) == 1 && accept(1) == 0));
 }
 
 #[test]
@@ -173,7 +176,7 @@ fn a_port_moves_to_the_process_that_holds_the_only_send_right() {
     let port = homes.make(0);
     let own = handfast::bind(&common::name("holder-own")).unwrap();
     let text = format!("lose {}", own.name());
-    // Who is asked to take it answers here.
+    // The process that is asked to take it answers here.
     let moved = std::thread::scope(|scope| {
         scope.spawn(|| port.call(text.as_bytes()).unwrap());
         let mut request = own.receive().unwrap();
@@ -481,7 +484,7 @@ fn a_task_that_waits_for_room_waits_for_it_at_the_new_home() {
     assert!(poll().is_pending());
     woken.0.store(false, Ordering::Release);
     assert!(within_patience(|| {
-        // Those that have come.
+        // The calls that have arrived.
         let _ = homes.controls[1].call(b"answer").unwrap();
         let left = held.drain(..).filter_map(|call| call.try_wait().err());
         held = left.collect();
@@ -532,7 +535,7 @@ fn a_right_that_is_under_way_while_its_receiver_hears_of_the_move_follows() {
     assert!(moved(&first));
     assert_eq!(call(&first, 1, 1).1, homes.pid(1));
     drop(first);
-    // No synchronisation: it has been given back by then, or is soon.
+    // Sleep: the right has been given back by then, or soon is; the test holds either way.
     std::thread::sleep(Duration::from_millis(100));
     let right = take(&late);
     assert!(moved(&right), "it goes through the old home");

@@ -49,7 +49,7 @@ pub struct Geometry {
     block_bytes: u64,
 }
 
-/// What is said about arenas.
+/// A statement about arenas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
     /// There is one with this number from now on.
@@ -116,9 +116,9 @@ impl Geometry {
 }
 
 impl Told {
-    /// What is sent, and how many bytes of it.
+    /// The bytes to send, and how many of them.
     #[must_use]
-    pub fn to_bytes(self) -> ([u8; ARENA_BYTES], usize) {
+    pub(crate) fn to_bytes(self) -> ([u8; ARENA_BYTES], usize) {
         let mut bytes = [0; ARENA_BYTES];
         let mut put = |at: usize, word: &[u8]| bytes[at..at + word.len()].copy_from_slice(word);
         let len_bytes = match self {
@@ -139,9 +139,9 @@ impl Told {
         (bytes, len_bytes)
     }
 
-    /// What a peer has said; `None` for what says something else.
+    /// The statement of a peer; `None` for bytes that say something else.
     #[must_use]
-    pub fn parse(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let word = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
         let number = word(4).filter(|number| place_of(*number) < ARENAS)?;
         match (*bytes.get(..4)?.first_chunk()?, bytes.len()) {

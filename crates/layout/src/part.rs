@@ -44,7 +44,7 @@ pub enum Part {
     Reply {
         /// Party and slot.
         word: u32,
-        /// Of the slot.
+        /// The generation of the slot.
         generation: u32,
     },
     /// A right to a port of a third process, the exporter, which the sender has told of it.
@@ -55,7 +55,7 @@ pub enum Part {
         port: u32,
         /// Which process that is.
         exporter: [u8; 16],
-        /// The sender's number for what it has told the exporter.
+        /// The sender's number for its statement to the exporter.
         number: u64,
         /// The exporter's process number, as the sender sees it.
         pid: u32,
@@ -64,7 +64,7 @@ pub enum Part {
     },
     /// A right that the sender has provided before and the receiver keeps, by the sender's number for it.
     Again {
-        /// Of the provision.
+        /// The number of the provision.
         number: u64,
     },
     /// A right to a port of the receiver, which a third process, the introducer, has told it of: the sender
@@ -72,11 +72,11 @@ pub enum Part {
     Home {
         /// At the receiver.
         port: u32,
-        /// Who has provided it.
+        /// The process that has provided it.
         introducer: [u8; 16],
         /// Its process number, as the sender sees it.
         pid: u32,
-        /// Its number for what it has told the receiver.
+        /// Its number for its statement to the receiver.
         number: u64,
     },
     /// The receive right of a port of the sender. [`Bound`] says what name the port has.
@@ -110,7 +110,7 @@ pub enum Part {
         block: u32,
         /// Which of the loans of the link: where it is given back.
         loan: u32,
-        /// Of the loan: what it is given back with.
+        /// The generation of the loan, with which it is given back.
         generation: u32,
         /// How many bytes of the block.
         len_bytes: u64,
@@ -145,7 +145,7 @@ const MEMORY: u32 = 9;
 const LOAN: u32 = 10;
 
 impl Part {
-    /// What describes it: units, and how many there are. Those of [`Bound`] follow where there is a name.
+    /// The part's description: units, and how many there are. The units of [`Bound`] follow where there is a name.
     #[inline]
     #[must_use]
     pub fn to_units(self) -> ([[u8; UNIT_BYTES]; PART_UNITS_MAX], usize) {
@@ -229,7 +229,7 @@ impl Part {
         }
     }
 
-    /// What describes [`Self::OfSender`]; in registers, where the units of any part are memory.
+    /// The description of [`Self::OfSender`]; in registers, where the units of any part are memory.
     #[inline(always)]
     #[must_use]
     pub fn unit_of_sender(handle: u32, port: u32) -> [u8; UNIT_BYTES] {
@@ -247,7 +247,7 @@ impl Part {
         }
     }
 
-    /// What a peer described first in these units, and how many of them; `None` for what this layout does
+    /// The part that a peer described first in these units, and how many of them; `None` for a part this layout does
     /// not know.
     #[must_use]
     pub fn parse(units: &[[u8; UNIT_BYTES]]) -> Option<(Self, usize)> {
@@ -330,7 +330,7 @@ impl Part {
     }
 }
 
-/// What the name of a port is that moves, and which file its socket has.
+/// The name of a port that moves, and the file of its socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bound {
     /// Device and inode of the socket's file; zeros when it is gone.
@@ -363,7 +363,7 @@ impl Bound {
         core::iter::once(file).chain(pieces).collect()
     }
 
-    /// What a peer said of a name of that length; `None` when it is none.
+    /// The peer's description of a name of that length; `None` when it is none.
     #[must_use]
     pub fn parse(units: &[[u8; UNIT_BYTES]], name_bytes: u8) -> Option<Self> {
         let (file, name) = units.split_first()?;
@@ -406,16 +406,16 @@ pub const DESCRIPTORS: u8 = 16;
 pub const DESCRIPTORS_BYTES: usize = 8;
 
 impl Descriptors {
-    /// What is sent.
+    /// The bytes to send.
     #[must_use]
-    pub const fn to_bytes(self) -> [u8; DESCRIPTORS_BYTES] {
+    pub(crate) const fn to_bytes(self) -> [u8; DESCRIPTORS_BYTES] {
         let [a, b, c, d] = self.first.to_le_bytes();
         [DESCRIPTORS, self.count as u8, 0, 0, a, b, c, d]
     }
 
-    /// What a peer sent; `None` for what says something else.
+    /// The statement of a peer; `None` for bytes that say something else.
     #[must_use]
-    pub const fn parse(bytes: &[u8]) -> Option<Self> {
+    pub(crate) const fn parse(bytes: &[u8]) -> Option<Self> {
         let [DESCRIPTORS, count, 0, 0, a, b, c, d] = *bytes else {
             return None;
         };

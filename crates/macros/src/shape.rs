@@ -1,6 +1,6 @@
 //! How the values of a type travel, as far as its name tells.
 
-use crate::trait_::has;
+use crate::text::has;
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote};
 use syn::{Error, GenericArgument, PathArguments, PathSegment, Result, Type};
@@ -36,7 +36,7 @@ pub(crate) enum Kind {
     Any,
 }
 
-/// Who decodes.
+/// The side that decodes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum By {
     Server,
@@ -46,7 +46,7 @@ pub(crate) enum By {
 /// Rights that a message can carry.
 pub(crate) const RIGHTS_MAX: usize = 4;
 
-/// What never travels among the bytes.
+/// Types that never travel among the bytes.
 const RIGHTS: [&str; 5] = [
     "SendRight",
     "OwnRight",
@@ -60,7 +60,7 @@ const FIXED: [&str; 13] = [
 ];
 
 impl Shape {
-    /// Of a type; of a method that is marked as fixed or not.
+    /// The shape of a type; of a method that is marked as fixed or not.
     pub(crate) fn of(ty: &Type, is_fixed: bool) -> Result<Self> {
         Ok(match ty {
             Type::Group(group) => return Self::of(&group.elem, is_fixed),
@@ -101,7 +101,7 @@ impl Shape {
         })
     }
 
-    /// Of a type that is not looked into.
+    /// The shape of a type that is not looked into.
     pub(crate) fn leaf(ty: &Type, is_fixed: bool) -> Result<Self> {
         if names_right(ty.to_token_stream()) {
             return Err(Error::new_spanned(
@@ -222,7 +222,7 @@ impl Shape {
         }
     }
 
-    /// The type that a client gets back: that of the trait, but for rights.
+    /// The type that a client gets back: the trait's type, but for rights.
     pub(crate) fn result_type(&self) -> TokenStream {
         self.client_type(&|kind| match kind.at(By::Client) {
             Kind::Send => quote! { ::handfast::SendRight },

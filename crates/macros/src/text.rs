@@ -1,4 +1,4 @@
-//! Tokens as text that does not depend on how they were written or on who prints them.
+//! Looks at tokens, and their text, which depends neither on how they were written nor on who prints them.
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
@@ -7,6 +7,14 @@ pub(crate) fn text(tokens: TokenStream) -> String {
     let mut text = String::new();
     write(tokens, &mut text);
     text
+}
+
+/// Whether there is such a token.
+pub(crate) fn has(tokens: TokenStream, is_it: &impl Fn(&TokenTree) -> bool) -> bool {
+    tokens.into_iter().any(|token| match token {
+        TokenTree::Group(group) => has(group.stream(), is_it),
+        token => is_it(&token),
+    })
 }
 
 fn write(tokens: TokenStream, text: &mut String) {

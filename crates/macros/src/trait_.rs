@@ -1,7 +1,7 @@
-//! What a service's trait says, checked.
+//! A service's trait, parsed and checked.
 
 use crate::shape::{By, RIGHTS_MAX, Shape, is_byte, local};
-use crate::text::text;
+use crate::text::{has, text};
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote};
 use syn::ext::IdentExt;
@@ -27,7 +27,7 @@ pub(crate) struct Method {
     pub(crate) is_one_way: bool,
     /// At the server; to its callers it is as any other.
     pub(crate) is_async: bool,
-    /// What the fingerprint is made of.
+    /// The text that the fingerprint is made from.
     signature: String,
 }
 
@@ -316,7 +316,7 @@ impl Argument {
         }
     }
 
-    /// What the method is given, once it has been decoded into `value`.
+    /// The argument that the method is given, once it has been decoded into `value`.
     pub(crate) fn pass(&self, value: &Ident) -> TokenStream {
         match &self.passed {
             Passed::Reference(_) => quote!(&#value),
@@ -352,14 +352,6 @@ fn has_a_name(ty: &Type) -> Result<()> {
         return Ok(());
     };
     Err(Error::new_spanned(ty, message))
-}
-
-/// Whether there is such a token.
-pub(crate) fn has(tokens: TokenStream, is_it: &impl Fn(&TokenTree) -> bool) -> bool {
-    tokens.into_iter().any(|token| match token {
-        TokenTree::Group(group) => has(group.stream(), is_it),
-        token => is_it(&token),
-    })
 }
 
 fn has_no_size(ty: &Type) -> bool {

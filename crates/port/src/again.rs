@@ -3,6 +3,7 @@
 
 use crate::link::Link;
 use crate::process::Process;
+use crate::rank;
 use crate::right::Right;
 use crate::send::SendRight;
 use core::sync::atomic::Ordering;
@@ -10,7 +11,7 @@ use handfast_layout::control::ControlMessage;
 use handfast_proto::introductions::{Came, How, Keeping, Remembered};
 use handfast_proto::rights::Handle;
 use handfast_ring::{Fault, Rule};
-use std::sync::{Arc, MutexGuard, PoisonError};
+use handfast_sys::sync::MutexGuard;
 
 /// A right of this process's: link and handle.
 pub(crate) type Key = (u32, Handle);
@@ -20,14 +21,14 @@ pub(crate) fn key_of(right: &SendRight) -> Key {
 }
 
 impl Link {
-    /// Introducer: what the peer has been given of others.
-    pub(crate) fn told(&self) -> MutexGuard<'_, Remembered<Key>> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Introducer: the rights of others that the peer has been given.
+    pub(crate) fn told(&self) -> MutexGuard<'_, Remembered<Key>, rank::Told> {
+        self.told.lock()
     }
 
-    /// Recipient: what is kept for the peer.
-    fn keeping(&self) -> MutexGuard<'_, Keeping<SendRight>> {
-        self.keeping.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Recipient: the rights kept for the peer.
+    fn keeping(&self) -> MutexGuard<'_, Keeping<SendRight>, rank::Keeping> {
+        self.keeping.lock()
     }
 
     /// Introducer: how a right of a third process's goes to the peer.
@@ -35,7 +36,7 @@ impl Link {
     pub(crate) fn how_to_give(&self, right: &SendRight) -> How {
         match has_arrived(right) {
             true => self.told().give(key_of(right)),
-            // What is provided comes behind it.
+            // The provided right comes behind it.
             false => How::Provide { keep: false },
         }
     }
@@ -48,7 +49,7 @@ impl Link {
             .flatten()
     }
 
-    /// Introducer: what was to come again was not sent.
+    /// Introducer: the right that was to come again was not sent.
     pub(crate) fn unsent_again(&self, process: &Process, number: u64) {
         if self.told().unsent(number) {
             process.say(self, ControlMessage::Left { number });
@@ -77,7 +78,7 @@ impl Link {
         }
     }
 
-    /// Recipient: there is no use any more for rights whose exporters have ended, whether somebody here has them or not. Their
+    /// Recipient: rights whose exporters have ended are of no use any more, whether a thread here has them or not. Their
     /// numbers are known until the introducer has said that they have left, which may be never.
     #[cold]
     fn let_go_of_dead(&self, process: &Process) {
@@ -105,7 +106,7 @@ fn has_arrived(right: &SendRight) -> bool {
             return has_arrived && !link.map.is_passing(receiver);
         }
     }
-    // It has sent nothing, or that was long ago.
+    // This thread has sent nothing, or that was long ago.
     link.map.has_arrived_before(receiver)
 }
 
@@ -120,7 +121,8 @@ pub(crate) fn keep(process: &Process, link: &Link, number: u64, right: &SendRigh
     if kept.is_ok() {
         let by = Some((link.serial, number));
         right.link().imports().keep(right.handle(), by);
-        // Under the lock: whoever finds the right there asks that it leave, and its introducer has heard by then that it is kept.
+        // Under the lock: a thread that finds the right there asks that it leave, and its introducer has heard by then that it is
+        // kept.
         process.say(link, ControlMessage::Kept { number });
     }
     drop(keeping);
@@ -155,7 +157,7 @@ impl Process {
         };
         if has_left {
             if link.is_behind() {
-                // Who asks reads what it is answered.
+                // A peer that asks reads the answer.
                 return Err(broken());
             }
             self.say(link, ControlMessage::Left { number });
@@ -163,8 +165,8 @@ impl Process {
         Ok(())
     }
 
-    /// Keeper: asks whether rights through `link` that are kept and that nobody uses may leave. Returns whether some
-    /// are to be looked at again.
+    /// Keeper: asks whether rights through `link` that are kept and unused may leave. Returns whether some are to be
+    /// looked at again.
     pub(crate) fn leave_unused(&self, link: &Link) -> bool {
         let unused = link.imports().unused();
         let mut again = false;
@@ -185,15 +187,11 @@ impl Process {
 
     /// Keeper: rights through `link` that this process has given back are not remembered any more.
     pub(crate) fn forget_told(&self, link: &Link, given: &[(Handle, u32)]) {
-        // Relaxed: set by whoever had such a right, which has been dropped since.
+        // Relaxed: set by a thread that had such a right, which has been dropped since.
         if given.is_empty() || !link.is_introduced.load(Ordering::Relaxed) {
             return;
         }
-        let links: Vec<_> = {
-            let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-            links.iter().flatten().cloned().collect()
-        };
-        for to in links {
+        for to in self.live_links() {
             let mut told = to.told();
             for (handle, _) in given {
                 told.forget((link.serial, *handle));
@@ -201,15 +199,11 @@ impl Process {
         }
     }
 
-    /// Keeper: a link has ended: what was kept for its peer, and of its peer's.
+    /// Keeper: a link has ended, and with it the rights kept for its peer, and those of its peer.
     pub(crate) fn end_kept(&self, link: &Link) {
         let kept = link.keeping().end();
         kept.into_iter().for_each(let_go);
-        let links: Vec<Arc<Link>> = {
-            let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-            links.iter().flatten().cloned().collect()
-        };
-        for introducer in links {
+        for introducer in self.live_links() {
             introducer.let_go_of_dead(self);
         }
     }

@@ -2,21 +2,23 @@
 
 use crate::error::{Exhausted, LoanError, MemoryError, Misuse};
 use crate::link::Link;
+use crate::rank;
 use crate::right::Right;
 use core::sync::atomic::{AtomicU64, Ordering};
 use handfast_layout::LINE;
 use handfast_layout::loan::{BLOCKS_MAX, Geometry};
 use handfast_region::create_blocks;
+use handfast_sys::sync::{Mutex, MutexGuard};
 use handfast_sys::{AsFd, BorrowedFd, Errno, OwnedFd, process};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 /// Memory of this process in blocks of one length, to be filled in place and lent to other processes with
-/// messages ([`Right::Block`]). Nobody else can write it. A peer maps it once, whichever of its blocks are
-/// lent to it, and copies out of it what it wants.
+/// messages ([`Right::Block`]). Only this process can write it. A peer maps the arena once, whichever of its
+/// blocks are lent to it, and copies out what it needs.
 ///
-/// A block that is lent comes back when its borrower drops the [`Loan`](crate::Loan), also by refusing the
-/// message that it came with; and when the link with the borrower's process ends, by whatever end. That makes no
-/// system call at either side. A whole arena is lent by lending the only block of one that has one.
+/// A lent block comes back when its borrower drops the [`Loan`](crate::Loan) or refuses the message that it came
+/// with, and when the link with the borrower's process ends in any way. Its return makes no system call at
+/// either side. To lend a whole arena, make it of one block.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -31,10 +33,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 /// # }
 /// ```
 ///
-/// Who has been lent one of its blocks can read all of them, at any time: what one borrower may see and another may
-/// not belongs in two arenas.
+/// A borrower of one block can read all blocks of the arena, at any time. Data for different borrowers that must
+/// not be shared belongs in separate arenas.
 ///
-/// It may be dropped while blocks are lent; those stay where they are until they are given back. A
+/// An arena may be dropped while blocks are lent; lent blocks stay in place until they are given back. A
 /// process has one descriptor and one mapping for each arena, its peers one mapping.
 pub struct Arena(Arc<Owned>);
 
@@ -43,23 +45,23 @@ pub struct Arena(Arc<Owned>);
 ///
 /// One pointer, so that moving it moves nothing else.
 pub struct Block {
-    /// Always there, but in one that has been lent or is being dropped.
+    /// Always present, except in a block that has been lent or is being dropped.
     piece: Option<Box<Piece>>,
 }
 
-/// What a block is, wherever it is.
+/// A block, wherever it is.
 struct Piece {
     bytes: handfast_region::Block,
-    /// Where it lies when nobody uses it. The shelf has it, too: [`Owned`]'s end clears it.
+    /// The shelf it lies on when unused. The shelf refers to it, too: [`Owned`]'s end clears it.
     shelf: Arc<Shelf>,
-    /// While it is taken.
+    /// Set while the block is taken.
     arena: Option<Arc<Owned>>,
     len_bytes: usize,
 }
 
-/// What an arena and its blocks that are not lent share. Its end is the arena's.
+/// The state that an arena and its unlent blocks share. The arena ends with it.
 pub(crate) struct Owned {
-    /// What tells it from others of this process.
+    /// Identifies it among the arenas of this process.
     pub(crate) key: u64,
     fd: OwnedFd,
     pub(crate) geometry: Geometry,
@@ -67,9 +69,9 @@ pub(crate) struct Owned {
     epoch: u32,
 }
 
-/// Where blocks lie that nobody uses, the last one used on top; and where else some may be.
+/// The unused blocks, the last one used on top, and the links that may hold others.
 #[derive(Default)]
-pub(crate) struct Shelf(Mutex<Free>);
+pub(crate) struct Shelf(Mutex<Free, rank::Shelf>);
 
 #[derive(Default)]
 struct Free {
@@ -78,21 +80,20 @@ struct Free {
     is_over: bool,
     /// Links whose peers have been told of the arena.
     links: Vec<Weak<Link>>,
-    /// Which of them is looked at next.
+    /// Which link is looked at next.
     next: usize,
 }
 
-/// A block that nobody here fills: it lies on its shelf, or is lent and with its link.
+/// A block that no thread here fills: it lies on its shelf, or is lent and belongs to its link.
 pub(crate) struct Out(Box<Piece>);
 
 impl Arena {
-    /// Makes an arena of `blocks` blocks (65,536 at most) of `block_bytes` zero bytes each, rounded up to
-    /// whole cache lines. All of it is there from the beginning. Six system calls, one more for each
-    /// further 2 MiB.
+    /// Makes an arena of `blocks` blocks (65,536 at most) of `block_bytes` zero bytes each, rounded up to whole
+    /// cache lines. All memory is allocated at once. Six system calls, and one more for each further 2 MiB.
     ///
     /// # Errors
-    /// [`MemoryError`]; [`MemoryError::Exhausted`] when there is not so much memory, or more is asked for
-    /// than an arena can have.
+    /// [`MemoryError`]; [`MemoryError::Exhausted`] when memory is short, or the size is more than an arena can
+    /// have.
     pub fn create(block_bytes: usize, blocks: usize) -> Result<Self, MemoryError> {
         if block_bytes == 0 || blocks == 0 {
             return Err(MemoryError::Empty);
@@ -136,12 +137,12 @@ impl Arena {
         })))
     }
 
-    /// Takes a block to fill `len_bytes` bytes of it; they hold what was written there last. Looks at what has been
-    /// given back when there is no other. No system call; never blocks.
+    /// Takes a block to fill `len_bytes` bytes of it; the bytes hold what was last written there. When no other
+    /// block is free, looks at the ones given back. No system call; never blocks.
     ///
     /// # Errors
-    /// [`LoanError::TooLong`]; [`LoanError::Lent`] when all blocks are in use: nobody tells when one comes
-    /// back.
+    /// [`LoanError::TooLong`]; [`LoanError::Lent`] when all blocks are in use: the return of a block is not
+    /// announced.
     pub fn try_take(&self, len_bytes: usize) -> Result<Block, LoanError> {
         let arena = &self.0;
         if arena.is_forked() {
@@ -171,14 +172,14 @@ impl Arena {
 }
 
 impl Block {
-    /// Leaves all but the first `len_bytes` bytes out of what is lent, if it is longer.
+    /// Shortens the part that is lent to the first `len_bytes` bytes, if it is longer.
     pub fn truncate(&mut self, len_bytes: usize) {
         if let Some(piece) = &mut self.piece {
             piece.len_bytes = piece.len_bytes.min(len_bytes);
         }
     }
 
-    /// Its arena, its number there and how many bytes are lent. There, unless it is being dropped.
+    /// Its arena, its number there and how many bytes are lent. Present, unless the block is being dropped.
     #[inline]
     pub(crate) fn named(&self) -> Option<(&Owned, u32, u64)> {
         let piece = self.piece.as_deref()?;
@@ -186,7 +187,7 @@ impl Block {
         Some((arena, piece.bytes.number(), piece.len_bytes as u64))
     }
 
-    /// It has been lent. Returns also its arena, which must not end before the link knows of the loan.
+    /// Marks the block lent. Also returns its arena, which must not end before the link knows of the loan.
     pub(crate) fn into_out(mut self) -> Option<(Out, Option<Arc<Owned>>)> {
         let mut piece = self.piece.take()?;
         let arena = piece.arena.take();
@@ -195,7 +196,7 @@ impl Block {
 }
 
 impl Out {
-    /// It has come back, or was not sent.
+    /// Takes back a block that has come back, or was not sent.
     pub(crate) fn back(self) {
         let shelf = self.0.shelf.clone();
         let mut free = shelf.free();
@@ -215,7 +216,7 @@ impl Owned {
         self.fd.as_fd()
     }
 
-    /// The peer of a link has been told of it.
+    /// Notes that the peer of a link has been told of the arena.
     pub(crate) fn told(&self, link: &Arc<Link>) {
         let links = &mut self.shelf.free().links;
         links.retain(|link| link.strong_count() > 0);
@@ -224,12 +225,11 @@ impl Owned {
 }
 
 impl Shelf {
-    fn free(&self) -> MutexGuard<'_, Free> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn free(&self) -> MutexGuard<'_, Free, rank::Shelf> {
+        self.0.lock()
     }
 
-    /// Takes a block that somebody has given back. Looks at each link once, those of which it looked at last
-    /// at last.
+    /// Takes a block that a borrower has given back. Looks at each link once, the last one looked at last.
     #[cold]
     fn look(&self) -> Option<Out> {
         let mut links = self.free().links.len();
@@ -252,7 +252,7 @@ impl Shelf {
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        // A forked child has its parent's arenas by accident, and perhaps a lock nobody will free.
+        // A forked child has its parent's arenas by accident, and perhaps a lock that nobody will free.
         if self.is_forked() {
             return;
         }

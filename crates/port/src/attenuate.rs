@@ -10,16 +10,16 @@ use crate::room::{LaneWait, Waiting};
 use crate::send::SendRight;
 use handfast_layout::lane_control::LaneControl;
 use handfast_proto::introductions::Claim;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 impl SendRight {
-    /// A right to the same port with the same badge, with no permissions but those in `mask`, as far as this one has
-    /// them; to be given to others, or used. The port's process knows which those are, so nobody adds any; its receiver
-    /// is told them with each message ([`Request::permissions`](crate::Request::permissions)).
+    /// A right to the same port with the same badge, its permissions reduced to those in `mask`, to be given to others,
+    /// or used. The port's process keeps the permissions, so no holder adds any; its receiver gets them with each
+    /// message ([`Request::permissions`](crate::Request::permissions)).
     ///
-    /// Does not wait for the port's process: says it in order with this thread's messages to the port. Messages that
-    /// other threads send through the new right wait there until it has been received, up to 200 ms. One message,
-    /// and a system call if the receiver sleeps.
+    /// Does not wait for the port's process: tells it in order with this thread's messages to the port. Messages
+    /// that other threads send through the new right wait there until this has been received, up to 200 ms. One
+    /// message, and a system call if the receiver sleeps.
     ///
     /// # Errors
     /// [`SendError::Full`] without room in the queue, or when 256 such rights, and reply rights, that the peer has
@@ -79,7 +79,7 @@ impl Link {
                 Named::To(target) => target.attenuated(mask),
                 Named::Revoked => return Some(Claim::Revoked),
                 Named::Dead => return Some(Claim::Dead),
-                // A receiver has waited for these; where there is no port any more nobody does.
+                // A receiver has waited for these rights; where the port is gone, none waits.
                 Named::NotYet(_) | Named::Unclaimed if !is_bound => return Some(Claim::Dead),
                 Named::NotYet(_) | Named::Unclaimed | Named::Unknown => return None,
             };
@@ -96,7 +96,7 @@ impl Link {
 
     /// Recipient: something was claimed.
     pub(crate) fn awaits(&self, claimed: &Arc<Claimed>) {
-        let mut awaited = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut awaited = self.awaited.lock();
         awaited.push(Arc::downgrade(claimed));
         if awaited.len() > AWAITED_MAX {
             awaited.retain(|claimed| claimed.upgrade().is_some_and(|claimed| !claimed.is_over()));
@@ -106,7 +106,7 @@ impl Link {
     /// Recipient: takes the answers that are there, which frees their slots.
     pub(crate) fn hear_claims(&self) {
         let awaited = {
-            let mut awaited = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut awaited = self.awaited.lock();
             core::mem::take(&mut *awaited)
         };
         // Outside of the lock: the last right to one of them may be dropped meanwhile.
@@ -119,7 +119,7 @@ impl Link {
                 open.push(claimed);
             }
         }
-        let mut awaited = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut awaited = self.awaited.lock();
         awaited.append(&mut open);
     }
 }

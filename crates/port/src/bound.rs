@@ -1,8 +1,8 @@
-//! What listens behind a port's name, here or where the port has come from.
+//! The listener behind a port's name, here or at the port's old home.
 //!
-//! The socket behind a name that has come with its port is its old home's, too: that may make it one that blocks at any
-//! moment. So nothing is done with it before the application takes the name up, and then a thread of its own accepts there,
-//! and hands over to the keeper.
+//! The socket behind a name that has come with its port is its old home's, too: the old home may turn it into one that
+//! blocks at any moment. So it is not used before the application takes the name up. Then a thread of its own accepts
+//! there, and hands over to the keeper.
 
 use crate::error::Resource;
 use crate::port::Port;
@@ -15,7 +15,7 @@ use handfast_layout::part::Bound as BoundName;
 use handfast_proto::users::Quota;
 use handfast_sys::poll::{Flag, Poll, Trigger};
 use handfast_sys::{Errno, OwnedFd, socket};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 /// A name that has come with a receive right, and the socket that listens there.
 pub(crate) struct Moving {
@@ -32,9 +32,9 @@ pub(crate) struct Bound {
 
 /// Takes the connections.
 enum By {
-    /// The keeper: the socket is nobody else's.
+    /// The keeper: no other process has the socket.
     Keeper,
-    /// Nobody, until the name is taken up; what its file is said to be.
+    /// No thread, until the name is taken up; the file it is said to be.
     Nobody((u64, u64)),
     /// A thread, until this is raised.
     Thread(Arc<Flag>),
@@ -56,7 +56,7 @@ impl Bound {
         }
     }
 
-    /// One that has come.
+    /// A listener that has come with its port.
     pub(crate) fn moved(moving: Moving) -> Self {
         Self {
             listener: Arc::new(moving.listener),
@@ -69,7 +69,7 @@ impl Bound {
         &self.listener
     }
 
-    /// What the next home is told of the file.
+    /// The description of the file for the next home.
     pub(crate) fn identity(&self) -> (u64, u64) {
         match self.by {
             By::Nobody(file) => file,
@@ -86,8 +86,7 @@ impl Bound {
         if !matches!(self.by, By::Keeper) {
             return Ok(());
         }
-        let listeners = process.listeners.lock();
-        let mut listeners = listeners.unwrap_or_else(PoisonError::into_inner);
+        let mut listeners = process.listeners.lock();
         listeners.push((receiver, self.listener.clone()));
         // Under the lock: the keeper adds those that it had taken out.
         let listening = token::LISTENER | u64::from(receiver);
@@ -99,8 +98,7 @@ impl Bound {
     pub(crate) fn deafen(&self, process: &Process, receiver: u32) {
         match &self.by {
             By::Keeper => {
-                let listeners = process.listeners.lock();
-                let mut listeners = listeners.unwrap_or_else(PoisonError::into_inner);
+                let mut listeners = process.listeners.lock();
                 listeners.retain(|(of, _)| *of != receiver);
                 // Under the lock, as in `listen`.
                 process.poll.remove(&*self.listener);
@@ -124,6 +122,7 @@ impl Bound {
         added.map_err(os("epoll_ctl"))?;
         let acceptor = Acceptor {
             port: port.clone(),
+            _stop: stop.clone(),
             listener: self.listener.clone(),
             poll,
         };
@@ -149,6 +148,8 @@ const CONNECTION: u64 = 1;
 /// Accepts connections where that may block.
 struct Acceptor {
     port: Arc<Port>,
+    /// Kept open: a poll set forgets what is closed, and that it was raised.
+    _stop: Arc<Flag>,
     listener: Arc<Foreign>,
     poll: Poll,
 }
@@ -156,7 +157,7 @@ struct Acceptor {
 impl Acceptor {
     fn run(&self) {
         handfast_sys::signal::block_all();
-        // Those who have connected so far were told that the old home listens: they try again.
+        // Connectors so far were told that the old home listens: they try again.
         for _ in 0..rendezvous::BACKLOG {
             if self.wait(Some(0)) != Some(CONNECTION) {
                 break;
@@ -168,9 +169,9 @@ impl Acceptor {
         while self.wait(None) == Some(CONNECTION) {
             match socket::accept(&*self.listener) {
                 Ok(socket) => self.hand_over(socket),
-                // Somebody else was faster.
+                // Another thread was faster.
                 Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
-                // It is no listener any more.
+                // The socket listens no more.
                 Err(Errno::INVAL | Errno::BADF | Errno::NOTSOCK) => return,
                 // No descriptor, no memory.
                 Err(_) => std::thread::sleep(AGAIN),
@@ -178,7 +179,7 @@ impl Acceptor {
         }
     }
 
-    /// What there is to do first, if anything by then.
+    /// The first thing to do, if there is any by then.
     fn wait(&self, deadline_ns: Option<u64>) -> Option<u64> {
         let mut events = Vec::new();
         while events.is_empty() {
@@ -201,8 +202,7 @@ impl Acceptor {
             Ok(charge) => Foreign::charged(socket, charge),
             Err(_) => return drop(Foreign::new(users, peer.uid, socket)),
         };
-        let accepted = process.accepted.lock();
-        let mut accepted = accepted.unwrap_or_else(PoisonError::into_inner);
+        let mut accepted = process.accepted.lock();
         if accepted.len() < ACCEPTED_MAX {
             accepted.push((self.port.clone(), socket));
             drop(accepted);
@@ -213,9 +213,9 @@ impl Acceptor {
 
 impl ReceiveRight {
     /// Takes up the name that came with this right: from now on its connectors come here, through a thread that sleeps in
-    /// `accept`. A name that comes is not taken up unasked, since the socket behind it stays its old home's, too, which can hold
-    /// up that thread, and answer those who connect: do it for senders that you trust with the name. Nothing for a right without a name that
-    /// came. Connectors wait meanwhile, as long as they do for a server. Some ten system calls.
+    /// `accept`. A name that comes is not taken up unasked: the socket behind it stays its old home's, too, which can hold up
+    /// that thread, and answer connectors. Do it for senders that you trust with the name. No effect for a right without a name
+    /// that came. Connectors wait meanwhile, as long as they do for a server. Some ten system calls.
     ///
     /// # Errors
     /// [`BindError`](crate::error::BindError) without descriptors or threads; it can be tried again.

@@ -1,51 +1,54 @@
 //! Descriptors as parts of messages.
 //!
-//! They go ahead of their message over the link's control socket, numbered in turn; the message
-//! names the numbers. So whoever receives a message finds its descriptors there already, and waits
-//! for nobody: what the keeper has not read yet it reads itself.
+//! They go ahead of their message over the link's control socket, numbered in turn; the message names the
+//! numbers. So a thread that receives a message finds its descriptors there already, and waits for no other
+//! thread: it reads itself those that the keeper has not read yet.
 
 use crate::error::{ReplyError, Resource, RightError};
 use crate::lending::{ForeignArena, hear_of_arena};
 use crate::link::{Link, Outgoing};
 use crate::memory::Memory;
 use crate::process::Process;
+use crate::rank;
 use crate::right::{Described, Right};
 use crate::send::{Blocked, SendRight};
 use crate::users::{Charge, Foreign, Users};
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
-use handfast_layout::control::{CONTROL_BYTES_MAX, ControlMessage, descriptors_of};
+use handfast_layout::control::{
+    CONTROL_BYTES_MAX, ControlMessage, Malformed, descriptors_of, kind,
+};
 use handfast_layout::counters;
 use handfast_layout::link::{Kind, UNIT_BYTES};
-use handfast_layout::loan::{ARENA, ARENA_ENDED};
-use handfast_layout::part::{DESCRIPTORS, Descriptors, Part, UNCLAIMED_MAX};
+use handfast_layout::part::{Descriptors, Part, UNCLAIMED_MAX};
 use handfast_proto::loans::Borrowed;
 use handfast_proto::users::Quota;
 use handfast_region::{Memory as _, Sealed};
 use handfast_ring::lane::Refused;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::memory::{has_seals, is_sealed};
+use handfast_sys::sync::{Mutex, MutexGuard};
 use handfast_sys::{AsFd, BorrowedFd, Errno, clock, socket};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::Arc;
 
 /// The descriptors on their way through a link.
 pub(crate) struct UnderWay {
     /// How many have been sent, modulo 2^32. Held while they are: they arrive in this order.
-    sent: Mutex<u32>,
-    inbox: Mutex<Inbox>,
+    sent: Mutex<u32, rank::SentDescriptors>,
+    inbox: Mutex<Inbox, rank::Inbox>,
     /// A message of the control socket is being taken away where that may block.
     discarding: Arc<AtomicBool>,
 }
 
-/// What has been read from the control socket. Held while it is read.
+/// The messages read from the control socket. Held while it is read.
 pub(crate) struct Inbox {
     /// Numbers below have arrived, modulo 2^32.
     arrived: u32,
     claimed: u32,
     /// By number. `None`: there was no room for it in this process.
     unclaimed: Vec<(u32, Option<Foreign>)>,
-    /// Messages for the keeper, which somebody in search of a descriptor has read.
+    /// Messages for the keeper, read by a thread in search of a descriptor.
     unheard: VecDeque<(Vec<u8>, Option<Foreign>)>,
     /// Their bytes.
     unheard_bytes: Charge,
@@ -73,7 +76,6 @@ impl UnderWay {
     }
 }
 
-/// Longest control message: releases of 62 rights.
 /// How long a message with descriptors that there is no room for may take to be closed, before the link is cut; and how long
 /// a receiver waits for that.
 const DISCARD_NS_MAX: u64 = 1_000_000_000;
@@ -88,7 +90,7 @@ const UNHEARD_MAX: usize = 1024;
 pub(crate) enum Unheard {
     Os(Errno),
     Fault(Fault),
-    /// Somebody is reading, or taking a message away: soon.
+    /// Another thread is reading, or taking a message away: soon.
     Busy,
 }
 
@@ -111,7 +113,7 @@ impl Right {
         }
     }
 
-    /// What describes it, but for its number.
+    /// The description of the part with its number.
     pub(crate) fn numbered(&self, number: u32) -> Option<Part> {
         match self {
             Self::Descriptor(_) => Some(Part::Descriptor { number }),
@@ -155,8 +157,8 @@ impl Described {
 }
 
 impl SendRight {
-    /// Sends the descriptors of a message, once there is a place for it in its lane, whose lock is
-    /// held: what has been sent is posted.
+    /// Sends the descriptors of a message, once there is a place for it in its lane, whose lock is held:
+    /// descriptors that were sent are posted.
     pub(crate) fn send_ahead(
         &self,
         (outgoing, lane): (&mut Outgoing, u32),
@@ -199,16 +201,14 @@ impl Unsent {
 }
 
 impl Link {
-    pub(crate) fn inbox(&self) -> MutexGuard<'_, Inbox> {
-        let inbox = self.under_way.inbox.lock();
-        inbox.unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn inbox(&self) -> MutexGuard<'_, Inbox, rank::Inbox> {
+        self.under_way.inbox.lock()
     }
 
     /// Sends descriptors. Returns the number of the first.
     fn send_descriptors(&self, fds: &[BorrowedFd<'_>]) -> Result<u32, Unsent> {
-        let sent = self.under_way.sent.lock();
-        let mut sent = sent.unwrap_or_else(PoisonError::into_inner);
-        // Relaxed: the peer's own count; nothing else is read on its strength. Who lies about it is
+        let mut sent = self.under_way.sent.lock();
+        // Relaxed: the peer's own count; nothing else is read on its strength. A peer that lies about it is
         // sent too many, which it closes, or none.
         let at = self.calls.claimed();
         let claimed = self.region.load(at, Ordering::Relaxed);
@@ -235,14 +235,10 @@ impl Link {
         Ok(first)
     }
 
-    /// Keeper: takes the next message of the control socket. Of one with descriptors for messages,
-    /// these have been put where they are looked for. Never waits for a receiver that reads.
+    /// Keeper: takes the next message of the control socket. Descriptors for messages have been put where
+    /// receivers look for them. Never waits for a receiver that reads.
     pub(crate) fn hear(&self, bytes: &mut [u8]) -> Result<(usize, Option<Foreign>), Unheard> {
-        let mut inbox = match self.under_way.inbox.try_lock() {
-            Ok(inbox) => inbox,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return Err(Unheard::Busy),
-        };
+        let mut inbox = self.under_way.inbox.try_lock().ok_or(Unheard::Busy)?;
         if let Some((message, fd)) = inbox.unheard.pop_front() {
             inbox.unheard_bytes.shrink(message.len() as u64);
             bytes[..message.len()].copy_from_slice(&message);
@@ -287,34 +283,35 @@ impl Link {
             .map(|fd| self.socket.charged_beside(fd));
         let mut fds: Vec<_> = fds.collect();
         let came = fds.len();
-        // What its user may not have is lost; where that is not closed in time, either, the link is cut.
+        // Descriptors that the peer's user may not have are lost; if they are not closed in time, either, the
+        // link is cut.
         let is_refused = received.is_short || fds.iter().any(Option::is_none);
         let has_room = !is_refused || !self.socket.users().is_backed_up(self.peer.uid);
         if received.is_surplus || !has_room {
-            return Err(fault(match bytes {
-                [DESCRIPTORS, ..] => Rule::DescriptorCount,
-                [ARENA | ARENA_ENDED, ..] => Rule::Arena,
-                _ => Rule::ControlDescriptor,
-            }));
+            let rule = bytes.first().and_then(|kind| rule_of(*kind));
+            return Err(fault(
+                rule.filter(is_of_parts).unwrap_or(Rule::ControlDescriptor),
+            ));
         }
         if received.is_short {
             self.discard(inbox);
         }
-        match bytes {
-            [DESCRIPTORS, ..] => {
-                let arrived = inbox.arrive(bytes, fds, received.is_short);
+        let rule_of_parts = |kind| rule_of(kind).filter(is_of_parts);
+        match ControlMessage::parse(bytes) {
+            Ok(Some(ControlMessage::Descriptors(sent))) => {
+                let arrived = inbox.arrive(sent, fds, received.is_short);
                 arrived.map_err(fault)?;
                 Ok((bytes.len(), None))
             }
-            [ARENA | ARENA_ENDED, ..] => {
+            Ok(Some(ControlMessage::Arena(told))) => {
                 let fd = fds.pop().flatten();
                 let is_short = received.is_short || came > 0 && fd.is_none();
-                hear_of_arena(&mut inbox.borrowed, bytes, (fd.as_ref(), is_short))
-                    .map_err(fault)?;
+                hear_of_arena(&mut inbox.borrowed, told, (fd.as_ref(), is_short)).map_err(fault)?;
                 // A memory file, which closes at once.
                 drop(fd.map(Foreign::into_inner));
                 Ok((bytes.len(), None))
             }
+            Err(Malformed { kind }) if let Some(rule) = rule_of_parts(kind) => Err(fault(rule)),
             // Without room for its descriptor a message is lost, and only that.
             _ if received.is_short || fds.iter().any(Option::is_none) => {
                 Err(Unheard::Os(Errno::MFILE))
@@ -323,7 +320,8 @@ impl Link {
         }
     }
 
-    /// Has the peer's user take the next message away, whose descriptors have no room here: that closes them.
+    /// Has the peer's user take away the next message, whose descriptors have no room here: taking it closes
+    /// them.
     fn discard(&self, inbox: &mut Inbox) {
         inbox.discarding_since_ns = clock::now_ns();
         let discarding = self.under_way.discarding.clone();
@@ -331,20 +329,20 @@ impl Link {
         let socket = self.socket.clone();
         self.socket.users().expend(self.peer.uid, move || {
             let _ = socket::discard(&socket);
-            // Release: who sees this reads the next message.
+            // Release: a thread that sees this reads the next message.
             discarding.store(false, Ordering::Release);
         });
     }
 
-    /// Reads the control socket until what a received message names is found: it was sent before. What is
-    /// for the keeper is kept for it. `fault`: what the peer has broken otherwise.
+    /// Reads the control socket until the descriptors that a received message names are found: they were sent
+    /// before. Messages for the keeper are kept for it. `fault`: the rule that the peer has broken otherwise.
     pub(crate) fn read_until<'a, T>(
         &'a self,
         process: &Process,
-        mut inbox: MutexGuard<'a, Inbox>,
+        mut inbox: MutexGuard<'a, Inbox, rank::Inbox>,
         fault: Fault,
         mut find: impl FnMut(&mut Inbox) -> Option<T>,
-    ) -> Result<(T, MutexGuard<'a, Inbox>), Fault> {
+    ) -> Result<(T, MutexGuard<'a, Inbox, rank::Inbox>), Fault> {
         let mut looks = UNHEARD_MAX;
         let deadline_ns = clock::now_ns() + DISCARD_WAIT_NS_MAX;
         loop {
@@ -372,7 +370,7 @@ impl Link {
     fn read_one(&self, process: &Process, inbox: &mut Inbox, fault: Fault) -> Result<bool, Fault> {
         let mut bytes = [0; CONTROL_BYTES_MAX];
         match self.read(inbox, &mut bytes) {
-            Ok((1.., _)) if matches!(bytes[0], DESCRIPTORS | ARENA | ARENA_ENDED) => Ok(true),
+            Ok((1.., _)) if rule_of(bytes[0]).as_ref().is_some_and(is_of_parts) => Ok(true),
             Ok((len_bytes @ 1.., fd)) => {
                 let grown = inbox.unheard_bytes.grow(len_bytes as u64);
                 grown.map_err(|_| Fault {
@@ -426,14 +424,14 @@ impl Link {
         let is_whole = |fd: &Foreign| is_sealed(fd, counters::REGION_BYTES).unwrap_or(false);
         match fd {
             Some(fd) if was_asked && is_whole(&fd) => {
-                let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut counters = self.counters.lock();
                 *counters = Some(fd.into_inner());
                 drop(counters);
                 self.slot_freed.1.notify_all();
                 Ok(())
             }
             None if was_asked => {
-                let counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
+                let counters = self.counters.lock();
                 // Relaxed: under the lock.
                 self.is_shown_nothing.store(true, Ordering::Relaxed);
                 drop(counters);
@@ -448,6 +446,25 @@ impl Link {
     }
 }
 
+/// The rule that a peer breaks by a message of this kind that is not whole, or that has other descriptors than it says. A kind of
+/// no protocol has none: such messages are passed over, like those of later releases.
+pub(crate) fn rule_of(kind: u8) -> Option<Rule> {
+    Some(match kind {
+        kind::DESCRIPTORS => Rule::DescriptorCount,
+        kind::ARENA | kind::ARENA_ENDED => Rule::Arena,
+        kind::PATH_ASK..=kind::PATH_DROP => Rule::Path,
+        kind::PROVISION_VOID | kind::DECLINED => Rule::Introduction,
+        kind::DOOR_WHERE..=kind::LEFT | kind::ARRIVED..=kind::MOVED => Rule::Introduction,
+        kind::SPREAD => Rule::Spread,
+        _ => return None,
+    })
+}
+
+/// Whether messages of a kind say what others have beside their bytes, and are heard where they are read.
+const fn is_of_parts(rule: &Rule) -> bool {
+    matches!(rule, Rule::DescriptorCount | Rule::Arena)
+}
+
 impl Inbox {
     fn has_arrived(&self, number: u32) -> bool {
         number.wrapping_sub(self.arrived).cast_signed() < 0
@@ -456,11 +473,10 @@ impl Inbox {
     /// Enters descriptors that have come; the rule the peer broke.
     fn arrive(
         &mut self,
-        bytes: &[u8],
+        sent: Descriptors,
         fds: Vec<Option<Foreign>>,
         is_short: bool,
     ) -> Result<(), Rule> {
-        let sent = Descriptors::parse(bytes).ok_or(Rule::DescriptorCount)?;
         let (count, came) = (sent.count as usize, fds.len());
         let is_whole = came == count || (is_short && came < count);
         let is_within = self.unclaimed.len() + count <= UNCLAIMED_MAX as usize;
@@ -477,7 +493,7 @@ impl Inbox {
     }
 }
 
-/// Takes up a descriptor that a received message names. What becomes of it is the application's concern.
+/// Takes up a descriptor that a received message names. The application decides what to do with it.
 pub(crate) fn take_up(process: &Process, link: &Link, number: u32) -> Result<Right, Fault> {
     let fd = link.claim_descriptor(process, number)?;
     Ok(fd.map_or_else(
@@ -486,7 +502,7 @@ pub(crate) fn take_up(process: &Process, link: &Link, number: u32) -> Result<Rig
     ))
 }
 
-/// Takes up memory: what was said of it is true, or a rule broken.
+/// Takes up memory: its description is checked, and a false one breaks a rule.
 pub(crate) fn take_up_memory(
     process: &Process,
     link: &Link,
@@ -502,7 +518,7 @@ pub(crate) fn take_up_memory(
     if !has_seals(&fd) {
         return Err(fault);
     }
-    // What is refused is closed by its user's thread, as the last of its file.
+    // A refused descriptor is closed by its user's thread, as the last of its file.
     let own = match handfast_sys::duplicate(&fd) {
         Ok(own) => own,
         Err(errno) => return Ok(lost("dup", errno)),
@@ -524,7 +540,7 @@ pub(crate) fn lost(call: &'static str, errno: Errno) -> Right {
     lost_of(Resource::of(call, errno))
 }
 
-/// What came instead of what there was no room for.
+/// The placeholder for an attachment that there was no room for.
 pub(crate) fn lost_of(resource: Resource) -> Right {
     Right::Lost(resource.into())
 }

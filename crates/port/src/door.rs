@@ -1,6 +1,6 @@
-//! Links between strangers: a process that is given a right to the port of another with which it has
-//! no link is let in by the *door* of that process, a listening socket without a name, whose descriptor
-//! only those get who are introduced (`docs/decisions/0009-introductions.md`).
+//! Links between strangers: a process that is given a right to the port of another with which it has no link is
+//! let in by the *door* of that process, a listening socket without a name, whose descriptor only introduced
+//! processes get (`docs/decisions/0009-introductions.md`).
 //!
 //! ```text
 //! recipient -> introducer  where is(exporter)      introducer -> exporter  let in(token)
@@ -8,8 +8,8 @@
 //! introducer -> recipient  door of(exporter) + descriptor, or none
 //! ```
 //!
-//! The right works meanwhile, by the vine. Once there is a link, and a lane, it goes on through that, as soon as
-//! nothing is under way that it could overtake.
+//! The right works meanwhile, by the vine. Once there is a link, and a lane, it goes on through those, as soon
+//! as it can overtake no message under way.
 
 use crate::connect;
 use crate::give_back::GIVE_BACK_NS;
@@ -19,22 +19,26 @@ use crate::options::Options;
 use crate::origin::Origin;
 use crate::paths::Ask;
 use crate::process::{Process, token};
+use crate::rank;
 use crate::rendezvous;
 use crate::send::SendRight;
 use crate::users::{Charge, Foreign};
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 use handfast_layout::bell::RECEIVERS;
 use handfast_layout::control::ControlMessage;
 use handfast_proto::rights::Handle;
 use handfast_proto::users::Quota;
 use handfast_sys::poll::Trigger;
-use handfast_sys::{AsFd, Errno, OwnedFd, clock};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use handfast_sys::sync::{Mutex, MutexGuard};
+use handfast_sys::{AsFd, Errno, OwnedFd};
+use std::sync::{Arc, OnceLock, Weak};
 
 mod later;
+mod waiting;
 
 pub(crate) use later::later;
+use waiting::{Stranger, Waiting};
 
 /// In the place of a receiver: the door, behind which there is no port yet.
 pub(crate) const DOOR: u32 = RECEIVERS;
@@ -49,25 +53,21 @@ const ASKED_BY_ONE_MAX: usize = 16;
 /// Doors that one peer is asked for.
 const AWAITED_MAX: usize = 256;
 
-/// How soon a door that was not shown is asked for again.
-const ASK_AGAIN_NS: u64 = 1_000_000_000;
-
 /// A process's part in letting strangers in.
 #[derive(Default)]
 pub(crate) struct Doors {
     /// Exporter: by which others find this process's door.
     own: Option<Arc<OwnedFd>>,
-    /// Introducer: who asked for whose door.
+    /// Introducer: the links that asked for a door, and whose.
     asked: Vec<Asked>,
     last_token: u32,
     /// Recipient: rights that wait for a link, and for a lane where there is one.
-    strangers: Vec<Stranger>,
-    later: Vec<Stranger>,
+    waiting: Waiting,
     /// Sender: rights whose ports have moved to processes without a link.
     moved: Vec<Moved>,
     /// Replier: forwarders that ask for a path to a caller without a link.
     asks: Vec<([u8; 20], Ask, Charge)>,
-    /// Whose doors were asked for, and by which links; each answer is taken once.
+    /// Processes whose doors were asked for, and the asking links; each answer is taken once.
     awaited: Vec<([u8; 20], u32)>,
 }
 
@@ -75,7 +75,7 @@ impl Doors {
     /// The peer of `link` is asked for the door of `exporter`.
     fn awaits(&mut self, exporter: [u8; 20], link: &Link) {
         if link.is_down() {
-            // Its end has looked here, or will: messages of the dead introduce nobody.
+            // Its end has looked here, or will: messages of the dead introduce no process.
             return;
         }
         let question = (exporter, link.serial);
@@ -121,31 +121,23 @@ struct Asked {
     _charge: Charge,
 }
 
-/// A right of the vine that is to become a direct one.
-struct Stranger {
-    exporter: [u8; 20],
-    port: u32,
-    /// When its door was asked for.
-    asked_ns: u64,
-    upgrade: Weak<Upgrade>,
-    _charge: Charge,
-}
-
-/// What a right of the vine, and its copies, become once there is a link.
+/// The direct right that a right of the vine, and its copies, become once there is a link.
 pub(crate) struct Upgrade {
     process: Arc<Process>,
     introducer: Arc<Link>,
     exporter: [u8; 20],
-    /// The introducer's for what it has told the exporter.
+    /// The introducer's number for the statement to the exporter.
     number: u64,
     direct: OnceLock<SendRight>,
-    options: Mutex<Option<Options>>,
+    options: Mutex<Option<Options>, rank::DoorOptions>,
     is_declined: AtomicBool,
     /// Messages that went by the vine and may not have arrived.
     under_way: AtomicU32,
-    /// It waits for a lane; and has been used since.
+    /// The right waits for a lane, and has been used since.
     is_late: AtomicBool,
     is_used: AtomicBool,
+    /// Its place among the waiting ones, the last one it had.
+    place: AtomicU64,
 }
 
 impl Upgrade {
@@ -165,13 +157,14 @@ impl Upgrade {
             under_way: AtomicU32::new(0),
             is_late: AtomicBool::new(false),
             is_used: AtomicBool::new(false),
+            place: AtomicU64::new(0),
         })
     }
 
     /// A message has gone by the vine. Its arrival is known when it was a call that was answered.
     pub(crate) fn goes(&self) {
-        // Relaxed: who asks whether it may overtake is the thread that has counted, or another, whose
-        // messages are in no order with its.
+        // Relaxed: a thread that asks whether it may overtake is the one that has counted, or another, whose
+        // messages have no order relative to these.
         self.under_way.fetch_add(1, Ordering::Relaxed);
         // Relaxed, twice: the keeper looks at all that are, after this or at the next use.
         if self.is_late.load(Ordering::Relaxed) {
@@ -180,7 +173,7 @@ impl Upgrade {
         }
     }
 
-    /// It goes direct, as soon as nothing is under way that it could overtake.
+    /// The right becomes direct, as soon as it can overtake no message under way.
     fn becomes(&self, direct: SendRight) {
         let options = self.options();
         if let Some(options) = *options {
@@ -209,13 +202,13 @@ impl Upgrade {
         }
     }
 
-    fn options(&self) -> MutexGuard<'_, Option<Options>> {
-        self.options.lock().unwrap_or_else(PoisonError::into_inner)
+    fn options(&self) -> MutexGuard<'_, Option<Options>, rank::DoorOptions> {
+        self.options.lock()
     }
 
-    /// It stays on the vine: what was provided is not claimed.
+    /// The right stays on the vine: the provision is not claimed.
     fn decline(&self) {
-        // Relaxed: once, whoever it is.
+        // Relaxed: once, by whichever thread.
         if !self.is_declined.swap(true, Ordering::Relaxed) {
             self.process
                 .decline(&self.introducer, self.exporter, self.number);
@@ -227,6 +220,8 @@ impl Drop for Upgrade {
     fn drop(&mut self) {
         if self.direct.get().is_none() && self.process.epoch == handfast_sys::process::fork_epoch()
         {
+            let waited = self.process.doors().waiting.remove(self);
+            drop(waited);
             self.decline();
         }
     }
@@ -253,18 +248,13 @@ impl Process {
     /// Recipient: asks for a door, behind which there is `port`.
     fn ask_where(&self, upgrade: &Arc<Upgrade>, port: u32) {
         let (link, exporter) = (&upgrade.introducer, upgrade.exporter);
-        let Some(stranger) = self.stranger(upgrade, port) else {
+        let Some(charge) = self.charge_stranger(link) else {
             return upgrade.decline();
         };
         let mut doors = self.doors();
-        let now_ns = stranger.asked_ns;
-        let is_asked = doors.strangers.iter().any(|stranger| {
-            let is_recent = now_ns.saturating_sub(stranger.asked_ns) < ASK_AGAIN_NS;
-            stranger.exporter == exporter && is_recent
-        });
-        doors.strangers.push(stranger);
-        // One that does not read is not asked any more: what it introduces stays on the vine.
-        let asks = !is_asked && !link.is_behind();
+        // A peer that does not read is not asked any more: rights it introduces stay on the vine.
+        let may_ask = !link.is_behind();
+        let asks = (doors.waiting).for_link(upgrade, (port, charge), may_ask);
         if asks {
             doors.awaits(exporter, link);
         }
@@ -274,23 +264,7 @@ impl Process {
         }
     }
 
-    /// Recipient: a right that waits; `None` where too many of its introducer's user do.
-    fn stranger(&self, upgrade: &Arc<Upgrade>, port: u32) -> Option<Stranger> {
-        let mut doors = self.doors();
-        let is_wanted = |stranger: &Stranger| stranger.upgrade.strong_count() > 0;
-        doors.strangers.retain(is_wanted);
-        doors.later.retain(is_wanted);
-        drop(doors);
-        Some(Stranger {
-            exporter: upgrade.exporter,
-            port,
-            asked_ns: clock::ticks_ns(),
-            upgrade: Arc::downgrade(upgrade),
-            _charge: self.charge_stranger(&upgrade.introducer)?,
-        })
-    }
-
-    /// One thing more waits because of what the peer of `link` has said; `None` where too many of its user do.
+    /// Charges one more waiter to the user of `link`'s peer; `None` when the user has too many.
     fn charge_stranger(&self, link: &Link) -> Option<Charge> {
         let charged = self.users.charge(link.peer.uid, Quota::Strangers, 1);
         charged.ok()
@@ -321,8 +295,8 @@ impl Process {
         self.say(link, ControlMessage::DoorWhere { exporter });
     }
 
-    fn doors(&self) -> MutexGuard<'_, Doors> {
-        self.doors.lock().unwrap_or_else(PoisonError::into_inner)
+    fn doors(&self) -> MutexGuard<'_, Doors, rank::Doors> {
+        self.doors.lock()
     }
 
     /// Introducer: an exporter has answered with its door, or without; the recipient that asked is told.
@@ -374,7 +348,7 @@ impl Process {
             self.give_up(&ask);
         }
         if forwarder.is_down() {
-            // It may have ended before this was in the table.
+            // The link may have ended before this was in the table.
             self.end_questions(&forwarder);
         }
     }
@@ -385,7 +359,10 @@ impl Process {
         let is_its = |(_, ask, _): &mut (_, Ask, _)| Arc::ptr_eq(ask.forwarder(), ended);
         let asks: Vec<_> = doors.asks.extract_if(.., is_its).collect();
         doors.awaited.retain(|(_, link)| *link != ended.serial);
-        doors.asked.retain(|asked| asked.of != ended.serial);
+        let is_between = |asked: &Asked| {
+            asked.of == ended.serial || core::ptr::eq(asked.recipient.as_ptr(), &raw const **ended)
+        };
+        doors.asked.retain(|asked| !is_between(asked));
         drop(doors);
         drop(asks);
     }
@@ -393,7 +370,7 @@ impl Process {
     /// Introducer: the peer of `link` has been given a right to a port of a stranger's.
     pub(crate) fn ask_for_door(&self, link: &Arc<Link>, exporter: [u8; 20]) {
         let of = self.find_link(|link| link.is_with(exporter));
-        // One that does not read would be asked without end.
+        // A peer that does not read would be asked without end.
         let of = of.filter(|of| !of.is_behind());
         let Some((of, charge)) = of.zip(self.charge_stranger(link)) else {
             link.show(ControlMessage::DoorOf { exporter }, None);
@@ -418,8 +395,8 @@ impl Process {
         self.say(&of, ControlMessage::DoorAsk { token });
     }
 
-    /// Exporter: shows its door, which is made when it is first asked for. That may wait for other processes of this user, who
-    /// have the directory: not in this thread, but in one of the peer's user.
+    /// Exporter: shows its door, which is made when it is first asked for. Making it may wait for other processes of this
+    /// user, which have the directory: so a thread of the peer's user does it.
     pub(crate) fn show_door(self: &Arc<Self>, link: &Arc<Link>, token: u32) {
         let message = ControlMessage::Door { token };
         let own = self.doors().own.clone();
@@ -441,12 +418,11 @@ impl Process {
         let uid = handfast_sys::process::uid();
         let listener = Arc::new(Foreign::new(&self.users, uid, listener));
         let mut doors = self.doors();
-        // Of two threads that make one, the first does.
+        // If two threads make a door, the first keeps its own.
         if let Some(own) = &doors.own {
             return Ok(own.clone());
         }
-        let listeners = self.listeners.lock();
-        let mut listeners = listeners.unwrap_or_else(PoisonError::into_inner);
+        let mut listeners = self.listeners.lock();
         let listening = token::LISTENER | u64::from(DOOR);
         self.poll.add(&*listener, listening, Trigger::Level)?;
         listeners.push((DOOR, listener));
@@ -461,7 +437,7 @@ impl Process {
         if !self.doors().answered(exporter, link) {
             return;
         }
-        // What a door leads to may make its thread wait for ever: it is its user's.
+        // The process behind a door may make this thread wait for ever: the thread counts against its user.
         let Ok(charge) = self.users.charge(link.peer.uid, Quota::Threads, 1) else {
             return self.meet(exporter, None);
         };
@@ -488,8 +464,7 @@ impl Process {
     fn meet(self: &Arc<Self>, exporter: [u8; 20], link: Option<&Arc<Link>>) {
         let (waiting, asks, moved): (Vec<_>, Vec<_>, Vec<_>) = {
             let mut doors = self.doors();
-            let is_its = |stranger: &mut Stranger| stranger.exporter == exporter;
-            let waiting = doors.strangers.extract_if(.., is_its).collect();
+            let waiting = doors.waiting.take(exporter).collect();
             let is_for = |ask: &mut ([u8; 20], Ask, Charge)| ask.0 == exporter;
             let is_to = |moved: &mut Moved| moved.exporter == exporter;
             let moved = doors.moved.extract_if(.., is_to).collect();

@@ -1,4 +1,4 @@
-//! Giving back the rights that nobody here holds any more, and taking back those that the peer gives back.
+//! Giving back the rights that no thread here holds any more, and taking back those that the peer gives back.
 
 use crate::adopt::Whom;
 use crate::awaited::{Awaited, Outcome};
@@ -6,6 +6,7 @@ use crate::lanes::NOBODY;
 use crate::link::Link;
 use crate::message::Message;
 use crate::process::Process;
+use crate::rank;
 use crate::send::SLOTS_PER_LANE;
 use crate::slots::SlotState;
 use core::sync::atomic::Ordering;
@@ -18,14 +19,15 @@ use handfast_region::Memory;
 use handfast_ring::lane::Place;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::socket;
+use handfast_sys::sync::MutexGuard;
 use std::collections::VecDeque;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// Releases in one control message.
 const RELEASES_MAX: usize = 62;
 /// Releases that wait for a peer to read, beyond which no more are taken from the table.
 const OWED_MAX: usize = 4096;
-/// How long after the last right to a port was dropped that is told: soon, but for many at once.
+/// How long after the drop of the last right to a port the peer is told: soon, but for many rights at once.
 pub(crate) const GIVE_BACK_NS: u64 = 2_000_000;
 
 /// Rights a peer has given back, which end once these calls' replies have been read.
@@ -63,8 +65,8 @@ impl Link {
         self.change_imports(process, |imports| imports.dropped(handle, &uses))
     }
 
-    /// The last message in a lane that may have used a right to a port at `receiver`: through the right, in a lane that leads there;
-    /// beside its bytes, in one that leads elsewhere. Whoever receives there may leave others for ever.
+    /// The last message in a lane that may have used a right to a port at `receiver`: through the right, in a lane that leads
+    /// there; beside its bytes, in one that leads elsewhere. A process that receives elsewhere may leave messages for ever.
     pub(crate) fn use_of(&self, lane: u32, receiver: u32) -> Option<Use> {
         let outgoing = self.lanes[lane as usize].lock();
         let position = outgoing.producer.position();
@@ -73,36 +75,37 @@ impl Link {
             let tail = position;
             return Some(Use { lane, tail });
         }
-        // What is further back than a lane holds has been taken.
+        // A message further back than a lane holds has been taken.
         let tail = outgoing.named;
         (position.wrapping_sub(tail) <= SLOTS).then_some(Use { lane, tail })
     }
 
-    /// As that, in all lanes.
+    /// As [`Self::use_of`], in all lanes.
     pub(crate) fn uses_of(&self, receiver: u32) -> Vec<Use> {
         (0..LANES)
             .filter_map(|lane| self.use_of(lane, receiver))
             .collect()
     }
 
-    /// Keeper: gives back the rights nobody here holds. `false`: the peer does not read.
+    /// Keeper: gives back the rights no thread here holds. `false`: the peer does not read.
     pub(crate) fn give_back(&self, process: &Process) -> bool {
-        let mut owed = self.owed.lock().unwrap_or_else(PoisonError::into_inner);
-        // What a peer that does not read is owed stays in the table, where it is counted.
-        if owed.len() < OWED_MAX {
+        // Debts to a peer that does not read stay in the table, where they are counted.
+        let has_room = self.owed.lock().len() < OWED_MAX;
+        if has_room {
             let given = self.imports().give_back(|used| {
-                // The peer's own word: who lies about what it has consumed loses its own messages.
+                // The peer's own word: a peer that lies about what it has consumed loses its own messages.
                 let head = Place::of(self.calls, used.lane).head();
                 let head = self.region.load(head, Ordering::Acquire);
-                // The last one may have been a call, of whose answer the head does not tell.
+                // The last message may have been a call, whose answer the head does not show.
                 head.wrapping_sub(used.tail).cast_signed() >= 0
                     || self.is_answered(used.lane, used.tail.wrapping_sub(1))
             });
             self.drop_moved(given.iter().map(|(handle, _)| *handle));
             // Before the peer hears that: a handle may mean something else then.
             process.forget_told(self, &given);
-            owed.extend(given);
+            self.owed.lock().extend(given);
         }
+        let mut owed = self.owed.lock();
         while !owed.is_empty() {
             let count = owed.len().min(RELEASES_MAX);
             let rights = owed.iter().take(count);
@@ -166,16 +169,17 @@ impl Link {
 
     /// Keeper: ends the rights that were given back, if nothing unread stands in the way.
     pub(crate) fn settle(&self, process: &Process) {
-        let mut back = self.back();
-        while let Some(given) = back.front_mut() {
+        let next = || {
+            let mut back = self.back();
+            let given = back.front_mut()?;
             given.after.retain(|call| self.is_unread(*call));
-            if !given.after.is_empty() {
-                break;
+            given.after.is_empty().then(|| back.pop_front())?
+        };
+        // Without the lock: threads that wait for their end are woken.
+        while let Some(given) = next() {
+            for handle in given.ending {
+                self.finish(process, handle);
             }
-            for handle in &given.ending {
-                self.finish(process, *handle);
-            }
-            back.pop_front();
         }
     }
 
@@ -199,8 +203,8 @@ impl Link {
         }
     }
 
-    fn back(&self) -> MutexGuard<'_, VecDeque<GivenBack>> {
-        self.back.lock().unwrap_or_else(PoisonError::into_inner)
+    fn back(&self) -> MutexGuard<'_, VecDeque<GivenBack>, rank::GivenBack> {
+        self.back.lock()
     }
 
     /// Whether rights wait to be given back or to end.
@@ -208,7 +212,8 @@ impl Link {
         !self.back().is_empty() || self.imports().has_idle()
     }
 
-    /// Calls that have been answered with rights, which nobody has looked at yet: slot and generation.
+    /// Calls that have been answered with rights, and whose answers no thread has looked at yet: slot and
+    /// generation.
     fn unread_replies(&self, process: &Process) -> Vec<(u32, u32)> {
         let calls = self.slots.iter().zip(0..).map(|(slot, index)| {
             // Acquire: as in `is_unread`.
@@ -231,7 +236,7 @@ impl Link {
         let is_there =
             || reply.is_answered(&self.region, generation) && reply.has_parts(&self.region);
         match self.slots.get(index as usize) {
-            // Acquire, both: whoever has taken the reply has taken up its rights before.
+            // Acquire, both: a thread that has taken the reply has taken up its rights before.
             Some(slot) => {
                 slot.generation.load(Ordering::Acquire) == generation
                     && slot.state.load(Ordering::Acquire) != SlotState::FREE
@@ -255,15 +260,15 @@ impl Link {
         }
         let failure = awaited.failure();
         if !awaited.is_answered() {
-            // It may have been moved after it was given up.
+            // The outcome may have been moved after the call was given up.
             awaited.cancel(process);
             return failure.is_some();
         }
         awaited.slot().is_plain(&awaited.link().region)
     }
 
-    /// Keeper: takes the outcome of a call that was given up, since nobody else will, and drops what
-    /// came with it. `false`: it is still to come, elsewhere.
+    /// Keeper: takes the outcome of a call that was given up, since no other thread will, and drops the rights
+    /// that came with it. `false`: the outcome is still to come, elsewhere.
     fn refuse_outcome(
         self: &Arc<Self>,
         process: &Arc<Process>,
@@ -274,7 +279,7 @@ impl Link {
         loop {
             let failure = awaited.failure();
             if !awaited.is_answered() {
-                // It may have been moved after it was given up.
+                // The outcome may have been moved after the call was given up.
                 awaited.cancel(process);
                 return failure.is_some();
             }
@@ -312,7 +317,7 @@ impl Link {
             let is_still = slot.state.load(Ordering::Acquire) == SlotState::ABANDONED
                 && slot.generation.load(Ordering::Acquire) == generation;
             if is_still {
-                // Relaxed: under the lock. Nobody claims it meanwhile.
+                // Relaxed: under the lock. No thread claims it meanwhile.
                 slot.state.store(SlotState::REFUSED, Ordering::Relaxed);
             }
             drop(claims);

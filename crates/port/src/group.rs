@@ -1,20 +1,22 @@
-//! Trust groups: the peers of one user, who share one bell region of ours.
+//! Trust groups: the peers of one user, which share one bell region of ours.
 //!
 //! A receiver sleeps in one word for each group, and the kernel takes 128. So users beyond the first [`GROUPS_MAX`] come into a
 //! *crowd*: a group of many users, whose bells say that the receiver sleeps in a descriptor whenever it sleeps. Its peers ring
 //! through their sockets, and the keeper ends the sleep in the receiver's own word. Peers of other users than this process's
-//! only read bells, so nobody in a crowd can do more to the others than ring, too.
+//! only read bells, so a peer in a crowd can do no more to the others than ring, too.
 
 use crate::error::{Exhausted, Resource};
 use crate::hearing::Hearing;
 use crate::link::Link;
+use crate::rank;
 use core::sync::atomic::{AtomicU32, Ordering};
 use handfast_layout::bell;
 use handfast_region::{Memory, Region, Tally};
 use handfast_sys::OwnedFd;
 use handfast_sys::memory::{Access, Mapping, create_owner_written, create_sealed};
+use handfast_sys::sync::RwLock;
 use handfast_wait::word;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 /// One trust group of this process.
 pub(crate) struct Group {
@@ -26,7 +28,7 @@ pub(crate) struct Group {
     pub(crate) fd: OwnedFd,
     /// The counters of this process.
     pub(crate) tally: Arc<Tally>,
-    links: RwLock<Vec<Entry>>,
+    links: RwLock<Vec<Entry>, rank::GroupLinks>,
     /// Changes with the links.
     version: AtomicU32,
 }
@@ -44,7 +46,8 @@ impl Group {
         let os = |call| move |errno| Resource::of(call, errno);
         let is_foreign = uid != Some(handfast_sys::process::uid());
         let (fd, mapping) = if is_foreign {
-            // Who could write them could take their pages away, and whoever touches them would wait for that.
+            // A peer that could write them could take their pages away, and a thread that touches them would
+            // wait for that.
             create_owner_written(NAME, bell::REGION_BYTES).map_err(os("memfd_create"))?
         } else {
             let fd = create_sealed(NAME, bell::REGION_BYTES).map_err(os("memfd_create"))?;
@@ -67,7 +70,7 @@ impl Group {
         bell::bell(receiver) + bell::SLEEP
     }
 
-    /// The word in which `receiver` sleeps; none in a crowd, whose rings come through the socket.
+    /// The word in which `receiver` sleeps; `None` in a crowd, whose rings come through the socket.
     pub(crate) fn sleeps_in(&self, receiver: u32) -> Option<(&Region, usize)> {
         (self.uid.is_some()).then(|| (&self.bells, Self::sleep(receiver)))
     }
@@ -83,20 +86,20 @@ impl Group {
 
     /// Whether it has as many links as it can have.
     pub(crate) fn is_full(&self) -> bool {
-        let links = self.links.read().unwrap_or_else(PoisonError::into_inner);
+        let links = self.links.read();
         let is_taken = |entry: &Entry| !matches!(entry, Entry::Free);
         links.len() == bell::LINKS as usize && links.iter().all(is_taken)
     }
 
     /// Whether there is no link, and none to come.
     pub(crate) fn is_empty(&self) -> bool {
-        let links = self.links.read().unwrap_or_else(PoisonError::into_inner);
+        let links = self.links.read();
         links.iter().all(|entry| matches!(entry, Entry::Free))
     }
 
     /// Takes a free index for a link to come.
     pub(crate) fn reserve(&self) -> Result<u32, Resource> {
-        let mut links = self.links.write().unwrap_or_else(PoisonError::into_inner);
+        let mut links = self.links.write();
         let free = links.iter().position(|entry| matches!(entry, Entry::Free));
         let index = free.unwrap_or(links.len());
         if index >= bell::LINKS as usize {
@@ -115,13 +118,13 @@ impl Group {
     }
 
     pub(crate) fn set(&self, index: u32, link: Option<&Arc<Link>>) {
-        let mut links = self.links.write().unwrap_or_else(PoisonError::into_inner);
+        let mut links = self.links.write();
         let Some(entry) = links.get_mut(index as usize) else {
             return;
         };
         let new = link.map_or(Entry::Free, |link| Entry::Link(Hearing::new(link)));
         let old = core::mem::replace(entry, new);
-        // Release: who sees the number finds the list as it is now, or later.
+        // Release: a thread that sees the number finds the list as it is now, or later.
         self.version.fetch_add(1, Ordering::Release);
         drop(links);
         // Without the lock: its end may be the end of another link.
@@ -135,9 +138,9 @@ impl Group {
         self.version.load(Ordering::Acquire)
     }
 
-    /// The links there are, for who only looks at their memory.
+    /// The present links, for a reader of their memory only.
     pub(crate) fn all_links(&self) -> Vec<(u32, Arc<Link>)> {
-        let links = self.links.read().unwrap_or_else(PoisonError::into_inner);
+        let links = self.links.read();
         let links = links
             .iter()
             .zip(0..)
@@ -149,7 +152,7 @@ impl Group {
     }
 
     pub(crate) fn link(&self, index: u32) -> Option<Hearing> {
-        let links = self.links.read().unwrap_or_else(PoisonError::into_inner);
+        let links = self.links.read();
         match links.get(index as usize) {
             Some(Entry::Link(link)) => Some(link.clone()),
             _ => None,
@@ -158,7 +161,7 @@ impl Group {
 
     /// Whether `check` holds for any link; the scan of the truth before a sleep.
     pub(crate) fn any_link(&self, mut check: impl FnMut(u32, &Link) -> bool) -> Option<u32> {
-        let links = self.links.read().unwrap_or_else(PoisonError::into_inner);
+        let links = self.links.read();
         let found = links.iter().enumerate().find(|(index, entry)| match entry {
             Entry::Link(link) => check(*index as u32, link),
             Entry::Free | Entry::Reserved => false,
@@ -174,7 +177,7 @@ impl Group {
         count: u32,
         check: impl Fn(&Link) -> bool,
     ) -> (Vec<u32>, Option<u32>) {
-        let links = self.links.read().unwrap_or_else(PoisonError::into_inner);
+        let links = self.links.read();
         let end = first.saturating_add(count).min(links.len() as u32);
         let found = (first..end).filter(|index| match &links[*index as usize] {
             Entry::Link(link) => check(link),
@@ -183,8 +186,9 @@ impl Group {
         (found.collect(), (end < links.len() as u32).then_some(end))
     }
 
-    /// Takes the announcement in `receiver`'s bell away, so that nobody falls asleep by it. Who sleeps already is nudged
-    /// ([`Port::nudge`](crate::port::Port::nudge)), in a word of this process: in the bells any number of peers' threads may sleep as well.
+    /// Takes the announcement in `receiver`'s bell away, so that no thread falls asleep by it. A sleeping thread is nudged
+    /// ([`Port::nudge`](crate::port::Port::nudge)), in a word of this process: in the bells any number of peers' threads may
+    /// sleep as well.
     pub(crate) fn rouse(&self, receiver: u32) {
         // E4 wake. Store-load fence. Pairs with the fence in `announce`.
         self.bells.fence();

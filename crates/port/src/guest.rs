@@ -1,8 +1,8 @@
-//! Code of the application that the library calls: wakers, subscribers of `tracing`, closures. It may panic, and it may call the
+//! Application code that the library calls: wakers, subscribers of `tracing`, closures. It may panic, and it may call the
 //! library.
 //!
-//! A panic of theirs ends nothing but what they do themselves. Wakers run without any lock: where there may be one, they wait
-//! until it is free ([`later`]). In the control thread nothing waits for what only that thread brings about
+//! A panic in such code ends only the code's own work. Wakers run without any lock: where there may be one, they wait until
+//! it is free ([`later`]). In the control thread nothing waits for an event that only that thread brings about
 //! ([`is_control`]).
 
 use core::cell::{Cell, RefCell};
@@ -24,11 +24,15 @@ pub(crate) enum Woken {
 }
 
 /// Runs code of the application, which may panic: then there is nothing. The panic hook has been told.
+///
+/// # Panics
+/// In debug builds, where this thread holds a lock: that code may call the library.
 pub(crate) fn guarded<T>(work: impl FnOnce() -> T) -> Option<T> {
+    handfast_sys::sync::check_none_held();
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(done) => Some(done),
         Err(payload) => {
-            // Its end may be another panic.
+            // The drop of the payload may be another panic.
             core::mem::forget(payload);
             None
         }
@@ -100,8 +104,8 @@ pub(crate) fn becomes_control() {
     IS_CONTROL.set(true);
 }
 
-/// Whether this is the control thread. What blocks fails there with
-/// [`Misuse::ControlThread`](crate::error::Misuse::ControlThread): nobody else would end its wait.
+/// Whether this is the control thread. Blocking calls fail there with
+/// [`Misuse::ControlThread`](crate::error::Misuse::ControlThread): no other thread would end the wait.
 pub(crate) fn is_control() -> bool {
     IS_CONTROL.try_with(Cell::get).unwrap_or_default()
 }

@@ -10,10 +10,9 @@ use handfast_layout::counters::{
 };
 use handfast_region::Tally;
 use handfast_sys::clock;
-use std::sync::PoisonError;
 
-/// The counters of one process at one moment. Rows are read without stopping their owner, whose receivers add what they
-/// have counted now and then: the last messages may be missing.
+/// The counters of one process at one moment. Rows are read without stopping their owner, whose receivers add their
+/// counts now and then: the last messages may be missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Bound ports: name, and a value per [column](Self::COLUMNS).
@@ -23,21 +22,21 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// What each value of a row counts, since the port or link was made; zero where a row does not count it.
+    /// The meaning of each value of a row, since the port or link was made; zero where a row does not count it.
     ///
-    /// Of a port: `calls` and `sends` (one-way) received, `bytes_in` of both, `spins` (waits that went on beyond the
-    /// first looks), `bytes_out` (of the answers), `parks` (sleeps), `wakes` (peers woken by an answer or by passing a call on),
-    /// `defers` (calls put off under overload), `faults` (links cut for what came through them to the port), `muted` (pauses, since
-    /// it was woken for nothing). Of a
-    /// link: `peer_pid`, `peer_uid`, `calls` (messages of all kinds received), `rights` (how many its peer has to ports of the
-    /// process, now), `forwards` and `vines` (calls passed on through it by a path, and without one), `muted` (times its peer
-    /// was not listened to). An answer counts for the port that has the receiver of its call's when it is given.
+    /// For a port: `calls` and `sends` (one-way) received, `bytes_in` of both, `spins` (waits that went on beyond the first
+    /// looks), `bytes_out` (of the answers), `parks` (sleeps), `wakes` (peers woken by an answer or by passing a call on),
+    /// `defers` (calls put off under overload), `faults` (links cut for messages that came through them to the port), `muted`
+    /// (pauses, since it was woken for nothing). For a link: `peer_pid`, `peer_uid`, `calls` (messages of all kinds received),
+    /// `rights` (rights its peer has to ports of the process, now), `forwards` and `vines` (calls passed on through it by a path,
+    /// and without one), `muted` (times its peer was not listened to). An answer counts for the port that has the receiver of its
+    /// call when it is given.
     pub const COLUMNS: [&'static str; 16] = COLUMNS;
 
-    /// The value of `column` in a row; zero for a name that is no column.
+    /// The value of `column` in a row; zero for an unknown name.
     ///
     /// # Panics
-    /// If the row is shorter than those of [`Self::ports`] and [`Self::links`].
+    /// If the row is shorter than the rows of [`Self::ports`] and [`Self::links`].
     #[must_use]
     pub fn value(row: &[u64], column: &str) -> u64 {
         COLUMNS
@@ -73,7 +72,7 @@ impl SendRight {
             if link.is_down() {
                 return Err(SendError::Gone(Gone::Process));
             }
-            if let Some(fd) = &*link.counters.lock().unwrap_or_else(PoisonError::into_inner) {
+            if let Some(fd) = &*link.counters.lock() {
                 return match Tally::open(fd, REGION_BYTES) {
                     Ok(Some(tally)) => Ok(read(&tally)),
                     _ => Err(SendError::Gone(Gone::Process)),
@@ -92,7 +91,7 @@ impl SendRight {
                 link.tell(ControlMessage::ShowCounters);
                 asked = true;
             }
-            let guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
+            let guard = lock.lock();
             drop(arrived.wait_timeout(guard, Duration::from_millis(1)));
         }
     }

@@ -4,6 +4,7 @@
 use crate::link::Link;
 use crate::notice::end_right;
 use crate::process::Process;
+use crate::rank;
 use crate::reply_slot::ReplySlot;
 use crate::send::SendRight;
 use core::sync::atomic::Ordering;
@@ -16,9 +17,10 @@ use handfast_proto::introductions::{Claim, Claims, Number, Provisions, Redeemed}
 use handfast_proto::rights::{Meaning, Refused, Target};
 use handfast_ring::lane::Header;
 use handfast_ring::{Fault, Rule};
+use handfast_sys::sync::MutexGuard;
 use handfast_sys::{clock, cpu};
 use std::collections::VecDeque;
-use std::sync::{Arc, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 mod claim;
 mod ends;
@@ -30,9 +32,10 @@ pub(crate) use claim::{claim, claim_by, claim_freely, mint};
 use ends::EXPIRE_NS;
 pub(crate) use patience::Patience;
 
-/// How long a claim waits for what it claims. Who lets it wait longer has not been provided with it.
+/// How long a claim waits for its provision. A peer that lets it wait longer has not been provided with the
+/// right.
 const CLAIM_NS: u64 = 1_000_000_000;
-/// As that, of a port that has moved: all that was on its way through the old home comes first.
+/// As `CLAIM_NS`, for a port that has moved: all messages on their way through the old home come first.
 const CLAIM_MOVED_NS: u64 = 60_000_000_000;
 /// The bit of a number that says so.
 pub(crate) const OF_MOVED: u64 = 1 << 63;
@@ -40,18 +43,18 @@ pub(crate) const OF_MOVED: u64 = 1 << 63;
 /// lane of the same receiver.
 pub(crate) const UNCLAIMED_NS: u64 = 200_000_000;
 
-/// What a message's word for a right stands for.
+/// The meaning of a message's word for a right.
 pub(crate) enum Named {
     To(Target),
-    /// A port that is no more, or nothing that was provided.
+    /// A port that has ended, or a right that was never provided.
     Dead,
     /// A right that was revoked.
     Revoked,
-    /// It is not known yet: what was claimed has not been provided. Until then it is waited for.
+    /// The right is not known yet: the claimed right has not been provided. Messages wait until then.
     NotYet(u64),
-    /// Nobody has claimed it yet.
+    /// The right has not been claimed yet.
     Unclaimed,
-    /// Nothing an honest peer names.
+    /// A name that no honest peer uses.
     Unknown,
 }
 
@@ -65,7 +68,7 @@ impl From<Option<Meaning>> for Named {
     }
 }
 
-/// Introducer: what was said to an exporter.
+/// Introducer: a statement made to an exporter.
 pub(crate) struct Provided {
     exporter: Arc<Link>,
     pub(crate) number: u64,
@@ -84,7 +87,7 @@ impl Provided {
         let recipient = to.identity();
         let said = LaneControl::Provide { number, recipient };
         let exporter = right.link();
-        // Of all that are sent to, the one that claims come to.
+        // Claims come to this one of all the receivers that are sent to.
         let receiver = receiver_of(right.port());
         let lane = exporter.lane(receiver)?;
         // Behind a mark its name may mean nothing any more.
@@ -96,7 +99,7 @@ impl Provided {
         if unheard.len() == UNHEARD_MAX {
             unheard.pop_front();
         }
-        // Who ends its link takes it out, under this lock.
+        // A thread that ends its link takes it out, under this lock.
         if !exporter.is_down() {
             unheard.push_back((Arc::downgrade(&exporter), number));
         }
@@ -134,7 +137,7 @@ impl Link {
         }
         let region = self.region.view();
         let posted = outgoing.producer.post(&region, header, &said.encode());
-        // Its word may be one of a right to another port.
+        // Its word may name a right to another port.
         outgoing.named = outgoing.producer.position();
         drop(outgoing);
         posted.ok()?;
@@ -142,9 +145,9 @@ impl Link {
         Some(())
     }
 
-    /// Introducer: what was provided to the peer last. It may have ended before it heard of that.
-    fn unheard(&self) -> MutexGuard<'_, VecDeque<(Weak<Self>, u64)>> {
-        self.unheard.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Introducer: the last provisions to the peer. The peer may have ended before it heard of them.
+    fn unheard(&self) -> MutexGuard<'_, VecDeque<(Weak<Self>, u64)>, rank::Unheard> {
+        self.unheard.lock()
     }
 
     /// Introducer: the link with the exporter behind which `number` was provided to the peer; once.
@@ -159,11 +162,11 @@ impl Link {
         link.upgrade()
     }
 
-    pub(crate) fn claims(&self) -> MutexGuard<'_, Claims> {
-        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn claims(&self) -> MutexGuard<'_, Claims, rank::Claims> {
+        self.claims.lock()
     }
 
-    /// Exporter: what the peer names by `word`, at a receiver where it is this late.
+    /// Exporter: the right that the peer names by `word`, at a receiver where it is this late.
     pub(crate) fn named(self: &Arc<Self>, process: &Process, word: u32, now_ns: u64) -> Named {
         if is_handle(word) {
             return self.exports().resolve(word).into();
@@ -175,7 +178,7 @@ impl Link {
             Some(Claim::Granted(handle)) => self.exports().resolve(handle).into(),
             Some(Claim::Revoked) => Named::Revoked,
             Some(Claim::Dead) => Named::Dead,
-            // One at a port's new home is looked at again before: its old home may end.
+            // A claim at a port's new home is looked at again before: its old home may end.
             Some(Claim::Waiting {
                 until_ns, number, ..
             }) => Named::NotYet(match number.1 & OF_MOVED {
@@ -212,10 +215,8 @@ impl Link {
     }
 
     /// Held from a look at what was provided until the claim says what came of that.
-    pub(crate) fn redeeming(&self) -> MutexGuard<'_, ()> {
-        self.redeeming
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn redeeming(&self) -> MutexGuard<'_, (), rank::Redeeming> {
+        self.redeeming.lock()
     }
 
     /// Exporter: the peer has a name for a right. If its port has moved, it is told of that.
@@ -241,7 +242,7 @@ impl Link {
         claim
     }
 
-    /// Exporter: tells the peer what has become of a claim, if that is known.
+    /// Exporter: tells the peer the outcome of a claim, if it is known.
     fn answer_claim(self: &Arc<Self>, claim: Claim, reply: (u32, u32)) {
         if let Ok(Some(slot)) = ReplySlot::passed(self, reply.0, reply.1) {
             match claim {
@@ -262,15 +263,15 @@ impl Link {
         number: Number,
         (now_ns, until_ns, reply): (u64, u64, (u32, u32)),
     ) -> Claim {
-        // An old home that has ended provides nothing; what it has left was looked for a while.
+        // An old home that has ended provides nothing; the messages it left were looked for a while.
         let is_old = now_ns.saturating_add(CLAIM_MOVED_NS) >= until_ns.saturating_add(CLAIM_NS);
         let is_lost = number.1 & OF_MOVED != 0
             && is_old
             && process.find_link(|of| of.is_with(number.0)).is_none();
-        // Locked until there is an export: who revokes it finds the one or the other.
+        // Locked until there is an export: a revoking thread finds the provision or the export.
         let mut provisions = process.provisions();
         match provisions.redeem(number, self.identity()) {
-            // Who is gone gets nothing any more, so what it has left does not wait for it.
+            // A peer that is gone gets nothing any more, so the messages it has left do not wait for it.
             Redeemed::NotYet if now_ns < until_ns && !is_lost && !self.is_down() => {
                 Claim::Waiting {
                     number,
@@ -280,7 +281,7 @@ impl Link {
             }
             Redeemed::Revoked => Claim::Revoked,
             Redeemed::NotYet => {
-                // Should it come after all, nobody has a use for it.
+                // Should the provision come after all, no one has a use for it.
                 let given_up = provisions.forgo(number, self.identity(), clock::ticks_ns());
                 drop(provisions);
                 process.give_back_in(EXPIRE_NS);
@@ -305,7 +306,8 @@ impl Link {
         }
     }
 
-    /// Exporter: what was said in a lane of the peer's, to a port at which it is this late, or to where one has been.
+    /// Exporter: a statement in a lane of the peer's, to a port at which it is this late, or to a receiver where a
+    /// port has been.
     pub(crate) fn hear_said(
         self: &Arc<Self>,
         process: &Process,
@@ -324,14 +326,14 @@ impl Link {
                     let target = match self.named(process, header.port, now_ns) {
                         Named::To(target) => process.added(target).then_some(target),
                         Named::Dead | Named::Revoked => None,
-                        // A receiver has waited for these; where there is no port any more nobody does.
+                        // A receiver has waited for these rights; where the port is gone, none waits.
                         Named::NotYet(_) | Named::Unclaimed if !is_bound => None,
                         _ => return Err(fault),
                     };
                     #[cfg(test)]
                     tests::between();
                     let mut provisions = process.provisions();
-                    // Under the lock: who revokes it says so before looking here. As often as this
+                    // Under the lock: a revoking thread marks the right before looking here. As often as this
                     // process revokes something meanwhile.
                     if !process.has_revoked_since(revocations) {
                         let target = target.map(|target| (target, process.begins(target)));
@@ -350,8 +352,8 @@ impl Link {
                 if let Some(target) = refused {
                     process.ended(target);
                 }
-                // It may have been claimed already, by who sends nothing through it and waits for its name.
-                // A process has several links with itself.
+                // A peer that sends nothing through it and waits for its name may have claimed it already. A
+                // process has several links with itself.
                 let mut may_come = number.1 & OF_MOVED == 0;
                 for to in process.all_links() {
                     if to.is_with(recipient) && !to.is_down() {
@@ -381,7 +383,8 @@ impl Link {
                 }
                 self.tell_if_revoked(process, word, claim);
             }
-            // Of a port that has moved: the poller's. Here its new home has ended since, and the port with it.
+            // For a port that has moved, the poller takes the mark. Here its new home has ended since, and the
+            // port with it.
             LaneControl::Mark { .. } if is_bound => return Err(fault),
             LaneControl::Mark { .. } => {}
             LaneControl::Mint {
@@ -445,8 +448,7 @@ impl Link {
     /// processes of its user name too much.
     fn enter_claim(&self, process: &Process, word: u32, claim: Claim) -> bool {
         let mut claims = self.claims();
-        let held = self.claims_held.lock();
-        let mut held = held.unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.claims_held.lock();
         if claims.count() as u64 >= held.amount() && held.grow(CLAIMS_STEP).is_err() {
             return false;
         }
@@ -461,7 +463,7 @@ impl Link {
         process: &Process,
         word: u32,
     ) -> Result<Option<u32>, Refused> {
-        // Not while it is redeemed, which would grant it to nobody.
+        // Not while it is redeemed, which would grant the right to no claim.
         let one = self.redeeming();
         let claim = self.claims().release(word).ok_or(Refused::Unknown)?;
         #[cfg(test)]
@@ -490,12 +492,13 @@ impl Process {
         self.settled.fetch_add(1, Ordering::Release);
     }
 
-    pub(crate) fn provisions(&self) -> MutexGuard<'_, Provisions<(Target, bool)>> {
-        let provisions = self.provisions.lock();
-        provisions.unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn provisions(
+        &self,
+    ) -> MutexGuard<'_, Provisions<(Target, bool)>, rank::Provisions> {
+        self.provisions.lock()
     }
 
-    /// One more right to a port of this process. `false`: the port is no more.
+    /// Adds a right to a port of this process. `false`: the port has ended.
     fn added(&self, target: Target) -> bool {
         let Some(port) = self.port_by_id(target.port) else {
             return false;
@@ -509,13 +512,13 @@ impl Process {
         true
     }
 
-    /// Whether a right that comes to be provided is watched. Under the lock of what was provided.
+    /// Whether a right that comes to be provided is watched. Under the lock of the provisions.
     fn begins(&self, target: Target) -> bool {
         let port = self.port_by_id(target.port);
         port.is_some_and(|port| port.notices.begin(target.badge, || 1))
     }
 
-    /// One right less; and whether it was watched.
+    /// Counts a right off; and whether it was watched.
     pub(crate) fn ended(&self, (target, is_watched): (Target, bool)) {
         end_right((target, is_watched), |receiver| self.port(receiver));
         self.vine_ended(target.port, target.badge);
@@ -530,7 +533,7 @@ impl Process {
         }
     }
 
-    /// A recipient has no use for what it has claimed and not got yet.
+    /// A recipient has no use for a right that it has claimed and not got yet.
     pub(crate) fn forgo_provision(&self, number: Number, recipient: [u8; 20]) {
         let now_ns = clock::ticks_ns();
         let taken = self.provisions().forgo(number, recipient, now_ns);
@@ -548,7 +551,7 @@ impl Process {
     /// Recipient: tells the introducer that what it has provided will not be claimed.
     pub(crate) fn decline(&self, introducer: &Link, exporter: [u8; 20], number: u64) {
         if introducer.is_behind() {
-            // What it has provided stays until it ends.
+            // The rights it has provided stay until it ends.
             return;
         }
         self.say(introducer, ControlMessage::Declined { number, exporter });

@@ -1,8 +1,8 @@
 //! The keeper: the one quiet thread of a process with links.
 //!
-//! It sleeps in one poll set of listeners, link sockets and process descriptors. It makes the
-//! accepting half of handshakes, turns the end of a peer into typed failures, and passes on what
-//! comes through control sockets. The data path never needs it.
+//! It sleeps in one poll set of listeners, link sockets and process descriptors. It makes the accepting half of
+//! handshakes, turns the end of a peer into typed failures, and passes on messages that come through control
+//! sockets. The data path never needs it.
 
 use crate::door::DOOR;
 use crate::error::Resource;
@@ -20,7 +20,7 @@ use handfast_sys::memory::{Access, Mapping, is_sealed};
 use handfast_sys::poll::{Event, Trigger};
 use handfast_sys::socket::Peer;
 use handfast_sys::{AsFd, Errno, OwnedFd, clock, shared, socket};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 mod control;
 mod greet;
@@ -29,12 +29,12 @@ mod greet;
 struct Pending {
     socket: Foreign,
     peer: Peer,
-    /// By a door there is none.
+    /// `None` for a connection by a door.
     port: Option<Arc<Port>>,
     deadline_ns: u64,
-    /// What it counts as.
+    /// The charge for the handshake.
     charge: Charge,
-    /// What it has been answered; then it is to say that the region is sealed.
+    /// The offer it has been answered with; next it is to say that the region is sealed.
     offer: Option<Box<greet::Offer>>,
 }
 
@@ -122,7 +122,7 @@ impl Keeper {
             let mut ends = 0;
             for event in &events {
                 ends += u32::from(is_end(*event));
-                // What is left is reported again, behind what has come meanwhile.
+                // The rest is reported again, behind events that have come meanwhile.
                 if ends <= ENDS_MAX {
                     Self::turn(|| self.handle(*event));
                 }
@@ -131,11 +131,11 @@ impl Keeper {
         }
     }
 
-    /// One piece of work. Others go on without this thread's calls, or for ever: whatever panics here ends only that piece.
+    /// Runs one piece of work. Others go on without this thread's calls, or for ever: a panic here ends only that piece.
     fn turn(work: impl FnOnce()) {
         // Wakers run once it has let go of all locks.
         if guest::guarded(|| guest::later(work)).is_none() {
-            // What has happened may be reported again at once.
+            // The event may be reported again at once.
             std::thread::sleep(AFTER_PANIC);
         }
     }
@@ -196,6 +196,7 @@ impl Keeper {
         match event.token & token::KIND {
             token::ATTENTION => {
                 self.process.attention.lower();
+                self.process.tell_cuts();
                 self.collect_dead();
                 self.listen_to_unheard();
                 self.take_accepted();
@@ -211,12 +212,9 @@ impl Keeper {
     }
 
     fn link(&self, serial: u32) -> Option<Arc<Link>> {
-        let links = self
-            .process
+        self.process
             .links
             .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        links
             .iter()
             .flatten()
             .find(|link| link.serial == serial)
@@ -232,12 +230,9 @@ impl Keeper {
 
     fn collect_dead(&mut self) {
         let dead: Vec<_> = {
-            let links = self
-                .process
+            self.process
                 .links
                 .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            links
                 .iter()
                 .flatten()
                 .filter(|link| link.is_down())
@@ -255,7 +250,6 @@ impl Keeper {
         self.process.watch.clear();
         let links: Vec<_> = {
             let links = self.process.links.lock();
-            let links = links.unwrap_or_else(PoisonError::into_inner);
             let is_watched = |link: &&Arc<Link>| link.is_watched();
             links.iter().flatten().filter(is_watched).cloned().collect()
         };
@@ -272,14 +266,11 @@ impl Keeper {
         self.process.watch_in(self.watch_ns);
     }
 
-    /// Gives back the rights nobody holds any more, and ends those that peers have given back.
+    /// Gives back the rights that no thread holds any more, and ends those that peers have given back.
     fn give_back(&mut self) {
         self.process.gives_back();
-        let links: Vec<_> = {
-            let links = self.process.links.lock();
-            let links = links.unwrap_or_else(PoisonError::into_inner);
-            links.iter().flatten().cloned().collect()
-        };
+        self.process.forget_ended();
+        let links = self.process.live_links();
         let mut again = self.process.refuse_unbound();
         again |= self.process.start_workers();
         let mut is_unheard = false;
@@ -322,7 +313,7 @@ impl Keeper {
         if self.process.relays().has_pieces() {
             self.process.relay();
         }
-        // Not for ever so often at a peer that is stopped.
+        // At a peer that is stopped, not often for ever.
         self.again_ns = match (again, is_unheard) {
             (true, _) => (self.again_ns * 2).min(UNSETTLED_NS_MAX),
             (false, true) => (self.again_ns * 2).min(UNHEARD_NS_MAX),
@@ -336,12 +327,9 @@ impl Keeper {
     /// Takes waiting connections of the listener of `receiver`.
     fn accept(&mut self, receiver: u32) {
         let listener = {
-            let listeners = self
-                .process
+            self.process
                 .listeners
                 .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            listeners
                 .iter()
                 .find(|(of, _)| *of == receiver)
                 .map(|(_, fd)| fd.clone())
@@ -362,10 +350,9 @@ impl Keeper {
 
     /// Takes the connections to names that have come with their ports.
     fn take_accepted(&mut self) {
-        let accepted = self.process.accepted.lock();
-        let accepted = core::mem::take(&mut *accepted.unwrap_or_else(PoisonError::into_inner));
+        let accepted = core::mem::take(&mut *self.process.accepted.lock());
         for (port, socket) in accepted {
-            // Of another port at its receiver by now they are not.
+            // If another port is at its receiver by now, they are not taken.
             let known = self.process.port(port.receiver);
             if let Ok(peer) = socket::peer(&socket)
                 && known.is_some_and(|known| Arc::ptr_eq(&known, &port))
@@ -415,7 +402,6 @@ impl Keeper {
         );
         self.deaf_until_ns = Some(clock::now_ns() + LISTEN_AGAIN_NS);
         let listeners = self.process.listeners.lock();
-        let listeners = listeners.unwrap_or_else(PoisonError::into_inner);
         for (_, listener) in listeners.iter() {
             self.process.poll.remove(&**listener);
         }
@@ -430,10 +416,9 @@ impl Keeper {
         }
         self.deaf_until_ns = None;
         let listeners = self.process.listeners.lock();
-        let listeners = listeners.unwrap_or_else(PoisonError::into_inner);
         for (receiver, listener) in listeners.iter() {
             let listening = token::LISTENER | u64::from(*receiver);
-            // One that was bound meanwhile is there already.
+            // A port that was bound meanwhile is there already.
             let _ = (self.process.poll).add(&**listener, listening, Trigger::Level);
         }
     }
@@ -454,7 +439,7 @@ impl Keeper {
         let pending = self.pending.iter().enumerate();
         let pending = pending.filter_map(|(index, entry)| Some((index, entry.as_ref()?)));
         let of_user = pending.filter(|(_, pending)| pending.peer.uid == uid);
-        // Who has been answered does not ask again.
+        // A connector that has been answered does not ask again.
         let oldest =
             of_user.min_by_key(|(_, pending)| (pending.offer.is_some(), pending.deadline_ns));
         oldest.map(|(index, _)| index)
@@ -462,7 +447,7 @@ impl Keeper {
 
     fn forget_pending(&mut self, index: usize) {
         if let Some(pending) = self.pending[index].take() {
-            // It is closed later, and would be reported until then.
+            // The socket is closed later, and would be reported until then.
             self.process.poll.remove(&pending.socket);
         }
     }
@@ -470,7 +455,7 @@ impl Keeper {
     fn start(&mut self, socket: Foreign, peer: Peer, receiver: u32) {
         let port = self.process.port(receiver);
         if port.is_none() && receiver != DOOR {
-            // It has just gone, or moved: the connector comes again.
+            // The port has just gone, or moved: the connector comes again.
             return;
         }
         let users = self.process.users.clone();
@@ -498,7 +483,7 @@ impl Keeper {
         }
     }
 
-    /// Waits for what the connector says next.
+    /// Waits for the connector's next message.
     fn await_more(&mut self, mut pending: Pending) {
         let free = self.pending.iter().position(Option::is_none);
         let index = free.unwrap_or_else(|| {
@@ -521,12 +506,12 @@ impl Keeper {
 /// The bells of a peer.
 pub(crate) struct PeerBells {
     pub(crate) region: Region,
-    /// Its owner alone writes them.
+    /// Only their owner writes the bells.
     pub(crate) is_published: bool,
 }
 
 /// Maps the bells that a peer of user `uid` sent, after checking that the file cannot shrink under us, nor lose pages by
-/// what another user does.
+/// another user's doing.
 pub(crate) fn map_peer_bells(fd: impl AsFd, uid: u32) -> Result<PeerBells, Resource> {
     let os = |call| move |errno| Resource::of(call, errno);
     let fd = fd.as_fd();
@@ -534,7 +519,8 @@ pub(crate) fn map_peer_bells(fd: impl AsFd, uid: u32) -> Result<PeerBells, Resou
         return Err(Resource::of("fcntl(F_GET_SEALS)", Errno::PERM));
     }
     let is_published = shared::is_whole(fd).map_err(os("fcntl(F_GET_SEALS)"))?;
-    // Who may stop this process need not be feared; and root takes those for its own user's who bound as root.
+    // A process that may stop this one need not be feared; and for root, a process that bound as root counts as
+    // its own user's.
     if !is_published && uid != 0 && uid != handfast_sys::process::uid() {
         return Err(Resource::of("fcntl(F_GET_SEALS)", Errno::PERM));
     }

@@ -1,5 +1,5 @@
-//! Which lane is whose: each calling thread has one for each receiver of the peer that it sends to, and keeps it while there are
-//! enough. When there are none left, one that is not in use is given to another receiver:
+//! The assignment of lanes: each calling thread has one for each receiver of the peer that it sends to, and keeps it while there
+//! are enough. When there are none left, one that is not in use is given to another receiver:
 //!
 //! ```text
 //! sender   -> receiver   what has been taken? (where none seems to be free)
@@ -7,15 +7,16 @@
 //! receiver -> sender     nobody here looks at it any more
 //! ```
 //!
-//! What is posted to a lane is posted under its lock, to the receiver that it says there; a ring that comes late, from who has
-//! posted what has been taken long since, finds that the lane leads elsewhere now (`Place::receiver`).
+//! A message to a lane is posted under its lock, to the receiver that the lane names; a late ring, from a thread whose message
+//! has been taken long since, finds that the lane leads elsewhere now (`Place::receiver`).
 //!
-//! Receivers without a lane have turns ([`Queue`]). Where all lanes are in use those are marked: who posts to one next
-//! gives it away first, if nothing is under way in it.
+//! Receivers without a lane have turns ([`Queue`]). When all lanes are in use they are marked: the next thread that
+//! posts to a lane first gives it away, if no message is under way in it.
 
 use crate::give_back::GIVE_BACK_NS;
 use crate::link::{Link, Outgoing};
 use crate::process::Process;
+use crate::rank;
 use crate::room::LANE_NS;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use handfast_layout::bell as bell_layout;
@@ -26,8 +27,9 @@ use handfast_ring::lane::Place;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::clock;
 use handfast_sys::lock::{APART, OwnedLock, thread_number};
+use handfast_sys::sync::{Mutex, MutexGuard};
 use queue::Queue;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 mod leaving;
 mod queue;
@@ -39,11 +41,11 @@ pub(crate) use leaving::Way;
 pub(crate) struct LaneMap {
     /// Lane plus one, by receiver and thread.
     lanes: Box<[AtomicU8]>,
-    free: Mutex<Free>,
+    free: Mutex<Free, rank::LaneMap>,
     /// Which introducers lanes were taken for, and those lanes.
-    introduced: Mutex<Vec<(u32, u32)>>,
-    /// Receivers whose ports have moved, and that had lanes which are others' now: what came in those may be on its way to
-    /// the new homes. A bit each.
+    introduced: Mutex<Vec<(u32, u32)>, rank::IntroducedLanes>,
+    /// Receivers whose ports have moved, and whose former lanes belong to others now: messages that came in those lanes
+    /// may be on their way to the new homes. A bit each.
     passing: AtomicU64,
 }
 
@@ -52,9 +54,9 @@ pub(crate) struct LaneMap {
 struct Free {
     /// So many have been given out once.
     used: u32,
-    /// Of those: given back; a bit each.
+    /// The given-out lanes that have come back; a bit each.
     back: u32,
-    /// Of those: the peer has been told, and has not answered yet.
+    /// The given-out lanes that the peer has been told of, and has not answered yet.
     leaving: u32,
     /// When the peer was asked what has been taken.
     asked_ns: u64,
@@ -63,11 +65,11 @@ struct Free {
     /// The one that is looked at next, and where each was at the last look.
     next: u32,
     seen: [u32; LANES as usize],
-    /// Whose turn it is.
+    /// The parties whose turn comes next.
     queue: Queue,
-    /// Whom each was given to.
+    /// The party each lane was given to.
     parties: [Party; LANES as usize],
-    /// Where each was when it was given to who had waited for it, and when.
+    /// Where each was when it was given to a party that had waited for it, and when.
     given: [(u32, u64); LANES as usize],
     /// When the last one was, and when lanes were marked last.
     given_ns: u64,
@@ -84,7 +86,7 @@ impl Free {
 /// The lanes of a receiver, which stay all there are for as long as this does.
 pub(crate) struct HeldLanes<'a> {
     lanes: Vec<u32>,
-    _given: MutexGuard<'a, Free>,
+    _given: MutexGuard<'a, Free, rank::LaneMap>,
 }
 
 impl HeldLanes<'_> {
@@ -98,8 +100,8 @@ pub(crate) const NOBODY: u32 = bell_layout::RECEIVERS;
 /// In the place of the receiver to which may be posted at once: others wait for the lane.
 const WANTED: u32 = NOBODY + 1;
 
-/// Threads told apart; more share lanes. The first place is for threads that share theirs with none but each other:
-/// those that pass on what comes to the old homes of ports.
+/// Threads told apart; more share lanes. The first place is for threads that share theirs only with each other: the
+/// threads that pass on messages that come to the old homes of ports.
 const THREADS: usize = LANES as usize;
 
 const _: () = assert!(THREADS == APART as usize);
@@ -108,7 +110,7 @@ fn thread() -> usize {
     thread_number() as usize % THREADS
 }
 
-/// Who has lanes: a receiver, as [its usual](party_of) threads or those apart send to it.
+/// The owner of lanes: a receiver, as [its usual](party_of) threads or those apart send to it.
 type Party = u32;
 
 fn party_of(receiver: u32, thread: usize) -> Party {
@@ -138,14 +140,12 @@ impl Default for LaneMap {
 }
 
 impl LaneMap {
-    fn free(&self) -> MutexGuard<'_, Free> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    fn free(&self) -> MutexGuard<'_, Free, rank::LaneMap> {
+        self.free.lock()
     }
 
-    fn introduced(&self) -> MutexGuard<'_, Vec<(u32, u32)>> {
-        self.introduced
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    fn introduced(&self) -> MutexGuard<'_, Vec<(u32, u32)>, rank::IntroducedLanes> {
+        self.introduced.lock()
     }
 
     /// The lane that this thread has for `receiver`, if it has one.
@@ -153,7 +153,7 @@ impl LaneMap {
     pub(crate) fn known(&self, receiver: u32) -> Option<u32> {
         let thread = thread();
         let entry = self.lanes.get(receiver as usize * THREADS + thread)?;
-        // Relaxed: a number; whose the lane is says the lane itself, behind its lock.
+        // Relaxed: a number; the lane itself says whose it is, behind its lock.
         u32::from(entry.load(Ordering::Relaxed)).checked_sub(1)
     }
 
@@ -192,23 +192,23 @@ impl LaneMap {
         }
     }
 
-    /// Whether a lane that has been asked for may come: one is on its way, or they have not all been in use for long. Those
-    /// who have taken what is in them may say so at any moment.
+    /// Whether a lane that has been asked for may come: one is on its way, or all have been in use only for a short time.
+    /// The receivers that have taken the messages in them may say so at any moment.
     pub(crate) fn may_come(&self) -> bool {
         let free = self.free();
         let (since_ns, last_ns) = free.without_ns;
         free.has_one() || last_ns.saturating_sub(since_ns) <= LANE_NS
     }
 
-    /// Whether all that this thread has sent to `receiver` has been received by whom it was for, as far as lanes say
-    /// that it does not have any more.
+    /// Whether all messages that this thread has sent to `receiver` have been received by their port, as far as
+    /// lanes show that it does not have any more.
     pub(crate) fn has_arrived_before(&self, receiver: u32) -> bool {
-        // The lock: a thread that has found its lane gone finds also what is said here of that.
+        // The lock: a thread that has found its lane gone also finds what is said of that here.
         let _free = self.free();
         !self.is_passing(receiver)
     }
 
-    /// As that, for a thread that has locked the lane that it has now.
+    /// As [`Self::has_arrived_before`], for a thread that has locked the lane that it has now.
     #[inline]
     pub(crate) fn is_passing(&self, receiver: u32) -> bool {
         // Relaxed: it has got that lane, and passed the lock of the lanes, since it lost the one before.
@@ -217,12 +217,12 @@ impl LaneMap {
 
     /// The port that has moved from `receiver` is gone.
     pub(crate) fn passes_no_more(&self, receiver: u32) {
-        // Relaxed: what was on its way has been passed on, or never will be.
+        // Relaxed: messages on their way have been passed on, or never will be.
         (self.passing).fetch_and(!(1 << receiver), Ordering::Relaxed);
     }
 
-    /// Whether they go round still: who has waited since then may go on. One that the peer has been told of comes when it
-    /// runs again.
+    /// Whether lanes still go round: a thread that has waited since then may go on. A lane that the peer has been told of
+    /// comes when the peer runs again.
     pub(crate) fn go_round(&self, since_ns: u64) -> bool {
         let free = self.free();
         let from_ns = since_ns.max(free.given_ns);
@@ -256,9 +256,9 @@ impl Link {
         }
     }
 
-    /// A lane to claim a right to a port of `receiver` in, that the process with this serial has introduced: the one
-    /// of this thread, or any that leads there. A new one is taken for few receivers of each introducer, and leaves
-    /// enough to this process: who introduces may name any port.
+    /// A lane to claim a right to a port of `receiver` in, introduced by the process with this serial: this thread's
+    /// lane, or any that leads there. A new lane is taken for few receivers of each introducer, so that enough stay
+    /// for this process: an introducer may name any port.
     pub(crate) fn lane_to_claim(&self, receiver: u32, introducer: u32) -> Option<u32> {
         let mut introduced = self.map.introduced();
         if let Some(lane) = self.map.given(receiver) {
@@ -275,7 +275,7 @@ impl Link {
         Some(lane)
     }
 
-    /// As [`Self::lane`], or any that leads there: for what is said once, in no order with anything else.
+    /// As [`Self::lane`], or any that leads there: for a statement made once, in no order with others.
     pub(crate) fn any_lane(&self, receiver: u32) -> Option<u32> {
         self.map.given(receiver).or_else(|| self.lane(receiver))
     }
@@ -344,7 +344,8 @@ impl Link {
         }
     }
 
-    /// Keeper of the sender: nobody there looks at a lane any more that was free. It is given to who has waited longest.
+    /// Keeper of the sender: no receiver there looks any more at a lane that was free. It is given to the party that has
+    /// waited longest.
     pub(crate) fn hear_lane_back(&self, lane: u8) -> Result<(), Fault> {
         let lane = u32::from(lane);
         {
@@ -362,7 +363,7 @@ impl Link {
                     let position = self.lead(lane, receiver);
                     free.given[lane as usize] = (position, now_ns);
                     free.parties[lane as usize] = party;
-                    // One of the places of those who share it.
+                    // One of the places of the threads that share it.
                     let place = usize::from(party == receiver);
                     // Relaxed: as in `assign`.
                     self.map.row(receiver)[place].store(lane as u8 + 1, Ordering::Relaxed);
@@ -376,11 +377,11 @@ impl Link {
         Ok(())
     }
 
-    /// A port at this receiver is known to be gone. When this returns nothing more comes for it into any lane; the peer is asked
-    /// to take out what has: its receiver may have another port already, that nobody has received from.
+    /// A port at this receiver is known to be gone. When this returns no more messages for it come into any lane; the peer is
+    /// asked to take out those that have: its receiver may have another port already, from which no thread has received.
     pub(crate) fn pass_over(&self, receiver: u32) {
-        let is_untaken = |lane: &OwnedLock<Outgoing>| {
-            // The lock: who posts after it has looked what has become of the port.
+        let is_untaken = |lane: &OwnedLock<Outgoing, rank::Lane>| {
+            // The lock: a thread that posts after it looks up the port's present state.
             let outgoing = lane.lock();
             outgoing.leads_to == receiver && !outgoing.producer.is_taken(&self.region)
         };
@@ -426,7 +427,7 @@ impl Link {
         if u32::from(lane) >= LANES {
             return Err(broken());
         }
-        // Relaxed: the keeper's alone to change; who reads it has read the count below.
+        // Relaxed: only the keeper changes it; a thread that reads it has read the count below.
         if self.leaving.fetch_or(1 << lane, Ordering::Relaxed) & 1 << lane != 0 {
             return Err(broken());
         }
@@ -444,7 +445,8 @@ impl Link {
         // Relaxed, throughout: the keeper's alone to change.
         let leaving = self.leaving.load(Ordering::Relaxed);
         if self.is_behind() {
-            // Later: who says more of a lane before it has heard of it is at fault, who stood still is not.
+            // Later: a peer that says more of a lane before it has heard of it is at fault, one that stood
+            // still is not.
             return Ok(leaving != 0);
         }
         for lane in (0..LANES).filter(|lane| leaving & 1 << lane != 0) {
@@ -478,10 +480,7 @@ impl Link {
             return left.map(|()| true);
         }
         // No port is bound meanwhile.
-        let _binding = process
-            .binding
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _binding = process.binding.lock();
         match process.port(receiver) {
             Some(_) => Ok(false),
             None => self.disown(lane).map(|()| true),
@@ -497,7 +496,7 @@ impl Link {
         if !is_empty {
             return Err(broken());
         }
-        // Release: whoever takes the lane finds the consumer where it has been put.
+        // Release: a thread that takes the lane finds the consumer where it has been put.
         self.owners[lane as usize].store(0, Ordering::Release);
         Ok(())
     }

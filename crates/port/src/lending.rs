@@ -6,6 +6,7 @@ use crate::error::{Exhausted, Resource, RightError};
 use crate::link::Link;
 use crate::loan::Loan;
 use crate::process::{self, Process, UNSAID_NS};
+use crate::rank;
 use crate::users::{Foreign, ForeignMemory};
 use handfast_channel::loan;
 use handfast_layout::control::ControlMessage;
@@ -14,7 +15,8 @@ use handfast_layout::part::Part;
 use handfast_proto::loans::{Borrowed, Lent, Missed, Refused, Reserved, Taken};
 use handfast_ring::{Fault, Rule};
 use handfast_sys::Errno;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use handfast_sys::sync::MutexGuard;
+use std::sync::Arc;
 
 /// Loans looked at when another one is made: more come back than go.
 const LOOKS: usize = 2;
@@ -29,12 +31,12 @@ const fn part_of(block: u32, len_bytes: u64, reserved: Reserved) -> Part {
     }
 }
 
-/// The memory of an arena of the peer's, or why there is none.
+/// The memory of an arena of the peer's, or the reason why there is none.
 pub(crate) type ForeignArena = Result<Arc<ForeignMemory<handfast_region::Lent>>, Exhausted>;
 
 impl Link {
-    fn lent(&self) -> MutexGuard<'_, Lent<Out>> {
-        self.lent.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lent(&self) -> MutexGuard<'_, Lent<Out>, rank::Lent> {
+        self.lent.lock()
     }
 
     fn returned(&self, of: u32) -> u32 {
@@ -120,8 +122,8 @@ impl Link {
         Some((part_of(number, len_bytes, reserved), reserved.loan))
     }
 
-    /// The message with a block was sent. Looks at some of those that were lent before: their receiver, who
-    /// gave them back, is at work now anyway.
+    /// The message with a block was sent. Looks at some of the blocks lent before: their receiver, which gave
+    /// them back, is at work now anyway.
     pub(crate) fn has_lent(&self, of: u32, block: Block) {
         let Some((out, arena)) = block.into_out() else {
             return;
@@ -183,7 +185,7 @@ impl Link {
         }
     }
 
-    /// The link has ended: what was lent comes back.
+    /// The link has ended: lent blocks come back.
     pub(crate) fn end_loans(&self) {
         let mut lent = self.lent();
         if lent.out() > 0 {
@@ -196,10 +198,9 @@ impl Link {
 /// The peer has said something about an arena of its own. The rule it broke, if so.
 pub(crate) fn hear_of_arena(
     borrowed: &mut Borrowed<ForeignArena>,
-    bytes: &[u8],
+    told: Told,
     (fd, is_short): (Option<&Foreign>, bool),
 ) -> Result<(), Rule> {
-    let told = Told::parse(bytes).ok_or(Rule::Arena)?;
     let refused = match (told, fd) {
         (Told::New { number, geometry }, None) if is_short => {
             let memory = Err(Resource::of("recvmsg", Errno::MFILE).into());
@@ -227,7 +228,7 @@ pub(crate) fn hear_of_arena(
 /// Arena and block, loan and generation, and how many bytes.
 pub(crate) type Named = ((u32, u32), (u32, u32), u64);
 
-/// What a part says of a loan, if it is one.
+/// The loan that a part describes, if it is one.
 #[inline]
 pub(crate) const fn named_loan(part: Part) -> Option<Named> {
     match part {

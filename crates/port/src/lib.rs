@@ -82,6 +82,7 @@ mod pool;
 mod process;
 mod queue;
 mod quotas;
+mod rank;
 pub mod rendezvous;
 mod turns;
 

@@ -14,6 +14,7 @@ use crate::parked::Parked;
 use crate::paths::Passing;
 use crate::process::{Process, Reserved};
 use crate::quotas::{Heard, InForce};
+use crate::rank;
 use crate::redirect::Redirects;
 use crate::returns::Returns;
 use crate::rows::Row;
@@ -39,10 +40,11 @@ use handfast_ring::lane::{Consumer, Place, Producer};
 use handfast_ring::{Fault, Rule};
 use handfast_sys::lock::{Lock, OwnedLock};
 use handfast_sys::socket::Peer;
+use handfast_sys::sync::{Condvar, Mutex, MutexGuard};
 use handfast_sys::{OwnedFd, socket};
 use handfast_wait::word;
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 mod backlog;
 mod rouse;
@@ -58,7 +60,7 @@ pub(crate) struct Link {
     pub(crate) calls: Side,
     /// This process passes the fences others ask for (E12).
     agreed: bool,
-    pub(crate) lanes: [OwnedLock<Outgoing>; LANES as usize],
+    pub(crate) lanes: [OwnedLock<Outgoing, rank::Lane>; LANES as usize],
     pub(crate) map: LaneMap,
     pub(crate) slots: Box<Slots>,
     /// Counts events a waiting caller must look at: death, fault, a closed port.
@@ -66,48 +68,48 @@ pub(crate) struct Link {
     /// Lanes that had to ring: since the keeper's last look, and at that.
     rung: AtomicU32,
     rung_before: AtomicU32,
-    /// Whose keeper looks after them.
+    /// The process whose keeper looks after them.
     pub(crate) home: OnceLock<Weak<Process>>,
     /// Threads parked on words of this link.
     pub(crate) parked: Parked,
     /// A thread is about to wake all that sleep on its words; and the link, for that one.
     rouses: AtomicBool,
     pub(crate) itself: OnceLock<Weak<Self>>,
-    pub(crate) slot_freed: (Mutex<u32>, Condvar),
-    /// Those that wait as futures.
+    pub(crate) slot_freed: (Mutex<u32, rank::SlotFreed>, Condvar),
+    /// The waiters that are futures.
     pub(crate) tasks: Tasks,
     /// Ports of the peer that have a receiver for each CPU.
     pub(crate) spread: Told,
 
     pub(crate) peer_bells: Region,
-    /// Those are read-only here.
+    /// The peer's bells are read-only here.
     is_published: bool,
     /// Our bit in the peer's bells.
     pub(crate) peer_index: u32,
     pub(crate) group: Arc<Group>,
     /// The peer's bit in our bells.
     pub(crate) index: u32,
-    /// Of this process's counters.
+    /// The link's row of this process's counters.
     pub(crate) row: Row,
     /// Receiver of ours, plus one, that each of the peer's lanes addresses.
     pub(crate) owners: [AtomicU8; LANES as usize],
-    /// That receiver's own name for the lane.
+    /// The receiver's own name for the lane.
     pub(crate) keys: [AtomicU32; LANES as usize],
     /// Lanes that the peer does not use any more and that a receiver may have still; a bit each.
     pub(crate) leaving: AtomicU32,
     /// The peer has asked what has been taken, and not every lane could be looked at.
     pub(crate) is_asked: AtomicBool,
     /// Consumers of the peer's lanes while no receiver holds them.
-    consumers: [Mutex<Option<Consumer>>; LANES as usize],
+    consumers: [Mutex<Option<Consumer>, rank::Consumers>; LANES as usize],
 
     pub(crate) socket: Arc<Foreign>,
     pub(crate) pidfd: Option<OwnedFd>,
-    /// What its peer's user is charged for.
+    /// The charges to the peer's user.
     charges: Vec<Charge>,
     pub(crate) peer: Peer,
     pub(crate) incarnation: [u8; 16],
-    /// Number of this link in its process, never used again, not in a forked child either: what the keeper's
-    /// events and threads' memories name. An index could have passed to another link meanwhile.
+    /// Number of this link in its process, never used again, not in a forked child either: the name for it in
+    /// the keeper's events and threads' memories. An index could have passed to another link meanwhile.
     pub(crate) serial: u32,
     /// The fork epoch of its process; in a forked child its region is not mapped.
     epoch: u32,
@@ -119,65 +121,63 @@ pub(crate) struct Link {
     pub(crate) unused_ns: AtomicU64,
     /// The peer has got a port of ours through this link.
     pub(crate) granted: AtomicBool,
-    /// The peer has its end of the link; one that connects has not before its welcome.
-    pub(crate) is_welcomed: AtomicBool,
     /// The peer, which asked for a link when it had this one, has been told to look again.
     pub(crate) crossed: AtomicBool,
-    pub(crate) heard: Mutex<Heard>,
+    pub(crate) heard: Mutex<Heard, rank::Heard>,
     pub(crate) quotas: InForce,
     /// The peer's counters, and how often they were asked for in vain so far.
-    pub(crate) counters: Mutex<Option<OwnedFd>>,
+    pub(crate) counters: Mutex<Option<OwnedFd>, rank::PeerCounters>,
     pub(crate) asked: AtomicU32,
-    /// It does not show them.
+    /// The peer does not show its counters.
     pub(crate) is_shown_nothing: AtomicBool,
     /// Rights to our ports that the peer has, and to its ports that we have.
-    exports: Lock<Exports>,
+    exports: Lock<Exports, rank::Exports>,
     /// How many of the former have ended.
     pub(crate) ended: AtomicU32,
-    imports: Lock<Imports>,
+    imports: Lock<Imports, rank::Imports>,
     /// Some of the latter have been revoked.
     pub(crate) has_revoked: AtomicBool,
-    /// Those of ours whose ports have moved; whether there are any, and any that are others now.
-    pub(crate) redirects: Mutex<Redirects>,
+    /// Rights of ours whose ports have moved; whether there are any, and any that are others now.
+    pub(crate) redirects: Mutex<Redirects, rank::Redirects>,
     pub(crate) has_redirects: AtomicBool,
     pub(crate) has_moved: AtomicBool,
-    /// What the peer has not read.
-    backlog: Mutex<Backlog>,
+    /// Messages that the peer has not read.
+    backlog: Mutex<Backlog, rank::Backlog>,
     /// Reply rights passed on, by us to the peer and by the peer to us.
-    pub(crate) passing: Mutex<Passing>,
+    pub(crate) passing: Mutex<Passing, rank::Passing>,
     /// How often a way to the peer, or a party of the peer's, was forgotten.
     pub(crate) ways: AtomicU32,
     pub(crate) parties: AtomicU32,
-    /// Those who may still take messages from it: see [`crate::hearing`].
+    /// Threads that may still take messages from it: see [`crate::hearing`].
     pub(crate) hearers: AtomicU32,
-    /// What the peer names what it was provided with by others by.
-    pub(crate) claims: Mutex<Claims>,
-    /// What its user is charged for those, at least.
-    pub(crate) claims_held: Mutex<Charge>,
-    /// What we have claimed from the peer, and it may not have answered: each takes one of our return slots.
-    pub(crate) awaited: Mutex<Vec<Weak<Claimed>>>,
-    pub(crate) redeeming: Mutex<()>,
-    /// What we have provided to the peer: links with exporters, and our numbers.
-    pub(crate) unheard: Mutex<VecDeque<(Weak<Self>, u64)>>,
-    /// What of others' the peer has been given, and what is kept for it of what it has given.
-    pub(crate) told: Mutex<Remembered<Key>>,
-    pub(crate) keeping: Mutex<Keeping<SendRight>>,
+    /// The names by which the peer claims the rights that others provided to it.
+    pub(crate) claims: Mutex<Claims, rank::Claims>,
+    /// The charge to its user for those claims, at least.
+    pub(crate) claims_held: Mutex<Charge, rank::ClaimsHeld>,
+    /// Our claims that the peer may not have answered: each takes one of our return slots.
+    pub(crate) awaited: Mutex<Vec<Weak<Claimed>>, rank::Awaited>,
+    pub(crate) redeeming: Mutex<(), rank::Redeeming>,
+    /// The rights we have provided to the peer: links with exporters, and our numbers.
+    pub(crate) unheard: Mutex<VecDeque<(Weak<Self>, u64)>, rank::Unheard>,
+    /// The rights of others that the peer has been given, and those it has given, kept for it.
+    pub(crate) told: Mutex<Remembered<Key>, rank::Told>,
+    pub(crate) keeping: Mutex<Keeping<SendRight>, rank::Keeping>,
     /// A right to a port of the peer was given to others.
     pub(crate) is_introduced: AtomicBool,
     /// Return slots of ours.
-    pub(crate) returns: Mutex<Returns>,
-    /// Who wants to be told when a port of the peer is gone.
-    death_notices: Mutex<Vec<DeathNotice>>,
+    pub(crate) returns: Mutex<Returns, rank::Returns>,
+    /// The notices to give when a port of the peer is gone.
+    death_notices: Mutex<Vec<DeathNotice>, rank::DeathNotices>,
     /// Rights the peer has and that were revoked, to be told as soon as the socket takes it.
-    pub(crate) revoked: Mutex<VecDeque<u32>>,
+    pub(crate) revoked: Mutex<VecDeque<u32>, rank::Revoked>,
     /// Rights to be given back, as soon as the socket takes it.
-    pub(crate) owed: Mutex<VecDeque<(Handle, u32)>>,
+    pub(crate) owed: Mutex<VecDeque<(Handle, u32)>, rank::Owed>,
     /// Rights the peer has given back, until unread replies have been read.
-    pub(crate) back: Mutex<VecDeque<GivenBack>>,
+    pub(crate) back: Mutex<VecDeque<GivenBack>, rank::GivenBack>,
     /// Descriptors that go with messages, both ways.
     pub(crate) under_way: UnderWay,
     /// Blocks of our arenas that the peer has.
-    pub(crate) lent: Mutex<Lent<Out>>,
+    pub(crate) lent: Mutex<Lent<Out>, rank::Lent>,
     pub(crate) down: AtomicBool,
     fault: OnceLock<PeerFault>,
     /// The last port of each receiver of the peer that is gone; zero for none.
@@ -186,7 +186,7 @@ pub(crate) struct Link {
     newest: [AtomicU32; bell_layout::RECEIVERS as usize],
 }
 
-/// What a link is made of, besides what it makes itself.
+/// The parts of a link that it does not make itself.
 pub(crate) struct Parts {
     pub(crate) region: Region,
     pub(crate) calls: Side,
@@ -194,7 +194,7 @@ pub(crate) struct Parts {
     pub(crate) peer_index: u32,
     pub(crate) place: Reserved,
     pub(crate) socket: Foreign,
-    /// Of the peer, by the kernel's word.
+    /// The pidfd of the peer, by the kernel's word.
     pub(crate) pidfd: Option<OwnedFd>,
     pub(crate) charges: Vec<Charge>,
     pub(crate) peer: Peer,
@@ -212,7 +212,8 @@ pub(crate) struct Outgoing {
     pub(crate) claimed: Option<(u32, u32)>,
     /// The position after the last message that had rights beside its bytes; the first one if there was none.
     pub(crate) named: u32,
-    /// Whom it leads to; or nobody. And the same for who posts at once, but where others wait for it.
+    /// The receiver it leads to, or none. And the same for a thread that posts at once, except where others
+    /// wait for the lane.
     pub(crate) leads_to: u32,
     pub(crate) receiver: u32,
 }
@@ -222,7 +223,11 @@ impl Link {
         let calls = parts.calls;
         let (group, index) = parts.place.take();
         let users = &parts.socket.users().clone();
-        let backlog = Mutex::new(Backlog::new(users, parts.peer.uid));
+        let backlog = Mutex::new(Backlog::new(
+            users,
+            parts.peer.uid,
+            calls == Side::Connector,
+        ));
         let consumers = core::array::from_fn(|lane| {
             let place = Place::of(calls.other(), lane as u32);
             Mutex::new(Some(consumer_of(place, &parts.region)))
@@ -275,10 +280,9 @@ impl Link {
             uses: AtomicU32::new(0),
             last_use: AtomicU8::new(0),
             unused_ns: AtomicU64::new(0),
-            // Who connected has a right.
+            // A peer that connected has a right.
             crossed: AtomicBool::new(false),
             granted: AtomicBool::new(calls == Side::Acceptor),
-            is_welcomed: AtomicBool::new(calls == Side::Connector),
             heard: Mutex::default(),
             quotas: InForce::default(),
             counters: Mutex::default(),
@@ -317,20 +321,19 @@ impl Link {
         }
     }
 
-    /// The peer, as others are told of it: what it says, and what the kernel says.
+    /// The peer's identity as told to others: the part it gives, and the part the kernel gives.
     pub(crate) fn identity(&self) -> [u8; 20] {
         hello::process(self.incarnation, self.peer.pid)
     }
 
-    /// Whether the peer is that process, and the kernel says so: one that cannot be seen from here is nobody.
+    /// Whether the peer is that process, and the kernel says so: a process that cannot be seen from here
+    /// matches none.
     pub(crate) fn is_with(&self, process: [u8; 20]) -> bool {
         self.peer.pid != 0 && self.identity() == process
     }
 
-    pub(crate) fn death_notices(&self) -> MutexGuard<'_, Vec<DeathNotice>> {
-        self.death_notices
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn death_notices(&self) -> MutexGuard<'_, Vec<DeathNotice>, rank::DeathNotices> {
+        self.death_notices.lock()
     }
 
     /// Whether nothing can be answered through it: it has ended, or is the link of this process's parent.
@@ -379,7 +382,7 @@ impl Link {
     /// The peer has said that its `port` is gone. It may say so late, when the receiver has another
     /// port already: all up to this one are.
     pub(crate) fn close_port(&self, port: u32) {
-        // Before: who sees the port closed asks for this.
+        // Before: a thread that sees the port closed asks for this.
         self.end_moved(port);
         self.close_up_to(port);
     }
@@ -398,11 +401,11 @@ impl Link {
     }
 
     /// This process sends to `port`, as the peer itself has told it: of two ports at one receiver the earlier one is gone,
-    /// whether the peer's word of that has come or not. What is sent to that would lie in the way of what is sent to the
-    /// later one.
+    /// whether the peer's announcement has come or not. Messages to the earlier port would lie in the way of messages to
+    /// the later one.
     pub(crate) fn sends_to(&self, port: u32) {
         let newest = &self.newest[(port % bell_layout::RECEIVERS) as usize];
-        // Relaxed: numbers; what is closed is published by that.
+        // Relaxed: numbers; the closing publishes itself.
         let other = newest.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |newest| {
             (newest == 0 || is_later(port, newest)).then_some(port)
         });
@@ -416,11 +419,15 @@ impl Link {
 
     /// Cuts the link because the peer broke a rule.
     pub(crate) fn poison(&self, fault: Fault) -> PeerFault {
-        let fault = PeerFault::from(fault);
-        crate::guest::tell!(warn, pid = self.peer.pid, uid = self.peer.uid, %fault, "link cut");
-        let fault = *self.fault.get_or_init(|| fault);
+        let new = PeerFault::from(fault);
+        let is_first = self.fault.set(new).is_ok();
         self.take_down();
-        fault
+        // This thread may hold locks, and the application is told.
+        if is_first && let Some(process) = self.home.get().and_then(Weak::upgrade) {
+            process.cuts.lock().push((self.peer, new));
+            process.attention.raise();
+        }
+        self.fault().unwrap_or(new)
     }
 
     /// Sees that an answer in one of the peer's reply slots costs no pages.
@@ -475,7 +482,8 @@ impl Link {
 
     #[cold]
     fn ring_armed(&self, lane: u32, receiver: u32) -> bool {
-        // Others who share the bells may take the wake-up away. Relaxed: a lane that is missed is looked at next time.
+        // Others that share the bells may take the wake-up away. Relaxed: a lane that is missed is looked at next
+        // time.
         self.rung.fetch_or(1 << lane, Ordering::Relaxed);
         if let Some(process) = self.home.get().and_then(Weak::upgrade) {
             process.watch_sleepers();
@@ -514,7 +522,7 @@ impl Link {
         match bell::ring_published(&self.region, &self.peer_bells, at, receiver) {
             word::AWAKE => return false,
             word::ASLEEP if self.peer_bells.wake(sleep, 1) > 0 => return true,
-            // Somebody else has woken it; or it is about to sleep, and its keeper will see to it.
+            // Another thread has woken it; or it is about to sleep, and its keeper will see to it.
             _ if self.peer_bells.load(sleep, Ordering::Relaxed) == word::AWAKE => return false,
             _ => self.tell(ControlMessage::Ring {
                 receiver: receiver as u8,
@@ -599,7 +607,7 @@ impl Link {
             let _ = bell::ring(own, bells, at, receiver, self.peer_index);
             bells.swap(sleep, word::AWAKE, Ordering::AcqRel);
         }
-        // Whom this does not find its keeper does.
+        // The keeper of the peer wakes the sleepers that this does not find.
         bells.wake(sleep, ROUSED_MAX);
         self.tell(ControlMessage::Ring {
             receiver: receiver as u8,
@@ -608,9 +616,7 @@ impl Link {
 
     /// The consumer of the peer's lane `index`, for the receiver that owns the lane.
     pub(crate) fn take_consumer(&self, index: u32) -> Consumer {
-        let mut consumer = self.consumers[index as usize]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut consumer = self.consumers[index as usize].lock();
         consumer.take().unwrap_or_else(|| {
             let place = Place::of(self.calls.other(), index);
             consumer_of(place, &self.region)
@@ -622,9 +628,7 @@ impl Link {
         if !self.has_lane(index) {
             return;
         }
-        let mut place = self.consumers[index as usize]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut place = self.consumers[index as usize].lock();
         if let Some(consumer) = place.as_mut() {
             each(consumer);
         }
@@ -632,22 +636,29 @@ impl Link {
 
     /// Gives a consumer back, at the position it has reached.
     pub(crate) fn return_consumer(&self, index: u32, consumer: Consumer) {
-        let mut place = self.consumers[index as usize]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut place = self.consumers[index as usize].lock();
         *place = Some(consumer);
     }
 }
 
-/// Of a region that has gone elsewhere.
+/// Size of the empty region that replaces one that has gone elsewhere.
 const EMPTY_BYTES: usize = 64;
+/// How soon its place in the list of the dead is freed: links end together by the hundred, and each look is one at all
+/// links.
+const FORGET_NS: u64 = 100_000_000;
 
 impl Drop for Link {
-    /// The thread that lets go of a link last may be a receiver, and links end together by the hundred. Unmapping a region, which may be
-    /// the end of its file, takes some 0.3 ms: its user's closing thread does that, and the user is charged until then.
+    /// The thread that lets go of a link last may be a receiver, and links end together by the hundred. Unmapping a region, which
+    /// may be the end of its file, takes some 0.3 ms: its user's closing thread does that, and the user is charged until then.
+    /// The keeper lets go of the rest, [its place in the list of the dead](Process::forget_ended).
     fn drop(&mut self) {
         let users = self.socket.users().clone();
-        // Where the peer's user is charged for nothing, what waits there would be without a limit.
+        if let Some(process) = self.home.get().and_then(Weak::upgrade)
+            && !users.is_forked()
+        {
+            process.give_back_in(FORGET_NS);
+        }
+        // Where the peer's user is charged for nothing, the number of links that wait there would be unlimited.
         let is_one_of_many = || users.has_many_links(self.peer.uid);
         if users.is_forked() || self.charges.is_empty() || !is_one_of_many() {
             return;

@@ -1,10 +1,10 @@
 //! Links of a process with itself, by which it sends and calls through its own rights
 //! ([`OwnRight::connect`](crate::OwnRight::connect)).
 //!
-//! Such a link is like any other, but that both of its ends are here: its keeper, its tables, its lanes and its end
-//! are the same as those of a link with another process, and so is what is promised about rights that go by it. It
-//! is made without a handshake and without a name, by the first who needs it, and ends with the last right that uses
-//! it, if no rights have gone by it in messages.
+//! Such a link is like any other, except that both of its ends are here: its keeper, its tables, its lanes and its
+//! end are the same as for a link with another process, and the same promises hold for rights that go by it. It is
+//! made without a handshake and without a name, by the first thread that needs it, and ends with the last right that
+//! uses it, if no rights have gone by it in messages.
 
 use crate::error::{ConnectError, Exhausted, Gone, Resource};
 use crate::keeper::map_peer_bells;
@@ -12,6 +12,7 @@ use crate::link::{Link, Parts};
 use crate::own::OwnRight;
 use crate::paths::Held;
 use crate::process::{Process, Reserved};
+use crate::rank;
 use crate::send::SendRight;
 use crate::served::Shortcut;
 use crate::users::Foreign;
@@ -21,34 +22,48 @@ use handfast_layout::part::receiver_of;
 use handfast_proto::rights::{Imports, Refused};
 use handfast_region::Region;
 use handfast_sys::memory::{Access, Mapping, create_sealed};
+use handfast_sys::sync::Mutex;
 use handfast_sys::{OwnedFd, socket};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 /// Receivers that share one such link: each of them has a lane there, however many the others take, since a quarter
 /// of the lanes is kept for those that have none.
 const RECEIVERS_OF_LOOP: u32 = 4;
 
-/// How often a right is made anew because the last other one by its link was dropped meanwhile, and the link with it.
+/// How often a right is made again because the last other one by its link was dropped meanwhile, and the link with
+/// it.
 const TRIES_MAX: u32 = 64;
 
 /// The connecting ends, by receiver.
-pub(crate) type Loops = Mutex<Vec<Weak<Link>>>;
+pub(crate) type Loops = Mutex<Vec<Weak<Link>>, rank::Loops>;
 
 impl Process {
     /// The end by which this process sends to its own port at `receiver`; made if there is none.
     pub(crate) fn loop_to(self: &Arc<Self>, receiver: u32) -> Result<Held, Resource> {
         let place = (receiver / RECEIVERS_OF_LOOP) as usize;
-        let mut loops = self.loops.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(held) = self.known_loop(place, &self.loops.lock()) {
+            return Ok(held);
+        }
+        // Without the lock: the application is asked what the peer may cost.
+        let link = self.make_loop()?;
+        let mut loops = self.loops.lock();
+        if let Some(held) = self.known_loop(place, &loops) {
+            // Another thread was faster.
+            drop(loops);
+            link.twin().iter().for_each(|far| self.end_link(far));
+            self.end_link(&link);
+            return Ok(held);
+        }
         if loops.len() <= place {
             loops.resize_with(place + 1, Weak::new);
         }
-        let known = loops[place].upgrade().filter(|link| !link.is_over());
-        if let Some(held) = known.and_then(|link| self.hold(&link)) {
-            return Ok(held);
-        }
-        let link = self.make_loop()?;
         loops[place] = Arc::downgrade(&link);
         Ok(Held::new(self, &link))
+    }
+
+    fn known_loop(self: &Arc<Self>, place: usize, loops: &[Weak<Link>]) -> Option<Held> {
+        let known = loops.get(place)?.upgrade().filter(|link| !link.is_over())?;
+        self.hold(&known)
     }
 
     fn make_loop(self: &Arc<Self>) -> Result<Arc<Link>, Resource> {
@@ -88,7 +103,10 @@ impl Process {
             end(near, Side::Connector, (one, far_index)).inspect_err(|_| self.end_link(&far))?;
         let _ = near.twin.set(Arc::downgrade(&far));
         let _ = far.twin.set(Arc::downgrade(&near));
-        self.welcomed(&far, None);
+        self.welcome(&far, None).map_err(|errno| {
+            self.end_link(&near);
+            os("send")(errno)
+        })?;
         Ok(near)
     }
 
@@ -99,7 +117,7 @@ impl Process {
     ) -> Result<SendRight, ConnectError> {
         let target = own.target();
         for _ in 0..TRIES_MAX {
-            // Relaxed: whoever holds its rights is told anyway.
+            // Relaxed: the holders of its rights are told anyway.
             if own.port().is_closing.load(Ordering::Relaxed) {
                 return Err(ConnectError::Gone(Gone::Port));
             }
@@ -110,7 +128,8 @@ impl Process {
                 Err(Refused::Over) => continue,
                 exported => exported.map_err(|_| far.no_more_rights())?,
             };
-            // Counted there before it is here, as one that comes in a message. Only a peer names what is none.
+            // Counted there before it is here, as a right that comes in a message. Only a peer names a right
+            // that does not exist.
             let arrive = |imports: &mut Imports| imports.arrive(handle, target.port);
             if near.change_imports(self, arrive).is_err() {
                 return Err(far.no_more_rights());
@@ -133,7 +152,7 @@ impl Link {
         })
     }
 
-    /// Its other end, if that is here, too.
+    /// The link's other end, if that is here, too.
     pub(crate) fn twin(&self) -> Option<Arc<Self>> {
         self.twin.get()?.upgrade()
     }

@@ -9,7 +9,7 @@ use handfast_layout::link::INLINE_BYTES;
 use handfast_ring::lane::{Inline, Sink, Target, Unit};
 use std::sync::Arc;
 
-/// The bytes of one message, copied out of shared memory: nobody else can change them.
+/// The bytes of one message, copied out of shared memory, so that no other process can change them.
 ///
 /// One pointer to a buffer that its thread reuses: receiving does not allocate once a thread has
 /// seen its longest message, and moving a message moves nothing but the pointer.
@@ -24,12 +24,12 @@ struct Body {
     is_long: bool,
     inline: Inline,
     long: Vec<u8>,
-    /// What describes its parts, until they have been taken up.
+    /// The description of its parts, until they have been taken up.
     units: Vec<u8>,
     rights: Vec<Right>,
-    /// Where descriptors among them count.
+    /// Where descriptors among them count, and the threads that close untaken descriptors and ports.
     from: Option<(Arc<Users>, u32)>,
-    /// Copies of those that have been taken to be used while the message is there.
+    /// Copies of the descriptors that have been taken to be used while the message is there.
     held: Vec<Foreign>,
     /// While it lies in its thread's pool: the next one there.
     next: Option<Box<Self>>,
@@ -79,7 +79,7 @@ impl Message {
         self.body.is_some()
     }
 
-    /// Takes the rights that came with it, in the order in which they were sent. Those left in a
+    /// Takes the rights that came with the message, in the order in which they were sent. Rights left in a
     /// message are dropped with it.
     #[must_use]
     pub fn take_rights(&mut self) -> Vec<Right> {
@@ -130,14 +130,14 @@ impl Message {
             .is_some_and(|body| !body.rights.is_empty())
     }
 
-    /// What describes its parts, and the place of the rights that are made of that.
+    /// The description of its parts, and the place for the rights made of it.
     pub(crate) fn units_and_rights(&mut self) -> Option<(&[Unit], &mut Vec<Right>)> {
         let body = self.body.as_deref_mut()?;
         Some((body.units.as_chunks().0, &mut body.rights))
     }
 
-    /// Copies of the descriptors that came with it, for whoever passes them on: while there is one, to close another is not the
-    /// last close, which may block, and the copies are closed by the threads of the user that they came from.
+    /// Copies of the descriptors that came with it, for a thread that passes them on: while there is a copy, to close another
+    /// is not the last close, which may block, and the copies are closed by the threads of the user that they came from.
     pub(crate) fn hold_descriptors(&self) -> Vec<Foreign> {
         let Some((body, (users, user))) =
             (self.body.as_ref()).and_then(|body| Some((body, body.from.as_ref()?)))
@@ -157,7 +157,7 @@ impl Message {
             && body
                 .rights
                 .iter()
-                .any(|right| matches!(right, Right::Descriptor(_)))
+                .any(|right| matches!(right, Right::Descriptor(_) | Right::Receive(_)))
         {
             body.from = Some((link.socket.users().clone(), link.peer.uid));
         }
@@ -194,7 +194,7 @@ impl Message {
 }
 
 impl Body {
-    /// Whether rights lie in it, or copies of those that did.
+    /// Whether rights lie in it, or copies of former ones.
     #[inline(always)]
     const fn has_any(&self) -> bool {
         !self.rights.is_empty() || !self.held.is_empty()
@@ -206,10 +206,11 @@ impl Body {
         let from = self.from.take();
         for right in self.rights.drain(..) {
             match (right, &from) {
-                // To close what nobody has taken may block, and this is a thread that serves.
+                // Closing an untaken descriptor may block, and this is a thread that serves.
                 (Right::Descriptor(fd), Some((users, user))) => {
                     drop(Foreign::new(users, *user, fd));
                 }
+                (Right::Receive(receive), Some((users, user))) => receive.close_apart(users, *user),
                 (right, _) => drop(right),
             }
         }

@@ -1,5 +1,5 @@
-//! Receive rights that travel: a port moves to another process with what waits there, and those who send to
-//! it follow (paper 004, section 2.5; `handfast_proto::moves`).
+//! Receive rights that travel: a port moves to another process with its waiting messages, and its senders
+//! follow it (paper 004, section 2.5; `handfast_proto::moves`).
 //!
 //! ```text
 //! old home -> new home     message with the receive right: token
@@ -9,15 +9,17 @@
 //! old home -> new home     provide(number), in order with what it passes on
 //! ```
 //!
-//! Between the first two lines nobody receives; what is sent waits in its lane. Then a thread of the old home,
-//! the *trail*, passes on what comes there, until nobody has a right there any more.
+//! Between the first two lines no thread receives; sent messages wait in their lanes. Then a thread of the old
+//! home, the *trail*, passes on the messages that come there, until no process has a right there any more.
 
 use crate::error::{RightError, SendError};
 use crate::introduce::{Named, OF_MOVED, Provided, mint};
 use crate::link::{Link, UNSAID_MAX};
 use crate::notice::Notice;
+use crate::paths::Held;
 use crate::port::Port;
 use crate::process::Process;
+use crate::rank;
 use crate::receive::ReceiveRight;
 use crate::request::{Request, Seal};
 use crate::right::Right;
@@ -34,13 +36,14 @@ use handfast_proto::rights::{Handle, Meaning, Target};
 use handfast_ring::lane::Header;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::clock;
+use handfast_sys::sync::{Condvar, Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Weak};
 
 /// Old home: the ports on their way out, and those that have gone and still have senders here.
 #[derive(Default)]
 pub(crate) struct Moves {
-    leaving: Mutex<Leaving>,
+    leaving: Mutex<Leaving, rank::Leaving>,
     left: Condvar,
 }
 
@@ -54,11 +57,21 @@ struct Leaving {
 
 /// A receive right under way.
 struct Departure {
-    link: Arc<Link>,
+    /// The link stays until the port's trail has a right through it: the application may have dropped its own by then.
+    link: Held,
+    port: Arc<Port>,
     /// Once its message has been sent.
     receive: Option<ReceiveRight>,
     /// Once it has arrived: the way to where it is.
     arrived: Option<SendRight>,
+}
+
+impl Departure {
+    /// The port has not left yet, and does not.
+    fn stays(&self) {
+        // Release: as in `depart`.
+        self.port.is_leaving.store(false, Ordering::Release);
+    }
 }
 
 /// Old home: where a port has moved to.
@@ -66,14 +79,14 @@ pub(crate) struct Home {
     process: Arc<Process>,
     /// The right that the new home has given to the old one.
     to: SendRight,
-    /// Rights with the badges of those who send here.
-    by_seal: Mutex<HashMap<Seal, Arc<SendRight>>>,
-    trail: Mutex<Trail>,
+    /// Rights with the badges of the senders here.
+    by_seal: Mutex<HashMap<Seal, Arc<SendRight>>, rank::TrailRights>,
+    trail: Mutex<Trail, rank::Trail>,
     /// There are rights whose holders have not been told.
     has_new: AtomicBool,
 }
 
-/// What a sender that has found the new home says in a lane: see [`LaneControl::Mark`].
+/// The statement of a sender that has found the new home, in a lane: see [`LaneControl::Mark`].
 pub(crate) struct Mark {
     link: Arc<Link>,
     /// The right it will not use here any more.
@@ -83,21 +96,21 @@ pub(crate) struct Mark {
     number: u64,
 }
 
-/// How soon who has got a right to a port that has moved is told.
+/// How soon a process that has got a right to a port that has moved is told.
 const TELL_NS: u64 = 2_000_000;
 
-/// Rights by badge that a trail keeps before it lets go of those it can have again.
+/// Rights by badge that a trail keeps before it lets go of the ones it can have again.
 const BADGES_MAX: usize = 4096;
 
 impl Moves {
-    fn leaving(&self) -> MutexGuard<'_, Leaving> {
-        self.leaving.lock().unwrap_or_else(PoisonError::into_inner)
+    fn leaving(&self) -> MutexGuard<'_, Leaving, rank::Leaving> {
+        self.leaving.lock()
     }
 }
 
-/// Waits until this process is not needed any more by the ports it has given away
-/// ([`Right::Receive`]): all who sent to them have found their new homes. A process that ends before takes
-/// with it what goes through it still. Returns whether that was so within `timeout`.
+/// Waits until the ports that this process has given away ([`Right::Receive`]) do not need it any more: all
+/// their senders have found the new homes. A process that ends before takes with it the messages and senders
+/// that still go through it. Returns whether that was so within `timeout`.
 ///
 /// Senders that cannot have a link with the new home keep this process in the way for as long as they
 /// have their rights. Blocks in the kernel.
@@ -113,10 +126,9 @@ pub fn wait_moved(timeout: Duration) -> bool {
     };
     let moves = &process.moves;
     let is_busy = |leaving: &mut Leaving| !leaving.departures.is_empty() || leaving.trails > 0;
-    let waited = moves
+    let mut leaving = moves
         .left
         .wait_timeout_while(moves.leaving(), timeout, is_busy);
-    let (mut leaving, _) = waited.unwrap_or_else(PoisonError::into_inner);
     !is_busy(&mut leaving)
 }
 
@@ -126,13 +138,16 @@ pub(crate) fn depart(
     link: &Arc<Link>,
     receive: &ReceiveRight,
 ) -> Result<(Part, u32), RightError> {
-    // It is another process's.
+    // The port belongs to another process.
     if receive.check().is_err() {
         return Err(RightError::Dead);
     }
     if link.incarnation == process.incarnation {
         return Err(RightError::Home);
     }
+    let home = link.home.get().and_then(Weak::upgrade);
+    let held = home.and_then(|process| process.hold(link));
+    let held = held.ok_or(RightError::Gone)?;
     let mut leaving = process.moves.leaving();
     // Under the lock: the link's end takes out what has departed (`end_moves`), once.
     if link.is_down() {
@@ -140,8 +155,12 @@ pub(crate) fn depart(
     }
     leaving.last = leaving.last.wrapping_add(1);
     let token = leaving.last;
+    // Before the new home can listen: a process that connects from now on is told to come again. Release: pairs with the Acquire
+    // of the keeper.
+    receive.port().is_leaving.store(true, Ordering::Release);
     let departure = Departure {
-        link: link.clone(),
+        link: held,
+        port: receive.port().clone(),
         receive: None,
         arrived: None,
     };
@@ -158,8 +177,9 @@ pub(crate) fn depart(
 impl Process {
     /// The message was not sent.
     pub(crate) fn stays(&self, token: u32) {
-        self.moves.leaving().departures.remove(&token);
+        let departure = self.moves.leaving().departures.remove(&token);
         self.moves.left.notify_all();
+        departure.inspect(Departure::stays);
     }
 
     /// The message has been sent.
@@ -220,7 +240,7 @@ impl Process {
     }
 
     /// Starts the trail of a port that has been sent and has arrived.
-    fn follow(self: &Arc<Self>, mut leaving: MutexGuard<'_, Leaving>, token: u32) {
+    fn follow(self: &Arc<Self>, mut leaving: MutexGuard<'_, Leaving, rank::Leaving>, token: u32) {
         let is_there =
             |departure: &&mut Departure| departure.receive.is_some() && departure.arrived.is_some();
         if leaving
@@ -253,7 +273,8 @@ impl Process {
         let process = self.clone();
         let work = move || {
             handfast_sys::signal::block_all();
-            // It has lanes of its own, that all trails share: what it provides lies behind no message that waits for that.
+            // The trail has lanes of its own, shared by all trails: its provisions lie behind no message that waits for
+            // them.
             handfast_sys::lock::number_apart();
             home.serve(receive);
             drop(home);
@@ -266,7 +287,7 @@ impl Process {
         }
     }
 
-    /// Keeper: tells those who have got a right to a port since it moved.
+    /// Keeper: tells the peers that have got a right to a port since it moved.
     pub(crate) fn tell_new_holders(&self) {
         for port in self.all_ports() {
             // Acquire: pairs with the Release in `exported`.
@@ -291,6 +312,9 @@ impl Process {
             leaving.departures.extract_if(is_its).collect()
         };
         self.moves.left.notify_all();
+        // Their messages may not have been sent: then the ports are still here.
+        let unsent = lost.iter().filter(|departure| departure.receive.is_none());
+        unsent.for_each(Departure::stays);
         drop(lost);
         for port in self.all_ports() {
             if let Some(home) = port.home.get() {
@@ -301,38 +325,41 @@ impl Process {
 }
 
 impl Home {
-    fn trail(&self) -> MutexGuard<'_, Trail> {
-        self.trail.lock().unwrap_or_else(PoisonError::into_inner)
+    fn trail(&self) -> MutexGuard<'_, Trail, rank::Trail> {
+        self.trail.lock()
     }
 
-    fn by_seal(&self) -> MutexGuard<'_, HashMap<Seal, Arc<SendRight>>> {
-        self.by_seal.lock().unwrap_or_else(PoisonError::into_inner)
+    fn by_seal(&self) -> MutexGuard<'_, HashMap<Seal, Arc<SendRight>>, rank::TrailRights> {
+        self.by_seal.lock()
     }
 
     /// A right to the old port has been given to a peer, or it has got a name for one: the keeper tells it.
     pub(crate) fn exported(&self) {
-        // Release: whoever takes it away finds the right.
+        // Release: a thread that takes it away finds the right.
         self.has_new.store(true, Ordering::Release);
         self.process.give_back_in(TELL_NS);
     }
 
-    /// Passes on what comes, one after the other, until nobody can send here any more or nobody receives
-    /// there. What cannot be passed on is dropped, which ends a call at its caller.
+    /// Passes on messages as they come, one after the other, until no peer can send here any more or no
+    /// receiver is there. A message that cannot be passed on is dropped, which ends a call at its caller.
     fn serve(&self, receive: ReceiveRight) {
         let port = receive.port().clone();
         port.lock().pass_on();
+        // A sender until the others have been told: of a port that never had one, too, it is said that it has lost the last.
+        port.notices.added();
         receive.notify_no_senders();
-        // What comes of it passes nobody on: the thread finds that it is of no use any more.
+        // The resulting notice has no right to tell of: the thread finds that it is of no use any more.
         self.to.notify_death(&receive, 0);
         self.tell_holders(&port);
+        port.rights_ended(1);
         while let Ok(mut request) = receive.receive() {
             let goes_on = match (request.take_mark(), request.notice()) {
                 (Some(mark), _) => self.provide(&mark),
                 (None, None) => self.pass_on(request),
-                // Nobody is left to be told; calls that came here before may be answered still.
+                // No peer is left to be told; calls that came here before may be answered still.
                 (None, Some(Notice::NoSenders)) => return receive.drop_quietly(),
                 (None, Some(Notice::Dead(number))) => self.told(number),
-                // What was asked of badges here is not asked there.
+                // A notice asked for a badge here is not asked for there.
                 (None, Some(Notice::NoSendersOf(_))) => true,
             };
             if !goes_on {
@@ -343,15 +370,10 @@ impl Home {
         drop(receive);
     }
 
-    /// Tells those who have rights here where the port is now.
+    /// Tells the peers that have rights here where the port is now.
     fn tell_holders(&self, port: &Port) {
         let new = self.to.link();
-        let links: Vec<_> = {
-            let links = self.process.links.lock();
-            let links = links.unwrap_or_else(PoisonError::into_inner);
-            links.iter().flatten().cloned().collect()
-        };
-        for link in links {
+        for link in self.process.live_links() {
             let mut names: Vec<_> = link.exports().handles_of(port.id).collect();
             let handles: HashMap<_, _> = names.iter().copied().collect();
             let claims = link.claims();
@@ -375,7 +397,7 @@ impl Home {
     }
 
     /// A right to the port with this badge and these permissions. Waits for room in the lane to the new home; `None` when the
-    /// port is no more.
+    /// port has ended.
     pub(crate) fn right(&self, seal: Seal) -> Option<Arc<SendRight>> {
         if let Some(right) = self.by_seal().get(&seal) {
             return Some(right.clone());
@@ -426,12 +448,12 @@ impl Home {
             let sent = to.with(rights).send(&message);
             sent.map_err(|returned| returned.error)
         };
-        // Others are of the message alone.
+        // Other errors concern the message alone.
         !matches!(passed, Err(SendError::Gone(_) | SendError::Fault(_)))
     }
 
-    /// All that a sender sent here by a right has been passed on once its last mark has come: what it has
-    /// claimed at the new home is its from now on.
+    /// Once its last mark has come, all messages that a sender sent here by a right have been passed on: the
+    /// right it has claimed at the new home is its own from now on.
     fn provide(&self, mark: &Mark) -> bool {
         let right = (mark.link.serial, mark.right);
         let marked = self.trail().mark(right, mark.number, mark.lanes);
@@ -480,7 +502,8 @@ impl Home {
 }
 
 impl Link {
-    /// What a mark that came from the peer for `port` says, or nothing if its right was revoked; the rule it broke.
+    /// The contents of a mark that came from the peer for `port`, or `None` if its right was revoked; the rule it
+    /// broke.
     pub(crate) fn marked(
         self: &Arc<Self>,
         process: &Process,
@@ -495,7 +518,7 @@ impl Link {
             _ => return Err(fault),
         };
         if target.port != port {
-            // That of the right was at this receiver before, and has gone with its home since.
+            // The right's port was at this receiver before, and has gone with its home since.
             return Ok(None);
         }
         let there = process.port_by_id(port);
@@ -555,7 +578,10 @@ pub(crate) fn settle_in(
         // Without a table of rights the link is gone; the port is, too, for all others.
         Ok(receive) => match answer(&receive) {
             Some(()) => Right::Receive(receive),
-            None => Right::Dead,
+            None => {
+                receive.close_apart(&process.users, link.peer.uid);
+                Right::Dead
+            }
         },
         Err(resource) => {
             refuse(process, link, token);
@@ -564,7 +590,7 @@ pub(crate) fn settle_in(
     }
 }
 
-/// New home: whether the peer has sent more ports than there can be without reading what became of them.
+/// New home: whether the peer has sent more ports than there can be without reading their outcomes.
 pub(crate) fn is_unread(link: &Link) -> bool {
     use ControlMessage as M;
     let is_answer =
@@ -576,3 +602,6 @@ pub(crate) fn is_unread(link: &Link) -> bool {
 pub(crate) fn refuse(process: &Process, link: &Link, token: u32) {
     process.say(link, ControlMessage::NotArrived { token });
 }
+
+#[cfg(test)]
+mod tests;

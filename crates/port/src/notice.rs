@@ -1,28 +1,30 @@
-//! Notices: what a receiver is told besides messages, each once, through the port itself.
+//! Notices: events that a receiver is told of, each once, through the port itself.
 //!
-//! As in Mach (paper 004, sections 2.5.4 and 2.5.5) a notice comes where messages come, so a server
-//! waits for both at once, in a wait set too. A notice that no sender is left is checked when it is
-//! taken: a right made since makes it wait for the next time there is none.
+//! As in Mach (paper 004, sections 2.5.4 and 2.5.5) a notice comes where messages come, so a server waits for
+//! both at once, in a wait set too. A notice that no sender is left is checked when it is taken: if a right has
+//! been made since, the notice waits until there is none again.
 
 use crate::link::Link;
 use crate::own::{Own, OwnRight};
 use crate::port::Port;
+use crate::rank;
 use crate::receive::ReceiveRight;
 use crate::send::SendRight;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use handfast_layout::part::receiver_of;
 use handfast_proto::rights::{Exports, Handle, Map, Refused, Target, Watched};
+use handfast_sys::sync::{Mutex, MutexGuard};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
-/// What a [`Request`](crate::Request) without a message tells.
+/// The event reported by a [`Request`](crate::Request) without a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Notice {
-    /// Nobody has a right to send to the port any more, not even this process, and no such right
-    /// is under way. A revoked right is none. Asked for with [`ReceiveRight::notify_no_senders`].
+    /// No right to send to the port is left, not even in this process, and none is under way. A revoked right
+    /// does not count. Asked for with [`ReceiveRight::notify_no_senders`].
     NoSenders,
-    /// Nobody has a right with this badge to send to the port any more, as above. Asked for with
+    /// No right with this badge to send to the port is left, as above. Asked for with
     /// [`ReceiveRight::notify_no_senders_of`].
     NoSendersOf(u64),
     /// The port that was asked after with this number is gone, or the right to it was revoked. Asked for
@@ -37,15 +39,15 @@ pub(crate) struct Notices {
     /// Rights to send: of this process, and entries of links' export tables. Counted from [`ONE`] up,
     /// above [`HAD`]. The lock is taken only when there is none left.
     rights: AtomicU64,
-    /// Those of this process, by badge: all with one badge count as one.
-    own: Mutex<Map<u64, Weak<Own>>>,
+    /// The rights of this process, by badge: all with one badge count as one.
+    own: Mutex<Map<u64, Weak<Own>>, rank::OwnRights>,
     /// Some badge is, or was, watched. Set before the tables are searched, each under its lock, and read under
     /// the lock of the table to which a right comes.
     has_watched: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<State, rank::Notices>,
 }
 
-/// What the last senders have left is to be received first.
+/// The messages of the last senders are to be received first.
 pub(crate) struct Unheard;
 
 /// Ends of watched rights that are taken down under one lock.
@@ -62,17 +64,17 @@ struct State {
     /// Others, which come after what was sent.
     due: VecDeque<Notice>,
     watched: Watched,
-    /// Its receiver wants to be told when there is none.
+    /// Its receiver wants a notice when there is none.
     asks: bool,
 }
 
 impl Notices {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State, rank::Notices> {
+        self.state.lock()
     }
 
-    pub(crate) fn own(&self) -> MutexGuard<'_, Map<u64, Weak<Own>>> {
-        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn own(&self) -> MutexGuard<'_, Map<u64, Weak<Own>>, rank::OwnRights> {
+        self.own.lock()
     }
 
     /// Whether there may be one. One load of private memory.
@@ -84,7 +86,7 @@ impl Notices {
 
     /// A right has come to be. Before anybody can drop it.
     pub(crate) fn added(&self) {
-        // Relaxed, both: as in `Arc::clone`, whoever adds one has one, or the lock of a table.
+        // Relaxed, both: as in `Arc::clone`, a thread that adds a right has one, or the lock of a table.
         if self.rights.fetch_add(ONE, Ordering::Relaxed) == 0 {
             self.rights.fetch_or(HAD, Ordering::Relaxed);
         }
@@ -92,7 +94,7 @@ impl Notices {
 
     /// Whether there was a right and there is none, at this moment.
     fn has_lost_all(&self) -> bool {
-        // E13 senders, load half. Acquire: what all of them have sent is there. Store half:
+        // E13 senders, load half. Acquire: the messages sent by all of them are there. Store half:
         // `Port::rights_ended`.
         self.rights.load(Ordering::Acquire) == HAD
     }
@@ -103,8 +105,8 @@ impl Notices {
         state.asks || state.due.contains(&Notice::NoSenders)
     }
 
-    /// Under the lock: whoever takes the count to zero looks here after that, so of a question and
-    /// the end of the last right the later one finds the other.
+    /// Under the lock: a thread that takes the count to zero looks here after that, so of a question and the
+    /// end of the last right the later one finds the other.
     fn look(&self, state: &mut State) -> bool {
         let is_due = state.asks && self.has_lost_all();
         if is_due {
@@ -114,7 +116,7 @@ impl Notices {
         is_due
     }
 
-    /// One that some port is gone, if there is one.
+    /// The notice that some port is gone, if there is one.
     #[cold]
     pub(crate) fn take_death(&self) -> Option<Notice> {
         self.state().deaths.pop_front().map(Notice::Dead)
@@ -159,11 +161,11 @@ impl Notices {
 }
 
 impl Port {
-    /// So many rights to this port are no more.
+    /// So many rights to this port have ended.
     pub(crate) fn rights_ended(&self, count: u64) {
         let ended = count * ONE;
-        // E13 senders, store half. Release: what was sent with these is there for whoever finds that
-        // there are none. Load half: `Notices::has_lost_all`.
+        // E13 senders, store half. Release: a thread that finds no rights left finds the messages sent with
+        // these. Load half: `Notices::has_lost_all`.
         let before = self.notices.rights.fetch_sub(ended, Ordering::Release);
         if before != ended + HAD {
             return;
@@ -196,26 +198,26 @@ impl Port {
         }
     }
 
-    /// A port is gone whose end this one was to be told of.
+    /// Notes the end of a port that this one was to be told of.
     pub(crate) fn tell_death(&self, number: u64) {
         self.notices.state().deaths.push_back(number);
         self.tell();
     }
 
     fn tell(&self) {
-        // Release: whoever sees it finds the notice. The receiver, if it sleeps, is woken after.
+        // Release: a thread that sees it finds the notice. The receiver, if it sleeps, is woken after.
         self.notices.is_due.store(true, Ordering::Release);
         self.process.rouse(self.receiver);
     }
 }
 
 impl ReceiveRight {
-    /// Asks to be told, once, when nobody has a right to send to this port any more:
-    /// [`Request::notice`](crate::Request::notice). Rights that are under way count, and those of a
-    /// peer that dies end with it. A port that never had a sender is not told of until it has had
-    /// one. At most some 10 ms after the last right has gone.
+    /// Asks for a notice, once, when no right to send to this port is left:
+    /// [`Request::notice`](crate::Request::notice). Rights that are under way count; the rights of a peer that
+    /// dies end with it. A port that never had a sender gets no notice until it has had one. Comes at most some
+    /// 10 ms after the last right has gone.
     ///
-    /// A name goes on making rights for those who connect, so the last sender may have a successor.
+    /// A name goes on making rights for connectors, so the last sender may have a successor.
     pub fn notify_no_senders(&self) {
         if self.check().is_err() {
             return;
@@ -232,12 +234,13 @@ impl ReceiveRight {
 }
 
 impl ReceiveRight {
-    /// Asks to be told, once, when nobody has a right with this badge to send to this port any more:
-    /// [`Notice::NoSendersOf`], for as many badges as there are. Rights that are under way count, and those of a peer that
-    /// dies end with it. One that is minted before the notice is taken makes it wait for the end of that. At most some
-    /// 10 ms after the last such right has gone; at once when there is none, so ask when there is one.
+    /// Asks for a notice, once, when no right with this badge to send to this port is left: [`Notice::NoSendersOf`], for
+    /// any number of badges. Rights that are under way count; the rights of a peer that dies end with it. A right minted
+    /// before the notice is taken makes the notice wait for the end of that right. Comes at most some 10 ms after the last
+    /// such right has gone; at once when there is none, so ask when there is one.
     ///
-    /// A look at the tables of all links, and at what was provided and not claimed; 32 bytes, until it has been told.
+    /// A look at the tables of all links, and at rights provided and not claimed; 32 bytes, until the notice has
+    /// come.
     pub fn notify_no_senders_of(&self, badge: u64) {
         if self.check().is_err() {
             return;
@@ -268,7 +271,7 @@ impl ReceiveRight {
     }
 }
 
-/// Who wants to be told of the death of a port of a peer.
+/// A request to be told of the death of a port of a peer.
 pub(crate) struct DeathNotice {
     /// The peer's port.
     of: u32,
@@ -297,19 +300,19 @@ impl SendRight {
             told: Arc::downgrade(told.port()),
         };
         let mut notices = this.link().death_notices();
-        // Before there is need for more room, which keeps that cheap: nobody hears any more of these.
+        // Before more room is needed, which keeps this cheap: notices whose ports are gone.
         if notices.len() == notices.capacity() {
             notices.retain(|asked| asked.told.strong_count() > 0);
         }
         notices.push(asked);
         drop(notices);
-        // Before the look: who takes it down after that finds it.
+        // Before the look: a thread that takes it down after that finds it.
         this.link().tell_deaths();
     }
 }
 
 impl Link {
-    /// Tells those who wait for the death of a port that is gone, or of a right that was revoked.
+    /// Reports the death of a port that is gone, or of a right that was revoked, to the ports that wait for it.
     pub(crate) fn tell_deaths(&self) {
         self.tell_of(|asked| self.failure(asked.of).is_some() || self.is_revoked(asked.handle));
     }
@@ -362,7 +365,7 @@ impl Link {
         revocations: u64,
     ) -> Option<Result<Handle, Refused>> {
         let mut exports = self.exports();
-        // Under the lock: who revokes it says so before looking here.
+        // Under the lock: a revoking thread marks the right before looking here.
         let is_good = !port.process.has_revoked_since(revocations);
         is_good.then(|| self.export_to(&mut exports, port, target))
     }
@@ -371,7 +374,7 @@ impl Link {
     #[inline(always)]
     pub(crate) fn export_own(&self, own: &OwnRight) -> Option<Result<Handle, Refused>> {
         let mut exports = self.exports();
-        // Under the lock: who revokes it says so before looking here.
+        // Under the lock: a revoking thread marks the right before looking here.
         if !own.is_good() {
             return None;
         }
@@ -392,7 +395,7 @@ impl Link {
         self.export_new(exports, port, target)
     }
 
-    /// What the peer has not.
+    /// Exports a right that the peer does not have.
     #[cold]
     fn export_new(
         &self,
@@ -421,14 +424,14 @@ impl Link {
 
     /// The link has ended, and with it the peer's rights.
     ///
-    /// Returns the badges of those to the port `vine`.
+    /// Returns the badges of its rights to the port `vine`.
     pub(crate) fn end_exports(
         &self,
         vine: Option<u32>,
         port_of: impl Fn(u32) -> Option<Arc<Port>>,
     ) -> Vec<u64> {
         let (badges, ended) = {
-            // In one step: what is exported after that ends by itself.
+            // In one step: a right exported after that ends by itself.
             let mut exports = self.exports();
             let badges = vine.map(|port| exports.badges_of(port));
             (badges, exports.end())

@@ -24,9 +24,9 @@ fn arrived() {
     }
 }
 
-/// Switches notification on for this process: `handler` runs, in signal context on any thread,
-/// whenever a peer rings for a receiver, or answers a caller, that sleeps by a notify strategy. It
-/// may only do what is async-signal-safe. The first handler stays. Two system calls, and some for each link there is, and is to come.
+/// Switches notification on for this process: `handler` runs, in signal context on any thread, whenever a peer rings for a
+/// receiver, or answers a caller, that sleeps by a notify strategy. The handler may only do what is async-signal-safe. The first
+/// handler stays. Two system calls, and some for each present and future link.
 ///
 /// ```
 /// use handfast_port::{Options, Strategy, notify};
@@ -56,10 +56,7 @@ pub(crate) fn activate() -> Result<(), Errno> {
     // SeqCst: rare, and read by the keeper before it adds links.
     ACTIVE.store(1, Ordering::SeqCst);
     if let Ok(process) = crate::process::current() {
-        let links = process
-            .links
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let links = process.links.lock();
         for link in links.iter().flatten() {
             signal::raise_on_arrival(&link.socket, true)?;
         }
@@ -67,7 +64,7 @@ pub(crate) fn activate() -> Result<(), Errno> {
     Ok(())
 }
 
-/// Ends the sleep of every thread in [`wait`], without a run of the application's handler.
+/// Ends the sleep of every thread in [`wait`], without running the application's handler.
 pub(crate) fn rouse() {
     if is_active() {
         ARRIVALS.add_and_wake();

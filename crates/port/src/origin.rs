@@ -1,4 +1,4 @@
-//! What is known of where a right has come from, and whether two are one.
+//! The known origin of a right, and whether two rights are one.
 
 use crate::adopt::Whom;
 use crate::awaited::{Awaited, Outcome};
@@ -9,33 +9,35 @@ use crate::link::Link;
 use crate::message::Message;
 use crate::passing::Own;
 use crate::process::Process;
+use crate::rank;
 use crate::send::SendRight;
 use handfast_proto::rights::Handle;
 use handfast_sys::clock;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use handfast_sys::sync::Mutex;
+use std::sync::{Arc, OnceLock};
 
-/// How long an exporter's word is waited for, where one of its user has kept this process waiting in vain lately: whoever
-/// answers calls answers others, too.
+/// How long an exporter's word is waited for, if one of its user has kept this process waiting in vain lately: a thread
+/// that answers calls answers others, too.
 const SETTLE_AGAIN_NS: u64 = 500_000;
 
-/// How a right has come to this process, as far as that says something of what it is.
+/// How a right has come to this process, as far as that tells what the right is.
 #[derive(Clone, Default)]
 pub(crate) enum Origin {
     /// From the process of its port.
     #[default]
     Exporter,
-    /// It was claimed from there.
+    /// The right was claimed from there.
     Claimed(Arc<Claimed>),
-    /// It goes through another process, for now.
+    /// The right goes through another process, for now.
     Vine(Option<Arc<Upgrade>>),
-    /// It goes on to the process of its port, in an answer, and comes from another.
+    /// The right goes on to the process of its port, in an answer, and comes from another.
     Home(Arc<GoingHome>),
 }
 
-/// What the exporter says of a claim.
+/// The exporter's answer to a claim.
 pub(crate) struct Claimed {
     process: Arc<Process>,
-    awaited: Mutex<Option<(Awaited, Own)>>,
+    awaited: Mutex<Option<(Awaited, Own)>, rank::Claimed>,
     handle: OnceLock<Handle>,
 }
 
@@ -54,7 +56,7 @@ impl Claimed {
         let _ = self.handle();
     }
 
-    /// The handle of what was claimed, once the exporter has told it.
+    /// The handle of the claimed right, once the exporter has told it.
     pub(crate) fn handle(&self) -> Option<Handle> {
         if let Some(handle) = self.handle.get() {
             return Some(*handle);
@@ -62,7 +64,7 @@ impl Claimed {
         if self.is_forked() {
             return None;
         }
-        let mut place = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut place = self.awaited.lock();
         let (awaited, _) = place
             .as_mut()
             .filter(|(awaited, _)| awaited.is_answered())?;
@@ -90,13 +92,13 @@ impl Claimed {
     /// Whether no answer is awaited any more.
     pub(crate) fn is_over(&self) -> bool {
         let awaited = self.awaited.lock();
-        awaited.unwrap_or_else(PoisonError::into_inner).is_none()
+        awaited.is_none()
     }
 }
 
 impl Origin {
-    /// What the exporter's own tables call the right with this handle. Waits a while for its word; less where others of its user
-    /// have kept this process waiting lately.
+    /// The handle that the exporter's own tables have for the right with this handle. Waits a while for its word; less if others
+    /// of its user have kept this process waiting lately.
     pub(crate) fn handle_at_home(&self, handle: Handle, home: &Link) -> Result<Handle, RightError> {
         let Self::Claimed(claimed) = self else {
             return Ok(handle);
@@ -129,7 +131,7 @@ impl Drop for Claimed {
             return;
         }
         let place = self.awaited.get_mut();
-        if let Some((_, own)) = place.unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some((_, own)) = place.take() {
             own.forsake();
         }
     }
@@ -142,9 +144,9 @@ pub enum Identity {
     Same,
     /// They are not.
     Different,
-    /// Nobody knows yet: one of them came from a third process, and the port's process has not said
-    /// so far which of its rights that is. It does when it next receives at that port; of a right that goes
-    /// through another process, never.
+    /// Not known yet: one of them came from a third process, and the port's process has not yet identified it
+    /// among its rights. That process does so when it next receives at that port; for a right that goes through
+    /// another process, never.
     Unknown,
 }
 

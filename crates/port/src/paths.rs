@@ -1,9 +1,10 @@
-//! Return paths between this process and others (`handfast_proto::paths` says what they are): its
-//! part as caller, as replier and as forwarder, and the control messages between the three.
+//! Return paths between this process and others (defined in `handfast_proto::paths`): its part as caller, as
+//! replier and as forwarder, and the control messages between the three.
 
 use crate::error::{Gone, SendError};
 use crate::link::{Link, UNSAID_MAX};
 use crate::process::{Process, UNSAID_NS};
+use crate::rank;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use handfast_channel::reply::Slot;
 use handfast_layout::control::ControlMessage;
@@ -11,7 +12,8 @@ use handfast_layout::link::{OWN_SET, REPLIES, SETS, slot_of};
 use handfast_proto::paths::{Asks, PARTIES_MAX, Parties, Paths, Source, Way};
 use handfast_ring::{Fault, Rule};
 use handfast_sys::clock;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use handfast_sys::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, OnceLock};
 
 mod caller;
 mod held;
@@ -56,7 +58,7 @@ impl Drop for Party {
     }
 }
 
-/// A link's tables, as forwarder to its peer and as replier to what its peer forwards.
+/// A link's tables, as forwarder to its peer and as replier to calls that its peer forwards.
 #[derive(Default)]
 pub(crate) struct Passing {
     pub(crate) asks: Asks,
@@ -82,7 +84,7 @@ struct Wanted {
     number: u32,
 }
 
-/// Replier: what a forwarder asks for.
+/// Replier: the request of a forwarder.
 pub(crate) struct Ask {
     forwarder: Arc<Link>,
     number: u32,
@@ -95,7 +97,7 @@ impl Ask {
     }
 }
 
-/// What a caller and a forwarder share, as the replier is told of it: the forwarder's incarnation, and
+/// The link between a caller and a forwarder, as the replier is told of it: the forwarder's incarnation, and
 /// the index it has given the link.
 struct Between {
     forwarder: [u8; 20],
@@ -104,11 +106,11 @@ struct Between {
 }
 
 impl Link {
-    pub(crate) fn passing(&self) -> MutexGuard<'_, Passing> {
-        self.passing.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn passing(&self) -> MutexGuard<'_, Passing, rank::Passing> {
+        self.passing.lock()
     }
 
-    /// Ways to the peer have been given up: nobody goes one from memory.
+    /// Ways to the peer have been given up: no thread uses one from memory.
     fn forget_ways(&self) {
         // Release: pairs with the Acquire in `Known::of`.
         self.ways.fetch_add(1, Ordering::Release);
@@ -122,7 +124,7 @@ impl Link {
         drop(dropped);
     }
 
-    /// Nobody takes messages of the peer's any more: its parties end.
+    /// The peer's messages are taken by no thread any more: its parties end.
     pub(crate) fn end_parties(&self) {
         let dropped = self.passing().parties.drop_those(|_| true);
         // Release: as above.
@@ -140,8 +142,8 @@ impl Link {
 }
 
 impl Process {
-    fn callers(&self) -> MutexGuard<'_, Callers> {
-        self.callers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn callers(&self) -> MutexGuard<'_, Callers, rank::Callers> {
+        self.callers.lock()
     }
 
     /// Caller: the path, if outcomes of `source` may come by it. It is found at once when this thread
@@ -225,11 +227,7 @@ impl Process {
         for wanted in unmet {
             self.refuse_path(&wanted.forwarder, wanted.number);
         }
-        let links: Vec<_> = {
-            let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-            links.iter().flatten().cloned().collect()
-        };
-        for link in links {
+        for link in self.live_links() {
             let (dropped, gone) = {
                 let mut passing = link.passing();
                 let is_its = |party: &Arc<Party>| Arc::ptr_eq(&party.link, ended);
@@ -258,7 +256,7 @@ impl Process {
         message: ControlMessage<'_>,
     ) -> Result<(), Fault> {
         if link.has_unsaid(UNSAID_MAX, is_answer) {
-            // Who asks reads what it is answered.
+            // A peer that asks reads the answer.
             return Err(broken());
         }
         match message {
@@ -378,7 +376,7 @@ impl Process {
         };
         self.say(of, want);
         if of.is_down() {
-            // It may have ended before this was in the table.
+            // The link may have ended before this was in the table.
             let wanted = self.callers().wanted(token, of);
             if let Some(wanted) = wanted {
                 self.refuse_path(&wanted.forwarder, wanted.number);
@@ -431,7 +429,7 @@ impl Process {
         let set = granted.to.set;
         for index in 0..REPLIES {
             let slot = Slot::of(link.calls, slot_of(set, index));
-            // What a former use has left.
+            // The remains of a former use.
             slot.forget(&link.region);
         }
         let path = granted.path;
@@ -470,7 +468,7 @@ impl Process {
         };
         drop(refused);
         if forwarder.is_down() || link.is_down() {
-            // It may have ended before this was in its table.
+            // The link may have ended before this was in its table.
             self.refuse_path(&forwarder, number);
         }
         Ok(())
@@ -497,8 +495,7 @@ impl Process {
         }
     }
 
-    /// Keeper: forgets the paths that are over and that nobody waits for. Returns whether some are
-    /// left.
+    /// Keeper: forgets the paths that are over and that no thread waits for. Returns whether some are left.
     pub(crate) fn leave_paths(&self) -> bool {
         let (left, rest) = {
             let mut callers = self.callers();
@@ -543,8 +540,8 @@ impl Callers {
         self.wanted.iter().filter(its).count()
     }
 
-    /// Takes out what the caller behind an ended link was asked for. What was asked by one that has ended
-    /// stays: its caller may grant it still.
+    /// Takes out the requests to the caller behind an ended link. Requests by a peer that has ended stay: their
+    /// caller may grant them still.
     fn unwanted(&mut self, ended: &Arc<Link>) -> Vec<Wanted> {
         let is_its = |wanted: &mut Wanted| wanted.of.serial == ended.serial;
         self.wanted.extract_if(.., is_its).collect()
@@ -571,4 +568,4 @@ const fn is_answer(message: ControlMessage<'_>) -> bool {
     )
 }
 
-pub(crate) type CallersTable = Mutex<Callers>;
+pub(crate) type CallersTable = Mutex<Callers, rank::Callers>;

@@ -1,16 +1,17 @@
 //! Serving a port on every CPU, each with a receiver and a worker of its own (paper 002, section 2: for each processor
-//! its own workers and what a call needs, created as needed, reached by nobody else).
+//! its own workers and the resources of a call, created as needed, reached by no other).
 //!
-//! A receiver without a worker rests as a port does at which a task waits: the first post rings through its link's
-//! socket, and the keeper, which looks whether something is there, starts a worker, pinned to the receiver's CPU. One that had nothing to do for [`IDLE`] ends.
-//! The port's own receiver has one as well, on any CPU: for notices, for senders on CPUs that the server may not use,
-//! and for those who do not know of the others yet.
+//! A receiver without a worker rests like a port at which a task waits: the first post rings through its link's socket, and the
+//! keeper, which looks whether something is there, starts a worker, pinned to the receiver's CPU. A worker that had nothing to do
+//! for [`IDLE`] ends. The port's own receiver has a worker as well, on any CPU: for notices, for senders on CPUs that the server
+//! may not use, and for senders that do not know of the other receivers yet.
 
 use crate::error::{Exhausted, Misuse, Resource};
 use crate::options::Options;
 use crate::own::OwnRight;
 use crate::port::Port;
 use crate::process::Process;
+use crate::rank;
 use crate::receive::{self, ReceiveRight};
 use crate::request::{Received, Request};
 use crate::revoke::Holder;
@@ -19,10 +20,11 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
 use handfast_layout::bell::RECEIVERS;
 use handfast_layout::control::Encoded;
+use handfast_sys::sync::{Condvar, Mutex, MutexGuard};
 use handfast_sys::{cpu, signal};
 use handfast_wait::Strategy;
 use std::cell::Cell;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 #[cfg(test)]
 mod tests;
@@ -30,15 +32,15 @@ mod worker;
 
 use worker::WORKS_FOR;
 
-/// How long a worker waits for a message before it ends: long against making a thread, some 100 us.
+/// How long a worker waits for a message before it ends: long compared with making a thread, some 100 us.
 const IDLE: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 100 });
 
 /// A port that is served on every CPU: [`ReceiveRight::serve_per_cpu`].
 ///
-/// Dropping it unbinds the name and ends the workers: it waits for those that are at work, and for idle ones, 100 ms
-/// at most. Calls in flight end with [`Gone::Port`](crate::error::Gone::Port) at their callers.
+/// Dropping it unbinds the name and ends the workers. The drop waits for busy workers, and at most 100 ms for idle
+/// ones. Calls in flight end with [`Gone::Port`](crate::error::Gone::Port) at their callers.
 ///
-/// It is no receive right: nobody else receives from the port, and it does not move.
+/// It is no receive right: no other receiver takes from the port, and the port does not move.
 ///
 /// ```compile_fail,E0599
 /// # fn received(server: handfast_port::PerCpu) {
@@ -65,11 +67,11 @@ pub struct PerCpu {
 /// A receiver of a port that is served on every CPU: [`PerCpu::places`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Whose messages come there; nothing for the port's own receiver, of which there is one.
+    /// The CPU whose messages come to this receiver; `None` for the port's own receiver, of which there is one.
     pub cpu: Option<u32>,
-    /// Workers that were started there so far.
+    /// Number of workers started so far.
     pub started: u64,
-    /// One is there now.
+    /// Whether a worker runs now.
     pub is_served: bool,
 }
 
@@ -77,7 +79,7 @@ pub struct Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// The process has not one receiver for each CPU left.
+    /// Fewer receivers are left in the process than it has CPUs.
     Exhausted(Exhausted),
     /// The caller broke a rule of this library.
     Misuse(Misuse),
@@ -107,10 +109,10 @@ impl core::fmt::Display for ServeError {
 
 impl core::error::Error for ServeError {}
 
-/// Who handles a request: a thread on the CPU where it was made.
+/// The handler's access to its worker, a thread on the CPU where the request was made.
 pub struct Worker<'a> {
     desk: &'a Desk,
-    /// Of a call that was answered, for the next one of its lane.
+    /// The box of an answered call, for the next call of its lane.
     answered: Cell<Option<Box<Received>>>,
 }
 
@@ -119,7 +121,7 @@ type Handler = dyn Fn(&Worker<'_>, Request) + Send + Sync;
 struct Server {
     process: Arc<Process>,
     handler: Box<Handler>,
-    /// The first is the port's own.
+    /// The first desk is the port's own.
     desks: Box<[Desk]>,
     /// CPUs and signals of the thread that began to serve.
     cpus: Vec<u32>,
@@ -128,10 +130,10 @@ struct Server {
     running: Arc<Running>,
 }
 
-/// Workers there are.
+/// The count of running workers.
 #[derive(Default)]
 struct Running {
-    count: Mutex<u32>,
+    count: Mutex<u32, rank::Running>,
     ended: Condvar,
 }
 
@@ -140,19 +142,20 @@ struct Desk {
     right: ReceiveRight,
     cpu: Option<u32>,
     started: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<State, rank::Desk>,
 }
 
 #[derive(Default)]
 struct State {
     is_served: bool,
-    /// Among the port's takers, from when a worker ends until somebody looks; nothing while it is served.
+    /// Its number among the port's takers, from the end of a worker until a thread looks; `None` while it is
+    /// served.
     number: Option<u64>,
-    /// Requests that there was no thread for, and whether it would have been their last.
+    /// Requests for which no thread could be started, and whether each would have been that thread's last.
     owed: Vec<(Request, bool)>,
 }
 
-/// What a receiver's takers are woken by.
+/// Wakes a receiver's takers.
 struct Bell {
     server: Arc<Server>,
     desk: usize,
@@ -160,17 +163,17 @@ struct Bell {
 
 /// The ports of a process that are served on every CPU.
 #[derive(Default)]
-pub(crate) struct Servers(Mutex<Vec<Known>>);
+pub(crate) struct Servers(Mutex<Vec<Known>, rank::Servers>);
 
 struct Known {
-    /// What peers are told.
+    /// The announcement to peers.
     message: Encoded,
     server: Weak<Server>,
 }
 
 impl Servers {
-    fn known(&self) -> MutexGuard<'_, Vec<Known>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> MutexGuard<'_, Vec<Known>, rank::Servers> {
+        self.0.lock()
     }
 
     pub(crate) fn messages(&self) -> Vec<Encoded> {
@@ -180,23 +183,23 @@ impl Servers {
 }
 
 impl ReceiveRight {
-    /// Serves the port on every CPU that this thread may run on: a request is handled on the CPU where it was made, by
-    /// a worker pinned there, and no two CPUs write to one line of memory for it, nor take a lock in common. A worker is
-    /// started by the first message on its CPU, in some 100 us, and ends after 100 ms without one.
+    /// Serves the port on every CPU that this thread may run on: a request is handled on the CPU where it was made, by a
+    /// worker pinned there. No two CPUs write to the same cache line for it or take a common lock. The first message on
+    /// a CPU starts a worker there, in some 100 us; the worker ends after 100 ms without one.
     ///
     /// `handler` is called for each message and notice, on several CPUs at once; it answers by [`Worker::reply`], or as
-    /// any receiver does. While it runs, other messages of its CPU wait. One that panics ends its call as
+    /// any receiver does. While it runs, other messages of its CPU wait. A handler that panics ends its call as
     /// [`Gone::Reply`](crate::error::Gone::Reply), and nothing else.
     ///
     /// Both sides sleep while they wait, whatever their strategies: on one CPU the other runs meanwhile. A call takes a
-    /// wake-up and two switches, some 5 us: as long as one client keeps a server busy, a
-    /// [single thread](Self::receive) that spins on a CPU of its own answers sooner.
+    /// wake-up and two switches, some 5 us: as long as one client keeps a server busy, a [single thread](Self::receive)
+    /// that spins on its own CPU answers sooner.
     ///
-    /// Messages of one thread stay in order while it moves between CPUs: until all it has sent has been taken, it goes on
-    /// where it was. Senders learn of the receivers a little after they have their right; until then, and on CPUs that
-    /// this process may not use, one worker on any CPU serves them. Such a port cannot move, be received from by other
-    /// threads or be in a wait set: it is not a receive right any more. Takes one of the 64 receivers of the process for
-    /// each CPU.
+    /// Messages of one thread stay in order while the thread moves between CPUs: it keeps sending to its old receiver
+    /// until all it has sent has been taken. Senders learn of the receivers a little after they have their right; until
+    /// then, and on CPUs that this process may not use, one worker on any CPU serves them. Such a port is no longer a
+    /// receive right: it cannot move, be received from by other threads or be in a wait set. Takes one of the 64
+    /// receivers of the process for each CPU.
     ///
     /// ```
     /// # let name = format!("doc-per-cpu-{}", std::process::id());
@@ -210,8 +213,8 @@ impl ReceiveRight {
     /// ```
     ///
     /// # Errors
-    /// [`ServeError::Exhausted`] when the process has not so many receivers left, and
-    /// [`ServeError::Misuse`] in a forked child; the port is gone then.
+    /// [`ServeError::Exhausted`] when the process has too few receivers left, and [`ServeError::Misuse`] in a
+    /// forked child; the port is gone then.
     pub fn serve_per_cpu(
         self,
         handler: impl Fn(&Worker<'_>, Request) + Send + Sync + 'static,
@@ -247,7 +250,7 @@ impl ReceiveRight {
             running: Arc::default(),
         });
         for desk in 0..server.desks.len() {
-            // What has come to the port already finds that nobody is there.
+            // Messages already at the port find no worker.
             server.answer(desk);
         }
         let message = message(main, &entries);
@@ -255,7 +258,7 @@ impl ReceiveRight {
             message: message.clone(),
             server: Arc::downgrade(&server),
         });
-        for link in process.welcomed_links() {
+        for link in process.live_links() {
             process.say_spread(&link, &message);
         }
         let epoch = process.epoch;
@@ -304,13 +307,13 @@ impl PerCpu {
         self.server.desks[0].right.revoke_from(holder, badge);
     }
 
-    /// As [`ReceiveRight::notify_no_senders`]. What the last senders have left on other CPUs may be handled after the
-    /// notice.
+    /// As [`ReceiveRight::notify_no_senders`]. Messages that the last senders left on other CPUs may be handled after
+    /// the notice.
     pub fn notify_no_senders(&self) {
         self.server.desks[0].right.notify_no_senders();
     }
 
-    /// As [`ReceiveRight::notify_no_senders_of`], likewise.
+    /// As [`ReceiveRight::notify_no_senders_of`], with the same caveat.
     pub fn notify_no_senders_of(&self, badge: u64) {
         self.server.desks[0].right.notify_no_senders_of(badge);
     }
@@ -332,7 +335,7 @@ impl Drop for PerCpu {
             .retain(|known| !is_this(known));
         for desk in &server.desks {
             let mut state = desk.state();
-            // One that was started takes the number itself.
+            // A started worker takes the number itself.
             let (number, owed) = (state.number.take(), core::mem::take(&mut state.owed));
             drop((state, owed));
             number.map(|number| desk.port().leave_takers(number));
@@ -363,8 +366,8 @@ impl Desk {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State, rank::Desk> {
+        self.state.lock()
     }
 
     fn port(&self) -> &Port {

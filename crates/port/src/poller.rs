@@ -52,7 +52,7 @@ struct Lane {
     spare: Option<Box<Received>>,
     /// As that, for messages with reply rights that were passed on.
     passed: Option<Box<Received>>,
-    /// Position at which a lane whose link is down is left, whatever it still holds.
+    /// Position at which a lane whose link is down is left, whatever messages it still holds.
     end: Option<u32>,
     index: u32,
     consumer: Consumer,
@@ -60,8 +60,8 @@ struct Lane {
     slots: u32,
     /// Position up to which the counters know its messages.
     counted: u32,
-    /// The right its last message came through, what it says, and how many rights of the link had
-    /// ended when it was looked up.
+    /// The right its last message came through, the right's seal, and how many rights of the link had ended
+    /// when it was looked up.
     word: u64,
     seal: Seal,
     ended: u32,
@@ -69,13 +69,13 @@ struct Lane {
     checked: u32,
     /// Posts to it are not fenced at present (E12).
     streaming: bool,
-    /// Its first message waits for what it names until then, by [`Poller::patience`].
+    /// Its first message waits until then for the right it names, by [`Poller::patience`].
     until_ns: Option<u64>,
-    /// It is one of [`Poller::waiting`].
+    /// The lane is one of [`Poller::waiting`].
     waits: bool,
     /// Its first message waits for the provision of a claimed right, not for the claim.
     is_claimed: bool,
-    /// Of a dead link: when none of its messages waits any more, however many there are.
+    /// For a dead link: when its messages stop waiting, however many there are.
     ends_ns: Option<u64>,
     /// A call came since the last quiet check.
     called: bool,
@@ -125,10 +125,10 @@ impl Lane {
 /// Counts kept in private memory between two quiet checks.
 #[derive(Default)]
 struct Counts {
-    /// Of lanes that are no more.
+    /// Counts of lanes that have been removed.
     taken: u64,
     sends: u64,
-    /// Of introductions, which are neither calls nor sent by anybody.
+    /// Statements about introductions, which are neither calls nor sent by an application.
     said: u64,
     bytes: u64,
     bytes_out: u64,
@@ -160,7 +160,7 @@ pub(crate) struct Poller {
     spare: Message,
     /// A message was found and refused: there may be another.
     again: bool,
-    /// A message was found that waits for what it names.
+    /// A message was found that waits for the right it names.
     parked: bool,
     /// Lanes with such a message.
     waiting: Waiting,
@@ -177,9 +177,9 @@ pub(crate) struct Poller {
     /// one for all of them.
     beside: u32,
     shares_only_cpu: bool,
-    /// The port has moved: what comes is passed on.
+    /// The port has moved: messages that come are passed on.
     passes_on: bool,
-    /// The port is gone: what comes is the next one's at its receiver, or the keeper's.
+    /// The port is gone: messages that come belong to the next port at its receiver, or to the keeper.
     is_closed: bool,
     /// For one of the receivers of a port that is served on every CPU.
     pinned: Option<Box<Pinned>>,
@@ -194,9 +194,8 @@ pub(crate) struct Poller {
 /// Looks between two at the bells while lanes are busy.
 const LOOKS_PER_BELL: u32 = 16;
 
-/// How many clients are active at a time where server and clients have so many processors: one for
-/// each processor but the server's. Of two, both: a client that goes to sleep leaves the other one
-/// busy.
+/// How many clients are active at a time if server and clients have so many processors: one for each processor
+/// but the server's. With two clients, both: a client that goes to sleep leaves the other one busy.
 fn places(cpus: u32) -> usize {
     match cpus {
         0 | 1 => 1,
@@ -343,7 +342,7 @@ impl Poller {
         }
     }
 
-    /// Whether lanes of links that are no more hold messages still.
+    /// Whether lanes of links that have ended still hold messages.
     fn has_left_behind(&self) -> bool {
         self.lanes
             .iter()
@@ -363,7 +362,7 @@ impl Poller {
             self.spare = Message::new();
         }
         let lane = self.lanes[key].as_mut()?;
-        // Once: what it says is what is looked at from here on.
+        // Read once: the header read here is the one that is looked at from here on.
         let (header, meta) = match lane.consumer.peek(&lane.link.region.view()) {
             Ok(peeked) => peeked,
             Err(fault) => return self.poison(key, fault),
@@ -411,8 +410,8 @@ impl Poller {
         }
     }
 
-    /// Makes a request of what was taken into the spare buffer, through the lane's last right. `None` when the peer
-    /// broke a rule.
+    /// Makes a request of the message taken into the spare buffer, through the lane's last right. `None` when the
+    /// peer broke a rule.
     #[inline(always)]
     fn taken(&mut self, key: Key, header: Header, len_bytes: usize) -> Option<Request> {
         let lane = self.lanes[key].as_mut()?;
@@ -485,7 +484,7 @@ impl Poller {
             (Ok(Some(request)), Through::To(_)) => Some(request),
             (Ok(Some(request)), Through::Dead(why)) => self.refuse(request, why),
             (Ok(None), _) => {
-                // Nobody waits for what it asks.
+                // No caller waits for the answer.
                 self.again = true;
                 None
             }
@@ -524,7 +523,12 @@ impl Poller {
     pub(crate) fn give_back(&mut self, mut received: Box<Received>) {
         if received.message.has_buffer() {
             received.message.clear();
-            core::mem::swap(&mut self.spare, &mut received.message);
+            if self.spare.has_buffer() {
+                // To the thread's pool, which has few: with its lane it would stay as long as the longest message there.
+                received.message = Message::default();
+            } else {
+                core::mem::swap(&mut self.spare, &mut received.message);
+            }
         }
         let Some(reply) = received.reply_slot() else {
             return received.pool();
@@ -533,9 +537,8 @@ impl Poller {
             Some(Some(lane)) if Arc::ptr_eq(&lane.link, &reply.link) && !reply.is_passed() => {
                 lane.spare = Some(received);
             }
-            // It may be another lane by now, and learns of another party then.
-            // Not of one that has died meanwhile: nothing might come in this lane that lets go of its link. One that dies
-            // later is let go of by `clear`.
+            // It may be another lane by now, and learns of another party then. Not for a link that has died meanwhile:
+            // nothing might come in this lane that lets go of the link. A link that dies later is let go of by `clear`.
             Some(Some(lane)) if reply.is_passed() && !reply.link.is_down() => {
                 lane.passed = Some(received);
             }
@@ -579,7 +582,7 @@ impl Poller {
         }
     }
 
-    /// A reply was published by who holds the poller.
+    /// A reply was published by the thread that holds the poller.
     #[inline(always)]
     pub(crate) const fn count_answer(&mut self, bytes: &[u8]) {
         self.counts.bytes_out += bytes.len() as u64;
@@ -625,7 +628,7 @@ pub(crate) fn wake_caller(link: &Link, slot: Slot) -> bool {
     if how == word::DESCRIPTOR {
         link.tell(ControlMessage::Ring { receiver: NOBODY });
     } else {
-        // The caller, and not whoever else sleeps on a word of the peer's.
+        // Wakes the caller, and no other sleeper on a word of the peer's.
         link.region.wake(slot.wait(), SLEEPERS_MAX);
     }
     true

@@ -1,4 +1,4 @@
-//! A bound port: who polls it, who follows, who sleeps.
+//! A bound port: polling, following and sleeping threads.
 
 use crate::error::{Misuse, ReceiveError};
 use crate::group::Group;
@@ -9,6 +9,7 @@ use crate::moving::Home;
 use crate::notice::Notices;
 use crate::poller::Poller;
 use crate::process::Process;
+use crate::rank;
 use crate::request::Request;
 use crate::served::Local;
 use crate::waits::Waits;
@@ -19,12 +20,14 @@ use handfast_layout::bell as bell_layout;
 use handfast_layout::counters;
 use handfast_region::{Memory, Region, Wait, park_any};
 use handfast_sys::lock::{OwnedGuard as Guard, OwnedLock};
+use handfast_sys::sync::{Mutex, MutexGuard};
 use handfast_sys::{clock, cpu, futex};
 use handfast_wait::waiter::{Parked, Place, Sleep, Start};
 use handfast_wait::{Ended, Strategy, Waiter, word};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
-/// A bound port: what its receive right and the keeper share. On lines of its own: its receiver writes there.
+/// A bound port: the state its receive right and the keeper share. On lines of its own: its receiver writes
+/// there.
 #[repr(align(128))]
 pub(crate) struct Port {
     pub(crate) receiver: u32,
@@ -32,49 +35,49 @@ pub(crate) struct Port {
     pub(crate) id: u32,
     pub(crate) name: String,
     pub(crate) process: Arc<Process>,
-    poller: OwnedLock<Poller>,
+    poller: OwnedLock<Poller, rank::Poller>,
     /// Threads that sleep, or are about to, while another may hold the poller; tasks that wait, and one
     /// for the descriptor.
     pub(crate) followers: AtomicU32,
-    /// Those of them that sleep by *notify*, which no word ends.
+    /// The followers that sleep by *notify*, which no word ends.
     notified: AtomicU32,
     /// The tasks, and the descriptor.
     pub(crate) waits: Waits,
     /// Counts hand-overs: a follower that is about to sleep compares it, so that none is missed.
     handed: Region,
     /// A strategy set while another thread may hold the poller, for the next long wait.
-    newer: Mutex<Option<Waiter>>,
+    newer: Mutex<Option<Waiter>, rank::Newer>,
     is_newer: AtomicBool,
     /// The last reply had to wake its caller (for the adaptive strategy).
     woke: AtomicBool,
     /// Sleeps of its receivers that have ended with nothing to receive, less those that have not.
     futile: AtomicU32,
-    /// What its receiver is told besides messages. The poller has them too.
+    /// The notices for its receiver. The poller has them too.
     pub(crate) notices: Arc<Notices>,
     /// Where it has moved to; and by which link it has come.
     pub(crate) home: OnceLock<Arc<Home>>,
-    /// It is on its way there.
+    /// The port is on its way there.
     pub(crate) is_leaving: AtomicBool,
     pub(crate) came_from: OnceLock<u32>,
-    /// Who serves it inside this process.
+    /// The server of the port inside this process.
     pub(crate) served: OnceLock<Arc<Local>>,
-    /// Its receive right is being dropped.
+    /// The port's receive right is being dropped.
     pub(crate) is_closing: AtomicBool,
     /// Links that ended after they rang and before the poller looked.
-    left: Mutex<Vec<Hearing>>,
+    left: Mutex<Vec<Hearing>, rank::Left>,
 }
 
-/// Ended links whose messages wait for a port that nobody receives from; the oldest give way.
+/// Ended links whose messages wait for a port without a receiving thread; the oldest give way.
 const LEFT_MAX: usize = 64;
 
-/// Messages for ports that are no more, passed over in one look; and looks while lanes of the dead are looked for.
+/// Messages for ports that have ended, passed over in one look; and looks while lanes of the dead are looked for.
 const REFUSALS_MAX: u32 = 64;
 
 /// So many wake-ups that bring nothing are not by chance; one that brings something makes up for some.
 const FUTILE_MAX: u32 = 64;
 const FUTILE_PER_USEFUL: i32 = 8;
-/// How long nobody is heard then, between two sleeps: at some 10 us for each of those, they take less than a
-/// twentieth of a processor.
+/// Length of a pause between two sleeps, in which wake-ups go unheard: at some 10 us for each sleep, sleeps
+/// take less than a twentieth of a processor.
 const PAUSE_NS: u64 = 250_000;
 
 const HANDED_BYTES: usize = 64;
@@ -124,8 +127,9 @@ impl Port {
         if !bell::link_rang(&link.region, link.calls.other(), self.receiver) {
             return;
         }
-        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
-        // Of the user who has most of them, so that none makes room for itself by others' loss.
+        let mut left = self.left.lock();
+        // The oldest link of the user that has most of them, so that no user makes room at the expense of
+        // others.
         let of_user = |uid| left.iter().filter(|link| link.peer.uid == uid).count();
         let most = left
             .iter()
@@ -144,7 +148,8 @@ impl Port {
                 "messages that nobody received are lost with their link"
             );
         }
-        // It may have been dropped since it was found; who drops it looks here after it is out of the list.
+        // The port may have been dropped since it was found; the dropping thread looks here after the port is
+        // out of the list.
         let there = self.process.port(self.receiver);
         if there.is_none_or(|there| there.id != self.id) {
             drop(self.take_rung());
@@ -153,15 +158,15 @@ impl Port {
 
     /// The links kept since the last time.
     pub(crate) fn take_rung(&self) -> Vec<Hearing> {
-        core::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner))
+        core::mem::take(&mut *self.left.lock())
     }
 
-    pub(crate) fn lock(&self) -> Guard<'_, Poller> {
+    pub(crate) fn lock(&self) -> Guard<'_, Poller, rank::Poller> {
         self.poller.lock()
     }
 
     #[inline(always)]
-    pub(crate) fn try_lock(&self) -> Option<Guard<'_, Poller>> {
+    pub(crate) fn try_lock(&self) -> Option<Guard<'_, Poller, rank::Poller>> {
         self.poller.try_lock()
     }
 
@@ -213,8 +218,8 @@ impl Port {
         self.futile.store(futile.cast_unsigned(), Ordering::Relaxed);
     }
 
-    /// After a sleep, without the poller: if somebody wakes this port's receivers all the time and for nothing, a pause
-    /// that nobody ends, so that this costs little.
+    /// After a sleep, without the poller: if a peer wakes this port's receivers all the time and for nothing, pauses
+    /// uninterruptibly, so that the wake-ups cost little.
     fn pause_if_futile(&self, deadline_ns: Option<u64>) {
         // Relaxed: a count.
         if self.futile.load(Ordering::Relaxed) < FUTILE_MAX {
@@ -228,16 +233,16 @@ impl Port {
         std::thread::sleep(pause);
     }
 
-    fn newer(&self) -> MutexGuard<'_, Option<Waiter>> {
-        self.newer.lock().unwrap_or_else(PoisonError::into_inner)
+    fn newer(&self) -> MutexGuard<'_, Option<Waiter>, rank::Newer> {
+        self.newer.lock()
     }
 
-    /// The straight path: look, and only then ask the strategy. What has come passes through `then`
+    /// The straight path: look, and only then ask the strategy. A request that has come passes through `then`
     /// while this thread still holds the poller.
     #[inline(always)]
     pub(crate) fn wait<'a, T>(
         &'a self,
-        guard: Option<Guard<'a, Poller>>,
+        guard: Option<Guard<'a, Poller, rank::Poller>>,
         deadline_ns: Option<u64>,
         then: impl FnOnce(&mut Poller, Request) -> T,
     ) -> Result<T, ReceiveError> {
@@ -267,7 +272,7 @@ impl Port {
     #[cold]
     fn wait_long<'a, T>(
         &'a self,
-        mut guard: Guard<'a, Poller>,
+        mut guard: Guard<'a, Poller, rank::Poller>,
         deadline_ns: Option<u64>,
         then: impl FnOnce(&mut Poller, Request) -> T,
     ) -> Result<T, ReceiveError> {
@@ -355,7 +360,7 @@ impl Port {
     /// Gives the poller up. If other threads sleep meanwhile, arranges that the next post wakes
     /// one of them.
     #[inline(always)]
-    pub(crate) fn leave(&self, guard: Guard<'_, Poller>) {
+    pub(crate) fn leave(&self, guard: Guard<'_, Poller, rank::Poller>) {
         drop(guard);
         // E7 hand-over. Compiler fence. Pairs with the process-wide fence in `follow`, which acts
         // as a full one here: either this load sees the follower, or its attempt at the lock sees
@@ -375,21 +380,20 @@ impl Port {
         }
         let sleep = Group::sleep(self.receiver);
         let mut how = self.how_to_sleep();
-        // Without the lock, as with it: who has it may be a follower that will not keep it.
+        // Also if the lock is taken: its owner may be a follower that will not keep it.
         let quiet = self.try_lock().is_some_and(|mut poller| {
             // Again: the last one that sleeps by notify may have had the poller, and let go of it.
             how = self.how_to_sleep();
-            // With a message that waits, whoever sleeps has to know until when.
+            // With a message that waits, a sleeper has to know until when.
             poller.prepare_sleep(how) && poller.sleep_ns_max().is_none()
         });
         // A task that was entered meanwhile may have found the poller taken.
         self.call_takers();
         // After the lock is free: a follower that has this count finds it so.
         self.count_hand_over();
-        // E7 hand-over, count. Store-load fence; pairs with the kernel's own between queueing a
-        // sleeper and comparing its words, in `follow`. Either the follower sees the count and
-        // does not sleep, or this looks at the bells after a post that took the announcement and
-        // found nobody to wake.
+        // E7 hand-over, count. Store-load fence; pairs with the kernel's own between queueing a sleeper and
+        // comparing its words, in `follow`. Either the follower sees the count and does not sleep, or this
+        // looks at the bells after a post that took the announcement and found no thread to wake.
         self.handed.fence();
         // Relaxed: ordered by the fence.
         let taken = |bells: &Region| bells.load(sleep, Ordering::Relaxed) == word::AWAKE;
@@ -406,7 +410,7 @@ impl Port {
 
     /// How followers are to be woken.
     fn how_to_sleep(&self) -> u32 {
-        // Acquire: who counts as a follower has counted as one that sleeps by notify before.
+        // Acquire: a thread that counts as a follower has counted as one that sleeps by notify before.
         fence(Ordering::Acquire);
         match self.notified.load(Ordering::Relaxed) {
             0 => word::ASLEEP,
@@ -414,12 +418,12 @@ impl Port {
         }
     }
 
-    /// Whether nobody has taken the announcement back since this thread gave the poller up, for a
-    /// sleeper whose sleep no word ends. Who does so from here on finds a follower.
+    /// Whether no thread has taken the announcement back since this thread gave the poller up, for a sleeper
+    /// whose sleep no word ends. A thread that takes it back from here on finds a follower.
     fn is_announced(&self, groups: &[Arc<Group>], how: u32) -> bool {
-        // E7 hand-over, notified. Fence of all threads of this process. Pairs with the compiler
-        // fence in `leave`: either the announcement that was taken back is seen to be so here, or
-        // who has taken it back sees the follower.
+        // E7 hand-over, notified. Fence of all threads of this process. Pairs with the compiler fence in
+        // `leave`: either the announcement that was taken back is seen to be so here, or the thread that has
+        // taken it back sees the follower.
         futex::fence_own_threads();
         let sleep = Group::sleep(self.receiver);
         // Relaxed: ordered by the fence.
@@ -458,7 +462,7 @@ impl Port {
     }
 
     /// Waits until no other thread polls, asleep in the bells meanwhile; then polls.
-    fn follow(&self, deadline_ns: Option<u64>) -> Option<Guard<'_, Poller>> {
+    fn follow(&self, deadline_ns: Option<u64>) -> Option<Guard<'_, Poller, rank::Poller>> {
         // Relaxed: ordered by the fence below.
         self.followers.fetch_add(1, Ordering::Relaxed);
         let got = loop {
@@ -500,20 +504,20 @@ pub(crate) fn park<'a>(
     deadline_ns: Option<u64>,
 ) -> Wait {
     park_any(words.clone(), deadline_ns).unwrap_or_else(|_| {
-        // Before kernel 5.16 nobody sleeps in several words at once.
+        // Before kernel 5.16 no thread sleeps in several words at once.
         let soon_ns = clock::deadline_ns(ALONE);
         let soon_ns = deadline_ns.map_or(soon_ns, |deadline_ns| deadline_ns.min(soon_ns));
         park_any(words.take(1), Some(soon_ns)).unwrap_or(Wait::TimedOut)
     })
 }
 
-/// What a receiving thread waits at: the poller while it looks, the bells while it sleeps.
+/// The places where a receiving thread waits: the poller while it looks, the bells while it sleeps.
 struct Receiving<'a> {
     port: &'a Port,
-    guard: Option<Guard<'a, Poller>>,
-    /// What the last look found.
+    guard: Option<Guard<'a, Poller, rank::Poller>>,
+    /// The result of the last look.
     found: Option<Request>,
-    /// Sleeps in the kernel. One that was prepared, and not needed, is none.
+    /// Sleeps in the kernel. A prepared sleep that was not needed does not count.
     parks: u64,
 }
 
@@ -574,7 +578,8 @@ impl Place for Receiving<'_> {
                 .iter()
                 .filter_map(|group| group.sleeps_in(self.port.receiver))
                 .map(|(bells, sleep)| (bells, sleep, how));
-            // And in a word of this process alone: others of a user may meddle with those who sleep in its bells.
+            // And in a word of this process alone: other processes of a user may meddle with the sleepers in its
+            // bells.
             Some(park(bells.chain([self.port.nudged(handed)]), until_ns))
         } else if self.port.is_announced(&groups, how) {
             Some(crate::notify::wait(notified, until_ns))

@@ -1,7 +1,7 @@
-//! What one process has: its identity, its trust groups, its links, its ports, its keeper.
+//! The state of one process: its identity, its trust groups, its links, its ports, its keeper.
 
 use crate::door::Doors;
-use crate::error::{Exhausted, Resource};
+use crate::error::{Exhausted, PeerFault, Resource};
 use crate::group::{GROUPS_MAX, Group};
 use crate::keeper;
 use crate::link::Link;
@@ -12,6 +12,7 @@ use crate::paths::CallersTable;
 use crate::per_cpu::Servers;
 use crate::port::Port;
 use crate::quotas::QuotasOf;
+use crate::rank;
 use crate::redirect::Later;
 use crate::relay::Relays;
 use crate::rows::Rows;
@@ -27,8 +28,9 @@ use handfast_proto::rights::Target;
 use handfast_region::Tally;
 use handfast_sys::poll::{Flag, Poll, Timer, Trigger};
 use handfast_sys::socket::Peer;
+use handfast_sys::sync::{Mutex, RwLock};
 use handfast_sys::{OwnedFd, clock, process};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 mod links;
 
@@ -43,24 +45,23 @@ pub(crate) struct Process {
     for_ever: OnceLock<&'static Arc<Self>>,
     /// Changes when a group is added.
     pub(crate) groups_version: AtomicU32,
-    groups: RwLock<Arc<[Arc<Group>]>>,
+    groups: RwLock<Arc<[Arc<Group>]>, rank::Groups>,
     /// Changes when a link ends.
     pub(crate) deaths: AtomicU32,
     /// Changes whenever messages may name what they could not before.
     pub(crate) settled: AtomicU32,
     /// Counts the times that lanes are left and their receivers look at them.
     pub(crate) leavings: AtomicU32,
-    pub(crate) links: Mutex<Vec<Option<Arc<Link>>>>,
-    /// Those of this process with itself.
+    pub(crate) links: Mutex<Vec<Option<Arc<Link>>>, rank::Links>,
+    /// The links of this process with itself.
     pub(crate) loops: Loops,
-    /// Whom threads of this process connect to at this moment, one thread to each: two would make
-    /// two links. The keeper holds the list from its look whether there is a link until it has made
-    /// one or refused.
+    /// Peers that threads of this process connect to at this moment, one thread to each: two would make two
+    /// links. The keeper holds the list from its look for a link until it has made or refused one.
     pub(crate) connecting: Turns<Peer>,
-    ports: RwLock<Vec<Option<Arc<Port>>>>,
+    ports: RwLock<Vec<Option<Arc<Port>>>, rank::Ports>,
     /// Held while a port enters the list.
-    pub(crate) binding: Mutex<()>,
-    /// Until when the keeper looks for messages for ports that are no more, by [`clock::ticks_ns`].
+    pub(crate) binding: Mutex<(), rank::Binding>,
+    /// Until when the keeper looks for messages for ports that have ended, by [`clock::ticks_ns`].
     pub(crate) unbound_until_ns: AtomicU64,
     next_generation: AtomicU32,
     pub(crate) poll: Poll,
@@ -69,17 +70,17 @@ pub(crate) struct Process {
     pub(crate) watch: Timer,
     /// Raised to make the keeper look at its lists.
     pub(crate) attention: Flag,
-    pub(crate) listeners: Mutex<Vec<(u32, Arc<Foreign>)>>,
-    /// Connections to names that have come with their ports, and the receivers of those.
-    pub(crate) accepted: Mutex<Vec<(Arc<Port>, Foreign)>>,
+    pub(crate) listeners: Mutex<Vec<(u32, Arc<Foreign>)>, rank::Listeners>,
+    /// Connections to names that have come with their ports, and the receivers of those ports.
+    pub(crate) accepted: Mutex<Vec<(Arc<Port>, Foreign)>, rank::Accepted>,
     pub(crate) tally: Arc<Tally>,
     pub(crate) rows: Arc<Rows>,
     pub(crate) tally_fd: OwnedFd,
     /// How callers of rights that came in messages wait, unless told.
     pub(crate) waiting: WaitBy,
-    /// What their waiters say of [`Waiter::is_eager`](handfast_wait::Waiter::is_eager).
+    /// The value of [`Waiter::is_eager`](handfast_wait::Waiter::is_eager) for their waiters.
     pub(crate) eager: bool,
-    /// When rights that nobody holds any more are given back, by [`clock::ticks_ns`].
+    /// When rights that no thread holds any more are given back, by [`clock::ticks_ns`].
     pub(crate) releases: Timer,
     releases_due_ns: AtomicU64,
     /// Return paths granted, and wanted.
@@ -87,18 +88,20 @@ pub(crate) struct Process {
     /// The number of the next introduction this process begins, and what others have provided of its rights
     /// (and whether its end is watched).
     provided: AtomicU64,
-    pub(crate) provisions: Mutex<Provisions<(Target, bool)>>,
+    pub(crate) provisions: Mutex<Provisions<(Target, bool)>, rank::Provisions>,
     /// Revocations of rights to ports of this process: twice those that have ended, one more while one is under
     /// way.
     pub(crate) revocations: AtomicU64,
-    pub(crate) revoking: Mutex<()>,
+    pub(crate) revoking: Mutex<(), rank::Revoking>,
     pub(crate) quotas: QuotasOf,
-    /// What the users of peers hold.
+    /// The resources held by the users of peers.
     pub(crate) users: Arc<Users>,
-    /// Links that have ended, as long as somebody holds them: messages of the dead lie there.
-    pub(crate) ended: Mutex<Vec<Weak<Link>>>,
+    /// Links that have ended, as long as a thread holds them: messages of the dead lie there.
+    pub(crate) ended: Mutex<Vec<Weak<Link>>, rank::Ended>,
+    /// Links that were cut, and why: the keeper tells the application.
+    pub(crate) cuts: Mutex<Vec<(Peer, PeerFault)>, rank::Cuts>,
     /// Letting strangers in, and being let in.
-    pub(crate) doors: Mutex<Doors>,
+    pub(crate) doors: Mutex<Doors, rank::Doors>,
     /// Rights to others' ports that were passed on, and go through this process.
     pub(crate) vines: Vines,
     /// Ports that are served on every CPU.
@@ -106,12 +109,12 @@ pub(crate) struct Process {
     /// Ports that this process gives away; switches of rights to ports that have moved, one at a time, and those
     /// to be tried again.
     pub(crate) moves: Moves,
-    pub(crate) switching: Mutex<()>,
-    pub(crate) switches: Mutex<Vec<Later>>,
+    pub(crate) switching: Mutex<(), rank::Switching>,
+    pub(crate) switches: Mutex<Vec<Later>, rank::Switches>,
     /// Reply rights passed on by hand.
-    pub(crate) relays: Mutex<Relays>,
+    pub(crate) relays: Mutex<Relays, rank::Relays>,
     /// Raised by the keeper when a peer rings through a socket.
-    pub(crate) sets: Mutex<Vec<Weak<Flag>>>,
+    pub(crate) sets: Mutex<Vec<Weak<Flag>>, rank::Sets>,
 }
 
 /// Tokens of the keeper's poll set: kind in the upper half, index or serial in the lower.
@@ -130,7 +133,7 @@ pub(crate) mod token {
 /// that the child does not have.
 pub(crate) struct Locks {
     epoch: u32,
-    current: Mutex<Option<Arc<Process>>>,
+    current: Mutex<Option<Arc<Process>>, rank::Current>,
     /// The names that threads of this process connect to.
     connecting: Turns<String>,
     next: OnceLock<&'static Self>,
@@ -146,8 +149,8 @@ impl Locks {
         }
     }
 
-    /// Those of this process. One step for each fork between it and the process that first asked;
-    /// a child leaks its parent's.
+    /// The locks of this process. One step for each fork between it and the process that first asked; a child
+    /// leaks its parent's.
     pub(crate) fn own() -> &'static Self {
         static FIRST: Locks = Locks::new(0);
         let epoch = process::fork_epoch();
@@ -162,7 +165,7 @@ impl Locks {
 }
 
 impl Turns<String> {
-    /// Those of this process's threads that connect, by name.
+    /// The turns of this process's connecting threads, by name.
     pub(crate) fn of_connectors() -> &'static Self {
         &Locks::own().connecting
     }
@@ -172,9 +175,9 @@ impl Turns<String> {
 /// which shares nothing with its parent).
 pub(crate) fn current() -> Result<Arc<Process>, Resource> {
     process::watch_forks();
-    // A parent's state stays with the parent's locks, so that nothing of the parent is undone.
+    // A parent's state stays with the parent's locks, so that none of it is undone.
     let current = &Locks::own().current;
-    let mut current = current.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut current = current.lock();
     if let Some(process) = current.as_ref() {
         return Ok(process.clone());
     }
@@ -190,8 +193,8 @@ pub(crate) fn current() -> Result<Arc<Process>, Resource> {
 }
 
 impl Process {
-    /// What is shared of it by all that need not count: there is one for as long as there is a process, or a child
-    /// of it that looks at what it was.
+    /// A shared reference for all users that need not count: it lasts as long as the process, or a child that
+    /// looks at its parent's state.
     #[inline]
     pub(crate) fn for_ever(self: &Arc<Self>) -> &'static Arc<Self> {
         let leak = || &*Box::leak(Box::new(self.clone()));
@@ -244,6 +247,7 @@ impl Process {
             users: Users::new(),
             accepted: Mutex::default(),
             ended: Mutex::default(),
+            cuts: Mutex::default(),
             doors: Mutex::default(),
             vines: Vines::default(),
             per_cpu: Servers::default(),
@@ -265,13 +269,7 @@ impl Process {
             .add(&process.releases, token::RELEASES, Trigger::Level)
             .map_err(os("epoll_ctl"))?;
         // A receiver sleeps in the bells of all groups; there is always one.
-        process.add_group(
-            &mut process
-                .groups
-                .write()
-                .unwrap_or_else(PoisonError::into_inner),
-            Some(process::uid()),
-        )?;
+        process.add_group(&mut process.groups.write(), Some(process::uid()))?;
         Ok(process)
     }
 
@@ -303,7 +301,8 @@ impl Process {
         }
         loop {
             self.releases.set(from_now_ns);
-            // Who has to be earlier may have set it before this has. At most once for each such thread.
+            // A thread that needs an earlier time may have set it before this has. At most once for each such
+            // thread.
             let earlier_ns = self.releases_due_ns.load(Ordering::Acquire);
             if earlier_ns >= due_ns {
                 return;
@@ -319,10 +318,10 @@ impl Process {
         self.releases_due_ns.store(u64::MAX, Ordering::Release);
     }
 
-    /// Takes a place for a link to come in the trust group of `uid`, which is made if there is none; or in a crowd, where so
+    /// Takes a place for a link to come in the trust group of `uid`, which is made if there is none; or in a crowd, if too
     /// many users have groups already.
     pub(crate) fn reserve(self: &Arc<Self>, uid: u32) -> Result<Reserved, Resource> {
-        let mut groups = self.groups.write().unwrap_or_else(PoisonError::into_inner);
+        let mut groups = self.groups.write();
         let own = groups.iter().find(|group| group.uid == Some(uid));
         let is_room = groups.iter().filter(|group| group.uid.is_some()).count() < GROUPS_MAX;
         let in_crowd = || {
@@ -364,10 +363,10 @@ impl Process {
         Ok(group)
     }
 
-    /// A place in a group is free; a group without links goes, but for the first, in whose bells a receiver always sleeps.
+    /// Frees a place in a group; a group without links goes, except the first, in whose bells a receiver always sleeps.
     pub(crate) fn free_place(&self, group: &Arc<Group>, index: u32) {
         group.set(index, None);
-        let mut groups = self.groups.write().unwrap_or_else(PoisonError::into_inner);
+        let mut groups = self.groups.write();
         let place = groups.iter().position(|known| Arc::ptr_eq(known, group));
         if place.is_some_and(|place| place > 0) && group.is_empty() {
             *groups = groups
@@ -375,16 +374,14 @@ impl Process {
                 .filter(|known| !Arc::ptr_eq(known, group))
                 .cloned()
                 .collect();
-            // Release: as where one is added. Who still sleeps in its bells is woken for the next change.
+            // Release: as where one is added. A thread that still sleeps in its bells is woken for the next
+            // change.
             self.groups_version.fetch_add(1, Ordering::Release);
         }
     }
 
     pub(crate) fn groups(&self) -> Arc<[Arc<Group>]> {
-        self.groups
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.groups.read().clone()
     }
 
     /// Wakes every sleeping receiver of this process.
@@ -400,7 +397,7 @@ impl Process {
         }
     }
 
-    /// Wakes whoever receives at `receiver`.
+    /// Wakes the receivers at `receiver`.
     pub(crate) fn rouse(&self, receiver: u32) {
         for group in &*self.groups() {
             group.rouse(receiver);
@@ -414,14 +411,14 @@ impl Process {
 
     /// Enters a set; its flag is forgotten when the set is dropped.
     pub(crate) fn add_set(&self, flag: &Arc<Flag>) {
-        let mut sets = self.sets.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sets = self.sets.lock();
         sets.retain(|set| set.strong_count() > 0);
         sets.push(Arc::downgrade(flag));
     }
 
     /// Makes every waiting set and every notified sleeper of this process look again.
     pub(crate) fn raise_sets(&self) {
-        let mut sets = self.sets.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sets = self.sets.lock();
         sets.retain(|set| set.upgrade().map(|flag| flag.raise()).is_some());
         drop(sets);
         crate::notify::rouse();
@@ -439,11 +436,12 @@ impl Process {
         self: &Arc<Self>,
         make: impl FnOnce(u32, u32) -> Arc<Port>,
     ) -> Result<Arc<Port>, Resource> {
-        let _binding = self.binding.lock().unwrap_or_else(PoisonError::into_inner);
-        // It stays free: who gives it to a port has that lock. Without the lock of the ports: rights end here.
+        let _binding = self.binding.lock();
+        // The receiver stays free: a thread that gives it to a port has that lock. Without the lock of the
+        // ports: rights end here.
         let free = self.unbound().first().copied();
         free.inspect(|receiver| self.refuse_for(*receiver));
-        let mut ports = self.ports.write().unwrap_or_else(PoisonError::into_inner);
+        let mut ports = self.ports.write();
         let receiver = free.map_or(ports.len(), |receiver| receiver as usize);
         if receiver >= bell::RECEIVERS as usize {
             let limit = bell::RECEIVERS.into();
@@ -463,19 +461,19 @@ impl Process {
         Ok(port)
     }
 
-    /// Those of its ports for which `check` holds. Without the lock: what is done with them may run wakers.
+    /// The process's ports for which `check` holds. Without the lock: the caller's work on them may run wakers.
     pub(crate) fn ports(&self, check: impl Fn(&Port) -> bool) -> Vec<Arc<Port>> {
-        let ports = self.ports.read().unwrap_or_else(PoisonError::into_inner);
+        let ports = self.ports.read();
         let those = ports.iter().flatten().filter(|port| check(port));
         those.cloned().collect()
     }
 
     pub(crate) fn port(&self, receiver: u32) -> Option<Arc<Port>> {
-        let ports = self.ports.read().unwrap_or_else(PoisonError::into_inner);
+        let ports = self.ports.read();
         ports.get(receiver as usize).cloned().flatten()
     }
 
-    /// A number for what this process provides next, never used again.
+    /// A number for the next right that this process provides, never used again.
     pub(crate) fn next_provision(&self) -> u64 {
         // Relaxed: a number.
         self.provided.fetch_add(1, Ordering::Relaxed)
@@ -483,13 +481,13 @@ impl Process {
 
     /// All ports.
     pub(crate) fn all_ports(&self) -> Vec<Arc<Port>> {
-        let ports = self.ports.read().unwrap_or_else(PoisonError::into_inner);
+        let ports = self.ports.read();
         ports.iter().flatten().cloned().collect()
     }
 
     /// The receivers that had a port and have none.
     pub(crate) fn unbound(&self) -> Vec<u32> {
-        let ports = self.ports.read().unwrap_or_else(PoisonError::into_inner);
+        let ports = self.ports.read();
         let receivers = ports.iter().zip(0..).filter(|(port, _)| port.is_none());
         receivers.map(|(_, receiver)| receiver).collect()
     }
@@ -500,7 +498,7 @@ impl Process {
     }
 
     pub(crate) fn remove_port(&self, receiver: u32) {
-        let mut ports = self.ports.write().unwrap_or_else(PoisonError::into_inner);
+        let mut ports = self.ports.write();
         ports[receiver as usize] = None;
     }
 }
@@ -521,7 +519,7 @@ impl Reserved {
         self.index.unwrap_or_default()
     }
 
-    /// It is the link's from now on.
+    /// The place belongs to the link from now on.
     pub(crate) fn take(mut self) -> (Arc<Group>, u32) {
         let index = self.index.take().unwrap_or_default();
         (self.group.clone(), index)

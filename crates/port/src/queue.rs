@@ -1,12 +1,13 @@
 //! Plain shared queues: 24-byte messages, any number of pushing and popping processes.
 //!
-//! For experiments, and for programs that want a queue and nothing else. There is no name, no
-//! reply and no waiting: a queue is two descriptors that its creator passes on (by inheritance or
-//! over a Unix socket), and a full or empty queue says so. Members trust each other (one that
-//! writes nonsense spoils the queue for all), but none of them is needed: whoever is killed, at
-//! any instruction, leaves a queue that the others go on with.
+//! For experiments, and for programs that want a queue and nothing else. There is no name, no reply and no
+//! waiting: a queue is two descriptors that its creator passes on (by inheritance or over a Unix socket), and a
+//! full or empty queue says so. Members trust each other (one that writes nonsense spoils the queue for all),
+//! but none of them is needed: a member that is killed, at any instruction, leaves a queue that the others go
+//! on with.
 
 use crate::error::{Misuse, PeerFault, QueueError, Resource};
+use crate::rank;
 use handfast_layout::queue::{
     MEMBERS, MESSAGE_BYTES, mpmc as ring_layout, two_lock as lock_layout,
 };
@@ -15,8 +16,9 @@ use handfast_ring::queue::two_lock::{NoQueue, TwoLock};
 use handfast_ring::queue::{self, mpmc::Ring};
 use handfast_sys::members::{self, Membership};
 use handfast_sys::memory::{Access, Mapping, create_sealed, is_sealed};
+use handfast_sys::sync::Mutex;
 use handfast_sys::{AsFd, BorrowedFd, Errno, OwnedFd, process};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Bytes of one message.
 pub const QUEUE_MESSAGE_BYTES: usize = MESSAGE_BYTES;
@@ -24,9 +26,9 @@ pub const QUEUE_MESSAGE_BYTES: usize = MESSAGE_BYTES;
 /// How a queue is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueKind {
-    /// Two locks, one for each end, and a pool of nodes (Michael and Scott; paper 000, section
-    /// 2.2). Strictly first in, first out. A member that is stopped while it holds a lock stops
-    /// that end; one that is killed does not. What a dead member had popped is gone with it.
+    /// Two locks, one for each end, and a pool of nodes (Michael and Scott; paper 000, section 2.2). Strictly
+    /// first in, first out. A member that is stopped while it holds a lock stops that end; one that is killed
+    /// does not. A message that a dead member had popped is gone with it.
     TwoLock,
     /// A bounded ring whose slots are claimed one by one: no member waits for another. First in,
     /// first out by claim; while a push is under way at the oldest place, the queue is empty for
@@ -75,7 +77,7 @@ pub enum PopError {
 type File = (u64, u64);
 
 /// Queues this process has a handle to.
-static OPEN: Mutex<Vec<(File, u32)>> = Mutex::new(Vec::new());
+static OPEN: Mutex<Vec<(File, u32)>, rank::OpenQueues> = Mutex::new(Vec::new());
 
 impl SharedQueue {
     /// Makes an empty queue of `capacity` messages. Two memory files, about ten system calls.
@@ -91,14 +93,13 @@ impl SharedQueue {
         Self::open(kind, capacity, (memory, members), true)
     }
 
-    /// A handle to the queue whose [descriptors](Self::descriptors) these are, made with the same
-    /// kind and capacity. Undoes what a dead process left under the member number this one gets. About ten system calls;
-    /// in a two-lock queue that repair waits for the locks.
+    /// A handle to the queue with these [descriptors](Self::descriptors), made with the same kind and capacity. Repairs
+    /// the state that a dead process left under the member number this one gets. About ten system calls; in a two-lock
+    /// queue that repair waits for the locks.
     ///
     /// # Errors
-    /// [`QueueError::Other`] when the descriptors are not those of such a queue;
-    /// [`QueueError::Members`] when 63 processes have it open; [`QueueError::Open`] when this
-    /// process has.
+    /// [`QueueError::Other`] when the descriptors do not belong to such a queue; [`QueueError::Members`] when
+    /// 63 processes have it open; [`QueueError::Open`] when this process has.
     pub fn attach(
         kind: QueueKind,
         capacity: u32,
@@ -115,7 +116,7 @@ impl SharedQueue {
         is_new: bool,
     ) -> Result<Self, QueueError> {
         let os = |call| move |errno| Resource::of(call, errno);
-        // First: this takes the descriptor, whose closing would end a membership there may be.
+        // First: this takes the descriptor, whose closing would end an existing membership.
         let members = members::join(members).map_err(|errno| match errno {
             Errno::AGAIN => QueueError::Members {
                 limit: MEMBERS.into(),
@@ -129,7 +130,7 @@ impl SharedQueue {
         }
         let file = handfast_sys::memory::identity(&memory).map_err(os("fstat"))?;
         let epoch = process::fork_epoch();
-        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = OPEN.lock();
         if open.contains(&(file, epoch)) {
             return Err(QueueError::Open);
         }
@@ -166,9 +167,9 @@ impl SharedQueue {
         })
     }
 
-    /// The descriptors to pass on: the memory and the file of the members. The second keeps count
-    /// of who lives by locks that the kernel drops when a process closes *any* descriptor of the
-    /// file: a process that has a handle must not close a duplicate of it.
+    /// The descriptors to pass on: the memory and the file of the members. The second keeps count of living
+    /// members by locks that the kernel drops when a process closes *any* descriptor of the file: a process
+    /// that has a handle must not close a duplicate of it.
     #[must_use]
     pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
         [self.memory.as_fd(), self.members.descriptor()]
@@ -211,7 +212,7 @@ impl SharedQueue {
 
 impl Drop for SharedQueue {
     fn drop(&mut self) {
-        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = OPEN.lock();
         open.retain(|known| *known != (self.file, self.epoch));
     }
 }

@@ -1,33 +1,35 @@
-//! What one peer may have of this process, and make it do.
+//! Quotas: the resources of this process that one peer may hold, and the work it may cause.
 
 use crate::error::BindError;
 use crate::link::Link;
 use crate::process::{self, Process};
+use crate::rank;
 use core::sync::atomic::{AtomicU32, Ordering};
 use handfast_layout::counters;
 use handfast_proto::introductions::PROVISIONS_MAX;
 use handfast_proto::rights::{EXPORTS_MAX, Exports};
 use handfast_sys::clock;
 use handfast_sys::socket::Peer;
-use std::sync::{Arc, PoisonError, RwLock};
+use handfast_sys::sync::RwLock;
+use std::sync::Arc;
 
-/// What a peer of this process may cost it. What it has already, it keeps.
+/// The resources that a peer of this process may take. A peer keeps the resources it has already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Quotas {
-    /// Rights to ports of this process that a peer may have at once, some 35 bytes each; revoked ones count until it has
-    /// given them back. Beyond that, giving it one fails ([`RightError::Exhausted`](crate::error::RightError::Exhausted)),
-    /// a connection of its is refused, and what it claims or attenuates is dead
-    /// ([`Gone::Right`](crate::error::Gone::Right)). 1,048,576 at most, and unless it is set. How many it has is in the
-    /// counters of its link ([`Counters`](crate::Counters)).
+    /// Rights to ports of this process that a peer may have at once, some 35 bytes each; revoked ones count until the peer
+    /// has given them back. Beyond that, giving the peer a right fails
+    /// ([`RightError::Exhausted`](crate::error::RightError::Exhausted)), its connections are refused, and rights that it
+    /// claims or attenuates are dead ([`Gone::Right`](crate::error::Gone::Right)). 1,048,576 at most, and unless it is
+    /// set. The number a peer has is in the counters of its link ([`Counters`](crate::Counters)).
     pub rights: u32,
-    /// Rights to ports of this process that a peer may have passed on to others who have not claimed them, some 100 bytes
-    /// each. One more comes to nothing: for who was to get it its port is gone
-    /// ([`Gone::Port`](crate::error::Gone::Port)). 65,536 at most for all peers together, of which one user has three quarters, and unless it is set.
+    /// Rights to ports of this process that a peer may have passed on to others that have not claimed them, some 100 bytes each.
+    /// A further one has no effect: for its recipient the port is gone ([`Gone::Port`](crate::error::Gone::Port)). 65,536 at most
+    /// for all peers together, three quarters of them for one user, and unless it is set.
     pub provisions: u32,
-    /// Control messages of a peer, most of them wake-ups, that this process takes in a second; others wait for the next
-    /// tenth of it, and the peer's wake-ups come as late. 50,000 unless it is set, which takes a tenth of a processor
-    /// or so; 10 at least.
+    /// Control messages of a peer, most of them wake-ups, that this process takes in a second; further ones wait for
+    /// the next tenth of it, and the peer's wake-ups come as late. 50,000 unless it is set, which takes about a tenth
+    /// of a processor; 10 at least.
     pub control_messages_per_s: u32,
 }
 
@@ -70,7 +72,7 @@ impl Quotas {
     }
 }
 
-/// Sets what each peer of this process may cost it, from now on. Some stores for each link.
+/// Sets the quotas of each peer of this process, from now on. Some stores for each link.
 ///
 /// # Errors
 /// As [`anonymous`](crate::anonymous), of the first use of the library in a process.
@@ -78,8 +80,8 @@ pub fn set_quotas(quotas: Quotas) -> Result<(), BindError> {
     set_quotas_by(move |_| quotas)
 }
 
-/// As [`set_quotas`], by who the peer is, as the kernel vouches for it. `quotas_of` is asked now for each peer, and by the
-/// keeper for those that come: it must not block.
+/// As [`set_quotas`], by the identity of the peer, as the kernel vouches for it. `quotas_of` is asked now for each peer,
+/// and by the control thread for those that come: it must not block.
 ///
 /// # Errors
 /// As there.
@@ -88,9 +90,8 @@ pub fn set_quotas_by(
 ) -> Result<(), BindError> {
     let process = process::current()?;
     let quotas_of: Arc<OfPeer> = Arc::new(quotas_of);
-    let old = process.quotas.0.write();
-    let old = core::mem::replace(&mut *old.unwrap_or_else(PoisonError::into_inner), quotas_of);
-    // The application's: dropped without the lock.
+    let old = core::mem::replace(&mut *process.quotas.0.write(), quotas_of);
+    // The application's function: dropped without the lock.
     drop(old);
     for link in process.all_links() {
         process.limit(&link);
@@ -98,8 +99,8 @@ pub fn set_quotas_by(
     Ok(())
 }
 
-/// What says what a peer may cost.
-pub(crate) struct QuotasOf(RwLock<Arc<OfPeer>>);
+/// The function that returns a peer's quotas.
+pub(crate) struct QuotasOf(RwLock<Arc<OfPeer>, rank::Quotas>);
 
 pub(crate) type OfPeer = dyn Fn(&Peer) -> Quotas + Send + Sync;
 
@@ -109,7 +110,7 @@ impl Default for QuotasOf {
     }
 }
 
-/// Those in force for the peer of a link.
+/// The quotas in force for the peer of a link.
 pub(crate) struct InForce {
     rights: AtomicU32,
     provisions: AtomicU32,
@@ -153,10 +154,10 @@ impl InForce {
 impl Process {
     fn quotas_of(&self) -> Arc<OfPeer> {
         let quotas_of = self.quotas.0.read();
-        quotas_of.unwrap_or_else(PoisonError::into_inner).clone()
+        quotas_of.clone()
     }
 
-    /// Sets what the peer of a link may cost, and returns by what.
+    /// Sets the quotas of the peer of a link, and returns the function they come from.
     pub(crate) fn limit(&self, link: &Link) -> Arc<OfPeer> {
         let quotas_of = self.quotas_of();
         // The application's: where it panics the usual ones stay.
@@ -190,10 +191,10 @@ impl Link {
         }
     }
 
-    /// Keeper: so many control messages have come. Until when no more are taken, if that is so.
+    /// Keeper: counts control messages that have come. Returns until when no more are taken, if so.
     pub(crate) fn heard_enough(&self, count: u32) -> Option<u64> {
         let now_ns = clock::now_ns();
-        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut heard = self.heard.lock();
         if now_ns.saturating_sub(heard.since_ns) >= WINDOW_NS {
             (heard.since_ns, heard.count) = (now_ns, 0);
         }

@@ -8,7 +8,7 @@ use crate::port::Port;
 use crate::process::{self, Process};
 use crate::rendezvous::{self, SocketFile};
 use crate::request::Request;
-use crate::users::Foreign;
+use crate::users::{Foreign, Users};
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use handfast_layout::link::Kind;
@@ -35,7 +35,7 @@ pub struct ReceiveRight {
     /// A name by which others connect to it.
     bound: Option<Bound>,
     epoch: u32,
-    /// Nobody is told of its end.
+    /// Its end is not announced.
     is_quiet: bool,
 }
 
@@ -57,7 +57,7 @@ pub fn anonymous_with(options: Options) -> Result<ReceiveRight, BindError> {
     Ok(nameless(&process::current()?, options)?)
 }
 
-/// One without a name, whose peers are told of it by another.
+/// Makes a port without a name, which the caller announces to its peers.
 pub(crate) fn nameless(process: &Arc<Process>, options: Options) -> Result<ReceiveRight, Resource> {
     let right = make(process, "", options, None)?;
     right.publish_name(true);
@@ -119,7 +119,7 @@ pub fn bind_with(name: &str, options: Options) -> Result<ReceiveRight, BindError
     Ok(right)
 }
 
-/// Makes a port without a name that is reached through a descriptor, by whoever holds that
+/// Makes a port without a name that is reached by any holder of a descriptor
 /// ([`connect_by_descriptor`](crate::served::connect_by_descriptor)). The rendezvous directory is used for a moment.
 ///
 /// # Errors
@@ -135,11 +135,11 @@ pub fn behind_descriptor() -> Result<(ReceiveRight, OwnedFd), BindError> {
     Ok((right, descriptor))
 }
 
-/// What such a port is called in counters and by connectors, which come by its own socket: it need not be the only one.
+/// The name of such a port in counters and for connectors, which come by its own socket: the name need not be unique.
 pub(crate) const BEHIND_DESCRIPTOR: &str = "domain";
 
 impl ReceiveRight {
-    /// One that has come from another process, with a name that is not taken up yet. It waits by default options.
+    /// A receive right that came from another process, with a name not yet taken up. Waits by default options.
     pub(crate) fn arrive(process: &Arc<Process>, moving: Option<Moving>) -> Result<Self, Resource> {
         let name = moving.as_ref().map(|moving| moving.name.name.clone());
         let bound = moving.map(Bound::moved);
@@ -156,16 +156,14 @@ impl ReceiveRight {
         })
     }
 
-    /// No more connections are taken here. The name stays: another process has it now.
+    /// Stops taking connections here. The name stays: another process has it now.
     pub(crate) fn unlisten(&mut self) {
-        // Release: pairs with the Acquire of the keeper, which may be at a handshake.
-        self.port.is_leaving.store(true, Ordering::Release);
         if let Some(bound) = self.bound.take() {
             bound.deafen(&self.port.process, self.port.receiver);
         }
     }
 
-    /// Nobody has a right to it any more: calls that have been received stay open.
+    /// Drops a port to which no right is left: calls that have been received stay open.
     pub(crate) fn drop_quietly(mut self) {
         self.is_quiet = true;
     }
@@ -186,7 +184,7 @@ impl ReceiveRight {
         self.bound.as_mut()
     }
 
-    /// What the new home is told of the name.
+    /// The description of the name for the new home.
     pub(crate) fn moving_name(&self) -> Option<BoundName> {
         self.bound.as_ref().map(|bound| BoundName {
             file: bound.identity(),
@@ -201,8 +199,8 @@ impl ReceiveRight {
         &self.port.name
     }
 
-    /// Changes how this port waits, from the next wait on. A wait that is under way goes on as it
-    /// began, and is not waited for. A short lock.
+    /// Changes how this port waits, from the next wait on. A wait that has begun goes on unchanged, and is not
+    /// waited for. A short lock.
     pub fn set_options(&self, options: Options) {
         if self.check().is_err() {
             return;
@@ -237,8 +235,8 @@ impl ReceiveRight {
         self.try_receive_then(|_, request| request)
     }
 
-    /// As [`Self::try_receive`]; what has come passes through `then` while this thread still holds
-    /// the poller.
+    /// As [`Self::try_receive`]; the received request passes through `then` while this thread still holds the
+    /// poller.
     pub(crate) fn try_receive_then<T>(
         &self,
         then: impl FnOnce(&mut Poller, Request) -> T,
@@ -261,10 +259,10 @@ impl ReceiveRight {
         result.ok_or(ReceiveError::Empty)
     }
 
-    /// Replies to `request` and waits for the next message, in one operation: the reply's
-    /// wake-up, if one is needed, is the rota's to time (an overloaded server wakes few clients
-    /// at once), and the port is already being polled when the client posts again. To a one-way message, or a
-    /// notice, nothing is replied: this only waits then.
+    /// Replies to `request` and waits for the next message, in one operation: the rota times the reply's
+    /// wake-up, if one is needed (an overloaded server wakes few clients at once), and the port is already
+    /// being polled when the client posts again. For a one-way message or a notice no reply is sent, and this
+    /// only waits.
     ///
     /// Busy: no system call, two copies. One system call if the caller sleeps.
     ///
@@ -324,13 +322,13 @@ impl ReceiveRight {
     ) -> Result<Request, ReceiveError> {
         self.check()?;
         let mut guard = self.port.try_lock();
-        // Looked at where it is, and only then taken: moving it would cost more than using it.
+        // The reply right is used in place and taken only then: moving it would cost more than using it.
         let woke = match (&mut guard, request.reply_right()) {
             (_, None) => false,
             (Some(poller), Some(reply)) if reply.receiver() == self.port.receiver => {
                 reply.answer_polling(bytes, poller)
             }
-            // Nobody polls, or the call came through another port, whose poller knows its lane.
+            // No thread polls, or the call came through another port, whose poller knows its lane.
             (_, Some(reply)) => reply.answer(Kind::Message, bytes),
         };
         if woke {
@@ -390,6 +388,14 @@ impl core::fmt::Debug for ReceiveRight {
     }
 }
 
+impl ReceiveRight {
+    /// Closes a port that was not received, in a closing thread of the user it came from: closing takes the lock of
+    /// its receiver and tells the application, and this thread may hold the lock of another.
+    pub(crate) fn close_apart(self, users: &Arc<Users>, user: u32) {
+        users.expend(user, move || drop(self));
+    }
+}
+
 impl Drop for ReceiveRight {
     fn drop(&mut self) {
         if self.epoch != handfast_sys::process::fork_epoch() {
@@ -400,14 +406,15 @@ impl Drop for ReceiveRight {
             bound.remove_file();
             bound.deafen(process, self.port.receiver);
         }
-        // First the word to the peers, so that no new call waits; then the calls that do.
+        // First the peers are told, so that no new call waits; then the waiting calls end.
         if !self.is_quiet {
             process.tell_closing(&self.port);
         }
         crate::guest::later(|| self.port.lock().close());
         self.publish_name(false);
         process.remove_port(self.port.receiver);
-        // Of links that have ended since the poller looked: rights to the port may last longer than it.
+        // Rings of links that have ended since the poller looked: rights to the port may last longer than the
+        // poller.
         drop(self.port.take_rung());
         process.watch_unbound();
         crate::guest::tell!(info, name = self.port.name, "unbound");

@@ -7,6 +7,7 @@ use crate::introduce::claim_freely;
 use crate::link::Link;
 use crate::paths::Held;
 use crate::process::Process;
+use crate::rank;
 use crate::send::SendRight;
 use core::cell::RefCell;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -20,13 +21,14 @@ use handfast_proto::rights::{Handle, Imports};
 use handfast_ring::lane::Header;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::cpu;
+use handfast_sys::sync::MutexGuard;
 use std::collections::HashMap;
-use std::sync::{Arc, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
-/// What has become of rights of a link, by the names that they have there.
+/// The present state of a link's rights whose ports have moved, by the names that they have there.
 pub(crate) struct Redirects {
     of: HashMap<Handle, Redirect>,
-    /// By names that nobody here has, or has yet.
+    /// By names that no thread here has, or has yet.
     early: Early<Moved>,
     /// By receiver: the last port that has moved from there, and whether its old home has said since that it is gone. No
     /// other comes there before the old home is done with it.
@@ -59,7 +61,7 @@ impl Redirects {
 const UNDER_WAY_MAX: usize = (LANES * SLOTS + ANSWERS) as usize * PARTS_MAX;
 
 pub(crate) enum Redirect {
-    /// It stays where it is: a trail's, behind which others keep their order.
+    /// The right stays where it is: it is a trail's, behind which others keep their order.
     Stays,
     To(Arc<Moved>),
 }
@@ -81,19 +83,17 @@ pub(crate) struct Later {
     name: Handle,
 }
 
-/// What came of an attempt to switch.
+/// The result of an attempt to switch.
 #[derive(PartialEq, Eq)]
 enum Switched {
     Done,
-    /// There was no room for what is to be said.
+    /// There was no room for the message.
     Full,
 }
 
 impl Link {
-    pub(crate) fn redirects(&self) -> MutexGuard<'_, Redirects> {
-        self.redirects
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn redirects(&self) -> MutexGuard<'_, Redirects, rank::Redirects> {
+        self.redirects.lock()
     }
 
     /// A right of this process that stays where it is.
@@ -103,7 +103,7 @@ impl Link {
         self.has_redirects.store(true, Ordering::Relaxed);
     }
 
-    /// What a right of this process has become since its port moved.
+    /// The right that a right of this process has become since its port moved.
     pub(crate) fn direct(&self, name: Handle) -> Option<Arc<Moved>> {
         match self.redirects().of.get(&name)? {
             Redirect::To(moved) if moved.direct.get().is_some() => Some(moved.clone()),
@@ -137,8 +137,8 @@ impl Link {
         }
     }
 
-    /// A right with this name has come. The name of one that is another now is given back at once; one of which it
-    /// was heard before becomes another soon.
+    /// A right with this name has come. The name of a right that is another now is given back at once; a right
+    /// whose move was heard of before becomes another soon.
     #[cold]
     pub(crate) fn arrived_moved(self: &Arc<Self>, process: &Process, name: Handle) {
         // Held until it is known to be one: the last of the others may be dropped meanwhile.
@@ -164,7 +164,7 @@ impl Link {
         }
     }
 
-    /// Rights with these names were dropped or given back: nothing is kept for those that nobody has any more.
+    /// Rights with these names were dropped or given back: nothing is kept for names without owners.
     #[inline]
     pub(crate) fn drop_moved(&self, names: impl Iterator<Item = Handle>) {
         // Relaxed: set by the keeper, before rights with other names are there.
@@ -180,7 +180,7 @@ impl Link {
         let mut over = Vec::new();
         for name in names.filter(is_over) {
             match redirects.of.remove(&name) {
-                // It may be under way once more.
+                // The right may be under way once more.
                 Some(Redirect::To(moved)) if let Some(moved) = moved.unused() => {
                     redirects.early.hear(name, moved);
                 }
@@ -197,7 +197,7 @@ impl Link {
 /// a port moves.
 fn drop_all(over: Vec<Redirect>) {
     thread_local! {
-        /// What is to be dropped; nothing while nobody does.
+        /// The redirects to drop; `None` while no thread drops.
         static OVER: RefCell<Option<Vec<Redirect>>> = const { RefCell::new(None) };
     }
     if over.is_empty() {
@@ -228,7 +228,7 @@ impl Moved {
         }
     }
 
-    /// What was heard, if no mark with the number has been said.
+    /// The redirect as it was heard, if no mark with the number has been said.
     fn unused(&self) -> Option<Self> {
         let is_unused = self.direct.get().is_none();
         is_unused.then(|| Self::new((self.exporter, self.port), self.number))
@@ -257,8 +257,8 @@ impl Process {
         let moved = Moved::new((exporter, port), number);
         {
             let mut redirects = link.redirects();
-            // Relaxed, and before the look who has it: a thread to which it comes after that look has passed the
-            // lock of that table, too, and looks here.
+            // Relaxed, and before the look for its owners: a thread to which it comes after that look has passed
+            // the lock of that table, too, and looks here.
             link.has_redirects.store(true, Ordering::Relaxed);
             let old_port = link.imports().port_of(name);
             match (redirects.of.get(&name), old_port) {
@@ -286,7 +286,7 @@ impl Process {
         self.hold_link(|with| with.is_with(exporter))
     }
 
-    /// There is a link with the new home: what is sent by a right goes there from now on, or soon.
+    /// There is a link with the new home: messages sent by a right go there from now on, or soon.
     pub(crate) fn redirect(self: &Arc<Self>, (link, name): (&Arc<Link>, Handle), with: &Arc<Link>) {
         if self.switch((link, name), with) == Switched::Full {
             self.switch_later(link, name);
@@ -300,8 +300,8 @@ impl Process {
         self.give_back_in(GIVE_BACK_NS);
     }
 
-    fn switches(&self) -> MutexGuard<'_, Vec<Later>> {
-        self.switches.lock().unwrap_or_else(PoisonError::into_inner)
+    fn switches(&self) -> MutexGuard<'_, Vec<Later>, rank::Switches> {
+        self.switches.lock()
     }
 
     /// Keeper: once more for those that found no room. Returns whether there are some left.
@@ -350,10 +350,7 @@ impl Process {
     ) -> Switched {
         let receiver = receiver_of(old_port);
         // One at a time: two switches that lock each other's lanes would wait for ever.
-        let _one = self
-            .switching
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let one = self.switching.lock();
         // So that there is one.
         if link.lane(receiver).is_none() {
             return Switched::Full;
@@ -362,13 +359,11 @@ impl Process {
         crate::lanes::tests::between();
         let lanes = link.map.hold(receiver);
         if lanes.iter().len() == 0 {
-            // It has been let go of since: nothing would tell the old home.
+            // The right has been let go of since: nothing would tell the old home.
             return Switched::Full;
         }
-        let mut held: Vec<_> = lanes
-            .iter()
-            .map(|lane| link.lanes[*lane as usize].lock())
-            .collect();
+        let lock = |lane: &u32| link.lanes[*lane as usize].lock();
+        let mut held: Vec<_> = one.nest(|| lanes.iter().map(lock).collect());
         let region = &link.region;
         let has_room = held.iter_mut().all(|lane| {
             lane.producer
@@ -379,7 +374,9 @@ impl Process {
             return Switched::Full;
         }
         let number = (&**link, moved.number);
-        let Some(direct) = claim_freely(self, with, moved.port, number) else {
+        // In a lane of another link.
+        let claimed = one.nest(|| claim_freely(self, with, moved.port, number));
+        let Some(direct) = claimed else {
             return Switched::Full;
         };
         let said = LaneControl::Mark {
@@ -409,8 +406,8 @@ impl Process {
         }
         let new_port = direct.port();
         let _ = moved.direct.set(direct);
-        // Release: whoever sees it finds the direct right. Before the lanes are free again, as the count: who
-        // has locked one after that sees that something has changed.
+        // Release: a thread that sees it finds the direct right. Before the lanes are free again, as the count:
+        // a thread that has locked one after that sees that something has changed.
         link.has_moved.store(true, Ordering::Release);
         link.trouble.fetch_add(1, Ordering::AcqRel);
         drop(held);
@@ -420,8 +417,8 @@ impl Process {
         drop(lanes);
         link.disturb();
         link.move_deaths(old_port, (with, new_port));
-        // Messages to other ports there may have it in them, too. After the count: who posts one after this look
-        // finds what the right has become.
+        // Messages to other ports there may have it in them, too. After the count: a thread that posts one after
+        // this look finds the right's successor.
         let uses = link.uses_of(receiver);
         if link.imports().moved(name, &uses) {
             self.give_back_in(GIVE_BACK_NS);

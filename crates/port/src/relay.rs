@@ -9,25 +9,27 @@ use crate::message::Message;
 use crate::passing::{Own, ReplyRight};
 use crate::paths::Held;
 use crate::process::Process;
+use crate::rank;
 use handfast_channel::reply::Slot;
 use handfast_ring::Fault;
 use handfast_sys::clock;
+use handfast_sys::sync::MutexGuard;
 use handfast_wait::word;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// An answer that is to come here and go on.
 pub(crate) struct Relay {
     awaited: Awaited,
     own: Own,
-    /// Whom it is for; nobody, when who waited for it has given up.
+    /// The right to answer; `None` when the waiting caller has given up.
     right: Option<ReplyRight>,
-    /// It has come, and some of its rights are known later, or by then not at all.
+    /// The answer has come, and some of its rights are known later, or by then not at all.
     piece: Option<(Message, u64)>,
     /// The right that the call was passed on through may be dropped before the answer comes.
     _held: Option<Held>,
 }
 
-/// What a look at a relay has shown.
+/// The result of a look at a relay.
 enum Seen {
     Nothing,
     Answer(Message),
@@ -39,7 +41,7 @@ impl Relay {
     pub(crate) fn new(process: &Arc<Process>, own: Own, right: ReplyRight) -> Self {
         let held = Held::new(process, &own.link);
         if let Some(reply) = right.request().reply_right() {
-            // That the caller has given up is passed on, too.
+            // A give-up of the caller is passed on, too.
             reply.watch();
         }
         Self {
@@ -51,7 +53,7 @@ impl Relay {
         }
     }
 
-    /// Nobody waits for the answer any more; its slot is in use until it has come.
+    /// The answer is awaited no more; its slot is in use until it has come.
     pub(crate) fn forsaken(awaited: Awaited, own: Own) -> Self {
         Self::announce_at(&awaited);
         Self {
@@ -100,7 +102,7 @@ impl Relay {
             if !self.awaited.is_answered() {
                 if self.right.as_ref().is_some_and(ReplyRight::is_cancelled) {
                     self.awaited.cancel(process);
-                    // A caller that has gone is not kept until whoever was to answer does, who may be another user's.
+                    // A caller that has gone is not kept until the answer comes, perhaps from another user's process.
                     let is_gone =
                         |right: &mut ReplyRight| right.link().is_none_or(|link| link.is_down());
                     drop(self.right.take_if(is_gone));
@@ -128,7 +130,7 @@ impl Relay {
         Seen::Lost(None)
     }
 
-    /// Passes on what was seen. A right that is dropped here tells its caller so.
+    /// Passes on the answer that was seen. A right that is dropped here tells its caller so.
     fn end(self, answer: Result<Message, Option<DomainError>>) {
         self.own.free();
         match (self.right, answer) {
@@ -152,7 +154,7 @@ pub(crate) struct Relays {
     /// A thread looks at them, without the lock: taking an answer may drop rights, and that may end a
     /// link or add a relay.
     is_looking: bool,
-    /// It has to look once more.
+    /// The relay has to look once more.
     again: bool,
 }
 
@@ -164,14 +166,14 @@ impl Relays {
 }
 
 impl Process {
-    pub(crate) fn relays(&self) -> MutexGuard<'_, Relays> {
-        self.relays.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn relays(&self) -> MutexGuard<'_, Relays, rank::Relays> {
+        self.relays.lock()
     }
 
     /// Waits for an answer from here on.
     pub(crate) fn add_relay(self: &Arc<Self>, relay: Relay) {
         self.relays().waiting.push(relay);
-        // It may have come before the keeper knew of it.
+        // The answer may have come before the keeper knew of the relay.
         self.relay();
     }
 

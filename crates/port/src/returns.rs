@@ -1,28 +1,29 @@
-//! Return slots this process names itself, one link's: where answers come that are not replies to its
-//! own calls there. And who sleeps in return slots.
+//! Return slots this process names itself, one link's: places for answers other than replies to its own calls
+//! there. And the sleepers in return slots.
 
 use crate::link::Link;
+use crate::rank;
 use handfast_layout::link::{OWN_SET, REPLIES, slot_of};
-use std::sync::{MutexGuard, PoisonError};
+use handfast_sys::sync::MutexGuard;
 
 /// The state of a link's own set of return slots, and the wait words in which threads sleep.
 #[derive(Default)]
 pub(crate) struct Returns {
     /// Generation of the last use of each that was used, and whether its answer is awaited.
     used: Vec<(u32, bool)>,
-    /// Those that are free.
+    /// The free slots.
     free: Vec<u32>,
-    /// Those whose answer nobody awaits: free once it has come.
+    /// The slots whose answers are not awaited: free once the answer has come.
     forsaken: Vec<u32>,
     /// A thread sleeps there, or is about to.
     asleep: Vec<usize>,
-    /// Of each return slot whose answers had rights, the last one that was taken.
+    /// For each return slot whose answers had rights, the last one that was taken.
     taken: Vec<(u32, u32)>,
 }
 
 impl Returns {
-    /// Takes a free slot: its number, and its generation there. Those that were forsaken are looked at when there is
-    /// no other, so each is looked at about once for each use.
+    /// Takes a free slot: its number, and its generation there. Forsaken slots are looked at when there is no other,
+    /// so each is looked at about once for each use.
     pub(crate) fn take(&mut self, is_answered: impl Fn(u32, u32) -> bool) -> Option<(u32, u32)> {
         if self.free.is_empty() && self.used.len() == REPLIES as usize {
             let Self {
@@ -61,7 +62,7 @@ impl Returns {
         }
     }
 
-    /// Nobody awaits the answer any more, which brings nothing but bytes.
+    /// The answer is awaited no more, and brings nothing but bytes.
     pub(crate) fn forsake(&mut self, index: u32) {
         let place = index % REPLIES;
         if let Some((_, in_use)) = self.used.get_mut(place as usize) {
@@ -110,8 +111,8 @@ impl Returns {
 }
 
 impl Link {
-    pub(crate) fn returns(&self) -> MutexGuard<'_, Returns> {
-        self.returns.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn returns(&self) -> MutexGuard<'_, Returns, rank::Returns> {
+        self.returns.lock()
     }
 }
 

@@ -1,21 +1,24 @@
-//! Revocation: rights that are dead from now on, whoever holds them.
+//! Revocation: rights become dead, whoever holds them.
 //!
-//! Rights to a port are in three kinds of tables: those of this process, what was provided and not claimed, and the
-//! exports of each link. Whoever moves a right from one to another does so under the lock of the one it comes to, and
-//! only if no revocation has begun since it was found, nor was under way then. A revocation says first that it has
-//! begun, and then looks at the tables one by one, so it finds each right in one of them, or is seen.
+//! Rights to a port are in three kinds of tables: the rights of this process, the provided and unclaimed ones, and
+//! the exports of each link. A thread that moves a right from one table to another does so under the lock of the
+//! destination, and only if no revocation has begun since the right was found, nor was under way then. A revocation
+//! first announces that it has begun, and then looks at the tables one by one, so it finds each right in one of them,
+//! or is seen.
 
 use crate::link::{Link, UNSAID_MAX};
 use crate::port::Port;
 use crate::process::{Process, UNSAID_NS};
+use crate::rank;
 use crate::receive::ReceiveRight;
 use crate::send::SendRight;
 use core::sync::atomic::Ordering;
 use handfast_layout::control::ControlMessage;
 use handfast_proto::introductions::Claim;
 use handfast_sys::socket;
+use handfast_sys::sync::MutexGuard;
 use std::collections::VecDeque;
-use std::sync::{Arc, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 /// A process that may hold rights to ports of this one, as long as there is a link with it. Numbers of processes are
 /// used again; this is not.
@@ -23,7 +26,7 @@ use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 pub struct Holder(Option<u32>);
 
 impl Holder {
-    /// Who sends notices.
+    /// The sender of notices.
     pub(crate) const NOBODY: Self = Self(None);
 
     #[inline(always)]
@@ -34,20 +37,20 @@ impl Holder {
 
 impl ReceiveRight {
     /// Revokes all rights to this port with this badge, whoever holds them: other processes, this one
-    /// ([`OwnRight`](crate::OwnRight)), and messages on their way. Those who have connected by name have rights with
+    /// ([`OwnRight`](crate::OwnRight)), and messages on their way. Processes that connected by name have rights with
     /// badge zero. A right that is [minted](Self::mint) afterwards with the same badge is another, and good.
     ///
-    /// A message that was received before this was called may be answered. One that is looked at after this has
+    /// A message that was received before this was called may be answered. A message looked at after this has
     /// returned is refused, whenever it was sent: a call ends as [`Gone::Right`](crate::error::Gone::Right), a
     /// one-way message is dropped. For messages in between it may go either way.
     ///
-    /// Holders are told, without their asking: within some milliseconds their sends and calls fail by themselves,
-    /// and whoever of them has [asked](crate::SendRight::notify_death) gets a notice. For the receiver, a revoked
-    /// right is gone at once ([`Notice::NoSenders`](crate::Notice::NoSenders)). In the holder's tables and this
-    /// process's it takes up room until the holder has dropped it.
+    /// Holders are told unasked: within some milliseconds their sends and calls fail, and each holder that has
+    /// [asked](crate::SendRight::notify_death) gets a notice. For the receiver, a revoked right is gone at once
+    /// ([`Notice::NoSenders`](crate::Notice::NoSenders)). In the tables of the holder and of this process it
+    /// takes up room until the holder has dropped it.
     ///
     /// One system call for each process that holds such a right, and a look at the tables of all links; where a
-    /// right came to its holder by introduction, at all that has come to it so.
+    /// right came to its holder by introduction, a look at everything introduced to that holder.
     ///
     /// ```
     /// # use handfast_port as handfast;
@@ -67,9 +70,9 @@ impl ReceiveRight {
     }
 
     /// As [`Self::revoke`], for one holder: rights with this badge that it has got, and that are on their way to
-    /// it. What it has passed on to others stays theirs, and so does what this process has itself; and the holder
-    /// may be given such a right again, by this process or by any that has one. Nothing happens when there is no
-    /// link with the holder any more: its rights have ended with that.
+    /// it. Rights that it has passed on stay with their holders, and so do this process's own; and the holder may
+    /// be given such a right again, by this process or by any that has one. Nothing happens when the link with
+    /// the holder has ended: its rights ended with the link.
     pub fn revoke_from(&self, holder: Holder, badge: u64) {
         if self.check().is_ok() {
             self.port().revoke(badge, Some(holder));
@@ -92,10 +95,12 @@ impl SendRight {
 }
 
 impl Process {
-    /// A number that changes when a revocation begins. Waits for one that is under way.
+    /// A number that changes when a revocation begins. Waits for one that is under way, which sends control messages
+    /// without blocking.
     pub(crate) fn revocations(&self) -> u64 {
+        self.revoking.check_order();
         loop {
-            // Acquire: what the last one has changed is found.
+            // Acquire: the changes of the last revocation are found.
             let revocations = self.revocations.load(Ordering::Acquire);
             if revocations.is_multiple_of(2) {
                 return revocations;
@@ -110,12 +115,12 @@ impl Process {
         self.revocations.load(Ordering::Acquire) != revocations
     }
 
-    /// One after the other.
-    pub(crate) fn revoking(&self) -> MutexGuard<'_, ()> {
-        self.revoking.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Revocations run one after the other.
+    pub(crate) fn revoking(&self) -> MutexGuard<'_, (), rank::Revoking> {
+        self.revoking.lock()
     }
 
-    /// A revocation begins, or ends: whoever holds [`Self::revoking`].
+    /// A revocation begins, or ends: called by the thread that holds [`Self::revoking`].
     pub(crate) fn count_revocation(&self) {
         // AcqRel: see `revocations`.
         self.revocations.fetch_add(1, Ordering::AcqRel);
@@ -123,8 +128,8 @@ impl Process {
 
     /// All links, also those that have ended and are still looked at.
     pub(crate) fn all_links(&self) -> Vec<Arc<Link>> {
-        let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let links = self.links.lock();
+        let ended = self.ended.lock();
         let ended = ended.iter().filter_map(Weak::upgrade);
         links.iter().flatten().cloned().chain(ended).collect()
     }
@@ -140,7 +145,7 @@ impl Port {
             return;
         }
         let holder = holder.flatten();
-        let _one = process.revoking();
+        let one = process.revoking();
         let recipient = holder.as_ref().map(|link| link.identity());
         let own = {
             let mut own = self.notices.own();
@@ -169,6 +174,7 @@ impl Port {
             }
         }
         process.count_revocation();
+        drop(one);
         if ended > 0 {
             self.rights_ended(ended);
         }
@@ -188,7 +194,7 @@ impl Link {
         // Release: pairs with the Acquire of receivers that know what it stood for.
         self.ended.fetch_add(1, Ordering::Release);
         if !revoked.handles.is_empty() {
-            // What is redeemed at present has its word after that.
+            // A right that is being redeemed at present has its word after that.
             let one = self.redeeming();
             let words = self.claims().words_of(&revoked.handles);
             drop(one);
@@ -204,8 +210,8 @@ impl Link {
         }
     }
 
-    fn untold(&self) -> MutexGuard<'_, VecDeque<u32>> {
-        self.revoked.lock().unwrap_or_else(PoisonError::into_inner)
+    fn untold(&self) -> MutexGuard<'_, VecDeque<u32>, rank::Revoked> {
+        self.revoked.lock()
     }
 
     fn say_revoked(&self, process: &Process, words: impl IntoIterator<Item = u32>) {
@@ -222,8 +228,7 @@ impl Link {
     #[must_use]
     pub(crate) fn tell_revoked(&self) -> bool {
         let mut untold = self.untold();
-        // Acquire: its welcome was sent before. Before that a peer expects nothing else.
-        if !untold.is_empty() && !self.is_welcomed.load(Ordering::Acquire) {
+        if !untold.is_empty() && !self.is_welcomed() {
             return self.is_down();
         }
         while !untold.is_empty() {
@@ -256,7 +261,7 @@ impl Link {
         if news.is_empty() {
             return;
         }
-        // Whoever sends through one of them, or waits for room, looks again.
+        // A thread that sends through one of them, or waits for room, looks again.
         self.disturb();
         self.tell_revoked_deaths(&news);
     }

@@ -12,7 +12,6 @@ use handfast_ring::lane::Place as LanePlace;
 use handfast_sys::clock;
 use handfast_wait::waiter::{Parked, Place, Sleep, Start};
 use handfast_wait::{Ended, word};
-use std::sync::PoisonError;
 
 /// How long an operation may wait.
 #[derive(Clone, Copy)]
@@ -67,7 +66,7 @@ impl Waiting {
 
 const SLOT_LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// A wait for a lane, where other receivers have all. One that has come stays until this is dropped.
+/// A wait for a lane, where other receivers have all. A lane that has come stays until this is dropped.
 #[derive(Default)]
 pub(crate) struct LaneWait<'a> {
     since_ns: Option<u64>,
@@ -125,7 +124,7 @@ impl SendRight {
             return Err(SendError::TimedOut);
         }
         let (waiters, freed) = &self.link().slot_freed;
-        let guard = waiters.lock().unwrap_or_else(PoisonError::into_inner);
+        let guard = waiters.lock();
         // Slots are freed without a look at waiters, which keeps the fast path free of fences;
         // so this rare wait looks again every so often.
         drop(freed.wait_timeout(guard, SLOT_LOOK_EVERY));
@@ -162,7 +161,7 @@ impl SendRight {
     }
 }
 
-/// What a sender waits at while its lane is full.
+/// The room for which a sender waits while its lane is full.
 struct Room<'a> {
     right: &'a SendRight,
     lane: u32,
@@ -182,8 +181,8 @@ impl Place for Room<'_> {
     fn park(&mut self, _: Sleep, deadline_ns: Option<u64>, _: Option<Start>) -> Parked {
         let link = self.right.link();
         let space = LanePlace::of(link.calls, self.lane).space();
-        // E19 space, sleeping half. AcqRel, here and below: before the last look. Who is counted later than another was counted off
-        // sees what that one has seen. Leaving half: `arm::leave_space`.
+        // E19 space, sleeping half. AcqRel, here and below: before the last look. A thread that is counted later than another was
+        // counted off sees what that one has seen. Leaving half: `arm::leave_space`.
         link.parked.of(self.lane).fetch_add(1, Ordering::AcqRel);
         self.right.process().watch_sleepers();
         self.has_announced = true;
@@ -191,7 +190,7 @@ impl Place for Room<'_> {
         if !self.look() {
             link.region.park(space, word::ASLEEP, deadline_ns);
         }
-        // Other threads may wait for the same lane's room: the word is left to its waker, or to who leaves.
+        // Other threads may wait for the same lane's room: the word is left to its waker, or to the leaving thread.
         link.parked.of(self.lane).fetch_sub(1, Ordering::AcqRel);
         Parked {
             ready: self.look(),

@@ -1,13 +1,15 @@
 //! Rows of the process's counters: each link has one, as long as there are any.
 
+use crate::rank;
 use handfast_layout::counters::{LINK_ROWS, ROW_WORDS, link_word};
 use handfast_region::Tally;
-use std::sync::{Arc, Mutex, PoisonError};
+use handfast_sys::sync::Mutex;
+use std::sync::Arc;
 
 /// Which rows links have.
 pub(crate) struct Rows {
     tally: Arc<Tally>,
-    taken: Mutex<Vec<bool>>,
+    taken: Mutex<Vec<bool>, rank::Rows>,
 }
 
 /// A link's row; none where a thousand others have them all.
@@ -24,7 +26,7 @@ impl Rows {
 
     /// A row that no other link has.
     pub(crate) fn take(self: &Arc<Self>) -> Row {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.taken.lock();
         let free = taken.iter().position(|taken| !taken);
         let place = free.unwrap_or(taken.len());
         let has_room = place < LINK_ROWS as usize;
@@ -42,7 +44,7 @@ impl Rows {
 }
 
 impl Row {
-    /// Adds to a column. Nobody else does so meanwhile.
+    /// Adds to a column. No other thread does so meanwhile.
     pub(crate) fn add(&self, column: usize, amount: u64) {
         if let Some(place) = self.place {
             self.rows.tally.add(link_word(place, column), amount);
@@ -61,8 +63,7 @@ impl Row {
             self.set(column, 0);
         }
         if let Some(place) = self.place {
-            let taken = self.rows.taken.lock();
-            taken.unwrap_or_else(PoisonError::into_inner)[place as usize] = false;
+            self.rows.taken.lock()[place as usize] = false;
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::options::Options;
 use crate::origin::Origin;
 use crate::passing::Known;
 use crate::process::Process;
+use crate::rank;
 use crate::reply_slot::ReplySlot;
 use crate::room::Waiting;
 use crate::served::{Shortcut, copy_into};
@@ -47,35 +48,35 @@ pub(crate) use spread::Sent;
 /// Each thread gets its own lane to a port, up to 12 of them; more threads share one. A link has 16,
 /// of which the last quarter is kept for ports that have none. A lane carries 16 calls at once.
 ///
-/// A clone is the same right: a short lock, two where it has options of its own, no system call. One that came in a
-/// message waits by the environment's [`Options`], until [`Self::set_options`].
+/// A clone is the same right: a short lock, two where it has options of its own, no system call. A right that came
+/// in a message waits by the environment's [`Options`], until [`Self::set_options`].
 ///
-/// Dropping the last right of a process to another ends their link, once what was sent has been taken, unless the other process
-/// uses it.
+/// Dropping the last right of a process to another ends their link, once the sent messages have been taken, unless the other
+/// process uses it.
 pub struct SendRight {
     process: &'static Arc<Process>,
     link: Arc<Link>,
     receiver: u32,
-    /// Whose lanes it posts to: the receiver's, or nobody's once there is one for each CPU.
+    /// The receiver whose lanes it posts to; none once there is one for each CPU.
     posts_to: AtomicU32,
     /// CPU on which the receiver last answered; a hint.
     peer_cpu: AtomicU32,
     port: u32,
-    /// What messages name the port by.
+    /// The handle by which messages name the port.
     handle: Handle,
     origin: Origin,
     /// Lanes through which messages with the handle have gone, a bit each.
     used: AtomicU32,
     epoch: u32,
-    /// The link's count of troubles when a thread last made sure that there is none.
+    /// The link's count of troubles when a thread last checked for trouble.
     calm: AtomicU32,
-    /// Changes with the options, so that each thread makes its waiter anew. Zero until the first wait.
+    /// Changes with the options, so that each thread makes a new waiter. Zero until the first wait.
     version: AtomicU64,
-    /// What the waiters of this right say of [`Waiter::is_eager`](handfast_wait::Waiter::is_eager).
+    /// The value of [`Waiter::is_eager`](handfast_wait::Waiter::is_eager) for the waiters of this right.
     eager: AtomicBool,
-    /// What few rights have.
+    /// State that few rights have.
     aside: OnceLock<Box<Aside>>,
-    /// The way to who serves the port in this process.
+    /// The way to the server of the port in this process.
     shortcut: Option<Box<Shortcut>>,
 }
 
@@ -84,8 +85,8 @@ const _: () = assert!(
     "moved with a few instructions"
 );
 
-/// What has gone through a right, which may have become another: its ticket, the link's count of troubles, and
-/// whether it made a wake-up call.
+/// The result of a post through a right, which may have become another: its ticket, the link's count of
+/// troubles, and whether it made a wake-up call.
 pub(crate) type Posted<'a> = (&'a SendRight, (Ticket, u32, bool));
 
 /// Reply slots of one lane.
@@ -104,7 +105,7 @@ impl SendRight {
         Self::of_handle(process, link, port, handle, options.resolve())
     }
 
-    /// One that has been counted in the link's imports.
+    /// A right that has been counted in the link's imports.
     pub(crate) fn of_handle(
         process: &Arc<Process>,
         link: Arc<Link>,
@@ -149,7 +150,7 @@ impl SendRight {
         }
     }
 
-    /// The same, that has come in this way.
+    /// The same right, with this origin.
     pub(crate) fn with_origin(mut self, origin: Origin) -> Self {
         self.origin = origin;
         self
@@ -159,8 +160,8 @@ impl SendRight {
         &self.origin
     }
 
-    /// The process that holds the receive right, as the kernel vouched for it when the link was made. Of a right that goes
-    /// through another process, that one.
+    /// The process that holds the receive right, as the kernel vouched for it when the link was made. For a right that
+    /// goes through another process, the process in between.
     #[must_use]
     pub fn peer(&self) -> handfast_sys::socket::Peer {
         self.best().link.peer
@@ -169,8 +170,8 @@ impl SendRight {
     /// Sends a one-way message; waits by the strategy while the queue is full: 64 messages of one thread, 20 of
     /// more than 1 KiB, 4 of more than 8 KiB. One copy; one system call if the receiver sleeps, none otherwise.
     ///
-    /// Nobody tells what becomes of it: one that was sent and not received is lost when the port is dropped or its process
-    /// ends. What must not be lost is called.
+    /// Delivery is not confirmed: a message that was sent and not received is lost when the port is dropped or its process
+    /// ends. Use [`call`](Self::call) when it must not be lost.
     ///
     /// # Errors
     /// [`SendError`]; nothing was sent then. When the peer dies while this waits, [`SendError::Gone`] within milliseconds.
@@ -201,7 +202,7 @@ impl SendRight {
     /// dropped, waits here until another thread that shares its lane takes one: mostly for ever.
     ///
     /// By a right of [`OwnRight::connect`](crate::OwnRight::connect) to a port that a domain serves, this thread runs the domain's
-    /// function; [`SendError::Domain`] says, there and elsewhere, how that went wrong.
+    /// function; [`SendError::Domain`] says, there and elsewhere, how the function failed.
     ///
     /// # Errors
     /// [`SendError`]. When the peer dies meanwhile, [`SendError::Gone`] within milliseconds; the
@@ -245,12 +246,12 @@ impl SendRight {
         Ok(len_bytes)
     }
 
-    /// As [`Self::call`], at the longest for `timeout` in all. A function of a domain that this thread runs is ended then, and its
-    /// domain reset or dead by its policy.
+    /// As [`Self::call`], at the longest for `timeout` in all. A function of a domain that this thread runs is ended then, and
+    /// its domain reset or dead by its policy.
     ///
     /// # Errors
-    /// [`SendError::TimedOut`] then; a reply that still comes is dropped. [`SendError::Domain`] with [`DomainError::Deadline`] where the
-    /// function was ended, with [`DomainError::NoDeadline`] where that cannot be.
+    /// [`SendError::TimedOut`] then; a later reply is dropped. [`SendError::Domain`] with [`DomainError::Deadline`] if the
+    /// function was ended, with [`DomainError::NoDeadline`] if it cannot be ended.
     ///
     /// [`DomainError::Deadline`]: crate::error::DomainError::Deadline
     /// [`DomainError::NoDeadline`]: crate::error::DomainError::NoDeadline
@@ -263,7 +264,7 @@ impl SendRight {
     }
 
     fn call_by(&self, bytes: &[u8], deadline_ns: u64) -> Result<Message, SendError> {
-        // Of a function of a domain that has a deadline itself, that is its calls', too, and nothing of them is left undone.
+        // In a function of a domain that has a deadline: its calls share the deadline, and none of them is left undone.
         let _shield = deadline::shield();
         let deadline_ns = deadline_ns.min(deadline::until_ns());
         self.start(bytes, Waiting::Until(deadline_ns))?
@@ -281,7 +282,7 @@ impl SendRight {
         copy_into(&self.call_shielded(bytes)?, reply)
     }
 
-    /// Calls on behalf of another's caller, while `outer` does not say that this one has given up.
+    /// Calls on behalf of another's caller, as long as `outer` does not say that this caller has given up.
     pub(crate) fn call_for(
         &self,
         bytes: &[u8],
@@ -295,9 +296,9 @@ impl SendRight {
     /// Starts a call without waiting for anything: neither for room nor for the reply. One copy; one system call if the
     /// receiver sleeps, none otherwise.
     ///
-    /// Its reply slot, one of 16 of the thread's lane, is taken until the reply has been, also when
-    /// the reply is there already; that of a call that is dropped, until the reply comes. So many
-    /// calls a thread can keep: with the last of them it has to take one before it calls again.
+    /// Its reply slot, one of 16 of the thread's lane, is taken until the reply has been taken, even if the
+    /// reply is there already; the slot of a dropped call, until the reply comes. A thread can keep 16 calls:
+    /// with the last one in flight it has to take a reply before it calls again.
     ///
     /// # Errors
     /// [`SendError::Full`] without room in the queue or a free reply slot.
@@ -347,9 +348,8 @@ impl SendRight {
         }
     }
 
-    /// Posts one message on this thread's lane if nothing at all stands in the way. Returns its
-    /// ticket, its lane, and the link's count of troubles; [`Self::post`] finds out what it was
-    /// otherwise.
+    /// Posts one message on this thread's lane if nothing at all stands in the way. Returns its ticket, its
+    /// lane, and the link's count of troubles; otherwise [`Self::post`] finds out the obstacle.
     #[inline(always)]
     fn post_now(&self, bytes: &[u8], kind: Kind, words: (u32, u32)) -> Option<(Ticket, u32, u32)> {
         if bytes.len() > MESSAGE_BYTES_MAX {
@@ -385,8 +385,8 @@ impl SendRight {
         Some(woke_peer)
     }
 
-    /// Fetches what the next message as long will be written to, after one has been posted on `lane`: of those
-    /// that are `passed` on no reply tells what is free again.
+    /// Fetches the memory that the next message of this length will be written to, after one has been posted on
+    /// `lane`: no reply to a message that is `passed` on tells which memory is free again.
     #[inline(never)]
     fn fetch_next(&self, lane: u32, len_bytes: usize, passed: bool) {
         let Some(mut outgoing) = self.link.lanes[lane as usize].try_lock() else {
@@ -402,7 +402,7 @@ impl SendRight {
     /// This thread's lane, locked, if nothing is known to be wrong with the link; and the link's
     /// count of troubles.
     #[inline(always)]
-    pub(crate) fn lane_now(&self) -> Option<(u32, Guard<'_, Outgoing>, u32)> {
+    pub(crate) fn lane_now(&self) -> Option<(u32, Guard<'_, Outgoing, rank::Lane>, u32)> {
         if self.is_forked() {
             return None;
         }
@@ -412,12 +412,12 @@ impl SendRight {
         #[cfg(test)]
         crate::lanes::tests::between();
         let outgoing = self.link.lanes[lane as usize].try_lock()?;
-        // Acquire: pairs with the addition in `disturb`; what came before it has been checked. Under the lock:
-        // a switch to a port's new home changes the count while it holds all lanes.
+        // Acquire: pairs with the addition in `disturb`; earlier trouble has been checked. Under the lock: a
+        // switch to a port's new home changes the count while it holds all lanes.
         let trouble = self.link.trouble.load(Ordering::Acquire);
         // Relaxed: the count is all that is said.
         let is_calm = trouble == self.calm.load(Ordering::Relaxed);
-        // It may have been given to another receiver since the look.
+        // The lane may have been given to another receiver since the look.
         (is_calm && outgoing.receiver == receiver).then_some((lane, outgoing, trouble))
     }
 
@@ -426,7 +426,7 @@ impl SendRight {
         self.epoch != handfast_sys::process::fork_epoch()
     }
 
-    pub(crate) fn lock(&self, lane: u32) -> Guard<'_, Outgoing> {
+    pub(crate) fn lock(&self, lane: u32) -> Guard<'_, Outgoing, rank::Lane> {
         self.link.lanes[lane as usize].lock()
     }
 
@@ -448,8 +448,8 @@ impl SendRight {
 
 /// Why a message was not posted at once.
 pub(crate) enum Blocked {
-    /// No reply slot is free, or the control socket has no room for descriptors: nobody tells when
-    /// that changes.
+    /// No reply slot is free, or the control socket has no room for descriptors: no wake-up comes when that
+    /// changes.
     Slots,
     Lane(Refused),
     Right(RightError),

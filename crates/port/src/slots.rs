@@ -1,6 +1,7 @@
 //! Reply slots of a lane: taking one for a call, giving it back.
 
 use crate::link::Outgoing;
+use crate::rank;
 use crate::send::{SLOTS_PER_LANE, SendRight};
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use handfast_channel::reply::Slot;
@@ -19,7 +20,7 @@ pub(crate) struct SlotState {
     pub(crate) watched: AtomicU32,
 }
 
-/// Those of all calls; a lane's on lines of their own.
+/// The slots of all calls; a lane's on lines of their own.
 #[repr(align(128))]
 pub(crate) struct Slots([SlotState; REPLIES as usize]);
 
@@ -44,7 +45,7 @@ const LINES_BYTES: usize = 128;
 // A lane's slots share no line with another's.
 const _: () = assert!(
     (SLOTS_PER_LANE as usize * size_of::<SlotState>()).is_multiple_of(LINES_BYTES)
-        && align_of::<OwnedLock<Outgoing>>() == LINES_BYTES
+        && align_of::<OwnedLock<Outgoing, rank::Lane>>() == LINES_BYTES
 );
 
 impl SlotState {
@@ -59,7 +60,7 @@ impl SlotState {
     pub(crate) const BUSY: u8 = 1;
     /// Claimed for the lane's next call, which has not been posted.
     pub(crate) const CLAIMED: u8 = 3;
-    /// The keeper takes its outcome, which nobody wants.
+    /// The keeper takes its outcome, which no thread wants.
     pub(crate) const REFUSED: u8 = 4;
     /// Its caller gave up; free again once the reply has come.
     pub(crate) const ABANDONED: u8 = 2;

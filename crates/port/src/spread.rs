@@ -6,13 +6,15 @@
 
 use crate::link::Link;
 use crate::process::{Process, UNSAID_NS};
+use crate::rank;
 use crate::send::SendRight;
 use core::sync::atomic::{AtomicBool, Ordering};
 use handfast_layout::bell::RECEIVERS;
 use handfast_layout::control::{ControlMessage, Encoded, spread_entry};
 use handfast_layout::part::{is_handle, receiver_of};
 use handfast_ring::{Fault, Rule};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use handfast_sys::sync::{Mutex, MutexGuard};
+use std::sync::Arc;
 
 /// CPUs are numbered below this: as many as an affinity mask has.
 pub(crate) const CPUS: u32 = 1024;
@@ -20,10 +22,13 @@ pub(crate) const CPUS: u32 = 1024;
 /// A CPU, and the receiver there.
 pub(crate) type Entry = (u32, u32);
 
-/// What a peer has told of its ports: at most one for each receiver.
+/// Ports, and where each is served.
+type Ports = Vec<(u32, Arc<[Entry]>)>;
+
+/// The ports that a peer has announced: at most one for each receiver.
 #[derive(Default)]
 pub(crate) struct Told {
-    ports: Mutex<Vec<(u32, Arc<[Entry]>)>>,
+    ports: Mutex<Ports, rank::Spread>,
     has_any: AtomicBool,
 }
 
@@ -63,7 +68,7 @@ impl Spread {
     }
 }
 
-/// What is said to peers of a port.
+/// The announcement of a port to peers.
 pub(crate) fn message(port: u32, entries: &[Entry]) -> Encoded {
     let entries = entries.iter();
     let entries: Vec<_> = entries
@@ -99,9 +104,8 @@ fn checked(port: u32, entries: &[[u8; 4]]) -> Option<Vec<Entry>> {
 }
 
 impl Link {
-    fn spread_told(&self) -> MutexGuard<'_, Vec<(u32, Arc<[Entry]>)>> {
-        let told = self.spread.ports.lock();
-        told.unwrap_or_else(PoisonError::into_inner)
+    fn spread_told(&self) -> MutexGuard<'_, Ports, rank::Spread> {
+        self.spread.ports.lock()
     }
 
     /// Keeper: the peer says which receivers one of its ports has. A port that is told of again is the same; a later
@@ -122,7 +126,7 @@ impl Link {
         told.retain(|(known, _)| receiver_of(*known) != receiver_of(port));
         told.push((port, entries.into()));
         drop(told);
-        // Release: who sees it finds the port.
+        // Release: a thread that sees it finds the port.
         self.spread.has_any.store(true, Ordering::Release);
         // Rights that have been used already look again.
         self.disturb();
@@ -147,7 +151,7 @@ impl Link {
 impl Process {
     /// Tells a new peer of the ports that are served on each CPU. After its welcome.
     pub(crate) fn tell_spread(&self, link: &Link) {
-        // Those that come later are told to all links there are.
+        // Servers that come later are announced to all links there are.
         for message in self.per_cpu.messages() {
             self.say_spread(link, &message);
         }
@@ -182,7 +186,7 @@ mod tests {
         for (at, byte) in [(3, 0x80), (0, 64), (5, 4), (6, 64), (6, 255), (7, 1)] {
             assert_eq!(with(at, byte), None, "{at} {byte}");
         }
-        // A receiver twice, that of the port itself, a CPU twice.
+        // A receiver twice, the receiver of the port itself, a CPU twice.
         for (at, byte) in [(10, 3), (6, 2), (8, 0)] {
             assert_eq!(with(at, byte), None, "{at} {byte}");
         }

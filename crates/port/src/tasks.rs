@@ -2,15 +2,17 @@
 
 use crate::guest::{Woken, wake};
 use crate::link::Link;
+use crate::rank;
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::task::Waker;
 use handfast_channel::reply::Slot;
 use handfast_layout::link::LANES;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use handfast_sys::sync::{Mutex, MutexGuard};
+use std::sync::Arc;
 
 /// The tasks that wait for something of a link.
 #[derive(Default)]
-pub(crate) struct Tasks(Mutex<Vec<Task>>);
+pub(crate) struct Tasks(Mutex<Vec<Task>, rank::Tasks>);
 
 struct Task {
     number: u64,
@@ -19,7 +21,7 @@ struct Task {
     waker: Arc<Waker>,
 }
 
-/// What a task waits for. Of a slot, with the generation that is meant.
+/// The event a task waits for. For a slot, with the generation that is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
     /// An outcome.
@@ -28,15 +30,15 @@ pub(crate) enum What {
     Room,
     /// Room for a one-way message, in this lane.
     Space(u32),
-    /// That the caller has given its call up.
+    /// The end of a call by its caller.
     GivenUp(Slot, u32),
 }
 
 static NUMBERS: AtomicU64 = AtomicU64::new(0);
 
 impl Tasks {
-    fn list(&self) -> MutexGuard<'_, Vec<Task>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn list(&self) -> MutexGuard<'_, Vec<Task>, rank::Tasks> {
+        self.0.lock()
     }
 
     /// Enters a task. Returns its number. It announces that it waits after this, and then looks once
@@ -65,8 +67,8 @@ impl Tasks {
         drop(left);
     }
 
-    /// Wakes the tasks that `is_due` says, outside the lock. Those that hear that a caller has given up
-    /// are gone then: what they wake may come here again.
+    /// Wakes the tasks that `is_due` selects, outside the lock. Tasks that wait for a caller to give up are
+    /// removed first: the tasks they wake may come here again.
     fn wake(&self, is_due: impl Fn(&What) -> bool) {
         let mut woken = Vec::new();
         // E15 waker, keeper half. Under the lock, after the ring. Task half: `enter`.
@@ -111,7 +113,7 @@ impl Link {
                 What::Space(lane) => asked | 1 << lane,
                 _ => asked,
             });
-        // Not under the lock of the list: who has locked a lane may find a fault, and wakes all then.
+        // Not under the lock of the list: a thread that has locked a lane may find a fault, and wakes all then.
         let has_space = |lane: &u32| {
             let mut outgoing = self.lanes[*lane as usize].lock();
             outgoing.producer.has_room(&self.region, 0).unwrap_or(true)
@@ -139,7 +141,7 @@ impl Link {
         woken.into_iter().map(Woken::Shared).for_each(wake);
     }
 
-    /// Whether who waits in `slot`, on the peer's side, is known not to wait any more.
+    /// Whether the waiter in `slot`, on the peer's side, is known not to wait any more.
     pub(crate) fn is_given_up(&self, slot: Slot, generation: u32) -> bool {
         self.is_over() || slot.is_cancelled(&self.region, generation)
     }

@@ -1,12 +1,13 @@
 //! Turns: a lock for each of many things.
 
+use crate::rank;
 use core::time::Duration;
 use handfast_sys::clock;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use handfast_sys::sync::{Condvar, Mutex, MutexGuard};
 
 /// A lock for each of many things, which a thread may wait for by a deadline. For slow paths.
 pub(crate) struct Turns<T> {
-    taken: Mutex<Vec<T>>,
+    taken: Mutex<Vec<T>, rank::Turns>,
     left: Condvar,
 }
 
@@ -24,9 +25,9 @@ impl<T> Turns<T> {
         }
     }
 
-    /// What is taken. While the list is held nothing else is.
-    pub(crate) fn taken(&self) -> MutexGuard<'_, Vec<T>> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The taken turns. While the list is held no other turn is taken.
+    pub(crate) fn taken(&self) -> MutexGuard<'_, Vec<T>, rank::Turns> {
+        self.taken.lock()
     }
 }
 
@@ -35,7 +36,7 @@ impl<T: Clone + PartialEq> Turns<T> {
         let taken = self
             .left
             .wait_while(self.taken(), |taken| taken.contains(&at));
-        let mut taken = taken.unwrap_or_else(PoisonError::into_inner);
+        let mut taken = taken;
         taken.push(at.clone());
         Turn { of: self, at }
     }
@@ -43,10 +44,9 @@ impl<T: Clone + PartialEq> Turns<T> {
     /// `None` when the others took longer.
     pub(crate) fn wait_until(&self, at: T, deadline_ns: u64) -> Option<Turn<'_, T>> {
         let left = Duration::from_nanos(deadline_ns.saturating_sub(clock::now_ns()));
-        let waited = self
+        let mut taken = self
             .left
             .wait_timeout_while(self.taken(), left, |taken| taken.contains(&at));
-        let (mut taken, _) = waited.unwrap_or_else(PoisonError::into_inner);
         if taken.contains(&at) {
             return None;
         }
@@ -56,7 +56,7 @@ impl<T: Clone + PartialEq> Turns<T> {
 }
 
 impl<T: PartialEq> Turns<T> {
-    /// Of somebody who has entered it in [`Self::taken`].
+    /// Returns a turn that a thread has entered in [`Self::taken`].
     pub(crate) fn give_back(&self, at: &T) {
         let mut taken = self.taken();
         if let Some(place) = taken.iter().position(|taken| taken == at) {

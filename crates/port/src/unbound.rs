@@ -1,5 +1,5 @@
-//! Messages for ports that are no more: refused, so that nobody waits for what became of them and what
-//! came with them ends.
+//! Messages for ports that have ended: refused, so that no caller waits for their outcome and the rights that
+//! came with them end.
 
 use crate::adopt::{Whom, adopt};
 use crate::link::Link;
@@ -13,10 +13,9 @@ use handfast_channel::reply::Slot;
 use handfast_layout::link::{Kind, LANES, REPLIES, SLOTS};
 use handfast_ring::lane::Consumer;
 use handfast_sys::clock;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
-/// How long after a port was dropped messages are looked for that were sent by who had not heard of
-/// it.
+/// How long after the drop of a port messages are looked for from senders that had not heard of it.
 const LATE_NS: u64 = 1_000_000_000;
 
 /// Takes and refuses what waits in a lane: calls end as [`Gone::Port`](crate::error::Gone::Port), rights
@@ -86,21 +85,17 @@ impl Process {
             return false;
         }
         // No port is bound meanwhile.
-        let _binding = self.binding.lock().unwrap_or_else(PoisonError::into_inner);
+        let _binding = self.binding.lock();
         for receiver in self.unbound() {
             self.refuse_for(receiver);
         }
         true
     }
 
-    /// Refuses what waits for a receiver without a port: a new port is empty. The caller holds the lock of those that are
-    /// bound.
+    /// Refuses messages that wait for a receiver without a port: a new port is empty. The caller holds the lock of the
+    /// bound ports.
     pub(crate) fn refuse_for(self: &Arc<Self>, receiver: u32) {
-        let links: Vec<_> = {
-            let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-            links.iter().flatten().cloned().collect()
-        };
-        for link in links {
+        for link in self.live_links() {
             link.refuse_lanes(self, receiver);
         }
     }

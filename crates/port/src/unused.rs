@@ -1,7 +1,8 @@
-//! How a link ends that nobody uses any more.
+//! How an unused link ends.
 //!
-//! Whoever has made it says so, once all that it has sent through it has been taken, or a second has passed, and does not
-//! use it from then on. The other process may have begun to use it meanwhile: it ends the link, or says that it stays.
+//! The side that made it reports it unused, once all its messages through the link have been taken, or a second has
+//! passed, and does not use it from then on. The other process may have begun to use it meanwhile: it ends the link, or
+//! says that it stays.
 //!
 //! ```text
 //! connector -> acceptor    unused
@@ -17,9 +18,9 @@ use core::sync::atomic::Ordering;
 use handfast_layout::control::ControlMessage;
 use handfast_layout::link::LANES;
 use handfast_sys::clock;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
-/// What a link knows of its last use.
+/// The state of a link's last use.
 mod state {
     /// There is one, or has never been one.
     pub(super) const USED: u8 = 0;
@@ -36,7 +37,8 @@ const LINGER_NS: u64 = 1_000_000_000;
 
 /// A use of `link` has ended.
 pub(crate) fn release(process: &Arc<Process>, link: &Arc<Link>) {
-    // SeqCst, and below: store-then-load. Who stores a state looks at the uses then: one of the two sees the other.
+    // SeqCst, and below: store-then-load. A thread that stores a state looks at the uses then: one of the two sees
+    // the other.
     if link.uses.fetch_sub(1, Ordering::SeqCst) != 1 {
         return;
     }
@@ -48,7 +50,7 @@ pub(crate) fn release(process: &Arc<Process>, link: &Arc<Link>) {
     if link.turn((state::ASKED, state::USED)) {
         return process.say(link, ControlMessage::Free);
     }
-    // Acquire: pairs with the Release of who has granted something.
+    // Acquire: pairs with the Release of the thread that has granted something.
     if !link.granted.load(Ordering::Acquire) {
         process.is_gone(link);
     }
@@ -89,14 +91,15 @@ impl Link {
 }
 
 impl Process {
-    /// As [`Self::find_link`], of those that may be used, with a use: without one another thread may end it at any time.
+    /// As [`Self::find_link`], among links that may be used, with a use: without one another thread may end it at any
+    /// time.
     pub(crate) fn hold_link(self: &Arc<Self>, check: impl Fn(&Link) -> bool) -> Option<Held> {
         self.hold_any(|link| !link.is_left() && check(link))
     }
 
-    /// As [`Self::hold_link`], also of those that the peer has been told are not used.
+    /// As [`Self::hold_link`], also among links that the peer has been told are not used.
     pub(crate) fn hold_any(self: &Arc<Self>, check: impl Fn(&Link) -> bool) -> Option<Held> {
-        let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        let links = self.links.lock();
         let mut links = links.iter().flatten();
         let link = links.find(|link| !link.is_down() && check(link))?;
         // Under the lock: as `cut_off` looks, and `leave`.
@@ -108,9 +111,9 @@ impl Process {
         self.hold_link(|known| known.serial == link.serial)
     }
 
-    /// Nobody finds a link from now on that nobody uses. Whether that is so.
+    /// From now on no thread finds a link that is unused. Returns whether it is.
     fn cut_off(&self, link: &Link) -> bool {
-        let _links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        let _links = self.links.lock();
         let is_unused = link.uses.load(Ordering::SeqCst) == 0;
         if is_unused {
             // Release: as in `Link::take_down`.
@@ -135,7 +138,7 @@ impl Process {
             return link.turn((state::USED, state::GONE));
         }
         {
-            let _links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+            let _links = self.links.lock();
             if !is_unused() || !link.turn((state::USED, state::SAID)) {
                 return false;
             }
@@ -146,11 +149,12 @@ impl Process {
         false
     }
 
-    /// Keeper: the peer does not use the link any more. Returns whether nobody does, and it is to be ended.
+    /// Keeper: the peer does not use the link any more. Returns whether this process does not either, so that
+    /// it is to be ended.
     pub(crate) fn hear_unused(&self, link: &Link) -> bool {
         link.last_use.store(state::ASKED, Ordering::SeqCst);
         let is_over = self.cut_off(link);
-        // Who asks reads what it is answered; who does not hears only of the end of the use.
+        // A peer that asks reads the answer; one that does not hears only of the end of the use.
         if !is_over && !link.is_behind() {
             self.say(link, ControlMessage::Used);
             if link.uses.load(Ordering::SeqCst) == 0 {
@@ -164,7 +168,7 @@ impl Process {
 
     /// Keeper: the peer does not use the link any more either.
     pub(crate) fn hear_free(&self, link: &Link) {
-        // It did until now, also where it has not said so.
+        // The peer used it until now, also if it has not said so.
         link.stays_in_use();
         if link.uses.load(Ordering::SeqCst) == 0 {
             self.is_gone(link);

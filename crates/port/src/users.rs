@@ -1,22 +1,26 @@
-//! Users: what the peers of each user hold of this process, and a thread for each user that does what may block.
+//! Users: the resources of this process that the peers of each user hold, and a thread for each user for work
+//! that may block.
 //!
 //! To close a descriptor that a peer has sent may take as long as the peer likes: a TCP socket that lingers, a file of a
-//! user-space file system. The same holds for a socket with such descriptors in its queue. So what came from a peer is closed
-//! by its user's closing thread, and counts against that user until it is closed: who makes closing slow runs out of its own share.
+//! user-space file system. The same holds for a socket with such descriptors in its queue. So a descriptor that came from a peer
+//! is closed by its user's closing thread, and counts against that user until it is closed: a user that makes closing slow runs
+//! out of its own share.
 
 mod closing;
 mod foreign;
 mod in_flight;
 
+use crate::rank;
 use closing::Closing;
 use core::sync::atomic::AtomicBool;
 pub(crate) use foreign::{Foreign, ForeignMemory};
 use handfast_layout::bell;
 use handfast_proto::users::{Limit, Quota, Refused, Users as Table};
+use handfast_sys::sync::{Mutex, MutexGuard};
 use handfast_sys::{clock, process};
 use in_flight::InFlight;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// One in so many descriptors is left to the application.
 const APPLICATION_SHARE: u64 = 8;
@@ -30,7 +34,7 @@ const IN_FLIGHT: u64 = 128;
 const IMPATIENT_NS: u64 = 10_000_000_000;
 /// Threads before doors at once.
 const KNOCKS: u64 = 16;
-/// What waits for links with strangers, or for the way to them.
+/// Most waiters for links with strangers, or for the way to them.
 const STRANGERS: u64 = 4096;
 /// Numbers of claimed rights, some 100 bytes each.
 const CLAIMS: u64 = 2 << 20;
@@ -40,7 +44,7 @@ pub(crate) struct Users {
     epoch: u32,
     /// A closing thread could not be started.
     lacks_thread: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<State, rank::Users>,
 }
 
 struct State {
@@ -79,8 +83,8 @@ impl Users {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State, rank::Users> {
+        self.state.lock()
     }
 
     /// Charges a user for so much.
@@ -111,7 +115,7 @@ impl Users {
         until_ns.is_none_or(|until_ns| until_ns <= clock::now_ns())
     }
 
-    /// One has.
+    /// Notes that a user has kept this process waiting in vain.
     pub(crate) fn lose_patience(&self, user: u32) {
         let mut state = self.state();
         let now_ns = clock::now_ns();
@@ -119,7 +123,7 @@ impl Users {
         state.impatient.insert(user, now_ns + IMPATIENT_NS);
     }
 
-    /// What one user may hold.
+    /// The limit of one user.
     pub(crate) fn limit(&self, quota: Quota) -> u64 {
         self.state().table.limit(quota).per_user
     }
@@ -132,7 +136,8 @@ impl Users {
 fn limit_of(quota: Quota, descriptors: u64) -> Limit {
     match quota {
         Quota::Descriptors => Limit::of(descriptors - descriptors / APPLICATION_SHARE),
-        // The kernel counts those of all processes of this one's user together, by each one's limit: a part of them all.
+        // The kernel counts the descriptors of all processes of this one's user together, by each one's limit: a part of
+        // them all.
         Quota::InFlight => Limit {
             per_user: (descriptors / 8).min(IN_FLIGHT),
             ..Limit::of((descriptors / 2).min(8 * IN_FLIGHT))
@@ -158,7 +163,7 @@ fn limit_of(quota: Quota, descriptors: u64) -> Limit {
     }
 }
 
-/// What a user holds, for as long as this lives.
+/// The resources a user holds, for as long as this lives.
 pub(crate) struct Charge {
     users: Arc<Users>,
     user: u32,
@@ -198,7 +203,7 @@ impl Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        // A parent's table, whose lock another thread may have had at the fork, is nobody's.
+        // A parent's table, whose lock another thread may have had at the fork, is left alone.
         if self.amount > 0 && !self.users.is_forked() {
             self.shrink(self.amount);
         }

@@ -10,6 +10,7 @@ use crate::message::Message;
 use crate::passing::NotForwarded;
 use crate::port::Port;
 use crate::process::Process;
+use crate::rank;
 use crate::receive::{ReceiveRight, anonymous};
 use crate::request::Request;
 use crate::right::{Returned, Right};
@@ -23,8 +24,9 @@ use handfast_proto::rights::{Handle, Map, Use};
 use handfast_region::Memory;
 use handfast_ring::lane::Place;
 use handfast_sys::clock;
+use handfast_sys::sync::{Mutex, MutexGuard};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 /// How long a message waits for room at the port it goes on to before it is dropped: others for that
 /// port wait behind it.
@@ -38,7 +40,7 @@ const WAITING_ALL_MAX: usize = 4 * WAITING_MAX;
 /// The rights that stand behind the hidden port.
 pub(crate) struct Vine {
     pub(crate) port: Arc<Port>,
-    targets: Mutex<Targets>,
+    targets: Mutex<Targets, rank::VineTargets>,
 }
 
 #[derive(Default)]
@@ -59,7 +61,7 @@ struct Target {
 
 /// This process's vine, made when it is first needed.
 #[derive(Default)]
-pub(crate) struct Vines(OnceLock<Arc<Vine>>, Mutex<()>);
+pub(crate) struct Vines(OnceLock<Arc<Vine>>, Mutex<(), rank::StartVine>);
 
 impl Vines {
     /// The vine, if there is one.
@@ -68,7 +70,7 @@ impl Vines {
     }
 
     pub(crate) fn get_or_start(&self) -> Result<&Arc<Vine>, RightError> {
-        let _one = self.1.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = self.1.lock();
         if let Some(vine) = self.0.get() {
             return Ok(vine);
         }
@@ -88,8 +90,8 @@ impl Vines {
 }
 
 impl Vine {
-    fn targets(&self) -> MutexGuard<'_, Targets> {
-        self.targets.lock().unwrap_or_else(PoisonError::into_inner)
+    fn targets(&self) -> MutexGuard<'_, Targets, rank::VineTargets> {
+        self.targets.lock()
     }
 
     /// A badge that stands for `right`, in use until [`Self::ended`].
@@ -152,7 +154,7 @@ impl Vine {
         drop(ended);
     }
 
-    /// What a badge stands for.
+    /// The right that a badge stands for.
     pub(crate) fn target(&self, badge: u64) -> Option<Arc<SendRight>> {
         let targets = self.targets();
         targets
@@ -170,7 +172,7 @@ impl Vine {
         let Some(Use { lane, tail }) = target.after else {
             return true;
         };
-        // Acquire: pairs with the Release of the consumer, who has taken what came before.
+        // Acquire: pairs with the Release of the consumer, which has taken the messages before.
         let head = Place::of(link.calls, lane).head();
         let taken = link.region.load(head, Ordering::Acquire);
         let is_next = taken.wrapping_sub(tail).cast_signed() >= 0 || link.is_down();
@@ -180,8 +182,8 @@ impl Vine {
         is_next
     }
 
-    /// Passes on what comes. The order of what goes to one port is kept; what has to wait there keeps nothing else
-    /// up. What cannot be passed on is dropped, which ends a call at its caller.
+    /// Passes on messages as they come. Messages to one port stay in order; a message that has to wait there holds
+    /// up no other. A message that cannot be passed on is dropped, which ends a call at its caller.
     fn serve(&self, receive: &ReceiveRight) {
         handfast_sys::signal::block_all();
         let mut waiting = Waits::default();
@@ -231,7 +233,7 @@ impl OnItsWay {
         }
     }
 
-    /// What has to arrive in order: a lane.
+    /// The key of messages that have to arrive in order: a lane.
     fn port(&self) -> (u32, u32) {
         (self.target.link().serial, self.target.receiver())
     }
@@ -294,7 +296,7 @@ impl Waits {
         }
     }
 
-    /// Passes on what there is room for by now.
+    /// Passes on the messages that there is room for by now.
     fn pass_on(&mut self, vine: &Vine) {
         self.0.retain_mut(|(_, queue)| {
             while let Some(passed) = queue.pop_front() {

@@ -1,15 +1,15 @@
-//! What waits at a port without a thread that sleeps: its takers and its descriptor, and what they ask of those who
-//! have the poller.
+//! The waiters at a port that are not sleeping threads: its takers and its descriptor, and their requests to the
+//! threads that have the poller.
 //!
-//! A task that finds nothing is entered among the port's takers, arms the lanes, and announces in the
-//! bells that the receiver sleeps in a descriptor (E4). Whoever posts then rings through its link's socket; the
-//! keeper, which sleeps in that anyway, calls one of the takers (`handfast_proto::takers`) and raises the
-//! descriptor. From then on until a look finds nothing, posts ring no more than those to a thread that
+//! A task that finds nothing is entered among the port's takers, arms the lanes, and announces in the bells
+//! that the receiver sleeps in a descriptor (E4). A peer that posts then rings through its link's socket; the
+//! keeper, which sleeps in that socket anyway, calls one of the takers (`handfast_proto::takers`) and raises
+//! the descriptor. From then on until a look finds nothing, posts ring no more than posts to a thread that
 //! receives.
 //!
-//! What holds at any time while somebody waits here: the announcement stands, or somebody who has taken it
-//! is about to ring; or a task that was called has not looked yet, and the descriptor is readable; or a
-//! thread has the poller, and calls when it lets go (`Port::leave`).
+//! One of these holds at any time while a waiter is here: the announcement stands, or a peer that has taken it
+//! is about to ring; or a task that was called has not looked yet, and the descriptor is readable; or a thread
+//! has the poller, and calls when it lets go (`Port::leave`).
 
 use crate::error::{Resource, SetError};
 use crate::group::Group;
@@ -18,6 +18,7 @@ use crate::link::Link;
 use crate::poller::Poller;
 use crate::port::Port;
 use crate::process::Process;
+use crate::rank;
 use crate::request::Request;
 use core::sync::atomic::Ordering;
 use core::task::Waker;
@@ -27,16 +28,16 @@ use handfast_proto::takers::{Left, Takers};
 use handfast_region::Memory;
 use handfast_sys::lock::OwnedGuard as Guard;
 use handfast_sys::poll::Flag;
+use handfast_sys::sync::{Mutex, MutexGuard};
 use handfast_sys::{AsFd, BorrowedFd, clock, futex};
 use handfast_wait::waiter::{Parked, Place, Sleep, Start};
 use handfast_wait::word;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
-/// What waits at a port without a thread of its own. Each counts as one that sleeps there
-/// ([`Port::leave`]).
+/// The waiters at a port without a thread of their own. Each counts as one that sleeps there ([`Port::leave`]).
 #[derive(Default)]
 pub(crate) struct Waits {
-    state: Mutex<State>,
+    state: Mutex<State, rank::Waits>,
     /// Made when it is first asked for.
     flag: OnceLock<Flag>,
 }
@@ -46,15 +47,16 @@ struct State {
     takers: Takers<Waker>,
     /// The flag is up.
     is_up: bool,
-    /// Somebody has found the port taken, and may have seen the flag up for the last time.
+    /// A thread has found the port taken, and may have seen the flag up for the last time.
     is_missed: bool,
-    /// A message waits for what it names until then, by [`clock::ticks_ns`], and nobody has been called since the last rest.
+    /// Until then, by [`clock::ticks_ns`], a message waits for the message it names, and no waiter has been called since the
+    /// last rest.
     due_ns: Option<u64>,
-    /// When somebody was.
+    /// When a waiter was called.
     called_ns: Option<u64>,
 }
 
-/// Who is there to look.
+/// The waiters that will look.
 pub(crate) struct Called {
     /// A task has been called, and will look.
     pub(crate) task: bool,
@@ -62,12 +64,12 @@ pub(crate) struct Called {
     pub(crate) threads: bool,
 }
 
-/// Attempts to go to sleep over something that is there and cannot be taken: it waits for what it names.
+/// Attempts to go to sleep over a message that is there and cannot be taken: it waits for the right it names.
 const RESTS: u32 = 4;
 
 impl Waits {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State, rank::Waits> {
+        self.state.lock()
     }
 }
 
@@ -77,13 +79,13 @@ impl Port {
         let waker = waker.clone();
         // E15 waker, task half. Under the lock, before the announcement: as in `Tasks::enter`.
         let mut state = self.waits.state();
-        // Relaxed: who lets go of the poller looks at the list as well, or passes the fence of
+        // Relaxed: a thread that lets go of the poller looks at the list as well, or passes the fence of
         // `try_lock_again`.
         self.followers.fetch_add(1, Ordering::Relaxed);
         state.takers.enter(waker)
     }
 
-    /// Whether it had been called. One that has left already does nothing.
+    /// Whether it had been called. A taker that has left already is ignored.
     pub(crate) fn leave_takers(&self, number: u64) -> bool {
         let mut state = self.waits.state();
         let left = state.takers.leave(number);
@@ -109,7 +111,7 @@ impl Port {
         }
     }
 
-    /// Whether threads sleep here. E7 hand-over: ordered by the fence of who asks.
+    /// Whether threads sleep here. E7 hand-over: ordered by the fence of the asking thread.
     fn has_threads(&self, state: &State) -> bool {
         let flag = usize::from(self.waits.flag.get().is_some());
         let own = state.takers.waiting() + flag;
@@ -148,7 +150,7 @@ impl Port {
     fn rung(&self, link: &Link, receiver: u32) {
         let sleep = bell_layout::bell(self.receiver) + bell_layout::SLEEP;
         let groups = self.process.groups();
-        // Relaxed: a hint; whose ring came needs none.
+        // Relaxed: a hint; a receiver whose ring came needs none.
         let is_taken = |group: &Group| group.bells.load(sleep, Ordering::Relaxed) == word::AWAKE;
         // Another user's processes take no announcement.
         let has_rung = || match link.group.is_foreign {
@@ -165,19 +167,19 @@ impl Port {
             word::withdraw(&group.bells, sleep);
         }
         let called = self.call_takers();
-        // A descriptor is no promise that somebody looks; nor is a wake-up of whoever sleeps in the bells. Who is only about
-        // to sleep is no follower yet.
+        // A readable descriptor does not mean that a thread looks; nor does waking the sleepers in the bells. A thread that
+        // is only about to sleep is no follower yet.
         if !called.task && (called.threads || self.receiver == receiver) {
             self.nudge();
         }
     }
 
-    /// After a look that found nothing, of a task that has been entered, or where there is a descriptor:
-    /// has the next post ring the keeper, and lets go of the poller. What has come meanwhile passes through
-    /// `then`; the task waits no more then.
+    /// After a look that found nothing, of a task that has been entered, or where there is a descriptor: has
+    /// the next post ring the keeper, and lets go of the poller. A message that has come meanwhile passes
+    /// through `then`; the task waits no more then.
     pub(crate) fn rest<T>(
         &self,
-        mut poller: Guard<'_, Poller>,
+        mut poller: Guard<'_, Poller, rank::Poller>,
         number: Option<u64>,
         then: impl FnOnce(&mut Poller, Request) -> T,
     ) -> Option<T> {
@@ -198,12 +200,12 @@ impl Port {
                 return Some(result);
             }
         }
-        // Calls one who looks again: this task, or the loop.
+        // Calls a waiter that looks again: this task, or the loop.
         self.leave(poller);
         None
     }
 
-    /// Has the keeper call whoever waits here by then: a message waits no longer for what it names. One system call at
+    /// Has the keeper call the waiter here by then: a message waits no longer for the one it names. One system call at
     /// most.
     fn call_in(&self, sleep_ns: u64) {
         // Under the lock: the keeper finds it, or has taken its mark away before this sets it.
@@ -221,7 +223,7 @@ impl Port {
         poller.resume(|| self.waits.state().called_ns.take());
     }
 
-    /// Keeper: calls whoever waits here, if it is time for that. How long until it is.
+    /// Keeper: calls a waiter here, if it is time for that. Returns how long until it is.
     fn call_due(&self, now_ns: u64) -> Option<u64> {
         let due_ns = self.waits.state().due_ns?;
         if now_ns < due_ns {
@@ -285,7 +287,7 @@ impl Port {
         found
     }
 
-    /// Its descriptor, made when it is first asked for.
+    /// The port's descriptor, made when first asked for.
     pub(crate) fn descriptor(&self) -> Result<BorrowedFd<'_>, SetError> {
         let mut state = self.waits.state();
         if self.waits.flag.get().is_none() {
@@ -294,7 +296,7 @@ impl Port {
             flag.raise();
             state.is_up = true;
             self.followers.fetch_add(1, Ordering::Relaxed);
-            // Nobody else sets it: under the lock.
+            // No other thread sets the flag: under the lock.
             let _ = self.waits.flag.set(flag);
         }
         drop(state);
@@ -308,18 +310,18 @@ impl Port {
         self.waits.flag.get().is_some()
     }
 
-    /// As [`Self::try_lock`] for one that will wait, after that has failed: whoever has the poller now calls
-    /// when it lets go.
-    pub(crate) fn try_lock_again(&self) -> Option<Guard<'_, Poller>> {
-        // E7 hand-over. Fence of all threads of this process. Pairs with the compiler fence in `leave`:
-        // either the holder sees that somebody waits, or the poller is free.
+    /// As [`Self::try_lock`] for a waiter that will wait, after that has failed: the thread that has the poller
+    /// now calls when it lets go.
+    pub(crate) fn try_lock_again(&self) -> Option<Guard<'_, Poller, rank::Poller>> {
+        // E7 hand-over. Fence of all threads of this process. Pairs with the compiler fence in `leave`: either
+        // the holder sees that a thread waits, or the poller is free.
         futex::fence_own_threads();
         self.try_lock()
     }
 
-    /// As [`Self::try_lock`]; where there is a descriptor, somebody who finds the poller taken is told
-    /// when it is free.
-    pub(crate) fn try_lock_or_miss(&self) -> Option<Guard<'_, Poller>> {
+    /// As [`Self::try_lock`]; if there is a descriptor, a thread that finds the poller taken is told when it is
+    /// free.
+    pub(crate) fn try_lock_or_miss(&self) -> Option<Guard<'_, Poller, rank::Poller>> {
         self.try_lock().or_else(|| {
             if !self.has_descriptor() {
                 return None;
@@ -330,7 +332,7 @@ impl Port {
     }
 }
 
-/// What a task or a loop spins at.
+/// The poller at which a task or a loop spins.
 struct Spinning<'a> {
     poller: &'a mut Poller,
     found: Option<Request>,
@@ -354,8 +356,8 @@ impl Place for Spinning<'_> {
 }
 
 impl Process {
-    /// Keeper: messages that wait for what they name, at ports where no thread does, have waited long enough. How long
-    /// until the next ones have.
+    /// Keeper: messages that wait for the rights they name, at ports where no thread waits, have waited long enough.
+    /// Returns how long until the next ones have.
     pub(crate) fn call_due(&self) -> Option<u64> {
         let ports = self.all_ports();
         let due = ports.iter().map(|port| port.call_due(clock::ticks_ns()));
@@ -364,7 +366,7 @@ impl Process {
 
     /// Keeper: a peer has rung for the port at `receiver`, if there is one.
     pub(crate) fn rung(&self, link: &Link, receiver: u32) {
-        // Relaxed: what is missed here has been rung for.
+        // Relaxed: a port missed here has been rung for.
         let has_waits = |port: &Port| port.followers.load(Ordering::Relaxed) > 0;
         for port in self.ports(|port| port.receiver == receiver || has_waits(port)) {
             port.rung(link, receiver);

@@ -16,13 +16,14 @@ mod simulation;
 pub use again::{Came, How, Keeping, Remembered};
 
 use super::rights::{Handle, Map};
+use core::hash::Hash;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 /// A process, by the identity it has drawn at its start, and by its process number.
 pub type Incarnation = handfast_layout::hello::Process;
 
-/// What a provision is found by: who has made it, and its number there.
+/// The key of a provision: the process that made it, and its number there.
 pub type Number = (Incarnation, u64);
 
 /// Exporter: rights that were provided and not claimed yet. `T` is what a right is to.
@@ -36,7 +37,7 @@ pub struct Provisions<T> {
     shares: HashMap<Incarnation, Share>,
     /// How many the processes of each user have.
     totals: HashMap<Counted, usize>,
-    /// The users of those that have links.
+    /// The users of the processes that have links.
     users: HashMap<Incarnation, u32>,
 }
 
@@ -67,12 +68,12 @@ enum Provision<T> {
 }
 
 /// Provisions of one exporter at once. The processes of one user can make three quarters of what others leave them, and one
-/// process as many as it leaves to others of its user: whoever comes later finds room, too.
+/// process as many as it leaves to others of its user: a process that comes later finds room, too.
 pub const PROVISIONS_MAX: usize = 65_536;
 /// How long a provision outlives its introducer.
 const GRACE_NS: u64 = 10_000_000_000;
 
-/// What becomes of a claim.
+/// The result of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Redeemed<T> {
     /// It is a right to this.
@@ -98,7 +99,7 @@ impl<T> Default for Provisions<T> {
 }
 
 impl<T: Copy> Provisions<T> {
-    /// A process has a link: what it makes counts for its user from now on.
+    /// A process has a link: its provisions count for its user from now on.
     pub fn belongs(&mut self, process: Incarnation, user: u32) {
         self.users.insert(process, user);
     }
@@ -167,7 +168,7 @@ impl<T: Copy> Provisions<T> {
         target.map_or(Redeemed::Revoked, Redeemed::To)
     }
 
-    /// What `recipient` would get if it claimed a provision now.
+    /// The result `recipient` would get if it claimed a provision now.
     #[must_use]
     pub fn provided(&self, number: Number, recipient: Incarnation) -> Option<T> {
         match self.provided.get(&number)? {
@@ -180,7 +181,7 @@ impl<T: Copy> Provisions<T> {
         }
     }
 
-    /// The introducer takes a provision back, which may not have come yet. Returns what it was to.
+    /// The introducer takes a provision back, which may not have come yet. Returns the provision's target.
     pub fn take_back(&mut self, number: Number, now_ns: u64) -> Option<T> {
         match self.provided.get(&number) {
             // It may be taken back twice before it comes: when its message was not sent, and when its
@@ -196,8 +197,8 @@ impl<T: Copy> Provisions<T> {
         None
     }
 
-    /// `recipient` will not claim a provision, which may not have come yet. Returns what it was to; what
-    /// was provided to others stays.
+    /// `recipient` will not claim a provision, which may not have come yet. Returns the provision's target;
+    /// provisions to others stay.
     pub fn forgo(&mut self, number: Number, recipient: Incarnation, now_ns: u64) -> Option<T> {
         match self.provided.get(&number) {
             Some(Provision::Waiting { recipient: of, .. }) if *of == recipient => {
@@ -213,7 +214,7 @@ impl<T: Copy> Provisions<T> {
         None
     }
 
-    /// What was provided, to anybody or to `recipient`, is so no more if it is one of these. Returns them.
+    /// Revokes provisions of these targets, to anybody or to `recipient`. Returns the targets.
     pub fn revoke(
         &mut self,
         recipient: Option<Incarnation>,
@@ -235,7 +236,7 @@ impl<T: Copy> Provisions<T> {
         revoked
     }
 
-    /// What was provided and not claimed yet.
+    /// The targets that were provided and not claimed yet.
     pub fn targets_mut(&mut self) -> impl Iterator<Item = &mut T> {
         let provided = self.provided.values_mut();
         provided.filter_map(|provision| match provision {
@@ -278,7 +279,7 @@ impl<T: Copy> Provisions<T> {
         self.forget_none(of);
     }
 
-    /// Keeps nothing of who has none.
+    /// Keeps nothing of a process that has none.
     fn forget_none(&mut self, of: Incarnation) {
         if let Some(share) = self.shares.get(&of) {
             let counted = share.counted;
@@ -291,7 +292,7 @@ impl<T: Copy> Provisions<T> {
         }
     }
 
-    /// Takes out what is known of a number. Returns what it was to.
+    /// Takes out a number's entry. Returns the target of its provision.
     fn take(&mut self, number: Number) -> Option<T> {
         let provision = self.provided.remove(&number)?;
         self.one_less(number.0);
@@ -301,7 +302,7 @@ impl<T: Copy> Provisions<T> {
         }
     }
 
-    /// A process has ended: what was provided to it ends, returned here; what it has provided lasts a
+    /// A process has ended: provisions to it end, returned here; provisions made by it last a
     /// while. Or its link has, and it is not known to be dead: then both last a while.
     pub fn ended(&mut self, of: Incarnation, is_dead: bool, now_ns: u64) -> Vec<T> {
         let until = now_ns + GRACE_NS;
@@ -325,8 +326,8 @@ impl<T: Copy> Provisions<T> {
         })
     }
 
-    /// Takes out what has outlived its introducer for too long, or its recipient, too: who lives takes back
-    /// what it has provided to the dead. `is_gone` says who has ended for sure.
+    /// Takes out provisions that have outlived their introducer for too long, or their recipient, too: a living introducer
+    /// takes back its provisions to the dead. `is_gone` says which processes have ended for sure.
     pub fn expire(&mut self, now_ns: u64, mut is_gone: impl FnMut(Incarnation) -> bool) -> Vec<T> {
         self.take_forgone(|_, until_ns| until_ns <= now_ns);
         self.take_those(|_, provision| match provision {
@@ -346,6 +347,7 @@ impl<T: Copy> Provisions<T> {
             .extract_if(|(_, recipient), until_ns| is_one(*recipient, *until_ns));
         let taken: Vec<_> = taken.map(|((_, recipient), _)| recipient).collect();
         taken.into_iter().for_each(|of| self.one_less(of));
+        shrink(&mut self.forgone);
     }
 
     fn take_those(&mut self, mut is_one: impl FnMut(&Number, &mut Provision<T>) -> bool) -> Vec<T> {
@@ -354,7 +356,11 @@ impl<T: Copy> Provisions<T> {
             .filter_map(|(number, known)| is_one(number, known).then_some(*number))
             .collect();
         let taken = those.into_iter().filter_map(|number| self.take(number));
-        taken.collect()
+        let taken = taken.collect();
+        shrink(&mut self.provided);
+        shrink(&mut self.shares);
+        shrink(&mut self.totals);
+        taken
     }
 
     /// Whether some will expire.
@@ -374,18 +380,29 @@ impl<T: Copy> Provisions<T> {
     }
 }
 
+/// Gives back the memory of a table that was much larger: a peer that fills it leaves nothing behind, and later walks are as short
+/// as what is there.
+fn shrink<K: Eq + Hash, V>(table: &mut HashMap<K, V>) {
+    if table.capacity() > PLACES_KEPT && table.len() < table.capacity() / 4 {
+        table.shrink_to(PLACES_KEPT.max(2 * table.len()));
+    }
+}
+
+/// Places that a table keeps in any case.
+const PLACES_KEPT: usize = 64;
+
 /// Exporter: what the numbers stand for by which one recipient uses rights it has claimed.
 #[derive(Debug, Default)]
 pub struct Claims {
     claims: Map<u32, Claim>,
-    /// Those that wait, by what they wait for.
+    /// The claims that wait, by the number they wait for.
     waiting: HashMap<Number, u32>,
 }
 
-/// What a number of a recipient's stands for.
+/// The meaning of a recipient's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// What the exporter's table has by this handle.
+    /// The entry of the exporter's table with this handle.
     Granted(Handle),
     /// Not known yet: the provision has not come.
     Waiting {
@@ -396,7 +413,7 @@ pub enum Claim {
         /// Where the handle is to be told: slot and generation.
         reply: (u32, u32),
     },
-    /// What was revoked before it was claimed.
+    /// The right was revoked before it was claimed.
     Revoked,
     /// Nothing.
     Dead,
@@ -427,7 +444,7 @@ impl Claims {
         }
     }
 
-    /// What a number stands for. `None`: it has not been claimed yet.
+    /// The meaning of a number. `None`: it has not been claimed yet.
     #[must_use]
     pub fn get(&self, word: u32) -> Option<Claim> {
         self.claims.get(&word).copied()
@@ -463,7 +480,7 @@ impl Claims {
             .collect()
     }
 
-    /// What has been provided under this number may be claimed already: by which number of the recipient's.
+    /// The recipient's number under which this provision has been claimed, if it has been already.
     #[must_use]
     pub fn waits_for(&self, number: Number) -> Option<u32> {
         self.waiting.get(&number).copied()
@@ -492,6 +509,19 @@ mod tests {
     const A: Incarnation = [1; 20];
     const B: Incarnation = [2; 20];
     const C: Incarnation = [3; 20];
+
+    /// A peer that has left filled the table once: the memory of thousands of provisions stayed for ever.
+    #[test]
+    fn a_table_that_was_full_gives_its_memory_back() {
+        let (introducer, recipient) = (A, B);
+        let mut provisions = Provisions::default();
+        for number in 0..10_000 {
+            let refused = provisions.provide((introducer, number), Some(()), recipient, 0);
+            assert!(refused.is_none(), "{number}");
+        }
+        assert_eq!(provisions.ended(recipient, true, 1).len(), 10_000);
+        assert!(provisions.provided.capacity() <= 2 * PLACES_KEPT);
+    }
 
     #[test]
     fn a_provision_is_redeemed_once_by_whom_it_names() {
@@ -529,7 +559,7 @@ mod tests {
             let made = (0..).take_while(|number| provide(&mut provisions, by, *number));
             made.count()
         };
-        // Half of three quarters, then half of what is left of those.
+        // Half of three quarters, then half of the rest.
         let of_user = PROVISIONS_MAX / 4 * 3;
         let first = make_all(process(0));
         assert_eq!((first, make_all(process(1))), (of_user / 2, of_user / 4));
@@ -624,7 +654,7 @@ mod tests {
         assert_eq!(provisions.provide((A, 3), Some(9), B, 0), Some(9));
         provisions.provide((A, 4), Some(10), B, 0);
         assert_eq!(provisions.forgo((A, 4), B, 0), Some(10));
-        // What C has said lasts a while, too.
+        // The statements of C last a while, too.
         assert!(provisions.has_mortal());
         assert_eq!(provisions.expire(GRACE_NS, |_| false), []);
         assert!(!provisions.has_mortal() && provisions.shares.is_empty());

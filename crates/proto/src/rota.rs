@@ -120,7 +120,7 @@ impl User {
     }
 }
 
-/// What to do with a request found in an active lane.
+/// The handling of a request found in an active lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Take it.
@@ -129,7 +129,7 @@ pub enum Verdict {
     Defer,
 }
 
-/// What to do with a lane that rang.
+/// The handling of a lane that rang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rang {
     /// Poll it.
@@ -216,7 +216,7 @@ impl Rota {
         }
     }
 
-    /// Changes the number of places. Who is active stays so until rule 1 finds the set too large.
+    /// Changes the number of places. Active lanes stay active until rule 1 finds the set too large.
     pub fn set_cap(&mut self, cap: usize) {
         let fresh = Self::new(cap);
         (self.cap, self.wakes_kept) = (fresh.cap, fresh.wakes_kept);
@@ -274,6 +274,14 @@ impl Rota {
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting
+    }
+
+    /// Whether a lane waits though there are fewer active ones than places, also if one whose client is being woken counts:
+    /// rule 2 is to be asked even where the active lanes are never found empty. A place may fall free when no request is
+    /// deferred for it: lanes go out, and users leave.
+    #[must_use]
+    pub fn has_place(&self) -> bool {
+        self.waiting > 0 && self.active < self.cap
     }
 
     /// A lane that was out rang (rule 3).

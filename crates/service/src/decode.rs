@@ -2,7 +2,7 @@
 
 use crate::encode::Fixed;
 use crate::error::Malformed;
-use crate::server::values;
+use crate::method::values;
 use core::num::Wrapping;
 use handfast_port::{Loan, Memory, OwnRight, ReceiveRight, ReplyRight, Request, Right, SendRight};
 use postcard::Deserializer;
@@ -19,15 +19,15 @@ pub struct Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
-    /// What is in a request beside its method, and these rights.
+    /// The content of a request beside its method, and these rights.
     #[must_use]
     pub fn of_request(request: &'a Request, mut rights: Vec<Right>) -> Self {
         rights.reverse();
-        let rest = values(request);
+        let rest = values(request.bytes());
         Self { rest, rights }
     }
 
-    /// What `decode` takes out of a message.
+    /// The value that `decode` takes out of a message.
     #[inline(always)]
     pub(crate) fn read<T, E>(
         bytes: &'a [u8],
@@ -52,7 +52,7 @@ impl<'a> Decoder<'a> {
     /// A value in postcard's format.
     ///
     /// # Errors
-    /// [`Malformed::Value`], as that of all that follow.
+    /// [`Malformed::Value`], as for all methods that follow.
     #[inline]
     pub fn take<T: Deserialize<'a>>(&mut self) -> Result<T, Malformed> {
         let mut deserializer = Deserializer::from_flavor(Shallow {
@@ -193,7 +193,7 @@ struct Shallow<'de> {
     start: Wrapping<usize>,
 }
 
-/// Of the stack a value may take while it is decoded.
+/// Bytes of stack a value may take while it is decoded.
 const DEPTH_BYTES_MAX: usize = 256 << 10;
 
 #[inline(always)]

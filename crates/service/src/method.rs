@@ -1,5 +1,13 @@
 //! Services and methods: their names, and the word that names them in a message.
 
+/// Bytes of the word in front of the arguments in a request.
+pub(crate) const WORD_BYTES: usize = size_of::<u64>();
+
+/// The arguments in the bytes of a request.
+pub(crate) fn values(request: &[u8]) -> &[u8] {
+    request.get(WORD_BYTES..).unwrap_or_default()
+}
+
 /// A service as its trait describes it.
 #[derive(Debug)]
 pub struct Service {
@@ -81,7 +89,7 @@ impl Method {
         self.has_rights
     }
 
-    /// What its requests start with.
+    /// The word its requests start with.
     pub(crate) const fn word(&self) -> u64 {
         self.word
     }

@@ -3,7 +3,7 @@
 use crate::decode::Decoder;
 use crate::encode::Encoder;
 use crate::error::Refusal;
-use crate::method::{Method, Service, split};
+use crate::method::{Method, Service, WORD_BYTES, split, values};
 use crate::within::Within;
 use core::future::poll_fn;
 use core::task::Poll;
@@ -101,7 +101,9 @@ fn answer(
     reply.start();
     let outcome = begin(request, service).and_then(|(number, rights)| {
         let _within = Within::new(request);
-        Decoder::read(values(request), rights, |input| run(number, input, reply))
+        Decoder::read(values(request.bytes()), rights, |input| {
+            run(number, input, reply)
+        })
     });
     reply.end(outcome);
 }
@@ -150,7 +152,7 @@ pub fn serve_message<T>(
                 true => rights,
                 false => Vec::new(),
             };
-            Decoder::read(values_in(bytes), rights, |input| run(number, input, reply))
+            Decoder::read(values(bytes), rights, |input| run(number, input, reply))
         });
         reply.end(outcome);
         let rights = match reply.has_rights() {
@@ -159,15 +161,6 @@ pub fn serve_message<T>(
         };
         then(reply.reply(), rights)
     })
-}
-
-/// The arguments in a request.
-pub(crate) fn values(request: &Request) -> &[u8] {
-    values_in(request.bytes())
-}
-
-fn values_in(bytes: &[u8]) -> &[u8] {
-    bytes.get(WORD_BYTES..).unwrap_or_default()
 }
 
 /// Sends what a method has put into `reply`, or why there is nothing.
@@ -213,4 +206,3 @@ fn method(service: &Service, request: &[u8]) -> Result<(u16, &'static Method), R
 /// Requests that a task answers before others of its executor get their turn: while there are more it does not
 /// wait for anything.
 const REQUESTS_PER_TURN: u32 = 64;
-const WORD_BYTES: usize = size_of::<u64>();

@@ -24,6 +24,7 @@ pub mod shared;
 pub mod signal;
 pub mod signal_stack;
 pub mod socket;
+pub mod sync;
 pub mod timer;
 
 pub use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

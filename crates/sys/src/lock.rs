@@ -1,13 +1,14 @@
 //! A lock whose release is a plain store.
 //!
 //! Taking it is one locked instruction, as with any lock; releasing it costs none, where a lock that must know whether
-//! anybody sleeps needs another (6 to 10 ns of a 200 ns call). Who has to wait pays for that: it makes every thread of the
+//! anybody sleeps needs another (6 to 10 ns of a 200 ns call). A waiting thread pays for that: it makes every thread of the
 //! process pass a fence before it sleeps (E18), some microseconds.
 
 mod owned;
 
 pub use owned::{OwnedGuard, OwnedLock};
 
+use crate::sync::{Held, Rank, check};
 use core::cell::{Cell, UnsafeCell};
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
@@ -20,7 +21,7 @@ thread_local! {
 
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
-/// What divides the numbers of threads that are [apart](number_apart).
+/// The divisor of the numbers of threads that are [apart](number_apart).
 pub const APART: u32 = 16;
 
 /// A number of this thread, from 1: threads are numbered in the order in which they first ask.
@@ -46,26 +47,28 @@ pub fn thread_number() -> u32 {
 
 /// Gives this thread, which has not asked yet, a number that [`APART`] divides, as no other thread's.
 pub fn number_apart() {
-    // Relaxed: a number. Of so many in a row it divides one.
+    // Relaxed: a number. `APART` divides one of so many in a row.
     let first = NEXT.fetch_add(APART, Ordering::Relaxed);
     OWN.set(first.next_multiple_of(APART));
 }
 
 /// See the module text.
-#[derive(Debug, Default)]
-pub struct Lock<T> {
+#[derive(Debug)]
+pub struct Lock<T, R: Rank> {
     words: State,
+    rank: PhantomData<fn() -> R>,
     value: UnsafeCell<T>,
 }
 
 // SAFETY: the value is only reached through a guard, of which there is one at a time.
-unsafe impl<T: Send> Sync for Lock<T> {}
+unsafe impl<T: Send, R: Rank> Sync for Lock<T, R> {}
 
 /// The right to the value; releases the lock on drop, also in a panic (the value is then as the
 /// panic left it).
 #[derive(Debug)]
-pub struct Guard<'a, T> {
-    lock: &'a Lock<T>,
+pub struct Guard<'a, T, R: Rank> {
+    lock: &'a Lock<T, R>,
+    _held: Held<R>,
     /// Others may look at the value through it only if they may share that.
     value: PhantomData<&'a mut T>,
 }
@@ -73,7 +76,7 @@ pub struct Guard<'a, T> {
 /// Looks before a waiter sleeps.
 const SPINS: u32 = 100;
 
-impl<T> Lock<T> {
+impl<T, R: Rank> Lock<T, R> {
     /// An unheld lock.
     pub const fn new(value: T) -> Self {
         let words = State {
@@ -81,31 +84,49 @@ impl<T> Lock<T> {
             sleepers: AtomicU32::new(0),
         };
         let value = UnsafeCell::new(value);
-        Self { words, value }
+        Self {
+            words,
+            rank: PhantomData,
+            value,
+        }
     }
 
     /// Takes the lock if nobody holds it.
     #[inline(always)]
-    pub fn try_lock(&self) -> Option<Guard<'_, T>> {
+    pub fn try_lock(&self) -> Option<Guard<'_, T, R>> {
         self.words.take().then(|| self.guard())
     }
 
     /// Takes the lock; sleeps while another thread holds it, once it has looked for some microseconds.
+    ///
+    /// # Panics
+    /// In debug builds, where the thread holds a lock whose [rank](Rank) is not lower.
     #[inline(always)]
-    pub fn lock(&self) -> Guard<'_, T> {
+    pub fn lock(&self) -> Guard<'_, T, R> {
+        check::<R>();
         if !self.words.take() {
             enter(&self.words);
         }
         self.guard()
     }
 
-    const fn guard(&self) -> Guard<'_, T> {
-        let value = PhantomData;
-        Guard { lock: self, value }
+    #[inline(always)]
+    fn guard(&self) -> Guard<'_, T, R> {
+        Guard {
+            lock: self,
+            _held: Held::enter(),
+            value: PhantomData,
+        }
     }
 }
 
-impl<T> Deref for Guard<'_, T> {
+impl<T: Default, R: Rank> Default for Lock<T, R> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
+impl<T, R: Rank> Deref for Guard<'_, T, R> {
     type Target = T;
 
     #[inline]
@@ -115,7 +136,7 @@ impl<T> Deref for Guard<'_, T> {
     }
 }
 
-impl<T> DerefMut for Guard<'_, T> {
+impl<T, R: Rank> DerefMut for Guard<'_, T, R> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: this guard is the only one while it lives, and it is borrowed mutably.
@@ -123,7 +144,7 @@ impl<T> DerefMut for Guard<'_, T> {
     }
 }
 
-impl<T> Drop for Guard<'_, T> {
+impl<T, R: Rank> Drop for Guard<'_, T, R> {
     #[inline(always)]
     fn drop(&mut self) {
         leave(&self.lock.words);
@@ -163,7 +184,7 @@ fn enter(words: &impl Words) {
     }
     words.count(1);
     // E18 sleeper, sleep half. The count, then a fence of all threads, then the look, and the kernel's. Pairs with the
-    // compiler fence in `leave`: who lets go sees the count, or its store is seen here. Once: the count stays.
+    // compiler fence in `leave`: the releasing thread sees the count, or its store is seen here. Once: the count stays.
     words.fence_own_threads();
     while !words.take() {
         words.sleep();
@@ -256,10 +277,12 @@ mod model;
 mod tests {
     use super::{Lock, OwnedLock, Words};
 
+    crate::ranks! { 1: Only }
+
     #[test]
     fn an_owned_lock_has_one_holder_before_during_and_after_revocation() {
         for round in 0..if cfg!(miri) { 2 } else { 200 } {
-            let lock = OwnedLock::new((0u64, 0u64));
+            let lock = OwnedLock::<_, Only>::new((0u64, 0u64));
             let rounds = if cfg!(miri) { 20 } else { 2_000 };
             std::thread::scope(|scope| {
                 for thread in 0..3 {
@@ -281,7 +304,7 @@ mod tests {
 
     #[test]
     fn the_owner_keeps_other_threads_out_while_inside() {
-        let lock = OwnedLock::new(0);
+        let lock = OwnedLock::<_, Only>::new(0);
         drop(lock.lock());
         let guard = lock.try_lock();
         assert!(guard.is_some());
@@ -297,7 +320,7 @@ mod tests {
 
     #[test]
     fn who_has_to_wait_sleeps_and_is_woken() {
-        let lock = Lock::new(0);
+        let lock = Lock::<_, Only>::new(0);
         for round in 0..if cfg!(miri) { 3 } else { 300 } {
             let guard = lock.lock();
             std::thread::scope(|scope| {
@@ -322,7 +345,7 @@ mod tests {
 
     #[test]
     fn one_holder_at_a_time() {
-        let lock = Lock::new(0u64);
+        let lock = Lock::<_, Only>::new(0u64);
         let rounds = if cfg!(miri) { 50 } else { 20_000 };
         std::thread::scope(|scope| {
             for _ in 0..4 {

@@ -51,7 +51,7 @@ pub fn create_lent(name: &str, len_bytes: usize) -> Result<(OwnedFd, Mapping), E
 }
 
 /// Whether `fd` is a memory file of exactly `len_bytes` bytes as [`create_lent`] makes them: it has all its
-/// pages and keeps them, since whoever could write it only through a descriptor can punch no hole either.
+/// pages and keeps them, since a process that could write it only through a descriptor can punch no hole either.
 /// So reading a mapping of it needs no further memory and raises no `SIGBUS`. `fcntl`, `fstat` twice, `cachestat`.
 ///
 /// # Errors
@@ -64,8 +64,8 @@ pub fn is_lent(fd: impl AsFd, len_bytes: usize) -> Result<bool, Errno> {
     Ok(whole::whole_len(fd.as_fd())? == Some(len_bytes as u64))
 }
 
-/// How many pages of a memory file there are in a range, those in swap space with them. The others cost whoever touches them
-/// first a page. `cachestat`; waits for nobody.
+/// How many pages of a memory file there are in a range, pages in swap space included. The others cost the process that touches
+/// them first a page. `cachestat`; waits for nobody.
 ///
 /// # Errors
 /// `ENOSYS` before Linux 6.5; `EPERM` in a sandbox that does not know the call.
@@ -138,12 +138,21 @@ pub fn create_whole(name: &str, len_bytes: usize) -> Result<OwnedFd, Errno> {
     Ok(fd)
 }
 
-/// Seals a memory file for good: nobody can write it or change its length any more. `fcntl`.
+/// Seals a memory file for good: nobody can write it or change its length any more. `fcntl`, of some microseconds; where
+/// the kernel uses a page at that moment (to move it, or because another processor has yet to list it), it waits for
+/// that, mostly some 0.1 ms, at most some 0.5 s.
 ///
 /// # Errors
 /// `EBUSY` while somebody has it mapped writable; `EPERM` when it cannot be sealed.
 pub fn seal(fd: impl AsFd) -> Result<(), Errno> {
-    rustix::fs::fcntl_add_seals(fd, CONSTANT_SEALS)
+    for _ in 1..SEAL_TRIES {
+        match rustix::fs::fcntl_add_seals(&fd, CONSTANT_SEALS) {
+            // As well where only the kernel uses a page, and for longer than it has waited: some 150 ms.
+            Err(Errno::BUSY) => {}
+            other => return other,
+        }
+    }
+    rustix::fs::fcntl_add_seals(&fd, CONSTANT_SEALS)
 }
 
 /// The length of a memory file that nobody can change any more and that has all its pages, so that
@@ -160,17 +169,17 @@ pub fn constant_len(fd: impl AsFd) -> Result<Option<usize>, Errno> {
         return Ok(None);
     }
     let len_bytes = whole::whole_len(fd.as_fd())?;
-    // What may be larger is no slice.
+    // A file that may be larger is no slice.
     Ok(len_bytes.and_then(|len_bytes| Some(isize::try_from(len_bytes).ok()?.cast_unsigned())))
 }
 
-/// Whether it is a memory file, which never blocks whoever looks at it or closes it. One system call.
+/// Whether it is a memory file, which never blocks a process that looks at it or closes it. One system call.
 #[must_use]
 pub fn has_seals(fd: impl AsFd) -> bool {
     rustix::fs::fcntl_get_seals(fd).is_ok()
 }
 
-/// What tells one memory file from another: device and inode. `fstat`.
+/// The identity of a memory file: device and inode. `fstat`.
 ///
 /// # Errors
 /// `EBADF` when it is no descriptor.
@@ -179,7 +188,7 @@ pub fn identity(fd: impl AsFd) -> Result<(u64, u64), Errno> {
     Ok((status.st_dev, status.st_ino))
 }
 
-/// What a mapping may do.
+/// The access that a mapping allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Read only.
@@ -294,6 +303,7 @@ const SIZE_SEALS: SealFlags = SealFlags::SHRINK
     .union(SealFlags::SEAL);
 const LENT_SEALS: SealFlags = SIZE_SEALS.union(SealFlags::FUTURE_WRITE);
 const CONSTANT_SEALS: SealFlags = SIZE_SEALS.union(SealFlags::WRITE);
+const SEAL_TRIES: u32 = 3;
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! What the tests of several crates share.
+//! Helpers that the tests of several crates share.
 //!
 //! Real processes: a test binary runs itself again and gives the copy a role.
 //!
@@ -6,6 +6,8 @@
 //! standard input; everything else it prints passes through. It dies with the thread that started
 //! it.
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{ChildStdin, Command, Stdio};
@@ -16,7 +18,7 @@ use std::time::{Duration, Instant, SystemTime};
 /// The longest any test waits for anything: a hang is a failure.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Who hears of something by then was told: a keeper that has long found nothing looks of itself every ten seconds.
+/// A thread that hears of something by then was told: a keeper that has long found nothing looks of itself every ten seconds.
 pub const TOLD: Duration = Duration::from_secs(5);
 
 const ROLE: &str = "HANDFAST_TEST_ROLE";
@@ -30,6 +32,8 @@ pub struct Child {
     pub process: std::process::Child,
     input: Option<ChildStdin>,
     lines: Receiver<String>,
+    /// Lines that came before another one that was waited for.
+    passed: RefCell<VecDeque<String>>,
     role: &'static str,
 }
 
@@ -69,6 +73,7 @@ pub fn start_with(
         process,
         input,
         lines,
+        passed: RefCell::default(),
         role,
     }
 }
@@ -82,6 +87,26 @@ impl Child {
 
     /// The next line the child says.
     pub fn line(&self) -> String {
+        let passed = self.passed.borrow_mut().pop_front();
+        passed.unwrap_or_else(|| self.new_line())
+    }
+
+    /// The next line of which `is_it` holds, whatever the child says before it: that comes afterwards.
+    pub fn line_that(&self, is_it: impl Fn(&String) -> bool) -> String {
+        let mut passed = self.passed.borrow_mut();
+        if let Some(place) = passed.iter().position(&is_it) {
+            return passed.remove(place).unwrap();
+        }
+        loop {
+            let line = self.new_line();
+            if is_it(&line) {
+                return line;
+            }
+            passed.push_back(line);
+        }
+    }
+
+    fn new_line(&self) -> String {
         match self.lines.recv_timeout(PATIENCE) {
             Ok(line) => line,
             Err(RecvTimeoutError::Timeout) => panic!("{} says nothing", self.role),
@@ -91,7 +116,8 @@ impl Child {
 
     /// A line the child has said already.
     pub fn said(&self) -> Option<String> {
-        self.lines.try_recv().ok()
+        let passed = self.passed.borrow_mut().pop_front();
+        passed.or_else(|| self.lines.try_recv().ok())
     }
 
     /// All that it says until its end, which has been asked for.
@@ -101,7 +127,8 @@ impl Child {
             Err(RecvTimeoutError::Timeout) => panic!("{} does not end", self.role),
             Err(RecvTimeoutError::Disconnected) => None,
         };
-        std::iter::from_fn(next).collect()
+        let passed = self.passed.take().into_iter();
+        passed.chain(std::iter::from_fn(next)).collect()
     }
 
     /// Waits for exactly this line.
@@ -154,6 +181,7 @@ impl Child {
                 return;
             }
             assert!(Instant::now() < end, "{} does not end", self.role);
+            // Sleep: the interval of a poll with an end.
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -226,6 +254,7 @@ pub fn within_patience(mut check: impl FnMut() -> bool) -> bool {
         if Instant::now() >= end {
             return false;
         }
+        // Sleep: the interval of a poll with an end.
         std::thread::sleep(Duration::from_millis(1));
     }
     true
@@ -244,6 +273,18 @@ pub fn sleeps(pid: u32) -> bool {
     tasks.map(Result::unwrap).all(sleeps)
 }
 
+/// How many threads of a process have this name.
+#[must_use]
+pub fn threads_named(pid: u32, name: &str) -> usize {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    // One that has ended has none.
+    let is_one = |task: &std::fs::DirEntry| {
+        let comm = std::fs::read_to_string(task.path().join("comm"));
+        comm.is_ok_and(|comm| comm.trim() == name)
+    };
+    tasks.map(Result::unwrap).filter(is_one).count()
+}
+
 /// Processor time of a thread of this process, in the kernel's ticks.
 #[must_use]
 pub fn used_ticks(thread: rustix::thread::Pid) -> u64 {
@@ -253,10 +294,10 @@ pub fn used_ticks(thread: rustix::thread::Pid) -> u64 {
     after_name.split(' ').nth(11).unwrap().parse().unwrap()
 }
 
-/// Tells how soon anything can come to pass here now: on a busy machine whoever is woken waits for a processor.
+/// Tells how soon anything can come to pass here now: on a busy machine a woken thread waits for a processor.
 #[derive(Default)]
 pub struct Pace {
-    /// For each processor, those that waited for it at a look.
+    /// For each processor, the threads that waited for it at a look.
     waiting: Vec<f64>,
 }
 
@@ -277,7 +318,7 @@ impl Pace {
         self.waiting.push((running / cpus - 1.0).max(0.0));
     }
 
-    /// What takes less than `limit` where nobody waits takes less than this here, mostly.
+    /// Work that takes less than `limit` where nobody waits takes less than this here, mostly.
     #[must_use]
     pub fn allows(&self, limit: Duration) -> Duration {
         let mean = self.waiting.iter().sum::<f64>() / self.waiting.len().max(1) as f64;

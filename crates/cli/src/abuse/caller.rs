@@ -64,7 +64,7 @@ pub(crate) struct Caller<'a> {
     pub(crate) random: Random,
     /// The deadline of each call.
     pub(crate) limit: Duration,
-    /// Of the last [`Caller::perform`].
+    /// The slowest calls of the last [`Caller::perform`].
     pub(crate) slowest: Slowest,
 }
 
@@ -166,8 +166,10 @@ impl Caller<'_> {
 
     fn memory(&mut self, key: u64) -> Done {
         let content = talk::content(1 + self.random.below(20_000) as usize, key);
-        let made = || Memory::from_bytes(&content);
-        let memory = self.slowest.step("making memory", made)?;
+        let made = || Memory::create(content.len());
+        let mut memory = self.slowest.step("making memory", made)?;
+        memory.copy_from_slice(&content);
+        let memory = self.slowest.step("sealing memory", || memory.seal())?;
         let message = Op::Memory.message(key, &[]);
         let sending = self.right.with([Right::Memory(memory)]);
         let call = || sending.call_until(&message, self.limit);
@@ -256,7 +258,7 @@ impl Caller<'_> {
                     false => Err(Failure::Unmade("a port that moved is not left".to_owned())),
                 }
             }
-            // Whoever had it died before it was here.
+            // The process that had it died before it was here.
             Some(Right::Dead) => Err(Failure::Unmade("a port died on its way".to_owned())),
             other => Err(wrong(Op::Bounce, &format!("{other:?}"))),
         }
@@ -274,7 +276,7 @@ impl Caller<'_> {
                     };
                     let payload = Op::of(request.bytes()).map(|(_, payload)| payload);
                     let answer = talk::answer(payload.unwrap_or_default());
-                    // Who was late asks again.
+                    // A caller that was late asks again.
                     let _ = request.reply(&answer);
                 }
             });

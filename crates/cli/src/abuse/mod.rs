@@ -1,8 +1,8 @@
-//! `handfast abuse`: everything that can happen to processes, to those of others, while well-behaved ones call one another
-//! and find nothing lost, wrong, late or left behind.
+//! `handfast abuse`: everything that can happen to processes, to other users' processes too, while well-behaved ones call
+//! one another and find nothing lost, wrong, late or left behind.
 //!
 //! Two servers and two clients are well-behaved and live through all of it; what is done, is done to victims that share the
-//! servers with them. `faults` is the plan, by one seed; `client` and `caller` are who checks.
+//! servers with them. `faults` is the plan, by one seed; `client` and `caller` do the checks.
 
 mod caller;
 mod child;
@@ -49,9 +49,21 @@ pub(crate) struct Args {
     /// Whether processes of several users strike one another as well, for two minutes more.
     #[arg(long, value_enum, default_value_t = users::Users::Auto)]
     users: users::Users,
-    /// Of the attacks by users, those of this name alone (may be repeated).
-    #[arg(long, value_name = "NAME")]
+    /// Run only the attack by users with this name (may be repeated).
+    #[arg(long, value_name = "NAME", conflicts_with = "attacks")]
     attack: Vec<String>,
+    /// Run this many attacks by users, chosen by the seed.
+    #[arg(long, value_name = "COUNT")]
+    attacks: Option<usize>,
+}
+
+impl Args {
+    fn seed(&self) -> u64 {
+        self.seed.unwrap_or_else(|| {
+            let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+            now.as_nanos() as u64
+        })
+    }
 }
 
 fn minutes(text: &str) -> Result<f64, String> {
@@ -68,7 +80,7 @@ const SERVERS: [&str; 2] = ["steady-a", "steady-b"];
 const CLIENTS: u64 = 2;
 /// So long all goes well first, so that everything has been used once before what processes have is counted.
 const WARM: Duration = Duration::from_secs(3);
-/// What floods take of a server's descriptors is up to their number, and messages with descriptors need some: with 1024, a
+/// Floods can take a server's descriptors up to their number, and messages with descriptors need some: with 1024, a
 /// few in a minute end by [`Gone::Reply`](handfast::error::Gone::Reply).
 const DESCRIPTORS: u64 = 4096;
 /// How often the well-behaved are looked after.
@@ -118,7 +130,7 @@ pub(crate) fn run_child(spec: &Spec) -> Outcome {
     }
 }
 
-/// The role of who takes names over from dead servers, and gives them up.
+/// The role of a process that takes names over from dead servers, and gives them up.
 fn sweep(spec: &Spec) -> Outcome {
     // Any name will do for what lies under none.
     for name in spec.words.iter().map(String::as_str).chain(["sweeper"]) {
@@ -130,15 +142,16 @@ fn sweep(spec: &Spec) -> Outcome {
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
+    let seed = args.seed();
     if args.users != users::Users::Only {
-        run_alike(args)?;
+        run_alike(args, seed)?;
     }
     let well = match args.users {
         users::Users::Off => {
             say!("\nusers: skipped: --users off")?;
             true
         }
-        on => users::run(on, &args.attack)?,
+        on => users::run(on, (&args.attack, args.attacks), seed)?,
     };
     match well {
         true => Ok(()),
@@ -147,11 +160,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
 }
 
 /// All processes are of one user.
-fn run_alike(args: &Args) -> Outcome {
-    let seed = args.seed.unwrap_or_else(|| {
-        let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-        now.as_nanos() as u64
-    });
+fn run_alike(args: &Args, seed: u64) -> Outcome {
     let limit = Duration::from_secs(args.stall_s);
     let time = Duration::from_secs_f64(args.minutes * 60.0);
     let allowed = descriptors::raise();
@@ -257,7 +266,7 @@ fn abuse(
     })
 }
 
-/// Finds what is there of whoever is not there any more.
+/// Finds leftovers of processes that are gone.
 fn left_behind(directory: &Path, limit: Duration, leaks: &mut Leaks) -> Outcome {
     let names: Vec<_> = leaks::files(directory)
         .into_iter()
@@ -281,7 +290,7 @@ fn left_behind(directory: &Path, limit: Duration, leaks: &mut Leaks) -> Outcome 
     }
     let end = Instant::now() + limit;
     loop {
-        // Those that have come to this process and have ended.
+        // The children that have come to this process and have ended.
         while matches!(rustix::process::wait(WaitOptions::NOHANG), Ok(Some(_))) {}
         leaks.processes = leaks::children();
         if leaks.processes.is_empty() || Instant::now() >= end {

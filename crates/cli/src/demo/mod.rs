@@ -30,7 +30,7 @@ impl Drop for Running {
     }
 }
 
-/// Of the demo's name; its process comes after it.
+/// The prefix of the demo's name; its process comes after it.
 const PREFIX: &str = "demo-";
 const PHASE: Duration = Duration::from_secs(2);
 const PAYLOAD: [u8; 24] = [7; 24];
@@ -80,9 +80,8 @@ fn connect(name: &str, server: &mut Running) -> Result<SendRight, Box<dyn std::e
 pub(crate) fn run() -> Outcome {
     take_back();
     let name = &format!("{PREFIX}{}", std::process::id());
-    // Its servers are killed, and leave it there.
-    let path = handfast::rendezvous::directory().join(name);
-    let _name = Temporary::new(move || drop(std::fs::remove_file(path)));
+    let killed = name.clone();
+    let _name = Temporary::new(move || give_up(&killed));
     let mut server = child("serve", name)?;
     let port = connect(name, &mut server)?;
     say!(
@@ -111,14 +110,18 @@ pub(crate) fn run() -> Outcome {
     histogram(&latencies)
 }
 
-/// Takes over the names of demos that were killed, and gives them up.
+/// Gives up the names of demos that were killed.
 fn take_back() {
     let directory = handfast::rendezvous::directory();
     let names = temporary::left_by_dead(&directory, PREFIX).unwrap_or_default();
-    for name in names {
-        // What is another user's stays.
-        drop(handfast::bind(&name));
-    }
+    names.iter().for_each(|name| give_up(name));
+}
+
+/// Takes over the name of a server that was killed, and gives it up: nothing of it stays, also where the server was killed in the
+/// middle of binding.
+fn give_up(name: &str) {
+    // Another user's name stays.
+    drop(handfast::bind(name));
 }
 
 fn back_to_back(port: &SendRight) -> Result<Histogram<u64>, Box<dyn std::error::Error>> {

@@ -1,4 +1,4 @@
-//! What the peers of a process and the process itself can do, one step at a time.
+//! Possible acts of the peers of a process and of the process itself, one step at a time.
 
 use super::hand::Hand;
 use super::{Victim, length};
@@ -6,6 +6,7 @@ use crate::{Input, below, one_of, word};
 use arbitrary::Result;
 use core::time::Duration;
 use handfast::{Request, Right};
+use handfast_layout::control::ControlMessage;
 use handfast_layout::counters;
 use handfast_layout::hello::Process;
 use handfast_layout::lane_control::LaneControl;
@@ -28,7 +29,7 @@ pub(super) struct Session<'a> {
     pub(super) rights: VecDeque<Right>,
 }
 
-/// What the process holds at once.
+/// The most the process holds at once.
 pub(super) const HELD_MAX: usize = 8;
 
 /// Control messages, by kind: what comes behind the kind and a byte. `w` a word, `l` a number of eight bytes, `p` a
@@ -226,7 +227,8 @@ impl<'a> Session<'a> {
         let fds = Self::some_files(input)?;
         let hand = &mut self.hands[hand];
         let (count, first) = (fds.len() as u32, hand.sent);
-        hand.say(&Descriptors { count, first }.to_bytes(), &fds);
+        let sent = ControlMessage::Descriptors(Descriptors { count, first });
+        hand.say(&sent.encode(), &fds);
         hand.sent = first.wrapping_add(count);
         Ok(())
     }
@@ -243,13 +245,12 @@ impl<'a> Session<'a> {
                 None => unreachable!("it is an arena"),
             },
         };
-        let (bytes, len_bytes) = told.to_bytes();
         let arena = [files()[1].as_fd()];
         let fds = match told {
             Told::New { .. } => &arena[..],
             Told::Ended { .. } => &[],
         };
-        self.hands[hand].say(&bytes[..len_bytes], fds);
+        self.hands[hand].say(&ControlMessage::Arena(told).encode(), fds);
         Ok(())
     }
 
@@ -456,7 +457,7 @@ impl<'a> Session<'a> {
         let slot = handfast_channel::reply::Slot::of(side, index);
         let outcome = (generation, kind, cpu);
         slot.answer_described(&self.hands[hand].region, outcome, (&bytes, &units));
-        // As who answers wakes who sleeps in a descriptor.
+        // As an answerer wakes a caller that sleeps in a descriptor.
         self.hands[hand].say(&[1, u8::MAX], &[]);
         Ok(())
     }

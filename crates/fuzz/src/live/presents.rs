@@ -7,6 +7,7 @@ use super::{NAME, directory};
 use crate::{Input, below};
 use arbitrary::Result;
 use core::time::Duration;
+use handfast_layout::control::ControlMessage;
 use handfast_layout::hello::{Hello, WELCOME_BYTES};
 use handfast_layout::link::Kind;
 use handfast_layout::loan::{Geometry, Told, next_number};
@@ -30,7 +31,7 @@ impl Session<'_> {
         let count = 1 + below(input, COUNT_MAX)?;
         let detail: u8 = input.arbitrary()?;
         let (_, make) = KINDS[kind];
-        // Of what this machine has not, the session goes on without.
+        // The session goes on without kinds that this machine does not have.
         let Ok(fd) = make() else { return Ok(()) };
         let fds: Vec<OwnedFd> = (1..count).filter_map(|_| fd.try_clone().ok()).collect();
         let fds: Vec<OwnedFd> = fds.into_iter().chain([fd]).collect();
@@ -92,8 +93,8 @@ impl Session<'_> {
         answered(&socket);
     }
 
-    /// Passes on sockets whose close waits, and closes its own at once, so that the last close is the other side's. Whoever
-    /// has done that goes on meanwhile.
+    /// Passes on sockets whose close waits, and closes its own at once, so that the last close is the other side's. The closing
+    /// side goes on meanwhile.
     fn present_deaf(&mut self, hand: usize, way: u8, detail: u8, fds: Vec<OwnedFd>) -> Result<()> {
         let bells = self.victim.bells.try_clone().expect("a descriptor");
         let socket = match way % 3 {
@@ -162,7 +163,8 @@ impl Hand {
     fn name(&mut self, mut fds: Vec<OwnedFd>, units: impl FnOnce(u32) -> Vec<Unit>) {
         fds.truncate(4);
         let (count, first) = (fds.len() as u32, self.sent);
-        self.say(&Descriptors { count, first }.to_bytes(), &borrowed(&fds));
+        let sent = ControlMessage::Descriptors(Descriptors { count, first });
+        self.say(&sent.encode(), &borrowed(&fds));
         self.sent = first.wrapping_add(count);
         self.post_units(&units(first));
     }
@@ -187,8 +189,8 @@ impl Hand {
         let Some(geometry) = Geometry::new(place, len_bytes / u64::from(place)) else {
             return;
         };
-        let (bytes, len_bytes) = Told::New { number, geometry }.to_bytes();
-        self.say(&bytes[..len_bytes], &borrowed(&fds[..1]));
+        let told = ControlMessage::Arena(Told::New { number, geometry });
+        self.say(&told.encode(), &borrowed(&fds[..1]));
         self.post_units(&units_of(&Part::Loan {
             arena: number,
             block: 0,

@@ -4,6 +4,7 @@ use super::parent::Child;
 use super::wire::{self, Reply, Request};
 use crate::Right;
 use crate::error::{Misuse, SendError};
+use crate::rank;
 use core::cell::RefCell;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use handfast_domain::process::{self, Crossing, Ports, Way};
@@ -12,9 +13,10 @@ use handfast_port::served::{
     Incoming, Serve, Served, behind_descriptor, connect_by_descriptor, end_of, reply_rights,
     take_passed,
 };
+use handfast_sys::sync::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 /// Ports of this library.
 struct Own;
@@ -59,7 +61,7 @@ struct Server {
     busy: AtomicUsize,
     workers: AtomicUsize,
     served: OnceLock<Served>,
-    rests: Mutex<Rests>,
+    rests: Mutex<Rests, rank::Rests>,
 }
 
 /// Bytes that had no room beside the head of a message.
@@ -77,7 +79,7 @@ struct Rest {
 
 /// Threads of a child: as many as there are outstanding calls of one process to one port.
 const THREADS_MAX: usize = 192;
-/// Rests at a time: those that nobody asks for give way.
+/// Rests at a time: rests that no call asks for are dropped first.
 const RESTS_MAX: usize = 4 * THREADS_MAX;
 /// Rights that a message carries.
 const RIGHTS_MAX: usize = 4;
@@ -217,8 +219,8 @@ impl Server {
         }
     }
 
-    fn rests(&self) -> MutexGuard<'_, Rests> {
-        self.rests.lock().unwrap_or_else(PoisonError::into_inner)
+    fn rests(&self) -> MutexGuard<'_, Rests, rank::Rests> {
+        self.rests.lock()
     }
 
     /// Keeps what has no room in a message; returns its number, which is not zero.

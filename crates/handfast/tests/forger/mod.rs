@@ -22,6 +22,7 @@ use handfast_layout::part::{Part, receiver_of};
 use handfast_region::{Memory, Region};
 use handfast_ring::lane::{Header, Place, Producer, Refused, Unit};
 use handfast_sys::memory::{Access, Mapping};
+use rustix::event::{PollFd, PollFlags};
 use rustix::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -49,7 +50,7 @@ pub(crate) fn honest(name: &str, first: Option<&str>) {
                 kept().extend(request.take_rights());
                 if request.is_call() {
                     let bytes = request.bytes().to_vec();
-                    // Who asked may be gone by now.
+                    // The caller may be gone by now.
                     let _ = request.reply(&bytes);
                 }
             }
@@ -104,12 +105,12 @@ pub(crate) fn start_honest(what: &str) -> (common::Child, String) {
 
 /// The process says that it has cut a link for this rule.
 pub(crate) fn expect_cut(child: &common::Child, rule: Rule, what: &str) {
-    let line = child.line();
-    let is_it = line.starts_with(CUT) && line.contains(rule.text());
-    assert!(is_it, "{what}: {line}");
+    // Another thread than the one that has found it says so.
+    let line = child.line_that(|line| line.starts_with(CUT));
+    assert!(line.contains(rule.text()), "{what}: {line}");
 }
 
-/// What a peer does that no honest one does, by a name, and the rule it breaks.
+/// An act that no honest peer does, by a name, and the rule it breaks.
 pub(crate) type Forgery = (&'static str, fn(&mut Hand), Rule);
 
 /// Each is refused with its rule, and the honest go on: `besides` looks after each.
@@ -167,7 +168,7 @@ pub(crate) struct Hand {
     pub(crate) bells: Region,
     is_published: bool,
     pub(crate) welcome: Welcome,
-    /// What it says it is, with the number of this process.
+    /// The process identity that it claims, with the number of this process.
     pub(crate) process: Process,
     /// The other process.
     pub(crate) peer: Process,
@@ -311,6 +312,21 @@ impl Hand {
         self.outcome(0, generation).expect("an answer")
     }
 
+    /// As [`Self::call`], where the link may be over by then: without an answer.
+    pub(crate) fn try_call(&mut self, port: u32, bytes: &[u8]) -> Option<(Kind, Vec<u8>)> {
+        self.calls += 1;
+        let generation = self.calls;
+        self.post(Kind::Call, (port, 0, generation), (bytes, &[]));
+        let slot = Side::Connector.reply(0);
+        let has_come = || self.region.load(slot + reply::GENERATION, SeqCst) == generation;
+        assert!(common::within_patience(|| {
+            let mut hangs = [PollFd::new(&self.socket, PollFlags::RDHUP)];
+            let now = rustix::event::Timespec::default();
+            has_come() || rustix::event::poll(&mut hangs, Some(&now)) == Ok(1)
+        }));
+        has_come().then(|| self.outcome(0, generation))?
+    }
+
     /// All it has said and posted has been heard.
     pub(crate) fn settle(&mut self) {
         let handle = self.welcome.handle;
@@ -332,7 +348,7 @@ impl Hand {
         assert_eq!(said[10..], exporter);
     }
 
-    /// What has come in a slot for that generation, within patience.
+    /// The outcome in a slot for that generation, within patience.
     pub(crate) fn outcome(&self, index: u32, generation: u32) -> Option<(Kind, Vec<u8>)> {
         let at = Side::Connector.reply(index);
         let load = |word| self.region.load(at + word, SeqCst);
@@ -373,7 +389,7 @@ impl Hand {
         None
     }
 
-    /// What describes the parts of the next message, which has this many units and no bytes.
+    /// The units that describe the parts of the next message, which has this many units and no bytes.
     pub(crate) fn next_units(&mut self, count: usize) -> Vec<Unit> {
         let (_, _, at) = self.next();
         let lane = at - (at - Side::Acceptor.lane(0)) % LANE_BYTES;
@@ -441,7 +457,7 @@ impl Hand {
     }
 }
 
-/// What describes these parts.
+/// The units that describe these parts.
 pub(crate) fn units(parts: &[Part]) -> Vec<Unit> {
     let described = parts.iter().map(|part| part.to_units());
     described

@@ -17,8 +17,8 @@ pub(crate) fn play() {
 }
 
 /// A place where ports live. Its own port takes `bind NAME`, `make` (a port without a name, a right to
-/// which with badge 7 comes back), `take STATE` with a receive right, and `rest`: whether nothing goes through here
-/// any more.
+/// which with badge 7 comes back), `take STATE` with a receive right, `hand NAME` (gives a port that never had a sender to that
+/// home), and `rest`: whether nothing goes through here any more.
 pub(crate) fn home(name: &str) {
     let cuts = common::Cuts(|fault: &str| eprintln!("a home has cut a link: {fault}"));
     tracing::subscriber::set_global_default(cuts).unwrap();
@@ -50,6 +50,12 @@ pub(crate) fn home(name: &str) {
                 port.take_up_name().unwrap();
                 let state = Seen::parse(state);
                 std::thread::spawn(move || serve(port, state));
+                // A one-way message wants no answer.
+                let _ = request.reply(b"");
+            }
+            ("hand", to) => {
+                let port = handfast::anonymous().unwrap();
+                let _ = link(to).with([port.into()]).call(b"keep").unwrap();
                 request.reply(b"").unwrap();
             }
             ("keep", _) => {
@@ -104,6 +110,7 @@ pub(crate) fn home(name: &str) {
                 }
                 request.reply(b"").unwrap();
             }
+            // Sleep: stands for work.
             ("busy", ms) => std::thread::sleep(Duration::from_millis(ms.parse().unwrap())),
             ("rest", _) => {
                 let rests = handfast::wait_moved(Duration::from_millis(1));
@@ -163,8 +170,8 @@ impl Seen {
 }
 
 /// Serves a port that moves: `SENDER:NUMBER`, one way or as a call, which is answered with the text, the badge and this process's
-/// number; `hold` is not answered; `give NAME` sends a right with badge 5 to that port; `seen` asks what has come; `move NAME` moves it to the home with that name, `lose NAME` gives it to one
-/// that does not receive; `tell` asks for the notice of no senders, which is printed.
+/// number; `hold` is not answered; `give NAME` sends a right with badge 5 to that port; `seen` asks what has come; `move NAME` moves
+/// it to the home with that name, `flit NAME` by a right that is dropped at once, `lose NAME` gives it to one that does not receive; `tell` asks for the notice of no senders, which is printed.
 pub(crate) fn serve(port: ReceiveRight, mut seen: Seen) {
     loop {
         let mut request = port.receive().unwrap();
@@ -186,6 +193,13 @@ pub(crate) fn serve(port: ReceiveRight, mut seen: Seen) {
                 port.notify_no_senders();
                 request.reply(b"").unwrap();
             }
+            ("flit", to) => {
+                let to = handfast::connect(to).unwrap();
+                let what = format!("take {}", seen.to_text());
+                request.reply(b"").unwrap();
+                to.with([port.into()]).send(what.as_bytes()).unwrap();
+                return;
+            }
             ("move" | "lose", to) => {
                 let to = link(to);
                 let (_, reply) = request.split();
@@ -204,7 +218,7 @@ pub(crate) fn serve(port: ReceiveRight, mut seen: Seen) {
                 seen.take(&text);
                 if request.is_call() {
                     let answer = format!("{text} {} {}", request.badge(), std::process::id());
-                    // Who asked may be gone.
+                    // The caller may be gone.
                     let _ = request.reply(answer.as_bytes());
                 }
             }

@@ -4,6 +4,7 @@
 use super::forger::{Hand, STAT};
 use super::{StoreClient, common};
 use handfast::Right;
+use handfast_layout::control::ControlMessage;
 use handfast_layout::hello::Hello;
 use handfast_layout::part::Descriptors;
 use handfast_sys::socket;
@@ -87,7 +88,7 @@ pub(super) fn everywhere(name: &str) {
         done("with a control message");
         let hand = Hand::new(name, 20 + round);
         for first in 0..3 {
-            let message = Descriptors { count: 1, first }.to_bytes();
+            let message = ControlMessage::Descriptors(Descriptors { count: 1, first }).encode();
             let sent = lingering.next();
             socket::send(&hand.socket, &message, &[sent.as_fd()]).unwrap();
             close(vec![sent]);

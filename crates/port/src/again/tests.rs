@@ -26,7 +26,7 @@ fn a_right_that_is_kept_when_its_exporter_has_ended_leaves() {
     let (port, name, number) = (0x100, 1 << 31 | 7, 9);
     exporter.imports().arrive(name, port).unwrap();
     let right = SendRight::of_handle(&process, exporter.clone(), port, name, process.waiting);
-    process.links.lock().unwrap().push(Some(exporter.clone()));
+    process.links.lock().push(Some(exporter.clone()));
     process.end_link(&exporter);
     keep(&process, &introducer, number, &right);
     let told = told_of(&peer);

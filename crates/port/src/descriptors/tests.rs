@@ -5,6 +5,7 @@ use crate::process;
 use core::sync::atomic::AtomicU32;
 use handfast_layout::bell;
 use handfast_layout::link::{REGION_BYTES, Side};
+use handfast_layout::part::Descriptors;
 use handfast_region::Region;
 use handfast_sys::OwnedFd;
 use std::sync::Arc;
@@ -15,7 +16,8 @@ pub(crate) fn link() -> (Arc<Process>, Arc<Link>, OwnedFd) {
     link_of(handfast_sys::process::uid())
 }
 
-/// Sees that nobody else has this link any more; other threads of the tests' process may for a moment.
+/// Checks that this link has no other owner any more; other threads of the tests' process may have it for a
+/// moment.
 pub(crate) fn expect_let_go(link: &Arc<Link>) {
     let is_let_go = || Arc::strong_count(link) == 1;
     assert!(
@@ -26,6 +28,11 @@ pub(crate) fn expect_let_go(link: &Arc<Link>) {
 
 /// As [`link`], with a process of this user.
 pub(crate) fn link_of(uid: u32) -> (Arc<Process>, Arc<Link>, OwnedFd) {
+    link_as(uid, Side::Connector)
+}
+
+/// As [`link_of`]; this process has connected, or the peer has, and waits for its welcome.
+pub(crate) fn link_as(uid: u32, calls: Side) -> (Arc<Process>, Arc<Link>, OwnedFd) {
     let process = process::current().ok().unwrap();
     let (socket, peer) = socket::pair().unwrap();
     socket::set_nonblocking(&socket, true).unwrap();
@@ -33,7 +40,7 @@ pub(crate) fn link_of(uid: u32) -> (Arc<Process>, Arc<Link>, OwnedFd) {
     let parts = Parts {
         agreed: false,
         region: Region::heap(REGION_BYTES),
-        calls: Side::Connector,
+        calls,
         peer_bells: PeerBells {
             region: Region::heap(bell::REGION_BYTES),
             is_published: false,
@@ -58,7 +65,7 @@ pub(crate) fn link_of(uid: u32) -> (Arc<Process>, Arc<Link>, OwnedFd) {
 
 fn send(peer: &OwnedFd, first: u32, fds: &[BorrowedFd<'_>]) {
     let count = fds.len() as u32;
-    let message = Descriptors { count, first }.to_bytes();
+    let message = ControlMessage::Descriptors(Descriptors { count, first }).encode();
     socket::send(peer, &message, fds).unwrap();
 }
 
@@ -92,7 +99,7 @@ fn what_is_read_in_search_of_a_descriptor_is_heard_in_its_order() {
 #[test]
 fn the_keeper_is_told_of_what_others_have_read() {
     let (process, link, peer) = link();
-    process.links.lock().unwrap().push(Some(link.clone()));
+    process.links.lock().push(Some(link.clone()));
     let port = 0x100;
     for _ in 0..100 {
         socket::send(&peer, &[200, 0], &[]).unwrap();
@@ -105,23 +112,21 @@ fn the_keeper_is_told_of_what_others_have_read() {
     send(&peer, 0, &[peer.as_fd()]);
     assert!(link.failure(port).is_none());
     assert!(link.claim_descriptor(&process, 0).is_ok());
-    let end = Instant::now() + Duration::from_secs(20);
-    while link.failure(port).is_none() {
-        assert!(Instant::now() < end);
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    assert!(handfast_testing::within_patience(|| link
+        .failure(port)
+        .is_some()));
     process.end_link(&link);
 }
 
 #[test]
 fn numbers_go_round() {
     let (process, link, peer) = link();
-    *link.under_way.sent.lock().unwrap() = u32::MAX - 1;
+    *link.under_way.sent.lock() = u32::MAX - 1;
     link.region
         .store(Side::Connector.claimed(), u32::MAX - 3, Ordering::Relaxed);
     let fds = [peer.as_fd(); 4];
     assert_eq!(link.send_descriptors(&fds).ok(), Some(u32::MAX - 1));
-    assert_eq!(*link.under_way.sent.lock().unwrap(), 2);
+    assert_eq!(*link.under_way.sent.lock(), 2);
     // The same as received.
     link.inbox().arrived = u32::MAX - 1;
     send(&peer, u32::MAX - 1, &fds);
@@ -162,7 +167,7 @@ fn a_search_among_messages_without_end_ends() {
 #[test]
 fn what_a_peer_that_is_cut_off_has_sent_is_closed_whoever_holds_the_link() {
     let (process, link, peer) = link();
-    process.links.lock().unwrap().push(Some(link.clone()));
+    process.links.lock().push(Some(link.clone()));
     let (sent, other) = socket::pair().unwrap();
     send(&peer, 0, &[sent.as_fd()]);
     drop(sent);

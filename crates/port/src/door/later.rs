@@ -1,7 +1,7 @@
 //! Rights that cannot be claimed when they come, though there is a link: for want of a lane, mostly. They go by the vine; one that
 //! is used is claimed when there is a lane.
 
-use super::{Stranger, Upgrade};
+use super::Upgrade;
 use crate::introduce::claim_freely;
 use crate::link::Link;
 use crate::origin::Origin;
@@ -29,24 +29,22 @@ pub(crate) fn later(
 impl Process {
     /// Recipient: this right is claimed when it has been used; or stays on the vine, where there are too many.
     pub(super) fn waits_for_lane(&self, upgrade: &Arc<Upgrade>, port: u32) {
-        let Some(stranger) = self.stranger(upgrade, port) else {
+        let Some(charge) = self.charge_stranger(&upgrade.introducer) else {
             return upgrade.decline();
         };
-        self.doors().later.push(stranger);
+        self.doors().waiting.for_lane(upgrade, port, charge);
         // Relaxed: a use that does not see it is not the last one, or the right is of no use.
         upgrade.is_late.store(true, Ordering::Relaxed);
     }
 
     /// Keeper: claims those that have been used. They ask for lanes where there are none.
     pub(crate) fn claim_late(self: &Arc<Self>) {
-        let waiting = core::mem::take(&mut self.doors().later);
-        let is_left = |stranger: &Stranger| {
+        let mut late = self.doors().waiting.take_late();
+        late.retain(|_, stranger| {
             let upgrade = stranger.upgrade.upgrade();
             upgrade.is_some_and(|upgrade| !self.has_claimed(&upgrade, stranger.port))
-        };
-        let left = waiting.into_iter().filter(is_left);
-        let mut left: Vec<_> = left.collect();
-        self.doors().later.append(&mut left);
+        });
+        self.doors().waiting.put_back(late);
     }
 
     /// Whether a right has been claimed, or waits for something else now.
@@ -63,7 +61,7 @@ impl Process {
                 };
                 upgrade.becomes(right);
             }
-            // It has ended since.
+            // The link has ended since.
             None if rendezvous::meets_strangers() => self.ask_where(upgrade, port),
             None => upgrade.decline(),
         }
@@ -73,7 +71,7 @@ impl Process {
 
     /// Keeper: a lane has come.
     pub(crate) fn has_lane(&self) {
-        if !self.doors().later.is_empty() {
+        if self.doors().waiting.is_for_lanes() {
             self.give_back_in(CAME_NS);
         }
     }

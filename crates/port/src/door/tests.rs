@@ -28,7 +28,7 @@ fn strangers_of_one_user_leave_room_for_those_of_others() {
     assert!(handfast_testing::within_patience(has_room));
 }
 
-/// One that asks on and on displaces its own questions.
+/// A peer that asks on and on displaces its own questions.
 #[test]
 fn questions_of_one_peer_displace_none_of_others() {
     let (process, greedy, _peer) = link_of(4713);
@@ -51,11 +51,11 @@ fn questions_of_one_peer_displace_none_of_others() {
     assert!(awaited(&modest, [0; 20]));
 }
 
-/// The dead leave messages with rights in them, and ask nothing of anybody.
+/// The dead leave messages with rights in them, and ask no process for anything.
 #[test]
 fn nobody_is_asked_for_a_door_who_has_ended() {
     let (process, link, _peer) = link_of(4715);
-    process.links.lock().unwrap().push(Some(link.clone()));
+    process.links.lock().push(Some(link.clone()));
     let is_awaited = || {
         let doors = process.doors();
         doors
@@ -69,4 +69,42 @@ fn nobody_is_asked_for_a_door_who_has_ended() {
     assert!(!is_awaited());
     process.doors().awaits([3; 20], &link);
     assert!(!is_awaited());
+}
+
+/// A door is asked for once in a while, whatever the number of rights; those that are dropped leave nothing.
+#[test]
+fn rights_that_wait_for_one_door_ask_once_and_go_when_they_are_dropped() {
+    let (process, link, _peer) = link_of(4716);
+    let mut doors = Doors::default();
+    let upgrades: Vec<_> = (0..3)
+        .map(|number| Upgrade::new(&process, &link, ([9; 20], number)))
+        .collect();
+    let asks = upgrades.iter().map(|upgrade| {
+        let charge = process.charge_stranger(&link).expect("there is room");
+        doors.waiting.for_link(upgrade, (1, charge), true)
+    });
+    assert_eq!(asks.collect::<Vec<_>>(), [true, false, false]);
+    assert!(doors.waiting.remove(&upgrades[1]).is_some());
+    assert!(doors.waiting.remove(&upgrades[1]).is_none());
+    assert_eq!(doors.waiting.take([9; 20]).count(), 2);
+    assert!(doors.waiting.remove(&upgrades[0]).is_none());
+}
+
+/// An exporter that answers no question keeps nothing for the peers that have asked it.
+#[test]
+fn what_a_recipient_has_asked_goes_with_it() {
+    let (process, recipient, _peer) = link_of(4717);
+    let (_, exporter, _peer) = link_of(4718);
+    let listed = |link: &Arc<Link>| process.links.lock().push(Some(link.clone()));
+    listed(&exporter);
+    let is_asked = || {
+        let doors = process.doors();
+        doors.asked.iter().any(|asked| asked.of == exporter.serial)
+    };
+    process.ask_for_door(&recipient, exporter.identity());
+    assert!(is_asked());
+    listed(&recipient);
+    process.end_link(&recipient);
+    assert!(!is_asked());
+    process.end_link(&exporter);
 }

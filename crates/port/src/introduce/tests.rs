@@ -9,7 +9,7 @@ thread_local! {
     static BETWEEN: RefCell<Option<Step>> = const { RefCell::new(None) };
 }
 
-/// What this thread's test does when a right has been found that is to be provided.
+/// The step of this thread's test when a right has been found that is to be provided.
 pub(super) fn between() {
     if let Some(step) = BETWEEN.take() {
         step();
@@ -19,7 +19,7 @@ pub(super) fn between() {
 #[test]
 fn what_is_provided_while_its_right_is_revoked_comes_to_nothing() {
     let (process, link, _peer) = link();
-    process.links.lock().unwrap().push(Some(link.clone()));
+    process.links.lock().push(Some(link.clone()));
     let receive = crate::anonymous().unwrap();
     let port = receive.port().clone();
     let handle = link.export(&port, Target::full(port.id, 5)).unwrap();
@@ -45,7 +45,7 @@ fn what_is_provided_while_its_right_is_revoked_comes_to_nothing() {
 #[test]
 fn what_an_old_home_has_minted_stays_however_soon_its_port_moves_on() {
     let (process, link, _peer) = link();
-    process.links.lock().unwrap().push(Some(link.clone()));
+    process.links.lock().push(Some(link.clone()));
     let waiting = process.waiting;
     let port = 0x100;
     link.imports().arrive(1 << 31 | 7, port).unwrap();
@@ -67,7 +67,7 @@ fn what_an_old_home_has_minted_stays_however_soon_its_port_moves_on() {
 #[test]
 fn nobody_gives_back_a_claim_while_it_is_redeemed() {
     let (process, link, _peer) = link();
-    process.links.lock().unwrap().push(Some(link.clone()));
+    process.links.lock().push(Some(link.clone()));
     let (word, number, introducer) = (1, 1, [9; 20]);
     let header = Header {
         kind: Kind::CONTROL,
@@ -86,7 +86,7 @@ fn nobody_gives_back_a_claim_while_it_is_redeemed() {
     heard.unwrap();
     let is_alone = || {
         let link = link.clone();
-        let look = move || assert!(link.redeeming.try_lock().is_err());
+        let look = move || assert!(link.redeeming.try_lock().is_none());
         BETWEEN.set(Some(Box::new(look)));
     };
     is_alone();

@@ -1,19 +1,19 @@
 //! Control messages: each is taken from its socket, parsed, and handed to the protocol that it is for.
 
 use super::{GIVE_BACK_AGAIN_NS, Keeper};
-use crate::descriptors::Unheard;
+use crate::descriptors::{Unheard, rule_of};
 use crate::link::Link;
 use crate::process::{UNSAID_NS, token};
 use crate::users::Foreign;
-use handfast_layout::control::{CONTROL_BYTES_MAX, ControlMessage, Malformed, kind};
-use handfast_ring::{Fault, Rule};
+use handfast_layout::control::{CONTROL_BYTES_MAX, ControlMessage, Malformed};
+use handfast_ring::Fault;
 use handfast_sys::poll::Event;
 use handfast_sys::{Errno, clock};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 /// Control messages taken from one link before others get their turn.
 const CONTROL_BUDGET: usize = 64;
-/// How soon a link is listened to again whose messages somebody else is at.
+/// How soon to listen again to a link whose messages another thread is reading.
 const BUSY_NS: u64 = 500_000;
 
 impl Keeper {
@@ -21,7 +21,6 @@ impl Keeper {
     pub(super) fn listen_to_unheard(&mut self) {
         let unheard: Vec<_> = {
             let links = self.process.links.lock();
-            let links = links.unwrap_or_else(PoisonError::into_inner);
             let has_unheard = |link: &&Arc<Link>| link.has_unheard();
             let unheard = links.iter().flatten().filter(has_unheard);
             unheard.map(|link| link.serial).collect()
@@ -69,7 +68,7 @@ impl Keeper {
                         return self.end(serial);
                     }
                 }
-                // Its user's closing thread, or a receiver, is at it. One that is cut is not waited for.
+                // Its user's closing thread, or a receiver, is at it. A link that is cut is not waited for.
                 Err(Unheard::Busy) if link.is_down() => return self.end(serial),
                 Err(Unheard::Busy) => return self.mute(link, clock::now_ns() + BUSY_NS),
                 Err(Unheard::Os(Errno::AGAIN)) if event.hung_up && !event.readable => {
@@ -103,7 +102,7 @@ impl Keeper {
         use ControlMessage as M;
         let message = match ControlMessage::parse(bytes) {
             Ok(Some(message)) => message,
-            // Of a later release.
+            // A message of a later release.
             Ok(None) => return Ok(()),
             Err(malformed) => return fault_of(malformed).map_or(Ok(()), Err),
         };
@@ -117,14 +116,14 @@ impl Keeper {
             }
             M::ShowCounters => {
                 if !link.show_counters(process, true) {
-                    // It has not read what it asked for before: later.
+                    // The peer has not read the answers it asked for before: later.
                     process.give_back_in(UNSAID_NS);
                 }
             }
             M::Counters => link.hear_counters(fd)?,
             M::Unused => {
                 if process.hear_unused(link) {
-                    // It ends at the next event.
+                    // The link ends at the next event.
                     process.attention.raise();
                 }
             }
@@ -175,21 +174,15 @@ impl Keeper {
             M::Kept { .. } | M::Leave { .. } | M::Left { .. } => {
                 process.take_again_message(link, message)?;
             }
-            // Those have been heard where they were read; and a link is made once.
+            // The first two were heard where they were read; and a link is made once.
             M::Descriptors(_) | M::Arena(_) | M::Sealed => {}
         }
         Ok(())
     }
 }
 
-/// The rule that a peer breaks by a message that is not whole. One of no protocol is passed over, like those of later releases.
+/// The rule that a peer breaks by a message that is not whole.
 fn fault_of(malformed: Malformed) -> Option<Fault> {
-    let rule = match malformed.kind {
-        kind::PATH_ASK..=kind::PATH_DROP => Rule::Path,
-        kind::PROVISION_VOID | kind::DECLINED => Rule::Introduction,
-        kind::DOOR_WHERE..=kind::LEFT | kind::ARRIVED..=kind::MOVED => Rule::Introduction,
-        kind::SPREAD => Rule::Spread,
-        _ => return None,
-    };
+    let rule = rule_of(malformed.kind)?;
     Some(Fault { rule, offset: 0 })
 }

@@ -23,7 +23,7 @@ use std::sync::Arc;
 /// Descriptors of a hello: the connector's bells.
 const HELLO_FDS: usize = 1;
 
-/// What a connector was offered, and has not taken yet.
+/// The offer that a connector has not taken yet.
 pub(super) struct Offer {
     place: Reserved,
     charges: Vec<Charge>,
@@ -37,7 +37,7 @@ pub(super) struct Offer {
     _turn: Option<TurnOf>,
 }
 
-/// The turn of those who connect to a peer.
+/// The turn of the threads that connect to a peer.
 struct TurnOf(Arc<Process>, Peer);
 
 impl Drop for TurnOf {
@@ -81,7 +81,7 @@ impl Keeper {
         };
         let (len, fds) = match received {
             Ok(received) => {
-                // Whatever they are: this thread closes none of them.
+                // Whatever these descriptors are, this thread closes none of them.
                 let fds = received.fds.into_iter().map(|fd| socket.beside(fd));
                 let fds: Vec<_> = fds.collect();
                 if received.is_short {
@@ -93,7 +93,7 @@ impl Keeper {
                 }
                 (received.len_bytes, fds)
             }
-            // Of another release, perhaps.
+            // Perhaps a connector of another release.
             Err(Errno::MSGSIZE) => (bytes.len(), Vec::new()),
             Err(_) => return,
         };
@@ -116,7 +116,7 @@ impl Keeper {
         if port.as_ref().is_some_and(|port| !is_there(port)) {
             return refuse(Status::NoSuchPort, 0);
         }
-        // The kernel says who it is, and that it lives; a number alone may be another's by now.
+        // The kernel vouches for its identity and that it lives; a number alone may be another's by now.
         let pidfd = match socket::peer_pidfd(&socket) {
             Ok(pidfd) if handfast_sys::process::has_ended(&pidfd) => return,
             Ok(pidfd) => Some(pidfd),
@@ -145,7 +145,8 @@ impl Keeper {
             && hello.known
         {
             if link.is_left() {
-                // It has been told that this process does not use the link, and will say that it does, or end it.
+                // The peer has been told that this process does not use the link, and will say that it does, or
+                // end it.
                 return refuse(Status::Crossed, 0);
             }
             link.granted.store(true, Ordering::Release);
@@ -219,22 +220,23 @@ impl Keeper {
         }
     }
 
-    /// Whether a hello has crossed with one of ours to the same process, so that there is, or will
-    /// be, another link than the one it asks for. Of two that connect to each other at the same
-    /// moment, the one with the lower incarnation makes the link.
+    /// Whether a hello has crossed with one of ours to the same process, so that there is, or will be, another
+    /// link than the one it asks for. When two processes connect to each other at the same moment, the one with
+    /// the lower incarnation makes the link.
     fn crosses(&self, hello: &Hello, connects: bool, found: Option<&Link>) -> bool {
         match found {
-            // It has this link too by now, unless it has ended it, and that has not been heard yet.
+            // The peer has this link too by now, unless it has ended the link, and that has not been heard yet.
             // Told once: it may see us under another user than we were when the link was made.
             Some(link) if !hello.known && !socket::is_closed(&link.socket) => {
                 !link.crossed.swap(true, Ordering::Relaxed)
             }
-            // What it knows of is ours to come; or has ended, and it will hear of that.
+            // The link it knows of is ours to come; or has ended, and the peer will hear of that.
             _ => connects && (hello.known || self.process.incarnation < hello.incarnation),
         }
     }
 
-    /// What a link is offered with. There is one once the connector has mapped and sealed the region.
+    /// The parts with which a link is offered. The link exists once the connector has mapped and sealed the
+    /// region.
     fn offer(
         &self,
         (peer, pidfd, turn): (Peer, Option<OwnedFd>, Option<TurnOf>),
@@ -251,7 +253,8 @@ impl Keeper {
                 })
             })
         };
-        // Of the link; of its process descriptor and its region, while it is offered at least. The socket counts already.
+        // The charges for the link; for its process descriptor and its region, while it is offered at least. The socket
+        // counts already.
         let charges = vec![charge(Quota::Links, 1)?, charge(Quota::Descriptors, 2)?];
         let peer_bells = map_peer_bells(their_bells, peer.uid)?;
         let region_fd =
@@ -306,7 +309,7 @@ impl Keeper {
         }
         let mut offer = *offer;
         let mut region = Region::mapped(offer.mapping);
-        // Root may have this process pay for what it likes. And to clients of root's, whoever has been root when it bound its name is
+        // Root may have this process pay for anything. And for root's clients, a server that was root when it bound its name is
         // of their user.
         if offer.place.group().is_foreign && peer.uid != 0 {
             region = region.looking_for_pages(offer.region_fd);
@@ -345,9 +348,8 @@ impl Keeper {
         if crate::notify::is_active() {
             let _ = handfast_sys::signal::raise_on_arrival(&link.socket, true);
         }
-        if socket::send(&link.socket, &ControlMessage::Sealed.encode(), &[]).is_err() {
-            return self.process.end_link(&link);
+        if self.process.welcome(&link, port).is_err() {
+            self.process.end_link(&link);
         }
-        self.process.welcomed(&link, port);
     }
 }

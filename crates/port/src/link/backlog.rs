@@ -1,28 +1,33 @@
-//! What this process says through a link's control socket, and what waits there for a peer that does not read.
+//! Messages that this process sends through a link's control socket, and those that wait there: for a peer that has not had its
+//! welcome, or does not read.
 //!
-//! All of it counts against the peer's user, and a peer that leaves too much unread is cut: so nothing that makes this process
-//! say something can make it keep more than one user may.
+//! All messages count against the peer's user, and a peer that leaves too much unread is cut: so no peer that makes this
+//! process send can make it keep more than one user may.
 
 use super::Link;
 use crate::port::Port;
 use crate::process::Process;
+use crate::rank;
 use crate::users::{Charge, Users};
 use core::sync::atomic::Ordering;
 use handfast_layout::control::{ControlMessage, Encoded};
 use handfast_layout::part::receiver_of;
 use handfast_proto::users::Quota;
 use handfast_ring::{Fault, Rule};
+use handfast_sys::sync::MutexGuard;
 use handfast_sys::{BorrowedFd, Errno, socket};
 use std::collections::VecDeque;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// Control messages that wait for a peer to read, beyond which it may ask for nothing.
 pub(crate) const UNSAID_MAX: usize = 4096;
-/// What a message that waits takes besides its bytes.
+/// Size of a waiting message besides its bytes.
 const OVERHEAD_BYTES: u64 = 48;
 
 /// See the module text.
 pub(crate) struct Backlog {
+    /// The peer has its end of the link. A peer that connects expects its welcome before anything else.
+    is_welcomed: bool,
     messages: VecDeque<Vec<u8>>,
     /// Their bytes.
     bytes: Charge,
@@ -33,8 +38,9 @@ pub(crate) struct Backlog {
 }
 
 impl Backlog {
-    pub(crate) fn new(users: &Arc<Users>, user: u32) -> Self {
+    pub(crate) fn new(users: &Arc<Users>, user: u32, is_welcomed: bool) -> Self {
         Self {
+            is_welcomed,
             messages: VecDeque::new(),
             bytes: users.nothing(user, Quota::Backlog),
             owes_counters: false,
@@ -63,7 +69,8 @@ impl Backlog {
 
     /// Sends one message, behind all that wait. No charge where nothing has to wait.
     fn say(&mut self, socket: impl AsFdCopy, bytes: &[u8]) -> bool {
-        if self.messages.is_empty() && !self.is_over && is_taken(socket::send(socket, bytes, &[])) {
+        let is_next = self.is_welcomed && self.messages.is_empty() && !self.is_over;
+        if is_next && is_taken(socket::send(socket, bytes, &[])) {
             return true;
         }
         self.push(bytes);
@@ -72,6 +79,9 @@ impl Backlog {
 
     /// Whether nothing waits any more.
     fn say_all(&mut self, socket: impl AsFdCopy) -> bool {
+        if !self.is_welcomed {
+            return false;
+        }
         while let Some(bytes) = self.messages.front() {
             if !is_taken(socket::send(socket, bytes, &[])) {
                 return false;
@@ -92,7 +102,7 @@ fn cost(bytes: &[u8]) -> u64 {
     bytes.len() as u64 + OVERHEAD_BYTES
 }
 
-/// Whether a message is on its way, or nobody is there to read it.
+/// Whether a message is on its way, or no peer is there to read it.
 fn is_taken(sent: Result<(), Errno>) -> bool {
     !matches!(sent, Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM))
 }
@@ -103,13 +113,27 @@ fn said_in(bytes: &[u8]) -> Option<ControlMessage<'_>> {
 }
 
 impl Link {
-    fn backlog(&self) -> MutexGuard<'_, Backlog> {
-        self.backlog.lock().unwrap_or_else(PoisonError::into_inner)
+    fn backlog(&self) -> MutexGuard<'_, Backlog, rank::Backlog> {
+        self.backlog.lock()
     }
 
-    /// Tells the peer that `port` is gone, and with it those that were bound before it at its receiver, but for one that has
-    /// moved: what it has not read of those is not said any more. So who reads nothing makes no more of it wait than there are
-    /// receivers. `false`: it does not read; the keeper tells it later.
+    /// Sends a peer that connects its welcome, and then what has been said since the link was entered. `Ok(false)`: some of
+    /// that waits, for the keeper to send it.
+    pub(crate) fn welcome(&self) -> Result<bool, Errno> {
+        let mut backlog = self.backlog();
+        socket::send(&self.socket, &ControlMessage::Sealed.encode(), &[])?;
+        backlog.is_welcomed = true;
+        Ok(backlog.say_all(&self.socket))
+    }
+
+    /// Whether the peer has its end of the link: it may be told something.
+    pub(crate) fn is_welcomed(&self) -> bool {
+        self.backlog().is_welcomed
+    }
+
+    /// Tells the peer that `port` is gone, and with it the ports bound before it at its receiver, except one that has moved:
+    /// unread messages about those are dropped. So a peer that reads nothing makes no more messages wait than there are
+    /// receivers. `false`: the peer does not read, or waits for its welcome; the keeper tells it later.
     #[must_use]
     pub(crate) fn tell_closed(&self, port: &Port) -> bool {
         let mut backlog = self.backlog();
@@ -122,14 +146,14 @@ impl Link {
         };
         backlog.retain(|bytes| !said_in(bytes).is_some_and(is_before));
         let closed = ControlMessage::Closed {
-            // Relaxed: set by who drops the port now, or it is not set.
+            // Relaxed: set by the thread that drops the port now, or it is not set.
             has_moved: port.is_leaving.load(Ordering::Relaxed),
             port: port.id,
         };
         backlog.say(&self.socket, &closed.encode())
     }
 
-    /// Sends a control message that must not be lost. `false`: the peer does not read; the keeper
+    /// Sends a control message that must not be lost. `false`: the peer does not read, or waits for its welcome; the keeper
     /// sends it later, or cuts the link.
     #[must_use]
     pub(crate) fn say(&self, message: ControlMessage<'_>) -> bool {
@@ -187,7 +211,8 @@ impl Link {
         !backlog.owes_counters
     }
 
-    /// Sends a descriptor that the peer has asked for; or, where there is none or it has left too many unread, that there is none.
+    /// Sends a descriptor that the peer has asked for; or, if there is none or the peer has left too many unread, says that there
+    /// is none.
     pub(crate) fn show(&self, message: ControlMessage<'_>, fd: Option<BorrowedFd<'_>>) {
         let bytes = &*message.encode();
         let _backlog = self.backlog();
@@ -230,3 +255,6 @@ impl Link {
         let _ = socket::send(&self.socket, &message.encode(), &[]);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,6 +2,7 @@
 
 use super::Link;
 use crate::process::Process;
+use crate::rank;
 use crate::unused;
 use core::sync::atomic::Ordering;
 use handfast_proto::rights::{Exports, Handle, Imports, Refused};
@@ -11,17 +12,17 @@ use std::sync::Arc;
 impl Link {
     /// The rights to our ports that the peer has.
     #[inline]
-    pub(crate) fn exports(&self) -> Guard<'_, Exports> {
+    pub(crate) fn exports(&self) -> Guard<'_, Exports, rank::Exports> {
         self.exports.lock()
     }
 
     /// The rights to the peer's ports that we have.
     #[inline]
-    pub(crate) fn imports(&self) -> Guard<'_, Imports> {
+    pub(crate) fn imports(&self) -> Guard<'_, Imports, rank::Imports> {
         self.imports.lock()
     }
 
-    /// One more right to `port` of the peer, by this name: the first of all is a use of the link, as [`Held`] is.
+    /// Adds a right to `port` of the peer, by this name: the first of all is a use of the link, as [`Held`] is.
     #[inline(always)]
     pub(crate) fn arrive(&self, handle: Handle, port: u32) -> Result<(), Refused> {
         let mut imports = self.imports();

@@ -1,16 +1,18 @@
-//! Workers: how they begin, what they do, how they end.
+//! Workers: their start, their work, their end.
 
 use super::{Bell, IDLE, Running, Server, State, Worker};
 use crate::error::ReplyError;
 use crate::process::{Process, UNSAID_NS};
+use crate::rank;
 use crate::request::Request;
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
 use core::task::Waker;
 use handfast_layout::MESSAGE_BYTES_MAX;
 use handfast_layout::link::Kind;
+use handfast_sys::sync::{Mutex, MutexGuard};
 use handfast_sys::{clock, cpu, signal};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::Wake;
 
 thread_local! {
@@ -21,7 +23,7 @@ thread_local! {
 }
 
 impl Worker<'_> {
-    /// The CPU it is pinned to; nothing for the one that serves who is on no CPU of the server's.
+    /// The CPU it is pinned to; `None` for the worker that serves senders on none of the server's CPUs.
     #[must_use]
     pub const fn cpu(&self) -> Option<u32> {
         self.desk.cpu
@@ -74,9 +76,9 @@ impl core::fmt::Debug for Worker<'_> {
     }
 }
 
-/// What a worker does that has found nothing for long.
+/// The next step of a worker that has found nothing for long.
 enum Rest {
-    /// It ends; the next message starts another.
+    /// The worker ends; the next message starts another.
     End,
     /// Something has come.
     GoOn(Request),
@@ -108,7 +110,7 @@ impl Server {
         state.number = Some(number);
         drop(state);
         let Some(mut poller) = port.try_lock_again() else {
-            // Somebody else looks.
+            // Another thread looks.
             return Rest::End;
         };
         poller.refresh();
@@ -129,8 +131,8 @@ impl Server {
         }
     }
 
-    /// A desk's bell has rung: starts a worker if there is something. By whoever rang it, mostly the keeper; a peer
-    /// that rings for nothing makes no threads.
+    /// A desk's bell has rung: starts a worker if there is something. Called by the thread that rang it, mostly the
+    /// keeper; a peer that rings for nothing makes no threads.
     pub(super) fn answer(self: &Arc<Self>, index: usize) {
         if !self.is_taken_up(index) {
             return;
@@ -142,14 +144,19 @@ impl Server {
         }
     }
 
-    /// A worker, or who looks for one, is at the desk from now on, if nobody was.
+    /// A worker, or a thread that looks for one, is at the desk from now on, if none was.
     fn is_taken_up(&self, index: usize) -> bool {
         let state = self.desks[index].state();
         !self.is_over() && self.is_taken_up_after(state, index)
     }
 
-    /// Nobody is among the takers then: one that was called, and is not there to look, would keep others from being called.
-    fn is_taken_up_after(&self, mut state: MutexGuard<'_, State>, index: usize) -> bool {
+    /// No one is among the takers then: a taker that was called, and is not there to look, would keep others from being
+    /// called.
+    fn is_taken_up_after(
+        &self,
+        mut state: MutexGuard<'_, State, rank::Desk>,
+        index: usize,
+    ) -> bool {
         if core::mem::replace(&mut state.is_served, true) {
             return false;
         }
@@ -173,7 +180,7 @@ impl Server {
         let made = thread.spawn(move || {
             server.work(index, take(&first), is_last);
             drop(first);
-            // Its end may be the end of the port, which whoever waits wants to have seen.
+            // Its end may be the end of the port, which a waiting thread wants to have seen.
             drop(server);
             running.sub();
         });
@@ -182,7 +189,7 @@ impl Server {
             desk.started.fetch_sub(1, Ordering::Relaxed);
             crate::guest::tell!(warn, %error, "no thread for a worker; the keeper tries again");
             let owed = take(&given).map(|request| (request, is_last));
-            // Before it counts no more: who waits for that drops it.
+            // Before it counts no more: a thread that waits for that drops it.
             desk.state().owed.extend(owed);
             self.running.sub();
             self.process.give_back_in(UNSAID_NS);
@@ -234,8 +241,8 @@ impl Server {
     }
 }
 
-fn take(given: &Mutex<Option<Request>>) -> Option<Request> {
-    given.lock().unwrap_or_else(PoisonError::into_inner).take()
+fn take(given: &Mutex<Option<Request>, rank::FirstRequest>) -> Option<Request> {
+    given.lock().take()
 }
 
 impl Wake for Bell {
@@ -258,8 +265,8 @@ impl Wake for Bell {
 }
 
 impl Running {
-    fn count(&self) -> MutexGuard<'_, u32> {
-        self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    fn count(&self) -> MutexGuard<'_, u32, rank::Running> {
+        self.count.lock()
     }
 
     fn add(&self) {
@@ -280,7 +287,7 @@ impl Running {
 }
 
 impl Process {
-    /// Keeper: starts workers that there was no thread for. Returns whether there is none still.
+    /// Keeper: starts workers for which no thread could be started before. Returns whether some still lack one.
     pub(crate) fn start_workers(&self) -> bool {
         let servers: Vec<_> = {
             let known = self.per_cpu.known();

@@ -65,6 +65,9 @@ impl Poller {
         }
         self.hear();
         self.hear_foreign();
+        if self.rota.has_place() {
+            self.fill_places();
+        }
         self.look_at_waiting();
     }
 
@@ -123,7 +126,7 @@ impl Poller {
     /// `false`: there is something, do not sleep.
     pub(crate) fn prepare_sleep(&mut self, how: u32) -> bool {
         self.refresh();
-        // Those that wait may be due by now.
+        // The waiting lanes may be due by now.
         if self.is_clearing() || self.look_at_waiting() || self.rota.waiting() > 0 {
             return false;
         }
@@ -190,7 +193,7 @@ impl Poller {
 
     /// Whether there is something to receive or to follow besides messages.
     fn has_news(&self) -> bool {
-        // Acquire: pairs with the Release of those who change the lists.
+        // Acquire: pairs with the Release of the threads that change the lists.
         self.notices.is_due()
             || self.is_settled()
             || self.process.groups_version.load(Ordering::Acquire) != self.groups_version

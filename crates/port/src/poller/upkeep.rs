@@ -1,4 +1,4 @@
-//! What a receiver does now and then: quiet lanes, load, waiters, the dead, the end.
+//! The periodic work of a receiver: quiet lanes, load, waiters, the dead, the end.
 
 use super::bells::Foreigners;
 use super::waiting::Waiting;
@@ -31,8 +31,7 @@ const WAKING_NS: u64 = 2_000_000;
 const LEFT_NS: u64 = 1_000;
 /// So many times in a row the client served last is found on the receiver's CPU before one asks whether it has others.
 const BESIDE: u32 = 16;
-/// What an overloaded server asks its active clients to spin: longer than a sweep over all of
-/// them takes.
+/// How long an overloaded server asks its active clients to spin: longer than a sweep over all of them takes.
 const OVERLOAD_SPIN_NS: u32 = 20_000;
 
 impl Lane {
@@ -101,27 +100,9 @@ impl Poller {
     pub(super) fn admit(&mut self) -> Option<Request> {
         let now_ns = clock::ticks_ns();
         while let Some(admitted) = self.rota.admit(now_ns) {
-            let (Admitted::Request(key) | Admitted::Reply(key)) = admitted;
-            let Some(lane) = self.lanes[key].as_mut() else {
-                continue;
-            };
-            let region = &lane.link.region;
-            let mut woke = false;
-            for slot in lane.wakes.drain(..) {
-                if wake_caller(&lane.link, slot) {
-                    woke = true;
-                    self.counts.wakes += 1;
-                    self.rota.woke(key, now_ns);
-                }
-            }
-            arm::disarm(region, lane.consumer.place());
-            let ready = lane.consumer.is_ready(region);
-            lane.checked = lane.consumer.position().wrapping_sub(1);
-            if woke {
-                lane.woke(now_ns);
-            }
-            self.active.push(lane.link.peer.uid, key);
-            if matches!(admitted, Admitted::Request(_)) && ready {
+            if self.activate(admitted, now_ns)
+                && let Admitted::Request(key) = admitted
+            {
                 match self.take(key) {
                     None if self.has_parked() => {}
                     taken => return taken,
@@ -129,6 +110,41 @@ impl Poller {
             }
         }
         None
+    }
+
+    /// As [`Self::admit`], beside active lanes that are never found empty; the messages of waiting senders are taken in turn.
+    pub(super) fn fill_places(&mut self) {
+        let now_ns = clock::ticks_ns();
+        while self.rota.has_place()
+            && let Some(admitted) = self.rota.admit(now_ns)
+        {
+            self.activate(admitted, now_ns);
+        }
+    }
+
+    /// A waiter is polled from now on, and is woken if it waits for that alone. Whether it has a message.
+    fn activate(&mut self, admitted: Admitted, now_ns: u64) -> bool {
+        let (Admitted::Request(key) | Admitted::Reply(key)) = admitted;
+        let Some(lane) = self.lanes[key].as_mut() else {
+            return false;
+        };
+        let region = &lane.link.region;
+        let mut woke = false;
+        for slot in lane.wakes.drain(..) {
+            if wake_caller(&lane.link, slot) {
+                woke = true;
+                self.counts.wakes += 1;
+                self.rota.woke(key, now_ns);
+            }
+        }
+        arm::disarm(region, lane.consumer.place());
+        let ready = lane.consumer.is_ready(region);
+        lane.checked = lane.consumer.position().wrapping_sub(1);
+        if woke {
+            lane.woke(now_ns);
+        }
+        self.active.push(lane.link.peer.uid, key);
+        ready
     }
 
     /// Every few looks: arms lanes that have been quiet, follows changes of the process's lists,
@@ -180,8 +196,8 @@ impl Poller {
         false
     }
 
-    /// Where this thread and all its clients have one CPU between them, nobody runs while it polls: a client that is not
-    /// woken is one that does not run. All may be active then.
+    /// If this thread and all its clients have one CPU between them, no client runs while it polls: a client that is not
+    /// woken does not run. All may be active then.
     fn check_beside(&mut self, here: u32) {
         if self.pinned.is_some() {
             return;
@@ -271,12 +287,12 @@ impl Poller {
 
     /// Follows new groups and dead links.
     pub(crate) fn refresh(&mut self) {
-        // Acquire, twice: pairs with the Release of those who change the lists.
+        // Acquire, twice: pairs with the Release of the threads that change the lists.
         let version = self.process.groups_version.load(Ordering::Acquire);
         if version != self.groups_version {
             self.set_fenceless(false);
             self.groups_version = version;
-            // A copy: counting those who have it would make receivers on different CPUs write to one line.
+            // A copy: counting its owners would make receivers on different CPUs write to one line.
             self.groups = self.process.groups().iter().cloned().collect();
             self.forget_groups();
             self.foreign = Foreigners::of(&self.groups);
@@ -293,7 +309,7 @@ impl Poller {
         if let Some(lane) = &self.lanes[key] {
             lane.link.poison(fault);
         }
-        // Of the message that is refused.
+        // The rights of the message that is refused.
         self.spare.clear();
         self.remove(key);
         self.again = true;
@@ -367,7 +383,7 @@ impl Poller {
     }
 
     /// Lets go of the lanes in which nothing comes any more: the keeper cannot while this thread goes on looking, and
-    /// finds next that nobody has them.
+    /// finds next that no receiver has them.
     #[cold]
     pub(super) fn leave_lanes(&mut self) {
         let owner = self.receiver as u8 + 1;
@@ -389,14 +405,14 @@ impl Poller {
         }
     }
 
-    /// Nothing comes any more in a lane of this receiver's: it is another's from now on.
+    /// Nothing comes any more in a lane of this receiver's: the lane is another's from now on.
     pub(crate) fn leave_lane(&mut self, link: &Arc<Link>, index: u32) -> Result<(), Fault> {
         if link.is_down() {
             // Its lanes go with it, and its fault has been told.
             return Ok(());
         }
         self.refresh();
-        // Rings that nobody has heard, since what they were for has been taken.
+        // Rings that no thread has heard, since the messages they announced have been taken.
         let groups = self.groups.clone();
         let group = groups.iter().find(|group| Arc::ptr_eq(group, &link.group));
         let heard = group.and_then(|group| group.link(link.index));
@@ -428,7 +444,7 @@ impl Poller {
         link.disown(index)
     }
 
-    /// The port has moved: what is received from now on is passed on, and has not arrived by that.
+    /// The port has moved: messages received from now on are passed on, and have not arrived by being received.
     pub(crate) fn pass_on(&mut self) {
         self.passes_on = true;
         for lane in self.lanes.iter().flatten() {
@@ -439,7 +455,7 @@ impl Poller {
     /// Gives the lanes back, for a port bound at this receiver later, and answers every call
     /// that waits in them as dead.
     pub(crate) fn close(&mut self) {
-        // Lanes that nobody has looked at yet, too.
+        // Lanes that no thread has looked at yet, too.
         self.refresh();
         self.rests(true);
         let _ = self.anything_rang();
@@ -450,15 +466,15 @@ impl Poller {
             };
             refuse_waiting(&self.process, &lane.link, &mut lane.consumer);
             if self.passes_on {
-                // Nobody has a right any more to what has moved.
+                // No process has a right any more to the port that has moved.
                 lane.consumer.passes_on(&lane.link.region, false);
             }
             for slot in lane.wakes.drain(..) {
                 wake_caller(&lane.link, slot);
             }
             if !lane.arm() {
-                // What came meanwhile is for this port still. It is refused by the keeper, or by the
-                // next port here, which hears of it.
+                // Messages that came meanwhile are still for this port. The keeper refuses them, or the next
+                // port here does, which hears of them.
                 arm::leave_armed(&lane.link.region, lane.consumer.place());
                 bell::note(
                     &lane.link.region,

@@ -10,52 +10,52 @@ use handfast_layout::part::IS_HANDLE;
 use handfast_proto::rights::Target;
 use handfast_sys::poll::Trigger;
 use handfast_sys::socket::Peer;
-use handfast_sys::{OwnedFd, process};
-use std::sync::{Arc, PoisonError};
+use handfast_sys::{Errno, OwnedFd, process};
+use std::sync::Arc;
 
 impl Process {
-    /// The peer of a new link has been sent its welcome, with a right to `port`: from now on it can
-    /// be told that ports are gone, and is, if this one has been dropped since.
-    pub(crate) fn welcomed(&self, link: &Link, port: Option<&Port>) {
-        // The lock orders the two flags: who drops the port finds the link welcomed, or this finds
-        // the port closing.
-        let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-        // Release: pairs with the load in `Link::tell_revoked`.
-        link.is_welcomed.store(true, Ordering::Release);
+    /// Sends the peer of a new link its welcome, with a right to `port`. The peer is told if `port` has been dropped since the
+    /// welcome was made ready; if it has moved and its trail has ended, there is no welcome, and the peer connects again, to the new
+    /// home. Then the peer is told of the ports that are served on each CPU.
+    pub(crate) fn welcome(&self, link: &Link, port: Option<&Port>) -> Result<(), Errno> {
+        // The lock: a thread that drops the port finds the link there, or this finds the port closing.
+        let links = self.links.lock();
         // Relaxed: under the lock.
         let closing = port.filter(|port| port.is_closing.load(Ordering::Relaxed));
         drop(links);
-        if let Some(port) = closing
-            && !link.tell_closed(port)
-        {
+        if let Some(port) = closing {
+            // Acquire: pairs with the Release of `depart`.
+            if port.is_leaving.load(Ordering::Acquire) {
+                return Err(Errno::CONNRESET);
+            }
+            // The word waits for the welcome.
+            let _ = link.tell_closed(port);
+        }
+        if !link.welcome()? {
             self.give_back_in(UNSAID_NS);
         }
+        if let Some(home) = port.and_then(|port| port.home.get()) {
+            // When it told the holders, the link may not have been among them.
+            home.exported();
+        }
         self.tell_spread(link);
+        Ok(())
     }
 
-    /// Links whose peers have their ends.
-    pub(crate) fn welcomed_links(&self) -> Vec<Arc<Link>> {
-        let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-        // Relaxed: under the lock, as in `welcomed`.
-        let is_welcomed = |link: &&Arc<Link>| link.is_welcomed.load(Ordering::Relaxed);
-        links
-            .iter()
-            .flatten()
-            .filter(is_welcomed)
-            .cloned()
-            .collect()
+    /// The links that have not ended.
+    pub(crate) fn live_links(&self) -> Vec<Arc<Link>> {
+        self.links.lock().iter().flatten().cloned().collect()
     }
 
     /// Tells all peers that `port` is going.
     pub(crate) fn tell_closing(&self, port: &Port) {
-        let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        let links = self.links.lock();
         // Release: pairs with the Acquire of callers that go to a domain without a link. Peers look under the lock, as
-        // in `welcomed`.
+        // in `welcome`.
         port.is_closing.store(true, Ordering::Release);
         let mut here = Vec::new();
         for link in links.iter().flatten() {
-            // Before its welcome a peer expects nothing else.
-            if link.is_welcomed.load(Ordering::Relaxed) && !link.tell_closed(port) {
+            if !link.tell_closed(port) {
                 self.give_back_in(UNSAID_NS);
             }
             here.extend(link.twin());
@@ -80,7 +80,7 @@ impl Process {
         // Relaxed: a number.
         let serial = NEXT_SERIAL.fetch_add(1, Ordering::Relaxed);
         let link = Arc::new(Link::new(parts, serial, self.rows.take()));
-        // Nobody else sets it.
+        // No other thread sets it.
         let _ = link.home.set(Arc::downgrade(self));
         let _ = link.itself.set(Arc::downgrade(&link));
         let limited_by = self.limit(&link);
@@ -93,7 +93,7 @@ impl Process {
             })),
         };
         if let Err(resource) = entered {
-            // Nobody ends it but this thread: it is in no list.
+            // Only this thread ends it: it is in no list.
             link.take_down();
             link.end_exports(None, |receiver| self.port(receiver));
             self.take_out(&link);
@@ -101,7 +101,7 @@ impl Process {
         }
         let user = link.peer.uid;
         self.provisions().belongs(link.identity(), user);
-        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut links = self.links.lock();
         let slot = links
             .iter()
             .position(Option::is_none)
@@ -111,7 +111,7 @@ impl Process {
         }
         links[slot] = Some(link.clone());
         drop(links);
-        // Whoever sets others finds it there, or this finds those.
+        // A thread that sets other limits finds the link there, or this finds the new limits.
         self.limit_again(&link, &limited_by);
         if link.is_down() {
             // Cut by a receiver, when there was nothing to end.
@@ -122,11 +122,11 @@ impl Process {
         Ok(link)
     }
 
-    /// A peer that has sent its welcome may ring before its link is in the group. Who was woken by that, or has looked before it
-    /// slept, has found nothing there, and looks again.
+    /// A peer that has sent its welcome may ring before its link is in the group. A thread that was woken by the ring, or looked
+    /// before it slept, has found nothing there, and looks again.
     fn hear_early(&self, link: &Link) {
-        // Whoever has looked in vain had the group's lock before this thread: what it was rung for (E3), or would have seen
-        // after its own fence (E4), is seen here. Whoever looks later finds the link.
+        // A thread that has looked in vain had the group's lock before this thread: the messages it was rung for (E3), or
+        // would have seen after its own fence (E4), are seen here. A thread that looks later finds the link.
         let has_rung =
             |port: &Port| bell::link_rang(&link.region, link.calls.other(), port.receiver);
         for port in self.ports(has_rung) {
@@ -134,7 +134,7 @@ impl Process {
         }
     }
 
-    /// Enters a link wherever it is looked for by number: what ends it finds it everywhere.
+    /// Enters a link in all tables where it is looked for by number: the code that ends it finds it everywhere.
     fn enter(&self, link: &Arc<Link>) -> Result<(), Resource> {
         link.group.set(link.index, Some(link));
         link.row.set(1, link.peer.pid.into());
@@ -161,13 +161,13 @@ impl Process {
     /// Ends a link and forgets it. Threads that still hold it see it down.
     pub(crate) fn end_link(self: &Arc<Self>, link: &Arc<Link>) {
         link.take_down();
-        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut links = self.links.lock();
         let found = links
             .iter_mut()
             .find(|entry| entry.as_ref().is_some_and(|entry| Arc::ptr_eq(entry, link)));
         let Some(entry) = found else { return };
         *entry = None;
-        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ended = self.ended.lock();
         ended.retain(|link| link.strong_count() > 0);
         ended.push(Arc::downgrade(link));
         drop((ended, links));
@@ -189,7 +189,7 @@ impl Process {
         );
         // Release: pairs with the Acquire of a receiver that clears out dead lanes.
         self.deaths.fetch_add(1, Ordering::Release);
-        // After that: a receiver looks for what the dead have left before it is told.
+        // After that: a receiver looks for the messages of the dead before it is told.
         let vine = self.vines.get().map(|vine| vine.port.id);
         for badge in link.end_exports(vine, |receiver| self.port(receiver)) {
             self.vine_ended(vine.unwrap_or_default(), badge);
@@ -204,13 +204,32 @@ impl Process {
         self.rouse_all();
     }
 
+    /// Keeper: forgets links that have ended and that no thread holds any more. Until then, some kilobytes of each stay
+    /// in memory.
+    pub(crate) fn forget_ended(&self) {
+        let mut ended = self.ended.lock();
+        ended.retain(|link| link.strong_count() > 0);
+        if ended.is_empty() {
+            *ended = Vec::new();
+        }
+    }
+
+    /// Keeper: tells of links that were cut.
+    pub(crate) fn tell_cuts(&self) {
+        let cuts = core::mem::take(&mut *self.cuts.lock());
+        for (Peer { pid, uid, .. }, fault) in cuts {
+            crate::guest::tell!(warn, pid, uid, %fault, "link cut");
+        }
+    }
+
     /// Whether a peer is known to be another process: it has a number here, and not ours.
     pub(crate) fn is_another(&self, peer: Peer) -> bool {
         peer.pid != process::pid() && peer.pid != 0
     }
 
-    /// Whether `incarnation` is another process's than that of `pidfd`, whose identity is `peer`: rights and replies go where an
-    /// incarnation says. The kernel's word decides; where it has none (before Linux 6.9) the first who says so has it.
+    /// Whether `incarnation` belongs to another process than `pidfd`, whose identity is `peer`: rights and replies go where an
+    /// incarnation says. The kernel decides; where it cannot (before Linux 6.9) the first process that claims the incarnation
+    /// has it.
     pub(crate) fn is_borrowed(
         &self,
         incarnation: [u8; 16],
@@ -224,8 +243,8 @@ impl Process {
     }
 
     pub(crate) fn find_link(&self, check: impl Fn(&Link) -> bool) -> Option<Arc<Link>> {
-        let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-        links
+        self.links
+            .lock()
             .iter()
             .flatten()
             .find(|link| !link.is_down() && check(link))

@@ -121,11 +121,12 @@ fn the_name_of_a_right_that_is_dropped_while_it_becomes_another_stays_until_its_
         // Where the mark is to go.
         let held = old.lanes[lane as usize].lock();
         let switching = scope.spawn(|| process.switch((&old, NAME), &new) == Switched::Done);
-        while process.switching.try_lock().is_ok() {
+        while process.switching.try_lock().is_some() {
             std::thread::yield_now();
         }
         drop(last);
-        assert!(old.give_back(&process) && !hears_of_release(&peer));
+        let gives = scope.spawn(|| old.give_back(&process) && !hears_of_release(&peer));
+        assert!(gives.join().unwrap());
         drop(held);
         assert!(switching.join().unwrap());
     });
@@ -144,7 +145,7 @@ fn moved_to(process: &Arc<Process>, (link, name): (&Arc<Link>, Handle), direct: 
     let _ = moved.direct.set(direct);
     link.redirects().insert((name, PORT), moved);
     link.has_redirects.store(true, Ordering::Relaxed);
-    process.links.lock().unwrap().push(Some(link.clone()));
+    process.links.lock().push(Some(link.clone()));
 }
 
 #[test]

@@ -1,10 +1,12 @@
-//! What few rights have. Apart from the others, so that a right is small: it is moved from message to message.
+//! State that few rights have. Kept apart, so that a right is small: it is moved from message to message.
 
 use super::SendRight;
+use crate::rank;
 use crate::spread::Spread;
 use core::time::Duration;
+use handfast_sys::sync::Mutex;
 use handfast_wait::Strategy;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 /// How callers wait: the strategy, and for how long they spin at most.
 pub(crate) type WaitBy = (Strategy, Option<Duration>);
@@ -13,10 +15,11 @@ pub(crate) type WaitBy = (Strategy, Option<Duration>);
 #[derive(Default)]
 pub(super) struct Aside {
     /// How its callers wait, where that is not as the environment says.
-    waiting: Mutex<Option<WaitBy>>,
-    /// What it is since its port moved, with its options; nothing, for ever, of one that stays.
+    waiting: Mutex<Option<WaitBy>, rank::SendWaiting>,
+    /// The right it has become since its port moved, with its options; `None`, for ever, for a right whose port
+    /// stays.
     pub(super) moved: OnceLock<Option<Box<SendRight>>>,
-    /// The right for each CPU, of a port that is served on each; nothing, for ever, of those themselves.
+    /// The right for each CPU, if the port is served on each; `None`, for ever, for those rights themselves.
     pub(super) spread: OnceLock<Option<Box<Spread>>>,
 }
 
@@ -29,17 +32,16 @@ impl SendRight {
     pub(super) fn waiting(&self) -> WaitBy {
         let own = self.aside.get().and_then(|aside| {
             let waiting = aside.waiting.lock();
-            *waiting.unwrap_or_else(PoisonError::into_inner)
+            *waiting
         });
         own.unwrap_or(self.process.waiting)
     }
 
     pub(super) fn set_waiting(&self, waiting: WaitBy) {
-        let own = self.aside().waiting.lock();
-        *own.unwrap_or_else(PoisonError::into_inner) = Some(waiting);
+        *self.aside().waiting.lock() = Some(waiting);
     }
 
-    /// What it is since its port moved, or that it stays, if somebody has asked.
+    /// The right it has become since its port moved, or that the port stays, if a thread has asked.
     pub(super) fn known_moved(&self) -> Option<&Option<Box<Self>>> {
         self.aside.get().and_then(|aside| aside.moved.get())
     }

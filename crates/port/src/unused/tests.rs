@@ -11,14 +11,14 @@ thread_local! {
     static BETWEEN: RefCell<Option<Step>> = const { RefCell::new(None) };
 }
 
-/// What this thread's test does when the last use of a link has gone.
+/// The step of this thread's test when the last use of a link has gone.
 pub(super) fn between() {
     if let Some(step) = BETWEEN.take() {
         step();
     }
 }
 
-/// What the peer is told next, of the last use.
+/// The next message to the peer about the last use.
 fn told(peer: &OwnedFd) -> u8 {
     let mut bytes = [0; 512];
     loop {
@@ -32,7 +32,7 @@ fn told(peer: &OwnedFd) -> u8 {
 #[test]
 fn a_link_that_is_found_while_its_last_use_is_dropped_stays() {
     let (process, link, peer) = link();
-    process.links.lock().unwrap().push(Some(link.clone()));
+    process.links.lock().push(Some(link.clone()));
     let (last, found) = (Held::new(&process, &link), Arc::new(OnceLock::new()));
     let (other, place) = (process.clone(), found.clone());
     let serial = link.serial;
@@ -55,7 +55,7 @@ fn a_link_that_is_found_while_its_last_use_is_dropped_stays() {
 #[test]
 fn a_link_through_which_something_was_granted_is_not_left() {
     let (process, link, _peer) = link();
-    process.links.lock().unwrap().push(Some(link.clone()));
+    process.links.lock().push(Some(link.clone()));
     let last = Held::new(&process, &link);
     let granting = link.clone();
     BETWEEN.set(Some(Box::new(move || {
@@ -69,7 +69,7 @@ fn a_link_through_which_something_was_granted_is_not_left() {
 #[test]
 fn what_the_peer_does_not_use_ends_when_it_is_not_used_here() {
     let (process, link, peer) = link();
-    process.links.lock().unwrap().push(Some(link.clone()));
+    process.links.lock().push(Some(link.clone()));
     link.granted.store(true, Ordering::Release);
     let last = Held::new(&process, &link);
     assert!(!process.hear_unused(&link));
@@ -78,4 +78,17 @@ fn what_the_peer_does_not_use_ends_when_it_is_not_used_here() {
     assert_eq!(told(&peer), kind::FREE);
     assert!(!link.is_down() && process.hear_unused(&link) && link.is_down());
     process.end_link(&link);
+}
+
+#[test]
+fn nothing_is_left_of_a_link_that_has_ended_once_nobody_holds_it() {
+    let (process, link, _peer) = link();
+    let _ = link.home.set(Arc::downgrade(&process));
+    process.links.lock().push(Some(link.clone()));
+    process.end_link(&link);
+    let left = Arc::downgrade(&link);
+    let is_listed = || process.ended.lock().iter().any(|link| link.ptr_eq(&left));
+    assert!(is_listed());
+    drop(link);
+    assert!(handfast_testing::within_patience(|| !is_listed()));
 }

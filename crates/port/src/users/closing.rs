@@ -5,8 +5,9 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 use handfast_proto::users::Quota;
 use handfast_sys::socket;
+use handfast_sys::sync::Condvar;
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::foreign::Ended;
@@ -22,11 +23,11 @@ pub(super) const THREADS_MAX: u32 = 4;
 /// Descriptors of one user that wait to be closed, beyond which a link that brings more than the user may have is cut.
 pub(super) const CLOSING_MAX: usize = 64;
 
-/// Links of one user that are unmapped by whoever lets go of them, in some 0.3 ms each: a thread for one link of each of a hundred
-/// users takes more memory than it saves time.
+/// Links of one user that are unmapped by the thread that lets go of them, in some 0.3 ms each: a thread for one link of each of
+/// a hundred users takes more memory than it saves time.
 const FEW_LINKS: u64 = 8;
 
-/// What waits for the closing threads of one user.
+/// The jobs that wait for the closing threads of one user.
 #[derive(Default)]
 pub(super) struct Closing {
     pub(super) jobs: VecDeque<Job>,
@@ -57,12 +58,12 @@ impl Users {
         closing.is_some_and(|closing| closing.jobs.iter().filter(counts).count() >= CLOSING_MAX)
     }
 
-    /// Has the user's closing thread do what may block. A thread is started where there is none: some 20 us.
+    /// Has the user's closing thread do work that may block. A thread is started if there is none: some 20 us.
     pub(crate) fn expend(self: &Arc<Self>, user: u32, job: impl FnOnce() + Send + 'static) {
         self.enqueue(user, Job::Run(Box::new(job)));
     }
 
-    /// Whether more of this user's links can end at once than whoever lets go of them has time for.
+    /// Whether more of this user's links can end at once than the thread that lets go of them has time for.
     pub(crate) fn has_many_links(&self, user: u32) -> bool {
         self.state().table.held(user, Quota::Links) > FEW_LINKS
     }
@@ -157,19 +158,16 @@ impl Users {
                 true => IDLE,
                 false => LINGER,
             };
-            let (woken, timeout) = more
-                .wait_timeout(state, wait)
-                .unwrap_or_else(PoisonError::into_inner);
-            state = woken;
-            is_last = timeout.timed_out();
+            (state, is_last) = more.wait_timeout(state, wait);
             if let Some(closing) = state.closing.get_mut(&user) {
                 closing.idle -= 1;
             }
         }
     }
 
-    /// Closes a descriptor; or keeps it, where it is a socket with descriptors in flight: what its peer does not receive counts
-    /// against the user of this process as long as the peer has its end, and can be asked for through this one only.
+    /// Closes a descriptor; or keeps it, if it is a socket with descriptors in flight: descriptors that its peer does not
+    /// receive count against the user of this process as long as the peer has its end, and can be asked for through this socket
+    /// only.
     fn close(&self, user: u32, ended: Ended) {
         ended.discard_unread();
         if self.has_received(user, ended.fd()) {

@@ -4,7 +4,7 @@ use core::time::Duration;
 use handfast_sys::{AsFd, OwnedFd, socket};
 use std::sync::mpsc;
 
-/// Some user; what it holds is this test's alone.
+/// Some user; only this test uses its resources.
 fn users() -> (Arc<Users>, u32) {
     (Users::new(), 4711)
 }
@@ -13,7 +13,7 @@ fn held(users: &Users, user: u32) -> u64 {
     users.state().table.held(user, Quota::Descriptors)
 }
 
-/// Waits for what another thread does soon.
+/// Waits for another thread's step, which comes soon.
 fn soon(is_so: impl Fn() -> bool) -> bool {
     let end = std::time::Instant::now() + Duration::from_secs(60);
     while !is_so() && std::time::Instant::now() < end {
@@ -24,7 +24,7 @@ fn soon(is_so: impl Fn() -> bool) -> bool {
 
 /// All closing threads of a user are held up, as by descriptors whose ends take long, until the other end of this is dropped.
 fn hold_up(users: &Arc<Users>, user: u32, stopped: mpsc::Receiver<()>) {
-    let stopped = Arc::new(Mutex::new(stopped));
+    let stopped = Arc::new(std::sync::Mutex::new(stopped));
     for _ in 0..THREADS_MAX {
         let stopped = stopped.clone();
         users.expend(user, move || {
@@ -131,7 +131,7 @@ fn descriptors_in_flight_outlive_the_end_of_their_connection() {
     }
     assert!(soon(|| held(&users, user) == 0));
     assert_eq!(in_flight(&users, user), 0);
-    // One that is closed without reading.
+    // A socket that is closed without reading.
     let (near, far) = sent_through(&users, user, 2);
     drop((near, far));
     assert!(soon(|| held(&users, user) == 0));
@@ -152,7 +152,7 @@ fn idle_connections_that_have_received_all_give_their_share_back() {
     assert!(in_flight(&users, user) <= limit);
 }
 
-/// A user that has received all takes no place of others who come later.
+/// A user that has received all takes no place of others that come later.
 #[test]
 fn many_users_that_have_received_all_give_their_shares_back() {
     let (users, user) = users();

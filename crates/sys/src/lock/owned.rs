@@ -1,5 +1,6 @@
 //! The lock that is nearly always one thread's.
 
+use crate::sync::{Held, Rank, check};
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
@@ -14,29 +15,32 @@ use core::sync::atomic::{AtomicU32, Ordering};
 /// ownership ends for good and from then on all threads take it with a locked instruction. The
 /// fence costs a few microseconds, once.
 ///
-/// Of several threads that try at once while the lock is free, one gets it: an owner that meets
+/// When several threads try at once while the lock is free, one gets it: an owner that meets
 /// another thread midway waits for its verdict.
-#[derive(Debug, Default)]
-pub struct OwnedLock<T> {
+#[derive(Debug)]
+pub struct OwnedLock<T, R: Rank> {
     words: State,
+    rank: PhantomData<fn() -> R>,
     value: UnsafeCell<T>,
 }
 
 // SAFETY: the value is only reached through a guard, of which there is one at a time (E9, E10).
-unsafe impl<T: Send> Sync for OwnedLock<T> {}
+unsafe impl<T: Send, R: Rank> Sync for OwnedLock<T, R> {}
 
 /// The right to the value of an [`OwnedLock`]; gives it back on drop, also in a panic (the value
 /// is then as the panic left it).
 #[derive(Debug)]
-pub struct OwnedGuard<'a, T> {
-    lock: &'a OwnedLock<T>,
+pub struct OwnedGuard<'a, T, R: Rank> {
+    lock: &'a OwnedLock<T, R>,
+    _held: Held<R>,
     how: How,
     /// Others may look at the value through it only if they may share that.
     value: PhantomData<&'a mut T>,
     /// Its thread gives it back: to leave by the owner's way is for the owner.
     ///
     /// ```compile_fail,E0277
-    /// let lock = handfast_sys::lock::OwnedLock::new(0);
+    /// handfast_sys::ranks! { 1: Only }
+    /// let lock = handfast_sys::lock::OwnedLock::<_, Only>::new(0);
     /// let guard = lock.try_lock();
     /// std::thread::scope(|scope| scope.spawn(move || drop(guard)));
     /// ```
@@ -44,9 +48,9 @@ pub struct OwnedGuard<'a, T> {
 }
 
 // SAFETY: a shared guard gives out nothing but `&T`, and is given back by its own thread.
-unsafe impl<T: Sync> Sync for OwnedGuard<'_, T> {}
+unsafe impl<T: Sync, R: Rank> Sync for OwnedGuard<'_, T, R> {}
 
-impl<T> OwnedLock<T> {
+impl<T, R: Rank> OwnedLock<T, R> {
     /// An unheld lock without an owner.
     pub const fn new(value: T) -> Self {
         let words = State {
@@ -55,15 +59,20 @@ impl<T> OwnedLock<T> {
             inside: AtomicU32::new(0),
         };
         let value = UnsafeCell::new(value);
-        Self { words, value }
+        Self {
+            words,
+            rank: PhantomData,
+            value,
+        }
     }
 
     /// Takes the lock if nobody holds it. May yield for as long as the fence of another thread
     /// takes.
     #[inline(always)]
-    pub fn try_lock(&self) -> Option<OwnedGuard<'_, T>> {
+    pub fn try_lock(&self) -> Option<OwnedGuard<'_, T, R>> {
         enter(&self.words).map(|how| OwnedGuard {
             lock: self,
+            _held: Held::enter(),
             how,
             value: PhantomData,
             of_thread: PhantomData,
@@ -71,7 +80,11 @@ impl<T> OwnedLock<T> {
     }
 
     /// Takes the lock; yields while another thread holds it.
-    pub fn lock(&self) -> OwnedGuard<'_, T> {
+    ///
+    /// # Panics
+    /// In debug builds, where the thread holds a lock whose [rank](Rank) is not lower.
+    pub fn lock(&self) -> OwnedGuard<'_, T, R> {
+        check::<R>();
         loop {
             if let Some(guard) = self.try_lock() {
                 return guard;
@@ -81,7 +94,13 @@ impl<T> OwnedLock<T> {
     }
 }
 
-impl<T> Deref for OwnedGuard<'_, T> {
+impl<T: Default, R: Rank> Default for OwnedLock<T, R> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
+impl<T, R: Rank> Deref for OwnedGuard<'_, T, R> {
     type Target = T;
 
     #[inline(always)]
@@ -91,7 +110,7 @@ impl<T> Deref for OwnedGuard<'_, T> {
     }
 }
 
-impl<T> DerefMut for OwnedGuard<'_, T> {
+impl<T, R: Rank> DerefMut for OwnedGuard<'_, T, R> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: this guard is the only one while it lives (E9, E10), and it is borrowed mutably.
@@ -99,7 +118,7 @@ impl<T> DerefMut for OwnedGuard<'_, T> {
     }
 }
 
-impl<T> Drop for OwnedGuard<'_, T> {
+impl<T, R: Rank> Drop for OwnedGuard<'_, T, R> {
     #[inline(always)]
     fn drop(&mut self) {
         leave(&self.lock.words, self.how);
@@ -200,7 +219,7 @@ fn enter_shared(words: &impl Words) -> Option<How> {
         if !words.take(if asks { ASKING } else { HELD }) {
             return None;
         }
-        // Relaxed: changed only by who has taken the lock.
+        // Relaxed: changed only by the thread that has taken the lock.
         if words.load(Word::Owner, Ordering::Relaxed) != owner {
             // Somebody has become the owner, or is it no more.
             leave(words, How::Held);
@@ -229,7 +248,7 @@ fn enter_shared(words: &impl Words) -> Option<How> {
 #[inline(always)]
 fn leave(words: &impl Words, how: How) {
     match how {
-        // E10 owner, leave. Release: our changes are visible to who sees us outside.
+        // E10 owner, leave. Release: our changes are visible to a thread that sees us outside.
         How::Inside => words.store(Word::Inside, 0, Ordering::Release),
         // E9 lock, release half. Release: our changes are visible to the next holder. Take half:
         // `State::take`.

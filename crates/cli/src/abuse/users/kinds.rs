@@ -6,7 +6,7 @@ use std::time::Duration;
 /// How often each of the three settings is measured.
 pub(super) const ROUNDS: usize = 2;
 
-/// What a newcomer does while the attack goes on.
+/// A newcomer's actions while the attack goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Newcomer {
     /// Connects, as another user than all others, and calls.
@@ -34,7 +34,7 @@ pub(super) struct Kind {
     pub(super) time: Duration,
     /// The most descriptors that the server may have.
     pub(super) descriptors: Option<u64>,
-    /// What a server may have more of while it is struck.
+    /// How much more a server may have while it is struck.
     pub(super) grows_mib: i64,
     /// The most memory that the server may have.
     pub(super) memory_mib: Option<u64>,
@@ -67,7 +67,7 @@ pub(super) const MANY_LINKS: Kind = Kind {
 const LIMIT_MIB: u64 = 96;
 const BEYOND_MIB: &str = "160";
 
-pub(super) const KINDS: [Kind; 28] = [
+pub(super) const KINDS: [Kind; 29] = [
     Kind {
         name: "linger-hello",
         what: "sockets whose close waits, with a hello",
@@ -222,6 +222,14 @@ pub(super) const KINDS: [Kind; 28] = [
         ..PLAIN
     },
     Kind {
+        name: "parts-kept",
+        what: "rights to ports of strangers that are kept and dropped, answers never read",
+        program: "unread.py",
+        words: &["kept"],
+        time: Duration::from_millis(3000),
+        ..PLAIN
+    },
+    Kind {
         name: "doors",
         what: "doors of strangers that whoever connects to pays for",
         program: "doors.py",
@@ -251,7 +259,7 @@ pub(super) const KINDS: [Kind; 28] = [
         program: "flood.py",
         words: &["190", "1", "16", "dying"],
         time: Duration::from_secs(4),
-        // Links whose messages are served still count, and those of the next come: up to the user's share, with 0.1 MiB each.
+        // Links whose messages are served still count, and so do the next process's: up to the user's share, with 0.1 MiB each.
         grows_mib: 256,
         ..MANY_LINKS
     },

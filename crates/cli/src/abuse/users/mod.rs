@@ -13,8 +13,9 @@ use super::child::{Child, Spec};
 use crate::Outcome;
 use crate::output::{note, say};
 use crate::temporary::Directory;
+use handfast_testing::Random;
 use judge::Measured;
-use kinds::KINDS;
+use kinds::{KINDS, Kind};
 pub(super) use roles::{newcomer, server, victim};
 use slice::Setting;
 use std::fs;
@@ -187,13 +188,33 @@ fn obstacle(place: &Path) -> Option<String> {
     }
 }
 
-/// Strikes by each kind, or those whose names are given. Whether all was well.
-pub(super) fn run(users: Users, names: &[String]) -> Result<bool, Box<dyn std::error::Error>> {
+/// The kinds with these names, or so many by the seed, or all.
+fn chosen(
+    names: &[String],
+    count: Option<usize>,
+    seed: u64,
+) -> Result<Vec<&'static Kind>, Box<dyn std::error::Error>> {
     let unknown = |name: &&String| !KINDS.iter().any(|kind| kind.name == name.as_str());
     if let Some(name) = names.iter().find(unknown) {
         let known: Vec<_> = KINDS.iter().map(|kind| kind.name).collect();
         return Err(format!("no attack is called {name:?}: {}", known.join(", ")).into());
     }
+    let is_named = |kind: &&Kind| names.is_empty() || names.iter().any(|name| name == kind.name);
+    let mut kinds: Vec<_> = KINDS.iter().filter(is_named).collect();
+    let mut random = Random::of(seed);
+    while kinds.len() > count.unwrap_or(usize::MAX) {
+        kinds.remove(random.below(kinds.len() as u64) as usize);
+    }
+    Ok(kinds)
+}
+
+/// Strikes by the kinds that are [`chosen`]. Whether all was well.
+pub(super) fn run(
+    users: Users,
+    (names, count): (&[String], Option<usize>),
+    seed: u64,
+) -> Result<bool, Box<dyn std::error::Error>> {
+    let kinds = chosen(names, count, seed)?;
     let directory = Directory::new("handfast-users-")?;
     let place = Place::new(directory.path())?;
     if let Some(why) = obstacle(&place.path) {
@@ -205,10 +226,11 @@ pub(super) fn run(users: Users, names: &[String]) -> Result<bool, Box<dyn std::e
     }
     judge::heading()?;
     let mut well = true;
-    for kind in &KINDS {
-        if !names.is_empty() && !names.iter().any(|name| name == kind.name) {
-            continue;
-        }
+    if kinds.len() < KINDS.len() {
+        let names: Vec<_> = kinds.iter().map(|kind| kind.name).collect();
+        say!("of {} attacks: {}", KINDS.len(), names.join(", "))?;
+    }
+    for kind in kinds {
         let mut measured = Measured::default();
         for _ in 0..TRIES {
             measured = measure(&place, kind)?;
@@ -222,7 +244,7 @@ pub(super) fn run(users: Users, names: &[String]) -> Result<bool, Box<dyn std::e
 }
 
 /// Controls and attacks of a kind, in turns.
-fn measure(place: &Place, kind: &kinds::Kind) -> Result<Measured, Box<dyn std::error::Error>> {
+fn measure(place: &Place, kind: &Kind) -> Result<Measured, Box<dyn std::error::Error>> {
     let mut measured = Measured::default();
     for _ in 0..kinds::ROUNDS {
         measured

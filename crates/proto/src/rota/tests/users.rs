@@ -115,6 +115,11 @@ impl Machine {
             let found = self.look();
             if !found || looks % LOOKS_PER_BELL == 0 {
                 self.hear(callers.clone());
+                while self.rota.has_place()
+                    && let Some(admitted) = self.rota.admit(self.now_ns)
+                {
+                    self.activate(admitted);
+                }
             }
             if !found {
                 self.admit();
@@ -135,7 +140,7 @@ impl Machine {
         self
     }
 
-    /// What the poller does with one look.
+    /// One look of the poller.
     fn look(&mut self) -> bool {
         self.active.begin();
         while let Some(key) = self.active.look() {
@@ -156,18 +161,23 @@ impl Machine {
 
     fn admit(&mut self) -> bool {
         while let Some(admitted) = self.rota.admit(self.now_ns) {
-            let (Admitted::Request(key) | Admitted::Reply(key)) = admitted;
-            self.poll(key);
-            match admitted {
-                Admitted::Request(_) if self.is_ready(key) => {
-                    self.serve(key);
-                    return true;
-                }
-                Admitted::Request(_) => {}
-                Admitted::Reply(_) => self.wake(key),
+            self.activate(admitted);
+            if let Admitted::Request(key) = admitted
+                && self.is_ready(key)
+            {
+                self.serve(key);
+                return true;
             }
         }
         false
+    }
+
+    fn activate(&mut self, admitted: Admitted) {
+        let (Admitted::Request(key) | Admitted::Reply(key)) = admitted;
+        self.poll(key);
+        if matches!(admitted, Admitted::Reply(_)) {
+            self.wake(key);
+        }
     }
 
     fn hear(&mut self, keys: core::ops::Range<usize>) {
@@ -319,6 +329,29 @@ fn more_users_than_places_have_as_many_calls_however_many_lanes_each_has() {
         assert!(worst <= turns, "{worst} ns, {turns} ns of turns");
         assert!(worst_by_lane >= 10 * worst, "this machine shows nothing");
     }
+}
+
+/// A server that asks for waiters only where it finds no message, or has deferred one, never asks here: the flood's lane is always
+/// full, and is served at once since there are no more users than places.
+#[test]
+fn a_place_that_a_user_leaves_is_seen_beside_a_lane_that_is_always_full() {
+    const FLOODS: Key = 0;
+    const WAITS: Key = 1;
+    const LEAVES: Key = 2;
+    let mut rota = Rota::new(2);
+    for (key, user) in [(FLOODS, 0), (WAITS, 1), (LEAVES, 2)] {
+        rota.add(key, user);
+        assert_eq!(rota.rang(key, 1, false), Rang::Poll);
+    }
+    assert_eq!(rota.asleep_at_reply(WAITS, 2), Wake::Later);
+    assert!(!rota.has_place(), "two places, two active lanes");
+    rota.remove(LEAVES);
+    for now_ns in [3, 100 * TURN_NS] {
+        assert_eq!(rota.request(FLOODS, now_ns), Verdict::Serve);
+        assert!(rota.has_place(), "it waits, beside a place");
+    }
+    assert_eq!(rota.admit(100 * TURN_NS), Some(Admitted::Reply(WAITS)));
+    assert!(!rota.has_place());
 }
 
 /// A rota in which user 0 has `crowd` active lanes, and user 1 the three keys behind those, out.
