@@ -1,9 +1,16 @@
 //! `cargo run -p xtask -- tidy`: checks on the tree that no compiler makes.
 //!
 //! * A crate depends only on crates of lower layers (`package.metadata.handfast.layer`).
+//! * Modules of a crate import each other in one direction only.
 //! * Every ordering edge cited in the code has both halves and a row in `spec/memory-model.md`.
 //! * Functions that `ARCHITECTURE.md` names exist.
+//! * Locks have ranks, in the order of `spec/locks.md`, and none is one of the standard library's.
 //! * The library asks for the environment in one place, which knows of set-user-id programs.
+//! * Sentences in comments name their subject.
+//! * Sleeps in tests have a reason. `cargo run -p xtask -- sleeps` lists them.
+
+mod language;
+mod sleeps;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,15 +19,26 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let command = std::env::args().nth(1);
-    if command.as_deref() != Some("tidy") {
-        eprintln!("usage: cargo run -p xtask -- tidy");
-        return ExitCode::FAILURE;
-    }
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    match command.as_deref() {
+        Some("tidy") => {}
+        Some("sleeps") => {
+            sleeps::list(&root);
+            return ExitCode::SUCCESS;
+        }
+        _ => {
+            eprintln!("usage: cargo run -p xtask -- tidy | sleeps");
+            return ExitCode::FAILURE;
+        }
+    }
     let mut problems = layers(&root);
+    problems.extend(cycles(&root));
     problems.extend(edges(&root));
     problems.extend(walk(&root));
+    problems.extend(locks(&root));
     problems.extend(environment(&root));
+    problems.extend(sleeps::check(&root));
+    problems.extend(language::check(&root));
     for problem in &problems {
         eprintln!("tidy: {problem}");
     }
@@ -93,6 +111,116 @@ fn layers(root: &Path) -> Vec<String> {
     problems
 }
 
+/// Crates whose modules still import each other in circles.
+const CYCLIC: [&str; 2] = ["domain", "port"];
+
+/// The modules directly in a crate import each other without circles; what lies within one is its own.
+fn cycles(root: &Path) -> Vec<String> {
+    let mut problems = Vec::new();
+    for entry in fs::read_dir(root.join("crates"))
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        let (name, source) = (entry.file_name(), entry.path().join("src"));
+        let name = name.to_string_lossy();
+        let mut imports = imports(&source);
+        // A module that imports nothing that is left is in no cycle, nor is one that nothing imports.
+        loop {
+            let known: BTreeSet<_> = imports.keys().cloned().collect();
+            let imported: BTreeSet<_> = imports.values().flatten().cloned().collect();
+            imports
+                .values_mut()
+                .for_each(|of| of.retain(|module| known.contains(module)));
+            imports.retain(|module, of| !of.is_empty() && imported.contains(module));
+            if imports.len() == known.len() {
+                break;
+            }
+        }
+        match (imports.is_empty(), CYCLIC.contains(&&*name)) {
+            (true, true) => problems.push(format!(
+                "{name} has no circle any more: strike it from CYCLIC"
+            )),
+            (false, false) => problems.push(format!(
+                "modules of {name} import each other in a circle: {:?}",
+                imports.keys().collect::<Vec<_>>()
+            )),
+            _ => {}
+        }
+    }
+    problems
+}
+
+/// The modules directly in a crate, and which others each names; tests and models aside.
+fn imports(source: &Path) -> BTreeMap<String, BTreeSet<String>> {
+    let mut files = Vec::new();
+    sources(source, &mut files);
+    let mut modules: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for file in files {
+        let path = file
+            .strip_prefix(source)
+            .unwrap_or(&file)
+            .with_extension("");
+        let parts: Vec<_> = path.iter().map(|part| part.to_string_lossy()).collect();
+        let is_outside = parts
+            .iter()
+            .any(|part| part == "tests" || part.contains("model"));
+        if is_outside || matches!(&*parts[0], "lib" | "main") {
+            continue;
+        }
+        let code = read(&file);
+        let code = code
+            .split("#[cfg(test)]\nmod tests {")
+            .next()
+            .unwrap_or_default();
+        let code: String = (code.lines())
+            .map(|line| line.split("//").next().unwrap_or_default())
+            .collect();
+        let named = modules.entry(parts[0].to_string()).or_default();
+        for after in code.split("crate::").skip(1) {
+            match after.strip_prefix('{') {
+                Some(list) => named.extend(firsts(list)),
+                None => named.extend(first_word(after)),
+            }
+        }
+    }
+    let known: BTreeSet<_> = modules.keys().cloned().collect();
+    for (module, named) in &mut modules {
+        named.retain(|other| other != module && known.contains(other));
+    }
+    modules
+}
+
+fn first_word(code: &str) -> Option<String> {
+    let word = code
+        .trim_start()
+        .split(|c: char| !(c.is_alphanumeric() || c == '_'));
+    word.map(str::to_owned)
+        .next()
+        .filter(|word| !word.is_empty())
+}
+
+/// The first words of the elements of a list in braces, of which the first has been taken away.
+fn firsts(list: &str) -> Vec<String> {
+    let (mut depth, mut found, mut begins) = (1, Vec::new(), true);
+    for (at, c) in list.char_indices() {
+        if begins && !c.is_whitespace() {
+            found.extend(first_word(&list[at..]));
+            begins = false;
+        }
+        match c {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' => begins = depth == 1,
+            _ => {}
+        }
+        if depth == 0 {
+            break;
+        }
+    }
+    found
+}
+
 /// Edges are cited as `E5 arm.` in comments: at two sites or more, and in the table.
 fn edges(root: &Path) -> Vec<String> {
     let mut files = Vec::new();
@@ -157,6 +285,77 @@ fn walk(root: &Path) -> Vec<String> {
                 "ARCHITECTURE.md names {named}, which does not exist"
             ));
         }
+    }
+    problems
+}
+
+/// The ranks that crates declare are the table of `spec/locks.md`, in its order, and have a lock; their crates use no locks
+/// of the standard library.
+fn locks(root: &Path) -> Vec<String> {
+    let mut problems = Vec::new();
+    let mut declared: Vec<(u32, String)> = Vec::new();
+    for entry in fs::read_dir(root.join("crates"))
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        let ranks = read(&entry.path().join("src/rank.rs"));
+        let Some((_, list)) = ranks.split_once("ranks! {") else {
+            continue;
+        };
+        let (first, names) = list.split_once(':').unwrap_or_default();
+        let first: u32 = first.trim().parse().unwrap_or_default();
+        let names = names.split(['}', ',']).map(str::trim);
+        let names: Vec<_> = names.filter(|name| !name.is_empty()).collect();
+        let mut files = Vec::new();
+        sources(&entry.path().join("src"), &mut files);
+        let is_outside = |file: &Path| {
+            let path = file.to_string_lossy();
+            path.contains("/tests") || path.ends_with("model.rs") || path.contains("/model/")
+        };
+        files.retain(|file| !is_outside(file));
+        let code: Vec<_> = files.iter().map(|file| (file, read(file))).collect();
+        for (level, name) in (first..).zip(names) {
+            if !code
+                .iter()
+                .any(|(_, code)| code.contains(&format!("rank::{name}>")))
+            {
+                problems.push(format!("rank {name} has no lock"));
+            }
+            declared.push((level, name.to_owned()));
+        }
+        for (file, code) in &code {
+            let is_of_std = |line: &&str| {
+                let line = line.trim();
+                let imported = line.strip_prefix("use std::sync::").unwrap_or_default();
+                let names = |word: &str| word == "Mutex" || word == "RwLock" || word == "Condvar";
+                let words = |c: char| !c.is_alphanumeric();
+                imported.split(words).any(names)
+                    || !line.starts_with("//")
+                        && (line.contains("std::sync::Mutex") || line.contains("std::sync::RwLock"))
+            };
+            if code.lines().any(|line| is_of_std(&line)) {
+                let file = file.display();
+                problems.push(format!(
+                    "{file} has a lock without a rank: use handfast_sys::sync"
+                ));
+            }
+        }
+    }
+    declared.sort();
+    if let Some(pair) = declared.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+        problems.push(format!(
+            "ranks {} and {} are the same",
+            pair[0].1, pair[1].1
+        ));
+    }
+    let table = read(&root.join("spec/locks.md"));
+    let rows = table.lines().filter_map(|line| line.strip_prefix("| "));
+    let named = rows.filter_map(|row| row.split(' ').next());
+    let named = named.filter(|name| name.starts_with(char::is_uppercase));
+    if !named.eq(declared.iter().map(|(_, name)| name)) {
+        problems
+            .push("spec/locks.md has other ranks than the crates, or in another order".to_owned());
     }
     problems
 }
