@@ -313,6 +313,7 @@ impl Process {
         };
         self.moves.left.notify_all();
         // Their messages may not have been sent: then the ports are still here.
+        let lost: Vec<_> = lost.into_iter().map(|(_, departure)| departure).collect();
         let unsent = lost.iter().filter(|departure| departure.receive.is_none());
         unsent.for_each(Departure::stays);
         drop(lost);

@@ -9,7 +9,6 @@ use crate::process::{self, Process};
 use crate::rendezvous::{self, SocketFile};
 use crate::request::Request;
 use crate::users::{Foreign, Users};
-use core::sync::atomic::Ordering;
 use core::time::Duration;
 use handfast_layout::link::Kind;
 use handfast_layout::part::Bound as BoundName;
