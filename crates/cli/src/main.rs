@@ -66,14 +66,7 @@ Environment:
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
 fn main() -> ExitCode {
-    // Control-path events on request; never anything on the data path.
-    if std::env::var_os("HANDFAST_LOG").is_some() {
-        tracing_subscriber::fmt()
-            .with_writer(std::io::stderr)
-            // Where nobody reads that, it would say so there, and panic.
-            .log_internal_errors(false)
-            .init();
-    }
+    let _log = std::env::var_os("HANDFAST_LOG").map(|_| log());
     let result = run(Cli::parse().command);
     // A signal that has come by now ends this.
     let _goes_on = temporary::goes_on();
@@ -87,6 +80,23 @@ fn main() -> ExitCode {
         }
     }
 }
+
+/// Control-path events on request; never anything on the data path. A peer causes such lines at any rate, and a slow reader of
+/// standard error must not hold up the control thread: a thread writes the lines, and those that find more than
+/// [`LOG_LINES`] waiting are lost.
+fn log() -> tracing_appender::non_blocking::WorkerGuard {
+    let writer = tracing_appender::non_blocking::NonBlockingBuilder::default();
+    let writer = writer.buffered_lines_limit(LOG_LINES);
+    let (writer, guard) = writer.finish(std::io::stderr());
+    tracing_subscriber::fmt()
+        .with_writer(writer)
+        // Where nobody reads that, it would say so there, and panic.
+        .log_internal_errors(false)
+        .init();
+    guard
+}
+
+const LOG_LINES: usize = 1024;
 
 fn run(command: Command) -> Outcome {
     match command {

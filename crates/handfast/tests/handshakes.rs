@@ -331,7 +331,15 @@ fn unlucky(names: &[&str]) {
         handfast::connect_until(putting_off, short).unwrap_err();
     }
     let settled = || common::holdings(std::process::id()) == before;
-    assert!(common::within_patience(settled), "{before:?}");
+    if !common::within_patience(settled) {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let maps: Vec<_> = maps.lines().filter(|line| line.contains("memfd:")).collect();
+        let open = std::fs::read_dir("/proc/self/fd").unwrap();
+        let open: Vec<_> = open
+            .map(|entry| std::fs::read_link(entry.unwrap().path()))
+            .collect();
+        panic!("{before:?} -> {maps:#?} {open:#?}");
+    }
     answers(names[0]);
     common::say("left nothing");
     while common::told().is_some() {}
