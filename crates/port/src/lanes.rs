@@ -337,10 +337,8 @@ impl Link {
     }
 
     fn ask(&self, message: ControlMessage<'_>) {
-        if !self.say(message)
-            && let Ok(process) = crate::process::current()
-        {
-            process.give_back_in(GIVE_BACK_NS);
+        if !self.say(message) {
+            self.process.give_back_in(GIVE_BACK_NS);
         }
     }
 

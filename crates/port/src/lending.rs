@@ -5,7 +5,7 @@ use crate::arena::{Block, Out, Owned};
 use crate::error::{Exhausted, Resource, RightError};
 use crate::link::Link;
 use crate::loan::Loan;
-use crate::process::{self, Process, UNSAID_NS};
+use crate::process::{Process, UNSAID_NS};
 use crate::rank;
 use crate::users::{Foreign, ForeignMemory};
 use handfast_channel::loan;
@@ -148,10 +148,8 @@ impl Link {
     /// Takes back what the peer has given back.
     pub(crate) fn collect_loans(&self) {
         let collected = self.lent().collect(|of| self.returned(of), Out::back);
-        if let Err(Refused::Word(of)) = collected
-            && let Ok(process) = process::current()
-        {
-            self.forged(&process, of);
+        if let Err(Refused::Word(of)) = collected {
+            self.forged(&self.process, of);
         }
     }
 
@@ -178,10 +176,8 @@ impl Link {
             lent: lent_in_all,
         };
         // Under the lock: its number may be another's next.
-        if !self.say(ControlMessage::Arena(ended))
-            && let Ok(process) = process::current()
-        {
-            process.give_back_in(UNSAID_NS);
+        if !self.say(ControlMessage::Arena(ended)) {
+            self.process.give_back_in(UNSAID_NS);
         }
     }
 

@@ -68,8 +68,8 @@ pub(crate) struct Link {
     /// Lanes that had to ring: since the keeper's last look, and at that.
     rung: AtomicU32,
     rung_before: AtomicU32,
-    /// The process whose keeper looks after them.
-    pub(crate) home: OnceLock<Weak<Process>>,
+    /// The process whose keeper looks after them: its own, until the link has ended.
+    pub(crate) process: Arc<Process>,
     /// Threads parked on words of this link.
     pub(crate) parked: Parked,
     /// A thread is about to wake all that sleep on its words; and the link, for that one.
@@ -221,7 +221,7 @@ pub(crate) struct Outgoing {
 impl Link {
     pub(crate) fn new(parts: Parts, serial: u32, row: Row) -> Self {
         let calls = parts.calls;
-        let (group, index) = parts.place.take();
+        let (process, group, index) = parts.place.take();
         let users = &parts.socket.users().clone();
         let backlog = Mutex::new(Backlog::new(
             users,
@@ -249,7 +249,7 @@ impl Link {
             slots: Box::default(),
             rung: AtomicU32::new(0),
             rung_before: AtomicU32::new(0),
-            home: OnceLock::new(),
+            process,
             trouble: AtomicU32::new(0),
             parked: Parked::default(),
             rouses: AtomicBool::new(false),
@@ -423,9 +423,9 @@ impl Link {
         let is_first = self.fault.set(new).is_ok();
         self.take_down();
         // This thread may hold locks, and the application is told.
-        if is_first && let Some(process) = self.home.get().and_then(Weak::upgrade) {
-            process.cuts.lock().push((self.peer, new));
-            process.attention.raise();
+        if is_first {
+            self.process.cuts.lock().push((self.peer, new));
+            self.process.attention.raise();
         }
         self.fault().unwrap_or(new)
     }
@@ -485,9 +485,7 @@ impl Link {
         // Others that share the bells may take the wake-up away. Relaxed: a lane that is missed is looked at next
         // time.
         self.rung.fetch_or(1 << lane, Ordering::Relaxed);
-        if let Some(process) = self.home.get().and_then(Weak::upgrade) {
-            process.watch_sleepers();
-        }
+        self.process.watch_sleepers();
         let at = (self.calls, lane);
         let sleep = bell_layout::bell(receiver);
         if self.is_published {
@@ -653,10 +651,8 @@ impl Drop for Link {
     /// The keeper lets go of the rest, [its place in the list of the dead](Process::forget_ended).
     fn drop(&mut self) {
         let users = self.socket.users().clone();
-        if let Some(process) = self.home.get().and_then(Weak::upgrade)
-            && !users.is_forked()
-        {
-            process.give_back_in(FORGET_NS);
+        if !users.is_forked() {
+            self.process.give_back_in(FORGET_NS);
         }
         // Where the peer's user is charged for nothing, the number of links that wait there would be unlimited.
         let is_one_of_many = || users.has_many_links(self.peer.uid);

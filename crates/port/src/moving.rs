@@ -38,7 +38,7 @@ use handfast_ring::{Fault, Rule};
 use handfast_sys::clock;
 use handfast_sys::sync::{Condvar, Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 /// Old home: the ports on their way out, and those that have gone and still have senders here.
 #[derive(Default)]
@@ -145,9 +145,7 @@ pub(crate) fn depart(
     if link.incarnation == process.incarnation {
         return Err(RightError::Home);
     }
-    let home = link.home.get().and_then(Weak::upgrade);
-    let held = home.and_then(|process| process.hold(link));
-    let held = held.ok_or(RightError::Gone)?;
+    let held = link.process.hold(link).ok_or(RightError::Gone)?;
     let mut leaving = process.moves.leaving();
     // Under the lock: the link's end takes out what has departed (`end_moves`), once.
     if link.is_down() {

@@ -5,7 +5,7 @@ use crate::error::{DomainError, Exhausted, Misuse, ReplyError, RightError, SendE
 use crate::link::Link;
 use crate::message::Message;
 use crate::paths::Held;
-use crate::process::{self, Process};
+use crate::process::Process;
 use crate::relay::Relay;
 use crate::reply_slot::ReplySlot;
 use crate::request::Request;
@@ -138,11 +138,11 @@ impl ReplyRight {
         if len_bytes > handfast_layout::MESSAGE_BYTES_MAX {
             return Err(SendError::TooLong { len_bytes });
         }
-        let process = current()?;
         let slot = self
             .slot()
             .map_err(|_| SendError::Misuse(Misuse::NotACall))?;
         let link = slot.link.clone();
+        let process = link.process.clone();
         if link.is_forked() {
             return Err(SendError::Misuse(Misuse::Forked));
         }
@@ -481,10 +481,6 @@ impl Known {
 /// Columns of a link's counters.
 const FORWARDS: usize = 13;
 const VINES: usize = 14;
-
-fn current() -> Result<Arc<Process>, SendError> {
-    process::current().map_err(|resource| SendError::Exhausted(resource.into()))
-}
 
 impl core::fmt::Debug for ReplyRight {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {

@@ -42,7 +42,6 @@ pub(crate) struct Process {
     pub(crate) agreed: bool,
     /// The kernel lets it ask others (E12).
     pub(crate) may_ask: bool,
-    for_ever: OnceLock<&'static Arc<Self>>,
     /// Changes when a group is added.
     pub(crate) groups_version: AtomicU32,
     groups: RwLock<Arc<[Arc<Group>]>, rank::Groups>,
@@ -193,14 +192,6 @@ pub(crate) fn current() -> Result<Arc<Process>, Resource> {
 }
 
 impl Process {
-    /// A shared reference for all users that need not count: it lasts as long as the process, or a child that
-    /// looks at its parent's state.
-    #[inline]
-    pub(crate) fn for_ever(self: &Arc<Self>) -> &'static Arc<Self> {
-        let leak = || &*Box::leak(Box::new(self.clone()));
-        self.for_ever.get_or_init(leak)
-    }
-
     fn new() -> Result<Self, Resource> {
         let os = |call| move |errno| Resource::of(call, errno);
         let (tally_fd, tally) =
@@ -208,7 +199,6 @@ impl Process {
         let tally = Arc::new(tally);
         let waiting = Options::new().resolve();
         let process = Self {
-            for_ever: OnceLock::new(),
             epoch: process::fork_epoch(),
             agreed: handfast_sys::futex::register_fence(),
             may_ask: handfast_sys::futex::fence_others(),
@@ -520,9 +510,9 @@ impl Reserved {
     }
 
     /// The place belongs to the link from now on.
-    pub(crate) fn take(mut self) -> (Arc<Group>, u32) {
+    pub(crate) fn take(mut self) -> (Arc<Process>, Arc<Group>, u32) {
         let index = self.index.take().unwrap_or_default();
-        (self.group.clone(), index)
+        (self.process.clone(), self.group.clone(), index)
     }
 }
 

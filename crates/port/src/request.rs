@@ -7,7 +7,6 @@ use crate::message::Message;
 use crate::moving::Mark;
 use crate::notice::Notice;
 use crate::pool::{Pool, Pooled};
-use crate::process;
 use crate::reply_slot::{NO_KEY, ReplySlot};
 use crate::revoke::Holder;
 use crate::right::{Described, Load, Returned, Right};
@@ -455,7 +454,7 @@ impl Request {
         if reply.link.is_over() {
             return Err(ReplyError::Gone);
         }
-        let process = process::current().map_err(|_| ReplyError::Gone)?;
+        let process = reply.link.process.clone();
         let mut described = Described::new().goes_on(reply.is_passed());
         described.describe(&process, &reply.link, load)?;
         if let Err(unsent) = described.send_descriptors(&reply.link, &load.rights) {

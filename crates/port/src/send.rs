@@ -54,7 +54,6 @@ pub(crate) use spread::Sent;
 /// Dropping the last right of a process to another ends their link, once the sent messages have been taken, unless the other
 /// process uses it.
 pub struct SendRight {
-    process: &'static Arc<Process>,
     link: Arc<Link>,
     receiver: u32,
     /// The receiver whose lanes it posts to; none once there is one for each CPU.
@@ -128,11 +127,9 @@ impl SendRight {
         link: Arc<Link>,
         (handle, port): (Handle, u32),
     ) -> Self {
-        let process = process.for_ever();
         let epoch = process.epoch;
         let eager = AtomicBool::new(process.eager);
         Self {
-            process,
             link,
             receiver: receiver_of(port),
             posts_to: AtomicU32::new(receiver_of(port)),
@@ -431,8 +428,8 @@ impl SendRight {
     }
 
     #[inline(always)]
-    pub(crate) const fn process(&self) -> &'static Arc<Process> {
-        self.process
+    pub(crate) fn process(&self) -> &Arc<Process> {
+        &self.link.process
     }
 
     #[inline(always)]

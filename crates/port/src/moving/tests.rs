@@ -8,7 +8,6 @@ use crate::receive::anonymous;
 fn a_port_whose_link_ends_before_its_message_is_sent_takes_connections_again() {
     let (process, link, _peer) = link();
     process.links.lock().push(Some(link.clone()));
-    assert!(link.home.set(Arc::downgrade(&process)).is_ok());
     let port = anonymous().unwrap();
     let is_leaving = || port.port().is_leaving.load(Ordering::Acquire);
     let Ok((_, token)) = depart(&process, &link, &port) else {

@@ -81,7 +81,6 @@ impl Process {
         let serial = NEXT_SERIAL.fetch_add(1, Ordering::Relaxed);
         let link = Arc::new(Link::new(parts, serial, self.rows.take()));
         // No other thread sets it.
-        let _ = link.home.set(Arc::downgrade(self));
         let _ = link.itself.set(Arc::downgrade(&link));
         let limited_by = self.limit(&link);
         let promised = port.map(|port| link.export(port, Target::full(port.id, 0)));

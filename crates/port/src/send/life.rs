@@ -56,7 +56,7 @@ impl Drop for SendRight {
         }
         // Relaxed: threads that used it have let go of it.
         let lanes = self.used.load(Ordering::Relaxed);
-        self.link.dropped(self.process, self.handle, lanes);
+        self.link.dropped(self.process(), self.handle, lanes);
     }
 }
 
@@ -68,7 +68,7 @@ impl Clone for SendRight {
             self.link.imports().copied(self.handle);
         }
         let (link, waiting) = (self.link.clone(), self.waiting());
-        Self::of_handle(self.process, link, self.port, self.handle, waiting)
+        Self::of_handle(self.process(), link, self.port, self.handle, waiting)
             .with_origin(self.origin.clone())
             .with_shortcut(self.shortcut.as_ref().map(|by| by.again()))
     }

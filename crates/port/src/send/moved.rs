@@ -77,7 +77,7 @@ impl SendRight {
     #[cold]
     pub(crate) fn poison(&self, fault: handfast_ring::Fault) -> crate::error::PeerFault {
         let fault = self.link.poison(fault);
-        self.process.attention.raise();
+        self.process().attention.raise();
         fault
     }
 

@@ -79,7 +79,7 @@ impl SendRight {
         let unit = Part::unit_of_sender(handle, own.port().id);
         let posted = self.post_units(message, &[unit]);
         posted.or_else(|| {
-            self.link.retract(self.process, handle);
+            self.link.retract(self.process(), handle);
             None
         })
     }
@@ -105,7 +105,7 @@ impl SendRight {
         let (units, count) = Part::Again { number }.to_units();
         let posted = self.post_named(message, &units[..count]);
         posted.or_else(|| {
-            self.link.unsent_again(self.process, number);
+            self.link.unsent_again(self.process(), number);
             None
         })
     }

@@ -54,7 +54,7 @@ impl SendRight {
             self.best().post_with(bytes_and_kind, with, waiting)?;
         right.sent(bytes_and_kind.1, ticket);
         let woke_peer = right.link.ring(lane, right.receiver);
-        described.sent((right.process, &right.link), load, Some(lane));
+        described.sent((right.process(), &right.link), load, Some(lane));
         Ok((right, (ticket, trouble, woke_peer)))
     }
 
@@ -116,7 +116,7 @@ impl SendRight {
                 // each time.
                 self.calm.store(trouble, Ordering::Relaxed);
             }
-            match described.describe(self.process, &self.link, load) {
+            match described.describe(self.process(), &self.link, load) {
                 Ok(()) => {}
                 // Its control socket has no room for the descriptors that go ahead.
                 Err(RightError::Unread) => {
@@ -130,7 +130,7 @@ impl SendRight {
             if outgoing.receiver != self.receiver && !is_last {
                 // Since the look: it is another's, or others wait for it.
                 drop(outgoing);
-                described.take_back(self.process, &self.link);
+                described.take_back(self.process(), &self.link);
                 way = self.link.give_way((lane, self.receiver), &mut paused_ns);
                 if way == Way::Waits {
                     self.wait_for_slot(waiting)?;
@@ -140,7 +140,7 @@ impl SendRight {
             if let Some(next) = self.moved_to() {
                 // Since the look: in this lane nothing comes any more.
                 drop((outgoing, lane_wait));
-                described.take_back(self.process, &self.link);
+                described.take_back(self.process(), &self.link);
                 return next
                     .best()
                     .post_with((bytes, kind), (load, described), waiting);
@@ -148,7 +148,7 @@ impl SendRight {
             // Acquire: as above. Its port may be gone since, and what was described may have become another.
             if self.link.trouble.load(Ordering::Acquire) != trouble {
                 drop(outgoing);
-                described.take_back(self.process, &self.link);
+                described.take_back(self.process(), &self.link);
                 continue;
             }
             let ahead = (&mut *described, &load.rights[..]);
@@ -172,7 +172,7 @@ impl SendRight {
                 }
                 Err(blocked) => blocked,
             };
-            described.take_back(self.process, &self.link);
+            described.take_back(self.process(), &self.link);
             match blocked {
                 Blocked::Right(error) => return Err(error.into()),
                 Blocked::Slots => self.wait_for_slot(waiting)?,

@@ -149,7 +149,7 @@ impl SendRight {
         self.link.imports().copied(self.handle);
         let waiting = Options::new().strategy(Strategy::Block).resolve();
         let link = self.link.clone();
-        let mut right = Self::of_handle(self.process, link, self.port, self.handle, waiting)
+        let mut right = Self::of_handle(self.process(), link, self.port, self.handle, waiting)
             .with_origin(self.origin.clone());
         right.receiver = receiver;
         right.posts_to = receiver.into();

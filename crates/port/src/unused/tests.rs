@@ -83,7 +83,6 @@ fn what_the_peer_does_not_use_ends_when_it_is_not_used_here() {
 #[test]
 fn nothing_is_left_of_a_link_that_has_ended_once_nobody_holds_it() {
     let (process, link, _peer) = link();
-    let _ = link.home.set(Arc::downgrade(&process));
     process.links.lock().push(Some(link.clone()));
     process.end_link(&link);
     let left = Arc::downgrade(&link);
