@@ -87,6 +87,11 @@ impl Bound {
             return Ok(());
         }
         let mut listeners = process.listeners.lock();
+        if process.is_over() {
+            // Whoever connects is told that nobody listens.
+            socket::shutdown(&*self.listener);
+            return Ok(());
+        }
         listeners.push((receiver, self.listener.clone()));
         // Under the lock: the keeper adds those that it had taken out.
         let listening = token::LISTENER | u64::from(receiver);
@@ -137,7 +142,11 @@ impl Bound {
             other.name == port.name && other.receiver != port.receiver && other.home.get().is_none()
         };
         let own = port.process.ports(is_named_so);
-        self.file = SocketFile::moved(&port.name, if own.is_empty() { file } else { (0, 0) });
+        self.file = SocketFile::moved(
+            &port.process.configuration.directory,
+            &port.name,
+            if own.is_empty() { file } else { (0, 0) },
+        );
         Ok(())
     }
 }

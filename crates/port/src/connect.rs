@@ -64,14 +64,7 @@ pub fn connect(name: &str) -> Result<SendRight, ConnectError> {
 /// Each failure of [`ConnectError`] says what to do.
 pub fn connect_with(name: &str, options: Options) -> Result<SendRight, ConnectError> {
     name::check(name).map_err(ConnectError::BadName)?;
-    let process = process::current()?;
-    // Before the turn: another thread that has it may wait for the control thread.
-    Limit::new(WELCOME_TIMEOUT)?;
-    let turn = Turns::of_connectors().wait(name.to_owned());
-    let to = (name, &*rendezvous::path_of(name));
-    let right = connect_by(&process, to, options, Limit::new(WELCOME_TIMEOUT)?);
-    drop(turn);
-    right
+    connect_at(&process::current()?, name, (options, None))
 }
 
 /// As [`connect`], at the longest for `timeout`, which covers the wait for other threads of this process that
@@ -82,12 +75,29 @@ pub fn connect_with(name: &str, options: Options) -> Result<SendRight, ConnectEr
 /// [`ConnectError::TimedOut`] then; others as [`connect_with`].
 pub fn connect_until(name: &str, timeout: Duration) -> Result<SendRight, ConnectError> {
     name::check(name).map_err(ConnectError::BadName)?;
-    let limit = Limit::new(timeout)?;
-    let process = process::current()?;
-    let turn = Turns::of_connectors().wait_until(name.to_owned(), limit.deadline_ns);
-    let turn = turn.ok_or_else(|| limit.passed(name))?;
-    let to = (name, &*rendezvous::path_of(name));
-    let right = connect_by(&process, to, Options::new(), limit);
+    connect_at(&process::current()?, name, (Options::new(), Some(timeout)))
+}
+
+/// Connects by a node. A timeout that the caller sets covers the wait for other threads.
+pub(crate) fn connect_at(
+    process: &Arc<Process>,
+    name: &str,
+    (options, timeout): (Options, Option<Duration>),
+) -> Result<SendRight, ConnectError> {
+    name::check(name).map_err(ConnectError::BadName)?;
+    // Before the turn: another thread that has it may wait for the control thread.
+    let limit = Limit::new(timeout.unwrap_or(WELCOME_TIMEOUT))?;
+    process.check()?;
+    let path = process.configuration.directory.join(name);
+    let turns = Turns::of_connectors();
+    let (turn, limit) = match timeout {
+        None => (turns.wait(path.clone()), Limit::new(WELCOME_TIMEOUT)?),
+        Some(_) => {
+            let turn = turns.wait_until(path.clone(), limit.deadline_ns);
+            (turn.ok_or_else(|| limit.passed(name))?, limit)
+        }
+    };
+    let right = connect_by(process, (name, &path), options, limit);
     drop(turn);
     right
 }
@@ -144,6 +154,7 @@ fn connect_by(
 ) -> Result<SendRight, ConnectError> {
     let mut unanswered = 0;
     for attempts in 0.. {
+        process.check()?;
         match attempt(process, to, |_| true, limit)? {
             // The last other right to a shared link may have gone meanwhile, and the link with it.
             Attempt::Linked(link, welcome) if let Some(_held) = process.hold(&link) => {
@@ -220,10 +231,10 @@ fn attempt(
 ) -> Result<Attempt, ConnectError> {
     let socket = socket::connect(path, limit.left()).map_err(|errno| match errno {
         Errno::NOTDIR => ConnectError::Directory {
-            path: rendezvous::directory(),
+            path: path.parent().unwrap_or(path).to_owned(),
         },
         Errno::NOENT | Errno::CONNREFUSED | Errno::PROTOTYPE | Errno::LOOP => {
-            nobody_at(name, errno)
+            nobody_at(name, path, errno)
         }
         Errno::ACCESS | Errno::PERM => ConnectError::Permission {
             path: path.to_owned(),
@@ -251,15 +262,16 @@ fn attempt(
     let known = turn.as_ref().and_then(find);
     let place = process.reserve(peer.uid)?;
     let hello = Hello::new(process.incarnation, name, place.index(), known.is_some());
-    let outcome = greet(&hello, &socket, &place.group().fd, limit)?;
+    let outcome = greet((&hello, path), &socket, &place.group().fd, limit)?;
     let (welcome, fds) = match outcome {
         Some((welcome, fds)) if welcome.status == Status::Linked => (welcome, fds),
         None => return Ok(Attempt::Unanswered),
         Some((welcome, _)) if welcome.status == Status::Crossed => return Ok(Attempt::Again),
         Some((welcome, _)) => {
             // The identity is checked: a stranger that repeats another's incarnation is another
-            // process to the kernel.
-            let link = known.filter(|link| link.incarnation == welcome.incarnation);
+            // process to the kernel. A process may have several nodes, with an incarnation each.
+            let is_it = |link: &Link| link.peer == peer && link.incarnation == welcome.incarnation;
+            let link = known.and_then(|_| process.hold_link(is_it));
             return Ok(link.map_or(Attempt::Again, |link| {
                 Attempt::Linked(link.clone(), welcome)
             }));
@@ -367,9 +379,8 @@ fn is_concluded(name: &str, socket: &Foreign, limit: Limit) -> Result<bool, Conn
 }
 
 /// Why no server takes connections at the path of `name`.
-fn nobody_at(name: &str, errno: Errno) -> ConnectError {
-    let path = rendezvous::path_of(name);
-    let name = name.to_owned();
+fn nobody_at(name: &str, path: &Path, errno: Errno) -> ConnectError {
+    let (name, path) = (name.to_owned(), path.to_owned());
     match rendezvous::found_at(&path) {
         Some(Found::Socket) if errno == Errno::CONNREFUSED => ConnectError::ServerDead { name },
         // The socket may have come or gone since.
@@ -387,7 +398,7 @@ fn failed(name: &str, what: &'static str) -> ConnectError {
 /// Waits until the server is ready, says hello, reads the welcome, turns refusals into errors. `None` when the server ended the
 /// connection without an answer.
 fn greet(
-    hello: &Hello,
+    (hello, path): (&Hello, &Path),
     socket: &Foreign,
     bells: &OwnedFd,
     limit: Limit,
@@ -431,7 +442,7 @@ fn greet(
         }),
         Status::NoSuchPort => Err(ConnectError::NoSuchName {
             name: name.to_owned(),
-            path: rendezvous::path_of(name),
+            path: path.to_owned(),
         }),
         Status::Exhausted => Err(ConnectError::Exhausted(Exhausted {
             what: "descriptors, memory, links or rights of the server; drop rights to it, end some of its \

@@ -235,7 +235,7 @@ pub(crate) fn strange(
     vine: SendRight,
     (exporter, number, port): ([u8; 20], u64, u32),
 ) -> SendRight {
-    if !rendezvous::meets_strangers() {
+    if !process.configuration.meets_strangers {
         process.decline(link, exporter, number);
         return vine.with_origin(Origin::Vine(None));
     }
@@ -272,7 +272,7 @@ impl Process {
 
     /// Sender: a port has moved to a process without a link.
     pub(crate) fn seek(&self, link: &Arc<Link>, exporter: [u8; 20], name: Handle) {
-        if !rendezvous::meets_strangers() {
+        if !self.configuration.meets_strangers {
             return;
         }
         let mut doors = self.doors();
@@ -331,7 +331,10 @@ impl Process {
         // Not answered for long, if ever.
         let given_up =
             (oldest.filter(|_| is_one_too_many)).map(|oldest| doors.asks.remove(oldest).1);
-        let charge = rendezvous::meets_strangers().then(|| self.charge_stranger(&forwarder));
+        let charge = self
+            .configuration
+            .meets_strangers
+            .then(|| self.charge_stranger(&forwarder));
         let refused = match charge.flatten() {
             None => Some(ask),
             Some(charge) => {
@@ -414,7 +417,11 @@ impl Process {
     }
 
     fn make_door(&self) -> Result<Arc<OwnedFd>, Errno> {
-        let (listener, door) = rendezvous::door()?;
+        if !self.configuration.meets_strangers {
+            return Err(Errno::PERM);
+        }
+        let directory = &self.configuration.directory;
+        let (listener, door) = rendezvous::nameless(directory, true)?;
         let uid = handfast_sys::process::uid();
         let listener = Arc::new(Foreign::new(&self.users, uid, listener));
         let mut doors = self.doors();

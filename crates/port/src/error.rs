@@ -114,6 +114,8 @@ pub enum Misuse {
     /// A waker or a subscriber of `tracing` waits, in the library's control thread, for something that only that thread
     /// can bring about.
     ControlThread,
+    /// The node of the handle was shut down ([`Node::shutdown`](crate::Node::shutdown)).
+    Shutdown,
 }
 
 impl fmt::Display for Misuse {
@@ -122,6 +124,9 @@ impl fmt::Display for Misuse {
             Self::Forked => f.write_str(
                 "this handle was made before fork() and does not work in the child; bind or \
                  connect again there",
+            ),
+            Self::Shutdown => f.write_str(
+                "the node of this handle was shut down; drop the handle, and bind or connect again by another node",
             ),
             Self::NotACall => f.write_str(
                 "the message is one-way or has been answered, so there is nobody to reply to; \
@@ -133,6 +138,18 @@ impl fmt::Display for Misuse {
             ),
         }
     }
+}
+
+/// Why a node was not started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NodeError {
+    /// Descriptors, memory or threads ran out.
+    Exhausted(Exhausted),
+    /// The sandbox forbids memory files.
+    NoMemoryFiles(Os),
+    /// Anything else.
+    Os(Os),
 }
 
 /// Why a plain queue was not opened.
@@ -225,6 +242,17 @@ impl fmt::Display for SetError {
     }
 }
 
+impl fmt::Display for NodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exhausted(exhausted) => exhausted.fmt(f),
+            Self::NoMemoryFiles(os) => no_memory_files(f, os),
+            Self::Os(os) => os.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for NodeError {}
 impl std::error::Error for SetError {}
 impl std::error::Error for QueueError {}
 
@@ -277,6 +305,16 @@ const MEMORY: Exhausted = Exhausted {
     what: "memory; ask for less, or raise the control group's limit, RLIMIT_AS or vm.max_map_count",
     limit: 0,
 };
+
+impl From<Resource> for NodeError {
+    fn from(resource: Resource) -> Self {
+        match resource {
+            Resource::Exhausted(exhausted) => Self::Exhausted(exhausted),
+            Resource::NoMemoryFiles(os) => Self::NoMemoryFiles(os),
+            Resource::Os(os) => Self::Os(os),
+        }
+    }
+}
 
 impl From<Resource> for SetError {
     fn from(resource: Resource) -> Self {

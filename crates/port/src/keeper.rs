@@ -21,6 +21,7 @@ use handfast_sys::poll::{Event, Trigger};
 use handfast_sys::socket::Peer;
 use handfast_sys::{AsFd, Errno, OwnedFd, clock, shared, socket};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
 mod control;
 mod greet;
@@ -77,8 +78,8 @@ struct Keeper {
     deaf_until_ns: Option<u64>,
 }
 
-/// Starts the keeper thread. It ends with the process.
-pub(crate) fn start(process: Arc<Process>) -> std::io::Result<()> {
+/// Starts the keeper thread. It ends with the node.
+pub(crate) fn start(process: Arc<Process>) -> std::io::Result<JoinHandle<()>> {
     let mut keeper = Keeper {
         process,
         pending: Vec::new(),
@@ -93,7 +94,6 @@ pub(crate) fn start(process: Arc<Process>) -> std::io::Result<()> {
         .name("handfast-keeper".into())
         .stack_size(256 * 1024)
         .spawn(move || keeper.run())
-        .map(|_| ())
 }
 
 /// Whether it tells of the end of a link.
@@ -114,7 +114,7 @@ impl Keeper {
         handfast_sys::signal::block_all();
         guest::becomes_control();
         let mut events = Vec::new();
-        loop {
+        while !self.process.is_over() {
             events.clear();
             self.process.poll.wait(self.next_deadline(), &mut events);
             // Connectors first: the end of a link takes time for each link that there is.

@@ -116,9 +116,11 @@ impl Moves {
 /// have their rights. Blocks in the kernel.
 #[must_use]
 pub fn wait_moved(timeout: Duration) -> bool {
-    let Ok(process) = crate::process::current() else {
-        return true;
-    };
+    crate::process::current().map_or(true, |process| wait_moved_at(&process, timeout))
+}
+
+/// Waits until a node's ports that were given away do not need it any more.
+pub(crate) fn wait_moved_at(process: &Process, timeout: Duration) -> bool {
     // The control thread is the one that hears of their ends.
     let timeout = match crate::guest::is_control() {
         true => Duration::ZERO,

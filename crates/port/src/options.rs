@@ -4,13 +4,13 @@ use core::time::Duration;
 use handfast_sys::process;
 use handfast_wait::Strategy;
 
-/// How an endpoint waits. Settings not made here come from the environment, whenever options are used (by `bind`,
-/// `connect`, `set_options`); a variable with an invalid value is ignored, with a warning to `tracing`:
+/// How an endpoint waits. Settings not made here are those of its [node](crate::NodeBuilder::options). The
+/// [global node](crate::Node::global) has them from the environment, which it reads once; a variable with an invalid value is
+/// ignored, with a warning to `tracing`:
 ///
 /// * `HANDFAST_STRATEGY`: a strategy name as [`Strategy`] parses it (`adaptive`, `block`, `spin-block:50` ...); the default of
 ///   endpoints that set none.
-/// * `HANDFAST_SPIN_CAP_US`: the longest any adaptive wait may spin, in microseconds. A cap set by
-///   the builder can only lower it.
+/// * `HANDFAST_SPIN_CAP_US`: the longest any adaptive wait may spin, in microseconds. An endpoint's own cap can only lower it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     strategy: Option<Strategy>,
@@ -38,35 +38,37 @@ impl Options {
         self
     }
 
-    /// The strategy and cap in force, with the environment's word.
-    pub(crate) fn resolve(self) -> (Strategy, Option<Duration>) {
-        let environment = |name| process::variable(name)?.into_string().ok();
-        let strategy = self
-            .strategy
-            .or_else(|| match environment("HANDFAST_STRATEGY")?.parse() {
-                Ok(strategy) => Some(strategy),
-                Err(error) => {
-                    crate::guest::tell!(warn, %error, "HANDFAST_STRATEGY is ignored");
-                    None
-                }
-            })
-            .unwrap_or_default();
-        let from_environment =
-            environment("HANDFAST_SPIN_CAP_US").and_then(|text| match text.parse() {
-                Ok(us) => Some(Duration::from_micros(us)),
-                Err(_) => {
-                    crate::guest::tell!(
-                        warn,
-                        text,
-                        "HANDFAST_SPIN_CAP_US is no number of microseconds: ignored"
-                    );
-                    None
-                }
-            });
-        let cap = match (self.spin_cap, from_environment) {
+    /// The strategy and cap in force, of an end of a node with these defaults.
+    pub(crate) fn over(self, defaults: Self) -> (Strategy, Option<Duration>) {
+        let strategy = self.strategy.or(defaults.strategy).unwrap_or_default();
+        let cap = match (self.spin_cap, defaults.spin_cap) {
             (Some(own), Some(theirs)) => Some(own.min(theirs)),
             (own, theirs) => own.or(theirs),
         };
         (strategy, cap)
+    }
+
+    /// The options that the environment sets.
+    pub(crate) fn of_environment() -> Self {
+        let environment = |name| process::variable(name)?.into_string().ok();
+        let strategy = environment("HANDFAST_STRATEGY").and_then(|text| match text.parse() {
+            Ok(strategy) => Some(strategy),
+            Err(error) => {
+                crate::guest::tell!(warn, %error, "HANDFAST_STRATEGY is ignored");
+                None
+            }
+        });
+        let spin_cap = environment("HANDFAST_SPIN_CAP_US").and_then(|text| match text.parse() {
+            Ok(us) => Some(Duration::from_micros(us)),
+            Err(_) => {
+                crate::guest::tell!(
+                    warn,
+                    text,
+                    "HANDFAST_SPIN_CAP_US is no number of microseconds: ignored"
+                );
+                None
+            }
+        });
+        Self { strategy, spin_cap }
     }
 }

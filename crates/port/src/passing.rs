@@ -369,6 +369,9 @@ impl Passed {
         if to.is_down() {
             return Err(RightError::Gone);
         }
+        if !Arc::ptr_eq(&slot.link.process, &to.process) {
+            return Err(RightError::OtherNode);
+        }
         // Acquire: as in `Known::of`. Before the look.
         let version = to.ways.load(Ordering::Acquire);
         Ok(match process.way(&slot.link, slot.index, to) {

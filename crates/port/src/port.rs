@@ -316,11 +316,23 @@ impl Port {
                 self.leave(held);
                 return Ok(result);
             }
-            if ended == Ended::TimedOut {
+            if self.process.is_over() || ended == Ended::TimedOut {
                 self.leave(held);
-                return Err(ReceiveError::TimedOut);
+                return Err(match self.why_empty() {
+                    ReceiveError::Empty => ReceiveError::TimedOut,
+                    over => over,
+                });
             }
             guard = held;
+        }
+    }
+
+    /// Why nothing was there to be received.
+    #[cold]
+    pub(crate) fn why_empty(&self) -> ReceiveError {
+        match self.process.is_over() {
+            true => ReceiveError::Misuse(Misuse::Shutdown),
+            false => ReceiveError::Empty,
         }
     }
 
@@ -527,7 +539,7 @@ impl Place for Receiving<'_> {
         if self.found.is_none() {
             self.found = self.guard.as_mut().and_then(|poller| poller.next());
         }
-        self.found.is_some()
+        self.found.is_some() || self.port.process.is_over()
     }
 
     fn shares_processor(&mut self) -> bool {

@@ -1,7 +1,8 @@
 //! The state of one process: its identity, its trust groups, its links, its ports, its keeper.
 
+use crate::configuration::Configuration;
 use crate::door::Doors;
-use crate::error::{Exhausted, PeerFault, Resource};
+use crate::error::{Exhausted, Misuse, PeerFault, Resource};
 use crate::group::{GROUPS_MAX, Group};
 use crate::keeper;
 use crate::link::Link;
@@ -20,7 +21,8 @@ use crate::send::WaitBy;
 use crate::turns::Turns;
 use crate::users::{Foreign, Users};
 use crate::vine::Vines;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::time::Duration;
 use handfast_layout::part::receiver_of;
 use handfast_layout::{bell, counters};
 use handfast_proto::introductions::Provisions;
@@ -29,13 +31,16 @@ use handfast_region::Tally;
 use handfast_sys::poll::{Flag, Poll, Timer, Trigger};
 use handfast_sys::socket::Peer;
 use handfast_sys::sync::{Mutex, RwLock};
-use handfast_sys::{OwnedFd, clock, process};
+use handfast_sys::{OwnedFd, clock, process, socket};
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock, Weak};
+use std::thread::JoinHandle;
 
 mod links;
 
 /// The state shared by all handles of this process.
 pub(crate) struct Process {
+    pub(crate) configuration: Configuration,
     pub(crate) epoch: u32,
     pub(crate) incarnation: [u8; 16],
     /// This process passes the fences that others ask for (E11, E12).
@@ -114,6 +119,9 @@ pub(crate) struct Process {
     pub(crate) relays: Mutex<Relays, rank::Relays>,
     /// Raised by the keeper when a peer rings through a socket.
     pub(crate) sets: Mutex<Vec<Weak<Flag>>, rank::Sets>,
+    /// It was shut down.
+    is_over: AtomicBool,
+    keeper: Mutex<Option<JoinHandle<()>>, rank::KeeperThread>,
 }
 
 /// Tokens of the keeper's poll set: kind in the upper half, index or serial in the lower.
@@ -133,8 +141,8 @@ pub(crate) mod token {
 pub(crate) struct Locks {
     epoch: u32,
     current: Mutex<Option<Arc<Process>>, rank::Current>,
-    /// The names that threads of this process connect to.
-    connecting: Turns<String>,
+    /// The sockets that threads of this process connect to.
+    connecting: Turns<PathBuf>,
     next: OnceLock<&'static Self>,
 }
 
@@ -163,7 +171,20 @@ impl Locks {
     }
 }
 
-impl Turns<String> {
+impl Locks {
+    /// The next use of the global node starts another, if this is the one.
+    fn forget(&self, process: &Arc<Process>) {
+        let mut current = self.current.lock();
+        let is_it = current
+            .as_ref()
+            .is_some_and(|own| Arc::ptr_eq(own, process));
+        let own = is_it.then(|| current.take()).flatten();
+        drop(current);
+        drop(own);
+    }
+}
+
+impl Turns<PathBuf> {
     /// The turns of this process's connecting threads, by name.
     pub(crate) fn of_connectors() -> &'static Self {
         &Locks::own().connecting
@@ -180,25 +201,36 @@ pub(crate) fn current() -> Result<Arc<Process>, Resource> {
     if let Some(process) = current.as_ref() {
         return Ok(process.clone());
     }
-    let process = Arc::new(Process::new()?);
-    keeper::start(process.clone()).map_err(|_| {
+    let process = start(Configuration::of_environment())?;
+    *current = Some(process.clone());
+    Ok(process)
+}
+
+/// The state of a new node, with its keeper.
+pub(crate) fn start(configuration: Configuration) -> Result<Arc<Process>, Resource> {
+    process::watch_forks();
+    let process = Arc::new(Process::new(configuration)?);
+    let keeper = keeper::start(process.clone()).map_err(|_| {
         Resource::Exhausted(Exhausted {
             what: "threads; raise RLIMIT_NPROC or the control group's limit",
             limit: 0,
         })
     })?;
-    *current = Some(process.clone());
+    *process.keeper.lock() = Some(keeper);
     Ok(process)
 }
 
 impl Process {
-    fn new() -> Result<Self, Resource> {
+    fn new(configuration: Configuration) -> Result<Self, Resource> {
         let os = |call| move |errno| Resource::of(call, errno);
         let (tally_fd, tally) =
             Tally::create(counters::REGION_BYTES).map_err(os("memfd_create"))?;
         let tally = Arc::new(tally);
-        let waiting = Options::new().resolve();
+        let waiting = configuration.resolve(Options::new());
         let process = Self {
+            configuration,
+            is_over: AtomicBool::new(false),
+            keeper: Mutex::new(None),
             epoch: process::fork_epoch(),
             agreed: handfast_sys::futex::register_fence(),
             may_ask: handfast_sys::futex::fence_others(),
@@ -370,6 +402,59 @@ impl Process {
         }
     }
 
+    /// Whether its node was shut down.
+    pub(crate) fn is_over(&self) -> bool {
+        // Acquire: pairs with the exchange in `shutdown`; its wake-ups come after that.
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    /// # Errors
+    /// In a forked child, or once the node was shut down.
+    pub(crate) fn check(&self) -> Result<(), Misuse> {
+        match self.is_over() {
+            _ if self.epoch != process::fork_epoch() => Err(Misuse::Forked),
+            true => Err(Misuse::Shutdown),
+            false => Ok(()),
+        }
+    }
+
+    /// See [`Node::shutdown`](crate::Node::shutdown).
+    pub(crate) fn shutdown(self: &Arc<Self>) {
+        if self.epoch != process::fork_epoch() || self.is_over.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        Locks::own().forget(self);
+        let listeners = core::mem::take(&mut *self.listeners.lock());
+        for (_, listener) in &listeners {
+            self.poll.remove(&**listener);
+            socket::shutdown(&**listener);
+        }
+        drop(listeners);
+        drop(core::mem::take(&mut *self.accepted.lock()));
+        self.attention.raise();
+        let keeper = self.keeper.lock().take();
+        // Otherwise this thread is the keeper: a waker, which it runs.
+        if let Some(keeper) = keeper.filter(|_| !crate::guest::is_control()) {
+            // A panic has been told of by then.
+            let _ = keeper.join();
+        }
+        let links = self.live_links();
+        links.iter().for_each(|link| self.end_link(link));
+        self.vines.end();
+        self.rouse_all();
+        // Peers may have put waiters back to sleep.
+        let has_left = |link: &Arc<Link>| {
+            link.disturb();
+            !link.parked.any()
+        };
+        for _ in 0..LEAVE_MS_MAX {
+            if links.iter().all(has_left) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     pub(crate) fn groups(&self) -> Arc<[Arc<Group>]> {
         self.groups.read().clone()
     }
@@ -528,6 +613,9 @@ impl Drop for Reserved {
 /// the bell says: another peer of the trust group may have taken the server's announcement away, or its sleeper.
 /// Twice this, and the time that three threads take to wake, is what such a peer can delay a message: 100 ms in all.
 pub(crate) const WATCH_NS: u64 = 40_000_000;
+
+/// How long a shutdown waits for threads that wait on its links, at most.
+const LEAVE_MS_MAX: u32 = 100;
 
 /// How soon a peer that does not read is told again.
 pub(crate) const UNSAID_NS: u64 = 2_000_000;

@@ -1,6 +1,6 @@
 //! Quotas: the resources of this process that one peer may hold, and the work it may cause.
 
-use crate::error::BindError;
+use crate::error::NodeError;
 use crate::link::Link;
 use crate::process::{self, Process};
 use crate::rank;
@@ -76,7 +76,7 @@ impl Quotas {
 ///
 /// # Errors
 /// As [`anonymous`](crate::anonymous), of the first use of the library in a process.
-pub fn set_quotas(quotas: Quotas) -> Result<(), BindError> {
+pub fn set_quotas(quotas: Quotas) -> Result<(), NodeError> {
     set_quotas_by(move |_| quotas)
 }
 
@@ -87,16 +87,20 @@ pub fn set_quotas(quotas: Quotas) -> Result<(), BindError> {
 /// As there.
 pub fn set_quotas_by(
     quotas_of: impl Fn(&Peer) -> Quotas + Send + Sync + 'static,
-) -> Result<(), BindError> {
+) -> Result<(), NodeError> {
     let process = process::current()?;
-    let quotas_of: Arc<OfPeer> = Arc::new(quotas_of);
+    set_at(&process, Arc::new(quotas_of));
+    Ok(())
+}
+
+/// Sets the quotas of a node's peers.
+pub(crate) fn set_at(process: &Process, quotas_of: Arc<OfPeer>) {
     let old = core::mem::replace(&mut *process.quotas.0.write(), quotas_of);
     // The application's function: dropped without the lock.
     drop(old);
     for link in process.all_links() {
         process.limit(&link);
     }
-    Ok(())
 }
 
 /// The function that returns a peer's quotas.

@@ -1,8 +1,7 @@
 //! The ranks of the locks, in rising order: see `spec/locks.md`.
 
 handfast_sys::ranks! { 20:
-    StartVine,
-    Turns,
+        Turns,
     Current,
     Switching,
     Leaving,
@@ -72,5 +71,7 @@ handfast_sys::ranks! { 20:
     SendWaiting,
     Rows,
     Quotas,
+    Vines,
+    KeeperThread,
     OpenQueues,
 }

@@ -69,7 +69,7 @@ fn make(
     options: Options,
     bound: Option<Bound>,
 ) -> Result<ReceiveRight, Resource> {
-    let (strategy, cap) = options.resolve();
+    let (strategy, cap) = process.configuration.resolve(options);
     let port = process.add_port(|receiver, generation| {
         let waiter = Waiter::new(strategy, cap);
         let id = (receiver, generation);
@@ -108,10 +108,21 @@ pub fn bind(name: &str) -> Result<ReceiveRight, BindError> {
 pub fn bind_with(name: &str, options: Options) -> Result<ReceiveRight, BindError> {
     name::check(name).map_err(BindError::BadName)?;
     // First, so that a process that cannot have its own memory leaves no file.
-    let process = process::current()?;
-    let listener = rendezvous::listen(name)?;
-    let bound = Bound::own(&process, listener, SocketFile::of(name));
-    let right = make(&process, name, options, Some(bound))?;
+    bind_at(&process::current()?, name, options)
+}
+
+/// Binds a name by a node.
+pub(crate) fn bind_at(
+    process: &Arc<Process>,
+    name: &str,
+    options: Options,
+) -> Result<ReceiveRight, BindError> {
+    name::check(name).map_err(BindError::BadName)?;
+    process.check()?;
+    let listener = rendezvous::listen(&process.configuration.directory, name)?;
+    let file = SocketFile::of(&process.configuration.directory, name);
+    let bound = Bound::own(process, listener, file);
+    let right = make(process, name, options, Some(bound))?;
     right.publish_name(true);
     right.listen()?;
     crate::guest::tell!(info, name, "bound");
@@ -125,7 +136,7 @@ pub fn bind_with(name: &str, options: Options) -> Result<ReceiveRight, BindError
 /// As [`bind`], but for names.
 pub fn behind_descriptor() -> Result<(ReceiveRight, OwnedFd), BindError> {
     let process = process::current()?;
-    let (listener, descriptor) = rendezvous::nameless(false)
+    let (listener, descriptor) = rendezvous::nameless(&process.configuration.directory, false)
         .map_err(|errno| Resource::of("bind of a socket without a name", errno))?;
     let bound = Bound::own(&process, listener, SocketFile::none());
     let right = make(&process, BEHIND_DESCRIPTOR, Options::new(), Some(bound))?;
@@ -204,7 +215,7 @@ impl ReceiveRight {
         if self.check().is_err() {
             return;
         }
-        let (strategy, cap) = options.resolve();
+        let (strategy, cap) = self.port.process.configuration.resolve(options);
         self.port.set_waiter(Waiter::new(strategy, cap));
     }
 
@@ -251,11 +262,11 @@ impl ReceiveRight {
         };
         if request.is_none() && self.port.has_descriptor() {
             let rested = self.port.rest(poller, None, then);
-            return rested.ok_or(ReceiveError::Empty);
+            return rested.ok_or_else(|| self.port.why_empty());
         }
         let result = request.map(|request| then(&mut poller, request));
         self.port.leave(poller);
-        result.ok_or(ReceiveError::Empty)
+        result.ok_or_else(|| self.port.why_empty())
     }
 
     /// Replies to `request` and waits for the next message, in one operation: the rota times the reply's

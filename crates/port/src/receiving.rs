@@ -115,6 +115,7 @@ impl Future for Receive<'_> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         self.right.check()?;
         let port = self.right.port();
+        port.process.check()?;
         if let Some(number) = self.number.take() {
             // Called or not, it looks now.
             port.leave_takers(number);

@@ -7,7 +7,7 @@ use handfast_sys::{AsFd, AsRawFd, Errno, OwnedFd, process, socket};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// The directory of all names: `$HANDFAST_DIR`, else `$XDG_RUNTIME_DIR/handfast`, else `/run/handfast`. An empty variable counts
+/// The directory of the names of the [global node](crate::Node::global): `$HANDFAST_DIR`, else `$XDG_RUNTIME_DIR/handfast`, else `/run/handfast`. An empty variable counts
 /// as not set, and so does each in a set-user-id program. Permissions on the directory, and bind mounts of it, are the access
 /// control.
 ///
@@ -21,15 +21,13 @@ pub fn directory() -> PathBuf {
         return directory.into();
     }
     set("XDG_RUNTIME_DIR").map_or_else(
-        || PathBuf::from("/run/handfast"),
+        || PathBuf::from(DIRECTORY),
         |runtime| PathBuf::from(runtime).join("handfast"),
     )
 }
 
-/// The socket of a checked name.
-pub(crate) fn path_of(name: &str) -> PathBuf {
-    directory().join(name)
-}
+/// The directory where nothing else is said.
+pub(crate) const DIRECTORY: &str = "/run/handfast";
 
 /// Connections that may wait for the keeper.
 pub(crate) const BACKLOG: i32 = 128;
@@ -80,8 +78,8 @@ pub(crate) struct SocketFile {
 
 impl SocketFile {
     /// The file of a socket just bound to `name`.
-    pub(crate) fn of(name: &str) -> Self {
-        let path = path_of(name);
+    pub(crate) fn of(directory: &Path, name: &str) -> Self {
+        let path = directory.join(name);
         let identity = Self::identity_of(&path);
         Self { path, identity }
     }
@@ -89,8 +87,8 @@ impl SocketFile {
     /// The file of a socket that has come with its port, at which this process listens since. It counts only if
     /// it leads to this process: the peer's description of a file may fit another's, and names may lie
     /// elsewhere here. A file that does not count stays when the port ends, as a dead server's does.
-    pub(crate) fn moved(name: &str, identity: (u64, u64)) -> Self {
-        let found = Self::of(name);
+    pub(crate) fn moved(directory: &Path, name: &str, identity: (u64, u64)) -> Self {
+        let found = Self::of(directory, name);
         let own = |peer: socket::Peer| peer.pid == std::process::id();
         let leads_here = found.identity == Some(identity)
             && socket::connect(&found.path, MOVED_TIMEOUT)
@@ -128,29 +126,29 @@ impl SocketFile {
     }
 }
 
-/// Binds the socket of `name`, replacing one whose server is dead. The socket is already listening when it
+/// Binds the socket of `name` in a directory, replacing one whose server is dead. The socket is already listening when it
 /// appears under that name, so that its server is not taken for dead.
-pub(crate) fn listen(name: &str) -> Result<OwnedFd, BindError> {
+pub(crate) fn listen(directory: &Path, name: &str) -> Result<OwnedFd, BindError> {
     name::check(name).map_err(BindError::BadName)?;
-    let path = path_of(name);
+    let path = directory.join(name);
     let no_directory = |call| {
         let path = &path;
         move |errno| match errno {
             Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::AGAIN => BindError::Directory {
-                path: directory(),
+                path: directory.to_owned(),
                 os: Os { call, errno },
             },
             _ => failed(call, path, errno),
         }
     };
-    handfast_sys::directory::create(&directory()).map_err(no_directory("mkdir"))?;
+    handfast_sys::directory::create(directory).map_err(no_directory("mkdir"))?;
     // Binders take turns, so that two of them cannot both find the old socket dead and replace each other's new one.
     // The kernel ends the turn with its holder. Other users' binders need none: they cannot replace this user's sockets where the
     // directory is sticky, and can do anything where it is not.
-    let _turn = take_turn(no_directory("flock"))?;
-    remove_unfinished();
+    let _turn = take_turn(directory, no_directory("flock"))?;
+    remove_unfinished(directory);
     check_free(name, &path)?;
-    let unfinished = unfinished_path_of(name);
+    let unfinished = unfinished_path_of(directory, name);
     match found_at(&unfinished) {
         None => {}
         // Another user's.
@@ -170,16 +168,9 @@ pub(crate) fn listen(name: &str) -> Result<OwnedFd, BindError> {
     Ok(listener)
 }
 
-/// Whether this process makes links with processes that it is introduced to, or that are introduced to it: unless
-/// `HANDFAST_INTRODUCTIONS` is `vine`.
-pub(crate) fn meets_strangers() -> bool {
-    process::variable("HANDFAST_INTRODUCTIONS").is_none_or(|how| how != "vine")
-}
-
 /// This process's turn to change the directory.
-fn take_turn(failed: impl Fn(Errno) -> BindError) -> Result<Turn, BindError> {
-    let directory = directory();
-    Turn::take(&directory).map_err(|errno| {
+fn take_turn(directory: &Path, failed: impl Fn(Errno) -> BindError) -> Result<Turn, BindError> {
+    Turn::take(directory).map_err(|errno| {
         let user = process::uid();
         let path = directory.join(handfast_sys::directory::place_of(user, 0));
         match found_at(&path) {
@@ -191,8 +182,8 @@ fn take_turn(failed: impl Fn(Errno) -> BindError) -> Result<Turn, BindError> {
 
 /// Removes the sockets of binders of this user that were killed before they gave them their names. It is this process's
 /// turn, so that no binder is at work; sockets with a listener stay nevertheless.
-fn remove_unfinished() {
-    for path in handfast_sys::directory::own_files(&directory(), UNFINISHED) {
+fn remove_unfinished(directory: &Path) {
+    for path in handfast_sys::directory::own_files(directory, UNFINISHED) {
         if found_at(&path) == Some(Found::Socket) && is_dead(&path) {
             crate::guest::tell!(
                 info,
@@ -213,21 +204,12 @@ fn is_dead(path: &Path) -> bool {
 }
 
 /// Makes a listening socket without a name, and the descriptor by which its holder may connect to it. The
-/// socket is made in the rendezvous directory, where other users cannot reach it, opened to all, and taken out
-/// at once.
-pub(crate) fn door() -> Result<(OwnedFd, OwnedFd), Errno> {
-    if !meets_strangers() {
-        return Err(Errno::PERM);
-    }
-    nameless(true)
-}
-
-/// As [`door`]; open to other users only where that is said.
-pub(crate) fn nameless(to_all: bool) -> Result<(OwnedFd, OwnedFd), Errno> {
+/// socket is made in the rendezvous directory, where other users cannot reach it, and taken out at once. It is open to other
+/// users only where that is said.
+pub(crate) fn nameless(directory: &Path, to_all: bool) -> Result<(OwnedFd, OwnedFd), Errno> {
     const DOOR: &str = "door";
-    let directory = directory();
-    handfast_sys::directory::create(&directory)?;
-    let turn = Turn::take(&directory)?;
+    handfast_sys::directory::create(directory)?;
+    let turn = Turn::take(directory)?;
     // Left by a process that was killed here.
     let _ = turn.remove(DOOR);
     let listener = match socket::listen(&turn.path(DOOR), BACKLOG) {
@@ -249,8 +231,8 @@ pub(crate) fn path_of_door(door: impl AsFd) -> PathBuf {
 }
 
 /// Where the socket of `name` is made. No port is called so, and the path is as long as the port's.
-fn unfinished_path_of(name: &str) -> PathBuf {
-    directory().join(format!("{UNFINISHED}{}", &name[1..]))
+fn unfinished_path_of(directory: &Path, name: &str) -> PathBuf {
+    directory.join(format!("{UNFINISHED}{}", &name[1..]))
 }
 
 /// The prefix of unfinished sockets; no port's name begins with it.

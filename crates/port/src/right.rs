@@ -332,11 +332,29 @@ impl Described {
     }
 }
 
+impl Right {
+    /// The node to which it belongs, if only that one can send it.
+    fn node(&self) -> Option<&Arc<Process>> {
+        match self {
+            Self::Send(right) => Some(right.process()),
+            Self::Own(own) => Some(&own.port().process),
+            Self::Receive(receive) => Some(&receive.port().process),
+            _ => None,
+        }
+    }
+}
+
 fn part_of(
     (process, link): (&Process, &Arc<Link>),
     right: &Right,
     goes_on: bool,
 ) -> Result<(Part, Undo), RightError> {
+    if right
+        .node()
+        .is_some_and(|node| !core::ptr::eq(&**node, process))
+    {
+        return Err(RightError::OtherNode);
+    }
     let own = match right {
         Right::Send(right) if let Some(part) = right.home(link) => {
             return Ok((part, Undo::Nothing));
@@ -423,7 +441,7 @@ fn third(
             How::Provide { keep } => keep,
         },
     };
-    let vine = process.vines.get_or_start()?;
+    let vine = process.vines.get_or_start(&link.process)?;
     let badge = vine.add(right);
     let exported = link.export(&vine.port, Target::full(vine.port.id, badge));
     let handle = granted(exported, link);

@@ -101,7 +101,8 @@ impl SendRight {
         options: Options,
     ) -> Self {
         let (port, handle) = (welcome.port, welcome.handle);
-        Self::of_handle(process, link, port, handle, options.resolve())
+        let waiting = process.configuration.resolve(options);
+        Self::of_handle(process, link, port, handle, waiting)
     }
 
     /// A right that has been counted in the link's imports.

@@ -121,14 +121,18 @@ impl WaitSet {
     /// # Errors
     /// [`SetError::Exhausted`] without descriptors.
     pub fn with(options: Options) -> Result<Self, SetError> {
+        Self::of(process::current()?, options)
+    }
+
+    /// For ports of this node.
+    pub(crate) fn of(process: Arc<Process>, options: Options) -> Result<Self, SetError> {
         let os = |call| move |errno| Resource::of(call, errno);
-        let process = process::current()?;
         let poll = Poll::new().map_err(os("epoll_create1"))?;
         let flag = Arc::new(Flag::new().map_err(os("eventfd"))?);
         poll.add(&*flag, FLAG, Trigger::Level)
             .map_err(os("epoll_ctl"))?;
         process.add_set(&flag);
-        let (strategy, cap) = options.resolve();
+        let (strategy, cap) = process.configuration.resolve(options);
         Ok(Self {
             process,
             members: Vec::new(),
@@ -149,12 +153,19 @@ impl WaitSet {
 
     /// Changes how the set waits, from the next wait on.
     pub fn set_options(&mut self, options: Options) {
-        let (strategy, cap) = options.resolve();
+        let (strategy, cap) = self.process.configuration.resolve(options);
         self.waiter = Some(Box::new(Waiter::new(strategy, cap)));
     }
 
     /// Adds a port. Until it is removed, messages are received from it through the set only. No system call.
+    ///
+    /// # Panics
+    /// If the port is of another [node](crate::Node) than the set.
     pub fn add(&mut self, port: ReceiveRight) -> Token {
+        assert!(
+            Arc::ptr_eq(&port.port().process, &self.process),
+            "a port of another node: make the set by that node (Node::wait_set)"
+        );
         let token = self.free_token();
         self.members[token.0 as usize] = Member::Port(port);
         self.ports.push(token);
@@ -237,7 +248,9 @@ impl WaitSet {
                 port.resume(&mut port.lock());
             }
         }
-        self.sweep().ok_or(ReceiveError::Empty)
+        let over = self.process.check();
+        self.sweep()
+            .ok_or_else(|| over.err().map_or(ReceiveError::Empty, ReceiveError::Misuse))
     }
 
     /// Replies to `request` and waits for the next event, in one operation; see
@@ -296,6 +309,7 @@ impl WaitSet {
             if let Some(event) = self.found.take() {
                 return Ok(event);
             }
+            self.process.check()?;
             if ended == Ended::TimedOut {
                 return Err(ReceiveError::TimedOut);
             }
@@ -467,7 +481,7 @@ impl Place for Waiting<'_> {
         if self.0.found.is_none() {
             self.0.found = self.0.sweep();
         }
-        self.0.found.is_some()
+        self.0.found.is_some() || self.0.process.is_over()
     }
 
     fn shares_processor(&mut self) -> bool {

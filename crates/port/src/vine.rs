@@ -7,11 +7,12 @@
 use crate::error::{ReceiveError, RightError, SendError};
 use crate::link::Link;
 use crate::message::Message;
+use crate::options::Options;
 use crate::passing::NotForwarded;
 use crate::port::Port;
 use crate::process::Process;
 use crate::rank;
-use crate::receive::{ReceiveRight, anonymous};
+use crate::receive::{ReceiveRight, nameless};
 use crate::request::Request;
 use crate::right::{Returned, Right};
 use crate::room::Waiting;
@@ -26,7 +27,7 @@ use handfast_ring::lane::Place;
 use handfast_sys::clock;
 use handfast_sys::sync::{Mutex, MutexGuard};
 use std::collections::VecDeque;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// How long a message waits for room at the port it goes on to before it is dropped: others for that
 /// port wait behind it.
@@ -61,31 +62,44 @@ struct Target {
 
 /// This process's vine, made when it is first needed.
 #[derive(Default)]
-pub(crate) struct Vines(OnceLock<Arc<Vine>>, Mutex<(), rank::StartVine>);
+pub(crate) struct Vines(Mutex<Option<Arc<Vine>>, rank::Vines>);
 
 impl Vines {
     /// The vine, if there is one.
-    pub(crate) fn get(&self) -> Option<&Arc<Vine>> {
-        self.0.get()
+    pub(crate) fn get(&self) -> Option<Arc<Vine>> {
+        self.0.lock().clone()
     }
 
-    pub(crate) fn get_or_start(&self) -> Result<&Arc<Vine>, RightError> {
-        let _one = self.1.lock();
-        if let Some(vine) = self.0.get() {
+    /// Its node was shut down: the thread ends by that.
+    pub(crate) fn end(&self) {
+        let vine = self.0.lock().take();
+        drop(vine);
+    }
+
+    pub(crate) fn get_or_start(&self, process: &Arc<Process>) -> Result<Arc<Vine>, RightError> {
+        if let Some(vine) = self.get() {
             return Ok(vine);
         }
-        let receive = anonymous().map_err(|_| RightError::Third)?;
+        let receive = nameless(process, Options::new()).map_err(|_| RightError::Third)?;
         let vine = Arc::new(Vine {
             port: receive.port().clone(),
             targets: Mutex::default(),
         });
+        // The thread is there before the vine is known, and serves once this is the one. No lock is held where the port may
+        // end, which the application is told.
+        let (begin, begins) = std::sync::mpsc::channel();
         let served = vine.clone();
         std::thread::Builder::new()
             .name("handfast-vine".into())
             .stack_size(256 * 1024)
-            .spawn(move || served.serve(&receive))
+            .spawn(move || begins.recv().map(|receive| served.serve(&receive)))
             .map_err(|_| RightError::Third)?;
-        Ok(self.0.get_or_init(|| vine))
+        let known = self.0.lock().get_or_insert_with(|| vine.clone()).clone();
+        if Arc::ptr_eq(&known, &vine) {
+            // The thread waits for it.
+            let _ = begin.send(receive);
+        }
+        Ok(known)
     }
 }
 

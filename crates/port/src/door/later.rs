@@ -6,7 +6,6 @@ use crate::introduce::claim_freely;
 use crate::link::Link;
 use crate::origin::Origin;
 use crate::process::Process;
-use crate::rendezvous;
 use crate::send::SendRight;
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -62,7 +61,7 @@ impl Process {
                 upgrade.becomes(right);
             }
             // The link has ended since.
-            None if rendezvous::meets_strangers() => self.ask_where(upgrade, port),
+            None if self.configuration.meets_strangers => self.ask_where(upgrade, port),
             None => upgrade.decline(),
         }
         upgrade.is_late.store(false, Ordering::Relaxed);

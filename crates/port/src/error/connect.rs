@@ -46,6 +46,8 @@ pub enum BindError {
     },
     /// Descriptors, memory or ports ran out.
     Exhausted(Exhausted),
+    /// A mistake of the caller.
+    Misuse(Misuse),
     /// The sandbox forbids memory files.
     NoMemoryFiles(Os),
     /// Anything else.
@@ -167,6 +169,7 @@ impl fmt::Display for BindError {
             Self::Foreign { path, found } => foreign(f, path, *found),
             Self::PathTooLong { path } => path_too_long(f, path),
             Self::Exhausted(exhausted) => exhausted.fmt(f),
+            Self::Misuse(misuse) => misuse.fmt(f),
             Self::NoMemoryFiles(os) => no_memory_files(f, os),
             Self::Os(os) => os.fmt(f),
         }
@@ -221,6 +224,18 @@ impl fmt::Display for ConnectError {
 
 impl std::error::Error for BindError {}
 impl std::error::Error for ConnectError {}
+
+impl From<Misuse> for BindError {
+    fn from(misuse: Misuse) -> Self {
+        Self::Misuse(misuse)
+    }
+}
+
+impl From<Misuse> for ConnectError {
+    fn from(misuse: Misuse) -> Self {
+        Self::Misuse(misuse)
+    }
+}
 
 impl From<Resource> for BindError {
     fn from(resource: Resource) -> Self {

@@ -177,3 +177,9 @@ fn too_long(f: &mut fmt::Formatter<'_>, len_bytes: usize) -> fmt::Result {
         "the message is {len_bytes} bytes long and the limit is {limit}; split it"
     )
 }
+
+impl From<Misuse> for ReceiveError {
+    fn from(misuse: Misuse) -> Self {
+        Self::Misuse(misuse)
+    }
+}

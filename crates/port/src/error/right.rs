@@ -58,6 +58,8 @@ pub enum RightError {
     },
     /// A loan cannot be sent on by its borrower.
     Loan,
+    /// The right belongs to another [node](crate::Node) of this process than the right by which it was to be sent.
+    OtherNode,
     /// A block cannot be lent through a right that goes by the vine: the process in the middle could not send it
     /// on.
     Vine,
@@ -122,6 +124,9 @@ impl core::fmt::Display for RightError {
                 f,
                 "the peer has been lent blocks of {limit} arenas, the limit; lend blocks of those, or drop \
                  an arena whose blocks have all been given back"
+            ),
+            Self::OtherNode => f.write_str(
+                "the right belongs to another node of this process; send it by a right of that node",
             ),
             Self::Loan => f.write_str(
                 "a loan cannot be sent on; copy its bytes into a message, memory or a block of an arena \

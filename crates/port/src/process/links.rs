@@ -110,6 +110,10 @@ impl Process {
         }
         links[slot] = Some(link.clone());
         drop(links);
+        if self.is_over() {
+            // A shutdown may have looked before.
+            self.end_link(&link);
+        }
         // A thread that sets other limits finds the link there, or this finds the new limits.
         self.limit_again(&link, &limited_by);
         if link.is_down() {

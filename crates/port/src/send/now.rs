@@ -72,7 +72,9 @@ impl SendRight {
     /// With a right to a port that is here.
     #[inline(always)]
     fn give_own(&self, message: ToPost<'_>, own: &OwnRight) -> Option<(u32, Ticket)> {
-        if own.port().home.get().is_some() || own.is_over() {
+        let port = own.port();
+        let is_other = !Arc::ptr_eq(&port.process, self.process());
+        if port.home.get().is_some() || own.is_over() || is_other {
             return None;
         }
         let handle = self.link.export_own(own)?.ok()?;
@@ -100,6 +102,9 @@ impl SendRight {
             return matches!(sent.origin, Origin::Exporter)
                 .then(|| self.post_named(message, &units[..count]))
                 .flatten();
+        }
+        if !Arc::ptr_eq(sent.process(), self.process()) {
+            return None;
         }
         let number = self.link.give_again(sent)?;
         let (units, count) = Part::Again { number }.to_units();

@@ -147,7 +147,8 @@ impl SendRight {
     /// keeps the worker on its own CPU from giving it.
     fn on(&self, (cpu, receiver): Entry) -> Self {
         self.link.imports().copied(self.handle);
-        let waiting = Options::new().strategy(Strategy::Block).resolve();
+        let options = Options::new().strategy(Strategy::Block);
+        let waiting = self.process().configuration.resolve(options);
         let link = self.link.clone();
         let mut right = Self::of_handle(self.process(), link, self.port, self.handle, waiting)
             .with_origin(self.origin.clone());

@@ -17,7 +17,7 @@ impl SendRight {
         if let Some(Some(moved)) = self.known_moved() {
             moved.set_options(options);
         }
-        self.wait_by(options.resolve());
+        self.wait_by(self.process().configuration.resolve(options));
     }
 
     pub(super) fn wait_by(&self, waiting: WaitBy) {

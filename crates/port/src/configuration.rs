@@ -1,0 +1,45 @@
+//! What a node is told when it is made.
+
+use crate::options::Options;
+use crate::rendezvous;
+use core::time::Duration;
+use handfast_sys::process;
+use handfast_wait::Strategy;
+use std::path::PathBuf;
+
+/// See [`NodeBuilder`](crate::NodeBuilder).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Configuration {
+    /// Where its names lie.
+    pub(crate) directory: PathBuf,
+    /// How its ends wait that do not say so.
+    pub(crate) options: Options,
+    /// Whether it makes links with processes that it is introduced to, or that are introduced to it.
+    pub(crate) meets_strangers: bool,
+}
+
+impl Configuration {
+    /// The defaults of a node whose builder is told nothing.
+    pub(crate) fn new() -> Self {
+        Self {
+            directory: rendezvous::DIRECTORY.into(),
+            options: Options::new(),
+            meets_strangers: true,
+        }
+    }
+
+    /// The configuration of the global node.
+    pub(crate) fn of_environment() -> Self {
+        let introductions = process::variable("HANDFAST_INTRODUCTIONS");
+        Self {
+            directory: rendezvous::directory(),
+            options: Options::of_environment(),
+            meets_strangers: introductions.is_none_or(|how| how != "vine"),
+        }
+    }
+
+    /// The strategy and cap of an end with these options.
+    pub(crate) fn resolve(&self, options: Options) -> (Strategy, Option<Duration>) {
+        options.over(self.options)
+    }
+}

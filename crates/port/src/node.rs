@@ -1,0 +1,218 @@
+//! Nodes: one process's ends of links, explicitly.
+
+use crate::configuration::Configuration;
+use crate::connect;
+use crate::error::{BindError, ConnectError, NodeError, SetError};
+use crate::moving;
+use crate::options::Options;
+use crate::process::{self, Process};
+use crate::quotas::{self, Quotas};
+use crate::receive::{self, ReceiveRight};
+use crate::send::SendRight;
+use crate::set::WaitSet;
+use core::time::Duration;
+use handfast_sys::socket::Peer;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A node: ports, links, a control thread and a configuration of their own.
+///
+/// The free functions ([`bind`](crate::bind), [`connect`](crate::connect) and others) use the [global](Self::global) node. A
+/// program makes a node of its own where it must not share that: a plug-in, a language binding, a test with several nodes in one
+/// process. Nodes of one process are strangers to each other, with the same protocols between them as between processes, but for
+/// one thing: they do not share links, so each [`connect`](Self::connect) between them makes one.
+///
+/// A right belongs to the node that got it. Sent by a right of another node of the process, it is refused with
+/// [`RightError::OtherNode`](crate::error::RightError::OtherNode).
+///
+/// A clone is the same node. A node ends by [`shutdown`](Self::shutdown), or with the process; dropping all handles does not end
+/// it. In a forked child a parent's node fails as [`Misuse::Forked`](crate::error::Misuse::Forked).
+///
+/// ```
+/// # let directory = std::env::temp_dir().join(format!("doc-node-{}", std::process::id()));
+/// use handfast_port::Node;
+///
+/// let server = Node::builder().directory(&directory).start()?;
+/// let client = Node::builder().directory(&directory).start()?;
+/// let port = server.bind("shout")?;
+/// let thread = std::thread::spawn(move || {
+///     let request = port.receive().unwrap();
+///     let shout = request.bytes().to_ascii_uppercase();
+///     request.reply(&shout).unwrap();
+/// });
+/// assert_eq!(&*client.connect("shout")?.call(b"hello")?, b"HELLO");
+/// # thread.join().unwrap();
+/// client.shutdown();
+/// server.shutdown();
+/// # std::fs::remove_dir_all(directory).unwrap();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Node {
+    process: Arc<Process>,
+}
+
+/// The configuration of a node to come: [`Node::builder`].
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct NodeBuilder {
+    configuration: Configuration,
+}
+
+impl NodeBuilder {
+    /// Where the node's names lie; `/run/handfast` unless it is set. The permissions of the directory are the access control, see
+    /// [`rendezvous::directory`](crate::rendezvous::directory).
+    pub fn directory(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.configuration.directory = directory.into();
+        self
+    }
+
+    /// How ports and rights of the node wait that do not say so themselves.
+    pub fn options(mut self, options: Options) -> Self {
+        self.configuration.options = options;
+        self
+    }
+
+    /// Whether the node makes links with processes that others introduce it to; it does unless this is set. Without such links,
+    /// rights to their ports go through the process that gave them.
+    pub fn direct_introductions(mut self, direct: bool) -> Self {
+        self.configuration.meets_strangers = direct;
+        self
+    }
+
+    /// Starts the node: a control thread, and six descriptors. The first node of a process also measures the machine, in about 5 ms.
+    ///
+    /// # Errors
+    /// [`NodeError`], without descriptors, memory or threads.
+    pub fn start(self) -> Result<Node, NodeError> {
+        let process = process::start(self.configuration)?;
+        Ok(Node { process })
+    }
+}
+
+impl Node {
+    /// The node of the free functions, configured by the environment. Started on the first use; after its
+    /// [`shutdown`](Self::shutdown) the next use starts another.
+    ///
+    /// # Errors
+    /// As [`NodeBuilder::start`].
+    pub fn global() -> Result<Self, NodeError> {
+        let process = process::current()?;
+        Ok(Self { process })
+    }
+
+    /// A node that the environment does not configure.
+    pub fn builder() -> NodeBuilder {
+        NodeBuilder {
+            configuration: Configuration::new(),
+        }
+    }
+
+    /// Where the node's names lie.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.process.configuration.directory
+    }
+
+    /// As [`bind`](crate::bind), by this node.
+    ///
+    /// # Errors
+    /// As [`bind_with`](crate::bind_with).
+    pub fn bind(&self, name: &str) -> Result<ReceiveRight, BindError> {
+        self.bind_with(name, Options::new())
+    }
+
+    /// As [`bind_with`](crate::bind_with), by this node.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn bind_with(&self, name: &str, options: Options) -> Result<ReceiveRight, BindError> {
+        receive::bind_at(&self.process, name, options)
+    }
+
+    /// As [`anonymous`](crate::anonymous), by this node.
+    ///
+    /// # Errors
+    /// As [`anonymous_with`](crate::anonymous_with).
+    pub fn anonymous(&self) -> Result<ReceiveRight, BindError> {
+        self.anonymous_with(Options::new())
+    }
+
+    /// As [`anonymous_with`](crate::anonymous_with), by this node.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn anonymous_with(&self, options: Options) -> Result<ReceiveRight, BindError> {
+        self.process.check()?;
+        Ok(receive::nameless(&self.process, options)?)
+    }
+
+    /// As [`connect`](crate::connect), by this node.
+    ///
+    /// # Errors
+    /// As [`connect_with`](crate::connect_with).
+    pub fn connect(&self, name: &str) -> Result<SendRight, ConnectError> {
+        self.connect_with(name, Options::new())
+    }
+
+    /// As [`connect_with`](crate::connect_with), by this node.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn connect_with(&self, name: &str, options: Options) -> Result<SendRight, ConnectError> {
+        connect::connect_at(&self.process, name, (options, None))
+    }
+
+    /// As [`connect_until`](crate::connect_until), by this node.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn connect_until(&self, name: &str, timeout: Duration) -> Result<SendRight, ConnectError> {
+        connect::connect_at(&self.process, name, (Options::new(), Some(timeout)))
+    }
+
+    /// As [`WaitSet::with`], for ports of this node.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn wait_set(&self, options: Options) -> Result<WaitSet, SetError> {
+        WaitSet::of(self.process.clone(), options)
+    }
+
+    /// As [`set_quotas`](crate::set_quotas), for peers of this node.
+    pub fn set_quotas(&self, quotas: Quotas) {
+        self.set_quotas_by(move |_| quotas);
+    }
+
+    /// As [`set_quotas_by`](crate::set_quotas_by), for peers of this node.
+    pub fn set_quotas_by(&self, quotas_of: impl Fn(&Peer) -> Quotas + Send + Sync + 'static) {
+        quotas::set_at(&self.process, Arc::new(quotas_of));
+    }
+
+    /// As [`wait_moved`](crate::wait_moved), for ports of this node.
+    #[must_use]
+    pub fn wait_moved(&self, timeout: Duration) -> bool {
+        moving::wait_moved_at(&self.process, timeout)
+    }
+
+    /// Ends the node, in this order: nobody can connect any more; its links end, so that peers find
+    /// [`Gone::Process`](crate::error::Gone::Process), and so do calls of this node; its receivers wake, and fail with
+    /// [`Misuse::Shutdown`](crate::error::Misuse::Shutdown), as all further use of its handles does that needs the node; its
+    /// control thread ends, for which this waits.
+    ///
+    /// Messages that wait in its ports are lost: their callers find [`Gone::Process`](crate::error::Gone::Process). Names go
+    /// when their [`ReceiveRight`]s are dropped, and can be bound again before. Memory and descriptors of the node are given
+    /// back when its handles have been dropped. Blocks for some milliseconds; a waker or a subscriber that the control thread
+    /// runs does not wait for that thread. Once is enough; a second call does nothing.
+    pub fn shutdown(&self) {
+        self.process.shutdown();
+    }
+}
+
+impl core::fmt::Debug for Node {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Node")
+            .field("directory", &self.directory())
+            .finish_non_exhaustive()
+    }
+}
