@@ -37,6 +37,7 @@
 //! | a worker on each CPU | [`ReceiveRight::serve_per_cpu`] |
 //! | functions and memory kept apart within the process | [`domain`](mod@domain) |
 //! | how one waits | [`Options`], [`Strategy`] |
+//! | several independent ends in one process, and an end of each | [`Node`] |
 //! | what a peer may cost | [`set_quotas`] |
 //! | a queue, and nothing else | [`SharedQueue`] |
 //!
@@ -55,6 +56,9 @@
 //! * A handle that was made before a `fork` fails in the child as [`error::Misuse::Forked`]; the child binds and connects for itself.
 //!
 //! # Environment
+//!
+//! The [global node](Node::global), which the free functions use, reads these when it starts. Other nodes are configured by their
+//! [builder](Node::builder).
 //!
 //! | variable | says |
 //! | --- | --- |

@@ -586,3 +586,39 @@ fn everything_that_a_parent_has_is_refused_to_its_child_and_ends_there_unnoticed
     assert!(wrong.is_empty(), "{wrong:#?}");
     parent.finish();
 }
+
+#[test]
+fn a_parents_node_is_none_of_its_childs() {
+    let directory = common::directory().join("a-parents-node");
+    std::fs::create_dir(&directory).unwrap();
+    let node = || {
+        handfast::Node::builder()
+            .directory(&directory)
+            .start()
+            .unwrap()
+    };
+    let parents = node();
+    let port = parents.bind("parents").unwrap();
+    let child = fork(|| {
+        let bound = parents.bind("childs").unwrap_err();
+        let connected = parents.connect("parents").unwrap_err();
+        // Nothing of its parent's.
+        parents.shutdown();
+        let own = node();
+        let port = own.bind("childs").unwrap();
+        let right = own.connect("childs").unwrap();
+        right.send(b"own").unwrap();
+        let is_own = &*port.receive().unwrap().take_message() == b"own";
+        own.shutdown();
+        let is_forked = matches!(bound, BindError::Misuse(Misuse::Forked))
+            && matches!(
+                connected,
+                handfast::error::ConnectError::Misuse(Misuse::Forked)
+            );
+        i32::from(!(is_forked && is_own))
+    });
+    assert_eq!(wait_for(child), 0);
+    parents.connect("parents").unwrap().send(b"still").unwrap();
+    assert_eq!(&*port.receive().unwrap().take_message(), b"still");
+    parents.shutdown();
+}

@@ -375,7 +375,7 @@ fn shut_down() {
         assert_eq!(served.join().unwrap(), ReceiveError::Misuse(SHUT));
         assert_eq!(gives.join().unwrap(), ReceiveError::Misuse(SHUT));
     };
-    // What stays for ever is there after the first.
+    // The first round makes everything that stays for ever.
     once();
     let pid = std::process::id();
     let threads = || {

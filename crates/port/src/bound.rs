@@ -88,7 +88,7 @@ impl Bound {
         }
         let mut listeners = process.listeners.lock();
         if process.is_over() {
-            // Whoever connects is told that nobody listens.
+            // Connectors are told that nobody listens.
             socket::shutdown(&*self.listener);
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! What a node is told when it is made.
+//! The configuration of a node.
 
 use crate::options::Options;
 use crate::rendezvous;

@@ -304,6 +304,13 @@ impl Process {
         self.moves.left.notify_all();
     }
 
+    /// The node was shut down.
+    pub(crate) fn end_all_moves(&self) {
+        let departures = core::mem::take(&mut self.moves.leaving().departures);
+        self.moves.left.notify_all();
+        drop(departures);
+    }
+
     /// Keeper: a link has ended, and with it the ports that were on their way through it.
     pub(crate) fn end_moves(&self, link: &Arc<Link>) {
         let lost: Vec<_> = {

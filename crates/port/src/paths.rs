@@ -244,6 +244,17 @@ impl Process {
         }
     }
 
+    /// The node was shut down: no thread waits for an outcome by a path any more.
+    pub(crate) fn end_all_paths(&self) {
+        let (live, wanted) = {
+            let mut callers = self.callers();
+            let Callers { live, wanted, .. } = &mut *callers;
+            (core::mem::take(live), core::mem::take(wanted))
+        };
+        live.iter().for_each(|path| path.end());
+        drop((live, wanted));
+    }
+
     fn refuse_path(&self, forwarder: &Link, number: u32) {
         forwarder.forget_party(number);
         self.say(forwarder, ControlMessage::PathRefused { number });

@@ -429,8 +429,8 @@ impl Process {
             self.poll.remove(&**listener);
             socket::shutdown(&**listener);
         }
-        drop(listeners);
-        drop(core::mem::take(&mut *self.accepted.lock()));
+        let accepted = core::mem::take(&mut *self.accepted.lock());
+        drop((listeners, accepted));
         self.attention.raise();
         let keeper = self.keeper.lock().take();
         // Otherwise this thread is the keeper: a waker, which it runs.
@@ -440,7 +440,7 @@ impl Process {
         }
         let links = self.live_links();
         links.iter().for_each(|link| self.end_link(link));
-        self.vines.end();
+        self.let_go();
         self.rouse_all();
         // Peers may have put waiters back to sleep.
         let has_left = |link: &Arc<Link>| {
@@ -453,6 +453,18 @@ impl Process {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    /// Drops what the control thread would have dropped later, and what refers to links: those refer to this.
+    fn let_go(&self) {
+        self.vines.end();
+        self.end_all_paths();
+        self.end_all_moves();
+        let doors = core::mem::take(&mut *self.doors.lock());
+        let relays = core::mem::take(&mut *self.relays.lock());
+        let switches = core::mem::take(&mut *self.switches.lock());
+        // Without the locks.
+        drop((doors, relays, switches));
     }
 
     pub(crate) fn groups(&self) -> Arc<[Arc<Group>]> {
