@@ -76,10 +76,11 @@ impl UnderWay {
     }
 }
 
-/// How long a message with descriptors that there is no room for may take to be closed, before the link is cut; and how long
-/// a receiver waits for that.
+/// How long a message with descriptors that there is no room for may take to be closed, before the link is cut. A receiver waits
+/// as long for a peer of its own user: the closing thread may be waiting for a processor.
 const DISCARD_NS_MAX: u64 = 1_000_000_000;
-const DISCARD_WAIT_NS_MAX: u64 = 10_000_000;
+/// How long a receiver waits for a peer of another user, which can make the close take as long as it likes.
+const DISCARD_WAIT_NS_MAX: u64 = 100_000_000;
 /// Between two looks of a receiver that waits so.
 const DISCARD_LOOK: Duration = Duration::from_micros(50);
 /// Control messages that may come between the last one the keeper has read and a descriptor that a
@@ -344,7 +345,11 @@ impl Link {
         mut find: impl FnMut(&mut Inbox) -> Option<T>,
     ) -> Result<(T, MutexGuard<'a, Inbox, rank::Inbox>), Fault> {
         let mut looks = UNHEARD_MAX;
-        let deadline_ns = clock::now_ns() + DISCARD_WAIT_NS_MAX;
+        let patience_ns = match self.group.is_foreign {
+            true => DISCARD_WAIT_NS_MAX,
+            false => DISCARD_NS_MAX,
+        };
+        let deadline_ns = clock::now_ns() + patience_ns;
         loop {
             if let Some(found) = find(&mut inbox) {
                 return Ok((found, inbox));

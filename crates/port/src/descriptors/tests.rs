@@ -183,3 +183,20 @@ fn what_a_peer_that_is_cut_off_has_sent_is_closed_whoever_holds_the_link() {
         std::thread::yield_now();
     }
 }
+
+/// On a busy machine a receiver once gave up after 10 ms, and an honest peer's link was cut.
+#[test]
+fn a_receiver_waits_for_a_closing_thread_that_waits_for_a_processor() {
+    let (process, link, peer) = link();
+    link.inbox().discarding_since_ns = clock::now_ns();
+    let discarding = link.under_way.discarding.clone();
+    discarding.store(true, Ordering::Release);
+    send(&peer, 0, &[peer.as_fd()]);
+    let closes = std::thread::spawn(move || {
+        // Sleep: stands for the wait for a processor.
+        std::thread::sleep(Duration::from_millis(50));
+        discarding.store(false, Ordering::Release);
+    });
+    assert!(matches!(link.claim_descriptor(&process, 0), Ok(Some(_))));
+    closes.join().unwrap();
+}
