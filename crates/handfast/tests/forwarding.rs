@@ -365,13 +365,19 @@ fn a_caller_that_sleeps_is_woken_once_however_often_its_call_is_passed_on() {
         let rights: Vec<_> = (0..length).map(|place| chain.connect(place)).collect();
         warm(&rights[0], &rights[..length - 1]);
         rights[0].set_options(handfast::Options::new().strategy(handfast::Strategy::Block));
-        let (calls, before) = (300, sleeps());
-        for _ in 0..calls {
-            let _ = call(&rights[0], "asleep");
-        }
-        let each = (sleeps() - before) as f64 / f64::from(calls);
+        // The best of some: where servers wait for a processor between a message and the word that its outcome has moved, the
+        // answer comes first, and the caller sleeps twice.
+        let calls = 100;
+        let rounds = (0..5).map(|_| {
+            let before = sleeps();
+            for _ in 0..calls {
+                let _ = call(&rights[0], "asleep");
+            }
+            (sleeps() - before) as f64 / f64::from(calls)
+        });
+        let each = rounds.fold(f64::INFINITY, f64::min);
         println!("{length} servers: {each:.2} sleeps a call");
-        assert!(each < 1.4, "{each}");
+        assert!(each < 1.2, "{each}");
     }
 }
 
