@@ -35,7 +35,7 @@
 //! | several ports and descriptors in one wait | [`WaitSet`] |
 //! | tasks, and event loops | [`SendRight::call_async`], [`ReceiveRight::receive_async`], [`ReceiveRight::readiness`] |
 //! | a worker on each CPU | [`ReceiveRight::serve_per_cpu`] |
-//! | functions and memory kept apart within the process | [`domain`](mod@domain) |
+//! | functions and memory kept apart within the process | `domain` (feature `domain`) |
 //! | how one waits | [`Options`], [`Strategy`] |
 //! | several independent ends in one process, and an end of each | [`Node`] |
 //! | what a peer may cost | [`set_quotas`] |
@@ -55,6 +55,13 @@
 //! * What becomes of names and links is told to `tracing`; nothing of a message is.
 //! * A handle that was made before a `fork` fails in the child as [`error::Misuse::Forked`]; the child binds and connects for itself.
 //!
+//! # Features
+//!
+//! | feature | adds |
+//! | --- | --- |
+//! | `service` (default) | [`service`](mod@service) |
+//! | `domain` | `domain`: a function that runs before `main`, for domains that are child processes, and an instruction decoder |
+//!
 //! # Environment
 //!
 //! The [global node](Node::global), which the free functions use, reads these when it starts. Other nodes are configured by their
@@ -65,20 +72,49 @@
 //! | `HANDFAST_DIR` | where names lie ([`rendezvous::directory`]) |
 //! | `HANDFAST_STRATEGY`, `HANDFAST_SPIN_CAP_US` | how ends wait that do not say so themselves ([`Options`]) |
 //! | `HANDFAST_INTRODUCTIONS` | `vine`: no links with processes that this one is only introduced to; rights to their ports go through the process that gave them |
-//! | `HANDFAST_ISOLATION` | `keys` or `process`: what keeps domains apart ([`domain::Isolation`]) |
+//! | `HANDFAST_ISOLATION` | `keys` or `process`: what keeps domains apart (feature `domain`) |
 //!
 //! Missing features are listed in `CAVEATS.md`, and every limit in `docs/limits.md`. Papers 000 to 004, which are cited by number, are
 //! named in `ARCHITECTURE.md`.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "domain")]
 pub mod domain;
+#[cfg(feature = "domain")]
 mod rank;
 
+#[cfg(feature = "domain")]
 handfast_domain::at_start!(domain::at_start);
 
-pub use handfast_port::*;
+pub use handfast_port::error;
+pub use handfast_port::{
+    Arena, BATCH_MESSAGES_MAX, Batch, Block, Call, Cancelled, Counters, Event, Holder, Identity,
+    Interest, Loan, MESSAGE_BYTES_MAX, Memory, MemoryMut, Message, Node, NodeBuilder, NotForwarded,
+    Notice, Options, OwnRight, Peer, PerCpu, Place, PopError, PushError, QUEUE_MESSAGE_BYTES,
+    QueueKind, Quotas, Readiness, Receive, ReceiveRight, Reply, ReplyRight, Request, Returned,
+    Right, SendRight, Sending, Sent, SharedQueue, Strategy, Target, Token, WaitSet, Worker,
+    anonymous, anonymous_with, bind, bind_with, connect, connect_until, connect_with, handoff,
+    set_quotas, set_quotas_by, wait_moved,
+};
+pub use handfast_port::{notify, rendezvous};
 
 #[cfg(feature = "service")]
 pub use handfast_macros::service;
 #[cfg(feature = "service")]
 pub mod service;
+
+/// Keeps items that need the feature `domain`, in code that `#[handfast::service]` generates.
+#[doc(hidden)]
+#[macro_export]
+#[cfg(feature = "domain")]
+macro_rules! __with_domain {
+    ($($items:tt)*) => { $($items)* };
+}
+
+/// Drops items that need the feature `domain`, in code that `#[handfast::service]` generates.
+#[doc(hidden)]
+#[macro_export]
+#[cfg(not(feature = "domain"))]
+macro_rules! __with_domain {
+    ($($items:tt)*) => {};
+}

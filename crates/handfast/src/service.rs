@@ -189,6 +189,7 @@ pub use handfast_service::{
 };
 
 /// Serves a message inside a domain.
+#[cfg(feature = "domain")]
 #[doc(hidden)]
 pub fn serve_in(
     call: &mut crate::domain::Call<'_>,

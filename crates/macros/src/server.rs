@@ -107,12 +107,18 @@ fn served(vis: &syn::Visibility, name: &Ident, methods: &[TokenStream]) -> Token
             })
         }
 
-        /// As `dispatch`, of a message that is in a domain: a function for a domain's table, whose value is `service`.
-        /// Rights to ports that a request may bring and take are brought and taken here, too.
-        #vis fn entry<#served: #name>(service: &#served, call: &mut ::handfast::domain::Call<'_>) {
-            ::handfast::service::serve_in(call, Self::SERVICE, |number, input, output| {
-                Self::run(service, number, input, output)
-            })
+        ::handfast::__with_domain! {
+            /// As `dispatch`, of a message that is in a domain: a function for a domain's table, whose value is `service`.
+            /// Rights to ports that a request may bring and take are brought and taken here, too. With handfast's feature
+            /// `domain`.
+            #vis fn entry<#served: #name>(
+                service: &#served,
+                call: &mut ::handfast::domain::Call<'_>,
+            ) {
+                ::handfast::service::serve_in(call, Self::SERVICE, |number, input, output| {
+                    Self::run(service, number, input, output)
+                })
+            }
         }
 
         #run
