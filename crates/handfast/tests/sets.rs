@@ -49,6 +49,7 @@ fn set_server(name: &str, strategy: Strategy) {
                 }
                 set.receive().unwrap()
             }
+            other => panic!("{other:?}"),
         }
     }
 }

@@ -22,6 +22,7 @@ pub use right::RightError;
 
 /// How a peer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Gone {
     /// Its process ended or closed the link. Rights to the peer no longer work: connect again.
     Process,
@@ -106,6 +107,7 @@ impl fmt::Display for Os {
 
 /// The caller can avoid this by changing its code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Misuse {
     /// The handle was made before a `fork` and is used in the child.
     Forked,

@@ -139,6 +139,7 @@ impl Drop for Claimed {
 
 /// Whether two rights are to the same port with the same badge and permissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Identity {
     /// They are.
     Same,

@@ -25,6 +25,7 @@ pub const QUEUE_MESSAGE_BYTES: usize = MESSAGE_BYTES;
 
 /// How a queue is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum QueueKind {
     /// Two locks, one for each end, and a pool of nodes (Michael and Scott; paper 000, section 2.2). Strictly
     /// first in, first out. A member that is stopped while it holds a lock stops that end; one that is killed

@@ -62,6 +62,7 @@ pub struct Token(u32);
 
 /// An event: a message at a port, or a ready descriptor.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Event {
     /// A message for the port with this token.
     Message(Token, Request),
