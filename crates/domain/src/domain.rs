@@ -1,5 +1,6 @@
 //! A domain as its callers see it.
 
+use crate::confined::is_confined;
 use crate::error::{LoadError, Status};
 use crate::isolation::Isolation;
 use crate::options::Options;
@@ -86,7 +87,7 @@ impl Domain {
         if wanted == Isolation::Automatic && !process::are_possible() {
             return Err(LoadError::NoKeys);
         }
-        if crate::confine::is_confined() {
+        if is_confined() {
             return Err(LoadError::Confined);
         }
         let process = Process::new(&table.functions(), &options)?;

@@ -52,6 +52,7 @@
 )]
 mod alone;
 pub mod confine;
+mod confined;
 mod deadline;
 mod domain;
 pub mod error;

@@ -6,6 +6,7 @@
 //! their memory back. There is no list, so nothing can be lost from one, and a call that ends gives back exactly the stack
 //! it took.
 
+use crate::confined::is_confined;
 use crate::error::{LoadError, Status};
 use crate::flags::{self, FREE, PASSING, UNBUILT};
 use crate::isolation::Isolation;
@@ -136,7 +137,7 @@ impl Group {
 
 /// A key, or what a user has to know.
 pub(crate) fn allocate() -> Result<Key, LoadError> {
-    if crate::confine::is_confined() {
+    if is_confined() {
         return Err(LoadError::Confined);
     }
     if !keys::are_supported() || cfg!(miri) {

@@ -333,7 +333,10 @@ fn unlucky(names: &[&str]) {
     let settled = || common::holdings(std::process::id()) == before;
     if !common::within_patience(settled) {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-        let maps: Vec<_> = maps.lines().filter(|line| line.contains("memfd:")).collect();
+        let maps: Vec<_> = maps
+            .lines()
+            .filter(|line| line.contains("memfd:"))
+            .collect();
         let open = std::fs::read_dir("/proc/self/fd").unwrap();
         let open: Vec<_> = open
             .map(|entry| std::fs::read_link(entry.unwrap().path()))

@@ -2,7 +2,8 @@
 
 use super::code::{self, Plan};
 use super::maps::{self, Mapping, Range};
-use super::{BEGUN, ConfineError, Confined, Options, descriptors, filter, paths};
+use super::{ConfineError, Confined, Options, descriptors, filter, paths};
+use crate::confined;
 use crate::gate::protected;
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::Relaxed;
@@ -45,8 +46,8 @@ pub(super) fn confine(options: &Options) -> Result<Confined, ConfineError> {
     let rules = paths::rules(&paths::places(&options.only)?)?;
     let program = filter::program(&guarded);
 
-    // Commit point: what fails from here on leaves half of it. Relaxed: see `is_confined`.
-    BEGUN.store(true, Relaxed);
+    // Commit point: what fails from here on leaves half of it.
+    confined::begin();
     let places_changed = plan.patches.len();
     let copied_bytes = take_hold(&all, plan, rules, &program)
         .map_err(|(step, errno)| ConfineError::Half { step, errno })?;
