@@ -13,8 +13,9 @@
 use crate::alone::alone;
 use crate::error::Status;
 use crate::gate::protected;
+use crate::row::Row;
 use crate::run::PANICKING;
-use crate::stack::{Descriptor, GUARD_BYTES, Row, STRIDE, STRIDE_BITS};
+use crate::stack::{Descriptor, GUARD_BYTES, STRIDE, STRIDE_BITS};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32};

@@ -67,6 +67,7 @@ mod pool;
 #[doc(hidden)]
 pub mod process;
 mod rank;
+mod row;
 mod run;
 mod server;
 mod stack;

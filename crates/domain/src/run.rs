@@ -5,9 +5,10 @@ use crate::flags;
 #[cfg(target_arch = "x86_64")]
 use crate::gate::protected;
 use crate::pool;
+use crate::row::Row;
 use crate::server::Server;
 use crate::stack::{
-    BOUNDED_DEPTH, BYTES_MAX, Buffers, Descriptor, REQUEST_AT, Row, STRIDE, buffers_of, entry_of,
+    BOUNDED_DEPTH, BYTES_MAX, Buffers, Descriptor, REQUEST_AT, STRIDE, buffers_of, entry_of,
     kind_of, phase,
 };
 use crate::table::Call;
@@ -28,10 +29,6 @@ pub(crate) const TRIM: u16 = u16::MAX - 1;
 /// a panic.
 pub(crate) const PANICKING: usize = 1;
 const _: () = assert!(align_of::<Descriptor>() > PANICKING);
-
-/// A function of a domain as the gate calls it: [`run`] for that function. In the order in which the gate has what is passed in
-/// registers already.
-pub(crate) type Entry = unsafe extern "C" fn(u64, u32, *const Row, *mut Descriptor) -> u64;
 
 /// A function with its type, and its value's type, erased.
 type Function = unsafe fn(*const (), &mut Call<'_>);

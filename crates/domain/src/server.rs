@@ -2,8 +2,8 @@
 
 use crate::error::Status;
 use crate::flags::{self, state};
-use crate::run::Entry;
-use crate::stack::{Descriptor, Row, phase};
+use crate::row::{Entry, Row};
+use crate::stack::{Descriptor, phase};
 use core::alloc::Layout;
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::Relaxed;

@@ -1,7 +1,8 @@
 //! The parts of a server: a value and the functions that are called with it.
 
 use crate::Words;
-use crate::run::{Entry, run};
+use crate::row::Entry;
+use crate::run::run;
 use crate::server::{Heap, Make};
 use crate::stack::{BYTES_MAX, Descriptor, Sender};
 use core::alloc::Layout;

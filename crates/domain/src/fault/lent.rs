@@ -10,7 +10,7 @@
 //! system calls forbids that, nothing is lent.
 
 use super::{is_loaded, protected, saved, stack_of};
-use crate::stack::Row;
+use crate::row::Row;
 use core::ffi::c_void;
 use core::mem::offset_of;
 use core::sync::atomic::Ordering::Relaxed;

@@ -5,8 +5,9 @@ use crate::Words;
 use crate::error::Status;
 use crate::flags;
 use crate::pool::{self, PER_CPU};
+use crate::row::Row;
 use crate::run::run_other;
-use crate::stack::{Row, STRIDE, entry_of};
+use crate::stack::{STRIDE, entry_of};
 use crate::thread::Nested;
 use core::sync::atomic::Ordering::Relaxed;
 

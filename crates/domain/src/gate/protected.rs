@@ -19,11 +19,10 @@
 use crate::error::Status;
 use crate::flags::UNBUILT;
 use crate::pool::{self, PER_CPU};
+use crate::row::Row;
 use crate::run::{run_fault, run_other};
 use crate::server::Server;
-use crate::stack::{
-    BOUNDED, BOUNDED_DEPTH, DEPTH, Descriptor, ENTRY_SHIFT, Row, STRIDE_BITS, TICKET,
-};
+use crate::stack::{BOUNDED, BOUNDED_DEPTH, DEPTH, Descriptor, ENTRY_SHIFT, STRIDE_BITS, TICKET};
 use crate::{DEPTH_MAX, Words};
 use core::arch::{asm, naked_asm};
 use core::mem::offset_of;

@@ -4,7 +4,7 @@ use super::program;
 use crate::error::LoadError;
 use crate::isolation::Isolation;
 use crate::options::{Options, Policy};
-use crate::run::Entry;
+use crate::row::Entry;
 use crate::server::Make;
 use crate::table::Functions;
 

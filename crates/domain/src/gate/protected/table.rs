@@ -1,7 +1,7 @@
 //! The gate's trusted data: the rows of all domains, in a page that nobody can write.
 
 use crate::alone::alone;
-use crate::stack::Row;
+use crate::row::Row;
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU32;
