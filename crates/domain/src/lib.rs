@@ -68,6 +68,8 @@ mod pool;
 pub mod process;
 mod rank;
 mod row;
+#[cfg(target_arch = "x86_64")]
+mod rows;
 mod run;
 mod server;
 mod stack;

@@ -2,10 +2,10 @@
 
 use crate::error::Status;
 use crate::flags;
-#[cfg(target_arch = "x86_64")]
-use crate::gate::protected;
 use crate::pool;
 use crate::row::Row;
+#[cfg(target_arch = "x86_64")]
+use crate::rows;
 use crate::server::Server;
 use crate::stack::{
     BOUNDED_DEPTH, BYTES_MAX, Buffers, Descriptor, REQUEST_AT, STRIDE, buffers_of, entry_of,
@@ -199,7 +199,7 @@ unsafe extern "C" fn run_any(
 /// Whether the process is confined, by memory that no caller can write.
 fn is_confined() -> bool {
     #[cfg(target_arch = "x86_64")]
-    return protected::is_confined();
+    return rows::is_confined();
     #[cfg(not(target_arch = "x86_64"))]
     false
 }

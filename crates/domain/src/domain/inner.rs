@@ -9,6 +9,8 @@ use crate::options::{Options, Policy};
 use crate::pool;
 use crate::process::Process;
 use crate::row::Row;
+#[cfg(target_arch = "x86_64")]
+use crate::rows;
 use crate::run::TRIM;
 use crate::server::{Laid, Server};
 use crate::stack::{BYTES_MAX, Buffers, Sender};
@@ -111,9 +113,9 @@ impl Inner {
         #[cfg(target_arch = "x86_64")]
         if let Some(stacks) = self.group.0.key() {
             let own = self._key.as_ref().unwrap_or(stacks).number();
-            let rights = gate::protected::rights(own, stacks.number());
+            let rights = rows::rights(own, stacks.number());
             crate::fault::install()?;
-            gate::protected::change(own, |row| {
+            rows::change(own, |row| {
                 row.rights.store(rights, Relaxed);
                 self.group.0.describe(row, self.tag);
                 server.describe(row);
@@ -329,12 +331,12 @@ impl Drop for Inner {
         if self.number != 0 {
             // A failure leaves a row that leads to memory nobody has any more: a call through it faults, and there is
             // no handle left to make one.
-            let _ = gate::protected::change(self.number, |row| {
+            let _ = rows::change(self.number, |row| {
                 row.server.store(core::ptr::null_mut(), Relaxed);
                 row.stacks.store(0, Relaxed);
                 row.stacks_all.store(0, Relaxed);
                 row.stack_key.store(0, Relaxed);
-                row.rights.store(gate::protected::NO_DOMAIN, Relaxed);
+                row.rights.store(rows::NO_DOMAIN, Relaxed);
             });
         }
         self.group.0.give_tag(self.tag);

@@ -1,8 +1,11 @@
 //! Memory that a call must not write: whatever all domains and CPUs share.
 
 use super::*;
+#[cfg(target_arch = "x86_64")]
 use crate::gate;
 use crate::pool::Pool;
+#[cfg(target_arch = "x86_64")]
+use crate::rows;
 use crate::server::Server;
 use crate::stack::Descriptor;
 use crate::table::Call;
@@ -55,7 +58,7 @@ fn calls_change_nothing_that_cpus_share() {
         let domain = unsafe { Domain::new(&table, options.clone()) }.unwrap();
         let inner = &*domain.inner;
         #[cfg(target_arch = "x86_64")]
-        let row = gate::protected::row(inner.number);
+        let row = rows::of(inner.number);
         #[cfg(not(target_arch = "x86_64"))]
         let row: Option<&Row> = None;
         let row = row.unwrap_or_else(|| &inner.own_row.as_ref().unwrap().0);

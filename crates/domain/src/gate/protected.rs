@@ -20,20 +20,13 @@ use crate::error::Status;
 use crate::flags::UNBUILT;
 use crate::pool::{self, PER_CPU};
 use crate::row::Row;
+use crate::rows::{AVX, AVX512, ROW_BITS, ROWS, TABLE, Table};
 use crate::run::{run_fault, run_other};
 use crate::server::Server;
 use crate::stack::{BOUNDED, BOUNDED_DEPTH, DEPTH, Descriptor, ENTRY_SHIFT, STRIDE_BITS, TICKET};
 use crate::{DEPTH_MAX, Words};
 use core::arch::{asm, naked_asm};
 use core::mem::offset_of;
-mod table;
-
-#[cfg(test)]
-pub(crate) use table::row;
-use table::{AVX, AVX512, ROW_BITS, ROWS, TABLE, Table};
-pub(crate) use table::{
-    NO_DOMAIN, change, domain_keys, is_confined, lent, rights, rows, set_confined, table_range,
-};
 
 /// The place of a domain's row, as the gate wants it. Not zero.
 pub(crate) const fn row_at(domain: u32) -> u32 {
