@@ -1,8 +1,9 @@
 //! The row by which the gate finds a domain, and the functions that it finds there.
 
-use crate::pool::Pool;
+use crate::flags::{FREE, UNBUILT};
+use crate::pool::{PER_CPU, Pool};
 use crate::server::Server;
-use crate::stack::Descriptor;
+use crate::stack::{Descriptor, STRIDE};
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32};
 
@@ -23,7 +24,7 @@ pub(crate) struct Row {
     pub(crate) entries_len: AtomicU32,
     /// The entries, in the domain's memory.
     pub(crate) entries: AtomicPtr<Entry>,
-    /// The flags of all stacks, [`crate::pool::PER_CPU`] for each CPU, then the flags of held ones.
+    /// The flags of all stacks, [`PER_CPU`] for each CPU, then the flags of held ones.
     pub(crate) flags: AtomicPtr<AtomicU16>,
     /// The first stack, at its guard.
     pub(crate) first_stack: AtomicPtr<u8>,
@@ -47,6 +48,39 @@ impl Row {
         let entry = unsafe { self.entries.load(Relaxed).add(number.into()) };
         // SAFETY: laid out with the server, never written again.
         Some(unsafe { entry.read() })
+    }
+
+    /// The flag of a stack.
+    pub(crate) fn flag(&self, number: usize) -> &AtomicU16 {
+        // SAFETY: callers give numbers of stacks of the group.
+        let flag = unsafe { self.flags.load(Relaxed).add(number) };
+        // SAFETY: laid out with the group, which outlives the row.
+        unsafe { &*flag }
+    }
+
+    /// The pool of a stack.
+    #[inline(always)]
+    pub(crate) fn pool_of(&self, number: u32) -> &Pool {
+        // SAFETY: callers give numbers of stacks of the group; there is a pool for each so many.
+        let pool = unsafe { self.pools.load(Relaxed).add(number as usize / PER_CPU) };
+        // SAFETY: laid out with the group, which outlives the row.
+        unsafe { &*pool }
+    }
+
+    /// The memory of the row's group: first byte, and the one behind the last.
+    pub(crate) fn group_range(&self) -> (usize, usize) {
+        let start = self.flags.load(Relaxed) as usize;
+        let stacks = self.first_stack.load(Relaxed) as usize;
+        let count = self.stacks_all.load(Relaxed) as usize;
+        (start, stacks + count * STRIDE)
+    }
+
+    /// How many stacks somebody has claimed.
+    pub(crate) fn in_use(&self) -> usize {
+        let stacks = self.stacks_all.load(Relaxed) as usize;
+        // Relaxed: a number.
+        let flags = (0..stacks).map(|number| self.flag(number).load(Relaxed));
+        flags.filter(|flag| ![FREE, UNBUILT].contains(flag)).count()
     }
 
     /// No domain: nobody's rights, and no stack.

@@ -2,7 +2,7 @@
 
 use crate::error::Status;
 use crate::flags;
-use crate::pool;
+use crate::pool::index_of;
 use crate::row::Row;
 #[cfg(target_arch = "x86_64")]
 use crate::rows;
@@ -14,6 +14,7 @@ use crate::stack::{
 use crate::table::Call;
 #[cfg(target_arch = "x86_64")]
 use crate::thread;
+use crate::upkeep;
 use core::any::Any;
 use core::ffi::c_void;
 use core::sync::atomic::Ordering::Relaxed;
@@ -76,7 +77,7 @@ pub(crate) unsafe extern "C" fn run<T, F: Fn(&T, &mut Call<'_>)>(
         return unsafe { not_live(control, number, row, descriptor, apply::<T, F>) };
     }
     // One question: words alone, and the first stack of a pool.
-    if kind_of(control) | i64::from(pool::index_of(number)) != 0 {
+    if kind_of(control) | i64::from(index_of(number)) != 0 {
         // SAFETY: as the caller says.
         return unsafe { run_any(control, number, row, descriptor, apply::<T, F>) };
     }
@@ -89,8 +90,8 @@ pub(crate) unsafe extern "C" fn run<T, F: Fn(&T, &mut Call<'_>)>(
     if let Err(payload) = entered {
         return panicked::<false>(server, descriptor, row, payload);
     }
-    if pool::has_idle(row, number) {
-        return pool::look_after(row, number);
+    if upkeep::has_idle(row, number) {
+        return upkeep::look_after(row, number);
     }
     Status::new(Status::DONE, 0).0
 }
@@ -115,9 +116,9 @@ pub(crate) unsafe extern "C" fn run_other(
     let status = match number {
         INIT => server.init(descriptor),
         TRIM => {
-            pool::trim(row);
+            upkeep::trim(row);
             // Without its own.
-            descriptor.words[0] = pool::in_use(row) as u64 - 1;
+            descriptor.words[0] = row.in_use() as u64 - 1;
             Status::new(Status::DONE, 0)
         }
         _ => Status::new(Status::NO_ENTRY, number.into()),
@@ -174,9 +175,9 @@ unsafe extern "C" fn run_any(
 ) -> u64 {
     // SAFETY: laid out when the domain was loaded, and there for as long as it is.
     let server = unsafe { &*row.server.load(Relaxed) };
-    let is_first = pool::index_of(number) == 0;
+    let is_first = index_of(number) == 0;
     if !is_first {
-        pool::grow(row, number);
+        upkeep::grow(row, number);
     }
     let kind = kind_of(control);
     let status = if kind > 0 {
@@ -190,8 +191,8 @@ unsafe extern "C" fn run_any(
     } else {
         bounded((control, number), server, descriptor, row, entry)
     };
-    if !is_first || pool::has_idle(row, number) {
-        pool::look_after(row, number);
+    if !is_first || upkeep::has_idle(row, number) {
+        upkeep::look_after(row, number);
     }
     status
 }
@@ -294,7 +295,7 @@ fn with_bytes<const BOUNDED: bool>(
     let stack = first.wrapping_add(number as usize * STRIDE);
     let areas = stack.wrapping_add(REQUEST_AT);
     let buffers_at = buffers_of(control);
-    let mine = [server.range(), pool::range(row)];
+    let mine = [server.range(), row.group_range()];
     descriptor.set_phase(phase::COPY);
     if !is_callers(mine, buffers_at, size_of::<Buffers>()) {
         descriptor.set_phase(phase::RUN);

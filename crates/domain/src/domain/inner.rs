@@ -4,9 +4,9 @@ use super::{Inner, Plain};
 use crate::deadline::Armed;
 use crate::error::{LoadError, NoDeadline, Status};
 use crate::gate;
+use crate::group;
 use crate::isolation::Isolation;
 use crate::options::{Options, Policy};
-use crate::pool;
 use crate::process::Process;
 use crate::row::Row;
 #[cfg(target_arch = "x86_64")]
@@ -38,7 +38,7 @@ impl Inner {
             return Err(LoadError::OtherGroup);
         }
         let key = match is_protected && !own_group {
-            true => Some(pool::allocate()?),
+            true => Some(group::allocate()?),
             false => None,
         };
         let os = |call| move |errno| LoadError::Os { call, errno };
@@ -320,7 +320,7 @@ impl Inner {
         status.error(self.group.stacks())
     }
 
-    pub(crate) fn group(&self) -> &pool::Inner {
+    pub(crate) fn group(&self) -> &group::Inner {
         &self.group.0
     }
 }

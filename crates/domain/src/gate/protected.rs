@@ -18,7 +18,7 @@
 
 use crate::error::Status;
 use crate::flags::UNBUILT;
-use crate::pool::{self, PER_CPU};
+use crate::pool::{PER_CPU, STACKS_MAX};
 use crate::row::Row;
 use crate::rows::{AVX, AVX512, ROW_BITS, ROWS, TABLE, Table};
 use crate::run::{run_fault, run_other};
@@ -70,7 +70,7 @@ pub(crate) unsafe fn cross<const FROM_OUTSIDE: bool>(
 }
 
 /// Numbers of stacks have so many bits.
-const NUMBER_BITS: u32 = (pool::STACKS_MAX - 1).ilog2() + 1;
+const NUMBER_BITS: u32 = (STACKS_MAX - 1).ilog2() + 1;
 
 /// Above the rights that the gate is told.
 const FROM_OUTSIDE_BIT: u32 = u32::BITS;
