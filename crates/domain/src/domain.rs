@@ -2,6 +2,7 @@
 
 use crate::confined::is_confined;
 use crate::error::{LoadError, Status};
+use crate::image::Functions;
 use crate::isolation::Isolation;
 use crate::options::Options;
 use crate::pool::PER_CPU;
@@ -9,7 +10,7 @@ use crate::process::{self, Crossing, Process};
 use crate::row::Row;
 use crate::run::{INIT, TRIM};
 use crate::stack::{BOUNDED, BYTES_MAX, Buffers, ENTRY_SHIFT, Sender};
-use crate::table::{Functions, Table};
+use crate::table::Table;
 use crate::{CallError, Group, Held, Words};
 use core::cell::Cell;
 use handfast_sys::keys::Key;

@@ -181,7 +181,7 @@ impl Inner {
     }
 
     /// Makes the guard of a stack. The stack is not in use.
-    pub(crate) fn close_guard(&self, number: usize) -> Result<(), Errno> {
+    fn close_guard(&self, number: usize) -> Result<(), Errno> {
         // SAFETY: callers give numbers of stacks of this group.
         let stack = unsafe { self.first_stack().add(number * STRIDE) };
         // SAFETY: the guard of a stack that nobody uses.

@@ -62,6 +62,7 @@ mod flags;
 mod gate;
 mod group;
 mod held;
+mod image;
 mod isolation;
 mod options;
 mod pool;

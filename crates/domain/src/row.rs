@@ -1,6 +1,6 @@
 //! The row by which the gate finds a domain, and the functions that it finds there.
 
-use crate::flags::{FREE, UNBUILT};
+use crate::flags::{FREE, Flags, UNBUILT};
 use crate::pool::{PER_CPU, Pool};
 use crate::server::Server;
 use crate::stack::{Descriptor, STRIDE};
@@ -56,6 +56,17 @@ impl Row {
         let flag = unsafe { self.flags.load(Relaxed).add(number) };
         // SAFETY: laid out with the group, which outlives the row.
         unsafe { &*flag }
+    }
+
+    /// The flags of all stacks of the group, as calls in this domain see them.
+    pub(crate) fn all_flags(&self) -> Flags<'_> {
+        let count = self.stacks_all.load(Relaxed) as usize;
+        let flags: *const AtomicU16 = self.flags.load(Relaxed);
+        Flags {
+            // SAFETY: as many flags lie there, and outlive the row.
+            all: unsafe { core::slice::from_raw_parts(flags, count) },
+            tag: self.tag.load(Relaxed) as u16,
+        }
     }
 
     /// The pool of a stack.

@@ -145,11 +145,12 @@ unsafe extern "C" fn not_live(
 ) -> u64 {
     // SAFETY: laid out when the domain was loaded, and there for as long as it is.
     let server = unsafe { &*row.server.load(Relaxed) };
-    let status = server.settle(descriptor, row);
+    let stacks = row.all_flags();
+    let status = server.settle(descriptor, stacks);
     if status.code() != Status::DONE {
         return status.0;
     }
-    if !server.enter_again(descriptor, row) {
+    if !server.enter_again(descriptor, stacks.tag) {
         // It went wrong in another call already.
         return Status::new(Status::RESETTING, 0).0;
     }
@@ -278,7 +279,7 @@ fn panicked<const BOUNDED: bool>(
     if let Err(second) = enter::<BOUNDED>(place, || drop(payload)) {
         core::mem::forget(second);
     }
-    server.has_faulted(descriptor, row);
+    server.has_faulted(descriptor, row.all_flags());
     Status::new(Status::PANIC, 0).0
 }
 
@@ -405,6 +406,6 @@ pub(crate) unsafe extern "C" fn run_fault(
         descriptor.set_phase(phase::RUN);
         return Status::new(Status::BUFFER, 0).0;
     }
-    server.has_faulted(descriptor, row);
+    server.has_faulted(descriptor, row.all_flags());
     status
 }

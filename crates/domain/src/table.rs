@@ -1,9 +1,10 @@
 //! The parts of a server: a value and the functions that are called with it.
 
 use crate::Words;
+use crate::image::Functions;
 use crate::row::Entry;
 use crate::run::run;
-use crate::server::{Heap, Make};
+use crate::server::Heap;
 use crate::stack::{BYTES_MAX, Descriptor, Sender};
 use core::alloc::Layout;
 use core::marker::PhantomData;
@@ -148,13 +149,6 @@ impl<T: Sync + 'static> Table<T> {
             entries: self.entries.clone(),
         }
     }
-}
-
-/// A table without its type.
-pub(crate) struct Functions {
-    pub(crate) init: *const (),
-    pub(crate) make: Make,
-    pub(crate) entries: Vec<Entry>,
 }
 
 /// # Safety

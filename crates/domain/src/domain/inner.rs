@@ -5,6 +5,7 @@ use crate::deadline::Armed;
 use crate::error::{LoadError, NoDeadline, Status};
 use crate::gate;
 use crate::group;
+use crate::image::{Functions, Laid};
 use crate::isolation::Isolation;
 use crate::options::{Options, Policy};
 use crate::process::Process;
@@ -12,9 +13,7 @@ use crate::row::Row;
 #[cfg(target_arch = "x86_64")]
 use crate::rows;
 use crate::run::TRIM;
-use crate::server::{Laid, Server};
 use crate::stack::{BYTES_MAX, Buffers, Sender};
-use crate::table::Functions;
 use crate::thread::{self, Nested};
 use crate::{CallError, Group, Words};
 #[cfg(target_arch = "x86_64")]
@@ -52,15 +51,9 @@ impl Inner {
         let random = handfast_sys::process::random_bytes().map_err(os("getrandom"))?;
         let random = u128::from_ne_bytes(random);
         let secrets = [random as u64, (random >> u64::BITS) as u64];
-        let server = Server::lay_out(
-            &memory,
-            &functions.entries,
-            dies,
-            functions.init,
-            functions.make,
-            secrets,
-        )
-        .ok_or(LoadError::TooManyEntries { entries })?;
+        let server = functions
+            .lay_out(&memory, dies, secrets)
+            .ok_or(LoadError::TooManyEntries { entries })?;
         if let Some(key) = key.as_ref().or(group.0.key()) {
             memory
                 .protect(key)

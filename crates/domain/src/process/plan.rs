@@ -2,11 +2,11 @@
 
 use super::program;
 use crate::error::LoadError;
+use crate::image::Functions;
 use crate::isolation::Isolation;
 use crate::options::{Options, Policy};
 use crate::row::Entry;
 use crate::server::Make;
-use crate::table::Functions;
 
 /// A domain's functions as places in the program, and how it is loaded.
 pub(super) struct Plan(Vec<u8>);
