@@ -51,6 +51,7 @@
     allow(dead_code, reason = "domains have no keys there")
 )]
 mod alone;
+mod call;
 pub mod confine;
 mod confined;
 mod deadline;
@@ -79,6 +80,7 @@ mod table;
 mod thread;
 mod upkeep;
 
+pub use call::Call;
 pub use deadline::shielded;
 pub use domain::Domain;
 pub use error::{CallError, Fault, LoadError, NoDeadline, NotStarted};
@@ -88,7 +90,7 @@ pub use isolation::{Isolation, Reason};
 pub use options::{Options, Policy};
 pub use server::Heap;
 pub use stack::{BYTES_MAX, STACK_BYTES, Sender};
-pub use table::{Call, Table};
+pub use table::Table;
 
 /// The words a call carries in registers, each way.
 pub type Words = [u64; 8];

@@ -1,5 +1,6 @@
 //! The domain's side of a call: runs with the domain's rights, on the claimed stack.
 
+use crate::call::Call;
 use crate::error::Status;
 use crate::flags;
 use crate::pool::index_of;
@@ -11,7 +12,6 @@ use crate::stack::{
     BOUNDED_DEPTH, BYTES_MAX, Buffers, Descriptor, REQUEST_AT, STRIDE, buffers_of, entry_of,
     kind_of, phase,
 };
-use crate::table::Call;
 #[cfg(target_arch = "x86_64")]
 use crate::thread;
 use crate::upkeep;

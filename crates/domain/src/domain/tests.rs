@@ -1,6 +1,7 @@
 //! Memory that a call must not write: whatever all domains and CPUs share.
 
 use super::*;
+use crate::call::Call;
 #[cfg(target_arch = "x86_64")]
 use crate::gate;
 use crate::pool::Pool;
@@ -8,7 +9,6 @@ use crate::pool::Pool;
 use crate::rows;
 use crate::server::Server;
 use crate::stack::Descriptor;
-use crate::table::Call;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU16, AtomicUsize};
 
