@@ -5,12 +5,13 @@ use crate::error::{LoadError, Status};
 use crate::image::Functions;
 use crate::isolation::Isolation;
 use crate::options::Options;
+use crate::parent::Process;
 use crate::pool::PER_CPU;
-use crate::process::{self, Crossing, Process};
 use crate::row::Row;
 use crate::run::{INIT, TRIM};
 use crate::stack::{BOUNDED, BYTES_MAX, Buffers, ENTRY_SHIFT, Sender};
 use crate::table::Table;
+use crate::way::{self, Crossing};
 use crate::{CallError, Group, Held, Words};
 use core::cell::Cell;
 use handfast_sys::keys::Key;
@@ -86,7 +87,7 @@ impl Domain {
         if options.isolation != Isolation::Process {
             return Self::load(table.functions(), options);
         }
-        if wanted == Isolation::Automatic && !process::are_possible() {
+        if wanted == Isolation::Automatic && !way::are_possible() {
             return Err(LoadError::NoKeys);
         }
         if is_confined() {

@@ -11,6 +11,7 @@ use crate::isolation::Isolation;
 use crate::pool::{BUILT_FIRST, CPUS_MAX, HELD, PER_CPU, Pool};
 use crate::row::Row;
 use crate::stack::{GUARD_BYTES, STRIDE, descriptor_at};
+use crate::way::are_possible;
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicUsize};
@@ -46,7 +47,7 @@ impl Group {
     /// [`LoadError::NoKeys`] where domains cannot be processes either, [`LoadError::KeysTaken`], [`LoadError::Os`].
     pub fn new() -> Result<Self, LoadError> {
         match Isolation::here().0 {
-            Isolation::Process if crate::process::are_possible() => Self::unprotected(),
+            Isolation::Process if are_possible() => Self::unprotected(),
             _ => Self::with_key(),
         }
     }

@@ -66,6 +66,7 @@ mod held;
 mod image;
 mod isolation;
 mod options;
+mod parent;
 mod pool;
 #[doc(hidden)]
 pub mod process;
@@ -79,6 +80,7 @@ mod stack;
 mod table;
 mod thread;
 mod upkeep;
+mod way;
 
 pub use call::Call;
 pub use deadline::shielded;

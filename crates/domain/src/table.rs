@@ -11,8 +11,8 @@ use core::ptr::NonNull;
 
 /// The functions of a domain, and what makes their common value.
 pub struct Table<T> {
-    pub(crate) init: fn(&Heap) -> T,
-    pub(crate) entries: Vec<Entry>,
+    init: fn(&Heap) -> T,
+    entries: Vec<Entry>,
     value: PhantomData<fn(T) -> T>,
 }
 

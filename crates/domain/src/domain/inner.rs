@@ -8,7 +8,7 @@ use crate::group;
 use crate::image::{Functions, Laid};
 use crate::isolation::Isolation;
 use crate::options::{Options, Policy};
-use crate::process::Process;
+use crate::parent::Process;
 use crate::row::Row;
 #[cfg(target_arch = "x86_64")]
 use crate::rows;
