@@ -42,9 +42,10 @@
 //! reaches it by ports; else [`Domain::new`] says [`LoadError::NoKeys`]. [`Options::unprotected`] loads a domain whose gate is plain
 //! Rust, and which keeps only panics apart.
 //!
-//! Reading order: [`Domain`] (what a caller sees), [`Table`] and [`Call`] (what a server sees), `gate` (the
-//! crossing), `run` (the server's side of it), `stack` and `pool` (what is claimed), `server` (the domain's own state,
-//! and its reset), `fault` (signals), `deadline`, `process`, [`confine`], [`error`].
+//! Reading order: [`Domain`] (what a caller sees), `loaded` (what its handles share), [`Table`] and [`Call`] (what a server
+//! sees), `gate` (the crossing), `run` (the server's side of it), `row` and `rows` (how the gate finds a domain), `stack`,
+//! `pool`, `group` and `upkeep` (what is claimed), `server` and `image` (the domain's own state, and its reset), `fault`
+//! (signals), `deadline`, `way`, `parent` and `process` (domains that are child processes), [`confine`], [`error`].
 
 #[cfg_attr(
     not(target_arch = "x86_64"),
@@ -65,6 +66,7 @@ mod group;
 mod held;
 mod image;
 mod isolation;
+mod loaded;
 mod options;
 mod parent;
 mod pool;
