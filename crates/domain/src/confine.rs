@@ -22,8 +22,6 @@
 //! Reading order: [`confine`], `maps` (what is mapped, and what is guarded), `scan` and `code` (instructions that
 //! change rights), `filter` (system calls), `paths` and `descriptors` (files).
 
-use core::sync::atomic::AtomicBool;
-use core::sync::atomic::Ordering::Relaxed;
 use std::path::PathBuf;
 
 #[cfg(target_arch = "x86_64")]
@@ -42,6 +40,7 @@ mod scan;
 #[cfg(target_arch = "x86_64")]
 mod unwind;
 
+pub use crate::confined::is_confined;
 pub use error::ConfineError;
 
 /// How a process is confined.
@@ -86,15 +85,6 @@ pub struct Confined {
     pub copied_bytes: usize,
     /// The version of Landlock.
     pub landlock: u32,
-}
-
-static BEGUN: AtomicBool = AtomicBool::new(false);
-
-/// Whether this process, or the one it was forked from, is confined, or has failed half-way.
-#[must_use]
-pub fn is_confined() -> bool {
-    // Relaxed: stored by the only thread there was, which all others come from.
-    BEGUN.load(Relaxed)
 }
 
 /// The reason that a process cannot be confined on this machine, if there is one. A few system calls.

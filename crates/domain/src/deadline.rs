@@ -7,8 +7,8 @@
 //! value is made, and not when the call is over, however late the signal comes. The signal comes again until nothing has a
 //! deadline that is past, so what cannot be ended at one moment is at a later one.
 
-use crate::CallError;
-use crate::error::NoDeadline;
+use crate::confined::is_confined;
+use crate::error::{CallError, NoDeadline};
 use core::cell::Cell;
 use handfast_sys::deadline::{self, AGAIN_NS, NEVER_NS};
 use handfast_sys::timer::Timer;
@@ -44,7 +44,7 @@ impl Armed {
 
     /// An earlier deadline stays. Two system calls in all, four more for a thread's first one.
     pub(crate) fn new(deadline_ns: u64) -> Result<Self, CallError> {
-        if crate::confine::is_confined() {
+        if is_confined() {
             return Err(CallError::NoDeadline(NoDeadline::Confined));
         }
         let mut armed = Self {

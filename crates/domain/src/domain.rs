@@ -1,60 +1,30 @@
 //! A domain as its callers see it.
 
-use crate::error::{LoadError, Status};
+use crate::Words;
+use crate::confined::is_confined;
+use crate::error::{CallError, LoadError, Status};
+use crate::group::Group;
+use crate::held::Held;
+use crate::image::Functions;
 use crate::isolation::Isolation;
+use crate::loaded::Loaded;
 use crate::options::Options;
+use crate::parent::Process;
 use crate::pool::PER_CPU;
-use crate::process::{self, Crossing, Process};
 use crate::run::{INIT, TRIM};
-use crate::stack::{BOUNDED, BYTES_MAX, Buffers, ENTRY_SHIFT, Row, Sender};
-use crate::table::{Functions, Table};
-use crate::{CallError, Group, Held, Words};
+use crate::stack::{BOUNDED, BYTES_MAX, Buffers, ENTRY_SHIFT, Sender};
+use crate::table::Table;
+use crate::way::{self, Crossing};
 use core::cell::Cell;
-use handfast_sys::keys::Key;
-use handfast_sys::{clock, cpu, private};
+use handfast_sys::{clock, cpu};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// A loaded domain. Clones are handles to the same; it is unloaded with the last one.
 #[derive(Clone, Debug)]
 pub struct Domain {
-    inner: Arc<Inner>,
+    inner: Arc<Loaded>,
 }
-
-#[derive(Debug)]
-pub(crate) struct Inner {
-    /// Its row in the gate's table; 0: it has one of its own here.
-    number: u32,
-    /// As the gate wants that; 0 as well.
-    #[cfg(target_arch = "x86_64")]
-    row_at: u32,
-    /// Its rights; the gate compares them with the table's.
-    #[cfg(target_arch = "x86_64")]
-    rights: u32,
-    epoch: u32,
-    own_row: Option<Box<Plain>>,
-    /// It is in a process of its own.
-    process: Option<Process>,
-    tag: u32,
-    /// Before the keys: they must not be another's while pages have them.
-    _memory: Option<private::Private>,
-    group: Group,
-    _key: Option<Key>,
-}
-
-struct Plain(Row);
-
-impl core::fmt::Debug for Plain {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("Row")
-    }
-}
-
-// SAFETY: what the row points to is the group's and the domain's memory, which live as long as `Inner`; its fields
-// are atomics.
-unsafe impl Send for Plain {}
-// SAFETY: as above.
-unsafe impl Sync for Plain {}
 
 impl Domain {
     /// Loads a domain: gives it memory, a key and a row in the gate's table, and makes its value. Some sixty system
@@ -83,21 +53,21 @@ impl Domain {
         if options.isolation != Isolation::Process {
             return Self::load(table.functions(), options);
         }
-        if wanted == Isolation::Automatic && !process::are_possible() {
+        if wanted == Isolation::Automatic && !way::are_possible() {
             return Err(LoadError::NoKeys);
         }
-        if crate::confine::is_confined() {
+        if is_confined() {
             return Err(LoadError::Confined);
         }
         let process = Process::new(&table.functions(), &options)?;
         Ok(Self {
-            inner: Arc::new(Inner::elsewhere(process, options.group)?),
+            inner: Arc::new(Loaded::elsewhere(process, options.group)?),
         })
     }
 
     /// Loads one into this process.
     pub(crate) fn load(functions: Functions, options: Options) -> Result<Self, LoadError> {
-        let inner = Inner::new(&functions, options)?;
+        let inner = Loaded::new(&functions, options)?;
         let domain = Self {
             inner: Arc::new(inner),
         };
@@ -308,17 +278,13 @@ impl Domain {
     /// Whether it has memory keys.
     #[must_use]
     pub fn is_protected(&self) -> bool {
-        self.inner.number != 0
+        self.inner.is_protected()
     }
 
     /// The mechanism that isolates the domain; never [`Isolation::Automatic`].
     #[must_use]
     pub fn isolation(&self) -> Isolation {
-        match &self.inner.process {
-            _ if self.is_protected() => Isolation::Keys,
-            Some(_) => Isolation::Process,
-            None => Isolation::Unprotected,
-        }
+        self.inner.isolation()
     }
 
     /// A call that was made elsewhere: crosses, and returns how that ended and how many bytes of the reply there are.
@@ -346,7 +312,7 @@ impl Domain {
     /// Its group.
     #[must_use]
     pub fn group(&self) -> &Group {
-        &self.inner.group
+        self.inner.group()
     }
 }
 
@@ -366,8 +332,6 @@ thread_local! {
 fn first_of_cpu() -> u32 {
     cpu::hint().wrapping_mul(PER_CPU as u32)
 }
-
-mod inner;
 
 #[cfg(test)]
 mod tests;

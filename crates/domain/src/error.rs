@@ -1,5 +1,7 @@
 //! Errors of this crate, and what to do about them.
 
+use crate::DEPTH_MAX;
+use crate::stack::{BYTES_MAX, STACK_BYTES};
 use core::fmt;
 use handfast_sys::Errno;
 
@@ -125,11 +127,7 @@ impl fmt::Display for Fault {
             Self::Key { address } => {
                 write!(f, "it touched {address:#x}, which is another domain's")
             }
-            Self::StackOverflow => write!(
-                f,
-                "its stack of {} KiB overflowed",
-                crate::STACK_BYTES / 1024
-            ),
+            Self::StackOverflow => write!(f, "its stack of {} KiB overflowed", STACK_BYTES / 1024),
             Self::Arithmetic => f.write_str("it divided by zero or the like (SIGFPE)"),
             Self::Illegal => f.write_str("it ran an illegal instruction (SIGILL)"),
             Self::Bus => f.write_str("memory of a file was not there (SIGBUS)"),
@@ -186,7 +184,7 @@ impl fmt::Display for CallError {
             Self::TooLong { len_bytes } => write!(
                 f,
                 "{len_bytes} bytes are more than a call carries ({}); make several calls",
-                crate::BYTES_MAX
+                BYTES_MAX
             ),
             Self::ReplyTooLong { len_bytes } => write!(
                 f,
@@ -203,7 +201,7 @@ impl fmt::Display for CallError {
             Self::TooDeep => write!(
                 f,
                 "this thread is in {} nested calls, which is the limit; nest fewer",
-                crate::DEPTH_MAX
+                DEPTH_MAX
             ),
             Self::Fault(fault) => write!(f, "the domain went wrong in this call: {fault}"),
             Self::Dead => f.write_str("the domain went wrong before; load it again"),

@@ -13,8 +13,10 @@
 use crate::alone::alone;
 use crate::error::Status;
 use crate::gate::protected;
+use crate::row::Row;
+use crate::rows;
 use crate::run::PANICKING;
-use crate::stack::{Descriptor, GUARD_BYTES, Row, STRIDE, STRIDE_BITS};
+use crate::stack::{Descriptor, GUARD_BYTES, STRIDE, STRIDE_BITS};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32};
@@ -131,7 +133,7 @@ fn domain_of(machine: &libc::ucontext_t) -> Option<&'static Row> {
     let rights = rights_in(machine)?;
     let at = machine.uc_mcontext.gregs[libc::REG_RIP as usize];
     // Relaxed: rows that may change meanwhile, but not this thread's.
-    let row = protected::rows().find(|row| row.rights.load(Relaxed) == rights && is_loaded(row));
+    let row = rows::all().find(|row| row.rights.load(Relaxed) == rights && is_loaded(row));
     row.filter(|_| !protected::is_gate(at as usize))
 }
 
@@ -176,10 +178,10 @@ fn lend_stack(signal: c_int, about: &libc::siginfo_t, machine: &mut libc::uconte
     let is_its = |row: &&Row| {
         is_loaded(row) && stack_of(row, stack).is_some() && stack_of(row, address).is_some()
     };
-    if rights != protected::NO_DOMAIN {
+    if rights != rows::NO_DOMAIN {
         return false;
     }
-    let Some(row) = protected::rows().find(is_its) else {
+    let Some(row) = rows::all().find(is_its) else {
         return false;
     };
     // The kernel may refuse to look for this handler; what was interrupted keeps its error number.
@@ -191,7 +193,7 @@ fn lend_stack(signal: c_int, about: &libc::siginfo_t, machine: &mut libc::uconte
     // SAFETY: as above.
     unsafe { errno.write(before) };
     let key = row.stack_key.load(Relaxed);
-    was_interrupted && set_rights(machine, protected::lent(key))
+    was_interrupted && set_rights(machine, rows::lent(key))
 }
 
 fn is_loaded(row: &Row) -> bool {

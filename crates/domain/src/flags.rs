@@ -29,6 +29,13 @@ pub(crate) mod state {
     pub(crate) const DEAD: u32 = 4;
 }
 
+/// The flags of all stacks of a group, and the value of those that have a call in one of its domains.
+#[derive(Clone, Copy)]
+pub(crate) struct Flags<'a> {
+    pub(crate) all: &'a [AtomicU16],
+    pub(crate) tag: u16,
+}
+
 /// The words this is about: the processor's, or a model's.
 pub(crate) trait Word<T> {
     fn exchange(&self, old: T, new: T) -> bool;

@@ -1,25 +1,25 @@
 //! A stack that is held for one caller.
 
-use crate::domain::Inner;
-use crate::stack::ENTRY_SHIFT;
-use crate::{CallError, Sender, Words};
+use crate::Words;
+use crate::error::CallError;
+use crate::loaded::Loaded;
+use crate::pool::HELD;
+use crate::stack::{ENTRY_SHIFT, Sender};
 use core::fmt;
 use std::sync::Arc;
 
 /// A stack of a domain's group that only calls through this handle use; given back on drop. Its cost and its
 /// saving: `handfast bench ppc`.
 pub struct Held {
-    inner: Arc<Inner>,
+    inner: Arc<Loaded>,
     number: u32,
 }
 
 impl Held {
-    pub(crate) fn new(inner: Arc<Inner>) -> Result<Self, CallError> {
-        match inner.group().hold() {
+    pub(crate) fn new(inner: Arc<Loaded>) -> Result<Self, CallError> {
+        match inner.group().0.hold() {
             Some(number) => Ok(Self { inner, number }),
-            None => Err(CallError::Stacks {
-                limit: crate::pool::HELD as u32,
-            }),
+            None => Err(CallError::Stacks { limit: HELD as u32 }),
         }
     }
 
@@ -73,6 +73,6 @@ impl fmt::Debug for Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.inner.group().let_go(self.number);
+        self.inner.group().0.let_go(self.number);
     }
 }

@@ -42,16 +42,19 @@
 //! reaches it by ports; else [`Domain::new`] says [`LoadError::NoKeys`]. [`Options::unprotected`] loads a domain whose gate is plain
 //! Rust, and which keeps only panics apart.
 //!
-//! Reading order: [`Domain`] (what a caller sees), [`Table`] and [`Call`] (what a server sees), `gate` (the
-//! crossing), `run` (the server's side of it), `stack` and `pool` (what is claimed), `server` (the domain's own state,
-//! and its reset), `fault` (signals), `deadline`, `process`, [`confine`], [`error`].
+//! Reading order: [`Domain`] (what a caller sees), `loaded` (what its handles share), [`Table`] and [`Call`] (what a server
+//! sees), `gate` (the crossing), `run` (the server's side of it), `row` and `rows` (how the gate finds a domain), `stack`,
+//! `pool`, `group` and `upkeep` (what is claimed), `server` and `image` (the domain's own state, and its reset), `fault`
+//! (signals), `deadline`, `way`, `parent` and `process` (domains that are child processes), [`confine`], [`error`].
 
 #[cfg_attr(
     not(target_arch = "x86_64"),
     allow(dead_code, reason = "domains have no keys there")
 )]
 mod alone;
+mod call;
 pub mod confine;
+mod confined;
 mod deadline;
 mod domain;
 pub mod error;
@@ -59,29 +62,39 @@ pub mod error;
 mod fault;
 mod flags;
 mod gate;
+mod group;
 mod held;
+mod image;
 mod isolation;
+mod loaded;
 mod options;
+mod parent;
 mod pool;
 #[doc(hidden)]
 pub mod process;
 mod rank;
+mod row;
+#[cfg(target_arch = "x86_64")]
+mod rows;
 mod run;
 mod server;
 mod stack;
 mod table;
 mod thread;
+mod upkeep;
+mod way;
 
+pub use call::Call;
 pub use deadline::shielded;
 pub use domain::Domain;
 pub use error::{CallError, Fault, LoadError, NoDeadline, NotStarted};
+pub use group::Group;
 pub use held::Held;
 pub use isolation::{Isolation, Reason};
 pub use options::{Options, Policy};
-pub use pool::Group;
 pub use server::Heap;
 pub use stack::{BYTES_MAX, STACK_BYTES, Sender};
-pub use table::{Call, Table};
+pub use table::Table;
 
 /// The words a call carries in registers, each way.
 pub type Words = [u64; 8];

@@ -1,6 +1,6 @@
 //! How a domain is loaded.
 
-use crate::Group;
+use crate::group::Group;
 use crate::isolation::Isolation;
 
 /// The treatment of a domain after a fault.

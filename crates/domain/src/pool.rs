@@ -1,37 +1,8 @@
-//! Stacks: a pool for each CPU, shared by the domains of one trust group.
-//!
-//! A stack belongs to its place in a pool for ever; claiming it is one exchange of its flag, giving it back one store.
-//! The lowest free place is taken, so the stack that is used next is the one used last: still in the cache. A call that
-//! takes the last built stack of a pool builds more; a call that sees that many have not been used for a while gives
-//! their memory back. There is no list, so nothing can be lost from one, and a call that ends gives back exactly the stack
-//! it took.
+//! Pools: the stacks of one CPU, or one that is held, and how they are used.
 
-use crate::error::{LoadError, Status};
-use crate::flags::{self, FREE, PASSING, UNBUILT};
-use crate::isolation::Isolation;
-use crate::stack::{GUARD_BYTES, Row, STRIDE, descriptor_at};
-use core::ptr::NonNull;
+use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicU16, AtomicU32, AtomicUsize};
-use handfast_sys::keys::{self, Key};
-use handfast_sys::{Errno, cpu, private};
-use std::sync::Arc;
-
-/// Stacks of one CPU: their flags fill two cache lines, which processors fetch in pairs.
-pub(crate) const PER_CPU: usize = 64;
-const _: () = assert!(PER_CPU * size_of::<AtomicU16>() == 128);
-/// Stacks of a group that can be held. Each is the first and only one of a pool, so that no two share a cache line.
-pub(crate) const HELD: usize = 32;
-/// CPUs that have pools; the others use the first one's. A group of so many reserves 16 GiB of addresses.
-const CPUS_MAX: usize = 1024;
-/// The most stacks that a group has.
-pub(crate) const STACKS_MAX: usize = (CPUS_MAX + HELD) * PER_CPU;
-/// Stacks of a pool that are built at first: one for a call and one for a call in it.
-const BUILT_FIRST: usize = 2;
-/// After so many calls of a CPU, stacks that none of them used give their memory back.
-const WINDOW: u32 = 4096;
-/// Domains of one group: as many as there are keys.
-pub(crate) const GROUP_MAX: u32 = keys::KEYS;
+use core::sync::atomic::{AtomicU16, AtomicU32};
 
 /// Counters that the calls of one CPU write while more than one of its stacks is in use. Only hints.
 #[repr(C, align(128))]
@@ -46,260 +17,75 @@ pub(crate) struct Pool {
     calls: AtomicU32,
 }
 
-/// A trust group: domains that share stacks, and so can read what others of the group left there. A domain that is
-/// given none has its own.
-#[derive(Clone, Debug)]
-pub struct Group(pub(crate) Arc<Inner>);
-
-#[derive(Debug)]
-pub(crate) struct Inner {
-    /// Before the key: it must not be another's while pages have it.
-    memory: private::Private,
-    key: Option<Key>,
-    cpus: usize,
-    /// Tells groups apart, for the colour of their descriptors.
-    number: usize,
-    /// A bit for each tag in use.
-    tags: AtomicU32,
-    /// A bit for each held stack.
-    held: AtomicU32,
-}
-
-impl Group {
-    /// A group for domains that are kept apart as [`Isolation::Automatic`](crate::Isolation::Automatic) says: takes one memory
-    /// key where there are keys; domains that are processes share nothing. Some forty system calls and two for each CPU; reserves
-    /// 512 MiB of addresses and 16 MiB for each CPU, of which only what is used takes memory.
-    ///
-    /// # Errors
-    /// [`LoadError::NoKeys`] where domains cannot be processes either, [`LoadError::KeysTaken`], [`LoadError::Os`].
-    pub fn new() -> Result<Self, LoadError> {
-        match Isolation::here().0 {
-            Isolation::Process if crate::process::are_possible() => Self::unprotected(),
-            _ => Self::with_key(),
+impl Pool {
+    /// A pool with so many built stacks, of which one may have memory.
+    pub(crate) const fn new(built: u32) -> Self {
+        Self {
+            built: AtomicU32::new(built),
+            touched: AtomicU32::new(1),
+            peak: AtomicU32::new(1),
+            calls: AtomicU32::new(0),
         }
     }
 
-    /// One for domains with keys.
-    pub(crate) fn with_key() -> Result<Self, LoadError> {
-        Self::with(Some(allocate()?))
+    /// Whether a stack other than the first one may have memory.
+    #[inline(always)]
+    pub(crate) fn has_idle(&self) -> bool {
+        // Relaxed, here and below: hints of one CPU's, wrong at worst by a call or two when threads move.
+        self.touched.load(Relaxed) != 1
     }
 
-    /// A group for domains without protection: shares nothing but stacks' argument areas.
-    ///
-    /// # Errors
-    /// [`LoadError::Os`].
-    pub fn unprotected() -> Result<Self, LoadError> {
-        Self::with(None)
-    }
-
-    fn with(key: Option<Key>) -> Result<Self, LoadError> {
-        static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let cpus = (cpu::configured() as usize).min(CPUS_MAX);
-        let memory = private::Private::new(control_bytes(cpus) + (cpus + HELD) * PER_CPU * STRIDE)
-            .map_err(|errno| LoadError::Os {
-                call: "mmap of the stacks",
-                errno,
-            })?;
-        let inner = Inner {
-            memory,
-            key,
-            cpus,
-            // Relaxed: a number.
-            number: NUMBER.fetch_add(1, Relaxed),
-            tags: AtomicU32::new(0),
-            held: AtomicU32::new(0),
-        };
-        inner.lay_out().map_err(|errno| LoadError::Os {
-            call: "mprotect of the stacks",
-            errno,
-        })?;
-        Ok(Self(Arc::new(inner)))
-    }
-
-    /// How many stacks the group has for calls at a time, the held ones left out.
-    #[must_use]
-    pub fn stacks(&self) -> u32 {
-        (self.0.cpus * PER_CPU) as u32
-    }
-
-    /// How many pages of the group's stacks and their argument areas exist. For tests and reports: one system call.
-    ///
-    /// # Errors
-    /// The error of `mincore`.
-    pub fn resident_pages(&self) -> Result<usize, Errno> {
-        let start = control_bytes(self.0.cpus);
-        // SAFETY: inside the mapping.
-        let first = unsafe { self.0.memory.base().add(start) };
-        private::resident_pages(first, self.0.memory.len_bytes() - start)
-    }
-}
-
-/// A key, or what a user has to know.
-pub(crate) fn allocate() -> Result<Key, LoadError> {
-    if crate::confine::is_confined() {
-        return Err(LoadError::Confined);
-    }
-    if !keys::are_supported() || cfg!(miri) {
-        return Err(LoadError::NoKeys);
-    }
-    Key::allocate().map_err(|errno| match errno {
-        Errno::NOSPC => LoadError::KeysTaken { limit: keys::KEYS },
-        errno => LoadError::Os {
-            call: "pkey_alloc",
-            errno,
-        },
-    })
-}
-
-/// Flags, then pools, up to a page boundary.
-const fn control_bytes(cpus: usize) -> usize {
-    (flags_bytes(cpus) + (cpus + HELD) * size_of::<Pool>()).next_multiple_of(GUARD_BYTES)
-}
-
-const fn flags_bytes(cpus: usize) -> usize {
-    (cpus + HELD) * PER_CPU * size_of::<AtomicU16>()
-}
-
-impl Inner {
-    /// Writes flags and pools, builds the first stacks, and puts all under the key.
-    fn lay_out(&self) -> Result<(), Errno> {
-        for pool in 0..self.cpus + HELD {
-            let built = self.built_first(pool);
-            for number in 0..PER_CPU {
-                let value = if number < built { FREE } else { UNBUILT };
-                // SAFETY: inside the flags.
-                let flag = unsafe { self.flags().add(pool * PER_CPU + number) };
-                // SAFETY: in memory that is new and nobody else's.
-                unsafe { flag.write(AtomicU16::new(value)) };
-            }
-            let own = Pool {
-                built: AtomicU32::new(built as u32),
-                touched: AtomicU32::new(1),
-                peak: AtomicU32::new(1),
-                calls: AtomicU32::new(0),
-            };
-            // SAFETY: there is a line for each pool.
-            let place = unsafe { self.pools().add(pool) };
-            // SAFETY: in memory that is new and nobody else's.
-            unsafe { place.write(own) };
+    /// Counts a call that has used the first `used` stacks. Whether the count has come to its end.
+    #[inline]
+    pub(crate) fn count(&self, used: u32) -> bool {
+        if used > self.touched.load(Relaxed) {
+            self.touched.store(used, Relaxed);
         }
-        if let Some(key) = &self.key {
-            self.memory.protect(key)?;
+        if used > self.peak.load(Relaxed) {
+            self.peak.store(used, Relaxed);
         }
-        // After that, which makes everything accessible to a thread that has the key.
-        for pool in 0..self.cpus + HELD {
-            for number in 0..self.built_first(pool) {
-                self.close_guard(pool * PER_CPU + number)?;
-            }
+        let calls = self.calls.load(Relaxed) + 1;
+        self.calls.store(calls, Relaxed);
+        calls >= WINDOW
+    }
+
+    /// How many stacks were used during the count, which forgets them.
+    #[inline]
+    pub(crate) fn take_peak(&self) -> u32 {
+        self.peak.swap(1, Relaxed)
+    }
+
+    /// Begins the next count.
+    #[inline]
+    pub(crate) fn restart_count(&self) {
+        self.calls.store(0, Relaxed);
+    }
+
+    /// So many of the pool's stacks may have memory.
+    #[inline]
+    pub(crate) fn touched(&self) -> u32 {
+        self.touched.load(Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn set_touched(&self, touched: u32) {
+        self.touched.store(touched, Relaxed);
+    }
+
+    /// A call takes the stack at `index`: if that is the last built one, the stacks that the caller is to build.
+    #[inline]
+    pub(crate) fn grow(&self, index: usize) -> Option<Range<usize>> {
+        let built = self.built.load(Relaxed);
+        if index + 1 < built as usize || built as usize >= PER_CPU {
+            return None;
         }
-        Ok(())
+        let wanted = (built * 2).min(PER_CPU as u32);
+        // Relaxed: the thread that moves the count builds; the flags publish the stacks it builds.
+        self.built
+            .compare_exchange(built, wanted, Relaxed, Relaxed)
+            .ok()?;
+        Some(built as usize..wanted as usize)
     }
-
-    const fn built_first(&self, pool: usize) -> usize {
-        if pool < self.cpus { BUILT_FIRST } else { 1 }
-    }
-
-    fn flags(&self) -> NonNull<AtomicU16> {
-        self.memory.base().cast()
-    }
-
-    fn pools(&self) -> NonNull<Pool> {
-        // SAFETY: inside the mapping, which has flags, pools and stacks.
-        unsafe { self.memory.base().add(flags_bytes(self.cpus)) }.cast()
-    }
-
-    fn first_stack(&self) -> NonNull<u8> {
-        // SAFETY: as above.
-        unsafe { self.memory.base().add(control_bytes(self.cpus)) }
-    }
-
-    /// Makes the guard of a stack. The stack is not in use.
-    pub(crate) fn close_guard(&self, number: usize) -> Result<(), Errno> {
-        // SAFETY: callers give numbers of stacks of this group.
-        let stack = unsafe { self.first_stack().add(number * STRIDE) };
-        // SAFETY: the guard of a stack that nobody uses.
-        unsafe { private::close(stack, GUARD_BYTES) }
-    }
-
-    pub(crate) const fn key(&self) -> Option<&Key> {
-        self.key.as_ref()
-    }
-
-    /// Where the held stacks begin.
-    const fn held_first(&self) -> u32 {
-        (self.cpus * PER_CPU) as u32
-    }
-
-    /// A number for one more domain of the group.
-    pub(crate) fn take_tag(&self) -> Result<u32, LoadError> {
-        // Relaxed: the bits are the whole value.
-        let taken = self.tags.fetch_update(Relaxed, Relaxed, |tags| {
-            let free = (!tags).trailing_zeros();
-            (free < GROUP_MAX).then(|| tags | 1 << free)
-        });
-        match taken {
-            Ok(before) => Ok((!before).trailing_zeros() + 1),
-            Err(_) => Err(LoadError::GroupFull { limit: GROUP_MAX }),
-        }
-    }
-
-    pub(crate) fn give_tag(&self, tag: u32) {
-        // Relaxed: as above.
-        self.tags.fetch_and(!(1 << (tag - 1)), Relaxed);
-    }
-
-    /// Fills in what a row says of its group.
-    pub(crate) fn describe(&self, row: &Row, tag: u32) {
-        // Relaxed, all of them: a thread that gets the domain gets it after this.
-        row.tag.store(tag, Relaxed);
-        row.stacks_all
-            .store((self.cpus + HELD) as u32 * PER_CPU as u32, Relaxed);
-        row.stack_key
-            .store(self.key.as_ref().map_or(0, Key::number), Relaxed);
-        row.flags.store(self.flags().as_ptr(), Relaxed);
-        row.pools.store(self.pools().as_ptr(), Relaxed);
-        row.first_stack.store(self.first_stack().as_ptr(), Relaxed);
-        let descriptor = self
-            .first_stack()
-            .as_ptr()
-            .wrapping_add(descriptor_at(self.number));
-        row.first_descriptor.store(descriptor.cast(), Relaxed);
-        row.stacks.store(self.held_first(), Relaxed);
-    }
-
-    /// Takes a held stack.
-    pub(crate) fn hold(&self) -> Option<u32> {
-        // Relaxed: the bits are the whole value; the stack itself is claimed by its flag, call by call.
-        let taken = self.held.fetch_update(Relaxed, Relaxed, |held| {
-            (held != u32::MAX).then(|| held | (held + 1))
-        });
-        let free = taken.ok()?.trailing_ones();
-        Some((self.cpus as u32 + free) * PER_CPU as u32)
-    }
-
-    pub(crate) fn let_go(&self, number: u32) {
-        let bit = number / PER_CPU as u32 - self.cpus as u32;
-        // Relaxed: as above.
-        self.held.fetch_and(!(1 << bit), Relaxed);
-    }
-}
-
-const _: () = assert!(HELD == u32::BITS as usize);
-
-/// The memory of a row's group: first byte, and the one behind the last.
-pub(crate) fn range(row: &Row) -> (usize, usize) {
-    let start = row.flags.load(Relaxed) as usize;
-    let stacks = row.first_stack.load(Relaxed) as usize;
-    let count = row.stacks_all.load(Relaxed) as usize;
-    (start, stacks + count * STRIDE)
-}
-
-/// How many stacks somebody has claimed.
-pub(crate) fn in_use(row: &Row) -> usize {
-    let stacks = row.stacks_all.load(Relaxed) as usize;
-    // Relaxed: a number.
-    let flags = (0..stacks).map(|number| flag(row, number).load(Relaxed));
-    flags.filter(|flag| ![FREE, UNBUILT].contains(flag)).count()
 }
 
 /// The place of a stack in its pool: zero for the one that a CPU's calls use while they are one at a time, and for a held one.
@@ -308,128 +94,16 @@ pub(crate) const fn index_of(number: u32) -> u32 {
     number % PER_CPU as u32
 }
 
-/// After a call on the first stack of a pool: whether [`look_after`] has something to do. One word of the pool's, which nobody writes
-/// while its calls use that stack only.
-#[inline(always)]
-pub(crate) fn has_idle(row: &Row, number: u32) -> bool {
-    // As in `pool_of`, of a number that can be divided: an address that needs no calculation.
-    const EACH: usize = size_of::<Pool>() / PER_CPU;
-    let pools = row.pools.load(Relaxed);
-    // SAFETY: the first stack of a pool, in front of which there is a pool for each so many.
-    let pool = unsafe { pools.byte_add(number as usize * EACH) };
-    // SAFETY: laid out with the group, which outlives the row.
-    let pool = unsafe { &*pool };
-    // Relaxed, here and below: hints of one CPU's, wrong at worst by a call or two when threads move.
-    pool.touched.load(Relaxed) != 1
-}
-
-#[inline(always)]
-fn pool_of(row: &Row, number: u32) -> &Pool {
-    // SAFETY: callers give numbers of stacks of the group; there is a pool for each so many.
-    let pool = unsafe { row.pools.load(Relaxed).add(number as usize / PER_CPU) };
-    // SAFETY: laid out with the group, which outlives the row.
-    unsafe { &*pool }
-}
-
-/// The flag of a stack.
-pub(crate) fn flag(row: &Row, number: usize) -> &AtomicU16 {
-    // SAFETY: callers give numbers of stacks of the group.
-    let flag = unsafe { row.flags.load(Relaxed).add(number) };
-    // SAFETY: laid out with the group, which outlives the row.
-    unsafe { &*flag }
-}
-
-/// After a call on any stack. Returns the status of one that went well.
-#[cold]
-#[inline(never)]
-pub(crate) extern "C" fn look_after(row: &Row, number: u32) -> u64 {
-    let pool = pool_of(row, number);
-    let number = number as usize;
-    let used = (number % PER_CPU) as u32 + 1;
-    if used > pool.touched.load(Relaxed) {
-        pool.touched.store(used, Relaxed);
-    }
-    if used > pool.peak.load(Relaxed) {
-        pool.peak.store(used, Relaxed);
-    }
-    let calls = pool.calls.load(Relaxed) + 1;
-    pool.calls.store(calls, Relaxed);
-    if calls >= WINDOW {
-        let first = number - number % PER_CPU;
-        give_back(row, pool, first, pool.peak.swap(1, Relaxed));
-        pool.calls.store(0, Relaxed);
-    }
-    Status::new(Status::DONE, 0).0
-}
-
-/// Before a call's function runs on stack `number`, which is not the first: a call that takes the last built stack of a pool builds as many again.
-#[cold]
-#[inline(never)]
-pub(crate) fn grow(row: &Row, number: u32) {
-    let pool = pool_of(row, number);
-    let number = number as usize;
-    let built = pool.built.load(Relaxed);
-    if number % PER_CPU + 1 < built as usize || built as usize >= PER_CPU {
-        return;
-    }
-    let wanted = (built * 2).min(PER_CPU as u32);
-    // Relaxed: the thread that moves the count builds; the flags publish the stacks it builds.
-    if pool
-        .built
-        .compare_exchange(built, wanted, Relaxed, Relaxed)
-        .is_err()
-    {
-        return;
-    }
-    let first = number - number % PER_CPU;
-    for next in first + built as usize..first + wanted as usize {
-        // SAFETY: a stack of this group.
-        let stack = unsafe { row.first_stack.load(Relaxed).add(next * STRIDE) };
-        let Some(stack) = NonNull::new(stack) else {
-            return;
-        };
-        // SAFETY: the guard of a stack that is not built, so nobody uses it.
-        if unsafe { private::close(stack, GUARD_BYTES) }.is_err() {
-            // The kernel has no room: it and those behind it stay unbuilt.
-            return;
-        }
-        // The guard is there for any thread that claims it.
-        flags::release(flag(row, next));
-    }
-}
-
-/// Gives the memory of the idle stacks of one pool back, from stack `keep` on.
-fn give_back(row: &Row, pool: &Pool, first: usize, keep: u32) {
-    let touched = pool.touched.load(Relaxed);
-    let mut top = keep;
-    for number in keep..touched {
-        let number = first + number as usize;
-        let flag = flag(row, number);
-        if !flags::claim(flag, PASSING) {
-            top = (number - first) as u32 + 1;
-            continue;
-        }
-        // SAFETY: a stack of this group, behind its guard.
-        let used = unsafe {
-            row.first_stack
-                .load(Relaxed)
-                .add(number * STRIDE + GUARD_BYTES)
-        };
-        if let Some(used) = NonNull::new(used) {
-            // SAFETY: just claimed, so nobody relies on what is in it.
-            unsafe { private::give_back(used, STRIDE - GUARD_BYTES) };
-        }
-        flags::release(flag);
-    }
-    pool.touched.store(top.max(1), Relaxed);
-}
-
-/// Gives the memory of all idle stacks back, but for the first of each CPU.
-pub(crate) fn trim(row: &Row) {
-    let cpus = row.stacks.load(Relaxed) / PER_CPU as u32;
-    for cpu in 0..cpus {
-        let pool = pool_of(row, cpu * PER_CPU as u32);
-        pool.touched.store(PER_CPU as u32, Relaxed);
-        give_back(row, pool, cpu as usize * PER_CPU, 1);
-    }
-}
+/// Stacks of one CPU: their flags fill two cache lines, which processors fetch in pairs.
+pub(crate) const PER_CPU: usize = 64;
+const _: () = assert!(PER_CPU * size_of::<AtomicU16>() == 128);
+/// Stacks of a group that can be held. Each is the first and only one of a pool, so that no two share a cache line.
+pub(crate) const HELD: usize = 32;
+/// CPUs that have pools; the others use the first one's. A group of so many reserves 16 GiB of addresses.
+pub(crate) const CPUS_MAX: usize = 1024;
+/// The most stacks that a group has.
+pub(crate) const STACKS_MAX: usize = (CPUS_MAX + HELD) * PER_CPU;
+/// Stacks of a pool that are built at first: one for a call and one for a call in it.
+pub(crate) const BUILT_FIRST: usize = 2;
+/// After so many calls of a CPU, stacks that none of them used give their memory back.
+const WINDOW: u32 = 4096;

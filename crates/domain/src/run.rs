@@ -1,18 +1,20 @@
 //! The domain's side of a call: runs with the domain's rights, on the claimed stack.
 
+use crate::call::Call;
 use crate::error::Status;
 use crate::flags;
+use crate::pool::index_of;
+use crate::row::Row;
 #[cfg(target_arch = "x86_64")]
-use crate::gate::protected;
-use crate::pool;
+use crate::rows;
 use crate::server::Server;
 use crate::stack::{
-    BOUNDED_DEPTH, BYTES_MAX, Buffers, Descriptor, REQUEST_AT, Row, STRIDE, buffers_of, entry_of,
+    BOUNDED_DEPTH, BYTES_MAX, Buffers, Descriptor, REQUEST_AT, STRIDE, buffers_of, entry_of,
     kind_of, phase,
 };
-use crate::table::Call;
 #[cfg(target_arch = "x86_64")]
 use crate::thread;
+use crate::upkeep;
 use core::any::Any;
 use core::ffi::c_void;
 use core::sync::atomic::Ordering::Relaxed;
@@ -28,10 +30,6 @@ pub(crate) const TRIM: u16 = u16::MAX - 1;
 /// a panic.
 pub(crate) const PANICKING: usize = 1;
 const _: () = assert!(align_of::<Descriptor>() > PANICKING);
-
-/// A function of a domain as the gate calls it: [`run`] for that function. In the order in which the gate has what is passed in
-/// registers already.
-pub(crate) type Entry = unsafe extern "C" fn(u64, u32, *const Row, *mut Descriptor) -> u64;
 
 /// A function with its type, and its value's type, erased.
 type Function = unsafe fn(*const (), &mut Call<'_>);
@@ -79,7 +77,7 @@ pub(crate) unsafe extern "C" fn run<T, F: Fn(&T, &mut Call<'_>)>(
         return unsafe { not_live(control, number, row, descriptor, apply::<T, F>) };
     }
     // One question: words alone, and the first stack of a pool.
-    if kind_of(control) | i64::from(pool::index_of(number)) != 0 {
+    if kind_of(control) | i64::from(index_of(number)) != 0 {
         // SAFETY: as the caller says.
         return unsafe { run_any(control, number, row, descriptor, apply::<T, F>) };
     }
@@ -92,8 +90,8 @@ pub(crate) unsafe extern "C" fn run<T, F: Fn(&T, &mut Call<'_>)>(
     if let Err(payload) = entered {
         return panicked::<false>(server, descriptor, row, payload);
     }
-    if pool::has_idle(row, number) {
-        return pool::look_after(row, number);
+    if upkeep::has_idle(row, number) {
+        return upkeep::look_after(row, number);
     }
     Status::new(Status::DONE, 0).0
 }
@@ -118,9 +116,9 @@ pub(crate) unsafe extern "C" fn run_other(
     let status = match number {
         INIT => server.init(descriptor),
         TRIM => {
-            pool::trim(row);
+            upkeep::trim(row);
             // Without its own.
-            descriptor.words[0] = pool::in_use(row) as u64 - 1;
+            descriptor.words[0] = row.in_use() as u64 - 1;
             Status::new(Status::DONE, 0)
         }
         _ => Status::new(Status::NO_ENTRY, number.into()),
@@ -147,11 +145,12 @@ unsafe extern "C" fn not_live(
 ) -> u64 {
     // SAFETY: laid out when the domain was loaded, and there for as long as it is.
     let server = unsafe { &*row.server.load(Relaxed) };
-    let status = server.settle(descriptor, row);
+    let stacks = row.all_flags();
+    let status = server.settle(descriptor, stacks);
     if status.code() != Status::DONE {
         return status.0;
     }
-    if !server.enter_again(descriptor, row) {
+    if !server.enter_again(descriptor, stacks.tag) {
         // It went wrong in another call already.
         return Status::new(Status::RESETTING, 0).0;
     }
@@ -177,9 +176,9 @@ unsafe extern "C" fn run_any(
 ) -> u64 {
     // SAFETY: laid out when the domain was loaded, and there for as long as it is.
     let server = unsafe { &*row.server.load(Relaxed) };
-    let is_first = pool::index_of(number) == 0;
+    let is_first = index_of(number) == 0;
     if !is_first {
-        pool::grow(row, number);
+        upkeep::grow(row, number);
     }
     let kind = kind_of(control);
     let status = if kind > 0 {
@@ -193,8 +192,8 @@ unsafe extern "C" fn run_any(
     } else {
         bounded((control, number), server, descriptor, row, entry)
     };
-    if !is_first || pool::has_idle(row, number) {
-        pool::look_after(row, number);
+    if !is_first || upkeep::has_idle(row, number) {
+        upkeep::look_after(row, number);
     }
     status
 }
@@ -202,7 +201,7 @@ unsafe extern "C" fn run_any(
 /// Whether the process is confined, by memory that no caller can write.
 fn is_confined() -> bool {
     #[cfg(target_arch = "x86_64")]
-    return protected::is_confined();
+    return rows::is_confined();
     #[cfg(not(target_arch = "x86_64"))]
     false
 }
@@ -280,7 +279,7 @@ fn panicked<const BOUNDED: bool>(
     if let Err(second) = enter::<BOUNDED>(place, || drop(payload)) {
         core::mem::forget(second);
     }
-    server.has_faulted(descriptor, row);
+    server.has_faulted(descriptor, row.all_flags());
     Status::new(Status::PANIC, 0).0
 }
 
@@ -297,7 +296,7 @@ fn with_bytes<const BOUNDED: bool>(
     let stack = first.wrapping_add(number as usize * STRIDE);
     let areas = stack.wrapping_add(REQUEST_AT);
     let buffers_at = buffers_of(control);
-    let mine = [server.range(), pool::range(row)];
+    let mine = [server.range(), row.group_range()];
     descriptor.set_phase(phase::COPY);
     if !is_callers(mine, buffers_at, size_of::<Buffers>()) {
         descriptor.set_phase(phase::RUN);
@@ -407,6 +406,6 @@ pub(crate) unsafe extern "C" fn run_fault(
         descriptor.set_phase(phase::RUN);
         return Status::new(Status::BUFFER, 0).0;
     }
-    server.has_faulted(descriptor, row);
+    server.has_faulted(descriptor, row.all_flags());
     status
 }

@@ -1,9 +1,8 @@
 //! A domain's own state, at the front of its memory: only code with its rights can touch it.
 
 use crate::error::Status;
-use crate::flags::{self, state};
-use crate::run::Entry;
-use crate::stack::{Descriptor, Row, phase};
+use crate::flags::{self, Flags, state};
+use crate::stack::{Descriptor, phase};
 use core::alloc::Layout;
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::Relaxed;
@@ -23,6 +22,18 @@ pub struct Heap {
 unsafe impl Sync for Heap {}
 
 impl Heap {
+    /// A heap in this memory.
+    ///
+    /// # Safety
+    /// So many bytes lie there, all of them zero, and are the heap's for as long as it is used.
+    pub(crate) const unsafe fn new(base: NonNull<u8>, len_bytes: usize) -> Self {
+        Self {
+            base,
+            len_bytes,
+            used: AtomicUsize::new(0),
+        }
+    }
+
     /// Memory for `layout`, zeros; `None` when the heap has no more. It is the caller's until the domain is reset or
     /// unloaded. Takes no lock, makes no system call; pages are faulted in when they are first touched.
     #[must_use]
@@ -74,74 +85,25 @@ pub(crate) struct Server {
     range: (usize, usize),
 }
 
-/// Where a server and its entries were laid out.
-#[derive(Clone, Copy)]
-pub(crate) struct Laid {
-    server: NonNull<Server>,
-    entries: NonNull<Entry>,
-    entries_len: u32,
-}
-
-impl Laid {
-    /// Fills in what a row says of them.
-    pub(crate) fn describe(self, row: &Row) {
-        // Relaxed, all of them: a thread that gets the domain gets it after this.
-        row.entries.store(self.entries.as_ptr(), Relaxed);
-        row.entries_len.store(self.entries_len, Relaxed);
-        row.server.store(self.server.as_ptr(), Relaxed);
-    }
-}
-
 impl Server {
-    /// Lays a server out at the front of `memory`, behind it the entries, behind those on a page boundary the heap.
-    /// `None` when there is no room.
-    pub(crate) fn lay_out(
-        memory: &private::Private,
-        entries: &[Entry],
+    /// One whose value is not made yet. `range` is all of the domain's memory, and `make` can be called with `init`.
+    pub(crate) const fn new(
+        range: (usize, usize),
+        heap: Heap,
         dies: bool,
-        init: *const (),
-        make: Make,
+        (init, make): (*const (), Make),
         secrets: [u64; 2],
-    ) -> Option<Laid> {
-        let page = private::page_bytes();
-        let entries_at = size_of::<Self>().next_multiple_of(align_of::<Entry>());
-        let heap_at = (entries_at + size_of_val(entries)).next_multiple_of(page);
-        let len_bytes = memory.len_bytes().checked_sub(heap_at)?;
-        // SAFETY: `heap_at` is inside the mapping, by the subtraction.
-        let heap = unsafe { memory.base().add(heap_at) };
-        // SAFETY: as above; less than `heap_at`.
-        let place = unsafe { memory.base().add(entries_at) }.cast::<Entry>();
-        for (index, entry) in entries.iter().enumerate() {
-            // SAFETY: `heap_at` was computed so that all entries lie before it.
-            let slot = unsafe { place.add(index) };
-            // SAFETY: aligned, in the mapping, which is new and nobody else's.
-            unsafe { slot.write(*entry) };
-        }
-        let server = memory.base().cast::<Self>();
-        let value = Self {
+    ) -> Self {
+        Self {
             state: AtomicU32::new(state::NEW),
             dies,
-            range: {
-                let start = memory.base().addr().get();
-                (start, start + memory.len_bytes())
-            },
             value: AtomicPtr::new(core::ptr::null_mut()),
             init,
             make,
+            heap,
             secrets,
-            heap: Heap {
-                base: heap,
-                len_bytes,
-                used: AtomicUsize::new(0),
-            },
-        };
-        // SAFETY: a page boundary, in the mapping, which is new and nobody else's.
-        unsafe { server.write(value) };
-        Some(Laid {
-            server,
-            entries: place,
-            entries_len: u32::try_from(entries.len()).ok()?,
-        })
+            range,
+        }
     }
 
     /// The value. Null before it is made.
@@ -165,7 +127,7 @@ impl Server {
     }
 
     /// The domain went wrong in the call of `descriptor`, which touches it no more.
-    pub(crate) fn has_faulted(&self, descriptor: &mut Descriptor, row: &Row) {
+    pub(crate) fn has_faulted(&self, descriptor: &mut Descriptor, stacks: Flags<'_>) {
         use flags::Word;
         if descriptor.phase == phase::INIT {
             descriptor.set_phase(phase::RUN);
@@ -175,7 +137,7 @@ impl Server {
             self.state.exchange(state::LIVE, state::DEAD);
         } else {
             flags::start_draining(&self.state);
-            self.settle(descriptor, row);
+            self.settle(descriptor, stacks);
         }
     }
 
@@ -183,18 +145,20 @@ impl Server {
     /// no other call is in it, which is `DONE`. Says what a caller is told otherwise.
     #[cold]
     #[inline(never)]
-    pub(crate) fn settle(&self, descriptor: &mut Descriptor, row: &Row) -> Status {
+    pub(crate) fn settle(&self, descriptor: &mut Descriptor, stacks: Flags<'_>) -> Status {
         use flags::Word;
         let now = self.state.look();
         if now == state::DEAD {
             return Status::new(Status::DEAD, 0);
         }
-        let (own, tag) = own_flag(descriptor, row);
-        let count = row.stacks_all.load(Relaxed) as usize;
-        let flags: *const AtomicU16 = row.flags.load(Relaxed);
-        // SAFETY: as many flags lie there, and outlive the call.
-        let all = unsafe { core::slice::from_raw_parts(flags, count) };
-        if now != state::DRAINING || !flags::drain(own, all.iter(), tag, &self.state) {
+        if now != state::DRAINING
+            || !flags::drain(
+                own_flag(descriptor),
+                stacks.all.iter(),
+                stacks.tag,
+                &self.state,
+            )
+        {
             return Status::new(Status::RESETTING, 0);
         }
         match self.make(descriptor) {
@@ -205,9 +169,8 @@ impl Server {
 
     /// The call that has made the value anew is in the domain again: whether it may be.
     #[cold]
-    pub(crate) fn enter_again(&self, descriptor: &mut Descriptor, row: &Row) -> bool {
-        let (own, tag) = own_flag(descriptor, row);
-        flags::claim_again(own, tag);
+    pub(crate) fn enter_again(&self, descriptor: &Descriptor, tag: u16) -> bool {
+        flags::claim_again(own_flag(descriptor), tag);
         flags::may_enter(&self.state)
     }
 
@@ -218,7 +181,7 @@ impl Server {
         unsafe { private::clear(self.heap.base, self.heap.len_bytes) };
         // Relaxed: published by the state below.
         self.heap.used.store(0, Relaxed);
-        // SAFETY: `init` is the function that `make` was erased with (`Domain::new`).
+        // SAFETY: `init` is the function that `make` was erased with ([`Self::new`]).
         let make = || unsafe { (self.make)(self.init, &self.heap) };
         let made = catch_unwind(AssertUnwindSafe(make));
         descriptor.set_phase(phase::RUN);
@@ -233,9 +196,8 @@ impl Server {
     }
 }
 
-/// The flag of the stack that a call is on, and what says there that it is in the domain of `row`.
-fn own_flag<'a>(descriptor: &Descriptor, row: &Row) -> (&'a AtomicU16, u16) {
+/// The flag of the stack that a call is on.
+fn own_flag(descriptor: &Descriptor) -> &AtomicU16 {
     // SAFETY: the flag of the call's own stack, in the group's memory, which outlives the call.
-    let own = unsafe { &*descriptor.flag };
-    (own, row.tag.load(Relaxed) as u16)
+    unsafe { &*descriptor.flag }
 }

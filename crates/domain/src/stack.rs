@@ -1,4 +1,4 @@
-//! One stack with its call descriptor and argument areas, and the row by which the gate finds a domain.
+//! One stack with its call descriptor and argument areas, and the control word of a call.
 //!
 //! ```text
 //! +0          16 KiB   guard: no access
@@ -9,11 +9,9 @@
 //! ```
 //! All of it lies in the group's memory; the pages that are not touched do not exist.
 
-use crate::run::Entry;
-use crate::server::Server;
 use crate::{DEPTH_MAX, Words};
-use core::sync::atomic::Ordering::{Relaxed, SeqCst};
-use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, compiler_fence};
+use core::sync::atomic::Ordering::SeqCst;
+use core::sync::atomic::{AtomicU16, compiler_fence};
 
 /// The most bytes a call carries, each way.
 pub const BYTES_MAX: usize = 64 << 10;
@@ -129,68 +127,6 @@ const _: () = assert!(
     core::mem::offset_of!(Descriptor, depth)
         == core::mem::offset_of!(Descriptor, caller_rights) + 4
 );
-
-/// A domain as the gate sees it. Rows of protected domains lie in a table that is read-only.
-#[repr(C, align(128))]
-pub(crate) struct Row {
-    /// The rights of the domain (PKRU).
-    pub(crate) rights: AtomicU32,
-    /// The value it writes into the flag of a stack it has claimed.
-    pub(crate) tag: AtomicU32,
-    /// Stacks that anybody's call may be given.
-    pub(crate) stacks: AtomicU32,
-    /// The pooled and the held ones.
-    pub(crate) stacks_all: AtomicU32,
-    /// The key of the stacks.
-    pub(crate) stack_key: AtomicU32,
-    /// How many entries there are.
-    pub(crate) entries_len: AtomicU32,
-    /// The entries, in the domain's memory.
-    pub(crate) entries: AtomicPtr<Entry>,
-    /// The flags of all stacks, [`crate::pool::PER_CPU`] for each CPU, then the flags of held ones.
-    pub(crate) flags: AtomicPtr<AtomicU16>,
-    /// The first stack, at its guard.
-    pub(crate) first_stack: AtomicPtr<u8>,
-    /// The first stack's descriptor.
-    pub(crate) first_descriptor: AtomicPtr<Descriptor>,
-    /// The pools' own lines, one for each CPU.
-    pub(crate) pools: AtomicPtr<crate::pool::Pool>,
-    /// The domain's own state.
-    pub(crate) server: AtomicPtr<Server>,
-}
-
-impl Row {
-    /// The entry of that number.
-    #[inline(always)]
-    pub(crate) fn entry(&self, number: u16) -> Option<Entry> {
-        // Relaxed: a row is filled in before the domain is anybody's.
-        if u32::from(number) >= self.entries_len.load(Relaxed) {
-            return None;
-        }
-        // SAFETY: below the number of entries laid out.
-        let entry = unsafe { self.entries.load(Relaxed).add(number.into()) };
-        // SAFETY: laid out with the server, never written again.
-        Some(unsafe { entry.read() })
-    }
-
-    /// No domain: nobody's rights, and no stack.
-    pub(crate) const fn unused(rights: u32) -> Self {
-        Self {
-            rights: AtomicU32::new(rights),
-            tag: AtomicU32::new(0),
-            stacks: AtomicU32::new(0),
-            stacks_all: AtomicU32::new(0),
-            stack_key: AtomicU32::new(0),
-            entries_len: AtomicU32::new(0),
-            entries: AtomicPtr::new(core::ptr::null_mut()),
-            flags: AtomicPtr::new(core::ptr::null_mut()),
-            first_stack: AtomicPtr::new(core::ptr::null_mut()),
-            first_descriptor: AtomicPtr::new(core::ptr::null_mut()),
-            pools: AtomicPtr::new(core::ptr::null_mut()),
-            server: AtomicPtr::new(core::ptr::null_mut()),
-        }
-    }
-}
 
 /// The caller's buffers: in the caller's memory, copied before it is looked at.
 #[repr(C)]

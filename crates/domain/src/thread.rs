@@ -2,9 +2,10 @@
 //! stack.
 //! And how deep its calls are nested, where nothing else counts that.
 
+use crate::error::CallError;
 #[cfg(target_arch = "x86_64")]
 use crate::flags;
-use crate::{CallError, DEPTH_MAX, alone};
+use crate::{DEPTH_MAX, alone};
 use core::cell::Cell;
 use core::sync::atomic::AtomicU16;
 use handfast_sys::{deadline, process};

@@ -2,8 +2,9 @@
 
 use super::code::{self, Plan};
 use super::maps::{self, Mapping, Range};
-use super::{BEGUN, ConfineError, Confined, Options, descriptors, filter, paths};
-use crate::gate::protected;
+use super::{ConfineError, Confined, Options, descriptors, filter, paths};
+use crate::confined;
+use crate::rows;
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::Relaxed;
 use handfast_sys::landlock::{self, Rules};
@@ -16,7 +17,7 @@ const SIGNALS: i32 = 64;
 const LIBRARYS: [i32; 2] = [32, 33];
 
 pub(super) fn confine(options: &Options) -> Result<Confined, ConfineError> {
-    if !protected::rows().any(|row| !row.server.load(Relaxed).is_null()) {
+    if !rows::all().any(|row| !row.server.load(Relaxed).is_null()) {
         return Err(ConfineError::NoDomains);
     }
     one_thread()?;
@@ -34,7 +35,7 @@ pub(super) fn confine(options: &Options) -> Result<Confined, ConfineError> {
         let start = moved.memory.base().addr().get();
         (start, start + moved.memory.len_bytes())
     });
-    let more: Vec<Range> = moved.chain([protected::table_range()]).collect();
+    let more: Vec<Range> = moved.chain([rows::table_range()]).collect();
     let guarded = maps::guarded(&all, &more);
     if guarded.len() > filter::RANGES_MAX {
         return Err(ConfineError::Ranges {
@@ -45,8 +46,8 @@ pub(super) fn confine(options: &Options) -> Result<Confined, ConfineError> {
     let rules = paths::rules(&paths::places(&options.only)?)?;
     let program = filter::program(&guarded);
 
-    // Commit point: what fails from here on leaves half of it. Relaxed: see `is_confined`.
-    BEGUN.store(true, Relaxed);
+    // Commit point: what fails from here on leaves half of it.
+    confined::begin();
     let places_changed = plan.patches.len();
     let copied_bytes = take_hold(&all, plan, rules, &program)
         .map_err(|(step, errno)| ConfineError::Half { step, errno })?;
@@ -68,7 +69,7 @@ fn take_hold(
 ) -> Result<usize, Failed> {
     let step = |what: &'static str| move |errno: Errno| (what, errno);
     wipe_in_children(all).map_err(step("keeping domains from forked children (madvise)"))?;
-    protected::set_confined().map_err(step("closing the gate to deadlines (mprotect)"))?;
+    rows::set_confined().map_err(step("closing the gate to deadlines (mprotect)"))?;
     let copied_bytes = out_of_files(all, plan).map_err(step("copying code out of its files"))?;
     cpu::give_up_rseq().map_err(step("giving up restartable sequences (rseq)"))?;
     for signal in own_signals() {
@@ -84,7 +85,7 @@ fn take_hold(
 
 /// A forked child has no copy of what domains hold, which it could ask as often as it likes, each time a fresh one.
 fn wipe_in_children(all: &[Mapping]) -> Result<(), Errno> {
-    let keys: Vec<u32> = protected::domain_keys().collect();
+    let keys: Vec<u32> = rows::domain_keys().collect();
     for mapping in all.iter().filter(|mapping| keys.contains(&mapping.key)) {
         let start = core::ptr::with_exposed_provenance_mut(mapping.start);
         let start = NonNull::new(start).ok_or(Errno::INVAL)?;

@@ -1,11 +1,13 @@
 //! Memory that a call must not write: whatever all domains and CPUs share.
 
 use super::*;
+use crate::call::Call;
+#[cfg(target_arch = "x86_64")]
 use crate::gate;
 use crate::pool::Pool;
+use crate::row::Row;
 use crate::server::Server;
 use crate::stack::Descriptor;
-use crate::table::Call;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU16, AtomicUsize};
 
@@ -53,12 +55,7 @@ fn calls_change_nothing_that_cpus_share() {
         let table = Table::new(|_| ()).entry(look).entry(null);
         // SAFETY: the functions lend nothing and do not go wrong.
         let domain = unsafe { Domain::new(&table, options.clone()) }.unwrap();
-        let inner = &*domain.inner;
-        #[cfg(target_arch = "x86_64")]
-        let row = gate::protected::row(inner.number);
-        #[cfg(not(target_arch = "x86_64"))]
-        let row: Option<&Row> = None;
-        let row = row.unwrap_or_else(|| &inner.own_row.as_ref().unwrap().0);
+        let row = domain.inner.row().unwrap();
         ROW.store((&raw const *row).expose_provenance(), Relaxed);
         let _ = cpu::pin(&cpu::allowed()[..1]);
         let sum = || domain.call(0, [0; 8]).unwrap()[0];
@@ -132,7 +129,7 @@ fn a_call_that_a_fault_ends_leaves_nothing_of_the_domain_in_registers() {
     let Some(domain) = protected() else { return };
     // Whatever a thread needs for calls.
     domain.trim().unwrap();
-    let inner = &domain.inner;
+    let (row_at, rights) = domain.inner.row_at_and_rights();
     let (mut words, mut found) = (Words::default(), [POISON; 13]);
     // SAFETY: as `gate::protected::cross`; writes thirteen registers to `found`, whose address is on the stack meanwhile.
     unsafe {
@@ -150,8 +147,8 @@ fn a_call_that_a_fault_ends_leaves_nothing_of_the_domain_in_registers() {
             found = in(reg) found.as_mut_ptr(),
             enter = sym gate::protected::enter,
             inlateout("rdi") words.as_mut_ptr() => _,
-            inlateout("r8") u64::from(inner.rights) => _,
-            inlateout("r12") u64::from(inner.row_at) => _,
+            inlateout("r8") u64::from(rights) => _,
+            inlateout("r12") u64::from(row_at) => _,
             inlateout("r13") 0u64 => _,
             inlateout("r14") u64::from(first_of_cpu()) => _,
             lateout("r15") _,

@@ -9,8 +9,9 @@
 //! The handler that looks for it has no rights either, and takes none: the kernel reads for it (`process_vm_readv`). Where a filter of
 //! system calls forbids that, nothing is lent.
 
-use super::{is_loaded, protected, saved, stack_of};
-use crate::stack::Row;
+use super::{is_loaded, saved, stack_of};
+use crate::row::Row;
+use crate::rows;
 use core::ffi::c_void;
 use core::mem::offset_of;
 use core::sync::atomic::Ordering::Relaxed;
@@ -97,8 +98,8 @@ fn is_frame(words: &[u64], here: usize, (row, number): (&Row, usize), own: &libc
     is_read
         && magic[0] as u32 == saved::MAGIC_IS
         && parts[0] & saved::RIGHTS_PART != 0
-        && protected::rows().filter(|row| is_loaded(row)).any(|row| {
-            let lent = protected::lent(row.stack_key.load(Relaxed));
+        && rows::all().filter(|row| is_loaded(row)).any(|row| {
+            let lent = rows::lent(row.stack_key.load(Relaxed));
             [row.rights.load(Relaxed), lent].contains(&(rights[0] as u32))
         })
 }

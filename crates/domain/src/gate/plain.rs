@@ -4,9 +4,10 @@
 use crate::Words;
 use crate::error::Status;
 use crate::flags;
-use crate::pool::{self, PER_CPU};
+use crate::pool::PER_CPU;
+use crate::row::Row;
 use crate::run::run_other;
-use crate::stack::{Row, STRIDE, entry_of};
+use crate::stack::{STRIDE, entry_of};
 use crate::thread::Nested;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -31,7 +32,7 @@ pub(crate) unsafe fn cross(
         .cast::<crate::stack::Descriptor>();
     // SAFETY: the descriptor of a stack that was just claimed.
     let descriptor = unsafe { &mut *pointer };
-    let flag = pool::flag(row, number as usize);
+    let flag = row.flag(number as usize);
     nested.claims(flag);
     descriptor.words = *words;
     descriptor.flag = flag;
@@ -47,7 +48,7 @@ pub(crate) unsafe fn cross(
 /// Takes the stack that the hint names, or else the next free one.
 fn claim(row: &Row, hint: u32) -> Option<u32> {
     let tag = row.tag.load(Relaxed) as u16;
-    let flag = |number: u32| pool::flag(row, number as usize);
+    let flag = |number: u32| row.flag(number as usize);
     let stacks = row.stacks.load(Relaxed);
     if hint < row.stacks_all.load(Relaxed) && flags::claim(flag(hint), tag) {
         return Some(hint);

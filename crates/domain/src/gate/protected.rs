@@ -18,23 +18,18 @@
 
 use crate::error::Status;
 use crate::flags::UNBUILT;
-use crate::pool::{self, PER_CPU};
+use crate::pool::{PER_CPU, STACKS_MAX};
+use crate::row::Row;
+use crate::rows::{AVX, AVX512, ROW_BITS, ROWS, TABLE, Table};
 use crate::run::{run_fault, run_other};
 use crate::server::Server;
-use crate::stack::{
-    BOUNDED, BOUNDED_DEPTH, DEPTH, Descriptor, ENTRY_SHIFT, Row, STRIDE_BITS, TICKET,
-};
+use crate::stack::{BOUNDED, BOUNDED_DEPTH, DEPTH, Descriptor, ENTRY_SHIFT, STRIDE_BITS, TICKET};
 use crate::{DEPTH_MAX, Words};
 use core::arch::{asm, naked_asm};
 use core::mem::offset_of;
-mod table;
+use vectors::{clear_vectors, clear_vectors_rarely};
 
-#[cfg(test)]
-pub(crate) use table::row;
-use table::{AVX, AVX512, ROW_BITS, ROWS, TABLE, Table};
-pub(crate) use table::{
-    NO_DOMAIN, change, domain_keys, is_confined, lent, rights, rows, set_confined, table_range,
-};
+mod vectors;
 
 /// The place of a domain's row, as the gate wants it. Not zero.
 pub(crate) const fn row_at(domain: u32) -> u32 {
@@ -75,67 +70,10 @@ pub(crate) unsafe fn cross<const FROM_OUTSIDE: bool>(
 }
 
 /// Numbers of stacks have so many bits.
-const NUMBER_BITS: u32 = (pool::STACKS_MAX - 1).ilog2() + 1;
+const NUMBER_BITS: u32 = (STACKS_MAX - 1).ilog2() + 1;
 
 /// Above the rights that the gate is told.
 const FROM_OUTSIDE_BIT: u32 = u32::BITS;
-
-/// Clears what vector registers may hold of the side that is left: with AVX-512 here, with less at label `rare`, which goes on
-/// at `less` or `back`. Leaves r14 zero.
-macro_rules! clear_vectors {
-    ($rare:literal, $less:literal, $back:literal) => {
-        concat!(
-            // In a register, so that comparing and jumping are one step of the processor's.
-            "mov r14d, {avx512}\n",
-            "cmp dword ptr [rip + {table} + {vectors}], r14d\n",
-            "jb ",
-            $rare,
-            "f\n",
-            "xor r14d, r14d\n",
-            // First: no way to clear a mask register is free. Each second one by another unit of the processor.
-            "kxorq k0, k0, k0\n",
-            "kmovq k1, r14\n",
-            "kxorq k2, k2, k2\n",
-            "kmovq k3, r14\n",
-            "kxorq k4, k4, k4\n",
-            "kmovq k5, r14\n",
-            "kxorq k6, k6, k6\n",
-            "kmovq k7, r14\n",
-            ".irp n, 16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31\n",
-            "vpxord xmm\\n, xmm\\n, xmm\\n\n",
-            ".endr\n",
-            $less,
-            ":\n",
-            // Whatever is above these 16 bytes becomes zero, too.
-            ".irp n, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15\n",
-            "vpxor xmm\\n, xmm\\n, xmm\\n\n",
-            ".endr\n",
-            $back,
-            ":\n",
-        )
-    };
-}
-
-/// The rarer ways to do that.
-macro_rules! clear_vectors_rarely {
-    ($rare:literal, $less:literal, $back:literal) => {
-        concat!(
-            $rare,
-            ":\n",
-            "cmp dword ptr [rip + {table} + {vectors}], {avx}\n",
-            "mov r14d, 0\n",
-            "je ",
-            $less,
-            "b\n",
-            ".irp n, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15\n",
-            "xorps xmm\\n, xmm\\n\n",
-            ".endr\n",
-            "jmp ",
-            $back,
-            "b\n",
-        )
-    };
-}
 
 /// The gate. Called as [`cross`] does: with where the words are in rdi, the domain's rights in r8 (above them
 /// [`FROM_OUTSIDE_BIT`]), the place of its row in r12,

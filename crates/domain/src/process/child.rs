@@ -1,25 +1,19 @@
 //! The child's side: from its first instruction to its last.
 
-use super::plan::Plan;
-use super::{MARKER, Ports, message, program, report};
+use super::{Ports, report};
 use crate::domain::Domain;
-use crate::error::Status;
+use crate::error::{LoadError, Status};
+use crate::parent::plan::Plan;
+use crate::parent::{MARKER, marker, message};
 use handfast_sys::{AsFd, OwnedFd, child, process, socket};
-
-/// The marker's value in children of this very library: there may be several releases of it in a program.
-pub(super) fn marker() -> Option<String> {
-    let own = [live_if_child as *const () as usize];
-    let place = program::places_of(own.into_iter())?.pop()?;
-    Some(format!("{place:x}"))
-}
 
 /// If this process was started to run a domain, does that, and never returns.
 pub(super) fn live_if_child(ports: &dyn Ports) {
     // Nor has a set-user-id program one: the process that starts it does not decide that `main` is not run.
-    let Some(marker) = process::variable(MARKER) else {
+    let Some(named) = process::variable(MARKER) else {
         return;
     };
-    if self::marker().is_none_or(|own| *own != *marker) {
+    if marker().is_none_or(|own| *own != *named) {
         return;
     }
     // From here on `main` is out of the question: it could start a child, and that the next.
@@ -55,7 +49,7 @@ fn live(control: &OwnedFd, ports: &dyn Ports) -> Option<()> {
     let _ = report::install(control);
     let domain = match Domain::load(functions, options) {
         Ok(domain) => domain,
-        Err(crate::LoadError::Init(fault)) => {
+        Err(LoadError::Init(fault)) => {
             return say(message::FAILED, Status::of_fault(fault).0, None);
         }
         Err(_) => return say(message::FAILED, 0, None),

@@ -1,7 +1,7 @@
 //! Signals in a child: its last word is how the domain went wrong.
 
-use super::message;
 use crate::error::Status;
+use crate::parent::message;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::AtomicI32;
 use core::sync::atomic::Ordering::Relaxed;

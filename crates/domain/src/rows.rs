@@ -1,7 +1,7 @@
-//! The gate's trusted data: the rows of all domains, in a page that nobody can write.
+//! The gate's trusted data: the rows of all domains, in a page that nobody can write. x86-64 only.
 
 use crate::alone::alone;
-use crate::stack::Row;
+use crate::row::Row;
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU32;
@@ -11,33 +11,33 @@ use handfast_sys::{Errno, private};
 /// Access to key 0 only: what the kernel starts threads and signal handlers with.
 pub(crate) const NO_DOMAIN: u32 = 0x5555_5554;
 /// Rows: one for each key. Row 0 stays unused.
-pub(super) const ROWS: usize = 16;
-pub(super) const ROW_BITS: u32 = size_of::<Row>().trailing_zeros();
+pub(crate) const ROWS: usize = 16;
+pub(crate) const ROW_BITS: u32 = size_of::<Row>().trailing_zeros();
 const _: () = assert!(1 << ROW_BITS == size_of::<Row>());
 
 /// The gate's trusted data. Read-only but while a domain is loaded or unloaded.
 #[repr(C, align(4096))]
-pub(super) struct Table {
+pub(crate) struct Table {
     /// The bits of all domains' keys that say "no access".
-    pub(super) denied: AtomicU32,
+    pub(crate) denied: AtomicU32,
     /// Which vector registers there are: zero, [`AVX`] or [`AVX512`].
-    pub(super) vectors: AtomicU32,
+    pub(crate) vectors: AtomicU32,
     /// Whether the process is confined, for code with a domain's rights: whatever else says so can be written by anybody.
     confined: AtomicU32,
     padding: [u32; 29],
-    pub(super) rows: [Row; ROWS],
+    pub(crate) rows: [Row; ROWS],
 }
 
 /// With AVX, and no more than that.
-pub(super) const AVX: u32 = 1;
+pub(crate) const AVX: u32 = 1;
 /// With AVX-512.
-pub(super) const AVX512: u32 = 2;
+pub(crate) const AVX512: u32 = 2;
 
-pub(super) struct Page(UnsafeCell<Table>);
+pub(crate) struct Page(UnsafeCell<Table>);
 // SAFETY: all fields are atomics. While the page is read-only nobody writes them: writers hold the lock of `change`.
 unsafe impl Sync for Page {}
 
-pub(super) static TABLE: Page = Page(UnsafeCell::new(Table {
+pub(crate) static TABLE: Page = Page(UnsafeCell::new(Table {
     denied: AtomicU32::new(0),
     vectors: AtomicU32::new(0),
     confined: AtomicU32::new(0),
@@ -52,12 +52,12 @@ fn table() -> &'static Table {
 }
 
 /// The row of the domain whose memory has this key.
-pub(crate) fn row(key: u32) -> Option<&'static Row> {
+pub(crate) fn of(key: u32) -> Option<&'static Row> {
     table().rows.get(key as usize).filter(|_| key != 0)
 }
 
 /// All rows that may be of domains.
-pub(crate) fn rows() -> impl Iterator<Item = &'static Row> {
+pub(crate) fn all() -> impl Iterator<Item = &'static Row> {
     table().rows.iter().skip(1)
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn domain_keys() -> impl Iterator<Item = u32> {
 
 /// Changes the row of the domain with this key. Two system calls.
 pub(crate) fn change(key: u32, what: impl FnOnce(&Row)) -> Result<(), Errno> {
-    let row = row(key).ok_or(Errno::INVAL)?;
+    let row = of(key).ok_or(Errno::INVAL)?;
     change_table(|| what(row))
 }
 
@@ -96,7 +96,7 @@ fn change_table(what: impl FnOnce()) -> Result<(), Errno> {
     // Relaxed, both: any thread that gets the domain gets it after this.
     table().vectors.store(vectors(), Relaxed);
     what();
-    let denied = rows()
+    let denied = all()
         .enumerate()
         .filter(|(_, row)| !row.server.load(Relaxed).is_null())
         .fold(0, |denied, (index, row)| {

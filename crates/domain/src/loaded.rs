@@ -1,25 +1,49 @@
-//! The state that all handles of a domain share: how it is made, crossed into, and unloaded.
+//! A loaded domain, which its handles share: how it is made, crossed into, and unloaded.
 
-use super::{Inner, Plain};
+use crate::Words;
 use crate::deadline::Armed;
-use crate::error::{LoadError, NoDeadline, Status};
+use crate::error::{CallError, LoadError, NoDeadline, Status};
 use crate::gate;
+use crate::group::{self, Group};
+use crate::image::{Functions, Laid};
 use crate::isolation::Isolation;
 use crate::options::{Options, Policy};
-use crate::pool;
-use crate::process::Process;
+use crate::parent::Process;
+use crate::row::Row;
+#[cfg(target_arch = "x86_64")]
+use crate::rows;
 use crate::run::TRIM;
-use crate::server::{Laid, Server};
-use crate::stack::{BYTES_MAX, Buffers, Row, Sender};
-use crate::table::Functions;
+use crate::stack::{BYTES_MAX, Buffers, Sender};
 use crate::thread::{self, Nested};
-use crate::{CallError, Group, Words};
 #[cfg(target_arch = "x86_64")]
 use core::sync::atomic::Ordering::Relaxed;
+use handfast_sys::keys::Key;
 use handfast_sys::{clock, cpu, deadline, private};
 
-impl Inner {
-    pub(super) fn new(functions: &Functions, options: Options) -> Result<Self, LoadError> {
+/// A domain in the gate's table, in this process without protection, or in a child process.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    /// Its row in the gate's table; 0: it has one of its own here.
+    number: u32,
+    /// As the gate wants that; 0 as well.
+    #[cfg(target_arch = "x86_64")]
+    row_at: u32,
+    /// Its rights; the gate compares them with the table's.
+    #[cfg(target_arch = "x86_64")]
+    rights: u32,
+    epoch: u32,
+    own_row: Option<Box<Plain>>,
+    /// It is in a process of its own.
+    process: Option<Process>,
+    tag: u32,
+    /// Before the keys: they must not be another's while pages have them.
+    _memory: Option<private::Private>,
+    group: Group,
+    _key: Option<Key>,
+}
+
+impl Loaded {
+    pub(crate) fn new(functions: &Functions, options: Options) -> Result<Self, LoadError> {
         let is_protected = options.isolation == Isolation::Keys;
         let entries = functions.entries.len();
         if entries >= usize::from(TRIM) {
@@ -35,7 +59,7 @@ impl Inner {
             return Err(LoadError::OtherGroup);
         }
         let key = match is_protected && !own_group {
-            true => Some(pool::allocate()?),
+            true => Some(group::allocate()?),
             false => None,
         };
         let os = |call| move |errno| LoadError::Os { call, errno };
@@ -49,15 +73,9 @@ impl Inner {
         let random = handfast_sys::process::random_bytes().map_err(os("getrandom"))?;
         let random = u128::from_ne_bytes(random);
         let secrets = [random as u64, (random >> u64::BITS) as u64];
-        let server = Server::lay_out(
-            &memory,
-            &functions.entries,
-            dies,
-            functions.init,
-            functions.make,
-            secrets,
-        )
-        .ok_or(LoadError::TooManyEntries { entries })?;
+        let server = functions
+            .lay_out(&memory, dies, secrets)
+            .ok_or(LoadError::TooManyEntries { entries })?;
         if let Some(key) = key.as_ref().or(group.0.key()) {
             memory
                 .protect(key)
@@ -83,7 +101,7 @@ impl Inner {
     }
 
     /// One in a process of its own. Its group has nothing for it but a place.
-    pub(super) fn elsewhere(process: Process, group: Option<Group>) -> Result<Self, LoadError> {
+    pub(crate) fn elsewhere(process: Process, group: Option<Group>) -> Result<Self, LoadError> {
         let group = match group {
             Some(group) => group,
             None => Group::unprotected()?,
@@ -110,9 +128,9 @@ impl Inner {
         #[cfg(target_arch = "x86_64")]
         if let Some(stacks) = self.group.0.key() {
             let own = self._key.as_ref().unwrap_or(stacks).number();
-            let rights = gate::protected::rights(own, stacks.number());
+            let rights = rows::rights(own, stacks.number());
             crate::fault::install()?;
-            gate::protected::change(own, |row| {
+            rows::change(own, |row| {
                 row.rights.store(rights, Relaxed);
                 self.group.0.describe(row, self.tag);
                 server.describe(row);
@@ -130,7 +148,7 @@ impl Inner {
     }
 
     /// Calls of this thread end at the deadline until what this returns is dropped.
-    pub(super) fn arm(&self, deadline_ns: u64) -> Result<Armed, CallError> {
+    pub(crate) fn arm(&self, deadline_ns: u64) -> Result<Armed, CallError> {
         thread::ready(self.epoch)?;
         if self.process.is_some() {
             return Ok(Armed::of_waiting(deadline_ns));
@@ -170,7 +188,7 @@ impl Inner {
     }
 
     #[inline(always)]
-    pub(super) fn call_buffers(
+    pub(crate) fn call_buffers(
         &self,
         control: u64,
         words: &mut Words,
@@ -187,7 +205,7 @@ impl Inner {
 
     /// As [`Self::call_bytes`], of a message; `None`: this thread is in a domain.
     #[inline(always)]
-    pub(super) fn call_message(
+    pub(crate) fn call_message(
         &self,
         control: u64,
         request: (&[u8], Sender),
@@ -209,7 +227,7 @@ impl Inner {
     }
 
     #[inline(always)]
-    pub(super) fn cross(
+    pub(crate) fn cross(
         &self,
         control: u64,
         hint: u32,
@@ -317,25 +335,70 @@ impl Inner {
         status.error(self.group.stacks())
     }
 
-    pub(crate) fn group(&self) -> &pool::Inner {
-        &self.group.0
+    pub(crate) const fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// Whether it has memory keys.
+    pub(crate) const fn is_protected(&self) -> bool {
+        self.number != 0
+    }
+
+    /// The mechanism that isolates it; never [`Isolation::Automatic`].
+    pub(crate) const fn isolation(&self) -> Isolation {
+        match &self.process {
+            _ if self.is_protected() => Isolation::Keys,
+            Some(_) => Isolation::Process,
+            None => Isolation::Unprotected,
+        }
+    }
+
+    /// Its row, if it is in this process.
+    #[cfg(test)]
+    pub(crate) fn row(&self) -> Option<&Row> {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(row) = rows::of(self.number) {
+            return Some(row);
+        }
+        self.own_row.as_ref().map(|row| &row.0)
+    }
+
+    /// The place of its row and its rights, as the gate wants them.
+    #[cfg(all(test, target_arch = "x86_64"))]
+    pub(crate) const fn row_at_and_rights(&self) -> (u32, u32) {
+        (self.row_at, self.rights)
     }
 }
 
-impl Drop for Inner {
+impl Drop for Loaded {
     fn drop(&mut self) {
         #[cfg(target_arch = "x86_64")]
         if self.number != 0 {
             // A failure leaves a row that leads to memory nobody has any more: a call through it faults, and there is
             // no handle left to make one.
-            let _ = gate::protected::change(self.number, |row| {
+            let _ = rows::change(self.number, |row| {
                 row.server.store(core::ptr::null_mut(), Relaxed);
                 row.stacks.store(0, Relaxed);
                 row.stacks_all.store(0, Relaxed);
                 row.stack_key.store(0, Relaxed);
-                row.rights.store(gate::protected::NO_DOMAIN, Relaxed);
+                row.rights.store(rows::NO_DOMAIN, Relaxed);
             });
         }
         self.group.0.give_tag(self.tag);
     }
 }
+
+/// A row in memory of this process.
+struct Plain(Row);
+
+impl core::fmt::Debug for Plain {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("Row")
+    }
+}
+
+// SAFETY: what the row points to is the group's and the domain's memory, which live as long as [`Loaded`]; its fields
+// are atomics.
+unsafe impl Send for Plain {}
+// SAFETY: as above.
+unsafe impl Sync for Plain {}

@@ -2,14 +2,14 @@
 
 use super::program;
 use crate::error::LoadError;
+use crate::image::Functions;
 use crate::isolation::Isolation;
 use crate::options::{Options, Policy};
-use crate::run::Entry;
+use crate::row::Entry;
 use crate::server::Make;
-use crate::table::Functions;
 
 /// A domain's functions as places in the program, and how it is loaded.
-pub(super) struct Plan(Vec<u8>);
+pub(crate) struct Plan(Vec<u8>);
 
 /// Words before the functions' words: version, bytes of the heap, whether it stays dead, how many functions.
 const HEAD_WORDS: usize = 4;
@@ -17,7 +17,7 @@ const VERSION: u64 = 1;
 const WORD_BYTES: usize = 8;
 
 impl Plan {
-    pub(super) fn new(functions: &Functions, options: &Options) -> Result<Self, LoadError> {
+    pub(crate) fn new(functions: &Functions, options: &Options) -> Result<Self, LoadError> {
         let own = [
             functions.init as usize,
             functions.make as *const () as usize,
@@ -39,12 +39,12 @@ impl Plan {
         Ok(Self(words.flat_map(u64::to_le_bytes).collect()))
     }
 
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.0
     }
 
     /// The domain of a plan that `more` gives piece by piece.
-    pub(super) fn read(
+    pub(crate) fn read(
         mut more: impl FnMut(&mut Vec<u8>) -> Option<()>,
     ) -> Option<(Functions, Options)> {
         let mut bytes = Vec::new();
