@@ -38,13 +38,13 @@ pub(crate) fn run(args: &Args) -> Outcome {
     // In milliseconds, as it was given: errors name it.
     let passed = || Duration::from_millis(start.elapsed().as_millis() as u64);
     let left = || limit.saturating_sub(passed());
-    let port = handfast::connect_until(&args.name, left()).map_err(|error| match error {
+    let port = handfast::connect_timeout(&args.name, left()).map_err(|error| match error {
         // Not what was left of it.
         ConnectError::TimedOut { name, .. } => ConnectError::TimedOut { name, limit },
         other => other,
     })?;
     let reply = port
-        .call_until(&message, left())
+        .call_timeout(&message, left())
         .map_err(|error| match error {
             SendError::TimedOut => {
                 format!("no reply from {:?} within {limit:?}: {error}", args.name)

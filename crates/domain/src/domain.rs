@@ -133,15 +133,15 @@ impl Domain {
     ///     loaded => loaded?,
     /// };
     /// let timeout = Duration::from_millis(5);
-    /// assert_eq!(domain.call_until(0, [0; 8], timeout)?, [0; 8]);
-    /// let ended = domain.call_until(0, [1; 8], timeout);
+    /// assert_eq!(domain.call_timeout(0, [0; 8], timeout)?, [0; 8]);
+    /// let ended = domain.call_timeout(0, [1; 8], timeout);
     /// assert_eq!(ended, Err(CallError::Fault(Fault::Deadline)));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
     /// As [`Self::call`]; [`CallError::NoDeadline`] where none can be kept.
-    pub fn call_until(
+    pub fn call_timeout(
         &self,
         entry: u16,
         words: Words,
@@ -193,11 +193,11 @@ impl Domain {
         }
     }
 
-    /// As [`Self::call_message`], with a deadline as [`Self::call_until`]: this time of the monotonic clock.
+    /// As [`Self::call_message`], with a deadline as [`Self::call_timeout`]: this time of the monotonic clock.
     ///
     /// # Errors
     /// As both.
-    pub fn call_message_until(
+    pub fn call_message_timeout(
         &self,
         entry: u16,
         sender: Sender,

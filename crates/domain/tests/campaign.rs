@@ -115,9 +115,9 @@ const GOOD: u64 = DEADLINE + 1;
 /// Goes wrong in that way, or adds to the domain's value.
 fn go(domain: &Domain, what: u64, at: u64, timeout: Duration) -> Result<(), CallError> {
     match what {
-        DEADLINE => domain.call_until(RUN, first(spin as fn() as usize as u64), timeout),
+        DEADLINE => domain.call_timeout(RUN, first(spin as fn() as usize as u64), timeout),
         _ if what <= WILD => domain.call(WRONG, [what, at, 0, 0, 0, 0, 0, 0]),
-        _ if what.is_multiple_of(8) => domain.call_until(ADD, first(1), Duration::from_secs(60)),
+        _ if what.is_multiple_of(8) => domain.call_timeout(ADD, first(1), Duration::from_secs(60)),
         _ => domain.call(ADD, first(1)),
     }
     .map(drop)

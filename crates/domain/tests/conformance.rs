@@ -473,7 +473,7 @@ fn a_domain_that_went_wrong_in_a_call_of_its_own_serves_the_next_one_anew() {
             assert_eq!(domain.call(WITHIN, [0; 8]).unwrap()[0], 7);
             let next = match kind {
                 0 => domain.call(ADD, [3; 8]),
-                1 => domain.call_until(ADD, [3; 8], LONG),
+                1 => domain.call_timeout(ADD, [3; 8], LONG),
                 _ => {
                     let mut words = [3; 8];
                     let called = domain.call_bytes(ADD, &mut words, b"", &mut []);

@@ -31,7 +31,7 @@ const LONG: Duration = Duration::from_secs(60);
 const ENDED: Result<Words, CallError> = Err(CallError::Fault(Fault::Deadline));
 
 fn until(domain: &Domain, function: fn(), timeout: Duration) -> Result<Words, CallError> {
-    domain.call_until(RUN, first(function as usize as u64), timeout)
+    domain.call_timeout(RUN, first(function as usize as u64), timeout)
 }
 
 fn spin() {
@@ -103,7 +103,9 @@ fn a_call_that_is_in_time_is_like_any_other() {
     };
     for round in 1..1000 {
         assert_eq!(
-            domain.call_until(ADD, first(1), LONG).map(|words| words[0]),
+            domain
+                .call_timeout(ADD, first(1), LONG)
+                .map(|words| words[0]),
             Ok(round)
         );
     }
@@ -114,15 +116,15 @@ fn a_call_that_is_in_time_is_like_any_other() {
         (common::OVERFLOW, Fault::StackOverflow),
     ] {
         let words = [what, 0, 0, 0, 0, 0, 0, 0];
-        let got = domain.call_until(common::WRONG, words, LONG);
+        let got = domain.call_timeout(common::WRONG, words, LONG);
         assert_eq!(got, Err(CallError::Fault(fault)));
     }
     assert_eq!(
-        domain.call_until(99, [0; 8], LONG),
+        domain.call_timeout(99, [0; 8], LONG),
         Err(CallError::NoEntry { entry: 99 })
     );
     // One that is past when the call is made lets short functions run.
-    assert!(domain.call_until(ADD, first(1), Duration::ZERO).is_ok());
+    assert!(domain.call_timeout(ADD, first(1), Duration::ZERO).is_ok());
     assert_eq!(until(&domain, spin, Duration::ZERO), ENDED);
 }
 
@@ -151,14 +153,14 @@ fn outer(_: &Value, call: &mut Call<'_>) {
             spin();
         }
         // An earlier one of its own, and this function ends well.
-        1 => see(&inner().call_until(RUN, function, SHORT)),
+        1 => see(&inner().call_timeout(RUN, function, SHORT)),
         // A later one counts for nothing.
         2 => {
-            see(&inner().call_until(RUN, function, LONG));
+            see(&inner().call_timeout(RUN, function, LONG));
             spin();
         }
         // All is in time.
-        3 => see(&inner().call_until(ADD, first(1), LONG)),
+        3 => see(&inner().call_timeout(ADD, first(1), LONG)),
         // The inner one is made anew all the time.
         4 => loop {
             let _ = wrong(inner(), PANIC, 0);
@@ -193,7 +195,7 @@ fn a_deadline_holds_for_the_calls_that_the_function_makes() {
         SEEN.store(0, Ordering::SeqCst);
         domain.call(1, first(1)).unwrap();
         inside.call(ADD, first(1)).unwrap();
-        let got = domain.call_until(0, first(what), timeout);
+        let got = domain.call_timeout(0, first(what), timeout);
         (got.map(|words| words[0]), SEEN.load(Ordering::SeqCst))
     };
     let ended = Err(CallError::Fault(Fault::Deadline));
@@ -220,7 +222,7 @@ fn a_deadline_holds_for_the_calls_that_the_function_makes() {
     }
     // The inner one is not caught while it is made anew, which would be its end.
     for _ in 0..100 {
-        let got = domain.call_until(0, first(4), SHORT / 2);
+        let got = domain.call_timeout(0, first(4), SHORT / 2);
         assert_eq!(got, ENDED);
         assert!(testing::within_patience(|| domain.call(1, [0; 8]).is_ok()));
         assert!(testing::within_patience(|| inside
@@ -280,7 +282,7 @@ fn a_signal_that_comes_at_another_time_does_nothing() {
     let Some(domain) = load(Options::new()) else {
         return;
     };
-    domain.call_until(ADD, first(1), LONG).unwrap();
+    domain.call_timeout(ADD, first(1), LONG).unwrap();
     let done = AtomicBool::new(false);
     // SAFETY: asks for this thread's own number.
     let own = unsafe { libc::pthread_self() };
@@ -298,8 +300,8 @@ fn a_signal_that_comes_at_another_time_does_nothing() {
             let spin = first(spin_a_while as fn() as usize as u64);
             assert_eq!(domain.call(ADD, first(1)).unwrap()[0], 2 + 2 * round);
             domain.call(RUN, spin).unwrap();
-            domain.call_until(RUN, spin, LONG).unwrap();
-            let got = domain.call_until(ADD, first(1), LONG);
+            domain.call_timeout(RUN, spin, LONG).unwrap();
+            let got = domain.call_timeout(ADD, first(1), LONG);
             assert_eq!(got.unwrap()[0], 3 + 2 * round);
         }
     });
@@ -350,7 +352,7 @@ fn a_signal_that_comes_when_the_call_is_over_does_nothing() {
                     let timeout_ns = random.below(60_000);
                     let stay_ns = (timeout_ns + random.below(10_000)).saturating_sub(5_000);
                     let words = [1, stay_ns, 0, 0, 0, 0, 0, 0];
-                    match domain.call_until(0, words, Duration::from_nanos(timeout_ns)) {
+                    match domain.call_timeout(0, words, Duration::from_nanos(timeout_ns)) {
                         Ok(words) => {
                             sum += 1;
                             assert_eq!(words[0], sum);

@@ -36,7 +36,7 @@ fn spin() {
 }
 
 fn until_it_ends(domain: &Domain) -> Result<[u64; 8], CallError> {
-    domain.call_until(RUN, first(spin as fn() as usize as u64), SHORT)
+    domain.call_timeout(RUN, first(spin as fn() as usize as u64), SHORT)
 }
 
 const fn fault<T>(fault: Fault) -> Result<T, CallError> {
@@ -51,7 +51,7 @@ impl Drop for Last {
             assert_eq!(wrong(domain, PANIC, 0), fault(Fault::Panic));
             assert_eq!(wrong(domain, NULL, 0), fault(Fault::Access { address: 0 }));
             assert_eq!(until_it_ends(domain).map(drop), fault(Fault::Deadline));
-            let long = domain.call_until(ADD, first(2), testing::PATIENCE);
+            let long = domain.call_timeout(ADD, first(2), testing::PATIENCE);
             assert_eq!(long.unwrap()[0], 2);
             assert_eq!(wrong(domain, NULL, 0), fault(Fault::Access { address: 0 }));
         }
@@ -114,7 +114,7 @@ fn panic_without_end() {
     let domain = load(Options::new()).unwrap();
     for _ in 0..3 {
         let function = panic_for_ever as fn() as usize as u64;
-        let got = domain.call_until(RUN, first(function), SHORT);
+        let got = domain.call_timeout(RUN, first(function), SHORT);
         assert_eq!(got, fault(Fault::Deadline));
         assert!(!std::thread::panicking());
         assert_eq!(domain.call(ADD, first(1)).unwrap()[0], 1);

@@ -108,14 +108,14 @@ impl Victim {
         const ASKED: &[u8] = b"honest";
         let call = self.honest.try_call(ASKED).expect("there is room");
         loop {
-            let request = self.port.receive_until(PATIENCE).expect("the call");
+            let request = self.port.receive_timeout(PATIENCE).expect("the call");
             // Hands have no such badge.
             if request.is_call() && request.badge() == 1 && request.bytes() == ASKED {
                 request.reply(b"served").expect("the caller waits");
                 break;
             }
         }
-        let answer = call.wait_until(PATIENCE).expect("an answer");
+        let answer = call.wait_timeout(PATIENCE).expect("an answer");
         assert_eq!(&*answer, b"served");
     }
 }

@@ -126,7 +126,7 @@ impl Both {
                 .poll(&mut Context::from_waker(Waker::noop()))
                 .is_pending()
         );
-        let request = port.receive_until(PATIENCE).expect("the call");
+        let request = port.receive_timeout(PATIENCE).expect("the call");
         let word = request
             .bytes()
             .first_chunk()
@@ -147,7 +147,7 @@ impl Both {
         let is_call = method + 1 != u64::from(METHODS);
         if !is_call {
             self.right.send(&bytes).expect("there is room");
-            let request = self.port.receive_until(PATIENCE).expect("the message");
+            let request = self.port.receive_timeout(PATIENCE).expect("the message");
             let _ = AllServer::dispatch(request, &Server);
             return;
         }
@@ -155,9 +155,9 @@ impl Both {
             assert!(bytes.len() > handfast::MESSAGE_BYTES_MAX);
             return;
         };
-        let request = self.port.receive_until(PATIENCE).expect("the call");
+        let request = self.port.receive_timeout(PATIENCE).expect("the call");
         assert_eq!(AllServer::dispatch(request, &Server), Ok(()));
-        let answer = call.wait_until(PATIENCE).expect("an answer");
+        let answer = call.wait_timeout(PATIENCE).expect("an answer");
         assert!(!answer.is_empty(), "no status");
     }
 
@@ -190,7 +190,7 @@ impl Both {
         let mut call = pin!(call);
         let mut context = Context::from_waker(Waker::noop());
         assert!(call.as_mut().poll(&mut context).is_pending());
-        let request = self.port.receive_until(PATIENCE).expect("the call");
+        let request = self.port.receive_timeout(PATIENCE).expect("the call");
         let _ = request.reply(&bytes[..bytes.len().min(handfast::MESSAGE_BYTES_MAX)]);
         assert!(matches!(call.poll(&mut context), Poll::Ready(_)));
     }

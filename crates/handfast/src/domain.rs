@@ -106,8 +106,8 @@ impl Port {
     }
 
     /// As [`Self::with_threads`]; a function that has served one message for longer than `limit` is ended
-    /// ([`Domain::call_until`]), whatever sent that and by whatever way it came: a caller sees [`DomainError::Deadline`].
-    /// A caller's own limit ([`SendRight::call_until`]) ends a function only where the caller runs it, in this process;
+    /// ([`Domain::call_timeout`]), whatever sent that and by whatever way it came: a caller sees [`DomainError::Deadline`].
+    /// A caller's own limit ([`SendRight::call_timeout`]) ends a function only where the caller runs it, in this process;
     /// callers by links wait no longer, and the function goes on, up to this limit.
     ///
     /// # Errors
@@ -223,7 +223,7 @@ impl Serve for Function {
             return parent::serve(self, message, reply, Some(deadline_ns));
         }
         let (domain, entry, sender) = (&self.domain, self.entry, sender_of(message));
-        let called = domain.call_message_until(entry, sender, message.bytes, reply, deadline_ns);
+        let called = domain.call_message_timeout(entry, sender, message.bytes, reply, deadline_ns);
         called.map_err(|error| failed(error, reply.len()))
     }
 }

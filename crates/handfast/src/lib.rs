@@ -43,7 +43,7 @@
 //!
 //! # What holds throughout
 //!
-//! * `try_x` never blocks (but for the lock of a [two-lock queue](QueueKind::TwoLock)), `x` waits by the strategy, for ever if need be, and `x_until` at the longest for its timeout.
+//! * `try_x` never blocks (but for the lock of a [two-lock queue](QueueKind::TwoLock)), `x` waits by the strategy, for ever if need be, and `x_timeout` at the longest for a `Duration`.
 //! * A message has at most [`MESSAGE_BYTES_MAX`] bytes and four rights. Its bytes are copied in once and out once. While both sides are busy
 //!   there is no system call; a sender that posts to a sleeping receiver makes one, to wake it.
 //! * When a peer dies, by whatever signal, every wait for it ends within milliseconds as [`error::Gone`]; whether a call was
@@ -64,8 +64,8 @@
 //!
 //! # Environment
 //!
-//! The [global node](Node::global), which the free functions use, reads these when it starts. Other nodes are configured by their
-//! [builder](Node::builder).
+//! The [global node](Node::global), which the free functions use, reads `HANDFAST_DIR` whenever it binds or connects, and the others
+//! when it starts. Other nodes are configured by their [builder](Node::builder).
 //!
 //! | variable | says |
 //! | --- | --- |
@@ -93,7 +93,7 @@ pub use handfast_port::{
     Notice, Options, OwnRight, Peer, PerCpu, Place, PopError, PushError, QUEUE_MESSAGE_BYTES,
     QueueKind, Quotas, Readiness, Receive, ReceiveRight, Reply, ReplyRight, Request, Returned,
     Right, SendRight, Sending, Sent, SharedQueue, Strategy, Target, Token, WaitSet, Worker,
-    anonymous, anonymous_with, bind, bind_with, connect, connect_until, connect_with, handoff,
+    anonymous, anonymous_with, bind, bind_with, connect, connect_timeout, connect_with, handoff,
     set_quotas, set_quotas_by, wait_moved,
 };
 pub use handfast_port::{notify, rendezvous};

@@ -98,14 +98,14 @@ fn home(name: &str) {
 
 /// The receiver's view of a right.
 fn seen(right: &SendRight) -> String {
-    match right.call_until(b"seen", PATIENCE) {
+    match right.call_timeout(b"seen", PATIENCE) {
         Ok(answer) => String::from_utf8_lossy(&answer).into_owned(),
         Err(error) => format!("{error:?}"),
     }
 }
 
 fn minted(root: &SendRight) -> [SendRight; 3] {
-    let rights = root.call_until(b"mint", PATIENCE).unwrap().take_rights();
+    let rights = root.call_timeout(b"mint", PATIENCE).unwrap().take_rights();
     let rights: Vec<_> = rights
         .into_iter()
         .map(|right| match right {
@@ -147,18 +147,18 @@ fn permissions_are_taken_away_and_never_come_back() {
     });
     // Home, and to a third process.
     let rights = [&all, &less, &least, &fresh].map(|right| Right::from(right.clone()));
-    let own = root.with(rights).call_until(b"own", PATIENCE).unwrap();
+    let own = root.with(rights).call_timeout(b"own", PATIENCE).unwrap();
     assert_eq!(&*own, b"7 ffff, 7 0007, 7 0006, 7 0001");
     let other = common::name("permissions-user");
     let mut user = common::start("user", &[&other]);
     user.expect("ready");
     let to = handfast::connect(&other).unwrap();
     for _ in 0..3 {
-        let passed = to.with([less.clone().into()]).call_until(b"", PATIENCE);
+        let passed = to.with([less.clone().into()]).call_timeout(b"", PATIENCE);
         assert_eq!(&*passed.unwrap(), b"7 0007");
     }
     // Revoked by badge, whatever the permissions.
-    root.call_until(b"revoke", PATIENCE).unwrap();
+    root.call_timeout(b"revoke", PATIENCE).unwrap();
     for right in [&all, &less, &least, &fresh, &no_more] {
         assert_eq!(seen(right), "Gone(Right)");
     }
@@ -209,7 +209,7 @@ fn attenuated_rights_count_as_senders_until_the_last_has_gone() {
     let less = right.attenuate(0b01);
     drop(right);
     let call = to.with([less.into()]).try_call(b"once").unwrap();
-    let request = port.receive_until(PATIENCE).unwrap();
+    let request = port.receive_timeout(PATIENCE).unwrap();
     assert_eq!((request.badge(), request.permissions()), (7, 1));
     assert!(port.try_receive().is_err());
     answer(request);
@@ -230,25 +230,25 @@ fn a_port_that_moves_gives_nobody_more() {
     let to_home = handfast::connect(&new).unwrap();
     let call = to.with([port.mint(7).attenuate(1).into()]).try_call(b"");
     let call = call.unwrap();
-    answer(port.receive_until(PATIENCE).unwrap());
+    answer(port.receive_timeout(PATIENCE).unwrap());
     assert_eq!(&*call.wait().unwrap(), b"7 0001");
     // One stays here.
     let own = port.mint_with(8, 0b10);
-    let moved = to_home.with([port.into()]).call_until(b"", PATIENCE);
+    let moved = to_home.with([port.into()]).call_timeout(b"", PATIENCE);
     moved.unwrap();
     for _ in 0..5 {
-        assert_eq!(&*to.call_until(b"", PATIENCE).unwrap(), b"7 0001");
+        assert_eq!(&*to.call_timeout(b"", PATIENCE).unwrap(), b"7 0001");
     }
-    let last = to.with([own.into()]).call_until(b"", PATIENCE);
+    let last = to.with([own.into()]).call_timeout(b"", PATIENCE);
     assert_eq!(&*last.unwrap(), b"8 0002");
     user.kill();
     home.kill();
 }
 
 fn no_senders_of(port: &ReceiveRight, badge: u64) {
-    let told = port.receive_until(PATIENCE).unwrap().notice();
+    let told = port.receive_timeout(PATIENCE).unwrap().notice();
     assert_eq!(told, Some(Notice::NoSendersOf(badge)));
-    assert!(port.receive_until(Duration::from_millis(20)).is_err());
+    assert!(port.receive_timeout(Duration::from_millis(20)).is_err());
 }
 
 #[test]

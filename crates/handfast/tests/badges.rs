@@ -40,12 +40,12 @@ fn start(what: &str) -> (Child, SendRight) {
 }
 
 fn give(to: &SendRight, rights: impl IntoIterator<Item = Right>) {
-    to.with(rights).call_until(b"", PATIENCE).unwrap();
+    to.with(rights).call_timeout(b"", PATIENCE).unwrap();
 }
 
 /// The badge of the next notice.
 fn told(port: &ReceiveRight) -> u64 {
-    let told = port.receive_until(PATIENCE).unwrap().notice();
+    let told = port.receive_timeout(PATIENCE).unwrap().notice();
     let Some(Notice::NoSendersOf(badge)) = told else {
         panic!("{told:?}");
     };
@@ -86,12 +86,12 @@ fn the_badges_of_a_holder_that_dies_are_told_of_one_by_one_and_once() {
             .into_iter()
             .eq((0..BADGES).filter(|badge| badge % 10 > 1))
     );
-    assert!(port.receive_until(Duration::from_millis(20)).is_err());
+    assert!(port.receive_timeout(Duration::from_millis(20)).is_err());
     living.kill();
     let mut of_dead: Vec<_> = (0..BADGES / 10).map(|_| told(&port)).collect();
     of_dead.sort_unstable();
     assert!(of_dead.into_iter().eq((0..BADGES).step_by(10)));
-    assert!(port.receive_until(Duration::from_millis(20)).is_err());
+    assert!(port.receive_timeout(Duration::from_millis(20)).is_err());
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn a_notice_waits_for_rights_that_are_made_meanwhile_under_way_or_at_home() {
         .unwrap();
     port.notify_no_senders_of(7);
     port.notify_no_senders_of(8);
-    assert!(port.receive_until(Duration::from_millis(20)).is_err());
+    assert!(port.receive_timeout(Duration::from_millis(20)).is_err());
     holder.resume();
     assert_eq!(told(&port), 7);
     // Revoked.
@@ -131,7 +131,7 @@ fn a_notice_waits_for_rights_that_are_made_meanwhile_under_way_or_at_home() {
     port.revoke(8);
     assert_eq!(told(&port), 8);
     drop(own);
-    assert!(port.receive_until(Duration::from_millis(20)).is_err());
+    assert!(port.receive_timeout(Duration::from_millis(20)).is_err());
     holder.kill();
 }
 
@@ -159,7 +159,7 @@ fn whatever_becomes_of_rights_each_badge_is_told_of_once_and_when_it_is_so() {
             }
             4..=6 if !kept.is_empty() => {
                 let place = random.below(kept.len() as u64) as usize;
-                to.call_until(&[place as u8], PATIENCE).unwrap();
+                to.call_timeout(&[place as u8], PATIENCE).unwrap();
                 kept.remove(place);
             }
             7 if random.below(4) == 0 => {

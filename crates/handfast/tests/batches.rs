@@ -90,11 +90,11 @@ fn feed(right: &SendRight, seed: u64, messages: u64) {
         right.send_many(&batch).unwrap();
         sent += size;
         if random.below(10) == 0 {
-            let reply = right.call_until(b"how many?", common::PATIENCE).unwrap();
+            let reply = right.call_timeout(b"how many?", common::PATIENCE).unwrap();
             assert_eq!(*reply, sent.to_le_bytes());
         }
     }
-    let reply = right.call_until(b"how many?", common::PATIENCE).unwrap();
+    let reply = right.call_timeout(b"how many?", common::PATIENCE).unwrap();
     assert_eq!(*reply, sent.to_le_bytes());
 }
 
@@ -141,7 +141,7 @@ fn what_does_not_fit_is_counted_and_what_was_sent_is_received() {
     assert_eq!(right.try_send_many(&messages), none(SendError::Full));
     let short = Duration::from_millis(2);
     assert_eq!(
-        right.send_many_until(&messages, short),
+        right.send_many_timeout(&messages, short),
         none(SendError::TimedOut)
     );
     let mut batch = Batch::new();
@@ -152,7 +152,7 @@ fn what_does_not_fit_is_counted_and_what_was_sent_is_received() {
         assert_eq!(**message, *sent);
     }
     // Room for some: those are counted, not lost.
-    let unsent = right.send_many_until(&messages, short).unwrap_err();
+    let unsent = right.send_many_timeout(&messages, short).unwrap_err();
     assert_eq!(unsent.error, SendError::TimedOut);
     let some = unsent.sent;
     assert_eq!(some, fits);
@@ -164,7 +164,7 @@ fn what_does_not_fit_is_counted_and_what_was_sent_is_received() {
     );
     assert!(batch.messages().is_empty() && batch.peer().is_none());
     assert_eq!(
-        port.receive_many_until(&mut batch, short).unwrap_err(),
+        port.receive_many_timeout(&mut batch, short).unwrap_err(),
         ReceiveError::TimedOut
     );
     assert_eq!(right.send_many(&[] as &[&[u8]]), Ok(()));
@@ -198,7 +198,7 @@ fn a_deadline_passes_also_while_the_receiver_keeps_up() {
         let receiver = scope.spawn(|| {
             let (mut batch, mut received) = (Batch::new(), 0);
             while !stop.load(Ordering::Acquire) {
-                let _ = port.receive_many_until(&mut batch, Duration::from_millis(1));
+                let _ = port.receive_many_timeout(&mut batch, Duration::from_millis(1));
                 received += batch.messages().len();
             }
             while port.try_receive_many(&mut batch).is_ok() {
@@ -207,7 +207,7 @@ fn a_deadline_passes_also_while_the_receiver_keeps_up() {
             received
         });
         let start = Instant::now();
-        let unsent = right.send_many_until(&messages, in_all / 30);
+        let unsent = right.send_many_timeout(&messages, in_all / 30);
         let took = start.elapsed();
         stop.store(true, Ordering::Release);
         (unsent.unwrap_err(), took, receiver.join().unwrap())
@@ -283,7 +283,7 @@ fn a_batch_is_of_one_sender_also_when_several_threads_receive() {
                 let mut batch = Batch::new();
                 while count.load(Ordering::Relaxed) < 3 * SIGNED {
                     let short = Duration::from_millis(10);
-                    match port.receive_many_until(&mut batch, short) {
+                    match port.receive_many_timeout(&mut batch, short) {
                         Ok(call) => assert!(call.is_none()),
                         Err(error) => assert_eq!(error, ReceiveError::TimedOut),
                     }
@@ -357,7 +357,7 @@ fn what_was_sent_before_a_panic_wakes_its_receiver_and_the_right_goes_on() {
     let (sender, received) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            while let Ok(request) = port.receive_until(common::PATIENCE) {
+            while let Ok(request) = port.receive_timeout(common::PATIENCE) {
                 let bytes = request.bytes().to_vec();
                 if sender.send(bytes.clone()).is_err() || bytes == b"last" {
                     return;
@@ -389,7 +389,7 @@ impl AsRef<[u8]> for Uses<'_> {
                 drop(right.try_call(b"inner"));
                 false
             }
-            2 => right.send_until(b"inner", common::PATIENCE).is_ok(),
+            2 => right.send_timeout(b"inner", common::PATIENCE).is_ok(),
             3 => right.send_many(&[b"inner"]).is_ok(),
             4 => SendRight::clone(right).with([]).send(b"inner").is_ok(),
             _ => right.call(b"inner").is_err(),
@@ -421,7 +421,7 @@ fn a_message_whose_bytes_are_made_by_use_of_the_same_right_is_sent() {
         for message in &messages[..12] {
             let _ = right.try_send(message.as_ref());
             right
-                .send_until(message.as_ref(), common::PATIENCE)
+                .send_timeout(message.as_ref(), common::PATIENCE)
                 .unwrap();
         }
         right.send(b"end").unwrap();

@@ -40,7 +40,7 @@ fn client(name: &str) {
             }
             deadline_ms => {
                 let timeout = Duration::from_millis(deadline_ms.parse().unwrap());
-                let outcome = port.call_until(b"until", timeout);
+                let outcome = port.call_timeout(b"until", timeout);
                 common::say(&format!("{:?}", outcome.map(|reply| reply.to_vec())));
             }
         }
@@ -76,7 +76,7 @@ fn waits(name: &str) {
             continue;
         }
         common::say("got");
-        common::say(match request.wait_cancelled_until(common::PATIENCE) {
+        common::say(match request.wait_cancelled_timeout(common::PATIENCE) {
             true => "given up",
             false => "nothing",
         });
@@ -97,11 +97,11 @@ fn races(name: &str, seed: u64) {
         }
         let brief = Duration::from_micros(random.below(100));
         match random.below(4) {
-            0 => _ = request.wait_cancelled_until(brief),
+            0 => _ = request.wait_cancelled_timeout(brief),
             1 => runtime.block_on(async {
                 let _ = tokio::time::timeout(brief, request.cancelled()).await;
             }),
-            2 => assert!(request.wait_cancelled_until(common::PATIENCE)),
+            2 => assert!(request.wait_cancelled_timeout(common::PATIENCE)),
             _ => {}
         }
         match random.below(3) {
@@ -129,7 +129,7 @@ fn start(role: &'static str, arguments: &[&str]) -> Child {
 }
 
 fn receive(port: &ReceiveRight) -> Request {
-    port.receive_until(common::PATIENCE).unwrap()
+    port.receive_timeout(common::PATIENCE).unwrap()
 }
 
 /// How long after `since` a task hears that the caller has given up.
@@ -183,7 +183,7 @@ fn a_deadline_that_passes_reaches_a_server_that_waits() {
         let delay = if round % 2 == 0 {
             heard_by_task(&runtime, &request, || end)
         } else {
-            assert!(request.wait_cancelled_until(common::PATIENCE));
+            assert!(request.wait_cancelled_timeout(common::PATIENCE));
             end.elapsed()
         };
         delays.push(delay);
@@ -206,7 +206,7 @@ fn a_call_that_is_dropped_reaches_a_server_that_waits() {
         let request = receive(&port);
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| {
-                assert!(request.wait_cancelled_until(common::PATIENCE));
+                assert!(request.wait_cancelled_timeout(common::PATIENCE));
                 Instant::now()
             });
             // Sleep: the thread waits by then, or is about to.
@@ -268,7 +268,7 @@ fn a_caller_that_is_killed_reaches_a_server_that_waits() {
         if round % 4 == 3 {
             // Before anybody waits.
             client.kill();
-            assert!(request.wait_cancelled_until(common::PATIENCE));
+            assert!(request.wait_cancelled_timeout(common::PATIENCE));
             continue;
         }
         let killer = std::thread::spawn(move || {
@@ -289,20 +289,20 @@ fn who_waits_in_vain_goes_on_and_many_may_wait_for_one() {
     let client = handfast::connect(&name).unwrap();
     let call = client.try_call(b"stays").unwrap();
     let request = receive(&port);
-    assert!(!request.wait_cancelled_until(Duration::from_millis(2)));
-    assert!(!request.wait_cancelled_until(Duration::ZERO));
+    assert!(!request.wait_cancelled_timeout(Duration::from_millis(2)));
+    assert!(!request.wait_cancelled_timeout(Duration::ZERO));
     request.reply(b"here").unwrap();
     assert_eq!(&*call.wait().unwrap(), b"here");
     client.send(b"one way").unwrap();
-    assert!(!receive(&port).wait_cancelled_until(Duration::from_millis(2)));
+    assert!(!receive(&port).wait_cancelled_timeout(Duration::from_millis(2)));
     // Several threads.
     let call = client.try_call(b"dropped").unwrap();
     let request = receive(&port);
     std::thread::scope(|scope| {
         let waiting: Vec<_> = (0..4)
-            .map(|_| scope.spawn(|| request.wait_cancelled_until(common::PATIENCE)))
+            .map(|_| scope.spawn(|| request.wait_cancelled_timeout(common::PATIENCE)))
             .collect();
-        assert!(!request.wait_cancelled_until(Duration::from_millis(1)));
+        assert!(!request.wait_cancelled_timeout(Duration::from_millis(1)));
         drop(call);
         for thread in waiting {
             assert!(thread.join().unwrap());
@@ -332,7 +332,7 @@ fn a_call_that_was_passed_on_tells_its_last_holder() {
         let right = handfast::connect(&middle_name).unwrap();
         // Until there is a path, where there can be one.
         for _ in 0..40 {
-            right.call_until(b"echo", common::PATIENCE).unwrap();
+            right.call_timeout(b"echo", common::PATIENCE).unwrap();
         }
         let (mut delays, mut pace) = (Vec::new(), Pace::new());
         for round in 0..20 {
@@ -368,7 +368,7 @@ fn a_nested_call_ends_when_the_first_caller_gives_up_and_so_do_those_behind_it()
     let right = handfast::connect(&names[0]).unwrap();
     // One that is answered is as ever.
     assert_eq!(
-        &*right.call_until(b"echo", common::PATIENCE).unwrap(),
+        &*right.call_timeout(b"echo", common::PATIENCE).unwrap(),
         b"echo"
     );
     first.expect("answered");
@@ -397,7 +397,7 @@ fn a_nested_call_ends_when_the_first_caller_gives_up_and_so_do_those_behind_it()
         second.expect("Cancelled");
     }
     assert_eq!(
-        &*right.call_until(b"echo", common::PATIENCE).unwrap(),
+        &*right.call_timeout(b"echo", common::PATIENCE).unwrap(),
         b"echo"
     );
 }
@@ -413,7 +413,7 @@ fn a_nested_call_back_to_the_caller_ends_as_well() {
         let call = right.try_call(b"nested").unwrap();
         let request = receive(&port);
         drop(call);
-        assert!(request.wait_cancelled_until(common::PATIENCE));
+        assert!(request.wait_cancelled_timeout(common::PATIENCE));
         first.expect("Cancelled");
     }
 }
@@ -427,7 +427,7 @@ fn a_nested_call_that_was_passed_on_ends_as_well() {
     let right = handfast::connect(&names[0]).unwrap();
     // Until there is a path.
     for _ in 0..40 {
-        right.call_until(b"echo", common::PATIENCE).unwrap();
+        right.call_timeout(b"echo", common::PATIENCE).unwrap();
         first.expect("answered");
     }
     for _ in 0..20 {
@@ -452,7 +452,7 @@ fn a_nested_call_to_a_server_that_is_killed_ends_with_that() {
     server.kill();
     first.expect("Gone(Process)");
     assert_eq!(
-        call.wait_until(common::PATIENCE).err(),
+        call.wait_timeout(common::PATIENCE).err(),
         Some(SendError::Gone(Gone::Reply))
     );
 }
@@ -466,10 +466,10 @@ fn race(right: &SendRight, random: &mut Random) {
             Err(error) => assert_eq!(error, SendError::Full),
         },
         1 => match right.try_call(b"race") {
-            Ok(call) => _ = call.wait_until(brief),
+            Ok(call) => _ = call.wait_timeout(brief),
             Err(error) => assert_eq!(error, SendError::Full),
         },
-        _ => match right.call_until(b"race", brief) {
+        _ => match right.call_timeout(b"race", brief) {
             Ok(_) | Err(SendError::TimedOut | SendError::Gone(Gone::Reply)) => {}
             Err(error) => panic!("{error}"),
         },
@@ -513,7 +513,7 @@ fn all_slots_are_free(right: &SendRight) {
     }));
     assert_eq!(right.try_call(b"echo").err(), Some(SendError::Full));
     for call in calls {
-        assert_eq!(&*call.wait_until(common::PATIENCE).unwrap(), b"echo");
+        assert_eq!(&*call.wait_timeout(common::PATIENCE).unwrap(), b"echo");
     }
 }
 
@@ -541,7 +541,7 @@ fn servers_and_callers_that_are_killed_in_the_middle_of_it_leave_the_others_well
         let mut random = Random::of(round);
         while !killer.is_finished() {
             let brief = Duration::from_micros(random.below(200));
-            match right.call_until(b"race", brief) {
+            match right.call_timeout(b"race", brief) {
                 Ok(_)
                 | Err(
                     SendError::TimedOut

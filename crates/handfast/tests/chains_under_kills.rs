@@ -159,7 +159,7 @@ fn caller(name: &str, mut random: Random, done: &AtomicBool, outcomes: &Mutex<Ou
             true => Duration::from_nanos(random.below(400_000)),
             false => PATIENCE,
         };
-        let ended = right.call_until(&bytes, timeout);
+        let ended = right.call_timeout(&bytes, timeout);
         let took = since.elapsed();
         if took > Duration::from_secs(2) {
             println!(

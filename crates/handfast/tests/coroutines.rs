@@ -121,7 +121,7 @@ fn a_turn_that_takes_too_long_is_given_up_and_its_place_is_used_again() {
     let mut child = common::start("caller of turns", &[&name]);
     for _ in 0..600 {
         let (_, right) = port.receive().unwrap().split();
-        let waited = right.unwrap().call_until(b"", Duration::from_micros(50));
+        let waited = right.unwrap().call_timeout(b"", Duration::from_micros(50));
         assert_eq!(waited.map(|_| ()).unwrap_err(), SendError::TimedOut);
     }
     drop(port);

@@ -43,7 +43,7 @@ fn answer_sleepers((port, right): (&ReceiveRight, &SendRight), answer: Answer<'_
         });
         for _ in 0..CALLS {
             // Where nobody answers, that is an outcome, too.
-            let _ = right.call_until(b"ask", common::PATIENCE);
+            let _ = right.call_timeout(b"ask", common::PATIENCE);
         }
     });
 }
@@ -66,7 +66,7 @@ fn answers_and_those_whom_they_wake_are_counted_whichever_way_they_are_given() {
         None
     };
     let polling = |port: &ReceiveRight, request| {
-        port.reply_and_receive_until(request, b"answer", Duration::ZERO)
+        port.reply_and_receive_timeout(request, b"answer", Duration::ZERO)
             .ok()
     };
     let not_at_all = |_: &ReceiveRight, request| {
@@ -88,7 +88,7 @@ fn answers_and_those_whom_they_wake_are_counted_whichever_way_they_are_given() {
         let of = |column| count(&right, &name, column);
         // A receiver publishes what it has counted when it sleeps.
         assert!(common::within_patience(|| {
-            assert!(port.receive_until(Duration::from_millis(1)).is_err());
+            assert!(port.receive_timeout(Duration::from_millis(1)).is_err());
             of("wakes") >= CALLS
         }));
         assert_eq!(of("bytes_in"), CALLS * 3, "{way}");

@@ -30,7 +30,7 @@ const TWIN_THREADS: usize = 3;
 fn connect_soon(name: &str) -> SendRight {
     let mut right = None;
     assert!(common::within_patience(|| {
-        match handfast::connect_until(name, common::PATIENCE) {
+        match handfast::connect_timeout(name, common::PATIENCE) {
             Ok(made) => right = Some(made),
             Err(ConnectError::NoSuchName { .. } | ConnectError::ServerDead { .. }) => {}
             Err(error) => panic!("{error}"),
@@ -65,7 +65,7 @@ fn twin(own: &str, other: &str) {
                 scope.spawn(move || {
                     for number in 0.. {
                         let sent = content((number * 131 % 5000) as usize, key ^ number);
-                        match right.call_until(&sent, common::PATIENCE) {
+                        match right.call_timeout(&sent, common::PATIENCE) {
                             Ok(reply) => assert!(*reply == *sent, "another's bytes"),
                             Err(SendError::Gone(Gone::Process)) => return,
                             Err(error) => panic!("{error}"),
@@ -175,10 +175,10 @@ fn threads_that_connect_to_the_names_of_one_process_at_once_share_one_link() {
     let start = Barrier::new(2 * NAMES);
     let visit = |name: &str| {
         start.wait();
-        let right = handfast::connect_until(name, common::PATIENCE).unwrap();
+        let right = handfast::connect_timeout(name, common::PATIENCE).unwrap();
         // All ask at once through the one link.
         assert_eq!(right.counters().unwrap().ports.len(), NAMES);
-        assert_eq!(&*right.call_until(b"x", common::PATIENCE).unwrap(), b"x");
+        assert_eq!(&*right.call_timeout(b"x", common::PATIENCE).unwrap(), b"x");
         right
     };
     let own_pid = u64::from(std::process::id());
@@ -225,9 +225,9 @@ fn a_server_that_calls_its_client_back_and_lets_go_keeps_the_clients_right() {
     server.expect("ready");
     let right = handfast::connect(&name).unwrap();
     for _ in 0..20 {
-        let reply = right.call_until(own.as_bytes(), common::PATIENCE);
+        let reply = right.call_timeout(own.as_bytes(), common::PATIENCE);
         assert_eq!(&*reply.unwrap(), b"called back");
-        let back = port.receive_until(common::PATIENCE).unwrap();
+        let back = port.receive_timeout(common::PATIENCE).unwrap();
         assert_eq!(back.bytes(), b"back");
     }
 }
@@ -247,10 +247,10 @@ fn sender(name: &str, key: u64) {
                 let port = random.below(PORTS as u64) as usize;
                 let bytes = [key.to_le_bytes(), sent[port].to_le_bytes()].concat();
                 if random.below(2) == 0 {
-                    let reply = rights[port].call_until(&bytes, common::PATIENCE).unwrap();
+                    let reply = rights[port].call_timeout(&bytes, common::PATIENCE).unwrap();
                     assert_eq!(*reply, *bytes);
                 } else {
-                    rights[port].send_until(&bytes, common::PATIENCE).unwrap();
+                    rights[port].send_timeout(&bytes, common::PATIENCE).unwrap();
                 }
                 sent[port] += 1;
             }
@@ -342,7 +342,7 @@ fn ports_that_go_in_and_out_of_a_set_under_load_lose_no_message() {
                 }
                 _ => {
                     for _ in 0..random.below(40) {
-                        let Ok(event) = set.receive_until(Duration::from_millis(1)) else {
+                        let Ok(event) = set.receive_timeout(Duration::from_millis(1)) else {
                             break;
                         };
                         let token = event.token();
@@ -394,7 +394,7 @@ fn persistent_caller(name: &str, rounds: usize) {
                 scope.spawn(move || {
                     for number in 0.. {
                         let sent = content((number * 37 % 3000) as usize, key);
-                        match right.call_until(&sent, common::PATIENCE) {
+                        match right.call_timeout(&sent, common::PATIENCE) {
                             Ok(reply) => assert!(*reply == *sent, "another's bytes"),
                             // Dropped with the port, or with a request that was being served.
                             Err(SendError::Gone(Gone::Port | Gone::Reply)) => return,
@@ -435,7 +435,7 @@ fn a_port_dropped_while_calls_of_three_processes_are_under_way_ends_each_with_it
                     scope.spawn(|| {
                         while !stop.load(Ordering::Relaxed) {
                             let short = Duration::from_millis(1);
-                            let Ok(request) = port.receive_until(short) else {
+                            let Ok(request) = port.receive_timeout(short) else {
                                 continue;
                             };
                             let bytes = request.bytes().to_vec();
@@ -454,7 +454,7 @@ fn a_port_dropped_while_calls_of_three_processes_are_under_way_ends_each_with_it
                 .for_each(|server| server.join().unwrap());
         });
         // Some calls are queued now, and one may be in our hands.
-        let held = (round % 2 == 0).then(|| port.receive_until(common::PATIENCE).unwrap());
+        let held = (round % 2 == 0).then(|| port.receive_timeout(common::PATIENCE).unwrap());
         drop(port);
         drop(held);
         callers.iter().for_each(|caller| caller.expect("gone"));

@@ -50,10 +50,10 @@ fn become_user(user: u32) {
 
 /// Stays; and says, when it is asked, how long the shortest of some calls took that each find the server asleep.
 fn user(name: &str) {
-    let right = handfast::connect_until(name, common::PATIENCE).unwrap();
+    let right = handfast::connect_timeout(name, common::PATIENCE).unwrap();
     let call = || {
         let start = Instant::now();
-        let answer = right.call_until(b"user", common::PATIENCE).unwrap();
+        let answer = right.call_timeout(b"user", common::PATIENCE).unwrap();
         assert_eq!(&*answer, b"user");
         start.elapsed()
     };
@@ -295,7 +295,7 @@ fn threads_that_wait_for_room_by_the_dozen_all_find_it() {
             scope.spawn(|| (0..EACH).for_each(|_| right.send(b"one of many").unwrap()));
         }
     });
-    let counted = right.call_until(b"", common::PATIENCE).unwrap();
+    let counted = right.call_timeout(b"", common::PATIENCE).unwrap();
     let count = u32::from_le_bytes(counted[..4].try_into().unwrap());
     assert!(count <= THREADS * EACH + 1, "{count}");
     server.kill();

@@ -213,7 +213,7 @@ fn honest_caller(right: &SendRight, key: u64, stop: &AtomicBool, longest_us: &At
     while !stop.load(Ordering::Relaxed) {
         let sent = content((calls * 37 % 3000) as usize, key);
         let start = Instant::now();
-        let reply = right.call_until(&sent, common::PATIENCE).unwrap();
+        let reply = right.call_timeout(&sent, common::PATIENCE).unwrap();
         longest_us.fetch_max(start.elapsed().as_micros() as u64, Ordering::Relaxed);
         assert_eq!(&*reply, sent);
         calls += 1;
@@ -261,7 +261,7 @@ fn messages_of_a_sender_that_has_gone_before_the_first_look_are_received() {
         // The link of one that lives stays until what it has sent has been taken.
         assert!(way == "drops" || has_gone(), "{way}");
         for number in 0..PASSING {
-            let request = port.receive_until(common::TOLD);
+            let request = port.receive_timeout(common::TOLD);
             let request = request.unwrap_or_else(|_| panic!("{way}: {number} is lost"));
             assert_eq!(request.bytes(), number.to_le_bytes());
         }
@@ -281,7 +281,7 @@ fn a_client_killed_between_taking_an_announcement_and_waking_leaves_nobody_aslee
     waker.expect("taken");
     waker.kill();
     let start = Instant::now();
-    let reply = right.call_until(b"after", common::TOLD);
+    let reply = right.call_timeout(b"after", common::TOLD);
     assert_eq!(&*reply.expect("the server sleeps on"), b"after");
     println!("the server woke after {:?}", start.elapsed());
 }

@@ -153,7 +153,7 @@ fn what_is_not_sent_comes_back_and_nothing_of_it_is_at_the_receiver() {
     let refused = other.with(some(4)).try_send(b"x").unwrap_err();
     assert_eq!(refused.error, SendError::Full);
     let short = Duration::from_millis(20);
-    let refused = other.with(refused.rights).call_until(b"x", short);
+    let refused = other.with(refused.rights).call_timeout(b"x", short);
     let refused = refused.unwrap_err();
     assert_eq!(refused.error, SendError::TimedOut);
     assert_eq!(descriptors(refused.rights).len(), 4);
@@ -254,7 +254,7 @@ fn sender(name: &str) {
     let refused = right.with([writer.into()]).try_call(b"open").unwrap_err();
     assert_eq!(refused.error, SendError::Full);
     let short = Duration::from_millis(30);
-    let refused = right.with(refused.rights).send_until(b"open", short);
+    let refused = right.with(refused.rights).send_timeout(b"open", short);
     let refused = refused.unwrap_err();
     assert_eq!(refused.error, SendError::TimedOut);
     common::say("full");

@@ -39,7 +39,7 @@ fn server(name: &str) {
             b"object" => rights.push(object.mint(1).into()),
             b"told" => {
                 object.notify_no_senders();
-                let told = object.receive_until(common::PATIENCE).unwrap();
+                let told = object.receive_timeout(common::PATIENCE).unwrap();
                 assert_eq!(told.notice(), Some(handfast::Notice::NoSenders));
             }
             _ => {}
@@ -82,7 +82,7 @@ fn descriptors_of_messages_that_nobody_takes_are_closed() {
     // In the reply to a call that was given up.
     for _ in 0..3 {
         let short = Duration::from_millis(10);
-        let gone = right.with([pipe().1.into()]).call_until(b"late", short);
+        let gone = right.with([pipe().1.into()]).call_timeout(b"late", short);
         assert_eq!(gone.unwrap_err().error, SendError::TimedOut);
         assert!(settles_at(std::process::id(), before.0));
     }
@@ -122,7 +122,7 @@ fn what_a_sender_sent_before_it_died_is_received_and_the_rest_is_closed() {
         if round % 2 == 0 {
             child.kill();
         }
-        let mut request = port.receive_until(common::PATIENCE).unwrap();
+        let mut request = port.receive_timeout(common::PATIENCE).unwrap();
         child.kill();
         assert_eq!(request.bytes(), b"last words");
         let fds = descriptors(request.take_rights());
@@ -161,15 +161,15 @@ fn exchange(right: &SendRight, random: &mut common::Random) -> Result<(), SendEr
     let (with, order) = (right.with(sent), random.below(4));
     let outcome = match order {
         0 => {
-            let sent = with.send_until(&long, common::PATIENCE);
+            let sent = with.send_timeout(&long, common::PATIENCE);
             return sent.map_err(|back| back.error);
         }
         1 => {
             let short = Duration::from_micros(random.below(100));
-            with.call_until(&long, short)
+            with.call_timeout(&long, short)
         }
-        2 => with.call_until(b"object", common::PATIENCE),
-        _ => with.call_until(&long, common::PATIENCE),
+        2 => with.call_timeout(b"object", common::PATIENCE),
+        _ => with.call_timeout(&long, common::PATIENCE),
     };
     let mut rights = outcome.map_err(|back| back.error)?.take_rights();
     if order == 2 {

@@ -150,27 +150,27 @@ fn the_error_is_the_same_by_a_right_of_this_process_and_by_a_link() {
     for _ in 0..5 {
         assert!(sum(&here) >= 1);
         let start = Instant::now();
-        assert_eq!(here.call_until(b"spin", SHORT).map(drop), Err(ENDED));
+        assert_eq!(here.call_timeout(b"spin", SHORT).map(drop), Err(ENDED));
         assert!(start.elapsed() >= SHORT && start.elapsed() < PATIENCE);
         assert_eq!(sum(&here), 1);
-        let with_rights = here.with([]).call_until(b"spin", SHORT);
+        let with_rights = here.with([]).call_timeout(b"spin", SHORT);
         assert_eq!(
             with_rights.map(drop).map_err(|failed| failed.error),
             Err(ENDED)
         );
         assert_eq!(sum(&here), 1);
-        assert!(here.call_until(b"", LONG).is_ok());
+        assert!(here.call_timeout(b"", LONG).is_ok());
         // The port's own limit, whoever calls and however; a caller's deadline is its own.
         assert_eq!(there.call(b"spin").map(drop), Err(ENDED));
         assert_eq!(sum(&there), 1);
-        let timed_out = there.call_until(b"spin", SHORT / 5).map(drop);
+        let timed_out = there.call_timeout(b"spin", SHORT / 5).map(drop);
         // On a busy machine it looks when that has passed, too.
         assert!(matches!(timed_out, Err(SendError::TimedOut | ENDED)));
         // Behind it.
         assert!(within_patience(|| there.call(b"").is_ok()));
         assert_eq!(limited.call(b"spin").map(drop), Err(ENDED));
         assert_eq!(limited.call_into(b"spin", &mut [0; 8]), Err(ENDED));
-        assert_eq!(limited.call_until(b"spin", LONG).map(drop), Err(ENDED));
+        assert_eq!(limited.call_timeout(b"spin", LONG).map(drop), Err(ENDED));
         assert_eq!(sum(&limited), 1);
     }
     server.kill();
@@ -187,7 +187,7 @@ fn a_function_that_waits_for_another_process_is_ended_and_nothing_of_the_call_is
     let right = with_process(&port, 1, process.clone());
     // More often than a thread has calls.
     for _ in 0..12 {
-        assert_eq!(right.call_until(b"call", SHORT).map(drop), Err(ENDED));
+        assert_eq!(right.call_timeout(b"call", SHORT).map(drop), Err(ENDED));
         assert_eq!(&*process.call(b"still").unwrap(), b"still");
         assert_eq!(sum(&right), 1);
     }
@@ -214,7 +214,9 @@ fn a_function_that_calls_back_is_ended_and_the_client_goes_on() {
             }
         });
         for _ in 0..3 {
-            let called = right.with([own.mint(1).into()]).call_until(b"back", SHORT);
+            let called = right
+                .with([own.mint(1).into()])
+                .call_timeout(b"back", SHORT);
             assert_eq!(called.map(drop).map_err(|failed| failed.error), Err(ENDED));
             assert_eq!(sum(&right), 1);
         }
@@ -254,7 +256,7 @@ fn functions_ended_in_the_middle_of_calls_keep_no_lock_of_the_links() {
         let mut ended = 0;
         while Instant::now() < end {
             let timeout = Duration::from_micros(50 + random.below(500));
-            assert_eq!(right.call_until(b"calls", timeout).map(drop), Err(ENDED));
+            assert_eq!(right.call_timeout(b"calls", timeout).map(drop), Err(ENDED));
             assert_eq!(&*process.call(b"own").unwrap(), b"own");
             ended += 1;
         }
@@ -277,7 +279,10 @@ fn functions_ended_in_the_middle_of_connecting_keep_no_lock_of_the_process() {
     let end = Instant::now() + common::campaign(1);
     while Instant::now() < end {
         let timeout = Duration::from_micros(50 + random.below(300));
-        assert_eq!(right.call_until(b"connects", timeout).map(drop), Err(ENDED));
+        assert_eq!(
+            right.call_timeout(b"connects", timeout).map(drop),
+            Err(ENDED)
+        );
         drop(own.connect().unwrap());
     }
 }
@@ -290,7 +295,7 @@ fn a_domain_without_protection_refuses_deadlines() {
     let port = Port::new(anonymous(), &domain, 0).unwrap();
     let right = port.connect().unwrap();
     assert_eq!(
-        right.call_until(b"", LONG).map(drop),
+        right.call_timeout(b"", LONG).map(drop),
         Err(SendError::Domain(DomainError::NoDeadline))
     );
     assert_eq!(sum(&right), 1);

@@ -294,9 +294,9 @@ fn a_function_that_runs_past_the_deadline_is_ended_with_its_process() {
     let short = Duration::from_millis(30);
     let late = Err(CallError::Fault(Fault::Deadline));
     for _ in 0..3 {
-        assert_eq!(domain.call_until(ADD, first(2), PATIENCE).unwrap()[0], 2);
+        assert_eq!(domain.call_timeout(ADD, first(2), PATIENCE).unwrap()[0], 2);
         let start = Instant::now();
-        assert_eq!(domain.call_until(WAIT, [0; 8], short), late);
+        assert_eq!(domain.call_timeout(WAIT, [0; 8], short), late);
         assert!(start.elapsed() >= short);
         // Made anew, and without a deadline.
         assert_eq!(domain.call(ADD, first(1)).unwrap()[0], 1);
@@ -308,7 +308,7 @@ fn a_function_that_runs_past_the_deadline_is_ended_with_its_process() {
         let waiting = scope.spawn(|| domain.call(WAIT, [0; 8]));
         let threads = || domain.call(WHO, [0; 8]).unwrap()[1];
         assert!(within_patience(|| threads() >= 5));
-        assert_eq!(domain.call_until(WAIT, [0; 8], short), late);
+        assert_eq!(domain.call_timeout(WAIT, [0; 8], short), late);
         assert_eq!(waiting.join().unwrap(), Err(CallError::Fault(Fault::Ended)));
     });
     assert_eq!(other.call(ADD, first(1)).unwrap()[0], 1);
@@ -316,7 +316,7 @@ fn a_function_that_runs_past_the_deadline_is_ended_with_its_process() {
     let port = Port::new(handfast::anonymous().unwrap(), &domain, WAIT).unwrap();
     let right = port.connect().unwrap();
     let late = Err(SendError::Domain(DomainError::Deadline));
-    assert_eq!(right.call_until(b"", short).map(drop), late);
+    assert_eq!(right.call_timeout(b"", short).map(drop), late);
     let name = common::name("limited");
     let receive = handfast::bind(&name).unwrap();
     let limited = Port::with_limit(receive, &domain, WAIT, 1, short).unwrap();
@@ -328,7 +328,7 @@ fn a_function_that_runs_past_the_deadline_is_ended_with_its_process() {
     }
     let domain = load(Options::new().policy(Policy::Dead));
     let late = Err(CallError::Fault(Fault::Deadline));
-    assert_eq!(domain.call_until(WAIT, [0; 8], short), late);
+    assert_eq!(domain.call_timeout(WAIT, [0; 8], short), late);
     assert_eq!(domain.call(ADD, [0; 8]), Err(CallError::Dead));
 }
 

@@ -186,7 +186,7 @@ fn client(right: SendRight, panicked: &SendError) {
     assert!(own.try_receive().is_err());
     std::thread::scope(|scope| {
         // Meanwhile: what comes home from a process by way of another is known once its port has been received at.
-        let told = scope.spawn(|| own.receive_until(common::PATIENCE).unwrap().notice());
+        let told = scope.spawn(|| own.receive_timeout(common::PATIENCE).unwrap().notice());
         match book.back().unwrap() {
             Some(Right::Own(own)) => assert_eq!(own.badge(), 6),
             // The process that has called it.
@@ -304,7 +304,7 @@ fn rights_go_in_and_come_out_in_their_order_or_are_dropped() {
         own.notify_no_senders_of(badge);
         let called = deaf_right.with([own.mint(badge).into()]).call(bytes);
         assert_eq!(called.is_ok(), bytes.is_empty());
-        let told = own.receive_until(common::PATIENCE).unwrap();
+        let told = own.receive_timeout(common::PATIENCE).unwrap();
         assert_eq!(told.notice(), Some(Notice::NoSendersOf(badge)));
     }
     // Too many.
@@ -331,7 +331,7 @@ fn rights_go_in_and_come_out_in_their_order_or_are_dropped() {
     );
     drop(returned);
     assert_eq!(
-        own.receive_until(common::PATIENCE).unwrap().notice(),
+        own.receive_timeout(common::PATIENCE).unwrap().notice(),
         Some(Notice::NoSenders)
     );
 }

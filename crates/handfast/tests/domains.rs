@@ -130,7 +130,7 @@ fn client(right: &SendRight, badge: u64) {
     for len_bytes in [0, 1, 39, 40, 41, 1000, 5000, MESSAGE_BYTES_MAX] {
         let bytes = common::content(len_bytes, badge);
         assert_eq!(&*right.call(&bytes).unwrap(), &*bytes);
-        assert_eq!(&*right.call_until(&bytes, PATIENCE).unwrap(), &*bytes);
+        assert_eq!(&*right.call_timeout(&bytes, PATIENCE).unwrap(), &*bytes);
         assert_eq!(&*right.try_call(&bytes).unwrap().wait().unwrap(), &*bytes);
         assert_eq!(&*right.with([]).call(&bytes).unwrap(), &*bytes);
         let mut reply = vec![0; len_bytes];

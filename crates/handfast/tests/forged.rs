@@ -99,7 +99,7 @@ fn forged_rights_are_refused_by_name_and_nobody_else_is_harmed() {
         let (at, mask) = (at.to_string(), mask.to_string());
         let mut forger = common::start("forger", &[&name, message, &at, &mask]);
         if message == LATER {
-            let first = port.receive_until(common::PATIENCE).unwrap();
+            let first = port.receive_timeout(common::PATIENCE).unwrap();
             assert_eq!(first.bytes(), b"honest");
             first.reply(b"").unwrap();
         }
@@ -107,7 +107,7 @@ fn forged_rights_are_refused_by_name_and_nobody_else_is_harmed() {
         let faults = || std::mem::take(&mut *FAULTS.lock().unwrap());
         let mut fault = String::new();
         let is_cut = common::within_patience(|| {
-            let received = port.receive_until(Duration::from_millis(50));
+            let received = port.receive_timeout(Duration::from_millis(50));
             let is_nothing = matches!(received, Err(ReceiveError::TimedOut));
             assert!(is_nothing, "{what}: {received:?}");
             fault += &faults();
@@ -117,7 +117,7 @@ fn forged_rights_are_refused_by_name_and_nobody_else_is_harmed() {
         forger.tell("look");
         forger.expect("cut");
         honest.send(b"honest").unwrap();
-        let mut request = port.receive_until(common::PATIENCE).unwrap();
+        let mut request = port.receive_timeout(common::PATIENCE).unwrap();
         assert_eq!(request.bytes(), b"honest");
         assert!(request.take_rights().is_empty(), "{what}: another's rights");
         forger.kill();
@@ -169,12 +169,12 @@ fn releases_of_what_was_not_given_cut_the_link_that_they_come_through() {
         };
         assert!(matches!(end, Ok((0, _))), "{handle:#x}, {count}: {end:?}");
         // Its right has gone with the link, once.
-        let told = port.receive_until(common::PATIENCE).unwrap();
+        let told = port.receive_timeout(common::PATIENCE).unwrap();
         assert_eq!(told.notice(), Some(handfast::Notice::NoSenders));
         let honest = handfast::connect(&name).unwrap();
         honest.send(b"honest").unwrap();
         assert_eq!(
-            port.receive_until(common::PATIENCE).unwrap().bytes(),
+            port.receive_timeout(common::PATIENCE).unwrap().bytes(),
             b"honest"
         );
     }
@@ -188,13 +188,13 @@ fn links_that_come_and_go_change_nothing_while_there_is_a_sender() {
         let keeper = handfast::connect(&name).unwrap();
         port.notify_no_senders();
         drop(link_by_hand(&name, number));
-        let nothing = port.receive_until(Duration::from_millis(20));
+        let nothing = port.receive_timeout(Duration::from_millis(20));
         assert!(
             matches!(nothing, Err(ReceiveError::TimedOut)),
             "{nothing:?}"
         );
         drop(keeper);
-        let told = port.receive_until(common::PATIENCE).unwrap();
+        let told = port.receive_timeout(common::PATIENCE).unwrap();
         assert_eq!(told.notice(), Some(handfast::Notice::NoSenders));
     }
 }

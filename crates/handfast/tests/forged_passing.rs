@@ -67,7 +67,7 @@ impl Chain {
         for _ in 0..20 {
             self.calls += 1;
             let text = self.calls.to_string().repeat(self.calls as usize % 100);
-            let answer = self.first.call_until(text.as_bytes(), common::PATIENCE);
+            let answer = self.first.call_timeout(text.as_bytes(), common::PATIENCE);
             assert_eq!(&*answer.unwrap(), text.as_bytes());
         }
     }

@@ -82,7 +82,7 @@ fn the_name_of_a_dead_server_is_free_though_its_forked_child_has_the_socket() {
     let right = handfast::connect(&name).unwrap();
     right.send(b"new").unwrap();
     assert_eq!(
-        port.receive_until(common::PATIENCE).unwrap().bytes(),
+        port.receive_timeout(common::PATIENCE).unwrap().bytes(),
         b"new"
     );
 }
@@ -99,7 +99,7 @@ fn forks_while_calling(theirs: &str, ours: &str) {
                 while !STOP.load(Ordering::Relaxed) {
                     let number = CALLS.fetch_add(1, Ordering::Relaxed);
                     let sent = common::content((number % 300) as usize, key);
-                    assert_eq!(*right.call_until(&sent, common::PATIENCE).unwrap(), sent);
+                    assert_eq!(*right.call_timeout(&sent, common::PATIENCE).unwrap(), sent);
                     if key == 0 {
                         // The locks of connecting and binding are taken too.
                         drop(handfast::connect(theirs_of()).unwrap());
@@ -133,7 +133,7 @@ fn theirs_of() -> &'static str {
 fn child_of_callers(right: &handfast::SendRight, port: &handfast::ReceiveRight, round: u32) -> i32 {
     let forked =
         |outcome: Result<(), SendError>| matches!(outcome, Err(SendError::Misuse(Misuse::Forked)));
-    let received = port.receive_until(common::PATIENCE).map(|_| ());
+    let received = port.receive_timeout(common::PATIENCE).map(|_| ());
     match () {
         () if !forked(right.send(b"x")) => 1,
         () if !forked(right.try_send(b"x")) => 2,
@@ -143,7 +143,7 @@ fn child_of_callers(right: &handfast::SendRight, port: &handfast::ReceiveRight, 
         () if round.is_multiple_of(2) => 0,
         // A link of the child's own.
         () => match handfast::connect(theirs_of()) {
-            Ok(own) => match own.call_until(b"from a child", common::PATIENCE) {
+            Ok(own) => match own.call_timeout(b"from a child", common::PATIENCE) {
                 Ok(reply) if *reply == *b"from a child" => 0,
                 _ => 7,
             },
@@ -209,7 +209,7 @@ fn a_forked_child_of_a_forwarder_knows_nothing_of_its_parents_ways() {
     let right = handfast::connect(&names[2]).unwrap();
     for number in 0..FORKED_CALLS {
         let text = format!("child {number}");
-        let answer = right.call_until(text.as_bytes(), common::PATIENCE);
+        let answer = right.call_timeout(text.as_bytes(), common::PATIENCE);
         assert_eq!(&*answer.unwrap(), text.as_bytes());
     }
     forwarder.finish();
@@ -299,13 +299,13 @@ fn a_forked_childs_use_of_a_receive_right_is_an_error_and_the_parent_goes_on() {
     let right = handfast::connect(&name).unwrap();
     call(&right, b"one");
     assert_eq!(
-        &*right.call_until(b"two", common::PATIENCE).unwrap(),
+        &*right.call_timeout(b"two", common::PATIENCE).unwrap(),
         b"still there"
     );
     drop(right);
     let right = handfast::connect(&name).unwrap();
     assert_eq!(
-        &*right.call_until(b"three", common::PATIENCE).unwrap(),
+        &*right.call_timeout(b"three", common::PATIENCE).unwrap(),
         b"and bound"
     );
     server.finish();
@@ -343,7 +343,7 @@ fn table(echo: &str) {
         reply
     };
     let (calls, replies) = ([call(), call(), call(), call()], [reply(), reply()]);
-    let [wait, wait_until, try_wait, dropped] = calls;
+    let [wait, wait_timeout, try_wait, dropped] = calls;
     let [mut polled, dropped_reply] = replies;
     while to_full.try_send(b"full").is_ok() {}
     let mut sent = Box::pin(to_full.send_async(b"no room"));
@@ -383,8 +383,8 @@ fn table(echo: &str) {
     let table: Vec<InChild<'_>> = vec![
         ("wait", Box::new(|| is_forked(wait.wait()))),
         (
-            "wait_until",
-            Box::new(|| is_forked(wait_until.wait_until(common::PATIENCE))),
+            "wait_timeout",
+            Box::new(|| is_forked(wait_timeout.wait_timeout(common::PATIENCE))),
         ),
         (
             "try_wait",
@@ -412,8 +412,8 @@ fn table(echo: &str) {
         ),
         ("send", Box::new(|| is_forked(right.send(b"")))),
         (
-            "send_until",
-            Box::new(|| is_forked(right.send_until(b"", common::PATIENCE))),
+            "send_timeout",
+            Box::new(|| is_forked(right.send_timeout(b"", common::PATIENCE))),
         ),
         ("send_many", Box::new(|| right.send_many(&[b""]).is_err())),
         ("call", Box::new(|| is_forked(right.call(b"")))),
@@ -422,8 +422,8 @@ fn table(echo: &str) {
             Box::new(|| is_forked(right.call_into(b"", &mut []))),
         ),
         (
-            "call_until",
-            Box::new(|| is_forked(right.call_until(b"", common::PATIENCE))),
+            "call_timeout",
+            Box::new(|| is_forked(right.call_timeout(b"", common::PATIENCE))),
         ),
         (
             "call_async",
@@ -457,8 +457,8 @@ fn table(echo: &str) {
         ("mint", Box::new(|| (drop(port.mint(7)), true).1)),
         ("receive", Box::new(|| port.receive().is_err())),
         (
-            "receive_until",
-            Box::new(|| port.receive_until(common::PATIENCE).is_err()),
+            "receive_timeout",
+            Box::new(|| port.receive_timeout(common::PATIENCE).is_err()),
         ),
         (
             "receive_many",
@@ -563,7 +563,7 @@ fn table(echo: &str) {
     assert_eq!(wait_for(child.unwrap()), 0, "a fork among lines");
     drop((taken, pending));
     assert_eq!(
-        &*to_echo.call_until(b"whole", common::PATIENCE).unwrap(),
+        &*to_echo.call_timeout(b"whole", common::PATIENCE).unwrap(),
         b"whole"
     );
     common::say("whole");

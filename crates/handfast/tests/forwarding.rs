@@ -258,7 +258,7 @@ fn the_death_of_any_process_of_the_chain_is_one_error_or_none() {
             chain.children[victim].kill();
             // A middle process has nothing to do with it any more where there is a path.
             if direct && victim < 2 {
-                let error = held.wait_until(Duration::from_millis(300)).unwrap_err();
+                let error = held.wait_timeout(Duration::from_millis(300)).unwrap_err();
                 assert_eq!(error, SendError::TimedOut);
                 continue;
             }
@@ -266,7 +266,7 @@ fn the_death_of_any_process_of_the_chain_is_one_error_or_none() {
                 (2, true) | (0, false) => Gone::Process,
                 _ => Gone::Reply,
             };
-            let error = held.wait_until(common::PATIENCE).unwrap_err();
+            let error = held.wait_timeout(common::PATIENCE).unwrap_err();
             assert_eq!(error, SendError::Gone(end), "{victim}, {direct}");
         }
     }
@@ -281,7 +281,7 @@ fn who_gives_up_is_seen_by_the_last_one_and_a_late_reply_goes_nowhere() {
         let late = rights[0].try_call(b"late").unwrap();
         chain.children[1].expect("late");
         assert_eq!(
-            late.wait_until(Duration::from_millis(1)).unwrap_err(),
+            late.wait_timeout(Duration::from_millis(1)).unwrap_err(),
             SendError::TimedOut
         );
         chain.children[1].expect("replied");
@@ -324,10 +324,10 @@ fn a_deadline_goes_on_with_the_calls_made_for_it() {
         for with_rights in [false, true] {
             let rights = || with_rights.then(|| Right::from(port.mint(1)));
             let long = Duration::from_secs(20);
-            let answer = right.with(rights()).call_until(b"", long).unwrap();
+            let answer = right.with(rights()).call_timeout(b"", long).unwrap();
             assert_eq!(answer.len(), 0);
             let short = Duration::from_millis(50);
-            let error = right.with(rights()).call_until(b"", short).unwrap_err();
+            let error = right.with(rights()).call_timeout(b"", short).unwrap_err();
             // Both ends hear of it at the same moment.
             let dropped = SendError::Gone(Gone::Reply);
             assert!(error.error == SendError::TimedOut || error.error == dropped);
@@ -439,7 +439,7 @@ fn a_tail_call_to_a_port_that_goes_is_answered_once_and_soon() {
                     scope.spawn(move || {
                         let mut outcomes = [0u32; 4];
                         for _ in 0..700 {
-                            let answer = right.call_until(b"", common::PATIENCE);
+                            let answer = right.call_timeout(b"", common::PATIENCE);
                             let place = match answer.as_ref().map(|answer| &**answer) {
                                 Ok(b"served") => 0,
                                 Ok(b"gone") => 1,

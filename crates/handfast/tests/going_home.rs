@@ -69,7 +69,7 @@ impl Far {
     }
 
     fn give(&self, ask: &str) -> Vec<OwnRight> {
-        let answer = self.far.call_until(ask.as_bytes(), common::PATIENCE);
+        let answer = self.far.call_timeout(ask.as_bytes(), common::PATIENCE);
         let rights = answer.unwrap().take_rights();
         let own = |right| match right {
             Right::Own(own) => own,
@@ -108,7 +108,7 @@ fn a_relayed_answer_holds_nobody_else_up() {
         middle.expect("ready");
         let right = handfast::connect(&format!("{again}-m")).unwrap();
         let start = Instant::now();
-        let mut answer = right.call_until(b"give", common::PATIENCE).unwrap();
+        let mut answer = right.call_timeout(b"give", common::PATIENCE).unwrap();
         took.push(start.elapsed());
         assert!(matches!(answer.take_rights()[..], [Right::Own(_)]));
         pace.look();
@@ -149,9 +149,9 @@ fn a_right_that_came_home_counts_until_it_is_dropped() {
     // A right that the holder provided and nobody asked for is told of when this receives, and ends.
     let until = Instant::now() + Duration::from_millis(100);
     while Instant::now() < until {
-        assert!(far.mine.receive_until(Duration::from_millis(20)).is_err());
+        assert!(far.mine.receive_timeout(Duration::from_millis(20)).is_err());
     }
     drop(rights);
-    let request = far.mine.receive_until(common::PATIENCE).unwrap();
+    let request = far.mine.receive_timeout(common::PATIENCE).unwrap();
     assert_eq!(request.notice(), Some(Notice::NoSenders));
 }

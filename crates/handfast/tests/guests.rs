@@ -123,10 +123,10 @@ fn works(name: &str, holder: &SendRight) {
     let right = handfast::connect(name).unwrap();
     assert!(since.elapsed() < Duration::from_secs(4));
     right.send(b"here").unwrap();
-    assert_eq!(own.receive_until(PATIENCE).unwrap().bytes(), b"here");
+    assert_eq!(own.receive_timeout(PATIENCE).unwrap().bytes(), b"here");
     by_waker(holder, || {});
     std::thread::scope(|scope| {
-        let call = scope.spawn(|| holder.call_until(b"held", PATIENCE).map(drop));
+        let call = scope.spawn(|| holder.call_timeout(b"held", PATIENCE).map(drop));
         common::say("calls");
         assert_eq!(
             call.join().unwrap(),
@@ -201,7 +201,7 @@ fn waits(name: &str, holder: &'static SendRight) {
         );
         let called = holder.call(b"held by a waker").map(drop);
         assert_eq!(called, Err(SendError::Misuse(Misuse::ControlThread)));
-        let called = holder.call_until(b"held by a waker", PATIENCE).map(drop);
+        let called = holder.call_timeout(b"held by a waker", PATIENCE).map(drop);
         assert_eq!(called, Err(SendError::Misuse(Misuse::ControlThread)));
         let received = port.receive().map(drop);
         assert_eq!(received, Err(ReceiveError::Misuse(Misuse::ControlThread)));

@@ -328,7 +328,7 @@ fn unlucky(names: &[&str]) {
     // One that asks again and again, each time with an index of its own.
     let short = Duration::from_millis(12);
     for _ in 0..FAILURES / 2 {
-        handfast::connect_until(putting_off, short).unwrap_err();
+        handfast::connect_timeout(putting_off, short).unwrap_err();
     }
     let settled = || common::holdings(std::process::id()) == before;
     if !common::within_patience(settled) {
@@ -392,7 +392,7 @@ fn a_connection_that_says_nothing_is_closed_and_keeps_nobody_waiting() {
     server.expect("ready");
     // Held, so that what the server has for it stays.
     let right = handfast::connect(&name).unwrap();
-    right.call_until(b"there?", common::PATIENCE).unwrap();
+    right.call_timeout(b"there?", common::PATIENCE).unwrap();
     let before = common::at_rest(server.pid());
     let silent: Vec<_> = (0..3).map(|_| common::knock(&name)).collect();
     assert!(common::within_patience(
@@ -408,7 +408,7 @@ fn a_connection_that_says_nothing_is_closed_and_keeps_nobody_waiting() {
     assert!(common::within_patience(
         || common::holdings(server.pid()).0 <= before
     ));
-    right.call_until(b"still?", common::PATIENCE).unwrap();
+    right.call_timeout(b"still?", common::PATIENCE).unwrap();
 }
 
 #[test]
@@ -446,7 +446,7 @@ fn is_timeout(error: &ConnectError, of: &str, limit_ms: u64) -> bool {
 /// Connects with a limit that passes, and checks that it and no other did.
 fn passes(name: &str, limit_ms: u64) {
     let start = Instant::now();
-    let error = handfast::connect_until(name, Duration::from_millis(limit_ms)).unwrap_err();
+    let error = handfast::connect_timeout(name, Duration::from_millis(limit_ms)).unwrap_err();
     assert!(is_timeout(&error, name, limit_ms), "{error:?}");
     // Without a limit of its own a connection has five seconds.
     assert!(start.elapsed() < Duration::from_secs(4));
@@ -475,8 +475,8 @@ fn a_limit_ends_a_connection_to_a_stopped_server_which_serves_on_afterwards() {
     passes(&name, 30);
     passes(&name, 0);
     server.resume();
-    let right = handfast::connect_until(&name, common::PATIENCE).unwrap();
-    let reply = right.call_until(b"awake", common::PATIENCE).unwrap();
+    let right = handfast::connect_timeout(&name, common::PATIENCE).unwrap();
+    let reply = right.call_timeout(b"awake", common::PATIENCE).unwrap();
     assert_eq!(&*reply, b"awake");
     server.finish();
 }
@@ -514,7 +514,7 @@ fn a_server_that_is_silent_keeps_only_those_waiting_that_connect_to_it() {
     let mut silent = common::start("silent", &[&names[0], &names[1]]);
     silent.expect("listening");
     std::thread::scope(|scope| {
-        let ahead = scope.spawn(|| handfast::connect_until(&names[0], common::PATIENCE));
+        let ahead = scope.spawn(|| handfast::connect_timeout(&names[0], common::PATIENCE));
         silent.tell("accept");
         silent.expect("accepted");
         // It has its turn, and keeps it.
@@ -525,8 +525,8 @@ fn a_server_that_is_silent_keeps_only_those_waiting_that_connect_to_it() {
         silent.expect("accepted");
         silent.tell("listen");
         silent.expect("heard 0");
-        let right = handfast::connect_until(&name, common::PATIENCE / 4);
-        let reply = right.unwrap().call_until(b"there?", common::PATIENCE);
+        let right = handfast::connect_timeout(&name, common::PATIENCE / 4);
+        let reply = right.unwrap().call_timeout(b"there?", common::PATIENCE);
         assert_eq!(&*reply.unwrap(), b"there?");
         assert!(!ahead.is_finished());
         silent.kill();

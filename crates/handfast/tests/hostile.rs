@@ -50,7 +50,7 @@ fn honest(right: &SendRight, key: u64, stop: &AtomicBool) -> (u64, Duration) {
     while !stop.load(Ordering::Relaxed) {
         let sent = content((calls * 97 % 9000) as usize, key);
         let start = Instant::now();
-        let reply = right.call_until(&sent, common::PATIENCE).unwrap();
+        let reply = right.call_timeout(&sent, common::PATIENCE).unwrap();
         longest = longest.max(start.elapsed());
         assert!(*reply == *sent, "another's bytes");
         calls += 1;
@@ -109,7 +109,7 @@ fn besiege(what: &str, attack: impl FnOnce(&str, &mut Siege<'_>)) -> usize {
     }
     let again = handfast::connect(&name).unwrap();
     assert_eq!(
-        &*again.call_until(b"again", common::PATIENCE).unwrap(),
+        &*again.call_timeout(b"again", common::PATIENCE).unwrap(),
         b"again"
     );
     server.finish();
@@ -181,9 +181,9 @@ fn a_server_that_scribbles_makes_its_clients_neither_crash_nor_outstay_their_dea
             let sent = content(random.below(9000) as usize, 5);
             let start = Instant::now();
             let outcome = match random.below(3) {
-                0 => right.send_until(&sent, Duration::from_millis(20)),
+                0 => right.send_timeout(&sent, Duration::from_millis(20)),
                 _ => right
-                    .call_until(&sent, Duration::from_millis(20))
+                    .call_timeout(&sent, Duration::from_millis(20))
                     .map(|_| ()),
             };
             longest = longest.max(start.elapsed());
@@ -264,7 +264,10 @@ fn garbage_hellos_and_connections_that_say_nothing_keep_nobody_out() {
             }
             if random.below(50) == 0 {
                 let right = handfast::connect(name).unwrap();
-                assert_eq!(&*right.call_until(b"in", common::PATIENCE).unwrap(), b"in");
+                assert_eq!(
+                    &*right.call_timeout(b"in", common::PATIENCE).unwrap(),
+                    b"in"
+                );
             }
         }
     });

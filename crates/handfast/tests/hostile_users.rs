@@ -94,7 +94,7 @@ fn victim(name: &str) {
     let right = handfast::connect(name).unwrap();
     common::say("ready");
     while common::told().is_some() {
-        let answer = right.call_until(b"victim", TOLD);
+        let answer = right.call_timeout(b"victim", TOLD);
         common::say(&format!("{:?}", answer.map(|answer| answer.len())));
     }
 }

@@ -66,7 +66,7 @@ fn take_when_told() {
     while let Some(number) = common::told() {
         let ports = IDLE.lock().unwrap();
         let port = &ports[number.parse::<usize>().unwrap()];
-        let request = port.receive_until(PATIENCE).unwrap();
+        let request = port.receive_timeout(PATIENCE).unwrap();
         if request.is_call() {
             request.reply(b"late").unwrap();
         }
@@ -132,7 +132,7 @@ fn one_process_calls_more_ports_of_another_than_a_link_has_lanes() {
     let (_child, rights) = start("busy", "more");
     for number in 1..=5 {
         for right in &rights {
-            let wrong = right.call_until(&message(0, number), PATIENCE).unwrap();
+            let wrong = right.call_timeout(&message(0, number), PATIENCE).unwrap();
             assert_eq!(*wrong, 0_u64.to_le_bytes());
         }
     }
@@ -156,12 +156,12 @@ fn messages_to_more_ports_than_there_are_lanes_keep_their_order() {
                     for _ in 0..=random.below(4) {
                         numbers[port] += 1;
                         let bytes = message(sender, numbers[port]);
-                        rights[port].send_until(&bytes, PATIENCE).unwrap();
+                        rights[port].send_timeout(&bytes, PATIENCE).unwrap();
                     }
                     if random.below(2) == 0 {
                         numbers[port] += 1;
                         let bytes = message(sender, numbers[port]);
-                        let wrong = rights[port].call_until(&bytes, PATIENCE).unwrap();
+                        let wrong = rights[port].call_timeout(&bytes, PATIENCE).unwrap();
                         assert_eq!(*wrong, 0_u64.to_le_bytes(), "seed {seed}");
                     }
                 }
@@ -169,7 +169,7 @@ fn messages_to_more_ports_than_there_are_lanes_keep_their_order() {
         }
     });
     for right in &rights {
-        let wrong = right.call_until(&message(99, 1), PATIENCE).unwrap();
+        let wrong = right.call_timeout(&message(99, 1), PATIENCE).unwrap();
         assert_eq!(*wrong, 0_u64.to_le_bytes(), "seed {seed}");
     }
 }
@@ -180,7 +180,7 @@ fn ports_that_nobody_receives_from_give_back_their_lanes() {
     for (number, right) in rights.iter().enumerate() {
         let call = within(|| right.try_call(b"").ok());
         child.tell(&number.to_string());
-        assert_eq!(&*call.wait_until(PATIENCE).unwrap(), b"late");
+        assert_eq!(&*call.wait_timeout(PATIENCE).unwrap(), b"late");
     }
 }
 
@@ -203,7 +203,7 @@ fn a_right_that_came_when_there_was_no_lane_goes_direct_when_it_is_used_and_ther
     let calls = |child: &mut common::Child| {
         let call = within(|| right.try_call(b"").ok());
         child.tell(&last.to_string());
-        assert_eq!(&*call.wait_until(PATIENCE).unwrap(), b"late");
+        assert_eq!(&*call.wait_timeout(PATIENCE).unwrap(), b"late");
         child.expect("taken");
     };
     for _ in 0..3 {

@@ -122,7 +122,7 @@ fn rights_of(name: &str) -> Vec<SendRight> {
 }
 
 fn ask(control: &SendRight, what: &str) -> SendRight {
-    let mut answer = control.call_until(what.as_bytes(), PATIENCE).unwrap();
+    let mut answer = control.call_timeout(what.as_bytes(), PATIENCE).unwrap();
     match answer.take_rights().pop() {
         Some(Right::Send(right)) => right,
         other => panic!("{other:?}"),
@@ -157,13 +157,15 @@ impl Sender<'_> {
         match self.random.below(9) {
             0 | 1 => {
                 let bytes = self.message(port, kind);
-                let answer = right.call_until(&bytes, PATIENCE).unwrap();
+                let answer = right.call_timeout(&bytes, PATIENCE).unwrap();
                 self.numbers[port] += 1;
                 self.check(port, &answer);
             }
             2 => {
                 for _ in 0..=self.random.below(90) {
-                    right.send_until(&self.message(port, 0), PATIENCE).unwrap();
+                    right
+                        .send_timeout(&self.message(port, 0), PATIENCE)
+                        .unwrap();
                     self.numbers[port] += 1;
                 }
             }
@@ -173,7 +175,7 @@ impl Sender<'_> {
                     many.push(self.message(port, 0));
                     self.numbers[port] += 1;
                 }
-                right.send_many_until(&many, PATIENCE).unwrap();
+                right.send_many_timeout(&many, PATIENCE).unwrap();
             }
             // Given up at once, or soon.
             4 => {
@@ -182,7 +184,7 @@ impl Sender<'_> {
                     self.numbers[port] += 1;
                     let soon = Duration::from_micros(self.random.below(60));
                     if self.random.below(2) == 0
-                        && let Ok(answer) = call.wait_until(soon)
+                        && let Ok(answer) = call.wait_timeout(soon)
                     {
                         self.check(port, &answer);
                     }
@@ -201,7 +203,7 @@ impl Sender<'_> {
                     }
                 }
                 for (port, number, call) in calls {
-                    let answer = call.wait_until(PATIENCE).unwrap();
+                    let answer = call.wait_timeout(PATIENCE).unwrap();
                     let words = [0, 1, 2].map(|at| word(&answer, at));
                     assert_eq!(words, [self.sender, number, 0], "port {port}");
                 }
@@ -212,7 +214,7 @@ impl Sender<'_> {
                 let fd = std::fs::File::open("/dev/null").unwrap();
                 let goes: [Right; 2] = [other.into(), std::os::fd::OwnedFd::from(fd).into()];
                 let bytes = self.message(port, ECHO);
-                let mut answer = right.with(goes).call_until(&bytes, PATIENCE).unwrap();
+                let mut answer = right.with(goes).call_timeout(&bytes, PATIENCE).unwrap();
                 self.numbers[port] += 1;
                 self.check(port, &answer);
                 assert_eq!(answer.take_rights().len(), 2);
@@ -282,7 +284,7 @@ fn all_kinds_of_use_of_more_ports_than_there_are_lanes_disturb_no_other() {
                 let number = PORTS as u64 + random.lock().unwrap().below(CHURNED as u64);
                 let right = ask(control, &format!("new {number}"));
                 let bytes = [999, 1, 0_u64].map(u64::to_le_bytes).concat();
-                let answer = right.call_until(&bytes, PATIENCE).unwrap();
+                let answer = right.call_timeout(&bytes, PATIENCE).unwrap();
                 assert_eq!(word(&answer, 2), 0);
                 count += 1;
             }

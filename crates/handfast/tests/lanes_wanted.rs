@@ -27,7 +27,7 @@ fn caller(name: &str) {
     std::thread::spawn(move || {
         loop {
             for right in &rights {
-                if let Err(error) = right.call_until(b"", PATIENCE) {
+                if let Err(error) = right.call_timeout(b"", PATIENCE) {
                     common::say(&format!("{error:?}"));
                     std::process::exit(1);
                 }
@@ -109,7 +109,7 @@ fn a_receiver_that_never_sleeps_lets_go_of_lanes() {
     let (_child, rights) = start("spin", 1);
     for _ in 0..5 {
         for (number, right) in rights.iter().enumerate() {
-            let answer = right.call_until(b"", PATIENCE);
+            let answer = right.call_timeout(b"", PATIENCE);
             assert!(answer.is_ok(), "{number}: {answer:?}");
         }
     }
@@ -120,7 +120,7 @@ fn messages_to_a_receiver_that_never_sleeps_are_said_to_be_taken() {
     let (_child, rights) = start("spin-sends", 1);
     for _ in 0..5 {
         for (number, right) in rights.iter().enumerate() {
-            let sent = right.send_until(b"", PATIENCE);
+            let sent = right.send_timeout(b"", PATIENCE);
             assert!(sent.is_ok(), "{number}: {sent:?}");
         }
     }
@@ -175,7 +175,7 @@ fn who_stood_still_while_much_was_said_to_it_is_given_lanes() {
     let control = handfast::connect(&name).unwrap();
     for _ in 0..5 {
         caller.stop();
-        control.call_until(b"many", PATIENCE).unwrap();
+        control.call_timeout(b"many", PATIENCE).unwrap();
         caller.resume();
         caller.tell("");
         caller.expect("calls");

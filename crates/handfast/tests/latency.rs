@@ -64,7 +64,7 @@ fn victim(name: &str) {
     let right = handfast::connect(name).unwrap();
     let call = || {
         let start = Instant::now();
-        let answer = right.call_until(b"honest", common::PATIENCE).unwrap();
+        let answer = right.call_timeout(b"honest", common::PATIENCE).unwrap();
         assert_eq!(&*answer, b"honest");
         start.elapsed()
     };

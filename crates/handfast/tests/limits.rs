@@ -126,7 +126,7 @@ fn client_without_descriptors(name: &str) {
             Ok(right) => {
                 assert!(spare >= 1, "a link without a descriptor");
                 assert_eq!(
-                    &*right.call_until(b"enough", common::PATIENCE).unwrap(),
+                    &*right.call_timeout(b"enough", common::PATIENCE).unwrap(),
                     b"enough"
                 );
                 break;
@@ -177,7 +177,7 @@ fn server_without_descriptors(name: &str) {
 fn stranger(name: &str) {
     match handfast::connect(name) {
         Ok(right) => {
-            right.call_until(b"hello", common::PATIENCE).unwrap();
+            right.call_timeout(b"hello", common::PATIENCE).unwrap();
             common::say("connected");
         }
         Err(error) => common::say(&format!("{error:?}")),
@@ -213,7 +213,7 @@ fn a_server_without_descriptors_refuses_and_serves_its_clients_on() {
             "{outcome}"
         );
         client.finish();
-        assert_eq!(&*old.call_until(b"on", common::PATIENCE).unwrap(), b"on");
+        assert_eq!(&*old.call_timeout(b"on", common::PATIENCE).unwrap(), b"on");
     }
     server.tell("all back");
     server.expect("done");

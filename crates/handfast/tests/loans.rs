@@ -526,7 +526,7 @@ fn a_process_that_waits_for_blocks_looks_after_each_call() {
         for _ in 0..501 {
             let block = arena.try_take(8).unwrap();
             let call = right.with([block.into()]);
-            call.call_until(b"12345678", Duration::from_secs(10))
+            call.call_timeout(b"12345678", Duration::from_secs(10))
                 .unwrap();
         }
     });

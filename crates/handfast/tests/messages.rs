@@ -132,7 +132,7 @@ fn collector(name: &str) {
             scope.spawn(|| {
                 let mut last = [None; SENDERS as usize];
                 while count.load(Ordering::Relaxed) < total {
-                    let request = match port.receive_until(Duration::from_millis(100)) {
+                    let request = match port.receive_timeout(Duration::from_millis(100)) {
                         Ok(request) => request,
                         Err(ReceiveError::TimedOut) => continue,
                         Err(error) => panic!("{error}"),
@@ -178,9 +178,9 @@ fn several_senders_and_receivers_lose_and_double_nothing_and_keep_each_thread_in
                 for number in 0..NUMBERED {
                     let bytes = numbered(thread, number);
                     if number % 50 == 0 {
-                        right.call_until(&bytes, common::PATIENCE).unwrap();
+                        right.call_timeout(&bytes, common::PATIENCE).unwrap();
                     } else {
-                        right.send_until(&bytes, common::PATIENCE).unwrap();
+                        right.send_timeout(&bytes, common::PATIENCE).unwrap();
                     }
                 }
             });
@@ -196,7 +196,7 @@ fn stalling_collector(name: &str) {
     let mut next = 0;
     while let Some(line) = common::told() {
         for _ in 0..line.parse::<u32>().unwrap() {
-            let request = port.receive_until(common::PATIENCE).unwrap();
+            let request = port.receive_timeout(common::PATIENCE).unwrap();
             assert!(*request.bytes() == *numbered(0, next), "not message {next}");
             next += 1;
         }
@@ -222,7 +222,7 @@ fn a_full_queue_is_said_by_try_send_and_waited_for_by_send() {
         }
         let full = number(first + sent);
         assert_eq!(right.try_send(&full), Err(SendError::Full));
-        let timed_out = right.send_until(&full, Duration::from_millis(10));
+        let timed_out = right.send_timeout(&full, Duration::from_millis(10));
         assert_eq!(timed_out, Err(SendError::TimedOut));
         std::thread::scope(|scope| {
             // The thread that filled its lane is the one that waits for room in it.
@@ -250,7 +250,7 @@ fn calls_started_without_waiting_are_answered_and_given_up_ones_stay_away() {
     assert_eq!(port.try_receive().unwrap_err(), ReceiveError::Empty);
     let short = Duration::from_millis(5);
     assert_eq!(
-        port.receive_until(short).unwrap_err(),
+        port.receive_timeout(short).unwrap_err(),
         ReceiveError::TimedOut
     );
     let mut calls = Vec::new();
@@ -262,14 +262,14 @@ fn calls_started_without_waiting_are_answered_and_given_up_ones_stay_away() {
     };
     assert_eq!(full, SendError::Full);
     assert!(calls.len() >= 16, "{}", calls.len());
-    let given_up = calls.pop().unwrap().wait_until(short).unwrap_err();
+    let given_up = calls.pop().unwrap().wait_timeout(short).unwrap_err();
     assert_eq!(given_up, SendError::TimedOut);
     drop(calls.pop());
     // Their slots are not used again before their replies have come.
     assert_eq!(right.try_call(b"x").err(), Some(SendError::Full));
     let first = calls.remove(0).try_wait().unwrap_err();
     for _ in 0..calls.len() + 3 {
-        let request = port.receive_until(common::PATIENCE).unwrap();
+        let request = port.receive_timeout(common::PATIENCE).unwrap();
         let answer = [request.bytes()[0] + 1];
         request.reply(&answer).unwrap();
     }
@@ -281,7 +281,7 @@ fn calls_started_without_waiting_are_answered_and_given_up_ones_stay_away() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for _ in 0..100 {
-                let request = port.receive_until(common::PATIENCE).unwrap();
+                let request = port.receive_timeout(common::PATIENCE).unwrap();
                 let bytes = request.bytes().to_vec();
                 request.reply(&bytes).unwrap();
             }
@@ -364,7 +364,7 @@ fn caller(name: &str, strategy: Strategy) {
     // And one to a server that takes its time.
     while let Some(slow) = common::told() {
         let right = handfast::connect_with(&slow, Options::new().strategy(strategy)).unwrap();
-        let reply = right.call_until(b"late", common::PATIENCE).unwrap();
+        let reply = right.call_timeout(b"late", common::PATIENCE).unwrap();
         messages += reply.len();
         common::say(&format!("{messages}"));
     }
@@ -387,7 +387,7 @@ fn every_strategy_by_name_serves_calls_on_both_sides() {
             let slow = common::name(&format!("slow-{server_waits}-{client_waits}"));
             let port = handfast::bind(&slow).unwrap();
             client.tell(&slow);
-            let request = port.receive_until(common::PATIENCE).unwrap();
+            let request = port.receive_timeout(common::PATIENCE).unwrap();
             let calls = BURN.contains(&client_waits);
             assert_eq!(burns(&client), calls, "{client_waits} in a call");
             request.reply(b"here").unwrap();
@@ -427,14 +427,14 @@ fn a_caller_that_sleeps_by_notify_has_its_handler_run_when_its_reply_comes() {
     let port = handfast::bind(&name).unwrap();
     let caller = common::start("notified caller", &[&name]);
     for _ in 0..20 {
-        let request = port.receive_until(common::PATIENCE).unwrap();
+        let request = port.receive_timeout(common::PATIENCE).unwrap();
         assert!(common::within_patience(|| common::sleeps(caller.pid())));
         let bytes = request.bytes().to_vec();
         request.reply(&bytes).unwrap();
     }
     let arrivals: u32 = caller.line().parse().unwrap();
     assert!(arrivals >= 15, "{arrivals} of 20 replies ran the handler");
-    let request = port.receive_until(common::PATIENCE).unwrap();
+    let request = port.receive_timeout(common::PATIENCE).unwrap();
     drop(port);
     drop(request);
     assert!(caller.line().starts_with("Gone("));
@@ -484,20 +484,20 @@ fn alarmed_client(name: &str, strategy: Strategy) {
     let port = handfast::bind_with(&own, options).unwrap();
     let (short, start) = (Duration::from_millis(20), Instant::now());
     assert_eq!(
-        port.receive_until(short).unwrap_err(),
+        port.receive_timeout(short).unwrap_err(),
         ReceiveError::TimedOut
     );
     let deaf = handfast::connect_with(&own, options).unwrap();
     assert_eq!(
-        deaf.call_until(b"x", short).unwrap_err(),
+        deaf.call_timeout(b"x", short).unwrap_err(),
         SendError::TimedOut
     );
     while deaf.try_send(b"fill").is_ok() {}
-    assert_eq!(deaf.send_until(b"x", short), Err(SendError::TimedOut));
+    assert_eq!(deaf.send_timeout(b"x", short), Err(SendError::TimedOut));
     assert!(start.elapsed() >= 3 * short, "a signal cut a wait short");
     std::thread::scope(|scope| {
         scope.spawn(|| deaf.send(b"last").unwrap());
-        while *port.receive_until(common::PATIENCE / 2).unwrap().bytes() != *b"last" {}
+        while *port.receive_timeout(common::PATIENCE / 2).unwrap().bytes() != *b"last" {}
     });
     assert!(ALARMS.load(Ordering::Relaxed) > 50);
     common::say("undisturbed");
@@ -531,7 +531,7 @@ fn holder(name: &str) {
         }
         for request in std::mem::take(&mut held) {
             // Finds nothing, with a buffer for what there might be; or the first of the next round.
-            held.extend(port.reply_and_receive_until(request, b"", Duration::ZERO));
+            held.extend(port.reply_and_receive_timeout(request, b"", Duration::ZERO));
         }
         // SAFETY: takes nothing.
         let heap = unsafe { libc::mallinfo2() };

@@ -65,7 +65,7 @@ fn a_million(what: &str, are_watched: bool) {
         let rights = badges.map(|badge| port.mint(badge).into());
         right
             .with(rights)
-            .call_until(b"", common::PATIENCE)
+            .call_timeout(b"", common::PATIENCE)
             .unwrap();
     };
     give(0..4);
@@ -94,7 +94,7 @@ fn a_million(what: &str, are_watched: bool) {
     let dead = start.elapsed();
     let (mut of_badges, mut of_all) = (0, 0);
     while (of_badges, of_all) != (watched, 1) {
-        let told = port.receive_until(common::PATIENCE).unwrap();
+        let told = port.receive_timeout(common::PATIENCE).unwrap();
         match told.notice().unwrap() {
             Notice::NoSenders => {
                 let told = start.elapsed();

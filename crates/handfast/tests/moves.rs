@@ -313,7 +313,7 @@ fn a_home_that_dies_before_it_takes_the_port_up_takes_it_along() {
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| port.call(b"1:1"));
         assert!(matches!(
-            port.call_until(b"1:2", Duration::from_millis(50)),
+            port.call_timeout(b"1:2", Duration::from_millis(50)),
             Err(SendError::TimedOut)
         ));
         homes.children[1].kill();
@@ -576,6 +576,6 @@ fn calls_that_were_taken_before_a_move_end_with_the_port_that_others_go_through(
         .unwrap();
     homes.move_to(&port, 1);
     homes.children[1].kill();
-    let ended = held.wait_until(common::PATIENCE);
+    let ended = held.wait_timeout(common::PATIENCE);
     assert_eq!(ended.unwrap_err(), SendError::Gone(Gone::Port));
 }

@@ -57,7 +57,7 @@ fn one_dies(round: u32, random: &mut common::Random) {
     for turn in 0..=turns {
         let to = (from + 1 + random.below(2) as usize) % 3;
         let _ = port
-            .call_until(
+            .call_timeout(
                 format!("move {}", homes.names[to]).as_bytes(),
                 common::PATIENCE,
             )

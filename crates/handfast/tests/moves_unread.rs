@@ -77,7 +77,7 @@ fn one_that_came_after_the_right_was_received_there_hides_none_either() {
     moves("unread-after", |right, other| {
         let to_other = other.mint(2).connect().unwrap();
         to_other.with([right.clone().into()]).send(b"with").unwrap();
-        let mut came = other.receive_until(PATIENCE).unwrap();
+        let mut came = other.receive_timeout(PATIENCE).unwrap();
         assert_eq!(came.take_rights().len(), 1);
         to_other.send(b"never received").unwrap();
         std::mem::forget(to_other);
@@ -95,11 +95,11 @@ fn a_right_ends_though_messages_at_another_port_are_unread() {
     let right = port.mint(1).connect().unwrap();
     let to_other = other.mint(2).connect().unwrap();
     to_other.with([right.clone().into()]).send(b"with").unwrap();
-    drop(other.receive_until(PATIENCE).unwrap());
+    drop(other.receive_timeout(PATIENCE).unwrap());
     to_other.send(b"never received").unwrap();
     right.send(b"x").unwrap();
     drop(right);
-    assert_eq!(port.receive_until(PATIENCE).unwrap().bytes(), b"x");
-    let told = port.receive_until(Duration::from_secs(30)).unwrap();
+    assert_eq!(port.receive_timeout(PATIENCE).unwrap().bytes(), b"x");
+    let told = port.receive_timeout(Duration::from_secs(30)).unwrap();
     assert_eq!(told.notice(), Some(Notice::NoSenders));
 }

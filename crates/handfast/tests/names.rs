@@ -291,7 +291,7 @@ fn flicker(name: &str) {
     for round in 0u64.. {
         let port = handfast::bind(name).unwrap();
         if round.is_multiple_of(8) {
-            let _ = port.receive_until(Duration::from_micros(300));
+            let _ = port.receive_timeout(Duration::from_micros(300));
         }
     }
 }
@@ -305,7 +305,7 @@ fn a_server_that_comes_and_goes_is_there_or_not_but_never_dead() {
     let (mut there, mut gone) = (0, 0);
     let patience = end + common::PATIENCE;
     while Instant::now() < end || ((there == 0 || gone == 0) && Instant::now() < patience) {
-        match handfast::connect_until(&name, common::PATIENCE) {
+        match handfast::connect_timeout(&name, common::PATIENCE) {
             Ok(_) => there += 1,
             Err(ConnectError::NoSuchName { .. }) => gone += 1,
             Err(error) => panic!("after {there} and {gone}: {error:?}"),
@@ -353,7 +353,7 @@ fn a_binder_killed_at_any_instant_leaves_nothing_that_the_next_does_not_take_ove
 fn answered_by(port: &handfast::ReceiveRight) {
     std::thread::scope(|scope| {
         scope.spawn(|| answers(port.name()));
-        let request = port.receive_until(common::PATIENCE).unwrap();
+        let request = port.receive_timeout(common::PATIENCE).unwrap();
         request.reply(b"there?").unwrap();
     });
 }
@@ -555,7 +555,7 @@ fn a_dropped_port_is_gone_and_its_name_free() {
     let port = handfast::bind(&name).unwrap();
     let right = handfast::connect(&name).unwrap();
     drop(port);
-    let gone = right.call_until(b"x", common::PATIENCE).unwrap_err();
+    let gone = right.call_timeout(b"x", common::PATIENCE).unwrap_err();
     assert!(matches!(gone, SendError::Gone(_)), "{gone:?}");
     assert!(matches!(
         handfast::connect(&name).unwrap_err(),

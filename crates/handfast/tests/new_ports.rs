@@ -98,7 +98,7 @@ fn messages_to_a_dead_port_of_another_process_take_no_room_from_the_next_one() {
         let mut reply = asked.wait().unwrap();
         let right = common::send_rights(reply.take_rights()).remove(0);
         for number in 0..64 {
-            let sent = right.send_until(b"to the next one", PATIENCE);
+            let sent = right.send_timeout(b"to the next one", PATIENCE);
             assert_eq!(sent, Ok(()), "message {number} of round {round}");
         }
         last = Some(right);
@@ -121,13 +121,13 @@ fn a_port_ends_for_its_senders_when_the_next_one_at_its_place_is_used() {
     for round in 0..100 {
         last.send(b"before").unwrap();
         let right = renew();
-        let sent = right.send_until(b"first", PATIENCE);
+        let sent = right.send_timeout(b"first", PATIENCE);
         assert_eq!(sent, Ok(()), "round {round}");
         let ended = last.try_send(b"after");
         assert!(matches!(ended, Err(SendError::Gone(_))), "{ended:?}");
         // And one more in the next round.
         for number in 1..63 {
-            let sent = right.send_until(b"more", PATIENCE);
+            let sent = right.send_timeout(b"more", PATIENCE);
             assert_eq!(sent, Ok(()), "message {number} of round {round}");
         }
         last = right;
@@ -152,7 +152,7 @@ fn a_new_port_receives_what_was_sent_to_it_and_nothing_else() {
             right.send(&(round + number).to_le_bytes()).unwrap();
         }
         for number in 0..40u32 {
-            let got = port.receive_until(Duration::from_secs(10)).unwrap();
+            let got = port.receive_timeout(Duration::from_secs(10)).unwrap();
             assert_eq!(got.bytes(), (round + number).to_le_bytes());
         }
     }

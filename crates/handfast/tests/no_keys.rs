@@ -33,12 +33,12 @@ fn stepped() {
     let calls = || {
         let mut reply = [0; 8];
         assert_eq!(domain.call(0, [3; 8]), Ok([3; 8]));
-        assert_eq!(domain.call_until(0, [3; 8], PATIENCE), Ok([3; 8]));
+        assert_eq!(domain.call_timeout(0, [3; 8], PATIENCE), Ok([3; 8]));
         let deadline_ns = handfast_sys::clock::deadline_ns(PATIENCE);
         let nobody = Sender::of(0, 0, false);
         let called = domain.call_message(0, nobody, b"1", &mut reply);
         assert_eq!(called, Ok(1));
-        let called = domain.call_message_until(0, nobody, b"12", &mut reply, deadline_ns);
+        let called = domain.call_message_timeout(0, nobody, b"12", &mut reply, deadline_ns);
         assert_eq!((called, &reply[..2]), (Ok(2), &b"12"[..]));
         assert_eq!(&*right.call(b"123").unwrap(), b"123");
     };

@@ -49,7 +49,7 @@ fn serve(port: ReceiveRight) -> JoinHandle<ReceiveError> {
 fn call(right: &SendRight, text: &str) -> String {
     String::from_utf8(
         right
-            .call_until(text.as_bytes(), PATIENCE)
+            .call_timeout(text.as_bytes(), PATIENCE)
             .unwrap()
             .to_vec(),
     )

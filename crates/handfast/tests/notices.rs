@@ -128,7 +128,7 @@ impl World {
         // Without an answer the next step may come before it has got them.
         match self.random.below(2) {
             0 => given.send(b"keep").unwrap(),
-            _ => drop(given.call_until(b"keep", common::PATIENCE).unwrap()),
+            _ => drop(given.call_timeout(b"keep", common::PATIENCE).unwrap()),
         }
     }
 
@@ -169,7 +169,9 @@ impl World {
                 self.steps
                     .push(format!("{}: {pass}", self.keepers[of].number));
                 let order = &self.keepers[of].order;
-                order.call_until(pass.as_bytes(), common::PATIENCE).unwrap();
+                order
+                    .call_timeout(pass.as_bytes(), common::PATIENCE)
+                    .unwrap();
                 // It may go by a vine, and end with who has passed it on.
                 self.keepers[to].may_have = true;
                 if let Some(dies) = dies {
@@ -236,7 +238,7 @@ impl World {
         }
         let (end, since) = last;
         loop {
-            let told = port.receive_until(GRACE + common::PATIENCE);
+            let told = port.receive_timeout(GRACE + common::PATIENCE);
             let told = told.unwrap_or_else(|_| panic!("nothing is told: {:?}", self.steps));
             if told.notice() == Some(Notice::NoSenders) {
                 break;
@@ -346,7 +348,7 @@ fn busy_keeper(name: &str) {
     let _silent = handfast::bind(&own).unwrap();
     let unanswered = handfast::connect(&own).unwrap();
     let short = Duration::from_millis(1);
-    assert!(unanswered.call_until(b"", short).is_err());
+    assert!(unanswered.call_timeout(b"", short).is_err());
     // Sleep: what a call that was given up leaves to do is done by then; the check that follows holds either way.
     std::thread::sleep(Duration::from_millis(300));
     common::keeper(name);
@@ -366,7 +368,7 @@ fn a_right_is_given_back_soon_though_there_is_something_to_look_at_later() {
         port.notify_no_senders();
         let since = Instant::now();
         order.send(b"drop").unwrap();
-        let told = port.receive_until(common::PATIENCE).unwrap();
+        let told = port.receive_timeout(common::PATIENCE).unwrap();
         assert_eq!(told.notice(), Some(Notice::NoSenders));
         since.elapsed()
     });

@@ -35,10 +35,10 @@ const MEDDLERS: [(&str, Meddle); 4] = [
         port.set_options(Options::new().strategy(Strategy::Notify));
     }),
     ("briefly", |port| {
-        let _ = port.receive_until(Duration::from_millis(2));
+        let _ = port.receive_timeout(Duration::from_millis(2));
     }),
     ("batch", |port| {
-        let _ = port.receive_many_until(&mut Batch::new(), Duration::from_millis(2));
+        let _ = port.receive_many_timeout(&mut Batch::new(), Duration::from_millis(2));
     }),
 ];
 
@@ -51,7 +51,7 @@ fn a_sleeper_by_notify_hears_of_a_message_whatever_another_thread_does_with_the_
         let mut sender_process = common::start("sender", &[&name]);
         sender_process.expect("ready");
         assert_eq!(
-            port.receive_until(common::PATIENCE).unwrap().bytes(),
+            port.receive_timeout(common::PATIENCE).unwrap().bytes(),
             b"first"
         );
         let (sender, received) = channel();
@@ -60,7 +60,7 @@ fn a_sleeper_by_notify_hears_of_a_message_whatever_another_thread_does_with_the_
             let port = &port;
             scope.spawn(move || {
                 for _ in 0..20 {
-                    let request = port.receive_until(common::PATIENCE).unwrap();
+                    let request = port.receive_timeout(common::PATIENCE).unwrap();
                     sender.send(request.bytes().to_vec()).unwrap();
                 }
             });

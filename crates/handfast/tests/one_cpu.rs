@@ -34,7 +34,10 @@ fn client(name: &str, place: usize) {
     let right = handfast::connect_with(name, Options::new().strategy(Strategy::Block)).unwrap();
     for turn in 0_u64.. {
         let bytes = turn.to_le_bytes();
-        assert_eq!(*right.call_until(&bytes, common::PATIENCE).unwrap(), bytes);
+        assert_eq!(
+            *right.call_timeout(&bytes, common::PATIENCE).unwrap(),
+            bytes
+        );
         if turn % 1_000 == 999 {
             common::say("a thousand");
         }

@@ -67,7 +67,7 @@ fn new_home(name: &str) {
 fn serve(port: &ReceiveRight, is_over: impl Fn() -> bool) {
     let mut told = Vec::new();
     while !is_over() {
-        let Ok(request) = port.receive_until(Duration::from_millis(1)) else {
+        let Ok(request) = port.receive_timeout(Duration::from_millis(1)) else {
             continue;
         };
         match request.is_call() {

@@ -123,7 +123,7 @@ fn to_send_it_is_to_send_the_own_right() {
         .call(b"keep")
         .unwrap();
     let _ = keeper_port.call(b"call").unwrap();
-    let request = port.receive_until(PATIENCE).unwrap();
+    let request = port.receive_timeout(PATIENCE).unwrap();
     assert_eq!((request.bytes(), request.badge()), (&b"used"[..], 5));
     let mut home = keeper_port.call(b"home").unwrap();
     let home = own(home.take_rights().pop());
@@ -168,20 +168,23 @@ fn the_last_one_that_is_dropped_is_told_of() {
     drop(right);
     copy.send(b"2").unwrap();
     for number in [b"1", b"2"] {
-        assert_eq!(port.receive_until(PATIENCE).unwrap().bytes(), number);
+        assert_eq!(port.receive_timeout(PATIENCE).unwrap().bytes(), number);
     }
     assert!(port.try_receive().is_err());
     // One on its way counts.
     let to = port.mint(4).connect().unwrap();
     to.with([copy.into()]).send(b"with").unwrap();
     drop(to);
-    let mut with = port.receive_until(PATIENCE).unwrap();
+    let mut with = port.receive_timeout(PATIENCE).unwrap();
     assert_eq!(with.bytes(), b"with");
     let came = own(with.take_rights().pop());
     assert_eq!(came.badge(), 3);
     drop((with, came));
-    let mut told = [port.receive_until(PATIENCE), port.receive_until(PATIENCE)]
-        .map(|told| format!("{:?}", told.unwrap().notice()));
+    let mut told = [
+        port.receive_timeout(PATIENCE),
+        port.receive_timeout(PATIENCE),
+    ]
+    .map(|told| format!("{:?}", told.unwrap().notice()));
     told.sort();
     let expected = [Notice::NoSenders, Notice::NoSendersOf(3)];
     assert_eq!(told, expected.map(|notice| format!("{:?}", Some(notice))));
@@ -215,7 +218,7 @@ fn what_is_dropped_first_does_not_matter() {
                         assert!(within_patience(
                             || failed() == Err(SendError::Gone(Gone::Port))
                         ));
-                        let told = dead.receive_until(PATIENCE).unwrap().notice();
+                        let told = dead.receive_timeout(PATIENCE).unwrap().notice();
                         assert_eq!(told, Some(Notice::Dead(9)));
                     }
                     if let Some(minted) = &minted {
@@ -349,7 +352,7 @@ fn own_calls_go_on_when_a_peer_that_calls_the_same_port_is_killed() {
     // All that the dead had has ended.
     port.notify_no_senders();
     drop((minted, right));
-    while port.receive_until(PATIENCE).unwrap().notice() != Some(Notice::NoSenders) {}
+    while port.receive_timeout(PATIENCE).unwrap().notice() != Some(Notice::NoSenders) {}
 }
 
 #[test]

@@ -86,11 +86,11 @@ fn a_reply_through_another_port_does_not_change_where_that_port_replies() {
     common::warm(&two);
     for round in 0..10 {
         assert_eq!(
-            &*one.call_until(b"swap", common::PATIENCE).unwrap(),
+            &*one.call_timeout(b"swap", common::PATIENCE).unwrap(),
             b"swapped"
         );
         let text = format!("round {round}");
-        let answer = two.call_until(text.as_bytes(), common::PATIENCE).unwrap();
+        let answer = two.call_timeout(text.as_bytes(), common::PATIENCE).unwrap();
         assert_eq!(&*answer, text.as_bytes());
     }
 }
@@ -118,7 +118,7 @@ fn a_right_may_be_dropped_once_a_call_has_been_passed_on_through_it() {
         let _link = is_linked.then(|| handfast::connect(&names[0]).unwrap());
         let right = handfast::connect(&names[1]).unwrap();
         for round in 0..50 {
-            let answer = right.call_until(b"x", common::PATIENCE);
+            let answer = right.call_timeout(b"x", common::PATIENCE);
             assert_eq!(answer.as_deref(), Ok(&b"x"[..]), "{is_linked}, {round}");
         }
     }
@@ -152,7 +152,7 @@ fn recipient(name: &str, exporter: &str, further: Option<&str>) {
         kept.extend(request.take_rights());
         let text = String::from_utf8_lossy(request.bytes()).into_owned();
         let through = |right: &SendRight, text: &str| match right
-            .call_until(text.as_bytes(), common::PATIENCE)
+            .call_timeout(text.as_bytes(), common::PATIENCE)
         {
             Ok(answer) => String::from_utf8_lossy(&answer).into_owned(),
             Err(error) => format!("{error:?}"),
@@ -168,7 +168,7 @@ fn recipient(name: &str, exporter: &str, further: Option<&str>) {
                     let Some(Right::Send(right)) = kept.first() else {
                         panic!("{kept:?}");
                     };
-                    right.send_until(b"one", common::PATIENCE).unwrap();
+                    right.send_timeout(b"one", common::PATIENCE).unwrap();
                 }
                 String::new()
             }

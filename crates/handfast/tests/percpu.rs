@@ -140,7 +140,7 @@ fn a_thread_that_moves_is_handled_where_it_is_and_its_messages_stay_in_order() {
     });
     for on in cpus {
         pinned(on, || {
-            let disorder = right.call_until(b"order", PATIENCE).unwrap();
+            let disorder = right.call_timeout(b"order", PATIENCE).unwrap();
             assert_eq!(&*disorder, [0; 8]);
         });
     }
@@ -218,7 +218,7 @@ fn before(name: &str) {
     for on in cpu::allowed() {
         pinned(on, || settle(&right, on));
     }
-    let disorder = right.call_until(b"order", PATIENCE).unwrap();
+    let disorder = right.call_timeout(b"order", PATIENCE).unwrap();
     assert_eq!(&*disorder, [0; 8]);
     common::say("in order");
 }
@@ -329,7 +329,7 @@ fn a_handler_that_panics_ends_its_call_and_nothing_else() {
     pinned(on, || {
         settle(&right, on);
         for _ in 0..3 {
-            let error = right.call_until(b"panic", PATIENCE).unwrap_err();
+            let error = right.call_timeout(b"panic", PATIENCE).unwrap_err();
             assert_eq!(error, SendError::Gone(Gone::Reply));
             assert_eq!(where_handled(&right).unwrap(), [on; 2]);
         }
@@ -352,7 +352,7 @@ fn a_worker_that_is_held_up_holds_up_its_cpu_alone() {
         let held = right.try_call(b"hold").unwrap();
         let short = std::time::Duration::from_millis(50);
         assert_eq!(
-            right.call_until(b"x", short).unwrap_err(),
+            right.call_timeout(b"x", short).unwrap_err(),
             SendError::TimedOut
         );
         pinned(second, || {
@@ -407,13 +407,13 @@ fn holder(name: &str) {
     while let Some(told) = common::told() {
         match told.as_str() {
             "take" => {
-                let mut request = port.receive_until(PATIENCE).unwrap();
+                let mut request = port.receive_timeout(PATIENCE).unwrap();
                 rights.extend(common::send_rights(request.take_rights()));
                 let right = &rights[rights.len() - 1];
                 let badges = cpu::allowed().into_iter().map(|on| {
                     pinned(on, || {
                         settle(right, on);
-                        right.call_until(b"badge", PATIENCE).unwrap()
+                        right.call_timeout(b"badge", PATIENCE).unwrap()
                     })
                 });
                 let badges: Vec<_> = badges.collect();
@@ -422,7 +422,7 @@ fn holder(name: &str) {
                 common::say(&u64::from_le_bytes(*badge).to_string());
             }
             "call" => {
-                let called = rights[1].call_until(b"where", PATIENCE);
+                let called = rights[1].call_timeout(b"where", PATIENCE);
                 common::say(&format!("{:?}", called.map(|_| ())));
             }
             _ => rights.clear(),

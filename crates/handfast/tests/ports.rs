@@ -86,8 +86,8 @@ fn options_are_set_while_another_thread_spins_for_ever() {
             let start = Instant::now();
             port.set_options(Options::new().strategy(Strategy::Block));
             assert!(start.elapsed() < common::TOLD, "{strategy:?}");
-            assert_eq!(&*right.call_until(b"1", common::PATIENCE).unwrap(), b"1");
-            assert_eq!(&*right.call_until(b"2", common::PATIENCE).unwrap(), b"2");
+            assert_eq!(&*right.call_timeout(b"1", common::PATIENCE).unwrap(), b"1");
+            assert_eq!(&*right.call_timeout(b"2", common::PATIENCE).unwrap(), b"2");
             receiver.join().unwrap();
         });
     }
@@ -104,13 +104,13 @@ fn a_name_bound_again_has_new_rights_that_work_and_old_ones_that_say_so() {
         let port = handfast::bind(&name).unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let request = port.receive_until(common::PATIENCE).unwrap();
+                let request = port.receive_timeout(common::PATIENCE).unwrap();
                 let bytes = request.bytes().to_vec();
                 request.reply(&bytes).unwrap();
             });
             let new = handfast::connect(&name).unwrap();
             let bytes = round.to_le_bytes();
-            let reply = new.call_until(&bytes, common::PATIENCE);
+            let reply = new.call_timeout(&bytes, common::PATIENCE);
             assert_eq!(*reply.unwrap(), bytes, "round {round}");
             // Word of the old port's end may take a moment; then it stays.
             assert!(common::within_patience(
@@ -133,7 +133,7 @@ fn a_call_is_answered_through_another_port() {
                 let right = handfast::connect_with(name, options).unwrap();
                 for number in 0..200u32 {
                     let start = Instant::now();
-                    let reply = right.call_until(&number.to_le_bytes(), common::PATIENCE);
+                    let reply = right.call_timeout(&number.to_le_bytes(), common::PATIENCE);
                     assert_eq!(*reply.unwrap(), number.to_le_bytes());
                     assert!(start.elapsed() < common::PATIENCE / 2);
                 }
@@ -147,7 +147,8 @@ fn a_call_is_answered_through_another_port() {
                     continue;
                 };
                 let bytes = request.bytes().to_vec();
-                let next = ports[through].reply_and_receive_until(request, &bytes, Duration::ZERO);
+                let next =
+                    ports[through].reply_and_receive_timeout(request, &bytes, Duration::ZERO);
                 answered += 1;
                 if let Ok(next) = next {
                     let bytes = next.bytes().to_vec();
@@ -199,10 +200,10 @@ fn a_sleep_that_was_prepared_and_not_needed_is_not_counted() {
     };
     let short = Duration::from_millis(1);
     // Its time is up before it begins; and one that is slept through.
-    assert!(port.receive_until(Duration::ZERO).is_err());
+    assert!(port.receive_timeout(Duration::ZERO).is_err());
     assert_eq!(parks(), 0);
     assert!(common::within_patience(|| {
-        assert!(port.receive_until(short).is_err());
+        assert!(port.receive_timeout(short).is_err());
         parks() > 0
     }));
     let before = parks();
@@ -218,7 +219,7 @@ fn a_sleep_that_was_prepared_and_not_needed_is_not_counted() {
         });
         // The next call comes about when the server has looked for it and found nothing.
         for _ in 0..CALLS {
-            right.call_until(b"", common::PATIENCE).unwrap();
+            right.call_timeout(b"", common::PATIENCE).unwrap();
         }
         server.join().unwrap()
     });
@@ -231,8 +232,8 @@ fn a_sleep_that_was_prepared_and_not_needed_is_not_counted() {
 /// Connects and calls once for each line told, until the name is gone.
 fn visitor(name: &str) {
     while common::told().is_some() {
-        while let Ok(right) = handfast::connect_until(name, common::PATIENCE) {
-            match right.call_until(b"there?", common::PATIENCE) {
+        while let Ok(right) = handfast::connect_timeout(name, common::PATIENCE) {
+            match right.call_timeout(b"there?", common::PATIENCE) {
                 Ok(_) | Err(SendError::Gone(_)) => {}
                 Err(error) => panic!("{error:?}"),
             }
@@ -253,7 +254,7 @@ fn a_right_got_while_its_port_was_dropped_says_so_instead_of_waiting() {
         }
         let end = Instant::now() + Duration::from_millis(3);
         while let Some(left) = end.checked_duration_since(Instant::now()) {
-            if let Ok(request) = port.receive_until(left) {
+            if let Ok(request) = port.receive_timeout(left) {
                 let _ = request.reply(b"here");
             }
         }
@@ -288,7 +289,7 @@ fn a_message_to_a_name_bound_again_arrives_whatever_was_under_way_to_the_old_por
             drop(port);
             let port = handfast::bind(&name).unwrap();
             let got = port
-                .receive_until(common::PATIENCE)
+                .receive_timeout(common::PATIENCE)
                 .map(|new| new.bytes().to_vec());
             assert_eq!(got.unwrap(), b"new", "round {round}");
             sender.join().unwrap();
@@ -349,11 +350,11 @@ fn answered_callers_return(strategy: &'static str) {
     let mut answered = 0;
     for _ in 0..10 {
         let end = Instant::now() + Duration::from_millis(30);
-        let mut request = port.receive_until(common::PATIENCE).unwrap();
+        let mut request = port.receive_timeout(common::PATIENCE).unwrap();
         while Instant::now() < end {
             answered += 1;
             request = port
-                .reply_and_receive_until(request, b"", common::PATIENCE)
+                .reply_and_receive_timeout(request, b"", common::PATIENCE)
                 .unwrap();
         }
         // Nobody receives now; the last caller waits on.
@@ -384,7 +385,7 @@ fn told_late(name: &str) {
     common::say("connected");
     common::told().unwrap();
     // Whenever it hears of it, the port is gone; nothing is taken for sent that nobody receives.
-    let gone = right.call_until(b"anybody?", common::PATIENCE);
+    let gone = right.call_timeout(b"anybody?", common::PATIENCE);
     common::say(&format!("{:?}", gone.unwrap_err()));
     common::say(&format!("{:?}", right.send(b"anybody?").unwrap_err()));
 }
@@ -394,7 +395,7 @@ fn a_peer_that_was_stopped_hears_of_all_ports_that_went_meanwhile() {
     let name = common::name("late");
     let port = handfast::bind(&name).unwrap();
     let mut client = common::start("told late", &[&name]);
-    let request = port.receive_until(common::PATIENCE).unwrap();
+    let request = port.receive_timeout(common::PATIENCE).unwrap();
     request.reply(b"").unwrap();
     client.expect("connected");
     client.stop();
@@ -423,7 +424,7 @@ fn a_port_keeps_its_strategy_when_a_receiver_gives_up_while_another_has_the_poll
             let port = &port;
             scope.spawn(move || {
                 while Instant::now() < end {
-                    let _ = port.receive_until(Duration::from_micros(450 + 100 * receiver));
+                    let _ = port.receive_timeout(Duration::from_micros(450 + 100 * receiver));
                 }
             });
         }
@@ -443,7 +444,7 @@ fn a_port_keeps_its_strategy_when_a_receiver_gives_up_while_another_has_the_poll
     };
     let before = used();
     for _ in 0..100 {
-        let _ = port.receive_until(Duration::from_millis(1));
+        let _ = port.receive_timeout(Duration::from_millis(1));
     }
     let used = used() - before;
     assert!(used > Duration::from_millis(15), "{used:?} in 100 waits");
@@ -453,7 +454,7 @@ fn a_port_keeps_its_strategy_when_a_receiver_gives_up_while_another_has_the_poll
 fn impatient(name: &str) {
     let right = handfast::connect(name).unwrap();
     right.call(b"first").unwrap();
-    let late = right.call_until(b"deadline", Duration::from_millis(5));
+    let late = right.call_timeout(b"deadline", Duration::from_millis(5));
     common::say(&format!("{:?}", late.unwrap_err()));
     drop(right.try_call(b"dropped").unwrap());
     common::say("dropped");
@@ -470,7 +471,7 @@ fn a_server_can_ask_whether_its_caller_still_waits() {
     let port = handfast::bind(&name).unwrap();
     let mut client = common::start("impatient", &[&name]);
     let next = |bytes: &[u8]| {
-        let request = port.receive_until(common::PATIENCE).unwrap();
+        let request = port.receive_timeout(common::PATIENCE).unwrap();
         assert_eq!(request.bytes(), bytes);
         request
     };
@@ -502,7 +503,7 @@ struct Last(SendRight);
 
 impl Drop for Last {
     fn drop(&mut self) {
-        let reply = self.0.call_until(b"last", common::PATIENCE).unwrap();
+        let reply = self.0.call_timeout(b"last", common::PATIENCE).unwrap();
         assert_eq!(&*reply, b"last");
     }
 }
@@ -532,7 +533,7 @@ fn a_thread_may_call_while_it_ends() {
     let port = handfast::bind(&name).unwrap();
     let mut child = common::start("last words", &[&name]);
     for words in ["first", "last"] {
-        let request = port.receive_until(common::PATIENCE).unwrap();
+        let request = port.receive_timeout(common::PATIENCE).unwrap();
         assert_eq!(request.bytes(), words.as_bytes());
         request.reply(words.as_bytes()).unwrap();
     }

@@ -79,7 +79,7 @@ fn start(what: &str) -> (common::Child, String) {
 }
 
 fn mint(root: &SendRight) -> Result<SendRight, SendError> {
-    let mut reply = root.call_until(b"mint", PATIENCE)?;
+    let mut reply = root.call_timeout(b"mint", PATIENCE)?;
     match reply.take_rights().pop() {
         Some(Right::Send(right)) => Ok(right),
         other => panic!("{other:?}"),
@@ -117,10 +117,10 @@ fn a_peer_gets_as_many_rights_as_it_may_and_others_theirs() {
     // A right that it asks for itself is dead, and it is told so; a right that it has is good.
     let less = kept[0].attenuate(1).unwrap();
     assert_eq!(
-        less.call_until(b"x", PATIENCE).unwrap_err(),
+        less.call_timeout(b"x", PATIENCE).unwrap_err(),
         SendError::Gone(Gone::Right)
     );
-    assert_eq!(&*kept[0].call_until(b"x", PATIENCE).unwrap(), b"x");
+    assert_eq!(&*kept[0].call_timeout(b"x", PATIENCE).unwrap(), b"x");
     // Another process has its own.
     let mut other = Hand::new(&name, 1);
     let handle = other.welcome.handle;
@@ -150,7 +150,7 @@ fn who_rings_at_the_keeper_all_the_time_is_heard_so_often_and_others_at_once() {
             said += u32::from(hand.say(&[1, 0]));
         }
         let call = Instant::now();
-        assert_eq!(&*other.call_until(b"there", PATIENCE).unwrap(), b"there");
+        assert_eq!(&*other.call_timeout(b"there", PATIENCE).unwrap(), b"there");
         longest = longest.max(call.elapsed());
     }
     // The messages that are heard of it in that time, and those that its socket holds.
@@ -182,7 +182,7 @@ fn who_wakes_a_receiver_all_the_time_costs_it_little() {
         let is_over = || begin.elapsed() > Duration::from_secs(1) && muted(&other).1 > 0;
         while !is_over() && begin.elapsed() < PATIENCE {
             let call = Instant::now();
-            let answer = other.call_until(b"there", PATIENCE);
+            let answer = other.call_timeout(b"there", PATIENCE);
             longest = longest.max(call.elapsed());
             assert_eq!(&*answer.unwrap(), b"there");
             // Sleep: the time between two calls of a client.

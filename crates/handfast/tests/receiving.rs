@@ -44,7 +44,7 @@ fn caller(name: &str, calls: u64) {
                 std::thread::sleep(Duration::from_micros(random.below(300)));
             }
             let bytes = common::content(random.below(200) as usize, call);
-            let reply = port.call_until(&bytes, common::PATIENCE).unwrap();
+            let reply = port.call_timeout(&bytes, common::PATIENCE).unwrap();
             assert_eq!(*reply, *bytes);
         }
         common::say("done");
@@ -62,7 +62,7 @@ fn sender(name: &str, messages: u64) {
                 // Sleep: a moment chosen at random.
                 std::thread::sleep(Duration::from_micros(random.below(300)));
             }
-            port.send_until(&number.to_le_bytes(), common::PATIENCE)
+            port.send_timeout(&number.to_le_bytes(), common::PATIENCE)
                 .unwrap();
         }
         common::say("done");
@@ -229,7 +229,7 @@ fn a_sleeping_task_is_woken_by_the_post_and_not_by_a_clock() {
                 // Sleep: the server sleeps by then, or is about to.
                 std::thread::sleep(Duration::from_millis(2));
                 let posted = Instant::now();
-                port.call_until(b"awake?", common::PATIENCE).unwrap();
+                port.call_timeout(b"awake?", common::PATIENCE).unwrap();
                 posted.elapsed()
             })
             .collect();
@@ -362,7 +362,7 @@ fn tasks_threads_and_a_descriptor_at_one_port_leave_no_call_unanswered() {
                             true => Duration::from_micros(random.below(1000)),
                             false => Duration::from_millis(5),
                         };
-                        match port.receive_until(timeout) {
+                        match port.receive_timeout(timeout) {
                             Ok(request) => answer(request),
                             Err(ReceiveError::TimedOut) => {}
                             Err(error) => panic!("{error}"),
@@ -452,10 +452,10 @@ fn a_server_of_tasks_that_is_killed_leaves_typed_errors() {
     let mut server = common::start("sleeper", &[&name, "task"]);
     server.expect("ready");
     let port = handfast::connect(&name).unwrap();
-    port.call_until(b"there?", common::PATIENCE).unwrap();
+    port.call_timeout(b"there?", common::PATIENCE).unwrap();
     let calling = std::thread::spawn(move || {
         loop {
-            if let Err(error) = port.call_until(b"more", common::PATIENCE) {
+            if let Err(error) = port.call_timeout(b"more", common::PATIENCE) {
                 return error;
             }
         }

@@ -69,7 +69,7 @@ fn holder(name: &str) {
                     if words.len() > 2 {
                         common::say("posted");
                     }
-                    let answer = call.and_then(|call| call.wait_until(PATIENCE));
+                    let answer = call.and_then(|call| call.wait_timeout(PATIENCE));
                     let answer = answer.map(|answer| String::from_utf8_lossy(&answer).into_owned());
                     common::say(&format!("{answer:?}"));
                 }
@@ -83,7 +83,7 @@ fn holder(name: &str) {
                     common::say("watched");
                 }
                 "pass" => {
-                    let sent = right(2).with([right(1).into()]).call_until(b"", PATIENCE);
+                    let sent = right(2).with([right(1).into()]).call_timeout(b"", PATIENCE);
                     common::say(&format!(
                         "{:?}",
                         sent.map(|_| ()).map_err(|failed| failed.error)
@@ -117,7 +117,7 @@ fn start(what: &str) -> Holder {
 
 impl Holder {
     fn give(&self, rights: impl IntoIterator<Item = Right>) {
-        self.root.with(rights).call_until(b"", PATIENCE).unwrap();
+        self.root.with(rights).call_timeout(b"", PATIENCE).unwrap();
     }
 
     fn does(&self, what: &str, says: &str) {
@@ -136,13 +136,13 @@ impl Holder {
 
 fn no_senders(port: &ReceiveRight) {
     port.notify_no_senders();
-    let told = port.receive_until(PATIENCE).unwrap();
+    let told = port.receive_timeout(PATIENCE).unwrap();
     assert_eq!(told.notice(), Some(Notice::NoSenders));
 }
 
 /// Answers one call, with its badge.
 fn answer(port: &ReceiveRight) {
-    let request = port.receive_until(PATIENCE).unwrap();
+    let request = port.receive_timeout(PATIENCE).unwrap();
     assert_eq!(request.bytes(), b"call");
     let badge = request.badge().to_string();
     request.reply(badge.as_bytes()).unwrap();
@@ -158,7 +158,7 @@ fn calls(holder: &Holder, place: usize, port: &ReceiveRight, badge: u64) {
 fn refused(holder: &Holder, place: usize, port: &ReceiveRight) {
     holder.tell(&format!("call {place}"));
     let said = || {
-        let seen = port.receive_until(Duration::from_millis(1));
+        let seen = port.receive_timeout(Duration::from_millis(1));
         assert!(seen.is_err(), "{seen:?}");
         holder.child.borrow().said()
     };
@@ -220,14 +220,14 @@ fn calls_that_were_received_are_answered_and_those_that_wait_refused() {
     received.give([port.mint(7).into()]);
     waiting.give([port.mint(7).into(), port.mint(8).into()]);
     received.tell("call 0");
-    let request = port.receive_until(PATIENCE).unwrap();
+    let request = port.receive_timeout(PATIENCE).unwrap();
     waiting.does("send 0", "Ok(())");
     waiting.does("call 0 posted", "posted");
     port.revoke(7);
     request.reply(b"late").unwrap();
     received.expect("Ok(\"late\")");
     // Nothing but the refusals is to be found.
-    let seen = port.receive_until(Duration::from_millis(100));
+    let seen = port.receive_timeout(Duration::from_millis(100));
     assert!(seen.is_err(), "{seen:?}");
     waiting.expect(REVOKED);
     calls(&waiting, 1, &port, 8);
@@ -249,10 +249,10 @@ fn the_count_of_senders_goes_down_once_for_each_right() {
     holder.does("drop 0", "dropped");
     holder.does("drop 0", "dropped");
     // Their ends, which come some milliseconds later, take nothing from the right that is there.
-    let told = port.receive_until(Duration::from_millis(50));
+    let told = port.receive_timeout(Duration::from_millis(50));
     assert!(told.is_err(), "{told:?}");
     holder.does("drop 0", "dropped");
-    let told = port.receive_until(PATIENCE).unwrap();
+    let told = port.receive_timeout(PATIENCE).unwrap();
     assert_eq!(told.notice(), Some(Notice::NoSenders));
 }
 
@@ -265,7 +265,7 @@ fn a_right_is_revoked_from_one_holder_and_stays_with_the_others() {
         holder.does("watch 0", "watched");
     }
     one.tell("call 0");
-    let request = port.receive_until(PATIENCE).unwrap();
+    let request = port.receive_timeout(PATIENCE).unwrap();
     let holder = request.holder();
     assert_eq!(holder, one.root.holder());
     assert_ne!(holder, other.root.holder());
@@ -278,7 +278,7 @@ fn a_right_is_revoked_from_one_holder_and_stays_with_the_others() {
     // By one-way messages it is known as well.
     one.give([port.mint(7).into()]);
     one.does("send 1", "Ok(())");
-    let request = port.receive_until(PATIENCE).unwrap();
+    let request = port.receive_timeout(PATIENCE).unwrap();
     assert_eq!(request.holder(), holder);
     drop(request);
     port.revoke_from(holder, 8);
@@ -392,7 +392,7 @@ fn what_the_dead_have_sent_by_a_revoked_right_is_refused() {
     child.borrow_mut().kill();
     assert!(common::within_patience(|| root.call(b"").is_err()));
     port.revoke(7);
-    let left = port.receive_until(PATIENCE).unwrap();
+    let left = port.receive_timeout(PATIENCE).unwrap();
     assert_eq!((left.badge(), left.bytes()), (8, &b"sent"[..]));
     assert!(port.try_receive().is_err());
     let gone = root.call(b"").unwrap_err();
@@ -430,7 +430,7 @@ fn whatever_is_revoked_from_whomever_nobody_else_loses_anything() {
                 let said = line(holder, &mut dropped);
                 if kept[place].2 {
                     assert_eq!(said, "Ok(())");
-                    let request = port.receive_until(PATIENCE).unwrap();
+                    let request = port.receive_timeout(PATIENCE).unwrap();
                     let is_it = (request.badge(), number.to_string());
                     assert_eq!((kept[place].0, &*is_it.1), (is_it.0, text(&request)));
                     used += 1;
@@ -520,7 +520,7 @@ fn rights_that_are_sent_and_come_home_meanwhile_are_revoked_all_the_same() {
                     let sent = holder
                         .root
                         .with([own.clone().into()])
-                        .call_until(&[0], PATIENCE);
+                        .call_timeout(&[0], PATIENCE);
                     match sent.map(|mut reply| reply.take_rights().pop()) {
                         Ok(Some(Right::Own(own))) => came.push(own),
                         Ok(Some(Right::Dead)) => {}
@@ -547,7 +547,7 @@ fn rights_that_are_sent_and_come_home_meanwhile_are_revoked_all_the_same() {
         });
         drop(own);
         no_senders(&port);
-        holder.root.call_until(b"\xff", PATIENCE).unwrap();
+        holder.root.call_timeout(b"\xff", PATIENCE).unwrap();
     }
     println!("{home} came home");
 }

@@ -157,14 +157,14 @@ fn rights_that_are_not_sent_come_back() {
 /// Waits until the port tells something, which must be this, within 10 ms of `since` where that is
 /// asked.
 fn told(port: &handfast::ReceiveRight, notice: Notice) -> Instant {
-    let request = port.receive_until(common::PATIENCE).unwrap();
+    let request = port.receive_timeout(common::PATIENCE).unwrap();
     assert_eq!(request.notice(), Some(notice), "{request:?}");
     assert!(!request.is_call() && request.bytes().is_empty());
     Instant::now()
 }
 
 fn nothing_more(port: &handfast::ReceiveRight) {
-    let more = port.receive_until(Duration::from_millis(30));
+    let more = port.receive_timeout(Duration::from_millis(30));
     assert!(matches!(more, Err(ReceiveError::TimedOut)), "{more:?}");
 }
 
@@ -188,7 +188,7 @@ fn a_receiver_is_told_once_when_the_last_right_is_gone() {
         let start = Instant::now();
         root.call(order).unwrap();
         if round % 2 == 0 {
-            let used = port.receive_until(common::PATIENCE).unwrap();
+            let used = port.receive_timeout(common::PATIENCE).unwrap();
             assert_eq!((used.badge(), used.bytes()), (round, &b"used"[..]));
         }
         delays.push(told(&port, Notice::NoSenders) - start);
@@ -227,8 +227,8 @@ fn the_rights_of_the_dead_are_gone_at_once_and_their_ports_too() {
         let start = Instant::now();
         server.kill();
         let mut notices = [
-            port.receive_until(common::PATIENCE),
-            port.receive_until(common::PATIENCE),
+            port.receive_timeout(common::PATIENCE),
+            port.receive_timeout(common::PATIENCE),
         ]
         .map(|request| request.unwrap().notice());
         delays.push(start.elapsed());
@@ -266,7 +266,7 @@ fn a_port_that_is_dropped_is_told_of_to_those_who_asked() {
     right.notify_death(&port, 6);
     let token = set.add(port);
     drop(again);
-    match set.receive_until(common::PATIENCE).unwrap() {
+    match set.receive_timeout(common::PATIENCE).unwrap() {
         Event::Message(of, request) => {
             assert_eq!((of, request.notice()), (token, Some(Notice::Dead(6))));
         }
@@ -295,7 +295,7 @@ impl Holder {
     }
 
     fn do_it(&self, order: &[u8]) -> handfast::Message {
-        self.order.call_until(order, common::PATIENCE).unwrap()
+        self.order.call_timeout(order, common::PATIENCE).unwrap()
     }
 }
 
@@ -323,7 +323,7 @@ fn whatever_becomes_of_rights_the_last_one_is_told_of_once_and_no_other() {
                 let kept = holder
                     .order
                     .with(rights)
-                    .call_until(b"keep", common::PATIENCE);
+                    .call_timeout(b"keep", common::PATIENCE);
                 kept.unwrap();
             }
             4 => {
@@ -364,7 +364,7 @@ fn whatever_becomes_of_rights_the_last_one_is_told_of_once_and_no_other() {
             } else {
                 Duration::ZERO
             };
-            let Ok(request) = port.receive_until(wait) else {
+            let Ok(request) = port.receive_timeout(wait) else {
                 assert!(!asked || left > 0, "not told");
                 break;
             };

@@ -43,7 +43,7 @@ fn server(name: &str) {
 
 fn no_senders(port: &ReceiveRight) {
     port.notify_no_senders();
-    let told = port.receive_until(common::PATIENCE).unwrap();
+    let told = port.receive_timeout(common::PATIENCE).unwrap();
     assert_eq!(told.notice(), Some(Notice::NoSenders));
 }
 
@@ -57,7 +57,7 @@ fn a_right_that_comes_home_to_a_call_that_was_given_up_has_gone_and_nobody_is_cu
     for round in 0..5 {
         let late = root
             .with([port.mint(7).into()])
-            .call_until(b"late", 20 * MS);
+            .call_timeout(b"late", 20 * MS);
         assert_eq!(late.unwrap_err().error, SendError::TimedOut);
         if round % 2 == 0 {
             // Nobody calls again meanwhile.
@@ -137,14 +137,14 @@ fn what_the_dead_have_sent_comes_before_the_notice_that_they_are_gone() {
         let root = handfast::bind(&name).unwrap();
         let port = handfast::bind(&common::name("mortal-object")).unwrap();
         let mut child = common::start("mortal", &[&name]);
-        let request = root.receive_until(common::PATIENCE).unwrap();
+        let request = root.receive_timeout(common::PATIENCE).unwrap();
         request.reply_with(b"", [port.mint(7).into()]).unwrap();
         child.expect("sent");
         port.notify_no_senders();
         child.kill();
-        let first = port.receive_until(common::PATIENCE).unwrap();
+        let first = port.receive_timeout(common::PATIENCE).unwrap();
         assert_eq!((first.badge(), first.bytes()), (7, &b"last words"[..]));
-        let told = port.receive_until(common::PATIENCE).unwrap();
+        let told = port.receive_timeout(common::PATIENCE).unwrap();
         assert_eq!(told.notice(), Some(Notice::NoSenders));
     }
 }
@@ -189,19 +189,19 @@ fn stale_server(name: &str) {
     let root = handfast::bind(name).unwrap();
     let object = handfast::bind(&format!("{name}-object")).unwrap();
     let mut child = common::start("stale", &[name]);
-    let request = root.receive_until(common::PATIENCE).unwrap();
+    let request = root.receive_timeout(common::PATIENCE).unwrap();
     request.reply_with(b"", [object.mint(7).into()]).unwrap();
     child.expect("sent");
-    let honest = object.receive_until(common::PATIENCE).unwrap();
+    let honest = object.receive_timeout(common::PATIENCE).unwrap();
     assert_eq!((honest.badge(), honest.bytes()), (7, &b"honest"[..]));
     object.notify_no_senders();
     child.tell("drop it");
-    let told = object.receive_until(common::PATIENCE).unwrap();
+    let told = object.receive_timeout(common::PATIENCE).unwrap();
     assert_eq!(told.notice(), Some(Notice::NoSenders));
     for _ in 0..2 {
         child.tell("post");
         child.expect("posted");
-        let nothing = object.receive_until(30 * MS);
+        let nothing = object.receive_timeout(30 * MS);
         assert!(nothing.is_err(), "{nothing:?}");
     }
     child.kill();

@@ -45,7 +45,7 @@ struct Stage {
 impl Stage {
     /// A look at the port that finds nothing: a receiver keeps the links of the dead until it has found out.
     fn nothing_comes(&self) {
-        let came = self.port.receive_until(Duration::from_micros(30));
+        let came = self.port.receive_timeout(Duration::from_micros(30));
         assert!(came.is_err(), "{came:?}");
     }
 }
@@ -82,10 +82,10 @@ fn driver(scene: &str, first: &str, second: &str) {
 
 pub(crate) fn ask<const N: usize>(peer: &SendRight, text: &str, rights: [Right; N]) -> Message {
     match N {
-        0 => peer.call_until(text.as_bytes(), PATIENCE).unwrap(),
+        0 => peer.call_timeout(text.as_bytes(), PATIENCE).unwrap(),
         _ => peer
             .with(rights)
-            .call_until(text.as_bytes(), PATIENCE)
+            .call_timeout(text.as_bytes(), PATIENCE)
             .unwrap(),
     }
 }

@@ -82,7 +82,7 @@ fn a_sandbox_without_memory_files_is_told_which_call_it_lacks() {
     // The server has lost nothing by it.
     let right = handfast::connect(&name).unwrap();
     assert_eq!(
-        &*right.call_until(b"there?", common::PATIENCE).unwrap(),
+        &*right.call_timeout(b"there?", common::PATIENCE).unwrap(),
         b"there?"
     );
 }
@@ -99,7 +99,7 @@ fn a_client_whose_filter_comes_late_needs_no_memory_file() {
         forbid_memory_files();
         let right = handfast::connect(&name).unwrap();
         right
-            .call_until(b"there?", common::PATIENCE)
+            .call_timeout(b"there?", common::PATIENCE)
             .unwrap()
             .to_vec()
     });

@@ -211,7 +211,7 @@ fn rights_travel_in_arguments_and_results() {
         panic!("not mine");
     };
     assert!(back.is_to(&mine));
-    let said = mine.receive_until(common::PATIENCE).unwrap();
+    let said = mine.receive_timeout(common::PATIENCE).unwrap();
     assert_eq!((said.badge(), said.bytes()), (5, &b"hello"[..]));
     assert_eq!(
         all.use_it(mine.mint(5), "").unwrap().unwrap_err(),
@@ -228,8 +228,8 @@ fn rights_travel_in_arguments_and_results() {
     // The server answers a call that came to us.
     std::thread::scope(|scope| {
         let own = handfast::connect(mine.name()).unwrap();
-        let caller = scope.spawn(move || own.call_until(b"ask", common::PATIENCE));
-        let request = mine.receive_until(common::PATIENCE).unwrap();
+        let caller = scope.spawn(move || own.call_timeout(b"ask", common::PATIENCE));
+        let request = mine.receive_timeout(common::PATIENCE).unwrap();
         let (_, call) = request.split();
         assert!(all.answer(call.unwrap(), "told").unwrap());
         assert_eq!(&*caller.join().unwrap().unwrap(), b"told");
@@ -239,10 +239,10 @@ fn rights_travel_in_arguments_and_results() {
     all.keep(mine.mint(7)).unwrap();
     drop((back, said));
     all.nothing().unwrap();
-    assert!(mine.receive_until(Duration::from_millis(30)).is_err());
+    assert!(mine.receive_timeout(Duration::from_millis(30)).is_err());
     server.kill();
     assert!(
-        mine.receive_until(common::PATIENCE)
+        mine.receive_timeout(common::PATIENCE)
             .unwrap()
             .notice()
             .is_some()

@@ -77,9 +77,9 @@ fn ports_and_descriptors_are_served_by_one_wait_whether_asleep_or_busy() {
         let second = handfast::connect(&format!("{name}-2")).unwrap();
         for round in 0..200u32 {
             let bytes = round.to_le_bytes();
-            let reply = first.call_until(&bytes, common::PATIENCE).unwrap();
+            let reply = first.call_timeout(&bytes, common::PATIENCE).unwrap();
             assert_eq!(*reply, *[&bytes[..], b"1"].concat(), "{strategy}");
-            let reply = second.call_until(&bytes, common::PATIENCE).unwrap();
+            let reply = second.call_timeout(&bytes, common::PATIENCE).unwrap();
             assert_eq!(*reply, *[&bytes[..], b"2"].concat(), "{strategy}");
             if round % 20 == 0 {
                 // Sleep: longer than any spinning but `spin`, so that the server sleeps.
@@ -102,7 +102,7 @@ fn a_busy_port_delays_neither_another_port_nor_a_descriptor() {
     busy.expect("calling");
     let second = handfast::connect(&format!("{name}-2")).unwrap();
     for round in 0..300u32 {
-        let reply = second.call_until(b"y", common::PATIENCE).unwrap();
+        let reply = second.call_timeout(b"y", common::PATIENCE).unwrap();
         assert_eq!(&*reply, b"y2");
         if round % 10 == 0 {
             server.tell(&format!("line {round}"));
@@ -129,7 +129,7 @@ fn callers_that_are_killed_leave_a_set_that_serves_the_others() {
             // Sleep: a moment chosen at random.
             std::thread::sleep(Duration::from_micros(random.below(3000)));
             victim.kill();
-            let reply = right.call_until(b"z", common::PATIENCE).unwrap();
+            let reply = right.call_timeout(b"z", common::PATIENCE).unwrap();
             assert_eq!(&*reply, b"z2");
         }
         server.finish();
@@ -158,14 +158,16 @@ fn many_ports_are_slept_on_at_once() {
             for round in 0..5 {
                 for (_, name) in &members {
                     let right = handfast::connect(name).unwrap();
-                    let reply = right.call_until(name.as_bytes(), common::PATIENCE).unwrap();
+                    let reply = right
+                        .call_timeout(name.as_bytes(), common::PATIENCE)
+                        .unwrap();
                     assert_eq!(*reply, *name.as_bytes(), "round {round}");
                 }
             }
         });
         for _ in 0..5 {
             for (token, name) in &members {
-                let event = set.receive_until(common::PATIENCE).unwrap();
+                let event = set.receive_timeout(common::PATIENCE).unwrap();
                 assert_eq!(event.token(), *token);
                 let Event::Message(_, request) = event else {
                     panic!("no message")
@@ -184,19 +186,22 @@ fn the_deadline_ends_a_wait_of_either_kind() {
     let short = Duration::from_millis(5);
     let (mut set, _) = set_of(2, "deadline", Options::new());
     assert_eq!(
-        set.receive_until(short).unwrap_err(),
+        set.receive_timeout(short).unwrap_err(),
         ReceiveError::TimedOut
     );
     assert_eq!(set.try_receive().unwrap_err(), ReceiveError::Empty);
     let (own, mut other) = UnixStream::pair().unwrap();
     let token = set.add_descriptor(&own, Interest::Read).unwrap();
     assert_eq!(
-        set.receive_until(short).unwrap_err(),
+        set.receive_timeout(short).unwrap_err(),
         ReceiveError::TimedOut
     );
     assert_eq!(set.try_receive().unwrap_err(), ReceiveError::Empty);
     other.write_all(b"!").unwrap();
-    assert_eq!(set.receive_until(common::PATIENCE).unwrap().token(), token);
+    assert_eq!(
+        set.receive_timeout(common::PATIENCE).unwrap().token(),
+        token
+    );
     // Still unread: reported again.
     assert_eq!(set.try_receive().unwrap().token(), token);
     (&own).read_exact(&mut [0]).unwrap();
@@ -206,7 +211,7 @@ fn the_deadline_ends_a_wait_of_either_kind() {
     drop(own);
     assert_eq!(other.read(&mut [0]).unwrap(), 0);
     assert_eq!(
-        set.receive_until(short).unwrap_err(),
+        set.receive_timeout(short).unwrap_err(),
         ReceiveError::TimedOut
     );
 }
@@ -216,7 +221,7 @@ fn room_to_write_and_the_end_of_the_other_side_are_reported() {
     let mut set = WaitSet::new().unwrap();
     let (own, other) = UnixStream::pair().unwrap();
     let token = set.add_descriptor(&own, Interest::Write).unwrap();
-    let Event::Descriptor(of, readiness) = set.receive_until(common::PATIENCE).unwrap() else {
+    let Event::Descriptor(of, readiness) = set.receive_timeout(common::PATIENCE).unwrap() else {
         panic!("no descriptor")
     };
     assert_eq!(of, token);
@@ -225,7 +230,7 @@ fn room_to_write_and_the_end_of_the_other_side_are_reported() {
     // A child that another test is starting may hold the other end for a moment.
     assert!(common::within_patience(|| {
         matches!(
-            set.receive_until(common::PATIENCE).unwrap(),
+            set.receive_timeout(common::PATIENCE).unwrap(),
             Event::Descriptor(_, readiness) if readiness.hung_up
         )
     }));
@@ -242,7 +247,7 @@ fn a_removed_port_keeps_what_was_queued_for_it() {
     right.send(b"queued").unwrap();
     let port = set.remove(members[0].0).unwrap();
     assert_eq!(
-        port.receive_until(common::PATIENCE).unwrap().bytes(),
+        port.receive_timeout(common::PATIENCE).unwrap().bytes(),
         b"queued"
     );
     assert!(set.remove(members[0].0).is_none(), "removed twice");
@@ -250,7 +255,10 @@ fn a_removed_port_keeps_what_was_queued_for_it() {
     // Its place is used again.
     let token = set.add(port);
     right.send(b"back").unwrap();
-    assert_eq!(set.receive_until(common::PATIENCE).unwrap().token(), token);
+    assert_eq!(
+        set.receive_timeout(common::PATIENCE).unwrap().token(),
+        token
+    );
 }
 
 #[test]
@@ -267,7 +275,7 @@ fn a_reply_that_a_set_sends_ends_the_call_of_a_sleeping_caller() {
                 right.set_options(options);
                 for number in 0..300u32 {
                     let bytes = number.to_le_bytes();
-                    let reply = right.call_until(&bytes, common::PATIENCE).unwrap();
+                    let reply = right.call_timeout(&bytes, common::PATIENCE).unwrap();
                     assert_eq!(*reply, bytes);
                 }
                 done.store(true, Ordering::Release);

@@ -58,7 +58,7 @@ fn sleeper(way: &str, name: &str, strategy: Strategy) {
     match way {
         "receive" => {
             let port = handfast::bind_with(&own, options).unwrap();
-            sleep_in(|| port.receive_until(patience));
+            sleep_in(|| port.receive_timeout(patience));
         }
         "follow" => {
             let port = handfast::bind_with(&own, options).unwrap();
@@ -67,24 +67,24 @@ fn sleeper(way: &str, name: &str, strategy: Strategy) {
                 let port = &port;
                 let first = scope.spawn(move || {
                     sender.send(rustix::thread::gettid()).unwrap();
-                    drop(port.receive_until(patience).unwrap());
+                    drop(port.receive_timeout(patience).unwrap());
                 });
                 // It has the poller and does not give it up.
                 let spinner = spinner.recv().unwrap();
                 assert!(common::within_patience(|| common::used_ticks(spinner) > 2));
-                sleep_in(|| port.receive_until(patience));
+                sleep_in(|| port.receive_timeout(patience));
                 first.join().unwrap();
             });
         }
         "call" => {
             let right = handfast::connect_with(name, options).unwrap();
-            sleep_in(|| right.call_until(b"slowly", patience));
+            sleep_in(|| right.call_timeout(b"slowly", patience));
         }
         "send" => {
             let right = handfast::connect_with(name, options).unwrap();
             let long = vec![0; MESSAGE_BYTES_MAX];
             while right.try_send(&long).is_ok() {}
-            sleep_in(|| right.send_until(&long, patience));
+            sleep_in(|| right.send_timeout(&long, patience));
         }
         "set" | "set and descriptor" => {
             let mut set = WaitSet::with(options).unwrap();
@@ -94,9 +94,9 @@ fn sleeper(way: &str, name: &str, strategy: Strategy) {
                 set.add_descriptor(std::io::stdin(), Interest::Read)
                     .unwrap();
             }
-            sleep_in(|| set.receive_until(patience));
+            sleep_in(|| set.receive_timeout(patience));
         }
-        "connect" => sleep_in(|| match handfast::connect_until(name, patience) {
+        "connect" => sleep_in(|| match handfast::connect_timeout(name, patience) {
             // The error that the other side's end gives.
             Err(handfast::error::ConnectError::ServerDead { .. }) => Ok(()),
             other => Err(other.map(|_| ())),
@@ -154,7 +154,7 @@ fn is_not_disturbed(way: &str, strategy: &str, end: impl FnOnce(&mut Child, &str
 }
 
 fn serve_one(server: &handfast::ReceiveRight) {
-    let request = server.receive_until(common::PATIENCE).unwrap();
+    let request = server.receive_timeout(common::PATIENCE).unwrap();
     if request.is_call() {
         request.reply(b"at last").unwrap();
     }
@@ -221,7 +221,7 @@ fn without_a_queue(name: &str) {
     let port = handfast::bind_with(name, options).unwrap();
     for _ in 0..3 {
         common::say(&rustix::thread::gettid().as_raw_nonzero().to_string());
-        drop(port.receive_until(common::PATIENCE).unwrap());
+        drop(port.receive_timeout(common::PATIENCE).unwrap());
     }
     // The keeper may have been faster than the signal.
     let has_come = || SIGNALS.load(Ordering::Relaxed) > 0;
@@ -263,7 +263,7 @@ fn refused_first(name: &str) {
     let options = Options::new().strategy(Strategy::Notify);
     let port = handfast::bind_with(name, options).unwrap();
     common::say("ready");
-    drop(port.receive_until(common::PATIENCE).unwrap());
+    drop(port.receive_timeout(common::PATIENCE).unwrap());
     // SAFETY: takes no pointers; this very process.
     unsafe { libc::raise(handfast_sys::signal::number()) };
     common::say(&format!("handler {}", RAN.load(Ordering::Relaxed)));

@@ -32,7 +32,7 @@ fn a_dropped_request_and_a_deadline_end_the_call() {
     let name = name("drop");
     let port = handfast::bind(&name).unwrap();
     let right = handfast::connect(&name).unwrap();
-    let timed_out = right.call_until(b"x", Duration::from_millis(5));
+    let timed_out = right.call_timeout(b"x", Duration::from_millis(5));
     assert_eq!(timed_out.unwrap_err(), handfast::error::SendError::TimedOut);
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -32,7 +32,7 @@ fn lazy(name: &str) {
     let mut held: Vec<handfast::Request> = Vec::new();
     loop {
         // Calls that are held are answered when nothing comes.
-        match port.receive_until(Duration::from_millis(1)) {
+        match port.receive_timeout(Duration::from_millis(1)) {
             Ok(request) if request.is_call() => held.push(request),
             Ok(_) => {}
             Err(_) if held.is_empty() => held.extend(port.receive().ok()),
@@ -85,10 +85,10 @@ fn source(name: &str) {
                 for number in 0..count {
                     let bytes = (number * 3 + thread).to_le_bytes();
                     if number % 4 == 0 {
-                        let reply = right.call_until(&bytes, PATIENCE).unwrap();
+                        let reply = right.call_timeout(&bytes, PATIENCE).unwrap();
                         assert_eq!(*reply, bytes);
                     } else {
-                        right.send_until(&bytes, PATIENCE).unwrap();
+                        right.send_timeout(&bytes, PATIENCE).unwrap();
                     }
                     if number % 97 == 0 {
                         // Sleep: stands for work.
@@ -168,7 +168,7 @@ fn all_slots_are_free(right: &SendRight) -> bool {
     calls
         .into_iter()
         .flatten()
-        .for_each(|call| drop(call.wait_until(PATIENCE)));
+        .for_each(|call| drop(call.wait_timeout(PATIENCE)));
     all
 }
 
@@ -260,7 +260,7 @@ fn a_thousand_sends_at_once_any_of_which_is_dropped() {
         let mut seen = (0, 0u64, 0);
         assert!(
             common::within_patience(|| {
-                let reply = right.call_until(b"count", PATIENCE).unwrap();
+                let reply = right.call_timeout(b"count", PATIENCE).unwrap();
                 let text = String::from_utf8_lossy(&reply).into_owned();
                 let words: Vec<u64> = text.split(' ').map(|word| word.parse().unwrap()).collect();
                 seen = (
@@ -279,7 +279,7 @@ fn a_thousand_sends_at_once_any_of_which_is_dropped() {
         }
     }
     own.notify_no_senders();
-    assert!(own.receive_until(PATIENCE).unwrap().notice().is_some());
+    assert!(own.receive_timeout(PATIENCE).unwrap().notice().is_some());
     let after = [has(std::process::id()), has(server.pid())];
     println!("{all} sent; {before:?} -> {after:?}");
     has_no_more(before.unwrap(), [std::process::id(), server.pid()]);

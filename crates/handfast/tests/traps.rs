@@ -48,21 +48,21 @@ fn give(to: &SendRight, right: Right) {
 
 /// The port is told that there is no sender, and of nothing else for a while.
 fn told_once(port: &ReceiveRight) {
-    let told = port.receive_until(common::PATIENCE).unwrap();
+    let told = port.receive_timeout(common::PATIENCE).unwrap();
     assert_eq!(told.notice(), Some(Notice::NoSenders), "{told:?}");
     nothing_more(port);
 }
 
 fn nothing_more(port: &ReceiveRight) {
     // Twice as long as a notice may take.
-    let more = port.receive_until(Duration::from_millis(20));
+    let more = port.receive_timeout(Duration::from_millis(20));
     assert!(more.is_err(), "{more:?}");
 }
 
 /// Answers calls at `port` with badge and text, until it is told to stop.
 fn serve(port: &ReceiveRight, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
-        let Ok(request) = port.receive_until(Duration::from_millis(5)) else {
+        let Ok(request) = port.receive_timeout(Duration::from_millis(5)) else {
             continue;
         };
         let text = String::from_utf8_lossy(request.bytes()).into_owned();
@@ -321,7 +321,7 @@ fn trap_09_a_tail_call_to_a_server_that_dies_has_one_outcome() {
                         let mut outcomes = calls;
                         while !stop.load(Ordering::Relaxed) || outcomes[1] == 0 {
                             let sent = format!("{key} {}", outcomes[0]);
-                            match right.call_until(sent.as_bytes(), common::PATIENCE) {
+                            match right.call_timeout(sent.as_bytes(), common::PATIENCE) {
                                 Ok(answer) if *answer == *sent.as_bytes() => outcomes[0] += 1,
                                 // The middle one could not pass it on any more.
                                 Ok(answer) if answer.starts_with(b"Gone(") => outcomes[1] += 1,
@@ -360,17 +360,17 @@ fn saturate(port: &ReceiveRight, right: &SendRight, mut together: impl FnMut()) 
     together();
     // The other's queue is full, and stays so: nothing is received behind these.
     for number in 0..UNDER_WAY {
-        let request = port.receive_until(common::PATIENCE).unwrap();
+        let request = port.receive_timeout(common::PATIENCE).unwrap();
         assert_eq!(request.bytes(), [number as u8]);
         request.reply(&[number as u8, 1]).unwrap();
     }
     for (number, call) in calls.into_iter().enumerate() {
-        let answer = call.wait_until(common::PATIENCE).unwrap();
+        let answer = call.wait_timeout(common::PATIENCE).unwrap();
         assert_eq!(*answer, [number as u8, 1]);
     }
     together();
     for _ in 0..filled {
-        let request = port.receive_until(common::PATIENCE).unwrap();
+        let request = port.receive_timeout(common::PATIENCE).unwrap();
         assert_eq!(request.bytes(), b"full");
     }
 }
@@ -446,7 +446,7 @@ fn trap_12_a_peer_that_changes_every_field_all_the_time_harms_nobody_else() {
         let end = Instant::now() + Duration::from_millis(150);
         while Instant::now() < end {
             let sent = common::content((calls * 97 % 9000) as usize, calls);
-            let answer = right.call_until(&sent, common::PATIENCE).unwrap();
+            let answer = right.call_timeout(&sent, common::PATIENCE).unwrap();
             assert!(*answer == *sent, "another's bytes");
             calls += 1;
         }
@@ -493,15 +493,15 @@ fn trap_13_a_peer_that_is_silent_is_not_dead_and_one_whose_socket_is_closed_is()
     right.notify_death(&port, 13);
     server.stop();
     let short = Duration::from_millis(300);
-    let silent = right.call_until(b"x", short).unwrap_err();
+    let silent = right.call_timeout(b"x", short).unwrap_err();
     assert_eq!(silent, SendError::TimedOut);
     nothing_more(&port);
     server.resume();
-    assert_eq!(&*right.call_until(b"y", common::PATIENCE).unwrap(), b"y");
+    assert_eq!(&*right.call_timeout(b"y", common::PATIENCE).unwrap(), b"y");
     server.kill();
-    let told = port.receive_until(common::PATIENCE).unwrap();
+    let told = port.receive_timeout(common::PATIENCE).unwrap();
     assert_eq!(told.notice(), Some(Notice::Dead(13)));
-    let dead = right.call_until(b"z", common::PATIENCE).unwrap_err();
+    let dead = right.call_timeout(b"z", common::PATIENCE).unwrap_err();
     assert_eq!(dead, SendError::Gone(Gone::Process));
 }
 
@@ -520,7 +520,7 @@ fn trap_14_what_was_meant_for_a_process_that_ended_does_not_reach_its_successor(
     trio.door = handfast::connect(&trio.names[0]).unwrap();
     let new = send(trio.open(2));
     for _ in 0..10 {
-        let gone = mine.call_until(b"y", common::PATIENCE).unwrap_err();
+        let gone = mine.call_timeout(b"y", common::PATIENCE).unwrap_err();
         assert_eq!(gone, SendError::Gone(Gone::Process));
         assert_eq!(trio.ask("call 0 y"), "Gone(Process)");
         assert_eq!(mine.identity(&new), Identity::Different);
@@ -569,7 +569,9 @@ fn trap_16_a_wake_up_that_dies_with_its_waker_leaves_nobody_asleep() {
         waker.expect("taken");
         waker.kill();
         let soon = Duration::from_secs(5);
-        let answer = right.call_until(b"x", soon).expect("the server sleeps on");
+        let answer = right
+            .call_timeout(b"x", soon)
+            .expect("the server sleeps on");
         assert_eq!(&*answer, b"x");
     }
 }

@@ -111,7 +111,7 @@ impl SendRight {
     ///
     /// # Errors
     /// [`SendError::TimedOut`] then, after the messages that found room.
-    pub fn send_many_until(
+    pub fn send_many_timeout(
         &self,
         messages: &[impl AsRef<[u8]>],
         timeout: Duration,
@@ -229,7 +229,7 @@ impl ReceiveRight {
     ///
     /// # Errors
     /// [`ReceiveError::TimedOut`] then.
-    pub fn receive_many_until(
+    pub fn receive_many_timeout(
         &self,
         batch: &mut Batch,
         timeout: Duration,

@@ -143,7 +143,7 @@ impl Bound {
         };
         let own = port.process.ports(is_named_so);
         self.file = SocketFile::moved(
-            &port.process.configuration.directory,
+            &port.process.configuration.directory(),
             &port.name,
             if own.is_empty() { file } else { (0, 0) },
         );

@@ -88,7 +88,7 @@ impl<'a> Call<'a> {
     /// # Errors
     /// [`SendError::TimedOut`] then; the call is given up, and holds its reply slot until the server answers or drops it. Others
     /// as [`Self::wait`].
-    pub fn wait_until(self, timeout: Duration) -> Result<Message, SendError> {
+    pub fn wait_timeout(self, timeout: Duration) -> Result<Message, SendError> {
         self.check()?;
         self.message_by(Some(clock::deadline_ns(timeout)))
     }

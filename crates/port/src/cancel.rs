@@ -81,7 +81,7 @@ impl Request {
     /// # fn work(stop: &std::sync::atomic::AtomicBool) -> Vec<u8> { Vec::new() }
     /// let reply = std::thread::scope(|scope| {
     ///     let work = scope.spawn(|| work(&stop));
-    ///     while !work.is_finished() && !request.wait_cancelled_until(Duration::from_millis(10)) {}
+    ///     while !work.is_finished() && !request.wait_cancelled_timeout(Duration::from_millis(10)) {}
     ///     stop.store(true, std::sync::atomic::Ordering::Relaxed);
     ///     work.join().unwrap()
     /// });
@@ -89,7 +89,7 @@ impl Request {
     /// # Ok(()) }
     /// ```
     #[must_use]
-    pub fn wait_cancelled_until(&self, timeout: Duration) -> bool {
+    pub fn wait_cancelled_timeout(&self, timeout: Duration) -> bool {
         let deadline_ns = clock::deadline_ns(timeout);
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
         let mut cancelled = pin!(self.cancelled());
@@ -138,10 +138,10 @@ impl ReplyRight {
         self.request().cancelled()
     }
 
-    /// As [`Request::wait_cancelled_until`].
+    /// As [`Request::wait_cancelled_timeout`].
     #[must_use]
-    pub fn wait_cancelled_until(&self, timeout: Duration) -> bool {
-        self.request().wait_cancelled_until(timeout)
+    pub fn wait_cancelled_timeout(&self, timeout: Duration) -> bool {
+        self.request().wait_cancelled_timeout(timeout)
     }
 }
 

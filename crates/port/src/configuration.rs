@@ -10,8 +10,8 @@ use std::path::PathBuf;
 /// See [`NodeBuilder`](crate::NodeBuilder).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Configuration {
-    /// Where its names lie.
-    pub(crate) directory: PathBuf,
+    /// Where its names lie; `None`: where the environment says when they are used.
+    pub(crate) directory: Option<PathBuf>,
     /// How its ends wait that do not say so.
     pub(crate) options: Options,
     /// Whether it makes links with processes that it is introduced to, or that are introduced to it.
@@ -22,7 +22,7 @@ impl Configuration {
     /// The defaults of a node whose builder is told nothing.
     pub(crate) fn new() -> Self {
         Self {
-            directory: rendezvous::DIRECTORY.into(),
+            directory: Some(rendezvous::DIRECTORY.into()),
             options: Options::new(),
             meets_strangers: true,
         }
@@ -32,10 +32,15 @@ impl Configuration {
     pub(crate) fn of_environment() -> Self {
         let introductions = process::variable("HANDFAST_INTRODUCTIONS");
         Self {
-            directory: rendezvous::directory(),
+            directory: None,
             options: Options::of_environment(),
             meets_strangers: introductions.is_none_or(|how| how != "vine"),
         }
+    }
+
+    /// Where names lie at this moment.
+    pub(crate) fn directory(&self) -> PathBuf {
+        self.directory.clone().unwrap_or_else(rendezvous::directory)
     }
 
     /// The strategy and cap of an end with these options.

@@ -73,7 +73,7 @@ pub fn connect_with(name: &str, options: Options) -> Result<SendRight, ConnectEr
 ///
 /// # Errors
 /// [`ConnectError::TimedOut`] then; others as [`connect_with`].
-pub fn connect_until(name: &str, timeout: Duration) -> Result<SendRight, ConnectError> {
+pub fn connect_timeout(name: &str, timeout: Duration) -> Result<SendRight, ConnectError> {
     name::check(name).map_err(ConnectError::BadName)?;
     connect_at(&process::current()?, name, (Options::new(), Some(timeout)))
 }
@@ -88,7 +88,7 @@ pub(crate) fn connect_at(
     // Before the turn: another thread that has it may wait for the control thread.
     let limit = Limit::new(timeout.unwrap_or(WELCOME_TIMEOUT))?;
     process.check()?;
-    let path = process.configuration.directory.join(name);
+    let path = process.configuration.directory().join(name);
     let turns = Turns::of_connectors();
     let (turn, limit) = match timeout {
         None => (turns.wait(path.clone()), Limit::new(WELCOME_TIMEOUT)?),

@@ -420,8 +420,8 @@ impl Process {
         if !self.configuration.meets_strangers {
             return Err(Errno::PERM);
         }
-        let directory = &self.configuration.directory;
-        let (listener, door) = rendezvous::nameless(directory, true)?;
+        let directory = self.configuration.directory();
+        let (listener, door) = rendezvous::nameless(&directory, true)?;
         let uid = handfast_sys::process::uid();
         let listener = Arc::new(Foreign::new(&self.users, uid, listener));
         let mut doors = self.doors();

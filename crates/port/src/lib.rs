@@ -92,7 +92,7 @@ pub use arena::{Arena, Block};
 pub use batch::{BATCH_MESSAGES_MAX, Batch};
 pub use call::Call;
 pub use cancel::Cancelled;
-pub use connect::{connect, connect_until, connect_with};
+pub use connect::{connect, connect_timeout, connect_with};
 pub use future::Reply;
 pub use handfast_layout::MESSAGE_BYTES_MAX;
 pub use handfast_sys::poll::Interest;

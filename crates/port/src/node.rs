@@ -12,7 +12,7 @@ use crate::send::SendRight;
 use crate::set::WaitSet;
 use core::time::Duration;
 use handfast_sys::socket::Peer;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// A node: ports, links, a control thread and a configuration of their own.
@@ -63,7 +63,7 @@ impl NodeBuilder {
     /// Where the node's names lie; `/run/handfast` unless it is set. The permissions of the directory are the access control, see
     /// [`rendezvous::directory`](crate::rendezvous::directory).
     pub fn directory(mut self, directory: impl Into<PathBuf>) -> Self {
-        self.configuration.directory = directory.into();
+        self.configuration.directory = Some(directory.into());
         self
     }
 
@@ -110,8 +110,8 @@ impl Node {
 
     /// Where the node's names lie.
     #[must_use]
-    pub fn directory(&self) -> &Path {
-        &self.process.configuration.directory
+    pub fn directory(&self) -> PathBuf {
+        self.process.configuration.directory()
     }
 
     /// As [`bind`](crate::bind), by this node.
@@ -163,11 +163,15 @@ impl Node {
         connect::connect_at(&self.process, name, (options, None))
     }
 
-    /// As [`connect_until`](crate::connect_until), by this node.
+    /// As [`connect_timeout`](crate::connect_timeout), by this node.
     ///
     /// # Errors
     /// As there.
-    pub fn connect_until(&self, name: &str, timeout: Duration) -> Result<SendRight, ConnectError> {
+    pub fn connect_timeout(
+        &self,
+        name: &str,
+        timeout: Duration,
+    ) -> Result<SendRight, ConnectError> {
         connect::connect_at(&self.process, name, (Options::new(), Some(timeout)))
     }
 

@@ -129,7 +129,7 @@ impl ReplyRight {
     ///
     /// # Errors
     /// [`SendError::TimedOut`] then; a later answer is dropped.
-    pub fn call_until(self, bytes: &[u8], timeout: Duration) -> Result<Message, SendError> {
+    pub fn call_timeout(self, bytes: &[u8], timeout: Duration) -> Result<Message, SendError> {
         self.call_by(bytes, Some(clock::deadline_ns(timeout)))
     }
 
@@ -211,7 +211,7 @@ impl Request {
     ///
     /// # Errors
     /// [`SendError::TimedOut`] then.
-    pub fn forward_until(
+    pub fn forward_timeout(
         self,
         to: &SendRight,
         bytes: &[u8],

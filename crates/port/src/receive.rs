@@ -119,8 +119,8 @@ pub(crate) fn bind_at(
 ) -> Result<ReceiveRight, BindError> {
     name::check(name).map_err(BindError::BadName)?;
     process.check()?;
-    let listener = rendezvous::listen(&process.configuration.directory, name)?;
-    let file = SocketFile::of(&process.configuration.directory, name);
+    let listener = rendezvous::listen(&process.configuration.directory(), name)?;
+    let file = SocketFile::of(&process.configuration.directory(), name);
     let bound = Bound::own(process, listener, file);
     let right = make(process, name, options, Some(bound))?;
     right.publish_name(true);
@@ -136,7 +136,7 @@ pub(crate) fn bind_at(
 /// As [`bind`], but for names.
 pub fn behind_descriptor() -> Result<(ReceiveRight, OwnedFd), BindError> {
     let process = process::current()?;
-    let (listener, descriptor) = rendezvous::nameless(&process.configuration.directory, false)
+    let (listener, descriptor) = rendezvous::nameless(&process.configuration.directory(), false)
         .map_err(|errno| Resource::of("bind of a socket without a name", errno))?;
     let bound = Bound::own(&process, listener, SocketFile::none());
     let right = make(&process, BEHIND_DESCRIPTOR, Options::new(), Some(bound))?;
@@ -232,7 +232,7 @@ impl ReceiveRight {
     ///
     /// # Errors
     /// [`ReceiveError::TimedOut`] then.
-    pub fn receive_until(&self, timeout: Duration) -> Result<Request, ReceiveError> {
+    pub fn receive_timeout(&self, timeout: Duration) -> Result<Request, ReceiveError> {
         self.receive_by(Some(clock::deadline_ns(timeout)))
     }
 
@@ -298,7 +298,7 @@ impl ReceiveRight {
     ///
     /// # Panics
     /// As [`Self::reply_and_receive`].
-    pub fn reply_and_receive_until(
+    pub fn reply_and_receive_timeout(
         &self,
         request: Request,
         bytes: &[u8],

@@ -365,7 +365,7 @@ impl Request {
     }
 
     /// How long its caller still waits; zero when the time has passed, nothing when the caller has set no limit
-    /// ([`SendRight::call_until`](crate::SendRight::call_until)). The caller's claim, meant for work done on
+    /// ([`SendRight::call_timeout`](crate::SendRight::call_timeout)). The caller's claim, meant for work done on
     /// its behalf ([`Self::call_through`]). When the call was passed on, the time is known some microseconds
     /// later. Costs a clock reading.
     #[must_use]

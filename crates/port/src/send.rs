@@ -181,7 +181,7 @@ impl SendRight {
     ///
     /// # Errors
     /// [`SendError::TimedOut`] then.
-    pub fn send_until(&self, bytes: &[u8], timeout: Duration) -> Result<(), SendError> {
+    pub fn send_timeout(&self, bytes: &[u8], timeout: Duration) -> Result<(), SendError> {
         self.send_by(bytes, Waiting::Until(clock::deadline_ns(timeout)))
     }
 
@@ -253,7 +253,7 @@ impl SendRight {
     ///
     /// [`DomainError::Deadline`]: crate::error::DomainError::Deadline
     /// [`DomainError::NoDeadline`]: crate::error::DomainError::NoDeadline
-    pub fn call_until(&self, bytes: &[u8], timeout: Duration) -> Result<Message, SendError> {
+    pub fn call_timeout(&self, bytes: &[u8], timeout: Duration) -> Result<Message, SendError> {
         let deadline_ns = clock::deadline_ns(timeout);
         if let Some(by) = &self.shortcut {
             return self.call_here_until(by, bytes, deadline_ns);

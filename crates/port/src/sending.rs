@@ -53,11 +53,11 @@ impl<'a> Sending<'a> {
         self.send_by(bytes, Waiting::Always)
     }
 
-    /// As [`SendRight::send_until`].
+    /// As [`SendRight::send_timeout`].
     ///
     /// # Errors
     /// As there, and [`SendError::Right`].
-    pub fn send_until(self, bytes: &[u8], timeout: Duration) -> Result<(), Returned<SendError>> {
+    pub fn send_timeout(self, bytes: &[u8], timeout: Duration) -> Result<(), Returned<SendError>> {
         self.send_by(bytes, Waiting::Until(clock::deadline_ns(timeout)))
     }
 
@@ -77,11 +77,11 @@ impl<'a> Sending<'a> {
         self.call_by(bytes, None)
     }
 
-    /// As [`SendRight::call_until`].
+    /// As [`SendRight::call_timeout`].
     ///
     /// # Errors
     /// As [`Self::call`].
-    pub fn call_until(
+    pub fn call_timeout(
         self,
         bytes: &[u8],
         timeout: Duration,

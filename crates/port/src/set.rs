@@ -230,7 +230,7 @@ impl WaitSet {
     ///
     /// # Errors
     /// [`ReceiveError::TimedOut`] then.
-    pub fn receive_until(&mut self, timeout: Duration) -> Result<Event, ReceiveError> {
+    pub fn receive_timeout(&mut self, timeout: Duration) -> Result<Event, ReceiveError> {
         self.receive_by(Some(clock::deadline_ns(timeout)))
     }
 

@@ -204,7 +204,7 @@ impl Vine {
         loop {
             let received = match waiting.is_empty() {
                 true => receive.receive(),
-                false => receive.receive_until(PASS_AGAIN),
+                false => receive.receive_timeout(PASS_AGAIN),
             };
             match received {
                 Ok(request) => {

@@ -68,7 +68,7 @@ impl Client {
     ) -> Result<T, CallError> {
         let reply = match self.time() {
             None => self.right.call(request)?,
-            Some(timeout) => self.right.call_until(request, timeout)?,
+            Some(timeout) => self.right.call_timeout(request, timeout)?,
         };
         result(method, (&reply, Vec::new()), decode)
     }
@@ -86,7 +86,7 @@ impl Client {
         let sending = self.right.with(rights);
         let reply = match self.time() {
             None => sending.call(request),
-            Some(timeout) => sending.call_until(request, timeout),
+            Some(timeout) => sending.call_timeout(request, timeout),
         };
         Self::finish(method, reply.map_err(error_alone), decode)
     }
@@ -99,7 +99,7 @@ impl Client {
     pub fn send(&self, request: &[u8]) -> Result<(), CallError> {
         match self.time() {
             None => self.right.send(request)?,
-            Some(timeout) => self.right.send_until(request, timeout)?,
+            Some(timeout) => self.right.send_timeout(request, timeout)?,
         }
         Ok(())
     }
@@ -112,7 +112,7 @@ impl Client {
         let sending = self.right.with(rights);
         let sent = match self.time() {
             None => sending.send(request),
-            Some(timeout) => sending.send_until(request, timeout),
+            Some(timeout) => sending.send_timeout(request, timeout),
         };
         Ok(sent.map_err(error_alone)?)
     }

@@ -110,7 +110,7 @@ impl Caller<'_> {
             Op::Bounce => self.bounce(key),
             Op::Descriptors => self.descriptors(key),
             Op::Hold => {
-                let _ = self.right.call_until(&op.message(key, &[]), self.limit)?;
+                let _ = self.right.call_timeout(&op.message(key, &[]), self.limit)?;
                 Ok(())
             }
         }
@@ -132,7 +132,7 @@ impl Caller<'_> {
         let message = op.message(key, &payload);
         let reply = self.slowest.step("the call", || match op {
             Op::Async => within(self.limit, self.right.call_async(&message)),
-            _ => self.right.call_until(&message, self.limit),
+            _ => self.right.call_timeout(&message, self.limit),
         })?;
         same(op, &reply, &talk::answer(&payload))
     }
@@ -140,14 +140,14 @@ impl Caller<'_> {
     fn mint(&mut self, key: u64) -> Done {
         let mint = || {
             self.right
-                .call_until(&Op::Mint.message(key, &[]), self.limit)
+                .call_timeout(&Op::Mint.message(key, &[]), self.limit)
         };
         let mut reply = self.slowest.step("the call that mints", mint)?;
         let right = match reply.take_rights().pop() {
             Some(Right::Send(right)) => right,
             other => return Err(wrong(Op::Mint, &format!("{other:?}"))),
         };
-        let badge = || right.call_until(&Op::Badge.message(0, &[]), self.limit);
+        let badge = || right.call_timeout(&Op::Badge.message(0, &[]), self.limit);
         let badge = self.slowest.step("the call by the minted right", badge)?;
         same(Op::Badge, &badge, &key.to_le_bytes())
     }
@@ -158,7 +158,7 @@ impl Caller<'_> {
         let ((device, inode), fd) = made.map_err(|errno| Failure::Unmade(errno.to_string()))?;
         let message = Op::Inode.message(key, &[]);
         let sending = self.right.with([fd.into()]);
-        let call = || sending.call_until(&message, self.limit);
+        let call = || sending.call_timeout(&message, self.limit);
         let reply = self.slowest.step("the call", call)?;
         let expected = [device.to_le_bytes(), inode.to_le_bytes()].concat();
         same(Op::Inode, &reply, &expected)
@@ -172,7 +172,7 @@ impl Caller<'_> {
         let memory = self.slowest.step("sealing memory", || memory.seal())?;
         let message = Op::Memory.message(key, &[]);
         let sending = self.right.with([Right::Memory(memory)]);
-        let call = || sending.call_until(&message, self.limit);
+        let call = || sending.call_timeout(&message, self.limit);
         let mut reply = self.slowest.step("the call", call)?;
         match reply.take_rights().pop() {
             Some(Right::Memory(memory)) => {
@@ -198,7 +198,7 @@ impl Caller<'_> {
         block.copy_from_slice(&content);
         let message = Op::Loan.message(key, &[]);
         let sending = self.right.with([block.into()]);
-        let call = || sending.call_until(&message, self.limit);
+        let call = || sending.call_timeout(&message, self.limit);
         let reply = self.slowest.step("the call", call)?;
         same(Op::Loan, &reply, &talk::answer(&content))
     }
@@ -218,7 +218,7 @@ impl Caller<'_> {
         for _ in 0..ASKED_MAX {
             self.slowest.asked += 1;
             let sending = self.right.with([right()]);
-            let call = || sending.call_until(&message, self.limit);
+            let call = || sending.call_timeout(&message, self.limit);
             let reply = self.slowest.step("the call to be called back", call)?;
             match reply.split_first() {
                 Some((&talk::USED, reply)) => {
@@ -245,7 +245,7 @@ impl Caller<'_> {
         let port = handfast::anonymous().map_err(|error| Failure::Unmade(error.to_string()))?;
         let message = Op::Bounce.message(key, &[]);
         let sending = self.right.with([port.into()]);
-        let call = || sending.call_until(&message, self.limit);
+        let call = || sending.call_timeout(&message, self.limit);
         let mut reply = self.slowest.step("the call with the port", call)?;
         match reply.take_rights().pop() {
             Some(Right::Receive(port)) => {
@@ -271,7 +271,7 @@ impl Caller<'_> {
             let receiver = std::thread::Builder::new().spawn_scoped(scope, || {
                 // Relaxed: no more than a flag.
                 while !done.load(Relaxed) {
-                    let Ok(request) = port.receive_until(Duration::from_millis(50)) else {
+                    let Ok(request) = port.receive_timeout(Duration::from_millis(50)) else {
                         continue;
                     };
                     let payload = Op::of(request.bytes()).map(|(_, payload)| payload);
@@ -291,7 +291,7 @@ impl Caller<'_> {
 
     fn descriptors(&mut self, key: u64) -> Done {
         let message = Op::Descriptors.message(key, &[4]);
-        let mut reply = self.right.call_until(&message, self.limit)?;
+        let mut reply = self.right.call_timeout(&message, self.limit)?;
         match reply.take_rights().len() {
             // Without room for them at the server, none.
             0 | 4 => Ok(()),

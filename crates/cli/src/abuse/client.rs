@@ -160,7 +160,7 @@ pub(crate) fn run(spec: &Spec) -> Outcome {
     let arena = Arena::create(16 << 10, 32)?;
     let rights: Vec<SendRight> = servers
         .iter()
-        .map(|name| handfast::connect_until(name, limit))
+        .map(|name| handfast::connect_timeout(name, limit))
         .collect::<Result<_, _>>()?;
     let threads = servers.len() * THREADS as usize;
     let shared = Shared {
@@ -253,7 +253,7 @@ fn steady(shared: &Shared, number: usize, name: &str, caller: &mut Caller<'_>, t
     let (outcome, took_us) = shared.timed(number, || {
         if caller.random.below(500) == 0 {
             let begun = clock::now_ns();
-            caller.right = handfast::connect_until(name, shared.limit)?;
+            caller.right = handfast::connect_timeout(name, shared.limit)?;
             connected_us = Some((clock::now_ns() - begun) / 1000);
         }
         caller.perform(op)
@@ -309,7 +309,7 @@ fn watch(shared: &Shared, number: usize, caller: &mut Caller<'_>, mortal: u64) {
         true => format!("foul-{which}"),
         false => format!("prey-{which}"),
     };
-    let (connected, took_us) = shared.timed(number, || handfast::connect_until(&name, MORTAL));
+    let (connected, took_us) = shared.timed(number, || handfast::connect_timeout(&name, MORTAL));
     let late_us = took_us.saturating_sub(MORTAL.as_micros() as u64);
     shared.enter(|report| report.late_us = report.late_us.max(late_us));
     let Ok(right) = connected else {

@@ -112,7 +112,7 @@ pub(crate) fn client(spec: &Spec) -> Outcome {
             loop {
                 let payload = talk::content(random.below(5000) as usize, seed);
                 let message = Op::any(&mut random).message(seed, &payload);
-                match right.call_until(&message, Duration::from_micros(200)) {
+                match right.call_timeout(&message, Duration::from_micros(200)) {
                     Ok(_) | Err(SendError::TimedOut | SendError::Full) => {}
                     // Cut: the memory is still mapped, and scribbled on.
                     Err(_) => std::thread::park(),

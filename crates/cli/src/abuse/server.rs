@@ -81,7 +81,7 @@ fn use_rights(jobs: &Mutex<Receiver<Job>>) {
         };
         let payload = Op::of(request.bytes()).map_or(&[][..], |(_, payload)| payload);
         let message = Op::Echo.message(0, payload);
-        let reply = match right.call_until(&message, USE) {
+        let reply = match right.call_timeout(&message, USE) {
             Ok(answer) => [&[talk::USED], &*answer].concat(),
             Err(error) => unused(&error.to_string()),
         };
@@ -113,20 +113,20 @@ impl Server<'_> {
     }
 
     pub(crate) fn serve(&self, jobs: &SyncSender<Job>) {
-        let mut received = self.port.receive_until(LOOK);
+        let mut received = self.port.receive_timeout(LOOK);
         loop {
             received = match received {
                 Ok(request) => match self.answer(request, jobs) {
                     Some((request, bytes)) => {
-                        self.port.reply_and_receive_until(request, &bytes, LOOK)
+                        self.port.reply_and_receive_timeout(request, &bytes, LOOK)
                     }
-                    None => self.port.receive_until(LOOK),
+                    None => self.port.receive_timeout(LOOK),
                 },
                 // Relaxed: no more than a flag.
                 Err(ReceiveError::TimedOut) if self.stop.load(Ordering::Relaxed) => return,
                 Err(ReceiveError::TimedOut) => {
                     self.held().retain(|held| !held.is_cancelled());
-                    self.port.receive_until(LOOK)
+                    self.port.receive_timeout(LOOK)
                 }
                 Err(error) => panic!("a server cannot receive: {error}"),
             }
@@ -185,13 +185,13 @@ impl Server<'_> {
             (Op::Tail, _) if let Some(next) = &self.next => {
                 let message = Op::Echo.message(key, payload);
                 // A message that cannot be passed on is dropped, and its caller told.
-                let _ = request.forward_until(next, &message, USE);
+                let _ = request.forward_timeout(next, &message, USE);
                 return None;
             }
             (Op::Nested, _) if let Some(next) = &self.next => {
                 let limit = request.time_left().unwrap_or(USE);
                 let message = Op::Echo.message(key, payload);
-                match next.call_until(&message, limit) {
+                match next.call_timeout(&message, limit) {
                     Ok(answer) => answer.to_vec(),
                     Err(_) => return None,
                 }

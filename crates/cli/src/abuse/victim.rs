@@ -159,7 +159,7 @@ pub(crate) fn slow(spec: &Spec) -> Outcome {
     child::say("here");
     // The queue has no room.
     loop {
-        if right.send_until(&long, Duration::from_secs(1)).is_err() {
+        if right.send_timeout(&long, Duration::from_secs(1)).is_err() {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -171,7 +171,7 @@ pub(crate) fn visitor(spec: &Spec) -> Outcome {
     let own = handfast::anonymous()?;
     let arena = Arena::create(16 << 10, 4)?;
     child::say("here");
-    let right = match handfast::connect_until(spec.word(0)?, limit) {
+    let right = match handfast::connect_timeout(spec.word(0)?, limit) {
         Ok(right) => right,
         Err(error) => {
             child::say(&format!("refused {error}"));
@@ -218,7 +218,7 @@ pub(crate) fn forks(spec: &Spec) -> Outcome {
             let calls = move || {
                 loop {
                     let message = Op::Echo.message(number, &talk::content(300, number));
-                    let _ = right.call_until(&message, LIMIT);
+                    let _ = right.call_timeout(&message, LIMIT);
                 }
             };
             std::thread::Builder::new().spawn_scoped(scope, calls)?;
@@ -264,16 +264,16 @@ pub(crate) const FORKED_HANDLE: i32 = 77;
 
 fn forked(right: &handfast::SendRight, port: &handfast::ReceiveRight, name: &str) -> i32 {
     let message = Op::Echo.message(0, b"x");
-    let refused = right.call_until(&message, LIMIT);
+    let refused = right.call_timeout(&message, LIMIT);
     let is_refused = matches!(refused, Err(SendError::Misuse(Misuse::Forked)));
     if !is_refused || port.try_receive().is_ok() {
         return FORKED_HANDLE;
     }
     // A link of its own it may have.
-    let Ok(own) = handfast::connect_until(name, LIMIT) else {
+    let Ok(own) = handfast::connect_timeout(name, LIMIT) else {
         return 0;
     };
-    match own.call_until(&message, LIMIT) {
+    match own.call_timeout(&message, LIMIT) {
         Ok(reply) if *reply != *talk::answer(b"x") => FORKED_HANDLE,
         _ => 0,
     }

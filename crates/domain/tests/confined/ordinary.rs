@@ -135,10 +135,10 @@ pub(super) fn work() {
     let domain = load(Options::new()).unwrap();
     let mut held = domain.hold().unwrap();
     // With a deadline as long as there are handlers; this one's is taken away.
-    domain.call_until(ADD, first(5), LONG).unwrap();
+    domain.call_timeout(ADD, first(5), LONG).unwrap();
     confine_now();
     assert_eq!(
-        domain.call_until(ADD, first(5), LONG),
+        domain.call_timeout(ADD, first(5), LONG),
         Err(CallError::NoDeadline(NoDeadline::Confined))
     );
     // The domain: calls, bytes, held stacks, and a reset after a panic, which clears its memory.

@@ -10,7 +10,7 @@ pub(crate) fn handled_by_the_program() {
     let number = handfast_sys::signal::deadline_number();
     // SAFETY: a handler that does nothing.
     unsafe { libc::signal(number, stay_in_handler as extern "C" fn(i32) as usize) };
-    let got = domain.call_until(ADD, first(1), LONG);
+    let got = domain.call_timeout(ADD, first(1), LONG);
     let is_busy = matches!(
         got,
         Err(CallError::NoDeadline(NoDeadline::Os { errno, .. })) if errno.raw_os_error() == libc::EBUSY
@@ -27,7 +27,7 @@ pub(crate) fn no_timers() {
     };
     // SAFETY: the pointer is valid.
     unsafe { libc::setrlimit(libc::RLIMIT_SIGPENDING, &raw const limit) };
-    let got = domain.call_until(ADD, first(1), LONG);
+    let got = domain.call_timeout(ADD, first(1), LONG);
     let is_refused = matches!(got, Err(CallError::NoDeadline(NoDeadline::Os { .. })));
     testing::say(if is_refused { "refused" } else { "not refused" });
     assert!(domain.call(ADD, first(1)).is_ok());
@@ -40,7 +40,7 @@ fn a_deadline_that_cannot_be_kept_is_refused() {
     // SAFETY: as in `load`.
     let plain = unsafe { Domain::new(&table, Options::new().unprotected()) }.unwrap();
     assert_eq!(
-        plain.call_until(0, first(1), LONG),
+        plain.call_timeout(0, first(1), LONG),
         Err(CallError::NoDeadline(NoDeadline::Unprotected))
     );
     if super::common::has_keys() {

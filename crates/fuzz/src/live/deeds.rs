@@ -542,7 +542,7 @@ impl<'a> Session<'a> {
                     4 => {
                         let others = self.rights.pop_front();
                         if let Ok(answer) = to.with(others).try_call(&bytes) {
-                            drop(answer.wait_until(Duration::ZERO));
+                            drop(answer.wait_timeout(Duration::ZERO));
                         }
                     }
                     5 => {
@@ -556,7 +556,7 @@ impl<'a> Session<'a> {
                         let _ = to.counters();
                     }
                     _ => {
-                        if let Ok(mut answer) = to.call_until(&bytes, Duration::ZERO) {
+                        if let Ok(mut answer) = to.call_timeout(&bytes, Duration::ZERO) {
                             self.rights.extend(answer.take_rights());
                         }
                     }

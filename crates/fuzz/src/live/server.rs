@@ -95,7 +95,7 @@ impl Victim {
     /// The process connects to a hand, which says this.
     pub(super) fn connect(&self, answer: Answer) -> (Result<SendRight, ConnectError>, Heard) {
         self.server.answers.send(answer).expect("it serves");
-        let connected = handfast::connect_until(NAME, PATIENCE);
+        let connected = handfast::connect_timeout(NAME, PATIENCE);
         let heard = self.server.heard.recv_timeout(PATIENCE);
         (connected, heard.expect("it has come"))
     }

@@ -43,7 +43,7 @@ pub(super) fn serve(
     let (sender, bytes) = (sender_of(message), message.bytes);
     let called = match deadline_ns {
         None => domain.call_message(entry, sender, bytes, reply),
-        Some(until_ns) => domain.call_message_until(entry, sender, bytes, reply, until_ns),
+        Some(until_ns) => domain.call_message_timeout(entry, sender, bytes, reply, until_ns),
     };
     // Taken by the call, if that has come to the child.
     let beside = BESIDE.try_with(Cell::take).ok().flatten();
@@ -163,10 +163,10 @@ impl Child {
     ) -> Result<Message, SendError> {
         let send = |message: &[u8]| match (crossing.time_left(), rights.is_empty()) {
             (None, true) => self.0.call(message),
-            (Some(left), true) => self.0.call_until(message, left),
+            (Some(left), true) => self.0.call_timeout(message, left),
             (None, false) => (self.0.with(rights).call(message)).map_err(|failed| failed.error),
             (Some(left), false) => {
-                let called = self.0.with(rights).call_until(message, left);
+                let called = self.0.with(rights).call_timeout(message, left);
                 called.map_err(|failed| failed.error)
             }
         };

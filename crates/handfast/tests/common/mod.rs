@@ -164,12 +164,12 @@ pub(crate) fn crosser(own: &str, other: &str) {
     while handfast_sys::clock::now_ns() < start_ns {
         std::hint::spin_loop();
     }
-    let right = handfast::connect_until(other, PATIENCE).unwrap();
-    assert_eq!(&*right.call_until(b"x", PATIENCE).unwrap(), b"x");
+    let right = handfast::connect_timeout(other, PATIENCE).unwrap();
+    assert_eq!(&*right.call_timeout(b"x", PATIENCE).unwrap(), b"x");
     say("connected");
     // Both are now.
     let _ = told();
-    assert_eq!(&*right.call_until(b"y", PATIENCE).unwrap(), b"y");
+    assert_eq!(&*right.call_timeout(b"y", PATIENCE).unwrap(), b"y");
     let own_pid = u64::from(std::process::id());
     let is_own = |row: &&Vec<u64>| handfast::Counters::value(row, "peer_pid") == own_pid;
     let links = || {
@@ -365,7 +365,7 @@ impl Shared {
 
 /// Calls, and gets back what it has sent.
 pub(crate) fn call(right: &handfast::SendRight, bytes: &[u8]) {
-    let reply = right.call_until(bytes, PATIENCE).unwrap();
+    let reply = right.call_timeout(bytes, PATIENCE).unwrap();
     assert!(
         *reply == *bytes,
         "{} bytes came back as {} others",
@@ -377,7 +377,10 @@ pub(crate) fn call(right: &handfast::SendRight, bytes: &[u8]) {
 /// Connects to `name`, calls it once, and lets go of it.
 pub(crate) fn answers(name: &str) {
     let right = handfast::connect(name).unwrap();
-    assert_eq!(&*right.call_until(b"there?", PATIENCE).unwrap(), b"there?");
+    assert_eq!(
+        &*right.call_timeout(b"there?", PATIENCE).unwrap(),
+        b"there?"
+    );
 }
 
 /// Tells of every rule for whose breach a link is cut.

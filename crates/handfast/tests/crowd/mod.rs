@@ -129,7 +129,7 @@ fn serve(port: ReceiveRight, mut seen: Seen) {
                 };
                 request.reply(&answer).unwrap();
                 let to = to.with([port.into()]);
-                let taken = to.call_until(&seen.bytes(), PATIENCE);
+                let taken = to.call_timeout(&seen.bytes(), PATIENCE);
                 return drop(taken.unwrap());
             }
             // Sleep: stands for work.
@@ -225,7 +225,7 @@ pub(crate) fn rights_of(name: &str, count: usize) -> Vec<SendRight> {
 }
 
 pub(crate) fn ask(control: &SendRight, number: usize) -> Result<SendRight, SendError> {
-    let mut answer = control.call_until(number.to_string().as_bytes(), PATIENCE)?;
+    let mut answer = control.call_timeout(number.to_string().as_bytes(), PATIENCE)?;
     match answer.take_rights().pop() {
         Some(Right::Send(right)) => Ok(right),
         other => panic!("{other:?}"),
@@ -293,7 +293,7 @@ impl<'a> Sender<'a> {
 
     pub(crate) fn call(&mut self, port: usize, kind: u64) -> Result<(), SendError> {
         let bytes = self.next(port, kind);
-        let answer = self.rights[port].call_until(&bytes, PATIENCE)?;
+        let answer = self.rights[port].call_timeout(&bytes, PATIENCE)?;
         self.check(port, &answer);
         Ok(())
     }
@@ -303,7 +303,7 @@ impl<'a> Sender<'a> {
         let mut bytes = self.next(port, MOVE);
         bytes.extend(name.as_bytes());
         let call = self.rights[port].with(home.map(Right::from));
-        let answer = call.call_until(&bytes, PATIENCE).unwrap();
+        let answer = call.call_timeout(&bytes, PATIENCE).unwrap();
         self.check(port, &answer);
     }
 
@@ -318,13 +318,13 @@ impl<'a> Sender<'a> {
             2 => {
                 for _ in 0..=self.random.below(90) {
                     let bytes = self.next(port, PLAIN);
-                    right.send_until(&bytes, PATIENCE)?;
+                    right.send_timeout(&bytes, PATIENCE)?;
                 }
             }
             3 => {
                 let count = self.random.below(100);
                 let many: Vec<_> = (0..=count).map(|_| self.next(port, PLAIN)).collect();
-                let sent = right.send_many_until(&many, PATIENCE);
+                let sent = right.send_many_timeout(&many, PATIENCE);
                 sent.map_err(|unsent| unsent.error)?;
             }
             // Given up at once, or soon.
@@ -336,7 +336,7 @@ impl<'a> Sender<'a> {
                 };
                 let soon = Duration::from_micros(self.random.below(60));
                 if self.random.below(2) == 0
-                    && let Ok(answer) = call.wait_until(soon)
+                    && let Ok(answer) = call.wait_timeout(soon)
                 {
                     self.check(port, &answer);
                 }
@@ -353,7 +353,7 @@ impl<'a> Sender<'a> {
                     }
                 }
                 for (port, number, call) in calls {
-                    let answer = call.wait_until(PATIENCE)?;
+                    let answer = call.wait_timeout(PATIENCE)?;
                     self.check_number(port, number, &answer);
                 }
             }
@@ -396,7 +396,7 @@ impl<'a> Sender<'a> {
             sum += sum_of(&bytes);
         }
         let bytes = self.next(port, PLAIN);
-        let called = self.rights[port].with(goes).call_until(&bytes, PATIENCE);
+        let called = self.rights[port].with(goes).call_timeout(&bytes, PATIENCE);
         let mut answer = match called {
             Ok(answer) => answer,
             // Nothing was sent: blocks do not go by a vine, and few descriptors are on their way at once.

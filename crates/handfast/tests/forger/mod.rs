@@ -65,7 +65,7 @@ pub(crate) fn honest(name: &str, first: Option<&str>) {
                 "call" => {
                     let right = last(&kept());
                     scope.spawn(move || {
-                        let answer = right.call_until(b"ask", Duration::from_secs(5));
+                        let answer = right.call_timeout(b"ask", Duration::from_secs(5));
                         let answer =
                             answer.map(|answer| String::from_utf8_lossy(&answer).into_owned());
                         common::say(&format!("{answer:?}"));
@@ -74,7 +74,7 @@ pub(crate) fn honest(name: &str, first: Option<&str>) {
                 "hurry" => {
                     let right = last(&kept());
                     for _ in 0..300 {
-                        let _ = right.call_until(b"ask", Duration::from_millis(1));
+                        let _ = right.call_timeout(b"ask", Duration::from_millis(1));
                     }
                     common::say("hurried");
                 }
@@ -132,7 +132,7 @@ pub(crate) fn refused_by_name(what: &str, forgeries: &[Forgery], besides: impl F
 /// A right to a port of a process, of somebody who breaks no rule, works.
 pub(crate) fn serves(name: &str) {
     let right = handfast::connect(name).unwrap();
-    let answer = right.call_until(b"honest", common::PATIENCE).unwrap();
+    let answer = right.call_timeout(b"honest", common::PATIENCE).unwrap();
     assert_eq!(&*answer, b"honest");
 }
 

@@ -277,7 +277,7 @@ fn removable() -> Vec<String> {
 /// it does not call.
 pub(crate) fn attacker(name: &str) {
     let right = handfast::connect(name).unwrap();
-    right.call_until(b"attacker", common::PATIENCE).unwrap();
+    right.call_timeout(b"attacker", common::PATIENCE).unwrap();
     let links = mapped("memfd:handfast link");
     let bells = mapped("memfd:handfast bells");
     let own_link = own(links[0].len());
@@ -311,7 +311,7 @@ pub(crate) fn attacker(name: &str) {
             scope.spawn(|| {
                 // The harm that it does to itself is its own affair.
                 while !is_over.load(SeqCst) && whose != "quietly" {
-                    let _ = right.call_until(&[7; 1000], Duration::from_millis(200));
+                    let _ = right.call_timeout(&[7; 1000], Duration::from_millis(200));
                     // Sleep: stands for work.
                     std::thread::sleep(Duration::from_micros(100));
                 }

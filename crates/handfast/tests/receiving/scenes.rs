@@ -145,7 +145,7 @@ fn out_of_a_set() {
     let mut set = handfast::WaitSet::new().unwrap();
     let token = set.add(port);
     // The set sleeps in its own way, and nobody is to be rung for after that.
-    let waited = set.receive_until(Duration::from_millis(1));
+    let waited = set.receive_timeout(Duration::from_millis(1));
     assert_eq!(waited.err(), Some(ReceiveError::TimedOut));
     client.send(b"second").unwrap();
     let port = set.remove(token).unwrap();
@@ -256,6 +256,6 @@ impl Wake for Count {
 }
 
 fn receive(port: &ReceiveRight) -> Vec<u8> {
-    let request = port.receive_until(common::PATIENCE).unwrap();
+    let request = port.receive_timeout(common::PATIENCE).unwrap();
     request.bytes().to_vec()
 }

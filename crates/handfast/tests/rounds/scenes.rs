@@ -37,28 +37,28 @@ pub(crate) const SCENES: [(&str, Scene); 33] = [
     ("a reply right that another answers", |stage, _| {
         let own = stage.port.mint(3).connect().unwrap();
         let call = own.try_call(b"outer").unwrap();
-        let (_, reply) = stage.port.receive_until(PATIENCE).unwrap().split();
+        let (_, reply) = stage.port.receive_timeout(PATIENCE).unwrap().split();
         ask(&stage.first, "answer", [reply.unwrap().into()]);
-        assert_eq!(&*call.wait_until(PATIENCE).unwrap(), b"by another");
+        assert_eq!(&*call.wait_timeout(PATIENCE).unwrap(), b"by another");
         stage.nothing_comes();
     }),
     ("a reply right that is dropped elsewhere", |stage, _| {
         let own = stage.port.mint(3).connect().unwrap();
         let call = own.try_call(b"outer").unwrap();
-        let (_, reply) = stage.port.receive_until(PATIENCE).unwrap().split();
+        let (_, reply) = stage.port.receive_timeout(PATIENCE).unwrap().split();
         stage
             .first
             .with([reply.unwrap().into()])
             .send(b"away")
             .unwrap();
-        let end = call.wait_until(PATIENCE).unwrap_err();
+        let end = call.wait_timeout(PATIENCE).unwrap_err();
         assert_eq!(end, SendError::Gone(Gone::Reply));
         stage.nothing_comes();
     }),
     ("coroutines", |stage, _| {
         let mut answer = ask(&stage.first, "turns", []);
         while let Some(turn) = answer.take_reply_right() {
-            answer = turn.call_until(b"more", PATIENCE).unwrap();
+            answer = turn.call_timeout(b"more", PATIENCE).unwrap();
         }
         assert_eq!(&*answer, b"last");
     }),
@@ -68,7 +68,7 @@ pub(crate) const SCENES: [(&str, Scene); 33] = [
         if number % 2 == 0 {
             drop(turn);
         } else {
-            drop(turn.call_until(b"more", Duration::ZERO));
+            drop(turn.call_timeout(b"more", Duration::ZERO));
         }
     }),
     ("calls that are passed on", |stage, _| {
@@ -100,7 +100,7 @@ pub(crate) const SCENES: [(&str, Scene); 33] = [
         ask(&stage.first, "drop", []);
         let mut told = 0;
         while told < 2 {
-            let told_now = port.receive_until(PATIENCE).unwrap();
+            let told_now = port.receive_timeout(PATIENCE).unwrap();
             assert!(told_now.notice().is_some());
             told += 1;
             if told == 1 && port.try_receive().is_ok() {
@@ -112,7 +112,7 @@ pub(crate) const SCENES: [(&str, Scene); 33] = [
         let right = send_right(got(ask(&stage.first, "make", [])));
         right.notify_death(&stage.port, number);
         ask(&stage.first, "drop", []);
-        let told = stage.port.receive_until(PATIENCE).unwrap();
+        let told = stage.port.receive_timeout(PATIENCE).unwrap();
         assert_eq!(told.notice(), Some(Notice::Dead(number)));
     }),
     ("memory", |stage, _| {
@@ -158,7 +158,7 @@ pub(crate) const SCENES: [(&str, Scene); 33] = [
         let sent = stage
             .first
             .with([Right::Block(block)])
-            .call_until(b"look", PATIENCE);
+            .call_timeout(b"look", PATIENCE);
         assert_eq!(&*sent.unwrap(), b"1000");
     }),
     ("a port there and back", |stage, number| {
@@ -169,10 +169,10 @@ pub(crate) const SCENES: [(&str, Scene); 33] = [
             panic!("no port");
         };
         let asked = stage.second.try_call(b"call kept").unwrap();
-        let request = port.receive_until(PATIENCE).unwrap();
+        let request = port.receive_timeout(PATIENCE).unwrap();
         assert_eq!(request.badge(), number);
         request.reply(b"").unwrap();
-        assert_eq!(&*asked.wait_until(PATIENCE).unwrap(), b"Ok(())");
+        assert_eq!(&*asked.wait_timeout(PATIENCE).unwrap(), b"Ok(())");
         ask(&stage.second, "drop", []);
         // A right is given back once everything has been taken that was sent with it, also what the port still has.
         let is_over = || {
@@ -236,7 +236,7 @@ pub(crate) const SCENES: [(&str, Scene); 33] = [
     ("calls that are given up", |stage, number| {
         let times = [0, 1, 10_000];
         let time = Duration::from_nanos(times[number as usize % 3]);
-        let end = stage.first.call_until(b"hold", time);
+        let end = stage.first.call_timeout(b"hold", time);
         assert_eq!(end.unwrap_err(), SendError::TimedOut);
         drop(stage.first.try_call(b"hold").unwrap());
         ask(&stage.first, "go", []);
@@ -246,7 +246,7 @@ pub(crate) const SCENES: [(&str, Scene); 33] = [
         let end = stage
             .first
             .with([right])
-            .call_until(b"echo", Duration::ZERO);
+            .call_timeout(b"echo", Duration::ZERO);
         drop(end);
         // There is none while the calls that were given up before have no answer.
         let room = stage
@@ -275,11 +275,11 @@ pub(crate) const SCENES: [(&str, Scene); 33] = [
     ("nested calls that end with their caller's", |stage, _| {
         let right = stage.port.mint(1).into();
         let brief = Duration::from_micros(300);
-        let end = stage.first.with([right]).call_until(b"through", brief);
+        let end = stage.first.with([right]).call_timeout(b"through", brief);
         drop(end);
         // It may not have been made.
-        if let Ok(request) = stage.port.receive_until(Duration::from_millis(2)) {
-            let _ = request.wait_cancelled_until(PATIENCE);
+        if let Ok(request) = stage.port.receive_timeout(Duration::from_millis(2)) {
+            let _ = request.wait_cancelled_timeout(PATIENCE);
         }
         ask(&stage.first, "inner", []);
         while stage.port.try_receive().is_ok() {}
@@ -288,8 +288,11 @@ pub(crate) const SCENES: [(&str, Scene); 33] = [
         let port = handfast::bind(&stage.name).unwrap();
         let right = handfast::connect(&stage.name).unwrap();
         let call = right.try_call(b"here").unwrap();
-        port.receive_until(PATIENCE).unwrap().reply(b"yes").unwrap();
-        assert_eq!(&*call.wait_until(PATIENCE).unwrap(), b"yes");
+        port.receive_timeout(PATIENCE)
+            .unwrap()
+            .reply(b"yes")
+            .unwrap();
+        assert_eq!(&*call.wait_timeout(PATIENCE).unwrap(), b"yes");
     }),
     ("ports of one's own", |stage, _| {
         let port = handfast::anonymous().unwrap();
@@ -314,11 +317,11 @@ pub(crate) const SCENES: [(&str, Scene); 33] = [
         let right = port.mint(1).into();
         let token = set.add(port);
         let asked = stage.first.with([right]).try_call(b"call").unwrap();
-        match set.receive_until(PATIENCE).unwrap() {
+        match set.receive_timeout(PATIENCE).unwrap() {
             handfast::Event::Message(_, request) => request.reply(b"").unwrap(),
             other => panic!("{other:?}"),
         }
-        assert_eq!(&*asked.wait_until(PATIENCE).unwrap(), b"Ok(())");
+        assert_eq!(&*asked.wait_timeout(PATIENCE).unwrap(), b"Ok(())");
         assert!(set.remove(token).is_some());
     }),
 ];

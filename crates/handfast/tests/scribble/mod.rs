@@ -69,7 +69,7 @@ pub(crate) fn scribbler(name: &str, seed: u64) {
         loop {
             let bytes = content(random.below(5000) as usize, seed);
             let short = Duration::from_micros(200);
-            match right.call_until(&bytes, short) {
+            match right.call_timeout(&bytes, short) {
                 Ok(_) | Err(SendError::TimedOut | SendError::Full) => {}
                 // Cut: the memory is still mapped, and scribbled on.
                 Err(_) => break,

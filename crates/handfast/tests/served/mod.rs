@@ -77,7 +77,7 @@ pub(crate) fn server(name: &str, cpus: &str) {
 
 /// The CPU of the worker, and the one it was on.
 pub(crate) fn where_handled(right: &SendRight) -> Result<[u32; 2], SendError> {
-    let reply = right.call_until(b"where", PATIENCE)?;
+    let reply = right.call_timeout(b"where", PATIENCE)?;
     let (words, []) = reply.as_chunks::<4>() else {
         panic!("{reply:?}");
     };

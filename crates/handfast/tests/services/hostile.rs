@@ -123,7 +123,7 @@ fn requests() -> Vec<Vec<u8>> {
     let all = AllClient::new(handfast::connect(port.name()).unwrap());
     std::thread::scope(|scope| {
         let recorder = scope.spawn(|| {
-            let requests = (0..8).map(|_| port.receive_until(common::PATIENCE).unwrap());
+            let requests = (0..8).map(|_| port.receive_timeout(common::PATIENCE).unwrap());
             requests.map(|request| request.bytes().to_vec()).collect()
         });
         let (color, zero) = (Color::Red, [0; 6]);
@@ -212,7 +212,7 @@ fn whatever_a_client_sends_it_gets_an_answer_and_the_server_goes_on() {
             sending.send(&request).unwrap();
             continue;
         }
-        let answer = match sending.call_until(&request, common::PATIENCE) {
+        let answer = match sending.call_timeout(&request, common::PATIENCE) {
             Ok(reply) => match *reply.last().expect("a status") {
                 0 => "done",
                 1 => "another service",
@@ -239,7 +239,7 @@ fn whatever_a_client_sends_it_gets_an_answer_and_the_server_goes_on() {
 fn each_way_to_be_wrong_has_its_refusal() {
     let (mut server, all) = start("refusals");
     let call = |bytes: &[u8]| {
-        let reply = all.right().call_until(bytes, common::PATIENCE).unwrap();
+        let reply = all.right().call_timeout(bytes, common::PATIENCE).unwrap();
         reply.to_vec()
     };
     let serves = AllServer::SERVICE.fingerprint();

@@ -33,7 +33,7 @@ pub enum DomainError {
     NoEntry,
     /// The thread cannot cross into a domain: it is in a signal handler, or has no stack for one.
     Thread,
-    /// It ran past the deadline of this call ([`SendRight::call_until`](crate::SendRight::call_until)), or past the limit of its port, and was ended.
+    /// It ran past the deadline of this call ([`SendRight::call_timeout`](crate::SendRight::call_timeout)), or past the limit of its port, and was ended.
     Deadline,
     /// The call has a deadline, and the domain's functions cannot be ended: its process is confined, it is
     /// unprotected, or there is no timer. The function has not been called.

@@ -34,7 +34,7 @@ fn a_message_is_handled_whenever_its_worker_ends() {
                     for _ in 0..500 {
                         // Sleep: a moment chosen at random.
                         thread::sleep(Duration::from_micros(random.below(2_000)));
-                        right.call_until(b"", PATIENCE).unwrap();
+                        right.call_timeout(b"", PATIENCE).unwrap();
                     }
                 })
             })

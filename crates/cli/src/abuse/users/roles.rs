@@ -95,11 +95,11 @@ pub(super) struct Calls {
 
 /// The role of a client: calls from when it is told to until it is told again, and says how long each took.
 pub(crate) fn victim(spec: &Spec) -> Outcome {
-    let right = match handfast::connect_until(spec.word(0)?, CONNECT) {
+    let right = match handfast::connect_timeout(spec.word(0)?, CONNECT) {
         Ok(right) => right,
         Err(error) => return fails(&error.to_string()),
     };
-    right.call_until(b"hello", CALL)?;
+    right.call_timeout(b"hello", CALL)?;
     child::say("ready");
     child::told();
     let told = Mutex::new(false);
@@ -113,7 +113,7 @@ pub(crate) fn victim(spec: &Spec) -> Outcome {
         let is_over = || *told.lock().unwrap_or_else(PoisonError::into_inner);
         let mut begun = clock::now_ns();
         while !is_over() && calls.failures.len() <= FAILURES_MAX {
-            let outcome = right.call_until(&message, CALL);
+            let outcome = right.call_timeout(&message, CALL);
             let ended = clock::now_ns();
             calls.took_us.push((ended - begun) as f64 / 1000.0);
             match outcome {
@@ -167,8 +167,8 @@ pub(crate) fn newcomer(spec: &Spec) -> Outcome {
 }
 
 fn calls_once(name: &str) -> Result<(), String> {
-    let right = handfast::connect_until(name, CONNECT).map_err(|error| error.to_string())?;
-    match right.call_until(b"first", CALL) {
+    let right = handfast::connect_timeout(name, CONNECT).map_err(|error| error.to_string())?;
+    match right.call_timeout(b"first", CALL) {
         Ok(answer) if &*answer == b"first" => Ok(()),
         Ok(_) => Err("another answer".to_owned()),
         Err(error) => Err(format!("connected; then {error}")),
