@@ -20,7 +20,7 @@ pub enum Fault {
         /// Where.
         address: u64,
     },
-    /// Its stack ([`STACK_BYTES`](crate::STACK_BYTES)) was full.
+    /// Its stack ([`STACK_BYTES`]) was full.
     StackOverflow,
     /// It divided by zero, or the like (`SIGFPE`).
     Arithmetic,
@@ -43,7 +43,7 @@ pub enum CallError {
         /// The one asked for.
         entry: u16,
     },
-    /// More bytes than a call carries ([`BYTES_MAX`](crate::BYTES_MAX)).
+    /// More bytes than a call carries ([`BYTES_MAX`]).
     TooLong {
         /// How many.
         len_bytes: usize,
@@ -60,7 +60,7 @@ pub enum CallError {
         /// How many there are.
         limit: u32,
     },
-    /// This thread is in [`DEPTH_MAX`](crate::DEPTH_MAX) nested calls.
+    /// This thread is in [`DEPTH_MAX`] nested calls.
     TooDeep,
     /// The domain went wrong in this call.
     Fault(Fault),
