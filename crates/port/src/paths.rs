@@ -402,9 +402,7 @@ impl Process {
 
     /// Caller: grants the peer of `link` a path, if `between` names reply slots of this process's.
     fn grant(self: &Arc<Self>, link: &Arc<Link>, token: u32, between: &Between) {
-        let source = self.find_link(|source| {
-            source.is_with(between.forwarder) && source.peer_index == between.index
-        });
+        let source = self.link_between(between);
         // Not within the lock of the callers: its end asks for that.
         let mut held = self.hold(link);
         let may_grant = between.set < SETS && held.is_some() && !link.region.makes_pages();
@@ -445,6 +443,16 @@ impl Process {
         }
         let path = granted.path;
         self.say(link, ControlMessage::PathGranted { token, path, set });
+    }
+
+    /// Caller: the link that `between` names. The forwarder gives the index of a link that has ended to another link, of which
+    /// this process may know before it hears of the end: the latest is meant.
+    fn link_between(&self, between: &Between) -> Option<Arc<Link>> {
+        let is_it = |link: &Arc<Link>| {
+            !link.is_down() && link.is_with(between.forwarder) && link.peer_index == between.index
+        };
+        let links = self.live_links().into_iter();
+        links.filter(is_it).max_by_key(|link| link.serial)
     }
 
     /// Replier: the caller behind `link` has granted what was wanted.
@@ -580,3 +588,37 @@ const fn is_answer(message: ControlMessage<'_>) -> bool {
 }
 
 pub(crate) type CallersTable = Mutex<Callers, rank::Callers>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::configuration::Configuration;
+    use crate::descriptors::tests::link_in;
+    use crate::process;
+    use handfast_layout::link::Side;
+
+    /// A path once led from a link that had ended, when this process heard of its successor first: calls by the successor ended
+    /// as gone (a call of `chains_under_kills`, beside other work, once in hundreds of runs).
+    #[test]
+    fn a_path_is_granted_to_the_latest_link_of_an_index() {
+        let node = process::start(Configuration::new()).ok().unwrap();
+        let link = || link_in(&node, handfast_sys::process::uid(), Side::Connector);
+        // Serial numbers of tests fall.
+        let ((later, _one), (sooner, _two), (replier, _three)) = (link(), link(), link());
+        assert!(later.serial > sooner.serial);
+        for link in [&sooner, &later, &replier] {
+            node.links.lock().push(Some(link.clone()));
+        }
+        let between = Between {
+            forwarder: later.identity(),
+            index: later.peer_index,
+            set: 0,
+        };
+        // The third has the same index, too.
+        assert!(replier.serial < sooner.serial);
+        node.grant(&replier, 1, &between);
+        let granted = node.callers().live.first().map(|path| path.source.link);
+        assert_eq!(granted, Some(later.serial));
+        node.shutdown();
+    }
+}

@@ -34,6 +34,12 @@ pub(crate) fn link_of(uid: u32) -> (Arc<Process>, Arc<Link>, OwnedFd) {
 /// As [`link_of`]; this process has connected, or the peer has, and waits for its welcome.
 pub(crate) fn link_as(uid: u32, calls: Side) -> (Arc<Process>, Arc<Link>, OwnedFd) {
     let process = process::current().ok().unwrap();
+    let (link, peer) = link_in(&process, uid, calls);
+    (process, link, peer)
+}
+
+/// A link of this node.
+pub(crate) fn link_in(process: &Arc<Process>, uid: u32, calls: Side) -> (Arc<Link>, OwnedFd) {
     let (socket, peer) = socket::pair().unwrap();
     socket::set_nonblocking(&socket, true).unwrap();
     let as_kernel_says = socket::peer(&socket).unwrap();
@@ -60,7 +66,7 @@ pub(crate) fn link_as(uid: u32, calls: Side) -> (Arc<Process>, Arc<Link>, OwnedF
     static SERIAL: AtomicU32 = AtomicU32::new(u32::MAX);
     let serial = SERIAL.fetch_sub(1, Ordering::Relaxed);
     let link = Arc::new(Link::new(parts, serial, process.rows.take()));
-    (process, link, peer)
+    (link, peer)
 }
 
 fn send(peer: &OwnedFd, first: u32, fds: &[BorrowedFd<'_>]) {
