@@ -7,6 +7,7 @@ use handfast_sys::Errno;
 
 /// How a domain went wrong in a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Fault {
     /// It panicked.
     Panic,

@@ -5,6 +5,7 @@ use handfast_sys::keys;
 
 /// The mechanism that isolates a domain from the rest of its process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Isolation {
     /// Memory keys where the processor and the kernel have them, else a process ([`Isolation::here`] tells).
     #[default]

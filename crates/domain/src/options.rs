@@ -5,6 +5,7 @@ use crate::isolation::Isolation;
 
 /// The treatment of a domain after a fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Policy {
     /// Its memory is cleared and its value made anew, as soon as no call is in it any more.
     #[default]

@@ -38,7 +38,7 @@ fn kind_of(fault: Fault) -> u64 {
         Fault::StackOverflow => OVERFLOW,
         Fault::Bus => BUS,
         Fault::Deadline => DEADLINE,
-        Fault::Ended => unreachable!("none of them is a process"),
+        _ => unreachable!("none of them is a process"),
     }
 }
 

@@ -42,7 +42,11 @@
 
 use crate::error::{BindError, ConnectError, DomainError, Misuse, SendError};
 use crate::{Holder, OwnRight, ReceiveRight, SendRight};
-pub use handfast_domain::*;
+pub use handfast_domain::{
+    BYTES_MAX, Call, CallError, DEPTH_MAX, Domain, Fault, Group, Heap, Held, Isolation, LoadError,
+    NoDeadline, NotStarted, Options, Policy, Reason, STACK_BYTES, Sender, Table, Words, confine,
+    error, shielded,
+};
 use handfast_port::MESSAGE_BYTES_MAX;
 use handfast_port::served::{Incoming, Serve, Served, deadline_ns};
 pub use handfast_port::served::{pass_on, reply_rights, take_rights};
@@ -268,7 +272,8 @@ fn failed(error: CallError, room_bytes: usize) -> SendError {
             Fault::Illegal => DomainError::Illegal,
             Fault::Bus => DomainError::Bus,
             Fault::Deadline => DomainError::Deadline,
-            Fault::Ended => DomainError::Ended,
+            // A later kind, too: its function did not return.
+            Fault::Ended | _ => DomainError::Ended,
         },
         CallError::Dead => DomainError::Dead,
         CallError::NotStarted(_) => DomainError::NotStarted,
