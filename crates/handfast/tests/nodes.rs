@@ -152,6 +152,39 @@ fn a_right_that_a_node_in_the_middle_gives_works_when_that_node_has_ended() {
 }
 
 #[test]
+fn a_node_that_makes_no_links_with_strangers_depends_on_the_node_in_the_middle() {
+    let (exporter, middle) = (node(), node());
+    let builder = Node::builder().directory(common::directory().clone());
+    let options = Options::new().strategy(Strategy::Block);
+    let builder = builder.options(options).direct_introductions(false);
+    let recipient = builder.start().unwrap();
+    let (far, near) = (common::name("shy-far"), common::name("shy-near"));
+    let served = serve(exporter.bind(&far).unwrap());
+    let giver = middle.bind(&near).unwrap();
+    let to_far = middle.connect(&far).unwrap();
+    let to_middle = recipient.connect(&near).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let request = giver.receive().unwrap();
+            request.reply_with(b"", [to_far.clone().into()]).unwrap();
+        });
+        let mut answer = to_middle.call(b"give").unwrap();
+        let given = send(answer.take_rights().pop().unwrap());
+        for _ in 0..50 {
+            assert_eq!(call(&given, "through"), "THROUGH 0");
+        }
+        middle.shutdown();
+        assert_eq!(
+            given.call(b"lost").unwrap_err(),
+            SendError::Gone(Gone::Process)
+        );
+    });
+    exporter.shutdown();
+    recipient.shutdown();
+    assert_eq!(served.join().unwrap(), ReceiveError::Misuse(SHUT));
+}
+
+#[test]
 fn a_port_moves_from_node_to_node_and_its_senders_follow() {
     let (old, new, sender) = (node(), node(), node());
     let (name, home) = (common::name("moving"), common::name("home"));
@@ -291,7 +324,7 @@ fn a_shutdown_ends_every_wait_with_its_error_and_frees_the_name() {
 }
 
 #[test]
-fn directories_and_strategies_are_each_nodes_own() {
+fn directories_are_each_nodes_own() {
     let place = common::directory().join("nodes");
     let other = common::directory().join("others");
     std::fs::create_dir(&place).unwrap();
@@ -300,19 +333,17 @@ fn directories_and_strategies_are_each_nodes_own() {
     assert_eq!(one.directory(), place);
     let (first, second) = (one.bind("same").unwrap(), two.bind("same").unwrap());
     let (first, second) = (serve(first), serve(second));
-    let options = Options::new().strategy(Strategy::Block);
-    let builder = Node::builder().directory(&place).options(options);
-    let blocks = builder.direct_introductions(false).start().unwrap();
-    assert_eq!(call(&blocks.connect("same").unwrap(), "one"), "ONE 0");
+    let client = node_in(place);
+    assert_eq!(call(&client.connect("same").unwrap(), "one"), "ONE 0");
     two.shutdown();
     assert_eq!(second.join().unwrap(), ReceiveError::Misuse(SHUT));
     assert_eq!(
-        call(&blocks.connect("same").unwrap(), "one still"),
+        call(&client.connect("same").unwrap(), "one still"),
         "ONE STILL 0"
     );
     one.shutdown();
     assert_eq!(first.join().unwrap(), ReceiveError::Misuse(SHUT));
-    blocks.shutdown();
+    client.shutdown();
 }
 
 #[test]
