@@ -7,7 +7,10 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use core::task::Waker;
 use handfast_channel::reply::Slot;
 use handfast_layout::link::LANES;
+use handfast_region::Memory;
+use handfast_ring::lane::Place;
 use handfast_sys::sync::{Mutex, MutexGuard};
+use handfast_wait::word;
 use std::sync::Arc;
 
 /// The tasks that wait for something of a link.
@@ -92,13 +95,20 @@ impl Link {
         });
     }
 
-    /// Wakes the tasks for which the peer may have rung.
+    /// Wakes the tasks for which the peer may have rung, and those whose announcement was taken by a late waker of what was
+    /// waited for at the same word before (E15 late): they announce themselves again.
     pub(crate) fn wake_answered(&self) {
         let space = self.lanes_with_space();
+        // Relaxed: a waker that takes an announcement after this look rings after it, too.
+        let is_taken = |at| self.region.load(at, Ordering::Relaxed) == word::AWAKE;
         self.tasks.wake(|what| match what {
             What::GivenUp(slot, generation) => self.is_given_up(*slot, *generation),
-            What::Reply(slot, generation) => slot.is_answered(&self.region, *generation),
-            What::Space(lane) => space & 1 << lane != 0,
+            What::Reply(slot, generation) => {
+                slot.is_answered(&self.region, *generation) || is_taken(slot.wait())
+            }
+            What::Space(lane) => {
+                space & 1 << lane != 0 || is_taken(Place::of(self.calls, *lane).space())
+            }
             What::Room => false,
         });
     }
@@ -150,3 +160,44 @@ impl Link {
 /// The room is in the lane of one thread, and a task may be woken on another: so not one. Should it be
 /// too few, the keeper's next look wakes all.
 const WOKEN_FOR_ROOM: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::descriptors::tests::link;
+    use std::task::Wake;
+
+    struct Count(AtomicU64);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_task_whose_announcement_a_former_waker_takes_is_woken_to_make_it_again() {
+        let (_process, link, _peer) = link();
+        let (slot, lane) = (Slot::of(link.calls, 3), 2);
+        let space = Place::of(link.calls, lane).space();
+        for (what, at) in [
+            (What::Reply(slot, 7), slot.wait()),
+            (What::Space(lane), space),
+        ] {
+            let count = Arc::new(Count(AtomicU64::new(0)));
+            let number = link.tasks.enter(what, count.clone().into());
+            word::announce(&link.region, at, word::DESCRIPTOR);
+            if matches!(what, What::Reply(..)) {
+                link.wake_answered();
+                assert_eq!(count.0.load(Ordering::Relaxed), 0, "{what:?}");
+            }
+            assert_eq!(
+                word::fence_then_taken(&link.region, at),
+                Some(word::DESCRIPTOR)
+            );
+            link.wake_answered();
+            assert_eq!(count.0.load(Ordering::Relaxed), 1, "{what:?}");
+            link.tasks.leave(number);
+        }
+    }
+}

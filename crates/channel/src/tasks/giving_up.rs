@@ -2,6 +2,7 @@
 
 use super::{Task, side};
 use crate::reply::Slot;
+use core::sync::atomic::Ordering::Relaxed;
 use handfast_layout::link::{Kind, Side};
 use handfast_region::Memory;
 use handfast_region::model::{ModelMemory, must_fail};
@@ -17,6 +18,8 @@ enum Without {
     SecondLook,
     /// The waker is in the list before the announcement.
     EntryFirst,
+    /// The keeper wakes a task whose announcement has been taken, whatever for.
+    Taken,
 }
 
 /// The event that is waited for.
@@ -56,7 +59,25 @@ impl Wait {
     }
 }
 
-fn wait(wait: Wait, without: Without) {
+/// The keeper of the waiter, when it has been rung: as `Link::wake_answered`.
+fn rung(
+    (wait, without): (Wait, Without),
+    (slot, list): (Slot, &Mutex<Option<Arc<Task>>>),
+    memory: &impl Memory,
+) {
+    let entered = list.lock().unwrap().clone();
+    let is_taken = || {
+        wait == Wait::Reply
+            && without != Without::Taken
+            && memory.load(slot.wait(), Relaxed) == word::AWAKE
+    };
+    if let Some(task) = entered.filter(|_| wait.is_due(slot, memory) || is_taken()) {
+        task.wake();
+    }
+}
+
+/// With a thread that has written the slot's former reply, and has not woken its caller yet, if `is_late`.
+fn wait(wait: Wait, without: Without, is_late: bool) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(move || {
@@ -71,12 +92,16 @@ fn wait(wait: Wait, without: Without) {
         let (their_list, theirs) = (list.clone(), side(&memory, without != Without::PeerFence));
         let peer = loom::thread::spawn(move || {
             if wait.happens(slot, &theirs) {
-                // The keeper: as `Tasks::wake`.
-                let entered = their_list.lock().unwrap().clone();
-                if let Some(task) = entered.filter(|_| wait.is_due(slot, &theirs)) {
-                    task.wake();
-                }
+                rung((wait, without), (slot, &their_list), &theirs);
             }
+        });
+        let (their_list, theirs) = (list.clone(), side(&memory, true));
+        let late = is_late.then(|| {
+            loom::thread::spawn(move || {
+                if word::fence_then_taken(&theirs, slot.wait()).is_some() {
+                    rung((wait, without), (slot, &their_list), &theirs);
+                }
+            })
         });
         let ours = side(&memory, without != Without::WaiterFence);
         let enter = || *list.lock().unwrap() = Some(task.clone());
@@ -98,50 +123,73 @@ fn wait(wait: Wait, without: Without) {
             }
         }
         peer.join().unwrap();
+        if let Some(late) = late {
+            late.join().unwrap();
+        }
     });
 }
 
 #[test]
 fn e14_a_caller_that_gives_up_is_heard_by_a_task_that_begins_to_wait() {
-    wait(Wait::GivenUp, Without::Nothing);
+    wait(Wait::GivenUp, Without::Nothing, false);
 }
 
 #[test]
 fn e14_without_the_callees_fence_it_is_not_heard() {
-    must_fail("deadlock", || wait(Wait::GivenUp, Without::WaiterFence));
+    must_fail("deadlock", || {
+        wait(Wait::GivenUp, Without::WaiterFence, false)
+    });
 }
 
 #[test]
 fn e14_without_the_callers_fence_it_is_not_heard() {
-    must_fail("deadlock", || wait(Wait::GivenUp, Without::PeerFence));
+    must_fail("deadlock", || {
+        wait(Wait::GivenUp, Without::PeerFence, false)
+    });
 }
 
 #[test]
 fn e14_without_the_second_look_it_is_not_heard() {
-    must_fail("deadlock", || wait(Wait::GivenUp, Without::SecondLook));
+    must_fail("deadlock", || {
+        wait(Wait::GivenUp, Without::SecondLook, false)
+    });
 }
 
 #[test]
 fn e15_a_ring_that_comes_before_the_waker_finds_nobody() {
-    must_fail("deadlock", || wait(Wait::GivenUp, Without::EntryFirst));
+    must_fail("deadlock", || {
+        wait(Wait::GivenUp, Without::EntryFirst, false)
+    });
 }
 
 #[test]
 fn e15_a_reply_reaches_a_task_that_begins_to_wait() {
-    wait(Wait::Reply, Without::Nothing);
+    wait(Wait::Reply, Without::Nothing, false);
 }
 
 #[test]
 fn e15_without_the_tasks_fence_the_reply_does_not() {
-    must_fail("deadlock", || wait(Wait::Reply, Without::WaiterFence));
+    must_fail("deadlock", || {
+        wait(Wait::Reply, Without::WaiterFence, false)
+    });
 }
 
 #[test]
 fn e15_without_the_servers_fence_the_reply_does_not() {
-    must_fail("deadlock", || wait(Wait::Reply, Without::PeerFence));
+    must_fail("deadlock", || wait(Wait::Reply, Without::PeerFence, false));
 }
 
 #[test]
 fn e15_a_reply_whose_ring_comes_before_the_waker_does_not() {
-    must_fail("deadlock", || wait(Wait::Reply, Without::EntryFirst));
+    must_fail("deadlock", || wait(Wait::Reply, Without::EntryFirst, false));
+}
+
+#[test]
+fn e15_late_a_reply_reaches_a_task_whose_announcement_a_former_waker_takes() {
+    wait(Wait::Reply, Without::Nothing, true);
+}
+
+#[test]
+fn e15_late_it_does_not_where_a_taken_announcement_wakes_nobody() {
+    must_fail("deadlock", || wait(Wait::Reply, Without::Taken, true));
 }
