@@ -632,6 +632,27 @@ impl Link {
         }
     }
 
+    /// As [`Self::with_consumer`], without its lock meanwhile: where no receiver may take the consumer. It is given back also by a
+    /// thread that panics.
+    pub(crate) fn borrow_consumer(&self, index: u32, each: impl FnOnce(&mut Consumer)) {
+        struct Borrowed<'a>(&'a Link, u32, Option<Consumer>);
+        impl Drop for Borrowed<'_> {
+            fn drop(&mut self) {
+                let Self(link, index, consumer) = self;
+                if let Some(consumer) = consumer.take() {
+                    link.return_consumer(*index, consumer);
+                }
+            }
+        }
+        if self.has_lane(index) {
+            let consumer = self.consumers[index as usize].lock().take();
+            let mut borrowed = Borrowed(self, index, consumer);
+            if let Some(consumer) = borrowed.2.as_mut() {
+                each(consumer);
+            }
+        }
+    }
+
     /// Gives a consumer back, at the position it has reached.
     pub(crate) fn return_consumer(&self, index: u32, consumer: Consumer) {
         let mut place = self.consumers[index as usize].lock();
