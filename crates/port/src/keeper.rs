@@ -20,6 +20,7 @@ use handfast_sys::memory::{Access, Mapping, is_sealed};
 use handfast_sys::poll::{Event, Trigger};
 use handfast_sys::socket::Peer;
 use handfast_sys::{AsFd, Errno, OwnedFd, clock, shared, socket};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -39,10 +40,21 @@ struct Pending {
     offer: Option<Box<greet::Offer>>,
 }
 
+/// A part of a round.
+#[derive(Clone, Copy)]
+struct Turn {
+    since_ns: u64,
+    until_ns: u64,
+}
+
 /// Connections taken from one listener before others get their turn.
 const ACCEPT_BUDGET: usize = 64;
 /// How long a connector may take to say hello.
 const HELLO_TIMEOUT_NS: u64 = 2_000_000_000;
+/// How long one user's processes may keep this thread busy before others get their turn.
+const TURN_NS: u64 = 250_000;
+/// Connectors that have said nothing for so long give way to others.
+const SILENT_NS: u64 = 100_000_000;
 /// Links that end before others get their turn.
 const ENDS_MAX: u32 = 8;
 /// The longest between two looks at callers that sleep.
@@ -72,6 +84,8 @@ struct Keeper {
     leaving: Vec<Arc<Link>>,
     /// Closed and reopened to refuse a connection when descriptors have run out.
     spare: Option<OwnedFd>,
+    /// How long users' processes have kept this thread busy in this round, in nanoseconds.
+    spent_ns: HashMap<u32, u64>,
     /// Links out of the poll set, by serial, and until when: their peers have said too much.
     muted: Vec<(u64, u32)>,
     /// When the listeners, which are out of the poll set, come back.
@@ -87,6 +101,7 @@ pub(crate) fn start(process: Arc<Process>) -> std::io::Result<JoinHandle<()>> {
         again_ns: GIVE_BACK_AGAIN_NS,
         leaving: Vec::new(),
         spare: spare(),
+        spent_ns: HashMap::new(),
         muted: Vec::new(),
         deaf_until_ns: None,
     };
@@ -116,6 +131,7 @@ impl Keeper {
         let mut events = Vec::new();
         while !self.process.is_over() {
             events.clear();
+            self.spent_ns.clear();
             self.process.poll.wait(self.next_deadline(), &mut events);
             // Connectors first: the end of a link takes time for each link that there is.
             events.sort_by_key(|event| is_end(*event));
@@ -205,10 +221,39 @@ impl Keeper {
             token::WATCH => self.watch(),
             token::RELEASES => self.give_back(),
             token::LISTENER => self.accept(index as u32),
-            token::PENDING => self.greet(index),
+            token::PENDING => self.greet_in_turn(index),
             token::PROCESS => self.end(index as u32),
             _ => self.listen(index as u32, event),
         }
+    }
+
+    /// Goes on with a handshake, unless its user has had its turn: then the event is reported again.
+    fn greet_in_turn(&mut self, index: usize) {
+        let pending = self.pending.get(index).and_then(Option::as_ref);
+        let Some(uid) = pending.map(|pending| pending.peer.uid) else {
+            return;
+        };
+        if let Some(turn) = self.turn_of(uid) {
+            self.greet(index);
+            self.spend(uid, turn);
+        }
+    }
+
+    /// What a user's processes have left of this round. A user with many links has no more than one with a single link, so
+    /// that a round stays short, and others are heard soon.
+    fn turn_of(&self, uid: u32) -> Option<Turn> {
+        let spent_ns = self.spent_ns.get(&uid).copied().unwrap_or(0);
+        let since_ns = clock::ticks_ns();
+        let left_ns = TURN_NS.checked_sub(spent_ns).filter(|left| *left > 0)?;
+        Some(Turn {
+            since_ns,
+            until_ns: since_ns + left_ns,
+        })
+    }
+
+    fn spend(&mut self, uid: u32, turn: Turn) {
+        let took_ns = clock::ticks_ns().saturating_sub(turn.since_ns);
+        *self.spent_ns.entry(uid).or_default() += took_ns;
     }
 
     fn link(&self, serial: u32) -> Option<Arc<Link>> {
@@ -434,11 +479,20 @@ impl Keeper {
         }
     }
 
-    /// The handshake of this user that has been under way for the longest.
-    fn oldest_of(&self, uid: u32) -> Option<usize> {
+    /// The handshake that gives way to another of this user: its own that has been under way for the longest; or one of any
+    /// user whose connector has said nothing for long.
+    fn gives_way(&self, uid: u32) -> Option<usize> {
+        let silent_ns = (clock::now_ns() + HELLO_TIMEOUT_NS).saturating_sub(SILENT_NS);
+        let is_silent =
+            |pending: &Pending| pending.offer.is_none() && pending.deadline_ns < silent_ns;
+        self.oldest(|pending| pending.peer.uid == uid)
+            .or_else(|| self.oldest(is_silent))
+    }
+
+    fn oldest(&self, is_one: impl Fn(&Pending) -> bool) -> Option<usize> {
         let pending = self.pending.iter().enumerate();
         let pending = pending.filter_map(|(index, entry)| Some((index, entry.as_ref()?)));
-        let of_user = pending.filter(|(_, pending)| pending.peer.uid == uid);
+        let of_user = pending.filter(|(_, pending)| is_one(pending));
         // A connector that has been answered does not ask again.
         let oldest =
             of_user.min_by_key(|(_, pending)| (pending.offer.is_some(), pending.deadline_ns));
@@ -461,12 +515,14 @@ impl Keeper {
         let users = self.process.users.clone();
         let charge = || users.charge(peer.uid, Quota::Handshakes, 1);
         let Ok(charge) = charge().or_else(|_| {
-            // The oldest of its user gives way; where others have all places, this does.
-            if let Some(oldest) = self.oldest_of(peer.uid) {
+            if let Some(oldest) = self.gives_way(peer.uid) {
                 self.forget_pending(oldest);
             }
             charge()
         }) else {
+            // Others have all places: it asks again.
+            let crossed = Welcome::refusal(self.process.incarnation, Status::Crossed, 0);
+            let _ = socket::send(&socket, &crossed.to_bytes(), &[]);
             return;
         };
         // Before Linux 6.16 it takes descriptors already.

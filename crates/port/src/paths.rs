@@ -402,11 +402,12 @@ impl Process {
 
     /// Caller: grants the peer of `link` a path, if `between` names reply slots of this process's.
     fn grant(self: &Arc<Self>, link: &Arc<Link>, token: u32, between: &Between) {
-        let source = self.link_between(between);
         // Not within the lock of the callers: its end asks for that.
         let mut held = self.hold(link);
         let may_grant = between.set < SETS && held.is_some() && !link.region.makes_pages();
-        let granted = source.filter(|_| may_grant).and_then(|with| {
+        // Between users never: not worth a look at all links.
+        let source = may_grant.then(|| self.link_between(between)).flatten();
+        let granted = source.and_then(|with| {
             let source = Source {
                 link: with.serial,
                 set: between.set,

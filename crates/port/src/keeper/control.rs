@@ -1,6 +1,6 @@
 //! Control messages: each is taken from its socket, parsed, and handed to the protocol that it is for.
 
-use super::{GIVE_BACK_AGAIN_NS, Keeper};
+use super::{GIVE_BACK_AGAIN_NS, Keeper, Turn};
 use crate::descriptors::{Unheard, rule_of};
 use crate::link::Link;
 use crate::process::{UNSAID_NS, token};
@@ -44,14 +44,20 @@ impl Keeper {
         let Some(link) = self.link(serial) else {
             return;
         };
+        let uid = link.peer.uid;
+        // Otherwise the event is reported again.
+        let Some(turn) = self.turn_of(uid) else {
+            return;
+        };
         let mut count = 0;
-        self.listen_to(&link, event, &mut count);
+        self.listen_to(&link, (event, turn), &mut count);
+        self.spend(uid, turn);
         if let Some(until_ns) = link.heard_enough(count) {
             self.mute(&link, until_ns);
         }
     }
 
-    fn listen_to(&mut self, link: &Arc<Link>, event: Event, count: &mut u32) {
+    fn listen_to(&mut self, link: &Arc<Link>, (event, turn): (Event, Turn), count: &mut u32) {
         let serial = link.serial;
         let mut bytes = [0; CONTROL_BYTES_MAX];
         for _ in 0..CONTROL_BUDGET {
@@ -66,6 +72,9 @@ impl Keeper {
                     if let Err(fault) = self.control(link, &bytes[..len], fd) {
                         link.poison(fault);
                         return self.end(serial);
+                    }
+                    if clock::ticks_ns() >= turn.until_ns {
+                        return;
                     }
                 }
                 // Its user's closing thread, or a receiver, is at it. A link that is cut is not waited for.
