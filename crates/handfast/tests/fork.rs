@@ -622,3 +622,29 @@ fn a_parents_node_is_none_of_its_childs() {
     assert_eq!(&*port.receive().unwrap().take_message(), b"still");
     parents.shutdown();
 }
+
+#[test]
+fn a_childs_use_of_its_parents_node_is_refused_without_a_lock() {
+    let node = handfast::Node::builder()
+        .directory(common::directory().clone())
+        .start()
+        .unwrap();
+    let port = node.anonymous().unwrap();
+    let minted = port.mint(1);
+    let child = fork(|| {
+        let forked = Misuse::Forked;
+        assert_eq!(node.set_quotas(handfast::Quotas::new()), Err(forked));
+        assert!(!node.wait_moved(common::PATIENCE));
+        let set = node.wait_set(handfast::Options::new());
+        assert_eq!(set.err(), Some(handfast::error::SetError::Misuse(forked)));
+        let connected = minted.connect().unwrap_err();
+        assert!(matches!(
+            connected,
+            handfast::error::ConnectError::Misuse(Misuse::Forked)
+        ));
+        0
+    });
+    assert_eq!(wait_for(child), 0);
+    drop(port);
+    node.shutdown();
+}

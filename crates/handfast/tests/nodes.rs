@@ -174,10 +174,9 @@ fn a_node_that_makes_no_links_with_strangers_depends_on_the_node_in_the_middle()
             assert_eq!(call(&given, "through"), "THROUGH 0");
         }
         middle.shutdown();
-        assert_eq!(
-            given.call(b"lost").unwrap_err(),
-            SendError::Gone(Gone::Process)
-        );
+        // The node's thread that passes calls on may take it before the recipient has heard of the end.
+        let lost = given.call(b"lost").unwrap_err();
+        assert!(matches!(lost, SendError::Gone(_)), "{lost:?}");
     });
     exporter.shutdown();
     recipient.shutdown();
@@ -209,6 +208,92 @@ fn a_port_moves_from_node_to_node_and_its_senders_follow() {
     new.shutdown();
     assert_eq!(thread.join().unwrap(), ReceiveError::Misuse(SHUT));
     sender.shutdown();
+}
+
+#[test]
+fn a_name_that_was_taken_up_is_free_after_a_shutdown() {
+    let (old, new, third) = (node(), node(), node());
+    let (name, home) = (common::name("taken-up"), common::name("taken-up-home"));
+    let port = old.bind(&name).unwrap();
+    let homes = new.bind(&home).unwrap();
+    let to_new = old.connect(&home).unwrap();
+    to_new.with([port.into()]).send(b"take it").unwrap();
+    let mut request = homes.receive().unwrap();
+    let Some(Right::Receive(mut port)) = request.take_rights().pop() else {
+        panic!("no port");
+    };
+    port.take_up_name().unwrap();
+    drop(to_new);
+    assert!(old.wait_moved(PATIENCE));
+    let right = third.connect(&name).unwrap();
+    right.send(b"up").unwrap();
+    assert_eq!(port.receive().unwrap().bytes(), b"up");
+    new.shutdown();
+    // While the receive right is still there.
+    let nobody = third.connect_timeout(&name, PATIENCE).unwrap_err();
+    assert!(
+        matches!(nobody, ConnectError::ServerDead { .. }),
+        "{nobody}"
+    );
+    let again = third.bind(&name).unwrap();
+    drop((port, again, request, homes));
+    old.shutdown();
+    third.shutdown();
+}
+
+#[test]
+fn a_port_under_way_at_the_shutdown_has_not_moved() {
+    let (old, new) = (node(), node());
+    let home = common::name("under-way");
+    let _homes = new.bind(&home).unwrap();
+    let to_new = old.connect(&home).unwrap();
+    let port = old.anonymous().unwrap();
+    let minted = port.mint(1);
+    to_new.with([port.into()]).send(b"never received").unwrap();
+    let waiting = old.clone();
+    let waiter = std::thread::spawn(move || waiting.wait_moved(PATIENCE));
+    assert!(!old.wait_moved(std::time::Duration::from_millis(1)));
+    old.shutdown();
+    assert!(!waiter.join().unwrap());
+    assert!(!old.wait_moved(PATIENCE));
+    let connected = minted.connect().unwrap_err();
+    assert!(
+        matches!(
+            connected,
+            ConnectError::Misuse(SHUT) | ConnectError::Gone(_)
+        ),
+        "{connected}"
+    );
+    new.shutdown();
+}
+
+/// Refusing such a message claims its right, which asked for locks in the wrong order; debug builds check that.
+#[test]
+fn a_message_with_a_third_nodes_right_is_refused_when_its_port_goes() {
+    let (exporter, sender, receiver) = (node(), node(), node());
+    let (name, port) = (common::name("third"), common::name("going"));
+    let thread = serve(exporter.bind(&name).unwrap());
+    let known = receiver.connect(&name).unwrap();
+    let _ = call(&known, "linked");
+    let own = sender.connect(&name).unwrap();
+    for _ in 0..40 {
+        let going = receiver.bind(&port).unwrap();
+        let right = sender.connect(&port).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| while right.with([own.clone().into()]).try_send(b"late").is_ok() {});
+            std::thread::yield_now();
+            drop(going);
+            // Refuses what comes for a port that has gone.
+            for _ in 0..5 {
+                drop(receiver.anonymous().unwrap());
+            }
+        });
+    }
+    let _ = call(&own, "still there");
+    for node in [sender, receiver, exporter] {
+        node.shutdown();
+    }
+    thread.join().unwrap();
 }
 
 #[test]

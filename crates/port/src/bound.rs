@@ -137,6 +137,10 @@ impl Bound {
             .spawn(move || acceptor.run())
             .map_err(|_| Resource::of("clone", Errno::AGAIN))?;
         self.by = By::Thread(stop);
+        let _ = port.taken_up.set(self.listener.clone());
+        if port.process.is_over() {
+            socket::shutdown(&*self.listener);
+        }
         // A name that a port of this process has is not this one's.
         let is_named_so = |other: &Port| {
             other.name == port.name && other.receiver != port.receiver && other.home.get().is_none()
@@ -228,8 +232,10 @@ impl ReceiveRight {
     ///
     /// # Errors
     /// [`BindError`](crate::error::BindError) without descriptors or threads; it can be tried again.
+    /// [`BindError::Misuse`](crate::error::BindError::Misuse) in a forked child, or once the node was shut down.
     pub fn take_up_name(&mut self) -> Result<(), crate::error::BindError> {
         let port = self.port().clone();
+        port.process.check()?;
         if let Some(bound) = self.bound_mut() {
             bound.take_up(&port)?;
         }

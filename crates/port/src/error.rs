@@ -150,8 +150,16 @@ pub enum NodeError {
     Exhausted(Exhausted),
     /// The sandbox forbids memory files.
     NoMemoryFiles(Os),
+    /// Another thread has shut the node down.
+    Misuse(Misuse),
     /// Anything else.
     Os(Os),
+}
+
+impl From<Misuse> for NodeError {
+    fn from(misuse: Misuse) -> Self {
+        Self::Misuse(misuse)
+    }
 }
 
 /// Why a plain queue was not opened.
@@ -193,8 +201,16 @@ pub enum SetError {
     Unpollable,
     /// Descriptors or memory ran out.
     Exhausted(Exhausted),
+    /// In a forked child, by its parent's node; or once the node was shut down.
+    Misuse(Misuse),
     /// Anything else.
     Os(Os),
+}
+
+impl From<Misuse> for SetError {
+    fn from(misuse: Misuse) -> Self {
+        Self::Misuse(misuse)
+    }
 }
 
 pub(crate) fn no_memory_files(f: &mut fmt::Formatter<'_>, os: &Os) -> fmt::Result {
@@ -239,6 +255,7 @@ impl fmt::Display for SetError {
                  ready; read it without waiting",
             ),
             Self::Exhausted(exhausted) => exhausted.fmt(f),
+            Self::Misuse(misuse) => misuse.fmt(f),
             Self::Os(os) => os.fmt(f),
         }
     }
@@ -249,6 +266,7 @@ impl fmt::Display for NodeError {
         match self {
             Self::Exhausted(exhausted) => exhausted.fmt(f),
             Self::NoMemoryFiles(os) => no_memory_files(f, os),
+            Self::Misuse(misuse) => misuse.fmt(f),
             Self::Os(os) => os.fmt(f),
         }
     }

@@ -12,7 +12,7 @@
 //! Between the first two lines no thread receives; sent messages wait in their lanes. Then a thread of the old
 //! home, the *trail*, passes on the messages that come there, until no process has a right there any more.
 
-use crate::error::{RightError, SendError};
+use crate::error::{Misuse, RightError, SendError};
 use crate::introduce::{Named, OF_MOVED, Provided, mint};
 use crate::link::{Link, UNSAID_MAX};
 use crate::notice::Notice;
@@ -53,6 +53,15 @@ struct Leaving {
     departures: HashMap<u32, Departure>,
     /// Threads that pass on.
     trails: usize,
+    /// The node was shut down while a port needed it.
+    is_lost: bool,
+}
+
+impl Leaving {
+    /// Whether a port that was given away needs the node still.
+    fn is_busy(&self) -> bool {
+        !self.departures.is_empty() || self.trails > 0
+    }
 }
 
 /// A receive right under way.
@@ -121,17 +130,21 @@ pub fn wait_moved(timeout: Duration) -> bool {
 
 /// Waits until a node's ports that were given away do not need it any more.
 pub(crate) fn wait_moved_at(process: &Process, timeout: Duration) -> bool {
+    // There a thread that the child does not have may hold the lock.
+    if process.check() == Err(Misuse::Forked) {
+        return false;
+    }
     // The control thread is the one that hears of their ends.
     let timeout = match crate::guest::is_control() {
         true => Duration::ZERO,
         false => timeout,
     };
     let moves = &process.moves;
-    let is_busy = |leaving: &mut Leaving| !leaving.departures.is_empty() || leaving.trails > 0;
-    let mut leaving = moves
+    let is_busy = |leaving: &mut Leaving| leaving.is_busy();
+    let leaving = moves
         .left
         .wait_timeout_while(moves.leaving(), timeout, is_busy);
-    !is_busy(&mut leaving)
+    !leaving.is_busy() && !leaving.is_lost
 }
 
 /// Describes a receive right that is to be sent through `link`.
@@ -302,6 +315,12 @@ impl Process {
     fn trail_ended(&self) {
         self.moves.leaving().trails -= 1;
         self.moves.left.notify_all();
+    }
+
+    /// The node is being shut down: ports that need it are lost.
+    pub(crate) fn lose_moves(&self) {
+        let mut leaving = self.moves.leaving();
+        leaving.is_lost = leaving.is_busy();
     }
 
     /// The node was shut down.

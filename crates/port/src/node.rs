@@ -2,7 +2,7 @@
 
 use crate::configuration::Configuration;
 use crate::connect;
-use crate::error::{BindError, ConnectError, NodeError, SetError};
+use crate::error::{BindError, ConnectError, Misuse, NodeError, SetError};
 use crate::moving;
 use crate::options::Options;
 use crate::process::{self, Process};
@@ -184,16 +184,26 @@ impl Node {
     }
 
     /// As [`set_quotas`](crate::set_quotas), for peers of this node.
-    pub fn set_quotas(&self, quotas: Quotas) {
-        self.set_quotas_by(move |_| quotas);
+    ///
+    /// # Errors
+    /// In a forked child, or once the node was shut down.
+    pub fn set_quotas(&self, quotas: Quotas) -> Result<(), Misuse> {
+        self.set_quotas_by(move |_| quotas)
     }
 
     /// As [`set_quotas_by`](crate::set_quotas_by), for peers of this node.
-    pub fn set_quotas_by(&self, quotas_of: impl Fn(&Peer) -> Quotas + Send + Sync + 'static) {
-        quotas::set_at(&self.process, Arc::new(quotas_of));
+    ///
+    /// # Errors
+    /// As [`Self::set_quotas`].
+    pub fn set_quotas_by(
+        &self,
+        quotas_of: impl Fn(&Peer) -> Quotas + Send + Sync + 'static,
+    ) -> Result<(), Misuse> {
+        quotas::set_at(&self.process, Arc::new(quotas_of))
     }
 
-    /// As [`wait_moved`](crate::wait_moved), for ports of this node.
+    /// As [`wait_moved`](crate::wait_moved), for ports of this node. `false` in a forked child, and once the node was shut
+    /// down while a port needed it.
     #[must_use]
     pub fn wait_moved(&self, timeout: Duration) -> bool {
         moving::wait_moved_at(&self.process, timeout)
@@ -202,7 +212,7 @@ impl Node {
     /// Ends the node, in this order: nobody can connect any more; its links end, so that peers find
     /// [`Gone::Process`](crate::error::Gone::Process), and so do calls of this node; its receivers wake, and fail with
     /// [`Misuse::Shutdown`](crate::error::Misuse::Shutdown), as all further use of its handles does that needs the node; its
-    /// control thread ends, for which this waits.
+    /// control thread ends, for which this waits. A connect under way ends with its own error, within its time limit.
     ///
     /// Messages that wait in its ports are lost: their callers find [`Gone::Process`](crate::error::Gone::Process). Names go
     /// when their [`ReceiveRight`]s are dropped, and can be bound again before. Memory and descriptors of the node are given

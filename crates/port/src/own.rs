@@ -1,6 +1,6 @@
 //! Rights of a process to its own ports: minting them, and handling those that come home.
 
-use crate::error::{ConnectError, Gone, Misuse};
+use crate::error::{ConnectError, Gone};
 use crate::port::Port;
 use crate::receive::ReceiveRight;
 use crate::request::Seal;
@@ -95,12 +95,10 @@ impl OwnRight {
     ///
     /// # Errors
     /// [`ConnectError::Gone`] when the right was revoked or its port dropped; [`ConnectError::Exhausted`] without
-    /// descriptors, memory or links; [`ConnectError::Misuse`] in a forked child.
+    /// descriptors, memory or links; [`ConnectError::Misuse`] in a forked child, or once the node was shut down.
     pub fn connect(&self) -> Result<SendRight, ConnectError> {
         let port = self.port();
-        if is_forked(port) {
-            return Err(ConnectError::Misuse(Misuse::Forked));
-        }
+        port.process.check()?;
         // Connecting takes locks of the whole process.
         let _shield = deadline::shield();
         if let Some(home) = port.home.get() {

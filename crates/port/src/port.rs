@@ -12,6 +12,7 @@ use crate::process::Process;
 use crate::rank;
 use crate::request::Request;
 use crate::served::Local;
+use crate::users::Foreign;
 use crate::waits::Waits;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use core::time::Duration;
@@ -59,6 +60,8 @@ pub(crate) struct Port {
     /// The port is on its way there.
     pub(crate) is_leaving: AtomicBool,
     pub(crate) came_from: OnceLock<u32>,
+    /// The socket behind a name that came with the port, once a thread accepts there.
+    pub(crate) taken_up: OnceLock<Arc<Foreign>>,
     /// The server of the port inside this process.
     pub(crate) served: OnceLock<Arc<Local>>,
     /// The port's receive right is being dropped.
@@ -114,6 +117,7 @@ impl Port {
             woke: AtomicBool::new(false),
             futile: AtomicU32::new(0),
             home: OnceLock::new(),
+            taken_up: OnceLock::new(),
             is_leaving: AtomicBool::new(false),
             came_from: OnceLock::new(),
             served: OnceLock::new(),

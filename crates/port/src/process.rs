@@ -424,6 +424,7 @@ impl Process {
             return;
         }
         Locks::own().forget(self);
+        self.lose_moves();
         let listeners = core::mem::take(&mut *self.listeners.lock());
         for (_, listener) in &listeners {
             self.poll.remove(&**listener);
@@ -431,6 +432,11 @@ impl Process {
         }
         let accepted = core::mem::take(&mut *self.accepted.lock());
         drop((listeners, accepted));
+        for port in self.all_ports() {
+            if let Some(listener) = port.taken_up.get() {
+                socket::shutdown(&**listener);
+            }
+        }
         self.attention.raise();
         let keeper = self.keeper.lock().take();
         // Otherwise this thread is the keeper: a waker, which it runs.

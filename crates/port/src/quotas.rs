@@ -1,6 +1,6 @@
 //! Quotas: the resources of this process that one peer may hold, and the work it may cause.
 
-use crate::error::NodeError;
+use crate::error::{Misuse, NodeError};
 use crate::link::Link;
 use crate::process::{self, Process};
 use crate::rank;
@@ -89,18 +89,20 @@ pub fn set_quotas_by(
     quotas_of: impl Fn(&Peer) -> Quotas + Send + Sync + 'static,
 ) -> Result<(), NodeError> {
     let process = process::current()?;
-    set_at(&process, Arc::new(quotas_of));
-    Ok(())
+    Ok(set_at(&process, Arc::new(quotas_of))?)
 }
 
 /// Sets the quotas of a node's peers.
-pub(crate) fn set_at(process: &Process, quotas_of: Arc<OfPeer>) {
+pub(crate) fn set_at(process: &Process, quotas_of: Arc<OfPeer>) -> Result<(), Misuse> {
+    // In a forked child a thread that the child does not have may hold the locks.
+    process.check()?;
     let old = core::mem::replace(&mut *process.quotas.0.write(), quotas_of);
     // The application's function: dropped without the lock.
     drop(old);
     for link in process.all_links() {
         process.limit(&link);
     }
+    Ok(())
 }
 
 /// The function that returns a peer's quotas.

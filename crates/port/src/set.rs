@@ -127,6 +127,7 @@ impl WaitSet {
 
     /// For ports of this node.
     pub(crate) fn of(process: Arc<Process>, options: Options) -> Result<Self, SetError> {
+        process.check()?;
         let os = |call| move |errno| Resource::of(call, errno);
         let poll = Poll::new().map_err(os("epoll_create1"))?;
         let flag = Arc::new(Flag::new().map_err(os("eventfd"))?);
