@@ -52,7 +52,7 @@ const ACCEPT_BUDGET: usize = 64;
 /// How long a connector may take to say hello.
 const HELLO_TIMEOUT_NS: u64 = 2_000_000_000;
 /// How long one user's processes may keep this thread busy before others get their turn.
-const TURN_NS: u64 = 250_000;
+const TURN_NS: u64 = 200_000;
 /// Connectors that have said nothing for so long give way to others.
 const SILENT_NS: u64 = 100_000_000;
 /// Links that end before others get their turn.
@@ -239,7 +239,7 @@ impl Keeper {
         }
     }
 
-    /// What a user's processes have left of this round. A user with many links has no more than one with a single link, so
+    /// The rest of a user's part of this round. A user with many links has no more than one with a single link, so
     /// that a round stays short, and others are heard soon.
     fn turn_of(&self, uid: u32) -> Option<Turn> {
         let spent_ns = self.spent_ns.get(&uid).copied().unwrap_or(0);
@@ -499,6 +499,12 @@ impl Keeper {
         oldest.map(|(index, _)| index)
     }
 
+    /// Has a connector ask again.
+    fn put_off(&self, connector: &Foreign) {
+        let crossed = Welcome::refusal(self.process.incarnation, Status::Crossed, 0);
+        let _ = socket::send(connector, &crossed.to_bytes(), &[]);
+    }
+
     fn forget_pending(&mut self, index: usize) {
         if let Some(pending) = self.pending[index].take() {
             // The socket is closed later, and would be reported until then.
@@ -516,14 +522,16 @@ impl Keeper {
         let charge = || users.charge(peer.uid, Quota::Handshakes, 1);
         let Ok(charge) = charge().or_else(|_| {
             if let Some(oldest) = self.gives_way(peer.uid) {
+                let silent = self.pending[oldest].as_ref();
+                if let Some(silent) = silent.filter(|pending| pending.offer.is_none()) {
+                    self.put_off(&silent.socket);
+                }
                 self.forget_pending(oldest);
             }
             charge()
         }) else {
-            // Others have all places: it asks again.
-            let crossed = Welcome::refusal(self.process.incarnation, Status::Crossed, 0);
-            let _ = socket::send(&socket, &crossed.to_bytes(), &[]);
-            return;
+            // Others have all places.
+            return self.put_off(&socket);
         };
         // Before Linux 6.16 it takes descriptors already.
         let _ = socket::pass_descriptors(&socket, true);

@@ -103,7 +103,7 @@ impl Poll {
         let mut buffer = [epoll::Event {
             flags: epoll::EventFlags::empty(),
             data: epoll::EventData::new_u64(0),
-        }; 64];
+        }; 256];
         let ready = epoll::wait(&self.epoll, &mut buffer[..], timeout.as_ref()).unwrap_or(0);
         events.extend(buffer[..ready].iter().map(|event| {
             let flags = event.flags;

@@ -67,7 +67,7 @@ pub(super) const MANY_LINKS: Kind = Kind {
 const LIMIT_MIB: u64 = 96;
 const BEYOND_MIB: &str = "160";
 
-pub(super) const KINDS: [Kind; 29] = [
+pub(super) const KINDS: [Kind; 30] = [
     Kind {
         name: "linger-hello",
         what: "sockets whose close waits, with a hello",
@@ -269,6 +269,15 @@ pub(super) const KINDS: [Kind; 29] = [
         program: "waiting.py",
         words: &["63"],
         time: Duration::from_millis(1500),
+        ..MANY_LINKS
+    },
+    Kind {
+        name: "control",
+        what: "control messages through hundreds of links",
+        program: "control.py",
+        words: &["190"],
+        // Messages that wait for the user to read them: 8 MiB, each in memory of its own.
+        grows_mib: 32,
         ..MANY_LINKS
     },
     Kind {

@@ -55,7 +55,7 @@ struct Place {
     made: std::cell::Cell<u32>,
 }
 
-const PROGRAMS: [(&str, &str); 16] = [
+const PROGRAMS: [(&str, &str); 17] = [
     ("wire.py", include_str!("../../../../../attackers/wire.py")),
     (
         "linger.py",
@@ -108,6 +108,10 @@ const PROGRAMS: [(&str, &str); 16] = [
     (
         "flood.py",
         include_str!("../../../../../attackers/flood.py"),
+    ),
+    (
+        "control.py",
+        include_str!("../../../../../attackers/control.py"),
     ),
     (
         "waiting.py",
