@@ -86,6 +86,8 @@ struct Keeper {
     spare: Option<OwnedFd>,
     /// How long users' processes have kept this thread busy in this round, in nanoseconds.
     spent_ns: HashMap<u32, u64>,
+    /// Rounds so far.
+    rounds: usize,
     /// Links out of the poll set, by serial, and until when: their peers have said too much.
     muted: Vec<(u64, u32)>,
     /// When the listeners, which are out of the poll set, come back.
@@ -102,6 +104,7 @@ pub(crate) fn start(process: Arc<Process>) -> std::io::Result<JoinHandle<()>> {
         leaving: Vec::new(),
         spare: spare(),
         spent_ns: HashMap::new(),
+        rounds: 0,
         muted: Vec::new(),
         deaf_until_ns: None,
     };
@@ -133,6 +136,10 @@ impl Keeper {
             events.clear();
             self.spent_ns.clear();
             self.process.poll.wait(self.next_deadline(), &mut events);
+            // Another begins each time: where one link has its user's whole turn, the next has it in the next round.
+            let first = self.rounds % events.len().max(1);
+            events.rotate_left(first);
+            self.rounds = self.rounds.wrapping_add(1);
             // Connectors first: the end of a link takes time for each link that there is.
             events.sort_by_key(|event| is_end(*event));
             let mut ends = 0;

@@ -37,8 +37,8 @@ pub enum MemoryError {
     Empty,
     /// The descriptor is not one of a whole memory file that is sealed against every change.
     NotSealed,
-    /// A forked child has it mapped, or had in the moment that it was sealed.
-    Forked,
+    /// It was used while it was sealed: a child that was forked meanwhile has it mapped, or the kernel uses a page of it.
+    InUse,
     /// Descriptors or memory ran out.
     Exhausted(Exhausted),
     /// The sandbox forbids memory files.
@@ -71,14 +71,21 @@ impl Memory {
         Ok(MemoryMut(draft.map_err(failed("memfd_create"))?))
     }
 
-    /// Makes memory of a copy of `bytes`. One copy; system calls as of [`Self::create`] and [`MemoryMut::seal`].
+    /// Makes memory of a copy of `bytes`. One copy; system calls as of [`Self::create`] and [`MemoryMut::seal`]. Where that is in
+    /// use, once more.
     ///
     /// # Errors
     /// As [`Self::create`] and [`MemoryMut::seal`].
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, MemoryError> {
-        let mut memory = Self::create(bytes.len())?;
-        memory.copy_from_slice(bytes);
-        memory.seal()
+        let make = || {
+            let mut memory = Self::create(bytes.len())?;
+            memory.copy_from_slice(bytes);
+            memory.seal()
+        };
+        make().or_else(|error| match error {
+            MemoryError::InUse => make(),
+            error => Err(error),
+        })
     }
 
     /// Takes a memory file from elsewhere: sealed against writing, growing, shrinking and further
@@ -106,13 +113,13 @@ impl MemoryMut {
     /// or has yet to list: mostly some 0.1 ms, at most some 0.5 s.
     ///
     /// # Errors
-    /// [`MemoryError::Forked`], the bytes are lost then: when another thread forks while
+    /// [`MemoryError::InUse`], the bytes are lost then: when another thread forks while
     /// [`Memory::create`] is at work, the child may have the memory mapped until it ends or starts
     /// another program; or the kernel has used a page for longer than it waits.
     pub fn seal(self) -> Result<Memory, MemoryError> {
         match self.0.seal() {
             Ok(sealed) => Ok(Memory::of(sealed)),
-            Err(Errno::BUSY) => Err(MemoryError::Forked),
+            Err(Errno::BUSY) => Err(MemoryError::InUse),
             Err(errno) => Err(failed("fcntl(F_ADD_SEALS)")(errno)),
         }
     }
@@ -186,8 +193,9 @@ impl fmt::Display for MemoryError {
                 "the descriptor is not of a memory file without holes that is sealed against \
                  writing, growing, shrinking and further seals; copy its bytes",
             ),
-            Self::Forked => f.write_str(
-                "a child forked meanwhile has the memory mapped, and it cannot be sealed; make it anew",
+            Self::InUse => f.write_str(
+                "a child forked meanwhile has the memory mapped, or the kernel uses a page of it, and it cannot be sealed; \
+                 make it anew",
             ),
             Self::Exhausted(exhausted) => exhausted.fmt(f),
             Self::NoMemoryFiles(os) => crate::error::no_memory_files(f, os),
