@@ -43,10 +43,11 @@ fn stepped() {
         assert_eq!(&*right.call(b"123").unwrap(), b"123");
     };
     calls();
-    // SAFETY: asks for this thread's own number.
-    common::say(&unsafe { libc::gettid() }.to_string());
+    // First: the parent may wait for no thread that it does not trace.
     // SAFETY: the parent has made this process.
     assert_eq!(unsafe { libc::ptrace(libc::PTRACE_TRACEME) }, 0);
+    // SAFETY: asks for this thread's own number.
+    common::say(&unsafe { libc::gettid() }.to_string());
     raise(libc::SIGSTOP);
     calls();
     raise(libc::SIGUSR1);
