@@ -105,6 +105,12 @@ fn ls_asks_silent_servers_all_at_once_and_names_everybody_in_order() {
     let _silent = ["b-silent", "d-silent", "e-silent"].map(listen);
     let _echoes = ["a-live", "c-live"].map(|name| Echo::start(&directory.0, name));
     drop(listen("f-dead"));
+    // Children of other tests have copies of the listener until they are programs of their own.
+    assert!(handfast_testing::within_patience(|| {
+        let path = directory.0.join("f-dead");
+        let probe = handfast_sys::socket::connect(&path, Duration::from_millis(1));
+        probe.is_err_and(|errno| errno == handfast_sys::Errno::CONNREFUSED)
+    }));
     // One that is being bound, one whose bind was killed, and something else.
     let _unfinished = listen("~nfinished");
     drop(listen("~left"));

@@ -120,7 +120,7 @@ fn what_lies_where_the_socket_would_be_is_named_and_left_alone() {
     let own = path("loop");
     std::os::unix::fs::symlink(&own, &own).unwrap();
     way("loop", Found::Link);
-    drop(socket::listen(&path("dead"), 1).unwrap());
+    dead_socket(&path("dead"));
     std::os::unix::fs::symlink(path("dead"), path("link-to-dead")).unwrap();
     way("link-to-dead", Found::Link);
     let _stream = std::os::unix::net::UnixListener::bind(path("stream")).unwrap();
@@ -136,6 +136,16 @@ fn what_lies_where_the_socket_would_be_is_named_and_left_alone() {
         matches!(taken, BindError::NameTaken { pid, .. } if pid == std::process::id()),
         "{taken:?}"
     );
+}
+
+/// Makes a socket at which nobody listens.
+fn dead_socket(path: &Path) {
+    drop(socket::listen(path, 1).unwrap());
+    // Children of other tests have copies of the listener until they are programs of their own.
+    assert!(common::within_patience(|| {
+        let probe = socket::connect(path, Duration::from_millis(1));
+        probe.is_err_and(|errno| errno == handfast_sys::Errno::CONNREFUSED)
+    }));
 }
 
 /// Says how its `bind` went.
@@ -362,7 +372,7 @@ fn answered_by(port: &handfast::ReceiveRight) {
 fn what_a_binder_killed_midway_left_is_removed_by_the_next_and_nothing_else_is() {
     for name in [common::name("midway"), "m".to_owned()] {
         let unfinished = common::directory().join(format!("~{}", &name[1..]));
-        drop(socket::listen(&unfinished, 1).unwrap());
+        dead_socket(&unfinished);
         let port = handfast::bind(&name).unwrap();
         assert_eq!(files_of(&name), [&*name]);
         // Nor does one that is refused leave anything.
