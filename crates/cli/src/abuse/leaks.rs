@@ -133,6 +133,18 @@ fn without_door(counts: &mut BTreeMap<String, usize>) {
     }
 }
 
+/// A process's allocations, once it has had time to free what was others'.
+pub(crate) fn settled_heap(before: Heap, mut look: impl FnMut() -> Heap) -> Heap {
+    let end = Instant::now() + SETTLE;
+    loop {
+        let after = look();
+        if after.in_use <= before.in_use + IN_USE_KIB || Instant::now() >= end {
+            return after;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
 /// Compares a process's allocations with its earlier ones: memory it holds for processes that are gone is in use,
 /// memory the allocator holds back in between is not.
 pub(crate) fn compare_heap(who: &str, (before, after): (Heap, Heap), leaks: &mut Leaks) {

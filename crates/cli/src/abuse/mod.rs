@@ -196,8 +196,9 @@ fn run_alike(args: &Args, seed: u64) -> Outcome {
     steady::pause(&mut clients, limit, &tally);
     let mut leaks = Leaks::default();
     for steady in servers.iter_mut().chain(&mut clients) {
-        let heap = steady.trim(limit);
+        steady.trim(limit);
         leaks::compare(&steady.who, steady.child.id(), &steady.before, &mut leaks);
+        let heap = leaks::settled_heap(steady.heap, || steady.trim(limit));
         leaks::compare_heap(&steady.who, (steady.heap, heap), &mut leaks);
     }
     steady::end(servers, &mut clients, limit, &tally);
