@@ -499,10 +499,10 @@ impl Keeper {
     fn oldest(&self, is_one: impl Fn(&Pending) -> bool) -> Option<usize> {
         let pending = self.pending.iter().enumerate();
         let pending = pending.filter_map(|(index, entry)| Some((index, entry.as_ref()?)));
-        let of_user = pending.filter(|(_, pending)| is_one(pending));
+        let found = pending.filter(|(_, pending)| is_one(pending));
         // A connector that has been answered does not ask again.
         let oldest =
-            of_user.min_by_key(|(_, pending)| (pending.offer.is_some(), pending.deadline_ns));
+            found.min_by_key(|(_, pending)| (pending.offer.is_some(), pending.deadline_ns));
         oldest.map(|(index, _)| index)
     }
 

@@ -621,20 +621,9 @@ impl Link {
         })
     }
 
-    /// As long as no receiver holds the consumer of lane `index`, and the peer has used that.
+    /// With the consumer of lane `index`, if no receiver holds it and the peer has used that; where no receiver takes it
+    /// meanwhile. Without its lock; a thread that panics gives it back, too.
     pub(crate) fn with_consumer(&self, index: u32, each: impl FnOnce(&mut Consumer)) {
-        if !self.has_lane(index) {
-            return;
-        }
-        let mut place = self.consumers[index as usize].lock();
-        if let Some(consumer) = place.as_mut() {
-            each(consumer);
-        }
-    }
-
-    /// As [`Self::with_consumer`], without its lock meanwhile: where no receiver may take the consumer. It is given back also by a
-    /// thread that panics.
-    pub(crate) fn borrow_consumer(&self, index: u32, each: impl FnOnce(&mut Consumer)) {
         struct Borrowed<'a>(&'a Link, u32, Option<Consumer>);
         impl Drop for Borrowed<'_> {
             fn drop(&mut self) {

@@ -124,9 +124,8 @@ impl Link {
             if self.owners[lane as usize].load(Ordering::Acquire) != owner {
                 continue;
             }
-            // Taking up the rights of a message asks for locks that come before the one of the consumers. No port is bound
-            // meanwhile, so no receiver takes the consumer.
-            self.borrow_consumer(lane, |consumer| {
+            // No port is bound meanwhile, so no receiver takes the consumer.
+            self.with_consumer(lane, |consumer| {
                 refuse_waiting(process, self, consumer);
                 if consumer.publish_head(&self.region) {
                     wake_producer(self, consumer.place());
