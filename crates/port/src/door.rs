@@ -370,7 +370,8 @@ impl Process {
         drop(asks);
     }
 
-    /// Introducer: the peer of `link` has been given a right to a port of a stranger's.
+    /// Introducer: the peer of `link` has been given a right to a port of a stranger's. While one question of it is with
+    /// an exporter, that exporter is not asked again: the answer serves all.
     pub(crate) fn ask_for_door(&self, link: &Arc<Link>, exporter: [u8; 20]) {
         let of = self.find_link(|link| link.is_with(exporter));
         // A peer that does not read would be asked without end.
@@ -380,9 +381,13 @@ impl Process {
             return;
         };
         let mut doors = self.doors();
+        let is_its = |asked: &&Asked| core::ptr::eq(asked.recipient.as_ptr(), &raw const **link);
+        let mut its = doors.asked.iter().filter(is_its);
+        if its.any(|asked| asked.of == of.serial) {
+            return;
+        }
         doors.last_token = doors.last_token.wrapping_add(1);
         let token = doors.last_token;
-        let is_its = |asked: &&Asked| core::ptr::eq(asked.recipient.as_ptr(), &raw const **link);
         if doors.asked.iter().filter(is_its).count() >= ASKED_MAX {
             let oldest = doors.asked.iter().position(|asked| is_its(&asked));
             oldest.map(|oldest| doors.asked.remove(oldest));

@@ -90,6 +90,33 @@ fn rights_that_wait_for_one_door_ask_once_and_go_when_they_are_dropped() {
     assert!(doors.waiting.remove(&upgrades[0]).is_none());
 }
 
+/// A peer that asks on and on for one door has its process asked once, until there is an answer.
+#[test]
+fn an_exporter_is_asked_for_its_door_once_at_a_time() {
+    let (process, recipient, _peer) = link_of(4719);
+    let (_, exporter, _peer) = link_of(4720);
+    process.links.lock().push(Some(exporter.clone()));
+    let asked = || {
+        let doors = process.doors();
+        let of_it = doors
+            .asked
+            .iter()
+            .filter(|asked| asked.of == exporter.serial);
+        of_it.map(|asked| asked.token).collect::<Vec<_>>()
+    };
+    process.ask_for_door(&recipient, exporter.identity());
+    let first = asked();
+    for _ in 0..100 {
+        process.ask_for_door(&recipient, exporter.identity());
+    }
+    assert_eq!(asked(), first);
+    process.pass_door_on(&exporter, first[0], None);
+    process.ask_for_door(&recipient, exporter.identity());
+    assert_eq!(asked().len(), 1);
+    assert_ne!(asked(), first);
+    process.end_link(&exporter);
+}
+
 /// An exporter that answers no question keeps nothing for the peers that have asked it.
 #[test]
 fn what_a_recipient_has_asked_goes_with_it() {
