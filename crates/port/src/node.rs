@@ -214,9 +214,6 @@ impl Node {
     /// [`Misuse::Shutdown`](crate::error::Misuse::Shutdown), as all further use of its handles does that needs the node; its
     /// control thread ends, for which this waits. A connect under way ends with its own error, within its time limit.
     ///
-    /// A peer that has not heard of the end yet may find [`Gone::Port`](crate::error::Gone::Port) or
-    /// [`Gone::Reply`](crate::error::Gone::Reply) for rights that go through this node.
-    ///
     /// Messages that wait in its ports are lost: their callers find [`Gone::Process`](crate::error::Gone::Process). Names go
     /// when their [`ReceiveRight`]s are dropped, and can be bound again before. Memory and descriptors of the node are given
     /// back when its handles have been dropped. Blocks for some milliseconds; a waker or a subscriber that the control thread

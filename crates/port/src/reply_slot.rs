@@ -226,7 +226,8 @@ impl ReplySlot {
 
     #[cold]
     pub(crate) fn dropped(&self) {
-        if !self.link.is_forked() {
+        // A node that was shut down answers nothing any more: its links end.
+        if !self.link.is_forked() && !self.link.process.is_over() {
             self.answer(Kind::Dropped, &[]);
         }
     }

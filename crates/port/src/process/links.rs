@@ -47,12 +47,15 @@ impl Process {
         self.links.lock().iter().flatten().cloned().collect()
     }
 
-    /// Tells all peers that `port` is going.
+    /// Tells all peers that `port` is going; where the node was shut down, the end of its links tells them.
     pub(crate) fn tell_closing(&self, port: &Port) {
         let links = self.links.lock();
         // Release: pairs with the Acquire of callers that go to a domain without a link. Peers look under the lock, as
         // in `welcome`.
         port.is_closing.store(true, Ordering::Release);
+        if self.is_over() {
+            return;
+        }
         let mut here = Vec::new();
         for link in links.iter().flatten() {
             if !link.tell_closed(port) {
