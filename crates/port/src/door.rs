@@ -48,6 +48,8 @@ const KNOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Questions for doors that an introducer passes on for one recipient at once. The oldest give way, here and below, and what
 /// they were asked for stays on its vine. All that waits for processes of one user is counted, too ([`Quota::Strangers`]).
 const ASKED_MAX: usize = 64;
+/// Of these, for one exporter. One that has not answered so often is said to have no door.
+const ASKED_OF_ONE_MAX: usize = 4;
 /// Paths that one forwarder waits for.
 const ASKED_BY_ONE_MAX: usize = 16;
 /// Doors that one peer is asked for.
@@ -370,8 +372,7 @@ impl Process {
         drop(asks);
     }
 
-    /// Introducer: the peer of `link` has been given a right to a port of a stranger's. While one question of it is with
-    /// an exporter, that exporter is not asked again: the answer serves all.
+    /// Introducer: the peer of `link` has been given a right to a port of a stranger's.
     pub(crate) fn ask_for_door(&self, link: &Arc<Link>, exporter: [u8; 20]) {
         let of = self.find_link(|link| link.is_with(exporter));
         // A peer that does not read would be asked without end.
@@ -382,8 +383,10 @@ impl Process {
         };
         let mut doors = self.doors();
         let is_its = |asked: &&Asked| core::ptr::eq(asked.recipient.as_ptr(), &raw const **link);
-        let mut its = doors.asked.iter().filter(is_its);
-        if its.any(|asked| asked.of == of.serial) {
+        let its = doors.asked.iter().filter(is_its);
+        if its.filter(|asked| asked.of == of.serial).count() >= ASKED_OF_ONE_MAX {
+            drop(doors);
+            link.show(ControlMessage::DoorOf { exporter }, None);
             return;
         }
         doors.last_token = doors.last_token.wrapping_add(1);

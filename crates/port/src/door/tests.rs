@@ -90,9 +90,9 @@ fn rights_that_wait_for_one_door_ask_once_and_go_when_they_are_dropped() {
     assert!(doors.waiting.remove(&upgrades[0]).is_none());
 }
 
-/// A peer that asks on and on for one door has its process asked once, until there is an answer.
+/// A peer that asks on and on for one door has its process asked a few times, until there is an answer.
 #[test]
-fn an_exporter_is_asked_for_its_door_once_at_a_time() {
+fn an_exporter_is_asked_for_its_door_a_few_times_at_once() {
     let (process, recipient, _peer) = link_of(4719);
     let (_, exporter, _peer) = link_of(4720);
     process.links.lock().push(Some(exporter.clone()));
@@ -104,15 +104,14 @@ fn an_exporter_is_asked_for_its_door_once_at_a_time() {
             .filter(|asked| asked.of == exporter.serial);
         of_it.map(|asked| asked.token).collect::<Vec<_>>()
     };
-    process.ask_for_door(&recipient, exporter.identity());
-    let first = asked();
     for _ in 0..100 {
         process.ask_for_door(&recipient, exporter.identity());
     }
-    assert_eq!(asked(), first);
+    let first = asked();
+    assert_eq!(first.len(), ASKED_OF_ONE_MAX);
     process.pass_door_on(&exporter, first[0], None);
     process.ask_for_door(&recipient, exporter.identity());
-    assert_eq!(asked().len(), 1);
+    assert_eq!(asked().len(), ASKED_OF_ONE_MAX);
     assert_ne!(asked(), first);
     process.end_link(&exporter);
 }
