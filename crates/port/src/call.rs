@@ -16,6 +16,7 @@ use core::time::Duration;
 use handfast_channel::reply::Slot;
 use handfast_channel::{bell, stamped_after};
 use handfast_layout::link::{FAILED, Kind, Meta};
+use handfast_proto::timers::Timer;
 use handfast_ring::Fault;
 use handfast_sys::{clock, cpu};
 use handfast_wait::waiter::{Parked, Place, Sleep, Start};
@@ -452,7 +453,7 @@ impl Call<'_> {
         let state = &link.slots[index as usize].state;
         state.store(SlotState::ABANDONED, Ordering::Release);
         // The reply may bring rights, which no thread will take.
-        process.give_back_in(ABANDONED_NS);
+        process.schedule(Timer::Answers);
     }
 }
 
@@ -534,8 +535,6 @@ impl Place for Answer<'_, '_> {
     }
 }
 
-/// When the keeper first looks for the reply to a call that was given up.
-const ABANDONED_NS: u64 = 5_000_000;
 /// How long a caller sleeps at a time where it cannot make the server fence.
 const UNFENCED_SLEEP: Duration = Duration::from_millis(1);
 /// A server may ask for spinning, not for burning.

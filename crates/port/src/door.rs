@@ -12,7 +12,6 @@
 //! as it can overtake no message under way.
 
 use crate::connect;
-use crate::give_back::GIVE_BACK_NS;
 use crate::introduce::claim;
 use crate::link::Link;
 use crate::options::Options;
@@ -28,6 +27,7 @@ use core::time::Duration;
 use handfast_layout::bell::RECEIVERS;
 use handfast_layout::control::ControlMessage;
 use handfast_proto::rights::Handle;
+use handfast_proto::timers::Timer;
 use handfast_proto::users::Quota;
 use handfast_sys::poll::Trigger;
 use handfast_sys::sync::{Mutex, MutexGuard};
@@ -171,7 +171,7 @@ impl Upgrade {
         // Relaxed, twice: the keeper looks at all that are, after this or at the next use.
         if self.is_late.load(Ordering::Relaxed) {
             self.is_used.store(true, Ordering::Relaxed);
-            self.process.give_back_in(GIVE_BACK_NS);
+            self.process.schedule(Timer::Claims);
         }
     }
 

@@ -15,6 +15,7 @@ use handfast_layout::control::{ControlMessage, released, released_of};
 use handfast_layout::link::{LANES, REPLIES, SLOTS, slot_of};
 use handfast_layout::part::{is_handle, receiver_of};
 use handfast_proto::rights::{Handle, Refused, Use};
+use handfast_proto::timers::Timer;
 use handfast_region::Memory;
 use handfast_ring::lane::Place;
 use handfast_ring::{Fault, Rule};
@@ -27,8 +28,6 @@ use std::sync::Arc;
 const RELEASES_MAX: usize = 62;
 /// Releases that wait for a peer to read, beyond which no more are taken from the table.
 const OWED_MAX: usize = 4096;
-/// How long after the drop of the last right to a port the peer is told: soon, but for many rights at once.
-pub(crate) const GIVE_BACK_NS: u64 = 2_000_000;
 
 /// Rights a peer has given back, which end once these calls' replies have been read.
 pub(crate) struct GivenBack {
@@ -45,7 +44,7 @@ impl Link {
             lanes => self.dropped_after(process, handle, lanes),
         };
         if is_new && !self.is_down() {
-            process.give_back_in(GIVE_BACK_NS);
+            process.schedule(Timer::Releases);
         }
         self.drop_moved(core::iter::once(handle));
     }
@@ -163,7 +162,7 @@ impl Link {
         self.back().push_back(GivenBack { after, ending });
         self.settle(process);
         if self.has_unsettled() {
-            process.give_back_in(GIVE_BACK_NS);
+            process.schedule(Timer::Releases);
         }
     }
 

@@ -92,9 +92,6 @@ impl SendRight {
 /// thread that polls its port and takes what provides it.
 pub(crate) const SETTLE_NS: u64 = 100_000_000;
 
-/// How soon to look again at an answer whose rights another thread's port knows.
-pub(crate) const AGAIN_NS: u64 = 1_000_000;
-
 /// Most introductions in a row that are followed through lanes to the last one.
 const STEPS_MAX: u32 = 8;
 

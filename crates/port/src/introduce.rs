@@ -15,6 +15,7 @@ use handfast_layout::link::{Kind, LANES, REPLIES, SLOTS};
 use handfast_layout::part::{is_handle, receiver_of};
 use handfast_proto::introductions::{Claim, Claims, Number, Provisions, Redeemed};
 use handfast_proto::rights::{Meaning, Refused, Target};
+use handfast_proto::timers::Timer;
 use handfast_ring::lane::Header;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::sync::MutexGuard;
@@ -29,7 +30,6 @@ mod patience;
 mod tests;
 
 pub(crate) use claim::{claim, claim_by, claim_freely, mint};
-use ends::EXPIRE_NS;
 pub(crate) use patience::Patience;
 
 /// How long a claim waits for its provision. A peer that lets it wait longer has not been provided with the
@@ -284,7 +284,7 @@ impl Link {
                 // Should the provision come after all, no one has a use for it.
                 let given_up = provisions.forgo(number, self.identity(), clock::ticks_ns());
                 drop(provisions);
-                process.give_back_in(EXPIRE_NS);
+                process.schedule(Timer::Provisions);
                 if let Some(target) = given_up {
                     process.ended(target);
                 }
@@ -339,7 +339,7 @@ impl Link {
                         let target = target.map(|target| (target, process.begins(target)));
                         let now_ns = clock::ticks_ns();
                         if target.is_none() {
-                            process.give_back_in(EXPIRE_NS);
+                            process.schedule(Timer::Provisions);
                         }
                         let recipient = (recipient, self.quotas.provisions());
                         break provisions.provide_within(number, target, recipient, now_ns);
@@ -527,7 +527,7 @@ impl Process {
     pub(crate) fn take_back_provision(&self, number: Number) {
         let taken = self.provisions().take_back(number, clock::ticks_ns());
         self.has_settled();
-        self.give_back_in(EXPIRE_NS);
+        self.schedule(Timer::Provisions);
         if let Some(target) = taken {
             self.ended(target);
         }
@@ -537,7 +537,7 @@ impl Process {
     pub(crate) fn forgo_provision(&self, number: Number, recipient: [u8; 20]) {
         let now_ns = clock::ticks_ns();
         let taken = self.provisions().forgo(number, recipient, now_ns);
-        self.give_back_in(EXPIRE_NS);
+        self.schedule(Timer::Provisions);
         if let Some(target) = taken {
             self.ended(target);
         }

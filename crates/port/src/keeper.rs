@@ -14,6 +14,7 @@ use crate::users::{Charge, Foreign};
 use core::time::Duration;
 use handfast_layout::bell;
 use handfast_layout::hello::{Status, Welcome, ready};
+use handfast_proto::timers::{Backoff, Left, Timer};
 use handfast_proto::users::Quota;
 use handfast_region::Region;
 use handfast_sys::memory::{Access, Mapping, is_sealed};
@@ -26,6 +27,7 @@ use std::thread::JoinHandle;
 
 mod control;
 mod greet;
+mod upkeep;
 
 /// A handshake under way.
 struct Pending {
@@ -59,10 +61,6 @@ const SILENT_NS: u64 = 100_000_000;
 const ENDS_MAX: u32 = 8;
 /// The longest between two looks at callers that sleep.
 const WATCH_NS_MAX: u64 = 10_000_000_000;
-/// How soon rights are looked at again that could not be given back yet, or end.
-const GIVE_BACK_AGAIN_NS: u64 = 2_000_000;
-/// The longest between two looks at rights that messages under way still use.
-const UNSETTLED_NS_MAX: u64 = 8_000_000;
 /// The longest between two attempts to tell a peer that does not read.
 const UNHEARD_NS_MAX: u64 = 100_000_000;
 /// How soon connections are taken again that could be neither taken nor refused.
@@ -78,8 +76,8 @@ struct Keeper {
     pending: Vec<Option<Pending>>,
     /// How long until sleeping callers are looked at again.
     watch_ns: u64,
-    /// How long until peers that do not read are told again.
-    again_ns: u64,
+    /// How long work that could not be finished waits.
+    backoff: Backoff,
     /// Dead links whose waiters have not all left.
     leaving: Vec<Arc<Link>>,
     /// Closed and reopened to refuse a connection when descriptors have run out.
@@ -100,7 +98,7 @@ pub(crate) fn start(process: Arc<Process>) -> std::io::Result<JoinHandle<()>> {
         process,
         pending: Vec::new(),
         watch_ns: WATCH_NS,
-        again_ns: GIVE_BACK_AGAIN_NS,
+        backoff: Backoff::default(),
         leaving: Vec::new(),
         spare: spare(),
         spent_ns: HashMap::new(),
@@ -226,7 +224,7 @@ impl Keeper {
                 self.process.relay();
             }
             token::WATCH => self.watch(),
-            token::RELEASES => self.give_back(),
+            token::UPKEEP => self.keep_up(),
             token::LISTENER => self.accept(index as u32),
             token::PENDING => self.greet_in_turn(index),
             token::PROCESS => self.end(index as u32),
@@ -318,62 +316,20 @@ impl Keeper {
         self.process.watch_in(self.watch_ns);
     }
 
-    /// Gives back the rights that no thread holds any more, and ends those that peers have given back.
-    fn give_back(&mut self) {
-        self.process.gives_back();
-        self.process.forget_ended();
-        let links = self.process.live_links();
-        let mut again = self.process.refuse_unbound();
-        again |= self.process.start_workers();
-        let mut is_unheard = false;
-        for link in links {
-            again |= self.process.leave_unused(&link);
-            match link.say_again() {
-                Ok(is_said) => is_unheard |= !is_said,
-                Err(fault) => {
-                    link.poison(fault);
-                    self.process.attention.raise();
-                }
+    /// Does the work that was put off until now. A panic ends only the work of one timer, which is done again soon.
+    fn keep_up(&mut self) {
+        self.process.upkeep.begin();
+        for timer in Timer::ALL {
+            if !self.process.upkeep.take(timer, clock::ticks_ns()) {
+                continue;
             }
-            is_unheard |= !link.show_counters(&self.process, false);
-            is_unheard |= !link.tell_revoked() || !link.give_back(&self.process);
-            is_unheard |= link.refuse_replies(&self.process) | self.process.leave(&link);
-            link.settle(&self.process);
-            again |= link.say_taken_again(&self.process);
-            match link.leave_lanes(&self.process) {
-                Ok(some_left) => again |= some_left,
-                Err(fault) => {
-                    link.poison(fault);
-                    self.process.attention.raise();
-                }
+            let mut left = Left::Soon;
+            Self::turn(|| left = upkeep::work(&self.process, timer));
+            if let Some(from_now_ns) = self.backoff.after(timer, left) {
+                self.process.schedule_in(timer, from_now_ns);
             }
-            // Replies to calls that were given up have made room.
-            link.wake_for_room();
-            // Until a peer receives what uses them still, which may be never.
-            is_unheard |= link.has_unsettled();
         }
-        self.process.claim_late();
-        self.process.tell_new_holders();
-        for port in self.process.ports(|port| port.served.get().is_some()) {
-            port.served.get().inspect(|local| local.publish(&port));
-        }
-        if let Some(from_now_ns) = self.process.call_due() {
-            self.process.give_back_in(from_now_ns);
-        }
-        is_unheard |= self.process.switch_again();
-        is_unheard |= self.process.leave_paths() | self.process.expire_provisions();
-        if self.process.relays().has_pieces() {
-            self.process.relay();
-        }
-        // At a peer that is stopped, not often for ever.
-        self.again_ns = match (again, is_unheard) {
-            (true, _) => (self.again_ns * 2).min(UNSETTLED_NS_MAX),
-            (false, true) => (self.again_ns * 2).min(UNHEARD_NS_MAX),
-            (false, false) => GIVE_BACK_AGAIN_NS,
-        };
-        if again || is_unheard {
-            self.process.give_back_in(self.again_ns);
-        }
+        self.process.upkeep.end();
     }
 
     /// Takes waiting connections of the listener of `receiver`.

@@ -13,7 +13,6 @@
 //! Receivers without a lane have turns ([`Queue`]). When all lanes are in use they are marked: the next thread that
 //! posts to a lane first gives it away, if no message is under way in it.
 
-use crate::give_back::GIVE_BACK_NS;
 use crate::link::{Link, Outgoing};
 use crate::process::Process;
 use crate::rank;
@@ -22,6 +21,7 @@ use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use handfast_layout::bell as bell_layout;
 use handfast_layout::control::ControlMessage;
 use handfast_layout::link::{LANE_HEAD_BYTES, LANES};
+use handfast_proto::timers::Timer;
 use handfast_region::Memory;
 use handfast_ring::lane::Place;
 use handfast_ring::{Fault, Rule};
@@ -338,7 +338,7 @@ impl Link {
 
     fn ask(&self, message: ControlMessage<'_>) {
         if !self.say(message) {
-            self.process.give_back_in(GIVE_BACK_NS);
+            self.process.schedule(Timer::Backlog);
         }
     }
 
@@ -432,7 +432,7 @@ impl Link {
         if self.leave_lanes(process)? {
             // Release: pairs with the Acquire of receivers that look all the time, and do it themselves.
             process.leavings.fetch_add(1, Ordering::Release);
-            process.give_back_in(GIVE_BACK_NS);
+            process.schedule(Timer::FreedLanes);
         }
         Ok(())
     }

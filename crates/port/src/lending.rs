@@ -5,7 +5,7 @@ use crate::arena::{Block, Out, Owned};
 use crate::error::{Exhausted, Resource, RightError};
 use crate::link::Link;
 use crate::loan::Loan;
-use crate::process::{Process, UNSAID_NS};
+use crate::process::Process;
 use crate::rank;
 use crate::users::{Foreign, ForeignMemory};
 use handfast_channel::loan;
@@ -13,6 +13,7 @@ use handfast_layout::control::ControlMessage;
 use handfast_layout::loan::{ARENAS, LOANS, Told};
 use handfast_layout::part::Part;
 use handfast_proto::loans::{Borrowed, Lent, Missed, Refused, Reserved, Taken};
+use handfast_proto::timers::Timer;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::Errno;
 use handfast_sys::sync::MutexGuard;
@@ -177,7 +178,7 @@ impl Link {
         };
         // Under the lock: its number may be another's next.
         if !self.say(ControlMessage::Arena(ended)) {
-            self.process.give_back_in(UNSAID_NS);
+            self.process.schedule(Timer::Backlog);
         }
     }
 

@@ -87,6 +87,7 @@ mod quotas;
 mod rank;
 pub mod rendezvous;
 mod turns;
+mod upkeep;
 
 pub use arena::{Arena, Block};
 pub use batch::{BATCH_MESSAGES_MAX, Batch};

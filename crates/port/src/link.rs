@@ -34,6 +34,7 @@ use handfast_layout::{bell as bell_layout, hello};
 use handfast_proto::introductions::{Claims, Keeping, Remembered};
 use handfast_proto::loans::Lent;
 use handfast_proto::rights::{Exports, Handle, Imports};
+use handfast_proto::timers::Timer;
 use handfast_proto::users::Quota;
 use handfast_region::{Memory, Region};
 use handfast_ring::lane::{Consumer, Place, Producer};
@@ -651,9 +652,6 @@ impl Link {
 
 /// Size of the empty region that replaces one that has gone elsewhere.
 const EMPTY_BYTES: usize = 64;
-/// How soon its place in the list of the dead is freed: links end together by the hundred, and each look is one at all
-/// links.
-const FORGET_NS: u64 = 100_000_000;
 
 impl Drop for Link {
     /// The thread that lets go of a link last may be a receiver, and links end together by the hundred. Unmapping a region, which
@@ -662,7 +660,7 @@ impl Drop for Link {
     fn drop(&mut self) {
         let users = self.socket.users().clone();
         if !users.is_forked() {
-            self.process.give_back_in(FORGET_NS);
+            self.process.schedule(Timer::EndedLinks);
         }
         // Where the peer's user is charged for nothing, the number of links that wait there would be unlimited.
         let is_one_of_many = || users.has_many_links(self.peer.uid);

@@ -33,6 +33,7 @@ use handfast_layout::lane_control::LaneControl;
 use handfast_layout::part::{Part, receiver_of};
 use handfast_proto::moves::{Marked, Trail};
 use handfast_proto::rights::{Handle, Meaning, Target};
+use handfast_proto::timers::Timer;
 use handfast_ring::lane::Header;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::clock;
@@ -104,9 +105,6 @@ pub(crate) struct Mark {
     lanes: u32,
     number: u64,
 }
-
-/// How soon a process that has got a right to a port that has moved is told.
-const TELL_NS: u64 = 2_000_000;
 
 /// Rights by badge that a trail keeps before it lets go of the ones it can have again.
 const BADGES_MAX: usize = 4096;
@@ -364,7 +362,7 @@ impl Home {
     pub(crate) fn exported(&self) {
         // Release: a thread that takes it away finds the right.
         self.has_new.store(true, Ordering::Release);
-        self.process.give_back_in(TELL_NS);
+        self.process.schedule(Timer::MovedPorts);
     }
 
     /// Passes on messages as they come, one after the other, until no peer can send here any more or no

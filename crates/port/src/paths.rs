@@ -3,13 +3,14 @@
 
 use crate::error::{Gone, SendError};
 use crate::link::{Link, UNSAID_MAX};
-use crate::process::{Process, UNSAID_NS};
+use crate::process::Process;
 use crate::rank;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use handfast_channel::reply::Slot;
 use handfast_layout::control::ControlMessage;
 use handfast_layout::link::{OWN_SET, REPLIES, SETS, slot_of};
 use handfast_proto::paths::{Asks, PARTIES_MAX, Parties, Paths, Source, Way};
+use handfast_proto::timers::Timer;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::clock;
 use handfast_sys::sync::{Mutex, MutexGuard};
@@ -190,7 +191,7 @@ impl Process {
     /// Sends a control message that must not be lost while the link lasts.
     pub(crate) fn say(&self, link: &Link, message: ControlMessage<'_>) {
         if !link.is_down() && !link.say(message) {
-            self.give_back_in(UNSAID_NS);
+            self.schedule(Timer::Backlog);
         }
     }
 
@@ -511,7 +512,7 @@ impl Process {
     fn end_those(&self, over: &[Arc<Path>]) {
         over.iter().for_each(|path| path.end());
         if !over.is_empty() {
-            self.give_back_in(UNSAID_NS);
+            self.schedule(Timer::Paths);
         }
     }
 

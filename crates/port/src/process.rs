@@ -19,6 +19,7 @@ use crate::relay::Relays;
 use crate::rows::Rows;
 use crate::send::WaitBy;
 use crate::turns::Turns;
+use crate::upkeep::Upkeep;
 use crate::users::{Foreign, Users};
 use crate::vine::Vines;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -27,6 +28,7 @@ use handfast_layout::part::receiver_of;
 use handfast_layout::{bell, counters};
 use handfast_proto::introductions::Provisions;
 use handfast_proto::rights::Target;
+use handfast_proto::timers;
 use handfast_region::Tally;
 use handfast_sys::poll::{Flag, Poll, Timer, Trigger};
 use handfast_sys::socket::Peer;
@@ -84,9 +86,8 @@ pub(crate) struct Process {
     pub(crate) waiting: WaitBy,
     /// The value of [`Waiter::is_eager`](handfast_wait::Waiter::is_eager) for their waiters.
     pub(crate) eager: bool,
-    /// When rights that no thread holds any more are given back, by [`clock::ticks_ns`].
-    pub(crate) releases: Timer,
-    releases_due_ns: AtomicU64,
+    /// Work that threads have put off, for the keeper.
+    pub(crate) upkeep: Upkeep,
     /// Return paths granted, and wanted.
     pub(crate) callers: CallersTable,
     /// The number of the next introduction this process begins, and what others have provided of its rights
@@ -128,7 +129,7 @@ pub(crate) struct Process {
 pub(crate) mod token {
     pub(crate) const ATTENTION: u64 = 0;
     pub(crate) const WATCH: u64 = 5 << 32;
-    pub(crate) const RELEASES: u64 = 6 << 32;
+    pub(crate) const UPKEEP: u64 = 6 << 32;
     pub(crate) const LISTENER: u64 = 1 << 32;
     pub(crate) const LINK: u64 = 2 << 32;
     pub(crate) const PROCESS: u64 = 3 << 32;
@@ -257,8 +258,7 @@ impl Process {
             tally_fd,
             eager: waiting.0.is_eager(),
             waiting,
-            releases: Timer::new().map_err(os("timerfd_create"))?,
-            releases_due_ns: AtomicU64::new(u64::MAX),
+            upkeep: Upkeep::new().map_err(os("timerfd_create"))?,
             callers: Mutex::default(),
             relays: Mutex::default(),
             provided: AtomicU64::new(1),
@@ -288,7 +288,7 @@ impl Process {
             .map_err(os("epoll_ctl"))?;
         process
             .poll
-            .add(&process.releases, token::RELEASES, Trigger::Level)
+            .add(process.upkeep.alarm(), token::UPKEEP, Trigger::Level)
             .map_err(os("epoll_ctl"))?;
         // A receiver sleeps in the bells of all groups; there is always one.
         process.add_group(&mut process.groups.write(), Some(process::uid()))?;
@@ -314,30 +314,14 @@ impl Process {
         self.watch.set(from_now_ns);
     }
 
-    /// Rights are to be given back, or to end, soon. No system call when they are by then.
-    pub(crate) fn give_back_in(&self, from_now_ns: u64) {
-        let (mut from_now_ns, mut due_ns) = (from_now_ns, clock::ticks_ns() + from_now_ns);
-        // AcqRel: the keeper takes the mark away before it looks.
-        if self.releases_due_ns.fetch_min(due_ns, Ordering::AcqRel) <= due_ns {
-            return;
-        }
-        loop {
-            self.releases.set(from_now_ns);
-            // A thread that needs an earlier time may have set it before this has. At most once for each such
-            // thread.
-            let earlier_ns = self.releases_due_ns.load(Ordering::Acquire);
-            if earlier_ns >= due_ns {
-                return;
-            }
-            from_now_ns = earlier_ns.saturating_sub(clock::ticks_ns());
-            due_ns = earlier_ns;
-        }
+    /// There is work for the keeper, to be done after the time that the timer's table says.
+    pub(crate) fn schedule(&self, timer: timers::Timer) {
+        self.schedule_in(timer, timer.delay_ns());
     }
 
-    /// Keeper: takes the mark away.
-    pub(crate) fn gives_back(&self) {
-        self.releases.clear();
-        self.releases_due_ns.store(u64::MAX, Ordering::Release);
+    /// As [`Self::schedule`], after this time.
+    pub(crate) fn schedule_in(&self, timer: timers::Timer, from_now_ns: u64) {
+        self.upkeep.schedule(timer, from_now_ns);
     }
 
     /// Takes a place for a link to come in the trust group of `uid`, which is made if there is none; or in a crowd, if too
@@ -634,9 +618,6 @@ pub(crate) const WATCH_NS: u64 = 40_000_000;
 
 /// How long a shutdown waits for threads that wait on its links, at most.
 const LEAVE_MS_MAX: u32 = 100;
-
-/// How soon a peer that does not read is told again.
-pub(crate) const UNSAID_NS: u64 = 2_000_000;
 
 /// The serial number of the next link. A forked child goes on where its parent was: its threads remember
 /// the parent's links by number.

@@ -2,7 +2,6 @@
 //! its new home and, in one step for all threads, says in each lane to the old home that nothing more comes
 //! there.
 
-use crate::give_back::GIVE_BACK_NS;
 use crate::introduce::claim_freely;
 use crate::link::Link;
 use crate::paths::Held;
@@ -18,6 +17,7 @@ use handfast_layout::link::{ANSWERS, Kind, LANES, SLOTS};
 use handfast_layout::part::receiver_of;
 use handfast_proto::moves::Early;
 use handfast_proto::rights::{Handle, Imports};
+use handfast_proto::timers::Timer;
 use handfast_ring::lane::Header;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::cpu;
@@ -146,7 +146,7 @@ impl Link {
         match redirects.of.get(&name) {
             Some(Redirect::To(moved)) if moved.direct.get().is_some() => {
                 if self.imports().moved(name, &[]) {
-                    process.give_back_in(GIVE_BACK_NS);
+                    process.schedule(Timer::Releases);
                 }
             }
             Some(_) => {}
@@ -297,7 +297,7 @@ impl Process {
     fn switch_later(&self, link: &Arc<Link>, name: Handle) {
         let link = Arc::downgrade(link);
         self.switches().push(Later { link, name });
-        self.give_back_in(GIVE_BACK_NS);
+        self.schedule(Timer::Switches);
     }
 
     fn switches(&self) -> MutexGuard<'_, Vec<Later>, rank::Switches> {
@@ -421,7 +421,7 @@ impl Process {
         // this look finds the right's successor.
         let uses = link.uses_of(receiver);
         if link.imports().moved(name, &uses) {
-            self.give_back_in(GIVE_BACK_NS);
+            self.schedule(Timer::Releases);
         }
         Switched::Done
     }

@@ -12,6 +12,7 @@ use crate::process::Process;
 use crate::rank;
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
+use handfast_proto::timers::Timer;
 use handfast_region::Memory;
 use handfast_ring::Fault;
 use handfast_sys::clock;
@@ -172,13 +173,6 @@ pub(crate) struct Relays {
     again: bool,
 }
 
-impl Relays {
-    /// Whether one has to be looked at though nothing rings.
-    pub(crate) fn has_pieces(&self) -> bool {
-        self.waiting.iter().any(|relay| relay.piece.is_some())
-    }
-}
-
 impl Process {
     pub(crate) fn relays(&self) -> MutexGuard<'_, Relays, rank::Relays> {
         self.relays.lock()
@@ -217,7 +211,7 @@ impl Process {
             ended.push((waiting.swap_remove(place), answer));
         }
         if waiting.iter().any(|relay| relay.piece.is_some()) {
-            self.give_back_in(home::AGAIN_NS);
+            self.schedule(Timer::Relays);
         }
         let again = {
             let mut relays = self.relays();

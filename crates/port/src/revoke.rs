@@ -8,13 +8,14 @@
 
 use crate::link::{Link, UNSAID_MAX};
 use crate::port::Port;
-use crate::process::{Process, UNSAID_NS};
+use crate::process::Process;
 use crate::rank;
 use crate::receive::ReceiveRight;
 use crate::send::SendRight;
 use core::sync::atomic::Ordering;
 use handfast_layout::control::ControlMessage;
 use handfast_proto::introductions::Claim;
+use handfast_proto::timers::Timer;
 use handfast_sys::socket;
 use handfast_sys::sync::MutexGuard;
 use std::collections::VecDeque;
@@ -219,7 +220,7 @@ impl Link {
         untold.extend(words);
         drop(untold);
         if !self.tell_revoked() {
-            process.give_back_in(UNSAID_NS);
+            process.schedule(Timer::Revocations);
         }
     }
 

@@ -20,6 +20,7 @@ use crate::send::SendRight;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use handfast_layout::{MESSAGE_BYTES_MAX, counters};
+use handfast_proto::timers::Timer;
 use handfast_sys::deadline;
 use handfast_sys::lock::thread_number;
 use std::sync::Arc;
@@ -77,9 +78,6 @@ pub const WORKERS_MAX: usize = 64;
 
 /// The notice that tells a worker to leave. No other code asks for one at this port.
 const STOP: Notice = Notice::Dead(u64::MAX);
-
-/// How soon calls of this process are found in the counters.
-const PUBLISH_NS: u64 = 50_000_000;
 
 /// How often one call is passed on in this process: each holds a buffer for its message until the last has answered.
 const HOPS_MAX: u32 = 64;
@@ -279,13 +277,13 @@ impl Local {
         let _shield = deadline::shield();
         // Relaxed: as above; the keeper finds what was counted until its timer fires.
         self.is_due.store(true, Ordering::Relaxed);
-        process.give_back_in(PUBLISH_NS);
+        process.schedule(Timer::DomainCalls);
     }
 
     /// Keeper: adds the new counts to the counters, unless a thread receives at this moment.
     pub(crate) fn publish(&self, port: &Port) {
         let Some(poller) = port.try_lock() else {
-            return port.process.give_back_in(PUBLISH_NS);
+            return port.process.schedule(Timer::DomainCalls);
         };
         // Relaxed, all: counts.
         let of = |count: &Count| {
@@ -298,7 +296,7 @@ impl Local {
         port.leave(poller);
         // Once more after the mark is taken away: a call that has found it there may have been counted since.
         if new > 0 || self.is_due.swap(false, Ordering::Relaxed) {
-            port.process.give_back_in(PUBLISH_NS);
+            port.process.schedule(Timer::DomainCalls);
         }
     }
 }

@@ -5,13 +5,14 @@
 //! a receiver that is another port's refuses what comes by a right that is not to it.
 
 use crate::link::Link;
-use crate::process::{Process, UNSAID_NS};
+use crate::process::Process;
 use crate::rank;
 use crate::send::SendRight;
 use core::sync::atomic::{AtomicBool, Ordering};
 use handfast_layout::bell::RECEIVERS;
 use handfast_layout::control::{ControlMessage, Encoded, spread_entry};
 use handfast_layout::part::{is_handle, receiver_of};
+use handfast_proto::timers::Timer;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::sync::{Mutex, MutexGuard};
 use std::sync::Arc;
@@ -159,7 +160,7 @@ impl Process {
 
     pub(crate) fn say_spread(&self, link: &Link, message: &Encoded) {
         if !link.say_encoded(message) {
-            self.give_back_in(UNSAID_NS);
+            self.schedule(Timer::Backlog);
         }
     }
 }

@@ -11,6 +11,7 @@ use core::sync::atomic::Ordering;
 use handfast_channel::bell;
 use handfast_channel::reply::Slot;
 use handfast_layout::link::{Kind, LANES, REPLIES, SLOTS};
+use handfast_proto::timers::Timer;
 use handfast_ring::lane::Consumer;
 use handfast_sys::clock;
 use std::sync::Arc;
@@ -75,7 +76,7 @@ impl Process {
         let until_ns = clock::ticks_ns() + LATE_NS;
         // Relaxed: the keeper finds it at its next turn, which this asks for.
         self.unbound_until_ns.store(until_ns, Ordering::Relaxed);
-        self.give_back_in(FIRST_NS);
+        self.schedule(Timer::DroppedPorts);
     }
 
     /// Keeper: refuses what has come for receivers without a port. Returns whether more may come.
@@ -134,6 +135,3 @@ impl Link {
         }
     }
 }
-
-/// How soon the first look comes.
-const FIRST_NS: u64 = 1_000_000;

@@ -9,7 +9,6 @@
 //! acceptor -> connector    used, and later free      (or the end of the link)
 //! ```
 
-use crate::give_back::GIVE_BACK_NS;
 use crate::link::Link;
 use crate::paths::Held;
 use crate::process::Process;
@@ -17,6 +16,7 @@ use crate::send::Sent;
 use core::sync::atomic::Ordering;
 use handfast_layout::control::ControlMessage;
 use handfast_layout::link::LANES;
+use handfast_proto::timers::Timer;
 use handfast_sys::clock;
 use std::sync::Arc;
 
@@ -180,7 +180,7 @@ impl Process {
         // Relaxed: at worst the time of another end.
         link.unused_ns.store(clock::ticks_ns(), Ordering::Relaxed);
         if link.turn((state::USED, state::GONE)) {
-            self.give_back_in(GIVE_BACK_NS);
+            self.schedule(Timer::UnusedLinks);
         }
     }
 }

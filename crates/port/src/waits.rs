@@ -25,6 +25,7 @@ use core::task::Waker;
 use handfast_channel::{bell, stamped_after};
 use handfast_layout::bell as bell_layout;
 use handfast_proto::takers::{Left, Takers};
+use handfast_proto::timers::Timer;
 use handfast_region::Memory;
 use handfast_sys::lock::OwnedGuard as Guard;
 use handfast_sys::poll::Flag;
@@ -213,7 +214,7 @@ impl Port {
         state.due_ns = Some(clock::ticks_ns().saturating_add(sleep_ns));
         state.called_ns = None;
         drop(state);
-        self.process.give_back_in(sleep_ns);
+        self.process.schedule_in(Timer::Receivers, sleep_ns);
     }
 
     /// Before a look without a thread that has slept.

@@ -11,6 +11,7 @@
 //! * [`rota`]: which clients an overloaded server serves, and whom it wakes (paper 000,
 //!   section 5, future work).
 //! * [`takers`]: which of the tasks that wait at one port looks next.
+//! * [`timers`]: which work a node puts off, and when it is tried again.
 //! * [`users`]: what the users of peers may hold of this process, so that none takes what the others need.
 //! * [`yields`]: when to yield to a peer on the same processor before one sleeps.
 #![forbid(unsafe_code)]
@@ -23,6 +24,7 @@ pub mod rights;
 pub mod rota;
 pub mod spin;
 pub mod takers;
+pub mod timers;
 pub mod users;
 pub mod yields;
 

@@ -8,6 +8,7 @@ use crate::origin::Origin;
 use crate::process::Process;
 use crate::send::SendRight;
 use core::sync::atomic::Ordering;
+use handfast_proto::timers::Timer;
 use std::sync::Arc;
 
 /// How soon the keeper looks whether a lane that has come is one for these.
@@ -71,7 +72,7 @@ impl Process {
     /// Keeper: a lane has come.
     pub(crate) fn has_lane(&self) {
         if self.doors().waiting.is_for_lanes() {
-            self.give_back_in(CAME_NS);
+            self.schedule_in(Timer::Claims, CAME_NS);
         }
     }
 }

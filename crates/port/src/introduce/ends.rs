@@ -3,6 +3,7 @@
 use crate::introduce::OF_MOVED;
 use crate::link::Link;
 use crate::process::Process;
+use handfast_proto::timers::Timer;
 use handfast_sys::{Errno, clock, process};
 use std::collections::HashMap;
 
@@ -33,7 +34,7 @@ impl Process {
         for target in ended {
             self.ended(target);
         }
-        self.give_back_in(EXPIRE_NS);
+        self.schedule(Timer::Provisions);
     }
 
     /// Keeper: ends unclaimed provisions. Returns whether there will be more.
@@ -58,6 +59,3 @@ impl Process {
         self.provisions().has_mortal()
     }
 }
-
-/// How soon to look at provisions whose introducer has ended.
-pub(super) const EXPIRE_NS: u64 = 2_000_000;

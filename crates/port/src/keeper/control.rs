@@ -1,11 +1,12 @@
 //! Control messages: each is taken from its socket, parsed, and handed to the protocol that it is for.
 
-use super::{GIVE_BACK_AGAIN_NS, Keeper, Turn};
+use super::{Keeper, Turn};
 use crate::descriptors::{Unheard, rule_of};
 use crate::link::Link;
-use crate::process::{UNSAID_NS, token};
+use crate::process::token;
 use crate::users::Foreign;
 use handfast_layout::control::{CONTROL_BYTES_MAX, ControlMessage, Malformed};
+use handfast_proto::timers::Timer;
 use handfast_ring::Fault;
 use handfast_sys::poll::Event;
 use handfast_sys::{Errno, clock};
@@ -126,7 +127,7 @@ impl Keeper {
             M::ShowCounters => {
                 if !link.show_counters(process, true) {
                     // The peer has not read the answers it asked for before: later.
-                    process.give_back_in(UNSAID_NS);
+                    process.schedule(Timer::Counters);
                 }
             }
             M::Counters => link.hear_counters(fd)?,
@@ -141,7 +142,7 @@ impl Keeper {
             M::LaneFree { lane } => link.hear_lane_free(process, lane)?,
             M::LaneWanted => {
                 if link.say_taken(process) {
-                    process.give_back_in(GIVE_BACK_AGAIN_NS);
+                    process.schedule(Timer::TakenLanes);
                 }
             }
             M::LaneBack { lane } => {

@@ -2,7 +2,7 @@
 
 use super::{Bell, IDLE, Running, Server, State, Worker};
 use crate::error::ReplyError;
-use crate::process::{Process, UNSAID_NS};
+use crate::process::Process;
 use crate::rank;
 use crate::request::Request;
 use core::cell::Cell;
@@ -10,6 +10,7 @@ use core::sync::atomic::Ordering;
 use core::task::Waker;
 use handfast_layout::MESSAGE_BYTES_MAX;
 use handfast_layout::link::Kind;
+use handfast_proto::timers::Timer;
 use handfast_sys::sync::{Mutex, MutexGuard};
 use handfast_sys::{clock, cpu, signal};
 use std::sync::Arc;
@@ -192,7 +193,7 @@ impl Server {
             // Before it counts no more: a thread that waits for that drops it.
             desk.state().owed.extend(owed);
             self.running.sub();
-            self.process.give_back_in(UNSAID_NS);
+            self.process.schedule(Timer::Workers);
         }
     }
 

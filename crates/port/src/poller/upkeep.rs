@@ -14,6 +14,7 @@ use handfast_layout::counters;
 use handfast_layout::link::{LANES, SLOTS};
 use handfast_layout::part::is_handle;
 use handfast_proto::rota::{Active, Admitted, Key, Rota};
+use handfast_proto::timers::Timer;
 use handfast_ring::lane::Place;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::{clock, cpu};
@@ -400,7 +401,7 @@ impl Poller {
                     link.poison(fault);
                     self.process.attention.raise();
                 }
-                self.process.give_back_in(LEFT_NS);
+                self.process.schedule_in(Timer::FreedLanes, LEFT_NS);
             }
         }
     }

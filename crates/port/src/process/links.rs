@@ -1,6 +1,6 @@
 //! The links of a process: from their first message to their end.
 
-use super::{NEXT_SERIAL, Process, UNSAID_NS, token};
+use super::{NEXT_SERIAL, Process, token};
 use crate::error::{Exhausted, Resource};
 use crate::link::{Link, Parts};
 use crate::port::Port;
@@ -8,6 +8,7 @@ use core::sync::atomic::Ordering;
 use handfast_channel::bell;
 use handfast_layout::part::IS_HANDLE;
 use handfast_proto::rights::Target;
+use handfast_proto::timers::Timer;
 use handfast_sys::poll::Trigger;
 use handfast_sys::socket::Peer;
 use handfast_sys::{Errno, OwnedFd, process};
@@ -32,7 +33,7 @@ impl Process {
             let _ = link.tell_closed(port);
         }
         if !link.welcome()? {
-            self.give_back_in(UNSAID_NS);
+            self.schedule(Timer::Backlog);
         }
         if let Some(home) = port.and_then(|port| port.home.get()) {
             // When it told the holders, the link may not have been among them.
@@ -59,7 +60,7 @@ impl Process {
         let mut here = Vec::new();
         for link in links.iter().flatten() {
             if !link.tell_closed(port) {
-                self.give_back_in(UNSAID_NS);
+                self.schedule(Timer::Backlog);
             }
             here.extend(link.twin());
         }

@@ -1,0 +1,91 @@
+//! When the control thread does the work that threads of this process have put off: a time for each kind of work
+//! ([`Timer`]), and one alarm for the earliest.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+use handfast_proto::timers::Timer;
+use handfast_sys::{Errno, clock, poll};
+
+/// In the place of a time: there is nothing to do.
+const NEVER_NS: u64 = u64::MAX;
+
+/// The work that a node has put off, by [`clock::ticks_ns`].
+pub(crate) struct Upkeep {
+    due_ns: [AtomicU64; Timer::COUNT],
+    /// When the alarm goes off, at the latest.
+    alarm_ns: AtomicU64,
+    alarm: poll::Timer,
+}
+
+impl Upkeep {
+    pub(crate) fn new() -> Result<Self, Errno> {
+        Ok(Self {
+            due_ns: [const { AtomicU64::new(NEVER_NS) }; Timer::COUNT],
+            alarm_ns: AtomicU64::new(NEVER_NS),
+            alarm: poll::Timer::new()?,
+        })
+    }
+
+    /// The descriptor that is readable when something is due.
+    pub(crate) const fn alarm(&self) -> &poll::Timer {
+        &self.alarm
+    }
+
+    /// There is work for `timer`, to be done in `from_now_ns`. One atomic operation where that timer is due by then; a
+    /// system call where nothing is due earlier.
+    pub(crate) fn schedule(&self, timer: Timer, from_now_ns: u64) {
+        let due_ns = clock::ticks_ns() + from_now_ns;
+        // E20 work, store half: the work comes before this.
+        let before_ns = self.due_ns[timer.index()].fetch_min(due_ns, Ordering::Release);
+        if before_ns > due_ns {
+            self.alarm_at(due_ns);
+        }
+    }
+
+    fn alarm_at(&self, due_ns: u64) {
+        let mut due_ns = due_ns;
+        // E21 alarm, store half: the timer's own time comes before this.
+        if self.alarm_ns.fetch_min(due_ns, Ordering::Release) <= due_ns {
+            return;
+        }
+        loop {
+            self.alarm.set(due_ns.saturating_sub(clock::ticks_ns()));
+            // A thread that needs an earlier time may have set the alarm before this thread has. At most once for each such
+            // thread. Relaxed: a thread that sets an earlier time after this sets the alarm after this.
+            let earlier_ns = self.alarm_ns.load(Ordering::Relaxed);
+            if earlier_ns >= due_ns {
+                return;
+            }
+            due_ns = earlier_ns;
+        }
+    }
+
+    /// Control thread: the alarm went off. Timers that are set from now on set it again.
+    pub(crate) fn begin(&self) {
+        self.alarm.clear();
+        // E21 alarm, load half: an exchange, so that it comes behind threads that found the alarm early enough. Their times
+        // are seen by `take` and `end`.
+        self.alarm_ns.swap(NEVER_NS, Ordering::Acquire);
+    }
+
+    /// Control thread: whether there is work for `timer`, which this thread does now.
+    pub(crate) fn take(&self, timer: Timer, now_ns: u64) -> bool {
+        let due_ns = &self.due_ns[timer.index()];
+        // Relaxed: a timer that is not due yet stays.
+        due_ns.load(Ordering::Relaxed) <= now_ns
+            // E20 work, load half: an exchange, so that it comes behind threads that found the time early enough.
+            && due_ns.swap(NEVER_NS, Ordering::Acquire) <= now_ns
+    }
+
+    /// Control thread: sets the alarm for what is due next.
+    pub(crate) fn end(&self) {
+        // Relaxed: behind the exchange in `begin` (E21).
+        let due_ns = |due_ns: &AtomicU64| due_ns.load(Ordering::Relaxed);
+        let next_ns = self.due_ns.iter().map(due_ns).min();
+        if let Some(next_ns) = next_ns.filter(|next_ns| *next_ns != NEVER_NS) {
+            self.alarm_at(next_ns);
+        }
+    }
+}
+
+#[cfg(test)]
+mod model;
