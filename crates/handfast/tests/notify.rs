@@ -2,7 +2,8 @@
 
 mod common;
 
-use handfast::{Batch, Options, ReceiveRight, Strategy};
+use handfast::{Batch, Node, Options, ReceiveRight, Strategy};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
         "sender" => sender(arguments[0]),
+        "late" => late(arguments[0]),
         _ => unreachable!(),
     });
 }
@@ -22,6 +24,43 @@ fn sender(name: &str) {
     while common::told().is_some() {
         right.send(b"another").unwrap();
     }
+}
+
+static RINGS: AtomicU32 = AtomicU32::new(0);
+
+/// Starts the strategy when its node has a link already.
+fn late(name: &str) {
+    let directory = common::directory().clone();
+    let node = Node::builder().directory(directory).start().unwrap();
+    let notified = Options::new().strategy(Strategy::Notify);
+    let port = node.bind_with(name, notified).unwrap();
+    common::say("bound");
+    assert_eq!(port.receive().unwrap().bytes(), b"first");
+    handfast::notify::notify(|| {
+        RINGS.fetch_add(1, Ordering::Relaxed);
+    })
+    .unwrap();
+    common::say("notified");
+    while let Ok(request) = port.receive_timeout(common::PATIENCE) {
+        drop(request);
+        common::say(&RINGS.load(Ordering::Relaxed).to_string());
+    }
+}
+
+#[test]
+fn links_that_nodes_had_before_the_strategy_was_started_notify_as_well() {
+    let name = common::name("late");
+    let mut late = common::start("late", &[&name]);
+    late.expect("bound");
+    let right = handfast::connect(&name).unwrap();
+    right.send(b"first").unwrap();
+    late.expect("notified");
+    // A receiver that sleeps is notified; one that is still awake is not.
+    assert!(common::within_patience(|| {
+        right.send(b"another").unwrap();
+        late.said().is_some_and(|rings| rings != "0")
+    }));
+    late.kill();
 }
 
 /// An action of a second thread on a port at which the first one sleeps by notify.

@@ -316,9 +316,9 @@ impl Place for Looking<'_> {
         link.parked.of(0).fetch_add(1, Ordering::AcqRel);
         link.returns().sleeps(slot.wait());
         self.1.watch_sleepers();
-        let notified = crate::notify::epoch();
+        let notified = crate::arrivals::epoch();
         let how = match how {
-            Sleep::Notify if crate::notify::is_active() => word::DESCRIPTOR,
+            Sleep::Notify if crate::arrivals::is_active() => word::DESCRIPTOR,
             // Without a handler no signal would end the sleep.
             Sleep::Notify | Sleep::Block => word::ASLEEP,
         };
@@ -336,7 +336,7 @@ impl Place for Looking<'_> {
         } else if how == word::ASLEEP {
             elsewhere.park((&link.region, slot.wait(), how), deadline_ns);
         } else {
-            let _ = crate::notify::wait(notified, deadline_ns);
+            let _ = crate::arrivals::wait(notified, deadline_ns);
         }
         word::withdraw(&link.region, slot.wait());
         elsewhere.withdraw();

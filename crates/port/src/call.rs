@@ -490,9 +490,9 @@ impl Place for Answer<'_, '_> {
         // AcqRel: the keeper looks after this thread while it is not zero.
         parked.fetch_add(1, Ordering::AcqRel);
         right.process().watch_sleepers();
-        let notified = crate::notify::epoch();
+        let notified = crate::arrivals::epoch();
         let how = match how {
-            Sleep::Notify if crate::notify::is_active() => word::DESCRIPTOR,
+            Sleep::Notify if crate::arrivals::is_active() => word::DESCRIPTOR,
             // Without a handler no signal would end the sleep.
             Sleep::Notify | Sleep::Block => word::ASLEEP,
         };
@@ -516,7 +516,7 @@ impl Place for Answer<'_, '_> {
         } else if how == word::ASLEEP {
             elsewhere.park((&link.region, slot.wait(), how), deadline_ns);
         } else {
-            let _ = crate::notify::wait(notified, deadline_ns);
+            let _ = crate::arrivals::wait(notified, deadline_ns);
         }
         word::withdraw(&link.region, slot.wait());
         elsewhere.withdraw();

@@ -2,10 +2,11 @@
 
 use crate::error::{ConnectError, Exhausted, Found, Misuse, Resource};
 use crate::keeper::map_peer_bells;
+use crate::lifecycle;
 use crate::link::{Link, Parts};
 use crate::options::Options;
 use crate::paths::Held;
-use crate::process::{self, Process};
+use crate::process::Process;
 use crate::receive::BEHIND_DESCRIPTOR;
 use crate::rendezvous;
 use crate::send::SendRight;
@@ -64,7 +65,7 @@ pub fn connect(name: &str) -> Result<SendRight, ConnectError> {
 /// Each failure of [`ConnectError`] says what to do.
 pub fn connect_with(name: &str, options: Options) -> Result<SendRight, ConnectError> {
     name::check(name).map_err(ConnectError::BadName)?;
-    connect_at(&process::current()?, name, (options, None))
+    connect_at(&lifecycle::current()?, name, (options, None))
 }
 
 /// As [`connect`], at the longest for `timeout`, which covers the wait for other threads of this process that
@@ -75,7 +76,11 @@ pub fn connect_with(name: &str, options: Options) -> Result<SendRight, ConnectEr
 /// [`ConnectError::TimedOut`] then; others as [`connect_with`].
 pub fn connect_timeout(name: &str, timeout: Duration) -> Result<SendRight, ConnectError> {
     name::check(name).map_err(ConnectError::BadName)?;
-    connect_at(&process::current()?, name, (Options::new(), Some(timeout)))
+    connect_at(
+        &lifecycle::current()?,
+        name,
+        (Options::new(), Some(timeout)),
+    )
 }
 
 /// Connects by a node. A timeout that the caller sets covers the wait for other threads.
@@ -108,7 +113,7 @@ pub(crate) fn connect_at(
 /// # Errors
 /// As [`connect_with`].
 pub fn connect_by_descriptor(descriptor: &OwnedFd) -> Result<SendRight, ConnectError> {
-    let process = process::current()?;
+    let process = lifecycle::current()?;
     let to = (BEHIND_DESCRIPTOR, &*rendezvous::path_of_door(descriptor));
     connect_by(&process, to, Options::new(), Limit::new(WELCOME_TIMEOUT)?)
 }
@@ -308,9 +313,6 @@ fn attempt(
         return Ok(Attempt::Unanswered);
     }
     socket::set_nonblocking(&socket, true).map_err(os("ioctl"))?;
-    if crate::notify::is_active() {
-        let _ = handfast_sys::signal::raise_on_arrival(&socket, true);
-    }
     let link = process.add_link(Parts {
         agreed: process.agreed,
         region,

@@ -18,6 +18,7 @@ use core::sync::atomic::Ordering;
 use core::task::{Context, Poll, Waker};
 use handfast_channel::bell;
 use handfast_channel::reply::Slot;
+use handfast_proto::timers::Timer;
 use handfast_wait::{FIRST_PAUSED_LOOKS, word};
 use std::sync::Arc;
 
@@ -227,13 +228,15 @@ impl Reply<'_> {
         });
         self.at = Some(At::enter(right, &link, what, waker));
         if place.is_none() && link.map.known(right.receiver()).is_none() {
-            right.process().watch_in(LANE_LOOK_NS);
+            right.process().schedule_in(Timer::Sleepers, LANE_LOOK_NS);
         }
         if let Some((slot, _)) = place {
             word::announce(&link.region, slot.wait(), word::DESCRIPTOR);
             if !bell::fence_for_sleep(&right.link().peer_bells, right.receiver()) {
                 // Then no peer may ring; the keeper looks.
-                right.process().watch_in(UNFENCED_LOOK_NS);
+                right
+                    .process()
+                    .schedule_in(Timer::Sleepers, UNFENCED_LOOK_NS);
             }
         }
     }

@@ -41,7 +41,7 @@ enum Entry {
 }
 
 impl Group {
-    pub(crate) fn new(uid: Option<u32>, tally: Arc<Tally>) -> Result<Self, Resource> {
+    fn new(uid: Option<u32>, tally: Arc<Tally>) -> Result<Self, Resource> {
         const NAME: &str = "handfast bells";
         let os = |call| move |errno| Resource::of(call, errno);
         let is_foreign = uid != Some(handfast_sys::process::uid());
@@ -85,20 +85,20 @@ impl Group {
     }
 
     /// Whether it has as many links as it can have.
-    pub(crate) fn is_full(&self) -> bool {
+    fn is_full(&self) -> bool {
         let links = self.links.read();
         let is_taken = |entry: &Entry| !matches!(entry, Entry::Free);
         links.len() == bell::LINKS as usize && links.iter().all(is_taken)
     }
 
     /// Whether there is no link, and none to come.
-    pub(crate) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         let links = self.links.read();
         links.iter().all(|entry| matches!(entry, Entry::Free))
     }
 
     /// Takes a free index for a link to come.
-    pub(crate) fn reserve(&self) -> Result<u32, Resource> {
+    fn reserve(&self) -> Result<u32, Resource> {
         let mut links = self.links.write();
         let free = links.iter().position(|entry| matches!(entry, Entry::Free));
         let index = free.unwrap_or(links.len());
@@ -198,4 +198,117 @@ impl Group {
 }
 
 /// Users whose peers have a group of their own: a receiver sleeps in one word for each, and `futex_waitv` takes 128.
-pub(crate) const GROUPS_MAX: usize = 64;
+const GROUPS_MAX: usize = 64;
+
+/// The trust groups of a node. There is always one, of this process's own user, in whose bells a receiver sleeps.
+pub(crate) struct Groups {
+    list: RwLock<Arc<[Arc<Group>]>, rank::Groups>,
+    /// Changes with the list.
+    version: AtomicU32,
+    /// The counters of this process.
+    tally: Arc<Tally>,
+}
+
+impl Groups {
+    pub(crate) fn new(tally: Arc<Tally>) -> Result<Arc<Self>, Resource> {
+        let own = Group::new(Some(handfast_sys::process::uid()), tally.clone())?;
+        Ok(Arc::new(Self {
+            list: RwLock::new([Arc::new(own)].into()),
+            version: AtomicU32::new(0),
+            tally,
+        }))
+    }
+
+    /// The groups there are.
+    pub(crate) fn all(&self) -> Arc<[Arc<Group>]> {
+        self.list.read().clone()
+    }
+
+    /// A number that changes with the groups.
+    #[inline]
+    pub(crate) fn version(&self) -> u32 {
+        // Acquire: pairs with the Release of `set`.
+        self.version.load(Ordering::Acquire)
+    }
+
+    fn set(&self, list: &mut Arc<[Arc<Group>]>, groups: Arc<[Arc<Group>]>) {
+        *list = groups;
+        // Release: a thread that sees the number finds the list as it is now, or later.
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// Takes a place for a link to come in the trust group of `uid`, which is made if there is none; or in a crowd, if too
+    /// many users have groups already.
+    pub(crate) fn reserve(self: &Arc<Self>, uid: u32) -> Result<Reserved, Resource> {
+        let mut list = self.list.write();
+        let own = list.iter().find(|group| group.uid == Some(uid));
+        let is_room = list.iter().filter(|group| group.uid.is_some()).count() < GROUPS_MAX;
+        let is_open_crowd = |group: &&Arc<Group>| group.uid.is_none() && !group.is_full();
+        let known = match own {
+            None if !is_room => list.iter().find(is_open_crowd),
+            own => own,
+        };
+        let group = match known.cloned() {
+            Some(group) => group,
+            None => {
+                let group = Group::new(is_room.then_some(uid), self.tally.clone())?;
+                let group = Arc::new(group);
+                let all = list.iter().chain([&group]).cloned().collect();
+                self.set(&mut list, all);
+                group
+            }
+        };
+        // Under the lock: a group without any is given back.
+        let index = group.reserve()?;
+        drop(list);
+        Ok(Reserved {
+            groups: self.clone(),
+            index: Some(index),
+            group,
+        })
+    }
+
+    /// Frees a place in a group; a group without links goes, except the first. A thread that still sleeps in its bells is woken
+    /// for the next change.
+    pub(crate) fn free(&self, group: &Arc<Group>, index: u32) {
+        group.set(index, None);
+        let mut list = self.list.write();
+        let place = list.iter().position(|known| Arc::ptr_eq(known, group));
+        if place.is_some_and(|place| place > 0) && group.is_empty() {
+            let others = list.iter().filter(|known| !Arc::ptr_eq(known, group));
+            let others = others.cloned().collect();
+            self.set(&mut list, others);
+        }
+    }
+}
+
+/// A place in a trust group that a link is to have.
+pub(crate) struct Reserved {
+    groups: Arc<Groups>,
+    group: Arc<Group>,
+    index: Option<u32>,
+}
+
+impl Reserved {
+    pub(crate) const fn group(&self) -> &Arc<Group> {
+        &self.group
+    }
+
+    pub(crate) fn index(&self) -> u32 {
+        self.index.unwrap_or_default()
+    }
+
+    /// The place belongs to the link from now on.
+    pub(crate) fn take(mut self) -> (Arc<Group>, u32) {
+        let index = self.index.take().unwrap_or_default();
+        (self.group.clone(), index)
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        if let Some(index) = self.index {
+            self.groups.free(&self.group, index);
+        }
+    }
+}

@@ -51,22 +51,12 @@ struct Turn {
 
 /// Connections taken from one listener before others get their turn.
 const ACCEPT_BUDGET: usize = 64;
-/// How long a connector may take to say hello.
-const HELLO_TIMEOUT_NS: u64 = 2_000_000_000;
 /// How long one user's processes may keep this thread busy before others get their turn.
 const TURN_NS: u64 = 200_000;
 /// Connectors that have said nothing for so long give way to others.
 const SILENT_NS: u64 = 100_000_000;
 /// Links that end before others get their turn.
 const ENDS_MAX: u32 = 8;
-/// The longest between two looks at callers that sleep.
-const WATCH_NS_MAX: u64 = 10_000_000_000;
-/// The longest between two attempts to tell a peer that does not read.
-const UNHEARD_NS_MAX: u64 = 100_000_000;
-/// How soon connections are taken again that could be neither taken nor refused.
-const LISTEN_AGAIN_NS: u64 = 100_000_000;
-/// How often waiters of a dead link are woken again, until they have left.
-const ROUSE_EVERY_NS: u64 = 1_000_000;
 
 /// How long it rests after a panic.
 const AFTER_PANIC: Duration = Duration::from_millis(1);
@@ -88,8 +78,6 @@ struct Keeper {
     rounds: usize,
     /// Links out of the poll set, by serial, and until when: their peers have said too much.
     muted: Vec<(u64, u32)>,
-    /// When the listeners, which are out of the poll set, come back.
-    deaf_until_ns: Option<u64>,
 }
 
 /// Starts the keeper thread. It ends with the node.
@@ -104,7 +92,6 @@ pub(crate) fn start(process: Arc<Process>) -> std::io::Result<JoinHandle<()>> {
         spent_ns: HashMap::new(),
         rounds: 0,
         muted: Vec::new(),
-        deaf_until_ns: None,
     };
     std::thread::Builder::new()
         .name("handfast-keeper".into())
@@ -133,7 +120,10 @@ impl Keeper {
         while !self.process.is_over() {
             events.clear();
             self.spent_ns.clear();
-            self.process.poll.wait(self.next_deadline(), &mut events);
+            if self.process.users.lacks_thread() {
+                self.process.schedule(Timer::ClosingThreads);
+            }
+            self.process.poll.wait(None, &mut events);
             // Another begins each time: where one link has its user's whole turn, the next has it in the next round.
             let first = self.rounds % events.len().max(1);
             events.rotate_left(first);
@@ -148,7 +138,6 @@ impl Keeper {
                     Self::turn(|| self.handle(*event));
                 }
             }
-            Self::turn(|| self.expire());
         }
     }
 
@@ -158,57 +147,6 @@ impl Keeper {
         if guest::guarded(|| guest::later(work)).is_none() {
             // The event may be reported again at once.
             std::thread::sleep(AFTER_PANIC);
-        }
-    }
-
-    fn next_deadline(&self) -> Option<u64> {
-        let handshakes = self.pending.iter().flatten();
-        let rouse = (!self.leaving.is_empty()).then(|| clock::now_ns() + ROUSE_EVERY_NS);
-        let lacks_thread = self.process.users.lacks_thread();
-        let again = lacks_thread.then(|| clock::now_ns() + UNHEARD_NS_MAX);
-        handshakes
-            .map(|pending| pending.deadline_ns)
-            .chain(rouse)
-            .chain(self.deaf_until_ns)
-            .chain(again)
-            .chain(self.muted.iter().map(|(until_ns, _)| *until_ns))
-            .min()
-    }
-
-    fn expire(&mut self) {
-        let now_ns = clock::now_ns();
-        if self.process.users.lacks_thread() {
-            self.process.users.start_again();
-        }
-        for index in 0..self.pending.len() {
-            let pending = self.pending[index].as_ref();
-            if pending.is_some_and(|pending| pending.deadline_ns <= now_ns) {
-                self.forget_pending(index);
-            }
-        }
-        // A hostile peer may have put a waiter back to sleep: again, until all have left.
-        self.leaving.retain(|link| {
-            link.disturb();
-            link.parked.any()
-        });
-        let over = self
-            .muted
-            .extract_if(.., |(until_ns, _)| *until_ns <= now_ns);
-        let over: Vec<_> = over.map(|(_, serial)| serial).collect();
-        let over = over.into_iter().filter_map(|serial| self.link(serial));
-        for link in over.collect::<Vec<_>>() {
-            let listening = token::LINK | u64::from(link.serial);
-            let added = (self.process.poll).add(&link.socket, listening, Trigger::Level);
-            if added.is_err() {
-                // Nothing would be heard of its peer any more.
-                self.end(link.serial);
-            }
-        }
-        if self
-            .deaf_until_ns
-            .is_some_and(|until_ns| until_ns <= now_ns)
-        {
-            self.listen_again();
         }
     }
 
@@ -223,7 +161,6 @@ impl Keeper {
                 self.take_accepted();
                 self.process.relay();
             }
-            token::WATCH => self.watch(),
             token::UPKEEP => self.keep_up(),
             token::LISTENER => self.accept(index as u32),
             token::PENDING => self.greet_in_turn(index),
@@ -273,9 +210,14 @@ impl Keeper {
 
     fn end(&mut self, serial: u32) {
         if let Some(link) = self.link(serial) {
-            self.process.end_link(&link);
-            self.leaving.push(link);
+            self.end_now(link);
         }
+    }
+
+    fn end_now(&mut self, link: Arc<Link>) {
+        self.process.end_link(&link);
+        self.leaving.push(link);
+        self.process.schedule(Timer::Leavers);
     }
 
     fn collect_dead(&mut self) {
@@ -289,31 +231,7 @@ impl Keeper {
                 .cloned()
                 .collect()
         };
-        for link in dead {
-            self.process.end_link(&link);
-            self.leaving.push(link);
-        }
-    }
-
-    /// Looks after callers that sleep. A server that takes long is woken less and less often.
-    fn watch(&mut self) {
-        self.process.watch.clear();
-        let links: Vec<_> = {
-            let links = self.process.links.lock();
-            let is_watched = |link: &&Arc<Link>| link.is_watched();
-            links.iter().flatten().filter(is_watched).cloned().collect()
-        };
-        if links.is_empty() {
-            self.watch_ns = WATCH_NS;
-            return;
-        }
-        let moved = links.iter().fold(false, |moved, link| link.watch() | moved);
-        self.watch_ns = if moved {
-            WATCH_NS
-        } else {
-            (self.watch_ns * 2).min(WATCH_NS_MAX)
-        };
-        self.process.watch_in(self.watch_ns);
+        dead.into_iter().for_each(|link| self.end_now(link));
     }
 
     /// Does the work that was put off until now. A panic ends only the work of one timer, which is done again soon.
@@ -324,7 +242,7 @@ impl Keeper {
                 continue;
             }
             let mut left = Left::Soon;
-            Self::turn(|| left = upkeep::work(&self.process, timer));
+            Self::turn(|| left = self.work(timer));
             if let Some(from_now_ns) = self.backoff.after(timer, left) {
                 self.process.schedule_in(timer, from_now_ns);
             }
@@ -408,7 +326,7 @@ impl Keeper {
             warn,
             "connections wait: no descriptor is free to take or refuse them"
         );
-        self.deaf_until_ns = Some(clock::now_ns() + LISTEN_AGAIN_NS);
+        self.process.schedule(Timer::Listeners);
         let listeners = self.process.listeners.lock();
         for (_, listener) in listeners.iter() {
             self.process.poll.remove(&**listener);
@@ -419,10 +337,8 @@ impl Keeper {
     fn listen_again(&mut self) {
         self.spare = self.spare.take().or_else(spare);
         if self.spare.is_none() {
-            self.deaf_until_ns = Some(clock::now_ns() + LISTEN_AGAIN_NS);
-            return;
+            return self.process.schedule(Timer::Listeners);
         }
-        self.deaf_until_ns = None;
         let listeners = self.process.listeners.lock();
         for (receiver, listener) in listeners.iter() {
             let listening = token::LISTENER | u64::from(*receiver);
@@ -445,7 +361,7 @@ impl Keeper {
     /// The handshake that gives way to another of this user: its own that has been under way for the longest; or one of any
     /// user whose connector has said nothing for long.
     fn gives_way(&self, uid: u32) -> Option<usize> {
-        let silent_ns = (clock::now_ns() + HELLO_TIMEOUT_NS).saturating_sub(SILENT_NS);
+        let silent_ns = (clock::now_ns() + Timer::Handshakes.delay_ns()).saturating_sub(SILENT_NS);
         let is_silent =
             |pending: &Pending| pending.offer.is_none() && pending.deadline_ns < silent_ns;
         self.oldest(|pending| pending.peer.uid == uid)
@@ -518,7 +434,7 @@ impl Keeper {
             self.pending.len() - 1
         });
         let listening = token::PENDING | index as u64;
-        pending.deadline_ns = clock::now_ns() + HELLO_TIMEOUT_NS;
+        pending.deadline_ns = clock::now_ns() + Timer::Handshakes.delay_ns();
         if (self
             .process
             .poll
@@ -526,6 +442,7 @@ impl Keeper {
         .is_ok()
         {
             self.pending[index] = Some(pending);
+            self.process.schedule(Timer::Handshakes);
         }
     }
 }

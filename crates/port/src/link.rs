@@ -6,13 +6,14 @@ use crate::descriptors::UnderWay;
 use crate::error::{Gone, PeerFault, SendError};
 use crate::give_back::GivenBack;
 use crate::group::Group;
+use crate::group::Reserved;
 use crate::keeper::PeerBells;
 use crate::lanes::{self, LaneMap};
 use crate::notice::DeathNotice;
 use crate::origin::Claimed;
 use crate::parked::Parked;
 use crate::paths::Passing;
-use crate::process::{Process, Reserved};
+use crate::process::Process;
 use crate::quotas::{Heard, InForce};
 use crate::rank;
 use crate::redirect::Redirects;
@@ -220,9 +221,9 @@ pub(crate) struct Outgoing {
 }
 
 impl Link {
-    pub(crate) fn new(parts: Parts, serial: u32, row: Row) -> Self {
+    pub(crate) fn new(process: Arc<Process>, parts: Parts, serial: u32, row: Row) -> Self {
         let calls = parts.calls;
-        let (process, group, index) = parts.place.take();
+        let (group, index) = parts.place.take();
         let users = &parts.socket.users().clone();
         let backlog = Mutex::new(Backlog::new(
             users,
@@ -548,7 +549,7 @@ impl Link {
                     // The server has left the wake-up for later, and does something else.
                     // Others that sleep there are looked after next time.
                     self.rouse(reply.wait(), ROUSED_MAX);
-                    crate::notify::rouse();
+                    crate::arrivals::rouse();
                 } else {
                     late |= 1 << (index as u32 / SLOTS_PER_LANE);
                 }

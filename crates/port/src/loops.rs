@@ -7,11 +7,12 @@
 //! uses it, if no rights have gone by it in messages.
 
 use crate::error::{ConnectError, Exhausted, Gone, Resource};
+use crate::group::Reserved;
 use crate::keeper::map_peer_bells;
 use crate::link::{Link, Parts};
 use crate::own::OwnRight;
 use crate::paths::Held;
-use crate::process::{Process, Reserved};
+use crate::process::Process;
 use crate::rank;
 use crate::send::SendRight;
 use crate::served::Shortcut;
@@ -71,9 +72,6 @@ impl Process {
         let (near, far) = socket::pair().map_err(os("socketpair"))?;
         for socket in [&near, &far] {
             socket::set_nonblocking(socket, true).map_err(os("ioctl"))?;
-            if crate::notify::is_active() {
-                let _ = handfast_sys::signal::raise_on_arrival(socket, true);
-            }
         }
         let region = create_sealed("handfast link", REGION_BYTES).map_err(os("memfd_create"))?;
         let uid = handfast_sys::process::uid();

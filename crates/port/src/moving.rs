@@ -123,7 +123,7 @@ impl Moves {
 /// have their rights. Blocks in the kernel.
 #[must_use]
 pub fn wait_moved(timeout: Duration) -> bool {
-    crate::process::current().map_or(true, |process| wait_moved_at(&process, timeout))
+    crate::lifecycle::current().map_or(true, |process| wait_moved_at(&process, timeout))
 }
 
 /// Waits until a node's ports that were given away do not need it any more.

@@ -3,9 +3,10 @@
 use crate::configuration::Configuration;
 use crate::connect;
 use crate::error::{BindError, ConnectError, Misuse, NodeError, SetError};
+use crate::lifecycle;
 use crate::moving;
 use crate::options::Options;
-use crate::process::{self, Process};
+use crate::process::Process;
 use crate::quotas::{self, Quotas};
 use crate::receive::{self, ReceiveRight};
 use crate::send::SendRight;
@@ -85,7 +86,7 @@ impl NodeBuilder {
     /// # Errors
     /// [`NodeError`], without descriptors, memory or threads.
     pub fn start(self) -> Result<Node, NodeError> {
-        let process = process::start(self.configuration)?;
+        let process = lifecycle::start(self.configuration)?;
         Ok(Node { process })
     }
 }
@@ -97,7 +98,7 @@ impl Node {
     /// # Errors
     /// As [`NodeBuilder::start`].
     pub fn global() -> Result<Self, NodeError> {
-        let process = process::current()?;
+        let process = lifecycle::current()?;
         Ok(Self { process })
     }
 
@@ -219,7 +220,7 @@ impl Node {
     /// back when its handles have been dropped. Blocks for some milliseconds; a waker or a subscriber that the control thread
     /// runs does not wait for that thread. Once is enough; a second call does nothing.
     pub fn shutdown(&self) {
-        self.process.shutdown();
+        lifecycle::shutdown(&self.process);
     }
 }
 

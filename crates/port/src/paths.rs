@@ -596,14 +596,14 @@ mod tests {
     use super::*;
     use crate::configuration::Configuration;
     use crate::descriptors::tests::link_in;
-    use crate::process;
+    use crate::lifecycle;
     use handfast_layout::link::Side;
 
     /// A path once led from a link that had ended, when this process heard of its successor first: calls by the successor ended
     /// as gone (a call of `chains_under_kills`, beside other work, once in hundreds of runs).
     #[test]
     fn a_path_is_granted_to_the_latest_link_of_an_index() {
-        let node = process::start(Configuration::new()).ok().unwrap();
+        let node = lifecycle::start(Configuration::new()).ok().unwrap();
         let link = || link_in(&node, handfast_sys::process::uid(), Side::Connector);
         // Serial numbers of tests fall.
         let ((later, _one), (sooner, _two), (replier, _three)) = (link(), link(), link());
@@ -621,6 +621,6 @@ mod tests {
         node.grant(&replier, 1, &between);
         let granted = node.callers().live.first().map(|path| path.source.link);
         assert_eq!(granted, Some(later.serial));
-        node.shutdown();
+        lifecycle::shutdown(&node);
     }
 }

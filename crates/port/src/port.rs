@@ -413,13 +413,13 @@ impl Port {
         self.handed.fence();
         // Relaxed: ordered by the fence.
         let taken = |bells: &Region| bells.load(sleep, Ordering::Relaxed) == word::AWAKE;
-        let groups = self.process.groups();
+        let groups = self.process.groups.all();
         if (!quiet || groups.iter().any(|group| taken(&group.bells)))
             && let Some(group) = groups.first()
         {
             group.bells.wake(sleep, 1);
             if how == word::DESCRIPTOR {
-                crate::notify::rouse();
+                crate::arrivals::rouse();
             }
         }
     }
@@ -482,7 +482,7 @@ impl Port {
         // Relaxed: ordered by the fence below.
         self.followers.fetch_add(1, Ordering::Relaxed);
         let got = loop {
-            let groups = self.process.groups();
+            let groups = self.process.groups.all();
             // Acquire, and before the bells: a count seen brings the announcement before it, and
             // the free lock.
             let handed = self.handed.load(0, Ordering::Acquire);
@@ -561,11 +561,11 @@ impl Place for Receiving<'_> {
             return NOTHING;
         };
         let how = match how {
-            Sleep::Notify if crate::notify::is_active() => word::DESCRIPTOR,
+            Sleep::Notify if crate::arrivals::is_active() => word::DESCRIPTOR,
             // Without a handler no signal would end the sleep.
             Sleep::Notify | Sleep::Block => word::ASLEEP,
         };
-        let notified = crate::notify::epoch();
+        let notified = crate::arrivals::epoch();
         let handed = self.port.handed();
         if !poller.prepare_sleep(how) {
             self.guard = Some(poller);
@@ -598,7 +598,7 @@ impl Place for Receiving<'_> {
             // bells.
             Some(park(bells.chain([self.port.nudged(handed)]), until_ns))
         } else if self.port.is_announced(&groups, how) {
-            Some(crate::notify::wait(notified, until_ns))
+            Some(crate::arrivals::wait(notified, until_ns))
         } else {
             None
         };

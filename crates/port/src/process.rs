@@ -3,8 +3,7 @@
 use crate::configuration::Configuration;
 use crate::door::Doors;
 use crate::error::{Exhausted, Misuse, PeerFault, Resource};
-use crate::group::{GROUPS_MAX, Group};
-use crate::keeper;
+use crate::group::{Groups, Reserved};
 use crate::link::Link;
 use crate::loops::Loops;
 use crate::moving::Moves;
@@ -23,19 +22,17 @@ use crate::upkeep::Upkeep;
 use crate::users::{Foreign, Users};
 use crate::vine::Vines;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use core::time::Duration;
 use handfast_layout::part::receiver_of;
 use handfast_layout::{bell, counters};
 use handfast_proto::introductions::Provisions;
 use handfast_proto::rights::Target;
-use handfast_proto::timers;
+use handfast_proto::timers::Timer;
 use handfast_region::Tally;
-use handfast_sys::poll::{Flag, Poll, Timer, Trigger};
+use handfast_sys::poll::{Flag, Poll, Trigger};
 use handfast_sys::socket::Peer;
 use handfast_sys::sync::{Mutex, RwLock};
-use handfast_sys::{OwnedFd, clock, process, socket};
-use std::path::PathBuf;
-use std::sync::{Arc, OnceLock, Weak};
+use handfast_sys::{OwnedFd, process};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
 mod links;
@@ -49,9 +46,7 @@ pub(crate) struct Process {
     pub(crate) agreed: bool,
     /// The kernel lets it ask others (E12).
     pub(crate) may_ask: bool,
-    /// Changes when a group is added.
-    pub(crate) groups_version: AtomicU32,
-    groups: RwLock<Arc<[Arc<Group>]>, rank::Groups>,
+    pub(crate) groups: Arc<Groups>,
     /// Changes when a link ends.
     pub(crate) deaths: AtomicU32,
     /// Changes whenever messages may name what they could not before.
@@ -71,9 +66,6 @@ pub(crate) struct Process {
     pub(crate) unbound_until_ns: AtomicU64,
     next_generation: AtomicU32,
     pub(crate) poll: Poll,
-    /// When the keeper looks at sleeping callers next, by [`clock::ticks_ns`].
-    pub(crate) watch_due_ns: AtomicU64,
-    pub(crate) watch: Timer,
     /// Raised to make the keeper look at its lists.
     pub(crate) attention: Flag,
     pub(crate) listeners: Mutex<Vec<(u32, Arc<Foreign>)>, rank::Listeners>,
@@ -128,8 +120,7 @@ pub(crate) struct Process {
 /// Tokens of the keeper's poll set: kind in the upper half, index or serial in the lower.
 pub(crate) mod token {
     pub(crate) const ATTENTION: u64 = 0;
-    pub(crate) const WATCH: u64 = 5 << 32;
-    pub(crate) const UPKEEP: u64 = 6 << 32;
+    pub(crate) const UPKEEP: u64 = 5 << 32;
     pub(crate) const LISTENER: u64 = 1 << 32;
     pub(crate) const LINK: u64 = 2 << 32;
     pub(crate) const PROCESS: u64 = 3 << 32;
@@ -137,92 +128,9 @@ pub(crate) mod token {
     pub(crate) const KIND: u64 = !0 << 32;
 }
 
-/// The locks of a process. A forked child has its own: its parent's may have been held by a thread
-/// that the child does not have.
-pub(crate) struct Locks {
-    epoch: u32,
-    current: Mutex<Option<Arc<Process>>, rank::Current>,
-    /// The sockets that threads of this process connect to.
-    connecting: Turns<PathBuf>,
-    next: OnceLock<&'static Self>,
-}
-
-impl Locks {
-    const fn new(epoch: u32) -> Self {
-        Self {
-            epoch,
-            current: Mutex::new(None),
-            connecting: Turns::new(),
-            next: OnceLock::new(),
-        }
-    }
-
-    /// The locks of this process. One step for each fork between it and the process that first asked; a child
-    /// leaks its parent's.
-    pub(crate) fn own() -> &'static Self {
-        static FIRST: Locks = Locks::new(0);
-        let epoch = process::fork_epoch();
-        let mut locks = &FIRST;
-        while locks.epoch != epoch {
-            locks = locks
-                .next
-                .get_or_init(|| Box::leak(Box::new(Self::new(locks.epoch + 1))));
-        }
-        locks
-    }
-}
-
-impl Locks {
-    /// The next use of the global node starts another, if this is the one.
-    fn forget(&self, process: &Arc<Process>) {
-        let mut current = self.current.lock();
-        let is_it = current
-            .as_ref()
-            .is_some_and(|own| Arc::ptr_eq(own, process));
-        let own = is_it.then(|| current.take()).flatten();
-        drop(current);
-        drop(own);
-    }
-}
-
-impl Turns<PathBuf> {
-    /// The turns of this process's connecting threads, by name.
-    pub(crate) fn of_connectors() -> &'static Self {
-        &Locks::own().connecting
-    }
-}
-
-/// This process's state, made with its keeper thread on first use (and again in a forked child,
-/// which shares nothing with its parent).
-pub(crate) fn current() -> Result<Arc<Process>, Resource> {
-    process::watch_forks();
-    // A parent's state stays with the parent's locks, so that none of it is undone.
-    let current = &Locks::own().current;
-    let mut current = current.lock();
-    if let Some(process) = current.as_ref() {
-        return Ok(process.clone());
-    }
-    let process = start(Configuration::of_environment())?;
-    *current = Some(process.clone());
-    Ok(process)
-}
-
-/// The state of a new node, with its keeper.
-pub(crate) fn start(configuration: Configuration) -> Result<Arc<Process>, Resource> {
-    process::watch_forks();
-    let process = Arc::new(Process::new(configuration)?);
-    let keeper = keeper::start(process.clone()).map_err(|_| {
-        Resource::Exhausted(Exhausted {
-            what: "threads; raise RLIMIT_NPROC or the control group's limit",
-            limit: 0,
-        })
-    })?;
-    *process.keeper.lock() = Some(keeper);
-    Ok(process)
-}
-
 impl Process {
-    fn new(configuration: Configuration) -> Result<Self, Resource> {
+    /// The state of a new node, without its control thread.
+    pub(crate) fn new(configuration: Configuration) -> Result<Self, Resource> {
         let os = |call| move |errno| Resource::of(call, errno);
         let (tally_fd, tally) =
             Tally::create(counters::REGION_BYTES).map_err(os("memfd_create"))?;
@@ -236,8 +144,7 @@ impl Process {
             agreed: handfast_sys::futex::register_fence(),
             may_ask: handfast_sys::futex::fence_others(),
             incarnation: process::new_incarnation().map_err(os("getrandom"))?,
-            groups_version: AtomicU32::new(0),
-            groups: RwLock::default(),
+            groups: Groups::new(tally.clone())?,
             deaths: AtomicU32::new(0),
             settled: AtomicU32::new(0),
             leavings: AtomicU32::new(0),
@@ -249,8 +156,6 @@ impl Process {
             unbound_until_ns: AtomicU64::new(0),
             next_generation: AtomicU32::new(1),
             poll: Poll::new().map_err(os("epoll_create1"))?,
-            watch_due_ns: AtomicU64::new(0),
-            watch: Timer::new().map_err(os("timerfd_create"))?,
             attention: Flag::new().map_err(os("eventfd"))?,
             listeners: Mutex::default(),
             rows: Rows::new(tally.clone()),
@@ -284,14 +189,8 @@ impl Process {
             .map_err(os("epoll_ctl"))?;
         process
             .poll
-            .add(&process.watch, token::WATCH, Trigger::Level)
-            .map_err(os("epoll_ctl"))?;
-        process
-            .poll
             .add(process.upkeep.alarm(), token::UPKEEP, Trigger::Level)
             .map_err(os("epoll_ctl"))?;
-        // A receiver sleeps in the bells of all groups; there is always one.
-        process.add_group(&mut process.groups.write(), Some(process::uid()))?;
         Ok(process)
     }
 
@@ -299,91 +198,30 @@ impl Process {
     /// within [`WATCH_NS`]. A system call at most that often.
     #[inline]
     pub(crate) fn watch_sleepers(&self) {
-        let now_ns = clock::ticks_ns();
-        // Relaxed: two threads may both set the timer.
-        let due_ns = self.watch_due_ns.load(Ordering::Relaxed);
-        if due_ns.wrapping_sub(now_ns) > WATCH_NS {
-            self.watch_in(WATCH_NS);
+        if !self.upkeep.is_due_within(Timer::Sleepers, WATCH_NS) {
+            self.schedule(Timer::Sleepers);
         }
     }
 
-    #[cold]
-    pub(crate) fn watch_in(&self, from_now_ns: u64) {
-        let due_ns = clock::ticks_ns() + from_now_ns;
-        self.watch_due_ns.store(due_ns, Ordering::Relaxed);
-        self.watch.set(from_now_ns);
-    }
-
     /// There is work for the keeper, to be done after the time that the timer's table says.
-    pub(crate) fn schedule(&self, timer: timers::Timer) {
+    pub(crate) fn schedule(&self, timer: Timer) {
         self.schedule_in(timer, timer.delay_ns());
     }
 
     /// As [`Self::schedule`], after this time.
-    pub(crate) fn schedule_in(&self, timer: timers::Timer, from_now_ns: u64) {
+    pub(crate) fn schedule_in(&self, timer: Timer, from_now_ns: u64) {
         self.upkeep.schedule(timer, from_now_ns);
     }
 
-    /// Takes a place for a link to come in the trust group of `uid`, which is made if there is none; or in a crowd, if too
-    /// many users have groups already.
-    pub(crate) fn reserve(self: &Arc<Self>, uid: u32) -> Result<Reserved, Resource> {
-        let mut groups = self.groups.write();
-        let own = groups.iter().find(|group| group.uid == Some(uid));
-        let is_room = groups.iter().filter(|group| group.uid.is_some()).count() < GROUPS_MAX;
-        let in_crowd = || {
-            groups
-                .iter()
-                .find(|group| group.uid.is_none() && !group.is_full())
-        };
-        let known = match own {
-            None if !is_room => in_crowd(),
-            own => own,
-        };
-        let known = known.cloned();
-        let group = match &known {
-            Some(group) => group.clone(),
-            None => self.add_group(&mut groups, is_room.then_some(uid))?,
-        };
-        // Under the lock: a group without any is given back.
-        let index = group.reserve();
-        drop(groups);
-        if known.is_none() {
+    /// Takes a place for a link to come, in the trust group of `uid` or in a crowd.
+    pub(crate) fn reserve(&self, uid: u32) -> Result<Reserved, Resource> {
+        let version = self.groups.version();
+        let place = self.groups.reserve(uid)?;
+        if self.groups.version() != version {
+            // Receivers have to sleep in the bells of a new group, too.
             self.rouse_all();
         }
-        Ok(Reserved {
-            process: self.clone(),
-            index: Some(index?),
-            group,
-        })
-    }
-
-    fn add_group(
-        &self,
-        groups: &mut Arc<[Arc<Group>]>,
-        uid: Option<u32>,
-    ) -> Result<Arc<Group>, Resource> {
-        let group = Arc::new(Group::new(uid, self.tally.clone())?);
-        *groups = groups.iter().chain([&group]).cloned().collect();
-        // Release: pairs with the Acquire of a receiver that copies the list.
-        self.groups_version.fetch_add(1, Ordering::Release);
-        Ok(group)
-    }
-
-    /// Frees a place in a group; a group without links goes, except the first, in whose bells a receiver always sleeps.
-    pub(crate) fn free_place(&self, group: &Arc<Group>, index: u32) {
-        group.set(index, None);
-        let mut groups = self.groups.write();
-        let place = groups.iter().position(|known| Arc::ptr_eq(known, group));
-        if place.is_some_and(|place| place > 0) && group.is_empty() {
-            *groups = groups
-                .iter()
-                .filter(|known| !Arc::ptr_eq(known, group))
-                .cloned()
-                .collect();
-            // Release: as where one is added. A thread that still sleeps in its bells is woken for the next
-            // change.
-            self.groups_version.fetch_add(1, Ordering::Release);
-        }
+        Ok(place)
     }
 
     /// Whether its node was shut down.
@@ -402,69 +240,20 @@ impl Process {
         }
     }
 
-    /// See [`Node::shutdown`](crate::Node::shutdown).
-    pub(crate) fn shutdown(self: &Arc<Self>) {
-        if self.epoch != process::fork_epoch() || self.is_over.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        Locks::own().forget(self);
-        self.lose_moves();
-        let listeners = core::mem::take(&mut *self.listeners.lock());
-        for (_, listener) in &listeners {
-            self.poll.remove(&**listener);
-            socket::shutdown(&**listener);
-        }
-        let accepted = core::mem::take(&mut *self.accepted.lock());
-        drop((listeners, accepted));
-        for port in self.all_ports() {
-            if let Some(listener) = port.taken_up.get() {
-                socket::shutdown(&**listener);
-            }
-        }
-        self.attention.raise();
-        let keeper = self.keeper.lock().take();
-        // Otherwise this thread is the keeper: a waker, which it runs.
-        if let Some(keeper) = keeper.filter(|_| !crate::guest::is_control()) {
-            // A panic has been told of by then.
-            let _ = keeper.join();
-        }
-        let links = self.live_links();
-        links.iter().for_each(|link| self.end_link(link));
-        self.let_go();
-        self.rouse_all();
-        // Peers may have put waiters back to sleep.
-        let has_left = |link: &Arc<Link>| {
-            link.disturb();
-            !link.parked.any()
-        };
-        for _ in 0..LEAVE_MS_MAX {
-            if links.iter().all(has_left) {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
+    /// The node is shut down from now on. `false`: it was before, or is a parent's.
+    pub(crate) fn begins_shutdown(&self) -> bool {
+        self.epoch == process::fork_epoch() && !self.is_over.swap(true, Ordering::AcqRel)
     }
 
-    /// Drops what the control thread would have dropped later, and what refers to links: those refer to this.
-    fn let_go(&self) {
-        self.vines.end();
-        self.end_all_paths();
-        self.end_all_moves();
-        let doors = core::mem::take(&mut *self.doors.lock());
-        let relays = core::mem::take(&mut *self.relays.lock());
-        let switches = core::mem::take(&mut *self.switches.lock());
-        // Without the locks.
-        drop((doors, relays, switches));
-    }
-
-    pub(crate) fn groups(&self) -> Arc<[Arc<Group>]> {
-        self.groups.read().clone()
+    /// Remembers its control thread; returns the one it had.
+    pub(crate) fn set_keeper(&self, keeper: Option<JoinHandle<()>>) -> Option<JoinHandle<()>> {
+        core::mem::replace(&mut *self.keeper.lock(), keeper)
     }
 
     /// Wakes every sleeping receiver of this process.
     pub(crate) fn rouse_all(&self) {
         let ports = self.ports(|_| true);
-        for group in &*self.groups() {
+        for group in &*self.groups.all() {
             ports.iter().for_each(|port| group.rouse(port.receiver));
         }
         self.raise_sets();
@@ -476,7 +265,7 @@ impl Process {
 
     /// Wakes the receivers at `receiver`.
     pub(crate) fn rouse(&self, receiver: u32) {
-        for group in &*self.groups() {
+        for group in &*self.groups.all() {
             group.rouse(receiver);
         }
         self.raise_sets();
@@ -498,7 +287,7 @@ impl Process {
         let mut sets = self.sets.lock();
         sets.retain(|set| set.upgrade().map(|flag| flag.raise()).is_some());
         drop(sets);
-        crate::notify::rouse();
+        crate::arrivals::rouse();
     }
 
     /// Makes a port with a free receiver.
@@ -580,44 +369,10 @@ impl Process {
     }
 }
 
-/// A place in a trust group that a link is to have.
-pub(crate) struct Reserved {
-    process: Arc<Process>,
-    group: Arc<Group>,
-    index: Option<u32>,
-}
-
-impl Reserved {
-    pub(crate) const fn group(&self) -> &Arc<Group> {
-        &self.group
-    }
-
-    pub(crate) fn index(&self) -> u32 {
-        self.index.unwrap_or_default()
-    }
-
-    /// The place belongs to the link from now on.
-    pub(crate) fn take(mut self) -> (Arc<Process>, Arc<Group>, u32) {
-        let index = self.index.take().unwrap_or_default();
-        (self.process.clone(), self.group.clone(), index)
-    }
-}
-
-impl Drop for Reserved {
-    fn drop(&mut self) {
-        if let Some(index) = self.index {
-            self.process.free_place(&self.group, index);
-        }
-    }
-}
-
 /// A caller that sleeps, and a lane that has rung, are looked after this often, and the server woken the second time, whatever
 /// the bell says: another peer of the trust group may have taken the server's announcement away, or its sleeper.
 /// Twice this, and the time that three threads take to wake, is what such a peer can delay a message: 100 ms in all.
-pub(crate) const WATCH_NS: u64 = 40_000_000;
-
-/// How long a shutdown waits for threads that wait on its links, at most.
-const LEAVE_MS_MAX: u32 = 100;
+pub(crate) const WATCH_NS: u64 = Timer::Sleepers.delay_ns();
 
 /// The serial number of the next link. A forked child goes on where its parent was: its threads remember
 /// the parent's links by number.

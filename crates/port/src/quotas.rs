@@ -1,8 +1,9 @@
 //! Quotas: the resources of this process that one peer may hold, and the work it may cause.
 
 use crate::error::{Misuse, NodeError};
+use crate::lifecycle;
 use crate::link::Link;
-use crate::process::{self, Process};
+use crate::process::Process;
 use crate::rank;
 use core::sync::atomic::{AtomicU32, Ordering};
 use handfast_layout::counters;
@@ -88,7 +89,7 @@ pub fn set_quotas(quotas: Quotas) -> Result<(), NodeError> {
 pub fn set_quotas_by(
     quotas_of: impl Fn(&Peer) -> Quotas + Send + Sync + 'static,
 ) -> Result<(), NodeError> {
-    let process = process::current()?;
+    let process = lifecycle::current()?;
     Ok(set_at(&process, Arc::new(quotas_of))?)
 }
 

@@ -3,6 +3,7 @@
 handfast_sys::ranks! { 20:
         Turns,
     Current,
+    Nodes,
     Switching,
     Leaving,
     TrailRights,

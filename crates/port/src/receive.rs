@@ -2,10 +2,11 @@
 
 use crate::bound::{Bound, Moving};
 use crate::error::{BindError, Misuse, ReceiveError, Resource};
+use crate::lifecycle;
 use crate::options::Options;
 use crate::poller::Poller;
 use crate::port::Port;
-use crate::process::{self, Process};
+use crate::process::Process;
 use crate::rendezvous::{self, SocketFile};
 use crate::request::Request;
 use crate::users::{Foreign, Users};
@@ -53,7 +54,7 @@ pub fn anonymous() -> Result<ReceiveRight, BindError> {
 /// # Errors
 /// [`BindError::Exhausted`] when the process has as many ports as it can have.
 pub fn anonymous_with(options: Options) -> Result<ReceiveRight, BindError> {
-    Ok(nameless(&process::current()?, options)?)
+    Ok(nameless(&lifecycle::current()?, options)?)
 }
 
 /// Makes a port without a name, which the caller announces to its peers.
@@ -108,7 +109,7 @@ pub fn bind(name: &str) -> Result<ReceiveRight, BindError> {
 pub fn bind_with(name: &str, options: Options) -> Result<ReceiveRight, BindError> {
     name::check(name).map_err(BindError::BadName)?;
     // First, so that a process that cannot have its own memory leaves no file.
-    bind_at(&process::current()?, name, options)
+    bind_at(&lifecycle::current()?, name, options)
 }
 
 /// Binds a name by a node.
@@ -135,7 +136,7 @@ pub(crate) fn bind_at(
 /// # Errors
 /// As [`bind`], but for names.
 pub fn behind_descriptor() -> Result<(ReceiveRight, OwnedFd), BindError> {
-    let process = process::current()?;
+    let process = lifecycle::current()?;
     let (listener, descriptor) = rendezvous::nameless(&process.configuration.directory(), false)
         .map_err(|errno| Resource::of("bind of a socket without a name", errno))?;
     let bound = Bound::own(&process, listener, SocketFile::none());

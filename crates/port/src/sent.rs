@@ -12,6 +12,7 @@ use crate::sending::Sending;
 use crate::tasks::What;
 use core::pin::Pin;
 use core::task::{Context, Poll};
+use handfast_proto::timers::Timer;
 use handfast_ring::lane::Place;
 use handfast_wait::word;
 
@@ -85,7 +86,7 @@ impl Future for Sent<'_> {
         let Some(lane) = link.map.known(right.receiver()) else {
             // For a lane: no wake-up comes when one falls out of use, so the keeper looks.
             self.at = Some(At::enter(right, link, What::Room, context.waker()));
-            right.process().watch_in(LANE_LOOK_NS);
+            right.process().schedule_in(Timer::Sleepers, LANE_LOOK_NS);
             return Poll::Pending;
         };
         self.at = Some(At::enter(right, link, What::Space(lane), context.waker()));

@@ -1,9 +1,10 @@
 //! Wait sets: several ports and ordinary descriptors, waited on in one call.
 
 use crate::error::{Misuse, ReceiveError, Resource, SetError};
+use crate::lifecycle;
 use crate::options::Options;
 use crate::port::{Port, park};
-use crate::process::{self, Process};
+use crate::process::Process;
 use crate::receive::ReceiveRight;
 use crate::request::Request;
 use core::sync::atomic::Ordering;
@@ -122,7 +123,7 @@ impl WaitSet {
     /// # Errors
     /// [`SetError::Exhausted`] without descriptors.
     pub fn with(options: Options) -> Result<Self, SetError> {
-        Self::of(process::current()?, options)
+        Self::of(lifecycle::current()?, options)
     }
 
     /// For ports of this node.
@@ -493,7 +494,7 @@ impl Place for Waiting<'_> {
     }
 
     fn park(&mut self, how: Sleep, deadline_ns: Option<u64>, start: Option<Start>) -> Parked {
-        let groups = self.0.process.groups();
+        let groups = self.0.process.groups.all();
         let in_bells = groups.iter().filter(|group| group.uid.is_some()).count();
         let words = (in_bells + 1) * self.0.ports.len();
         let in_words = how == Sleep::Block && self.0.descriptors == 0 && words <= WORDS_MAX;

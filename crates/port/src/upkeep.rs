@@ -41,6 +41,14 @@ impl Upkeep {
         }
     }
 
+    /// Whether work for `timer` is due after this moment, and within `from_now_ns`.
+    #[inline]
+    pub(crate) fn is_due_within(&self, timer: Timer, from_now_ns: u64) -> bool {
+        // Relaxed: a time to come is taken away after this moment, and a time that has passed does not count.
+        let due_ns = self.due_ns[timer.index()].load(Ordering::Relaxed);
+        due_ns.wrapping_sub(clock::ticks_ns()) <= from_now_ns
+    }
+
     fn alarm_at(&self, due_ns: u64) {
         let mut due_ns = due_ns;
         // E21 alarm, store half: the timer's own time comes before this.

@@ -150,7 +150,7 @@ impl Port {
     /// of others: so each port looks whether its announcement has been taken.
     fn rung(&self, link: &Link, receiver: u32) {
         let sleep = bell_layout::bell(self.receiver) + bell_layout::SLEEP;
-        let groups = self.process.groups();
+        let groups = self.process.groups.all();
         // Relaxed: a hint; a receiver whose ring came needs none.
         let is_taken = |group: &Group| group.bells.load(sleep, Ordering::Relaxed) == word::AWAKE;
         // Another user's processes take no announcement.

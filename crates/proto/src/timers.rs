@@ -8,6 +8,18 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Timer {
+    /// Look after threads that sleep until a peer answers.
+    Sleepers,
+    /// End handshakes whose connectors say nothing more.
+    Handshakes,
+    /// Take connections again that could be neither taken nor refused.
+    Listeners,
+    /// Hear peers again that have said too much.
+    MutedPeers,
+    /// Start threads that close descriptors, for which there was no thread.
+    ClosingThreads,
+    /// Wake threads that still wait at links that have ended.
+    Leavers,
     /// Free the places of links that have ended.
     EndedLinks,
     /// Refuse messages to ports that were dropped a short time ago.
@@ -50,7 +62,13 @@ pub enum Timer {
 
 impl Timer {
     /// All of them, in the order in which their work is done when several are due.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 25] = [
+        Self::Sleepers,
+        Self::Handshakes,
+        Self::Listeners,
+        Self::MutedPeers,
+        Self::ClosingThreads,
+        Self::Leavers,
         Self::EndedLinks,
         Self::DroppedPorts,
         Self::Workers,
@@ -79,11 +97,15 @@ impl Timer {
     #[must_use]
     pub const fn delay_ns(self) -> u64 {
         match self {
-            Self::DroppedPorts | Self::Relays => 1_000_000,
+            Self::Leavers | Self::DroppedPorts | Self::Relays => 1_000_000,
             Self::Answers => 5_000_000,
+            Self::Sleepers => 40_000_000,
             Self::DomainCalls => 50_000_000,
             // Links end together by the hundred, and each look is one at all of them.
             Self::EndedLinks => 100_000_000,
+            // Until a descriptor or a thread is free.
+            Self::Listeners | Self::ClosingThreads => 100_000_000,
+            Self::Handshakes => 2_000_000_000,
             _ => 2_000_000,
         }
     }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::keeper::PeerBells;
+use crate::lifecycle;
 use crate::link::Parts;
-use crate::process;
 use core::sync::atomic::AtomicU32;
 use handfast_layout::bell;
 use handfast_layout::link::{REGION_BYTES, Side};
@@ -33,7 +33,7 @@ pub(crate) fn link_of(uid: u32) -> (Arc<Process>, Arc<Link>, OwnedFd) {
 
 /// As [`link_of`]; this process has connected, or the peer has, and waits for its welcome.
 pub(crate) fn link_as(uid: u32, calls: Side) -> (Arc<Process>, Arc<Link>, OwnedFd) {
-    let process = process::current().ok().unwrap();
+    let process = lifecycle::current().ok().unwrap();
     let (link, peer) = link_in(&process, uid, calls);
     (process, link, peer)
 }
@@ -65,7 +65,12 @@ pub(crate) fn link_in(process: &Arc<Process>, uid: u32, calls: Side) -> (Arc<Lin
     // No other link has such a number. Relaxed: a number.
     static SERIAL: AtomicU32 = AtomicU32::new(u32::MAX);
     let serial = SERIAL.fetch_sub(1, Ordering::Relaxed);
-    let link = Arc::new(Link::new(parts, serial, process.rows.take()));
+    let link = Arc::new(Link::new(
+        process.clone(),
+        parts,
+        serial,
+        process.rows.take(),
+    ));
     (link, peer)
 }
 

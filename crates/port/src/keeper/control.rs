@@ -105,6 +105,8 @@ impl Keeper {
         if !link.is_down() && !self.muted.iter().any(|(_, muted)| *muted == link.serial) {
             self.process.poll.remove(&link.socket);
             self.muted.push((until_ns, link.serial));
+            let from_now_ns = until_ns.saturating_sub(clock::now_ns());
+            self.process.schedule_in(Timer::MutedPeers, from_now_ns);
         }
     }
 

@@ -2,9 +2,10 @@
 
 use super::{Keeper, PeerBells, Pending, map_peer_bells};
 use crate::error::{Exhausted, Resource};
+use crate::group::Reserved;
 use crate::link::{Link, Parts};
 use crate::port::Port;
-use crate::process::{Process, Reserved};
+use crate::process::Process;
 use crate::users::{Charge, Foreign};
 use core::sync::atomic::Ordering;
 use handfast_layout::control::ControlMessage;
@@ -345,9 +346,6 @@ impl Keeper {
             );
             return;
         };
-        if crate::notify::is_active() {
-            let _ = handfast_sys::signal::raise_on_arrival(&link.socket, true);
-        }
         if self.process.welcome(&link, port).is_err() {
             self.process.end_link(&link);
         }

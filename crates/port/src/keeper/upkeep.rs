@@ -1,66 +1,163 @@
 //! The work of each timer.
 
+use super::Keeper;
 use crate::link::Link;
-use crate::process::Process;
+use crate::process::{Process, WATCH_NS, token};
 use handfast_proto::timers::{Left, Timer};
 use handfast_ring::Fault;
+use handfast_sys::clock;
+use handfast_sys::poll::Trigger;
 use std::sync::Arc;
 
-/// Does the work of `timer`, as far as possible now.
-pub(super) fn work(process: &Arc<Process>, timer: Timer) -> Left {
-    let links = |work: &dyn Fn(&Arc<Link>) -> Left| {
-        let links = process.live_links();
-        links.iter().map(work).max().unwrap_or(Left::Nothing)
-    };
-    match timer {
-        Timer::EndedLinks => {
-            process.forget_ended();
-            Left::Nothing
+/// The longest between two looks at callers that sleep.
+const WATCH_NS_MAX: u64 = 10_000_000_000;
+
+impl Keeper {
+    /// Does the work of `timer`, as far as possible now.
+    pub(super) fn work(&mut self, timer: Timer) -> Left {
+        let process = &self.process;
+        match timer {
+            Timer::Sleepers => return self.watch(),
+            Timer::Handshakes => return self.expire(),
+            Timer::Listeners => self.listen_again(),
+            Timer::MutedPeers => return self.hear_again(),
+            Timer::ClosingThreads => process.users.start_again(),
+            Timer::Leavers => return self.wake_leavers(),
+            Timer::EndedLinks => process.forget_ended(),
+            Timer::DroppedPorts => return Left::soon(process.refuse_unbound()),
+            Timer::Workers => return Left::soon(process.start_workers()),
+            Timer::Claims => process.claim_late(),
+            Timer::MovedPorts => process.tell_new_holders(),
+            Timer::DomainCalls => {
+                for port in process.ports(|port| port.served.get().is_some()) {
+                    port.served.get().inspect(|local| local.publish(&port));
+                }
+            }
+            Timer::Receivers => return process.call_due().map_or(Left::Nothing, Left::In),
+            Timer::Switches => return Left::for_peer(process.switch_again()),
+            Timer::Paths => return Left::for_peer(process.leave_paths()),
+            Timer::Provisions => return Left::for_peer(process.expire_provisions()),
+            // Schedules itself again while an answer comes in pieces.
+            Timer::Relays => process.relay(),
+            Timer::Backlog
+            | Timer::Counters
+            | Timer::Releases
+            | Timer::Revocations
+            | Timer::Answers
+            | Timer::UnusedLinks
+            | Timer::TakenLanes
+            | Timer::FreedLanes => {
+                let links = process.live_links();
+                let left = links.iter().map(|link| work_at(process, link, timer));
+                return left.max().unwrap_or(Left::Nothing);
+            }
         }
-        Timer::DroppedPorts => Left::soon(process.refuse_unbound()),
-        Timer::Workers => Left::soon(process.start_workers()),
-        Timer::Backlog => links(&|link| {
+        Left::Nothing
+    }
+
+    /// Wakes the threads that still wait at links that have ended. A hostile peer may have put them back to sleep: again, until
+    /// all have left.
+    fn wake_leavers(&mut self) -> Left {
+        self.leaving.retain(|link| {
+            link.disturb();
+            link.parked.any()
+        });
+        match self.leaving.is_empty() {
+            true => Left::Nothing,
+            false => Left::In(Timer::Leavers.delay_ns()),
+        }
+    }
+
+    /// Looks after callers that sleep. A server that takes long is woken less and less often.
+    fn watch(&mut self) -> Left {
+        let links: Vec<_> = {
+            let links = self.process.links.lock();
+            let is_watched = |link: &&Arc<Link>| link.is_watched();
+            links.iter().flatten().filter(is_watched).cloned().collect()
+        };
+        if links.is_empty() {
+            self.watch_ns = WATCH_NS;
+            return Left::Nothing;
+        }
+        let moved = links.iter().fold(false, |moved, link| link.watch() | moved);
+        self.watch_ns = match moved {
+            true => WATCH_NS,
+            false => (self.watch_ns * 2).min(WATCH_NS_MAX),
+        };
+        Left::In(self.watch_ns)
+    }
+
+    /// Forgets handshakes whose connectors have taken too long.
+    fn expire(&mut self) -> Left {
+        let now_ns = clock::now_ns();
+        for index in 0..self.pending.len() {
+            let pending = self.pending[index].as_ref();
+            if pending.is_some_and(|pending| pending.deadline_ns <= now_ns) {
+                self.forget_pending(index);
+            }
+        }
+        let deadlines = self
+            .pending
+            .iter()
+            .flatten()
+            .map(|pending| pending.deadline_ns);
+        until(deadlines.min(), now_ns)
+    }
+
+    /// Hears peers again that have been muted for long enough.
+    fn hear_again(&mut self) -> Left {
+        let now_ns = clock::now_ns();
+        let over = self
+            .muted
+            .extract_if(.., |(until_ns, _)| *until_ns <= now_ns);
+        let over: Vec<_> = over.map(|(_, serial)| serial).collect();
+        for serial in over {
+            let Some(link) = self.link(serial) else {
+                continue;
+            };
+            let listening = token::LINK | u64::from(serial);
+            let added = (self.process.poll).add(&link.socket, listening, Trigger::Level);
+            if added.is_err() {
+                // Nothing would be heard of its peer any more.
+                self.end_now(link);
+            }
+        }
+        until(
+            self.muted.iter().map(|(until_ns, _)| *until_ns).min(),
+            now_ns,
+        )
+    }
+}
+
+fn until(next_ns: Option<u64>, now_ns: u64) -> Left {
+    next_ns.map_or(Left::Nothing, |next_ns| {
+        Left::In(next_ns.saturating_sub(now_ns))
+    })
+}
+
+/// Does the work of `timer` at one link.
+fn work_at(process: &Arc<Process>, link: &Arc<Link>, timer: Timer) -> Left {
+    match timer {
+        Timer::Backlog => {
             let is_said = cut_at_fault(process, link, link.say_again());
             Left::for_peer(!is_said.unwrap_or(true))
-        }),
-        Timer::Counters => links(&|link| Left::for_peer(!link.show_counters(process, false))),
-        Timer::Releases => links(&|link| release(process, link)),
-        Timer::Revocations => links(&|link| Left::for_peer(!link.tell_revoked())),
-        Timer::Answers => links(&|link| {
+        }
+        Timer::Counters => Left::for_peer(!link.show_counters(process, false)),
+        Timer::Releases => release(process, link),
+        Timer::Revocations => Left::for_peer(!link.tell_revoked()),
+        Timer::Answers => {
             let is_open = link.refuse_replies(process);
             // Answers to calls that were given up have made room.
             link.wake_for_room();
             Left::for_peer(is_open)
-        }),
-        Timer::UnusedLinks => links(&|link| Left::for_peer(process.leave(link))),
-        Timer::TakenLanes => links(&|link| Left::soon(link.say_taken_again(process))),
-        Timer::FreedLanes => links(&|link| {
+        }
+        Timer::UnusedLinks => Left::for_peer(process.leave(link)),
+        Timer::TakenLanes => Left::soon(link.say_taken_again(process)),
+        Timer::FreedLanes => {
             let is_left = cut_at_fault(process, link, link.leave_lanes(process));
             Left::soon(is_left.unwrap_or(false))
-        }),
-        Timer::Claims => {
-            process.claim_late();
-            Left::Nothing
         }
-        Timer::MovedPorts => {
-            process.tell_new_holders();
-            Left::Nothing
-        }
-        Timer::DomainCalls => {
-            for port in process.ports(|port| port.served.get().is_some()) {
-                port.served.get().inspect(|local| local.publish(&port));
-            }
-            Left::Nothing
-        }
-        Timer::Receivers => process.call_due().map_or(Left::Nothing, Left::In),
-        Timer::Switches => Left::for_peer(process.switch_again()),
-        Timer::Paths => Left::for_peer(process.leave_paths()),
-        Timer::Provisions => Left::for_peer(process.expire_provisions()),
-        Timer::Relays => {
-            // Schedules itself again while an answer comes in pieces.
-            process.relay();
-            Left::Nothing
-        }
+        _ => Left::Nothing,
     }
 }
 

@@ -28,7 +28,7 @@ impl Link {
         if self.rouse_all(ROUSED_MAX) {
             self.rouse_crowd();
         }
-        crate::notify::rouse();
+        crate::arrivals::rouse();
     }
 
     /// Wakes those that sleep on all words of ours, at most so many on each. Whether more may.

@@ -196,7 +196,7 @@ impl Poller {
         // Acquire: pairs with the Release of the threads that change the lists.
         self.notices.is_due()
             || self.is_settled()
-            || self.process.groups_version.load(Ordering::Acquire) != self.groups_version
+            || self.process.groups.version() != self.groups_version
             || self.process.deaths.load(Ordering::Acquire) != self.deaths
     }
 

@@ -288,13 +288,12 @@ impl Poller {
 
     /// Follows new groups and dead links.
     pub(crate) fn refresh(&mut self) {
-        // Acquire, twice: pairs with the Release of the threads that change the lists.
-        let version = self.process.groups_version.load(Ordering::Acquire);
+        let version = self.process.groups.version();
         if version != self.groups_version {
             self.set_fenceless(false);
             self.groups_version = version;
             // A copy: counting its owners would make receivers on different CPUs write to one line.
-            self.groups = self.process.groups().iter().cloned().collect();
+            self.groups = self.process.groups.all().iter().cloned().collect();
             self.forget_groups();
             self.foreign = Foreigners::of(&self.groups);
         }

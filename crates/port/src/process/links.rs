@@ -1,6 +1,7 @@
 //! The links of a process: from their first message to their end.
 
 use super::{NEXT_SERIAL, Process, token};
+use crate::arrivals;
 use crate::error::{Exhausted, Resource};
 use crate::link::{Link, Parts};
 use crate::port::Port;
@@ -83,7 +84,7 @@ impl Process {
     ) -> Result<Arc<Link>, Resource> {
         // Relaxed: a number.
         let serial = NEXT_SERIAL.fetch_add(1, Ordering::Relaxed);
-        let link = Arc::new(Link::new(parts, serial, self.rows.take()));
+        let link = Arc::new(Link::new(self.clone(), parts, serial, self.rows.take()));
         // No other thread sets it.
         let _ = link.itself.set(Arc::downgrade(&link));
         let limited_by = self.limit(&link);
@@ -114,6 +115,10 @@ impl Process {
         }
         links[slot] = Some(link.clone());
         drop(links);
+        // A thread that starts the strategy finds the link in the list, or this finds it active.
+        if arrivals::is_active() {
+            let _ = handfast_sys::signal::raise_on_arrival(&link.socket, true);
+        }
         if self.is_over() {
             // A shutdown may have looked before.
             self.end_link(&link);
@@ -162,7 +167,7 @@ impl Process {
             self.poll.remove(pidfd);
         }
         link.row.end();
-        self.free_place(&link.group, link.index);
+        self.groups.free(&link.group, link.index);
     }
 
     /// Ends a link and forgets it. Threads that still hold it see it down.

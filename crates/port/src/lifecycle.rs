@@ -1,0 +1,170 @@
+//! The start and the end of nodes, and the node of the free functions.
+
+use crate::configuration::Configuration;
+use crate::error::{Exhausted, Resource};
+use crate::keeper;
+use crate::link::Link;
+use crate::process::Process;
+use crate::rank;
+use crate::turns::Turns;
+use core::time::Duration;
+use handfast_sys::sync::Mutex;
+use handfast_sys::{process, socket};
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock, Weak};
+
+/// How long a shutdown waits for threads that wait on its links, at most.
+const LEAVE_MS_MAX: u32 = 100;
+
+/// The locks of a process. A forked child has its own: its parent's may have been held by a thread
+/// that the child does not have.
+pub(crate) struct Locks {
+    epoch: u32,
+    current: Mutex<Option<Arc<Process>>, rank::Current>,
+    /// The nodes of this process, and those that have ended lately.
+    nodes: Mutex<Vec<Weak<Process>>, rank::Nodes>,
+    /// The sockets that threads of this process connect to.
+    connecting: Turns<PathBuf>,
+    next: OnceLock<&'static Self>,
+}
+
+impl Locks {
+    const fn new(epoch: u32) -> Self {
+        Self {
+            epoch,
+            current: Mutex::new(None),
+            nodes: Mutex::new(Vec::new()),
+            connecting: Turns::new(),
+            next: OnceLock::new(),
+        }
+    }
+
+    /// The locks of this process. One step for each fork between it and the process that first asked; a child
+    /// leaks its parent's.
+    pub(crate) fn own() -> &'static Self {
+        static FIRST: Locks = Locks::new(0);
+        let epoch = process::fork_epoch();
+        let mut locks = &FIRST;
+        while locks.epoch != epoch {
+            locks = locks
+                .next
+                .get_or_init(|| Box::leak(Box::new(Self::new(locks.epoch + 1))));
+        }
+        locks
+    }
+}
+
+impl Locks {
+    /// The next use of the global node starts another, if this is the one.
+    fn forget(&self, process: &Arc<Process>) {
+        let mut current = self.current.lock();
+        let is_it = current
+            .as_ref()
+            .is_some_and(|own| Arc::ptr_eq(own, process));
+        let own = is_it.then(|| current.take()).flatten();
+        drop(current);
+        drop(own);
+    }
+}
+
+impl Turns<PathBuf> {
+    /// The turns of this process's connecting threads, by name.
+    pub(crate) fn of_connectors() -> &'static Self {
+        &Locks::own().connecting
+    }
+}
+
+/// This process's state, made with its keeper thread on first use (and again in a forked child,
+/// which shares nothing with its parent).
+pub(crate) fn current() -> Result<Arc<Process>, Resource> {
+    process::watch_forks();
+    // A parent's state stays with the parent's locks, so that none of it is undone.
+    let current = &Locks::own().current;
+    let mut current = current.lock();
+    if let Some(process) = current.as_ref() {
+        return Ok(process.clone());
+    }
+    let process = start(Configuration::of_environment())?;
+    *current = Some(process.clone());
+    Ok(process)
+}
+
+/// The state of a new node, with its keeper.
+pub(crate) fn start(configuration: Configuration) -> Result<Arc<Process>, Resource> {
+    process::watch_forks();
+    let node = Arc::new(Process::new(configuration)?);
+    {
+        let mut nodes = Locks::own().nodes.lock();
+        nodes.retain(|node| node.strong_count() > 0);
+        nodes.push(Arc::downgrade(&node));
+    }
+    let keeper = keeper::start(node.clone()).map_err(|_| {
+        Resource::Exhausted(Exhausted {
+            what: "threads; raise RLIMIT_NPROC or the control group's limit",
+            limit: 0,
+        })
+    })?;
+    node.set_keeper(Some(keeper));
+    Ok(node)
+}
+
+/// The nodes of this process.
+pub(crate) fn nodes() -> Vec<Arc<Process>> {
+    let nodes = Locks::own().nodes.lock();
+    nodes.iter().filter_map(Weak::upgrade).collect()
+}
+
+/// See [`Node::shutdown`](crate::Node::shutdown).
+pub(crate) fn shutdown(node: &Arc<Process>) {
+    if !node.begins_shutdown() {
+        return;
+    }
+    Locks::own().forget(node);
+    node.lose_moves();
+    let listeners = core::mem::take(&mut *node.listeners.lock());
+    for (_, listener) in &listeners {
+        node.poll.remove(&**listener);
+        socket::shutdown(&**listener);
+    }
+    let accepted = core::mem::take(&mut *node.accepted.lock());
+    drop((listeners, accepted));
+    for port in node.all_ports() {
+        if let Some(listener) = port.taken_up.get() {
+            socket::shutdown(&**listener);
+        }
+    }
+    node.attention.raise();
+    let keeper = node.set_keeper(None);
+    // Otherwise this thread is the keeper: a waker, which it runs.
+    if let Some(keeper) = keeper.filter(|_| !crate::guest::is_control()) {
+        // A panic has been told of by then.
+        let _ = keeper.join();
+    }
+    let links = node.live_links();
+    links.iter().for_each(|link| node.end_link(link));
+    let_go(node);
+    node.rouse_all();
+    // Peers may have put waiters back to sleep.
+    let has_left = |link: &Arc<Link>| {
+        link.disturb();
+        !link.parked.any()
+    };
+    for _ in 0..LEAVE_MS_MAX {
+        if links.iter().all(has_left) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Drops what the control thread would have dropped later, and what refers to links: those refer to the node.
+fn let_go(node: &Process) {
+    node.vines.end();
+    node.end_all_paths();
+    node.end_all_moves();
+    let doors = core::mem::take(&mut *node.doors.lock());
+    let relays = core::mem::take(&mut *node.relays.lock());
+    let switches = core::mem::take(&mut *node.switches.lock());
+    // Without the locks.
+    drop((doors, relays, switches));
+}
