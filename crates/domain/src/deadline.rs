@@ -119,7 +119,12 @@ fn put_timer(timer: (u32, Timer)) -> Option<(u32, Timer)> {
 
 #[cold]
 fn new_timer() -> Result<Timer, NoDeadline> {
-    let os = |call| move |errno: Errno| NoDeadline::Os { call, errno };
+    let os = |call| {
+        move |errno: Errno| NoDeadline::Os {
+            call,
+            errno: errno.into(),
+        }
+    };
     #[cfg(target_arch = "x86_64")]
     crate::fault::install_tick().map_err(os("sigaction"))?;
     let number = signal::deadline_number();

@@ -71,7 +71,7 @@ impl Group {
         let memory = private::Private::new(control_bytes(cpus) + (cpus + HELD) * PER_CPU * STRIDE)
             .map_err(|errno| LoadError::Os {
                 call: "mmap of the stacks",
-                errno,
+                errno: errno.into(),
             })?;
         let inner = Inner {
             memory,
@@ -84,7 +84,7 @@ impl Group {
         };
         inner.lay_out().map_err(|errno| LoadError::Os {
             call: "mprotect of the stacks",
-            errno,
+            errno: errno.into(),
         })?;
         Ok(Self(Arc::new(inner)))
     }
@@ -119,7 +119,7 @@ pub(crate) fn allocate() -> Result<Key, LoadError> {
         Errno::NOSPC => LoadError::KeysTaken { limit: keys::KEYS },
         errno => LoadError::Os {
             call: "pkey_alloc",
-            errno,
+            errno: errno.into(),
         },
     })
 }

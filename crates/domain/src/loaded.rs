@@ -62,7 +62,12 @@ impl Loaded {
             true => Some(group::allocate()?),
             false => None,
         };
-        let os = |call| move |errno| LoadError::Os { call, errno };
+        let os = |call| {
+            move |errno: handfast_sys::Errno| LoadError::Os {
+                call,
+                errno: errno.into(),
+            }
+        };
         let room = size_of_val(functions.entries.as_slice()) + 2 * private::page_bytes();
         let len_bytes = options.heap_bytes.checked_add(room);
         let len_bytes =

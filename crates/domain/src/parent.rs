@@ -199,7 +199,12 @@ impl Running {
     /// Starts a child and waits until it serves.
     fn start(plan: &Plan) -> Result<Self, LoadError> {
         let connect = way::connect().ok_or(LoadError::NoPorts)?;
-        let os = |call| move |errno| LoadError::Os { call, errno };
+        let os = |call| {
+            move |errno: Errno| LoadError::Os {
+                call,
+                errno: errno.into(),
+            }
+        };
         let marker = marker().ok_or(LoadError::Library)?;
         let (control, theirs) = socket::pair().map_err(os("socketpair"))?;
         let mut command = Command::new("/proc/self/exe");
@@ -216,7 +221,7 @@ impl Running {
         drop(command);
         let spawned = spawned.map_err(|error| LoadError::Os {
             call: "the start of a child process (/proc/self/exe)",
-            errno: Errno::from_io_error(&error).unwrap_or(Errno::IO),
+            errno: Errno::from_io_error(&error).unwrap_or(Errno::IO).into(),
         })?;
         let pid = spawned.id();
         let mut running = Self {
@@ -242,7 +247,12 @@ impl Running {
 
     fn prepare(&mut self, connect: Connect, plan: &Plan, pid: u32) -> Result<(), LoadError> {
         let failed = |what| LoadError::Child { what };
-        let os = |call| move |errno| LoadError::Os { call, errno };
+        let os = |call| {
+            move |errno: Errno| LoadError::Os {
+                call,
+                errno: errno.into(),
+            }
+        };
         socket::set_timeout(&self.control, START_LIMIT).map_err(os("setsockopt"))?;
         let is_other = "it does not run this program (/proc/self/exe)";
         match self.hear(false) {

@@ -90,7 +90,7 @@ fn prepare(own: &Ready, handle: u32) -> Result<(), CallError> {
     }
     #[cfg(target_arch = "x86_64")]
     own.signal_stack
-        .set(signal_stack().map_err(CallError::NoSignalStack)?);
+        .set(signal_stack().map_err(|errno| CallError::NoSignalStack(errno.into()))?);
     own.epoch.set(handle);
     Ok(())
 }

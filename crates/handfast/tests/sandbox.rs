@@ -55,7 +55,7 @@ fn boxed(name: &str) {
         };
         assert_eq!(
             (os.call, os.errno),
-            ("memfd_create", rustix::io::Errno::NOSYS)
+            ("memfd_create", handfast_sys::Errno::NOSYS.into())
         );
         assert!(error.to_string().contains("memfd_create"), "{error}");
         let error = handfast::bind(&format!("{name}-own"))

@@ -24,6 +24,8 @@ pub enum BadName {
     FirstCharacter,
 }
 
+impl core::error::Error for BadName {}
+
 impl core::fmt::Display for BadName {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {

@@ -3,7 +3,6 @@
 use crate::error::{Exhausted, LoanError, MemoryError, Misuse};
 use crate::link::Link;
 use crate::rank;
-use crate::right::Right;
 use core::sync::atomic::{AtomicU64, Ordering};
 use handfast_layout::LINE;
 use handfast_layout::loan::{BLOCKS_MAX, Geometry};
@@ -13,7 +12,7 @@ use handfast_sys::{AsFd, BorrowedFd, Errno, OwnedFd, process};
 use std::sync::{Arc, Weak};
 
 /// Memory of this process in blocks of one length, to be filled in place and lent to other processes with
-/// messages ([`Right::Block`]). Only this process can write it. A peer maps the arena once, whichever of its
+/// messages ([`Right::Block`](crate::Right::Block)). Only this process can write it. A peer maps the arena once, whichever of its
 /// blocks are lent to it, and copies out what it needs.
 ///
 /// A lent block comes back when its borrower drops the [`Loan`](crate::Loan) or refuses the message that it came
@@ -300,12 +299,6 @@ impl core::ops::DerefMut for Block {
         let piece = self.piece.as_deref_mut();
         let bytes = piece.and_then(|piece| piece.bytes.bytes_mut().get_mut(..piece.len_bytes));
         bytes.unwrap_or_default()
-    }
-}
-
-impl From<Block> for Right {
-    fn from(block: Block) -> Self {
-        Self::Block(block)
     }
 }
 

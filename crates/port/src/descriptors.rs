@@ -230,7 +230,9 @@ impl Link {
         self.send_with(message, fds).map_err(|errno| match errno {
             Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM => Unsent::Full,
             Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => Unsent::Right(RightError::Gone),
-            errno => Unsent::Right(RightError::Refused { errno }),
+            errno => Unsent::Right(RightError::Refused {
+                errno: errno.into(),
+            }),
         })?;
         *sent = first.wrapping_add(count);
         Ok(first)

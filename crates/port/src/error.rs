@@ -5,18 +5,17 @@
 
 mod connect;
 mod domain;
+mod memory;
 mod message;
 mod right;
 
-pub use crate::loan::LoanError;
-pub use crate::memory::MemoryError;
-pub use crate::per_cpu::ServeError;
 pub use connect::{BindError, ConnectError, Found};
 use core::fmt;
 pub use domain::DomainError;
 use handfast_ring::Fault;
 pub use handfast_ring::Rule;
-use handfast_sys::Errno;
+pub use handfast_sys::error::Errno;
+pub use memory::{LoanError, MemoryError};
 pub use message::{ReceiveError, ReplyError, SendError, Unsent};
 pub use right::RightError;
 
@@ -38,7 +37,11 @@ pub enum Gone {
 }
 
 /// A peer wrote what no honest peer writes; its link is finished, others are not touched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the peer broke a rule of the shared memory (offset {offset}): {}; its link has been cut: see which program that is",
+    .rule.text()
+)]
 pub struct PeerFault {
     /// The rule it broke.
     pub rule: Rule,
@@ -55,18 +58,6 @@ impl From<Fault> for PeerFault {
     }
 }
 
-impl fmt::Display for PeerFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the peer broke a rule of the shared memory (offset {}): ",
-            self.offset
-        )?;
-        f.write_str(self.rule.text())?;
-        f.write_str("; its link has been cut: see which program that is")
-    }
-}
-
 /// A limit was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exhausted {
@@ -75,6 +66,8 @@ pub struct Exhausted {
     /// How many there are; zero if unknown.
     pub limit: u64,
 }
+
+impl std::error::Error for Exhausted {}
 
 impl fmt::Display for Exhausted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -91,7 +84,8 @@ impl fmt::Display for Exhausted {
 }
 
 /// A system call failed in a way this library has no better word for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{call} failed: {errno}")]
 pub struct Os {
     /// The call.
     pub call: &'static str,
@@ -99,60 +93,49 @@ pub struct Os {
     pub errno: Errno,
 }
 
-impl fmt::Display for Os {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} failed: {}", self.call, self.errno)
-    }
-}
-
 /// The caller can avoid this by changing its code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Misuse {
     /// The handle was made before a `fork` and is used in the child.
+    #[error(
+        "this handle was made before fork() and does not work in the child; bind or connect again there"
+    )]
     Forked,
     /// The message is one-way, or has been answered: there is no reply right to use.
+    #[error(
+        "the message is one-way or has been answered, so there is nobody to reply to; send a message instead"
+    )]
     NotACall,
     /// A waker or a subscriber of `tracing` waits, in the library's control thread, for something that only that thread
     /// can bring about.
+    #[error(
+        "a waker or a tracing subscriber that runs in handfast's control thread must not wait: have the \
+         task or another thread do that"
+    )]
     ControlThread,
     /// The node of the handle was shut down ([`Node::shutdown`](crate::Node::shutdown)).
+    #[error(
+        "the node of this handle was shut down; drop the handle, and bind or connect again by another node"
+    )]
     Shutdown,
 }
 
-impl fmt::Display for Misuse {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Forked => f.write_str(
-                "this handle was made before fork() and does not work in the child; bind or \
-                 connect again there",
-            ),
-            Self::Shutdown => f.write_str(
-                "the node of this handle was shut down; drop the handle, and bind or connect again by another node",
-            ),
-            Self::NotACall => f.write_str(
-                "the message is one-way or has been answered, so there is nobody to reply to; \
-                 send a message instead",
-            ),
-            Self::ControlThread => f.write_str(
-                "a waker or a tracing subscriber that runs in handfast's control thread must not wait: \
-                 have the task or another thread do that",
-            ),
-        }
-    }
-}
-
 /// Why a node was not started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NodeError {
     /// Descriptors, memory or threads ran out.
+    #[error(transparent)]
     Exhausted(Exhausted),
     /// The sandbox forbids memory files.
+    #[error("{0}: this sandbox forbids memory files; allow memfd_create in its filter")]
     NoMemoryFiles(Os),
     /// Another thread has shut the node down.
+    #[error(transparent)]
     Misuse(Misuse),
     /// Anything else.
+    #[error(transparent)]
     Os(Os),
 }
 
@@ -162,48 +145,78 @@ impl From<Misuse> for NodeError {
     }
 }
 
+/// Why a port is not served on every CPU. The port is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// Fewer receivers are left in the process than it has CPUs.
+    #[error(transparent)]
+    Exhausted(Exhausted),
+    /// The caller broke a rule of this library.
+    #[error(transparent)]
+    Misuse(Misuse),
+}
+
 /// Why a plain queue was not opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueueError {
     /// The kind cannot have this capacity: it is zero, over the limit, or not a power of two although the kind
     /// needs one.
+    #[error("a queue of this kind holds from 1 to {limit} messages (a ring: a power of two)")]
     Capacity {
         /// Most messages.
         limit: u32,
     },
     /// The descriptors do not belong to a queue of this kind and capacity.
+    #[error(
+        "these descriptors are not those of a queue of this kind and capacity; pass what its creator used"
+    )]
     Other,
     /// The limit of processes that have it open is reached.
+    #[error("{limit} processes, the limit, have the queue open already; end one of them")]
     Members {
         /// How many.
         limit: u64,
     },
     /// This process has it open already; share that handle.
+    #[error("this process has the queue open already; share that handle")]
     Open,
     /// Descriptors or memory ran out.
+    #[error(transparent)]
     Exhausted(Exhausted),
     /// The sandbox forbids memory files.
+    #[error("{0}: this sandbox forbids memory files; allow memfd_create in its filter")]
     NoMemoryFiles(Os),
     /// A member wrote what no honest member writes.
+    #[error(transparent)]
     Fault(PeerFault),
     /// A mistake of the caller.
+    #[error(transparent)]
     Misuse(Misuse),
     /// Anything else.
+    #[error(transparent)]
     Os(Os),
 }
 
 /// Why a wait set was not made, a descriptor not added to it, or a readiness descriptor not made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetError {
     /// The descriptor is always ready, as a plain file is.
+    #[error(
+        "the descriptor cannot be waited on: plain files and directories are always ready; read it \
+         without waiting"
+    )]
     Unpollable,
     /// Descriptors or memory ran out.
+    #[error(transparent)]
     Exhausted(Exhausted),
     /// In a forked child, by its parent's node; or once the node was shut down.
+    #[error(transparent)]
     Misuse(Misuse),
     /// Anything else.
+    #[error(transparent)]
     Os(Os),
 }
 
@@ -213,69 +226,6 @@ impl From<Misuse> for SetError {
     }
 }
 
-pub(crate) fn no_memory_files(f: &mut fmt::Formatter<'_>, os: &Os) -> fmt::Result {
-    write!(
-        f,
-        "{os}: this sandbox forbids memory files; allow memfd_create in its filter"
-    )
-}
-
-impl fmt::Display for QueueError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Capacity { limit } => write!(
-                f,
-                "a queue of this kind holds from 1 to {limit} messages (a ring: a power of two)"
-            ),
-            Self::Other => f.write_str(
-                "these descriptors are not those of a queue of this kind and capacity; pass what \
-                 its creator used",
-            ),
-            Self::Members { limit } => {
-                write!(
-                    f,
-                    "{limit} processes, the limit, have the queue open already; end one of them"
-                )
-            }
-            Self::Open => f.write_str("this process has the queue open already; share that handle"),
-            Self::Exhausted(exhausted) => exhausted.fmt(f),
-            Self::NoMemoryFiles(os) => no_memory_files(f, os),
-            Self::Fault(fault) => fault.fmt(f),
-            Self::Misuse(misuse) => misuse.fmt(f),
-            Self::Os(os) => os.fmt(f),
-        }
-    }
-}
-
-impl fmt::Display for SetError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unpollable => f.write_str(
-                "the descriptor cannot be waited on: plain files and directories are always \
-                 ready; read it without waiting",
-            ),
-            Self::Exhausted(exhausted) => exhausted.fmt(f),
-            Self::Misuse(misuse) => misuse.fmt(f),
-            Self::Os(os) => os.fmt(f),
-        }
-    }
-}
-
-impl fmt::Display for NodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Exhausted(exhausted) => exhausted.fmt(f),
-            Self::NoMemoryFiles(os) => no_memory_files(f, os),
-            Self::Misuse(misuse) => misuse.fmt(f),
-            Self::Os(os) => os.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for NodeError {}
-impl std::error::Error for SetError {}
-impl std::error::Error for QueueError {}
-
 /// Sorts the errors of making descriptors and memory.
 pub(crate) enum Resource {
     Exhausted(Exhausted),
@@ -284,7 +234,12 @@ pub(crate) enum Resource {
 }
 
 impl Resource {
-    pub(crate) fn of(call: &'static str, errno: Errno) -> Self {
+    pub(crate) fn of(call: &'static str, errno: handfast_sys::Errno) -> Self {
+        use handfast_sys::Errno;
+        let os = Os {
+            call,
+            errno: errno.into(),
+        };
         match errno {
             Errno::MFILE => Self::Exhausted(Exhausted {
                 what: "descriptors of this process; raise RLIMIT_NOFILE",
@@ -299,10 +254,8 @@ impl Resource {
                 limit: 0,
             }),
             Errno::NOMEM | Errno::NOSPC => Self::Exhausted(MEMORY),
-            Errno::NOSYS | Errno::PERM if call == "memfd_create" => {
-                Self::NoMemoryFiles(Os { call, errno })
-            }
-            _ => Self::Os(Os { call, errno }),
+            Errno::NOSYS | Errno::PERM if call == "memfd_create" => Self::NoMemoryFiles(os),
+            _ => Self::Os(os),
         }
     }
 }
@@ -340,7 +293,9 @@ impl From<Resource> for SetError {
     fn from(resource: Resource) -> Self {
         match resource {
             Resource::Exhausted(exhausted) => Self::Exhausted(exhausted),
-            Resource::Os(os) if os.call == "epoll_ctl" && os.errno == Errno::PERM => {
+            Resource::Os(os)
+                if os.call == "epoll_ctl" && os.errno == handfast_sys::Errno::PERM.into() =>
+            {
                 Self::Unpollable
             }
             Resource::NoMemoryFiles(os) | Resource::Os(os) => Self::Os(os),

@@ -104,7 +104,9 @@ impl Link {
         said.map_err(|errno| match errno {
             Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM => RightError::Unread,
             Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => RightError::Gone,
-            errno => RightError::Refused { errno },
+            errno => RightError::Refused {
+                errno: errno.into(),
+            },
         })?;
         lent.told(number, arena.key);
         arena.told(self);

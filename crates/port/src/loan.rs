@@ -1,9 +1,8 @@
 //! Loans: blocks of a peer's arena that came with messages.
 
-use crate::error::{Misuse, Os};
+use crate::error::{LoanError, Misuse, Os};
 use crate::link::Link;
 use crate::pool::{Pool, Pooled};
-use crate::right::Right;
 use crate::users::ForeignMemory;
 use core::fmt;
 use handfast_channel::loan;
@@ -52,38 +51,6 @@ impl Pooled for Held {
     fn next(&mut self) -> &mut Option<Box<Self>> {
         &mut self.next
     }
-}
-
-/// Why a block, or its bytes, cannot be had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum LoanError {
-    /// The blocks of the arena are shorter.
-    TooLong {
-        /// The length asked for.
-        len_bytes: usize,
-        /// Length of each block.
-        room_bytes: usize,
-    },
-    /// All blocks of the arena are in use: lent, or taken and not yet sent.
-    Lent {
-        /// How many.
-        blocks: u32,
-    },
-    /// The loan has fewer bytes.
-    Outside {
-        /// End of the range asked for.
-        end: usize,
-        /// Length of the loan.
-        len_bytes: usize,
-    },
-    /// The link with the lender has ended, and the lender, which lives, has taken the block back: the bytes may
-    /// have changed.
-    Gone,
-    /// A mistake of the caller.
-    Misuse(Misuse),
-    /// Anything else.
-    Os(Os),
 }
 
 impl Loan {
@@ -174,7 +141,12 @@ impl Loan {
         let written = lender.memory.get().write_to(to.as_fd(), at, len_bytes);
         lender.still_lent()?;
         let call = "write";
-        written.map_err(|errno: Errno| LoanError::Os(Os { call, errno }))
+        written.map_err(|errno: Errno| {
+            LoanError::Os(Os {
+                call,
+                errno: errno.into(),
+            })
+        })
     }
 
     /// The place of bytes in the arena.
@@ -241,12 +213,6 @@ impl Drop for Loan {
     }
 }
 
-impl From<Loan> for Right {
-    fn from(loan: Loan) -> Self {
-        Self::Loan(loan)
-    }
-}
-
 impl fmt::Debug for Loan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Loan")
@@ -254,35 +220,3 @@ impl fmt::Debug for Loan {
             .finish_non_exhaustive()
     }
 }
-
-impl fmt::Display for LoanError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLong {
-                len_bytes,
-                room_bytes,
-            } => write!(
-                f,
-                "{len_bytes} bytes do not fit a block of the arena, which has {room_bytes}; make an \
-                 arena of longer blocks"
-            ),
-            Self::Lent { blocks } => write!(
-                f,
-                "all {blocks} blocks of the arena are in use; have some dropped where they are lent to, \
-                 or make an arena of more"
-            ),
-            Self::Outside { end, len_bytes } => write!(
-                f,
-                "the loan has {len_bytes} bytes and ends before byte {end}; ask for fewer"
-            ),
-            Self::Gone => f.write_str(
-                "the link with the lender has ended and the lender has taken the bytes back; have it \
-                 keep its right as long as it lends",
-            ),
-            Self::Misuse(misuse) => misuse.fmt(f),
-            Self::Os(os) => os.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for LoanError {}

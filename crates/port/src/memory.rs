@@ -1,7 +1,6 @@
 //! Memory as a part of a message: any amount, not copied, and not to be changed by anybody.
 
-use crate::error::{Exhausted, Os, Resource};
-use crate::right::Right;
+use crate::error::{MemoryError, Resource};
 use crate::users::{Foreign, ForeignMemory};
 use core::fmt;
 use handfast_region::{Draft, Sealed};
@@ -11,7 +10,7 @@ use handfast_sys::{AsFd, BorrowedFd, Errno, OwnedFd};
 /// place. One descriptor and one mapping in each process that has it.
 ///
 /// It outlives its maker, and the link that it came through: its bytes stay when its sender dies. To send it costs as much as a
-/// [descriptor](Right::Descriptor), and its receiver makes three more system calls, whatever its length; the bytes are not
+/// [descriptor](crate::Right::Descriptor), and its receiver makes three more system calls, whatever its length; the bytes are not
 /// copied. It is sent once: `Memory::from_descriptor(memory.as_fd().try_clone_to_owned()?)` makes another of the same file, for
 /// the next receiver, or to keep.
 ///
@@ -28,24 +27,6 @@ pub struct Memory(ForeignMemory<Sealed>);
 
 /// Memory that only its maker has, as long as it is written: [`Memory::create`].
 pub struct MemoryMut(Draft);
-
-/// Why there is no such memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum MemoryError {
-    /// The memory would have no bytes.
-    Empty,
-    /// The descriptor is not one of a whole memory file that is sealed against every change.
-    NotSealed,
-    /// It was used while it was sealed: a child that was forked meanwhile has it mapped, or the kernel uses a page of it.
-    InUse,
-    /// Descriptors or memory ran out.
-    Exhausted(Exhausted),
-    /// The sandbox forbids memory files.
-    NoMemoryFiles(Os),
-    /// Anything else.
-    Os(Os),
-}
 
 impl Memory {
     const fn of(sealed: Sealed) -> Self {
@@ -163,12 +144,6 @@ impl core::ops::DerefMut for MemoryMut {
     }
 }
 
-impl From<Memory> for Right {
-    fn from(memory: Memory) -> Self {
-        Self::Memory(memory)
-    }
-}
-
 impl fmt::Debug for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Memory")
@@ -182,26 +157,3 @@ impl fmt::Debug for MemoryMut {
         f.debug_struct("MemoryMut").finish_non_exhaustive()
     }
 }
-
-impl fmt::Display for MemoryError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => f.write_str(
-                "memory has one byte at least; send a message without it instead",
-            ),
-            Self::NotSealed => f.write_str(
-                "the descriptor is not of a memory file without holes that is sealed against \
-                 writing, growing, shrinking and further seals; copy its bytes",
-            ),
-            Self::InUse => f.write_str(
-                "a child forked meanwhile has the memory mapped, or the kernel uses a page of it, and it cannot be sealed; \
-                 make it anew",
-            ),
-            Self::Exhausted(exhausted) => exhausted.fmt(f),
-            Self::NoMemoryFiles(os) => crate::error::no_memory_files(f, os),
-            Self::Os(os) => os.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for MemoryError {}

@@ -1,6 +1,7 @@
 //! The *notify* strategy: a signal handler ends the sleep.
 
 use crate::arrivals;
+use crate::error::Os;
 use crate::lifecycle;
 use handfast_sys::Errno;
 use handfast_sys::signal::{self, Handler};
@@ -25,12 +26,18 @@ use handfast_sys::signal::{self, Handler};
 ///
 /// # Errors
 /// `EBUSY` when the process uses handfast's real-time signal (`SIGRTMIN + 7`) in another way.
-pub fn notify(handler: Handler) -> Result<(), Errno> {
-    arrivals::activate()?;
+pub fn notify(handler: Handler) -> Result<(), Os> {
+    let os = |call| {
+        move |errno: Errno| Os {
+            call,
+            errno: errno.into(),
+        }
+    };
+    arrivals::activate().map_err(os("rt_sigaction"))?;
     // Links made by now, of all nodes; others find the strategy active.
     for node in lifecycle::nodes() {
         for link in node.live_links() {
-            signal::raise_on_arrival(&link.socket, true)?;
+            signal::raise_on_arrival(&link.socket, true).map_err(os("fcntl"))?;
         }
     }
     arrivals::set_application(handler);

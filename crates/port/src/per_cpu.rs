@@ -6,7 +6,7 @@
 //! for [`IDLE`] ends. The port's own receiver has a worker as well, on any CPU: for notices, for senders on CPUs that the server
 //! may not use, and for senders that do not know of the other receivers yet.
 
-use crate::error::{Exhausted, Misuse, Resource};
+use crate::error::{Exhausted, Misuse, Resource, ServeError};
 use crate::options::Options;
 use crate::own::OwnRight;
 use crate::port::Port;
@@ -75,16 +75,6 @@ pub struct Place {
     pub is_served: bool,
 }
 
-/// Why a port is not served on every CPU. The port is gone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ServeError {
-    /// Fewer receivers are left in the process than it has CPUs.
-    Exhausted(Exhausted),
-    /// The caller broke a rule of this library.
-    Misuse(Misuse),
-}
-
 const RECEIVERS_EXHAUSTED: Exhausted = Exhausted {
     what: "ports of this process (serving on every CPU takes one more for each); drop some",
     limit: RECEIVERS as u64,
@@ -97,17 +87,6 @@ fn none_left(resource: Resource) -> ServeError {
         other => other.into(),
     })
 }
-
-impl core::fmt::Display for ServeError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::Exhausted(exhausted) => exhausted.fmt(f),
-            Self::Misuse(misuse) => misuse.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for ServeError {}
 
 /// The handler's access to its worker, a thread on the CPU where the request was made.
 pub struct Worker<'a> {

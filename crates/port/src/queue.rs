@@ -51,26 +51,32 @@ pub struct SharedQueue {
 struct Member(Arc<Membership>);
 
 /// Why a message was not pushed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PushError {
     /// Every place is taken.
+    #[error("the queue is full")]
     Full,
     /// A member wrote what no honest member writes; the queue is of no use any more.
+    #[error(transparent)]
     Fault(PeerFault),
     /// A mistake of the caller.
+    #[error(transparent)]
     Misuse(Misuse),
 }
 
 /// Why no message was popped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PopError {
     /// Nothing is queued.
+    #[error("the queue is empty")]
     Empty,
     /// A member wrote what no honest member writes; the queue is of no use any more.
+    #[error(transparent)]
     Fault(PeerFault),
     /// A mistake of the caller.
+    #[error(transparent)]
     Misuse(Misuse),
 }
 
@@ -255,29 +261,6 @@ impl core::fmt::Debug for SharedQueue {
             .finish_non_exhaustive()
     }
 }
-
-impl core::fmt::Display for PushError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::Full => f.write_str("the queue is full"),
-            Self::Fault(fault) => fault.fmt(f),
-            Self::Misuse(misuse) => misuse.fmt(f),
-        }
-    }
-}
-
-impl core::fmt::Display for PopError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::Empty => f.write_str("the queue is empty"),
-            Self::Fault(fault) => fault.fmt(f),
-            Self::Misuse(misuse) => misuse.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for PushError {}
-impl std::error::Error for PopError {}
 
 impl From<Resource> for QueueError {
     fn from(resource: Resource) -> Self {

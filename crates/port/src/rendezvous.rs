@@ -136,7 +136,10 @@ pub(crate) fn listen(directory: &Path, name: &str) -> Result<OwnedFd, BindError>
         move |errno| match errno {
             Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::AGAIN => BindError::Directory {
                 path: directory.to_owned(),
-                os: Os { call, errno },
+                os: Os {
+                    call,
+                    errno: errno.into(),
+                },
             },
             _ => failed(call, path, errno),
         }

@@ -108,6 +108,24 @@ impl From<OwnRight> for Right {
     }
 }
 
+impl From<Memory> for Right {
+    fn from(memory: Memory) -> Self {
+        Self::Memory(memory)
+    }
+}
+
+impl From<Block> for Right {
+    fn from(block: Block) -> Self {
+        Self::Block(block)
+    }
+}
+
+impl From<Loan> for Right {
+    fn from(loan: Loan) -> Self {
+        Self::Loan(loan)
+    }
+}
+
 impl From<OwnedFd> for Right {
     fn from(fd: OwnedFd) -> Self {
         Self::Descriptor(fd)

@@ -1,7 +1,6 @@
 //! Errors of a typed call, and what to do about them.
 
 use crate::method::Method;
-use core::fmt;
 use handfast_port::MESSAGE_BYTES_MAX;
 use handfast_port::error::SendError;
 
@@ -9,14 +8,16 @@ use handfast_port::error::SendError;
 ///
 /// A service returns its own errors in its result (`Result<T, E>` as a method's return
 /// type); this is what happens around it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
     /// The request was not sent, or has no reply: as [`SendRight::call`](handfast_port::SendRight::call).
     /// [`Gone::Reply`](handfast_port::error::Gone::Reply) when the method panicked, or returned a
     /// right that cannot be sent.
+    #[error(transparent)]
     Send(SendError),
     /// The arguments do not make a message. Nothing was sent.
+    #[error("the arguments of {method} cannot be sent: {why}")]
     Arguments {
         /// The method.
         method: &'static Method,
@@ -24,6 +25,7 @@ pub enum CallError {
         why: Unencodable,
     },
     /// The server refused the request, or its result did not make a message.
+    #[error("{method} was refused: {why}")]
     Refused {
         /// The method.
         method: &'static Method,
@@ -32,6 +34,10 @@ pub enum CallError {
     },
     /// The server's reply is not what the method returns. The method was called or was not: the
     /// server is not made from this trait.
+    #[error(
+        "the reply to {method} is not what that method returns: {why}; the server is not made from this \
+         client's trait, or from types with other fields"
+    )]
     Reply {
         /// The method.
         method: &'static Method,
@@ -41,44 +47,62 @@ pub enum CallError {
 }
 
 /// Why a server refused a request. Its method ran only with [`Refusal::Result`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
     /// The server is made from another trait than the client, or from another version of it.
+    #[error(
+        "the server serves another service, or another version of this one (fingerprint {serves:012x}); \
+         build client and server from one trait"
+    )]
     OtherService {
         /// The fingerprint of the server's trait.
         serves: u64,
     },
     /// The service has no method of this number.
+    #[error("the service has no method of this number")]
     Method,
     /// The request was a call of a one-way method, or one-way where the method has a result.
+    #[error("one-way methods are sent, all others called; build client and server from one trait")]
     Form,
     /// The arguments do not fit the method.
+    #[error(
+        "the arguments are not those of the method: {0}; build client and server from one trait and the \
+         same types"
+    )]
     Arguments(Malformed),
     /// The method has run, and its result does not make a message.
+    #[error("the method has run, and its result cannot be sent: {0}")]
     Result(Unencodable),
 }
 
 /// The defect of values that were received.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Malformed {
     /// A value ends early, is no value of its type, or nests too deep.
+    #[error("a value ends early, is none of its type, or nests too deep")]
     Value,
     /// Bytes are left over.
+    #[error("bytes are left over")]
     Left,
     /// The rights are not as many as they should be, or one is of another kind.
+    #[error("the rights are too many, too few, or of another kind")]
     Rights,
 }
 
 /// Why values do not make a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unencodable {
     /// Together they are longer than [`MESSAGE_BYTES_MAX`].
+    #[error("it is longer than {MESSAGE_BYTES_MAX} bytes; send it in several messages")]
     TooLong,
     /// A type's `Serialize` failed, or wants what the format does not have, as sequences of unknown
     /// length.
+    #[error(
+        "a value's Serialize failed or wants what the format does not have, as sequences of unknown length"
+    )]
     Value,
 }
 
@@ -144,85 +168,6 @@ impl Refusal {
             [2, 5] => Self::Result(Unencodable::Value),
             _ => return Err(Malformed::Value),
         })
-    }
-}
-
-impl fmt::Display for CallError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Send(error) => error.fmt(f),
-            Self::Arguments { method, why } => {
-                write!(f, "the arguments of {method} cannot be sent: {why}")
-            }
-            Self::Refused { method, why } => write!(f, "{method} was refused: {why}"),
-            Self::Reply { method, why } => write!(
-                f,
-                "the reply to {method} is not what that method returns: {why}; the server is not made \
-                 from this client's trait, or from types with other fields"
-            ),
-        }
-    }
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::OtherService { serves } => write!(
-                f,
-                "the server serves another service, or another version of this one (fingerprint \
-                 {serves:012x}); build client and server from one trait"
-            ),
-            Self::Method => f.write_str("the service has no method of this number"),
-            Self::Form => f.write_str(
-                "one-way methods are sent, all others called; build client and server from one \
-                 trait",
-            ),
-            Self::Arguments(why) => write!(
-                f,
-                "the arguments are not those of the method: {why}; build client and server from one \
-                 trait and the same types"
-            ),
-            Self::Result(why) => {
-                write!(
-                    f,
-                    "the method has run, and its result cannot be sent: {why}"
-                )
-            }
-        }
-    }
-}
-
-impl fmt::Display for Malformed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Value => "a value ends early, is none of its type, or nests too deep",
-            Self::Left => "bytes are left over",
-            Self::Rights => "the rights are too many, too few, or of another kind",
-        })
-    }
-}
-
-impl fmt::Display for Unencodable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLong => write!(
-                f,
-                "it is longer than {MESSAGE_BYTES_MAX} bytes; send it in several messages"
-            ),
-            Self::Value => f.write_str(
-                "a value's Serialize failed or wants what the format does not have, as sequences of \
-                 unknown length",
-            ),
-        }
-    }
-}
-
-impl core::error::Error for CallError {
-    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
-        match self {
-            Self::Send(error) => Some(error),
-            _ => None,
-        }
     }
 }
 

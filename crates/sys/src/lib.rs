@@ -10,6 +10,7 @@ pub mod clock;
 pub mod cpu;
 pub mod deadline;
 pub mod directory;
+pub mod error;
 pub mod futex;
 pub mod keys;
 pub mod landlock;
@@ -28,6 +29,7 @@ pub mod sync;
 pub mod timer;
 
 pub use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+/// The kernel's error numbers, as code inside this project sees them; programs see [`error::Errno`].
 pub use rustix::io::Errno;
 
 /// A second descriptor of the same open file, closed on exec. `fcntl(F_DUPFD_CLOEXEC)`.

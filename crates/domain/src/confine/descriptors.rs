@@ -23,7 +23,8 @@ pub(super) fn check() -> Result<(), ConfineError> {
         call: "reading /proc/self/fd",
         errno: error
             .raw_os_error()
-            .map_or(Errno::IO, Errno::from_raw_os_error),
+            .map_or(Errno::IO, Errno::from_raw_os_error)
+            .into(),
     };
     for entry in fs::read_dir("/proc/self/fd").map_err(os)? {
         let entry = entry.map_err(os)?;

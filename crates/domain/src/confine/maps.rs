@@ -38,7 +38,8 @@ pub(super) fn read() -> Result<Vec<Mapping>, ConfineError> {
         call: "reading /proc/self/smaps",
         errno: error
             .raw_os_error()
-            .map_or(Errno::IO, Errno::from_raw_os_error),
+            .map_or(Errno::IO, Errno::from_raw_os_error)
+            .into(),
     })?;
     parse(&String::from_utf8_lossy(&text)).ok_or(ConfineError::Unsupported {
         what: "/proc/self/smaps does not name protection keys",

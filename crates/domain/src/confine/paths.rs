@@ -144,7 +144,12 @@ fn device_places(directory: &Path, found: &mut Vec<PathBuf>) {
 
 /// The rules that allow these places and no others; they hold once they are put on the process.
 pub(super) fn rules(places: &[PathBuf]) -> Result<Rules, ConfineError> {
-    let os = |call| move |errno| ConfineError::Os { call, errno };
+    let os = |call| {
+        move |errno: Errno| ConfineError::Os {
+            call,
+            errno: errno.into(),
+        }
+    };
     let refer = match landlock::version() {
         0 => {
             return Err(ConfineError::Unsupported {

@@ -49,8 +49,11 @@ pub(super) fn confine(options: &Options) -> Result<Confined, ConfineError> {
     // Commit point: what fails from here on leaves half of it.
     confined::begin();
     let places_changed = plan.patches.len();
-    let copied_bytes = take_hold(&all, plan, rules, &program)
-        .map_err(|(step, errno)| ConfineError::Half { step, errno })?;
+    let copied_bytes =
+        take_hold(&all, plan, rules, &program).map_err(|(step, errno)| ConfineError::Half {
+            step,
+            errno: errno.into(),
+        })?;
     Ok(Confined {
         places_changed,
         ranges: guarded.len(),
@@ -146,7 +149,8 @@ fn one_thread() -> Result<(), ConfineError> {
         call: "reading /proc/self/task",
         errno: error
             .raw_os_error()
-            .map_or(Errno::IO, Errno::from_raw_os_error),
+            .map_or(Errno::IO, Errno::from_raw_os_error)
+            .into(),
     })?;
     match threads.count() {
         1 => Ok(()),
@@ -166,7 +170,7 @@ fn no_handlers() -> Result<(), ConfineError> {
     for signal in 1..=SIGNALS {
         let has_handler = signal::has_handler(signal).map_err(|errno| ConfineError::Os {
             call: "rt_sigaction",
-            errno,
+            errno: errno.into(),
         })?;
         if has_handler && !own_signals().any(|own| own == signal) {
             return Err(ConfineError::Handler { signal });

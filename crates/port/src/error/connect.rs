@@ -1,19 +1,21 @@
 //! Errors of names: binding them and connecting to them.
 
-use super::{Exhausted, Gone, Misuse, Os, Resource, SendError, no_memory_files};
-use core::fmt;
+use super::{Exhausted, Gone, Misuse, Os, Resource, SendError};
 use core::time::Duration;
 use handfast_layout::name::BadName;
-use handfast_sys::{Errno, socket};
+use handfast_sys::error::Errno;
+use handfast_sys::socket;
 use std::path::{Path, PathBuf};
 
 /// Why a name could not be bound.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
     /// The name cannot be a port name.
+    #[error(transparent)]
     BadName(BadName),
     /// A live server has the name.
+    #[error("{}", taken(.name, *.pid))]
     NameTaken {
         /// The name.
         name: String,
@@ -21,11 +23,13 @@ pub enum BindError {
         pid: u32,
     },
     /// No permission for the rendezvous directory.
+    #[error("no permission to make {}; set XDG_RUNTIME_DIR or HANDFAST_DIR to a directory of yours", .path.display())]
     Permission {
         /// The file that could not be made.
         path: PathBuf,
     },
     /// There is no rendezvous directory and it cannot be made, or another program keeps it locked.
+    #[error("{}", no_directory(.path, .os.errno))]
     Directory {
         /// The directory.
         path: PathBuf,
@@ -33,6 +37,7 @@ pub enum BindError {
         os: Os,
     },
     /// Something not left behind by a server lies where the socket would be.
+    #[error("{}", foreign(.path, *.found))]
     Foreign {
         /// Where.
         path: PathBuf,
@@ -40,17 +45,22 @@ pub enum BindError {
         found: Found,
     },
     /// The path of the socket is longer than the kernel takes.
+    #[error("{}", path_too_long(.path))]
     PathTooLong {
         /// The path.
         path: PathBuf,
     },
     /// Descriptors, memory or ports ran out.
+    #[error(transparent)]
     Exhausted(Exhausted),
     /// A mistake of the caller.
+    #[error(transparent)]
     Misuse(Misuse),
     /// The sandbox forbids memory files.
+    #[error("{0}: this sandbox forbids memory files; allow memfd_create in its filter")]
     NoMemoryFiles(Os),
     /// Anything else.
+    #[error(transparent)]
     Os(Os),
 }
 
@@ -69,12 +79,14 @@ pub enum Found {
 }
 
 /// Why a connection was not made.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
     /// The name cannot be a port name.
+    #[error(transparent)]
     BadName(BadName),
     /// No server has bound the name.
+    #[error("no server has bound the name {name:?} ({} does not exist); start it first", .path.display())]
     NoSuchName {
         /// The name.
         name: String,
@@ -82,16 +94,25 @@ pub enum ConnectError {
         path: PathBuf,
     },
     /// The server of the name has ended and left its socket file.
+    #[error("the server of {name:?} has ended (its socket is left behind); start it again")]
     ServerDead {
         /// The name.
         name: String,
     },
     /// No permission to connect.
+    #[error(
+        "no permission to connect to {}; its server's user has to allow writing to it, and going into its \
+         directory",
+        .path.display()
+    )]
     Permission {
         /// The socket.
         path: PathBuf,
     },
     /// The two releases share no layout version.
+    #[error(
+        "the server speaks layout version {theirs} and this program version {ours}; update the older of the two"
+    )]
     Version {
         /// Ours.
         ours: u32,
@@ -99,8 +120,13 @@ pub enum ConnectError {
         theirs: u32,
     },
     /// A resource ran out, at the server or here.
+    #[error(transparent)]
     Exhausted(Exhausted),
     /// The server did not answer the handshake in time, or this thread's turn did not come in time.
+    #[error(
+        "no connection to {name:?} within {limit:?}: its server is stopped or overloaded, or other \
+         threads of this process connect to it; look at the server or allow more time"
+    )]
     TimedOut {
         /// The name.
         name: String,
@@ -108,6 +134,7 @@ pub enum ConnectError {
         limit: Duration,
     },
     /// The file at the name's path is not a port's socket.
+    #[error("{}", foreign(.path, *.found))]
     Foreign {
         /// Where.
         path: PathBuf,
@@ -115,16 +142,21 @@ pub enum ConnectError {
         found: Found,
     },
     /// The path that should be the directory of all names, or one above it, is a file.
+    #[error("{}", no_directory(.path, handfast_sys::Errno::NOTDIR.into()))]
     Directory {
         /// The directory.
         path: PathBuf,
     },
     /// The path of the socket is longer than the kernel takes.
+    #[error("{}", path_too_long(.path))]
     PathTooLong {
         /// The path.
         path: PathBuf,
     },
     /// The other end is not handfast, or breaks the handshake's rules.
+    #[error(
+        "the handshake with the server of {name:?} failed: {what}; see which program has bound that name"
+    )]
     Handshake {
         /// The name.
         name: String,
@@ -132,98 +164,18 @@ pub enum ConnectError {
         what: &'static str,
     },
     /// The right is revoked, or its port is gone ([`OwnRight::connect`](crate::OwnRight::connect)).
+    #[error("{}", SendError::Gone(*.0))]
     Gone(Gone),
     /// A mistake of the caller.
+    #[error(transparent)]
     Misuse(Misuse),
     /// The sandbox forbids memory files.
+    #[error("{0}: this sandbox forbids memory files; allow memfd_create in its filter")]
     NoMemoryFiles(Os),
     /// Anything else.
+    #[error(transparent)]
     Os(Os),
 }
-
-impl fmt::Display for BindError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::BadName(bad) => bad.fmt(f),
-            Self::NameTaken { name, pid: 0 } => write!(
-                f,
-                "the name {name:?} is taken by a live process that cannot be seen from here; choose \
-                 another or end it"
-            ),
-            Self::NameTaken { name, pid } => write!(
-                f,
-                "the name {name:?} is taken by the live process {pid}; choose another or end it"
-            ),
-            Self::Permission { path } => write!(
-                f,
-                "no permission to make {}; set XDG_RUNTIME_DIR or HANDFAST_DIR to a directory of yours",
-                path.display()
-            ),
-            Self::Directory { path, os } if os.errno == Errno::AGAIN => write!(
-                f,
-                "another program keeps the directory {} locked; end it, or set HANDFAST_DIR to \
-                 another directory",
-                path.display()
-            ),
-            Self::Directory { path, os } => no_directory(f, path, os.errno),
-            Self::Foreign { path, found } => foreign(f, path, *found),
-            Self::PathTooLong { path } => path_too_long(f, path),
-            Self::Exhausted(exhausted) => exhausted.fmt(f),
-            Self::Misuse(misuse) => misuse.fmt(f),
-            Self::NoMemoryFiles(os) => no_memory_files(f, os),
-            Self::Os(os) => os.fmt(f),
-        }
-    }
-}
-
-impl fmt::Display for ConnectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::BadName(bad) => bad.fmt(f),
-            Self::NoSuchName { name, path } => write!(
-                f,
-                "no server has bound the name {name:?} ({} does not exist); start it first",
-                path.display()
-            ),
-            Self::ServerDead { name } => write!(
-                f,
-                "the server of {name:?} has ended (its socket is left behind); start it again"
-            ),
-            Self::Permission { path } => write!(
-                f,
-                "no permission to connect to {}; its server's user has to allow writing to it, and going into \
-                 its directory",
-                path.display()
-            ),
-            Self::Version { ours, theirs } => write!(
-                f,
-                "the server speaks layout version {theirs} and this program version {ours}; \
-                 update the older of the two"
-            ),
-            Self::Exhausted(exhausted) => exhausted.fmt(f),
-            Self::TimedOut { name, limit } => write!(
-                f,
-                "no connection to {name:?} within {limit:?}: its server is stopped or overloaded, or \
-                 other threads of this process connect to it; look at the server or allow more time"
-            ),
-            Self::Foreign { path, found } => foreign(f, path, *found),
-            Self::Directory { path } => no_directory(f, path, Errno::NOTDIR),
-            Self::PathTooLong { path } => path_too_long(f, path),
-            Self::Handshake { name, what } => write!(
-                f,
-                "the handshake with the server of {name:?} failed: {what}; see which program has bound \
-                 that name"
-            ),
-            Self::Gone(gone) => SendError::Gone(*gone).fmt(f),
-            Self::Misuse(misuse) => misuse.fmt(f),
-            Self::NoMemoryFiles(os) => no_memory_files(f, os),
-            Self::Os(os) => os.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for BindError {}
-impl std::error::Error for ConnectError {}
 
 impl From<Misuse> for BindError {
     fn from(misuse: Misuse) -> Self {
@@ -257,41 +209,50 @@ impl From<Resource> for ConnectError {
     }
 }
 
-fn foreign(f: &mut fmt::Formatter<'_>, path: &Path, found: Found) -> fmt::Result {
+fn taken(name: &str, pid: u32) -> String {
+    match pid {
+        0 => format!(
+            "the name {name:?} is taken by a live process that cannot be seen from here; choose another or end it"
+        ),
+        pid => format!(
+            "the name {name:?} is taken by the live process {pid}; choose another or end it"
+        ),
+    }
+}
+
+fn foreign(path: &Path, found: Found) -> String {
     let what = match found {
         Found::Directory => "a directory",
         Found::File => "a file",
         Found::Link => "a symbolic link that leads to no live socket",
         Found::Socket => "a socket of another kind, which handfast did not make",
     };
-    write!(
-        f,
-        "{} is {what}, and the port's socket would be there; move it away, or choose another name \
-         or HANDFAST_DIR",
+    format!(
+        "{} is {what}, and the port's socket would be there; move it away, or choose another name or HANDFAST_DIR",
         path.display()
     )
 }
 
-fn no_directory(f: &mut fmt::Formatter<'_>, path: &Path, errno: Errno) -> fmt::Result {
+fn no_directory(path: &Path, errno: Errno) -> String {
     let path = path.display();
-    match errno {
-        Errno::NOTDIR => write!(
-            f,
-            "the directory of all names, {path}, is a file or lies below one"
-        ),
-        errno => write!(
-            f,
-            "the directory of all names, {path}, is not there and cannot be made ({errno})"
-        ),
-    }?;
-    f.write_str("; set XDG_RUNTIME_DIR or HANDFAST_DIR to a directory of yours")
+    let is = |known: handfast_sys::Errno| errno == known.into();
+    if is(handfast_sys::Errno::AGAIN) {
+        return format!(
+            "another program keeps the directory {path} locked; end it, or set HANDFAST_DIR to another directory"
+        );
+    }
+    let why = match is(handfast_sys::Errno::NOTDIR) {
+        true => "is a file or lies below one".into(),
+        false => format!("is not there and cannot be made ({errno})"),
+    };
+    format!(
+        "the directory of all names, {path}, {why}; set XDG_RUNTIME_DIR or HANDFAST_DIR to a directory of yours"
+    )
 }
 
-fn path_too_long(f: &mut fmt::Formatter<'_>, path: &Path) -> fmt::Result {
-    write!(
-        f,
-        "the socket's path {} is {} bytes long and the limit is {}; shorten the name or choose a \
-         shorter HANDFAST_DIR",
+fn path_too_long(path: &Path) -> String {
+    format!(
+        "the socket's path {} is {} bytes long and the limit is {}; shorten the name or choose a shorter HANDFAST_DIR",
         path.display(),
         path.as_os_str().len(),
         socket::PATH_BYTES_MAX

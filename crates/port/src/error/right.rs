@@ -1,165 +1,133 @@
 //! Why rights do not go with a message.
 
 use handfast_layout::PARTS_MAX;
-use handfast_sys::Errno;
+use handfast_sys::error::Errno;
 
 /// Why rights were not sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RightError {
     /// A message has more rights than it can carry: four, and fewer where ports with names move in it
     /// ([`Right::Receive`](crate::Right::Receive)).
+    #[error(
+        "the message has {count} rights and the limit is {PARTS_MAX}, or fewer where ports with names \
+         move; send several messages"
+    )]
     TooMany {
         /// How many.
         count: usize,
     },
     /// The right is to a port of a third process, and there is no port or thread left for the vine.
+    #[error(
+        "a right to a port of a third process cannot be passed on: this process has no port or thread \
+         left for that; have the receiver connect to the port by its name"
+    )]
     Third,
     /// The peer has as many rights as it may have of this process ([`Quotas::rights`](crate::Quotas::rights)).
+    #[error("the peer has {limit} rights to ports of this process, the limit; have it drop some")]
     Exhausted {
         /// How many.
         limit: u32,
     },
     /// The right is to a port that has ended, or was revoked.
+    #[error("the right is to a port that is no more, or was revoked; drop it")]
     Dead,
     /// The right came from a third process and is to be sent to the process of its port, which has not yet
     /// identified it: that process has not received at the port for 100 ms.
+    #[error(
+        "the peer has not received at the right's port since the right was got from a third process; send \
+         it later"
+    )]
     Unsettled,
     /// The right goes through another process, which does not support permissions.
+    #[error(
+        "the right goes through another process, for now at least, where none can be taken away; have its \
+         giver do so"
+    )]
     Indirect,
     /// The peer's process is gone.
+    #[error("the peer's process is gone; give the right to another")]
     Gone,
     /// The call that the reply right is to answer came from a process that is gone, or has been
     /// answered.
+    #[error("the reply right has nobody to answer any more: its caller is gone; drop it")]
     Answered,
     /// The limit of reply rights that answer to this process is reached at the peer.
+    #[error("the peer holds {limit} reply rights of this process, the limit; have it answer some")]
     Returns {
         /// How many.
         limit: u32,
     },
     /// The limit of descriptors that wait in the peer's process for their messages to be received is reached.
+    #[error(
+        "{limit} descriptors, the limit, wait at the peer for their messages to be received; send more \
+         once it has received some"
+    )]
     Unclaimed {
         /// How many.
         limit: u32,
     },
     /// The peer's process does not read its control socket, which is full. Only replies return this: others
     /// wait, as for a full queue.
+    #[error(
+        "the peer does not read its control socket, and a reply does not wait; its process is stopped or \
+         overloaded"
+    )]
     Unread,
     /// The limit of blocks lent to the peer's process and not given back is reached.
+    #[error("{limit} blocks, the limit, are lent to the peer; have it drop some")]
     Loans {
         /// How many.
         limit: u32,
     },
     /// The limit of arenas whose blocks the peer's process has been lent, and which have not ended or have
     /// blocks not given back, is reached.
+    #[error(
+        "the peer has been lent blocks of {limit} arenas, the limit; lend blocks of those, or drop an \
+         arena whose blocks have all been given back"
+    )]
     Arenas {
         /// How many.
         limit: u32,
     },
     /// A loan cannot be sent on by its borrower.
+    #[error(
+        "a loan cannot be sent on; copy its bytes into a message, memory or a block of an arena of this process"
+    )]
     Loan,
     /// The right belongs to another [node](crate::Node) of this process than the right by which it was to be sent.
+    #[error("the right belongs to another node of this process; send it by a right of that node")]
     OtherNode,
     /// A block cannot be lent through a right that goes by the vine: the process in the middle could not send it
     /// on.
+    #[error(
+        "no link leads straight to the port's process yet, and blocks are lent to the process at the \
+         other end of a link only; send the bytes or memory instead"
+    )]
     Vine,
     /// The block's arena was made before a `fork` and does not exist in the child.
+    #[error("the block was made before fork() and is not there in the child; make an arena there")]
     Forked,
     /// The kernel does not send the descriptor.
+    #[error("{}", why_refused(*.errno))]
     Refused {
         /// Its reason.
         errno: Errno,
     },
     /// The right was lost on its way here and cannot be sent on.
+    #[error("what came with the message was lost for want of room in this process; drop it")]
     Lost,
     /// The receive right is in that process already.
+    #[error("the receive right is in that process already; there is nothing to send")]
     Home,
 }
 
-impl core::fmt::Display for RightError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::TooMany { count } => write!(
-                f,
-                "the message has {count} rights and the limit is {PARTS_MAX}, or fewer where ports with names \
-                 move; send several messages"
-            ),
-            Self::Third => f.write_str(
-                "a right to a port of a third process cannot be passed on: this process has no port or \
-                 thread left for that; have the receiver connect to the port by its name",
-            ),
-            Self::Exhausted { limit } => write!(
-                f,
-                "the peer has {limit} rights to ports of this process, the limit; have it drop some"
-            ),
-            Self::Unsettled => f.write_str(
-                "the peer has not received at the right's port since the right was got from a third \
-                 process; send it later",
-            ),
-            Self::Indirect => f.write_str(
-                "the right goes through another process, for now at least, where none can be taken away; have its \
-                 giver do so",
-            ),
-            Self::Gone => f.write_str("the peer's process is gone; give the right to another"),
-            Self::Answered => f.write_str(
-                "the reply right has nobody to answer any more: its caller is gone; drop it",
-            ),
-            Self::Returns { limit } => write!(
-                f,
-                "the peer holds {limit} reply rights of this process, the limit; have it answer some"
-            ),
-            Self::Dead => {
-                f.write_str("the right is to a port that is no more, or was revoked; drop it")
-            }
-            Self::Unclaimed { limit } => write!(
-                f,
-                "{limit} descriptors, the limit, wait at the peer for their messages to be \
-                 received; send more once it has received some"
-            ),
-            Self::Loans { limit } => write!(
-                f,
-                "{limit} blocks, the limit, are lent to the peer; have it drop some"
-            ),
-            Self::Arenas { limit } => write!(
-                f,
-                "the peer has been lent blocks of {limit} arenas, the limit; lend blocks of those, or drop \
-                 an arena whose blocks have all been given back"
-            ),
-            Self::OtherNode => f.write_str(
-                "the right belongs to another node of this process; send it by a right of that node",
-            ),
-            Self::Loan => f.write_str(
-                "a loan cannot be sent on; copy its bytes into a message, memory or a block of an arena \
-                 of this process",
-            ),
-            Self::Vine => f.write_str(
-                "no link leads straight to the port's process yet, and blocks are lent to the process at \
-                 the other end of a link only; send the bytes or memory instead",
-            ),
-            Self::Forked => f.write_str(
-                "the block was made before fork() and is not there in the child; make an arena there",
-            ),
-            Self::Unread => f.write_str(
-                "the peer does not read its control socket, and a reply does not wait; its process \
-                 is stopped or overloaded",
-            ),
-            Self::Refused { errno } if *errno == Errno::TOOMANYREFS => f.write_str(
-                "this user has too many descriptors on their way between processes; raise \
-                 RLIMIT_NOFILE, or have them received",
-            ),
-            Self::Refused { errno } => write!(
-                f,
-                "the kernel does not send the descriptor ({errno}); it may be of a kind that stays \
-                 with its process"
-            ),
-            Self::Home => f.write_str(
-                "the receive right is in that process already; there is nothing to send",
-            ),
-            Self::Lost => f.write_str(
-                "what came with the message was lost for want of room in this process; drop it",
-            ),
-        }
+fn why_refused(errno: Errno) -> String {
+    if errno == handfast_sys::Errno::TOOMANYREFS.into() {
+        return "this user has too many descriptors on their way between processes; raise RLIMIT_NOFILE, or have them received"
+            .into();
     }
+    format!(
+        "the kernel does not send the descriptor ({errno}); it may be of a kind that stays with its process"
+    )
 }
-
-impl std::error::Error for RightError {}

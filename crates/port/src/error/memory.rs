@@ -1,0 +1,80 @@
+//! Errors of memory and blocks that are sent.
+
+use super::{Exhausted, Misuse, Os};
+
+/// Why there is no such memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MemoryError {
+    /// The memory would have no bytes.
+    #[error("memory has one byte at least; send a message without it instead")]
+    Empty,
+    /// The descriptor is not one of a whole memory file that is sealed against every change.
+    #[error(
+        "the descriptor is not of a memory file without holes that is sealed against writing, growing, \
+         shrinking and further seals; copy its bytes"
+    )]
+    NotSealed,
+    /// It was used while it was sealed: a child that was forked meanwhile has it mapped, or the kernel uses a page of it.
+    #[error(
+        "a child forked meanwhile has the memory mapped, or the kernel uses a page of it, and it cannot \
+         be sealed; make it anew"
+    )]
+    InUse,
+    /// Descriptors or memory ran out.
+    #[error(transparent)]
+    Exhausted(Exhausted),
+    /// The sandbox forbids memory files.
+    #[error("{0}: this sandbox forbids memory files; allow memfd_create in its filter")]
+    NoMemoryFiles(Os),
+    /// Anything else.
+    #[error(transparent)]
+    Os(Os),
+}
+
+/// Why a block, or its bytes, cannot be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoanError {
+    /// The blocks of the arena are shorter.
+    #[error(
+        "{len_bytes} bytes do not fit a block of the arena, which has {room_bytes}; make an arena of \
+         longer blocks"
+    )]
+    TooLong {
+        /// The length asked for.
+        len_bytes: usize,
+        /// Length of each block.
+        room_bytes: usize,
+    },
+    /// All blocks of the arena are in use: lent, or taken and not yet sent.
+    #[error(
+        "all {blocks} blocks of the arena are in use; have some dropped where they are lent to, or make \
+         an arena of more"
+    )]
+    Lent {
+        /// How many.
+        blocks: u32,
+    },
+    /// The loan has fewer bytes.
+    #[error("the loan has {len_bytes} bytes and ends before byte {end}; ask for fewer")]
+    Outside {
+        /// End of the range asked for.
+        end: usize,
+        /// Length of the loan.
+        len_bytes: usize,
+    },
+    /// The link with the lender has ended, and the lender, which lives, has taken the block back: the bytes may
+    /// have changed.
+    #[error(
+        "the link with the lender has ended and the lender has taken the bytes back; have it keep its \
+         right as long as it lends"
+    )]
+    Gone,
+    /// A mistake of the caller.
+    #[error(transparent)]
+    Misuse(Misuse),
+    /// Anything else.
+    #[error(transparent)]
+    Os(Os),
+}
