@@ -7,9 +7,12 @@
 //! * Locks have ranks, in the order of `spec/locks.md`, and none is one of the standard library's.
 //! * The library asks for the environment in one place, which knows of set-user-id programs.
 //! * Sentences in comments name their subject.
+//! * Files, functions and types that are too large are listed, and the list only gets shorter. `cargo run -p xtask -- sizes`
+//!   lists them with their sizes.
 //! * Sleeps in tests have a reason. `cargo run -p xtask -- sleeps` lists them.
 
 mod language;
+mod sizes;
 mod sleeps;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,8 +29,12 @@ fn main() -> ExitCode {
             sleeps::list(&root);
             return ExitCode::SUCCESS;
         }
+        Some("sizes") => {
+            sizes::list(&root);
+            return ExitCode::SUCCESS;
+        }
         _ => {
-            eprintln!("usage: cargo run -p xtask -- tidy | sleeps");
+            eprintln!("usage: cargo run -p xtask -- tidy | sizes | sleeps");
             return ExitCode::FAILURE;
         }
     }
@@ -37,6 +44,7 @@ fn main() -> ExitCode {
     problems.extend(walk(&root));
     problems.extend(locks(&root));
     problems.extend(environment(&root));
+    problems.extend(sizes::check(&root));
     problems.extend(sleeps::check(&root));
     problems.extend(language::check(&root));
     for problem in &problems {

@@ -207,10 +207,19 @@ fn payload_compares_loans_at_lengths_that_no_message_has() {
 
 #[test]
 fn wait_prints_a_row_per_load_and_policy() {
-    // A turn may fail on a busy machine, which is said, and leaves its row out.
-    let tries = (0..3).map(|_| rows(&["wait", "--rounds", "1"]));
-    let rows = { tries }.find(|rows| rows.len() >= 12 * 4).unwrap();
-    assert_eq!(rows.len(), 12 * 4);
+    // A turn may fail on a busy machine, which is said, and leaves out its row, or all rows of its round.
+    let mut rows_of = std::collections::BTreeMap::new();
+    for _ in 0..10 {
+        for row in rows(&["wait", "--rounds", "1"]) {
+            let key = (row["case"].to_string(), row["system"].to_string());
+            rows_of.insert(key, row);
+        }
+        if rows_of.len() >= 12 * 4 {
+            break;
+        }
+    }
+    assert_eq!(rows_of.len(), 12 * 4);
+    let rows: Vec<_> = rows_of.into_values().collect();
     has(
         find(&rows, "const-20us", "futex"),
         &["cpu_ns_per_op", "ratio_to_limit"],

@@ -204,8 +204,7 @@ fn other(
             number,
         } => {
             if matches!(whom, Whom::Receiver | Whom::NoReceiver) {
-                let (rule, offset) = (Rule::Part, 0);
-                return Err(Fault { rule, offset });
+                return Err(Rule::Part.broken());
             }
             let number = (hello::process(introducer, pid), number);
             return Ok(process.come_home(link, (number, port), whom));
@@ -224,10 +223,7 @@ fn other(
         Part::Descriptor { number } => take_up(process, link, number)?,
         Part::Memory { number, len_bytes } => take_up_memory(process, link, (number, len_bytes))?,
         Part::Loan { .. } => {
-            let named = named_loan(part).ok_or(Fault {
-                rule: Rule::Part,
-                offset: 0,
-            })?;
+            let named = named_loan(part).ok_or(Rule::Part.broken())?;
             take_up_loan(process, link, named)?.map_or_else(Right::Lost, Right::Loan)
         }
     }))
@@ -379,10 +375,8 @@ pub(crate) fn import(
 
 #[inline(always)]
 fn arrive(link: &Link, (handle, port): (Handle, u32)) -> Result<(), Fault> {
-    link.arrive(handle, port).map_err(|_| Fault {
-        rule: Rule::RightHandle,
-        offset: 0,
-    })
+    link.arrive(handle, port)
+        .map_err(|_| Rule::RightHandle.broken())
 }
 
 #[inline(always)]

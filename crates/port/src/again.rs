@@ -74,7 +74,7 @@ impl Link {
                 Ok(Right::Dead)
             }
             None if self.is_down() => Ok(Right::Dead),
-            None => Err(broken()),
+            None => Err(Rule::Introduction.broken()),
         }
     }
 
@@ -158,7 +158,7 @@ impl Process {
         if has_left {
             if link.is_behind() {
                 // A peer that asks reads the answer.
-                return Err(broken());
+                return Err(Rule::Introduction.broken());
             }
             self.say(link, ControlMessage::Left { number });
         }
@@ -211,13 +211,6 @@ impl Process {
 
 fn let_go(right: SendRight) {
     right.link().imports().keep(right.handle(), None);
-}
-
-const fn broken() -> Fault {
-    Fault {
-        rule: Rule::Introduction,
-        offset: 0,
-    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
 //! Connecting: the asking half of the handshake.
 
 use crate::error::{ConnectError, Exhausted, Found, Misuse, Resource};
-use crate::keeper::map_peer_bells;
+use crate::group::Reserved;
 use crate::lifecycle;
 use crate::link::{Link, Parts};
 use crate::options::Options;
 use crate::paths::Held;
+use crate::peer_bells::{PeerBells, map_peer_bells};
 use crate::process::Process;
 use crate::receive::BEHIND_DESCRIPTOR;
 use crate::rendezvous;
@@ -227,14 +228,9 @@ pub(crate) fn by_door(
 /// The name that a connector by a door gives instead of a port's.
 const DOOR_NAME: &str = "introduction";
 
-/// One handshake.
-fn attempt(
-    process: &Arc<Process>,
-    (name, path): (&str, &Path),
-    may_be: impl Fn(u32) -> bool,
-    limit: Limit,
-) -> Result<Attempt, ConnectError> {
-    let socket = socket::connect(path, limit.left()).map_err(|errno| match errno {
+/// A socket to the server, before it has said anything.
+fn open(name: &str, path: &Path, limit: Limit) -> Result<OwnedFd, ConnectError> {
+    socket::connect(path, limit.left()).map_err(|errno| match errno {
         Errno::NOTDIR => ConnectError::Directory {
             path: path.parent().unwrap_or(path).to_owned(),
         },
@@ -249,7 +245,48 @@ fn attempt(
         },
         Errno::AGAIN => limit.passed(name),
         _ => Resource::of("connect", errno).into(),
+    })
+}
+
+/// Maps the memory that a server of user `uid` has offered, checked and sealed.
+fn map_offer(
+    (name, uid): (&str, u32),
+    (region_fd, bells_fd): (Foreign, Foreign),
+    place: &Reserved,
+    limit: Limit,
+) -> Result<(Region, PeerBells), ConnectError> {
+    if !shared::is_sized(&region_fd, REGION_BYTES).unwrap_or(false)
+        || !is_sealed(&bells_fd, bell::REGION_BYTES).unwrap_or(false)
+    {
+        return Err(failed(name, "the server's memory is not sealed"));
+    }
+    let mapping = Mapping::new(&region_fd, REGION_BYTES, Access::ReadWrite);
+    let mapping = mapping.map_err(|errno| match errno {
+        // Another has sealed it.
+        Errno::PERM => failed(name, "the server's memory cannot be sealed"),
+        errno => Resource::of("mmap", errno).into(),
     })?;
+    let peer_bells = map_peer_bells(&bells_fd, uid)?;
+    seal_region(name, &region_fd, uid, limit)?;
+    // Memory files, which close at once.
+    drop((region_fd.into_inner(), bells_fd.into_inner()));
+    let mut region = Region::mapped(mapping);
+    if place.group().is_foreign {
+        region = region.making_pages();
+        let (at, len_bytes) = Side::Connector.header();
+        region.make(at, len_bytes);
+    }
+    Ok((region, peer_bells))
+}
+
+/// One handshake.
+fn attempt(
+    process: &Arc<Process>,
+    (name, path): (&str, &Path),
+    may_be: impl Fn(u32) -> bool,
+    limit: Limit,
+) -> Result<Attempt, ConnectError> {
+    let socket = open(name, path, limit)?;
     let os = |call| move |errno| ConnectError::from(Resource::of(call, errno));
     let peer = socket::peer(&socket).map_err(os("getsockopt"))?;
     if !may_be(peer.uid) {
@@ -288,27 +325,7 @@ fn attempt(
     let Ok([region_fd, bells_fd]) = <[Foreign; 2]>::try_from(fds) else {
         return Err(failed(name, "the server sent no memory"));
     };
-    if !shared::is_sized(&region_fd, REGION_BYTES).unwrap_or(false)
-        || !is_sealed(&bells_fd, bell::REGION_BYTES).unwrap_or(false)
-    {
-        return Err(failed(name, "the server's memory is not sealed"));
-    }
-    let mapping = Mapping::new(&region_fd, REGION_BYTES, Access::ReadWrite);
-    let mapping = mapping.map_err(|errno| match errno {
-        // Another has sealed it.
-        Errno::PERM => failed(name, "the server's memory cannot be sealed"),
-        errno => Resource::of("mmap", errno).into(),
-    })?;
-    let peer_bells = map_peer_bells(&bells_fd, peer.uid)?;
-    seal_region(name, &region_fd, peer.uid, limit)?;
-    // Memory files, which close at once.
-    drop((region_fd.into_inner(), bells_fd.into_inner()));
-    let mut region = Region::mapped(mapping);
-    if place.group().is_foreign {
-        region = region.making_pages();
-        let (at, len_bytes) = Side::Connector.header();
-        region.make(at, len_bytes);
-    }
+    let (region, peer_bells) = map_offer((name, peer.uid), (region_fd, bells_fd), &place, limit)?;
     if !is_concluded(name, &socket, limit)? {
         return Ok(Attempt::Unanswered);
     }

@@ -380,10 +380,7 @@ impl Link {
             Ok((1.., _)) if rule_of(bytes[0]).as_ref().is_some_and(is_of_parts) => Ok(true),
             Ok((len_bytes @ 1.., fd)) => {
                 let grown = inbox.unheard_bytes.grow(len_bytes as u64);
-                grown.map_err(|_| Fault {
-                    rule: Rule::Unread,
-                    offset: 0,
-                })?;
+                grown.map_err(|_| Rule::Unread.broken())?;
                 inbox.unheard.push_back((bytes[..len_bytes].to_vec(), fd));
                 process.attention.raise();
                 Ok(true)
@@ -404,10 +401,7 @@ impl Link {
         process: &Process,
         number: u32,
     ) -> Result<Option<Foreign>, Fault> {
-        let fault = Fault {
-            rule: Rule::Descriptor,
-            offset: 0,
-        };
+        let fault = Rule::Descriptor.broken();
         let (_, mut inbox) = self.read_until(process, self.inbox(), fault, |inbox| {
             inbox.has_arrived(number).then_some(())
         })?;
@@ -445,10 +439,7 @@ impl Link {
                 self.slot_freed.1.notify_all();
                 Ok(())
             }
-            _ => Err(Fault {
-                rule: Rule::ControlDescriptor,
-                offset: 0,
-            }),
+            _ => Err(Rule::ControlDescriptor.broken()),
         }
     }
 }
@@ -515,10 +506,7 @@ pub(crate) fn take_up_memory(
     link: &Link,
     (number, len_bytes): (u32, u64),
 ) -> Result<Right, Fault> {
-    let fault = Fault {
-        rule: Rule::Memory,
-        offset: 0,
-    };
+    let fault = Rule::Memory.broken();
     let Some(fd) = link.claim_descriptor(process, number)? else {
         return Ok(lost("recvmsg", Errno::MFILE));
     };

@@ -3,6 +3,7 @@
 
 use crate::link::Link;
 use crate::notice::end_right;
+use crate::port::Port;
 use crate::process::Process;
 use crate::rank;
 use crate::reply_slot::ReplySlot;
@@ -14,7 +15,7 @@ use handfast_layout::lane_control::LaneControl;
 use handfast_layout::link::{Kind, LANES, REPLIES, SLOTS};
 use handfast_layout::part::{is_handle, receiver_of};
 use handfast_proto::introductions::{Claim, Claims, Number, Provisions, Redeemed};
-use handfast_proto::rights::{Meaning, Refused, Target};
+use handfast_proto::rights::{Handle, Meaning, Refused, Target};
 use handfast_proto::timers::Timer;
 use handfast_ring::lane::Header;
 use handfast_ring::{Fault, Rule};
@@ -316,109 +317,44 @@ impl Link {
     ) -> Result<(), Fault> {
         let is_bound = bound_now_ns.is_some();
         let now_ns = bound_now_ns.unwrap_or_else(clock::ticks_ns);
-        let (rule, offset) = (Rule::Introduction, 0);
-        let fault = Fault { rule, offset };
-        match LaneControl::parse(bytes).ok_or(fault)? {
+        match LaneControl::parse(bytes).ok_or(Rule::Introduction.broken())? {
             LaneControl::Provide { number, recipient } => {
                 let number = (self.identity(), number);
-                let refused = loop {
-                    let revocations = process.revocations();
-                    let target = match self.named(process, header.port, now_ns) {
-                        Named::To(target) => process.added(target).then_some(target),
-                        Named::Dead | Named::Revoked => None,
-                        // A receiver has waited for these rights; where the port is gone, none waits.
-                        Named::NotYet(_) | Named::Unclaimed if !is_bound => None,
-                        _ => return Err(fault),
-                    };
-                    #[cfg(test)]
-                    tests::between();
-                    let mut provisions = process.provisions();
-                    // Under the lock: a revoking thread marks the right before looking here. As often as this
-                    // process revokes something meanwhile.
-                    if !process.has_revoked_since(revocations) {
-                        let target = target.map(|target| (target, process.begins(target)));
-                        let now_ns = clock::ticks_ns();
-                        if target.is_none() {
-                            process.schedule(Timer::Provisions);
-                        }
-                        let recipient = (recipient, self.quotas.provisions());
-                        break provisions.provide_within(number, target, recipient, now_ns);
-                    }
-                    drop(provisions);
-                    if let Some(target) = target {
-                        process.ended((target, false));
-                    }
-                };
-                if let Some(target) = refused {
-                    process.ended(target);
-                }
-                // A peer that sends nothing through it and waits for its name may have claimed it already. A
-                // process has several links with itself.
-                let mut may_come = number.1 & OF_MOVED == 0;
-                for to in process.all_links() {
-                    if to.is_with(recipient) && !to.is_down() {
-                        may_come = true;
-                        let waits = {
-                            let _one = to.redeeming();
-                            to.claims().waits_for(number)
-                        };
-                        waits.map(|word| to.look_at_claim(process, word, 0));
-                    }
-                }
-                if !may_come {
-                    // Claimed by a link that has ended since.
-                    process.forgo_provision(number, recipient);
-                }
-                if self.is_down() {
-                    // Left behind: its end has been told of.
-                    process.end_introductions(self);
-                }
+                let target = (header.port, now_ns, is_bound);
+                self.provide(process, number, recipient, target)?;
+                self.has_provided(process, number, recipient);
+                Ok(())
             }
             LaneControl::Attenuate { word, mask } => {
                 let claim = self.attenuated(process, header.port, (mask, bound_now_ns));
-                let claim = claim.ok_or(fault)?;
+                let claim = claim.ok_or(Rule::Introduction.broken())?;
                 self.answer_claim(claim, (header.reply, header.generation));
-                if !self.enter_claim(process, word, claim) {
-                    return Err(fault);
-                }
+                self.enter_claim(process, word, claim)?;
                 self.tell_if_revoked(process, word, claim);
+                Ok(())
             }
             // For a port that has moved, the poller takes the mark. Here its new home has ended since, and the
             // port with it.
-            LaneControl::Mark { .. } if is_bound => return Err(fault),
-            LaneControl::Mark { .. } => {}
+            LaneControl::Mark { .. } if is_bound => Err(Rule::Introduction.broken()),
+            LaneControl::Mark { .. } => Ok(()),
             LaneControl::Mint {
                 word,
                 badge,
                 permissions,
             } => {
-                let target = self.named(process, header.port, now_ns);
-                let Named::To(target) = target else {
-                    return Err(fault);
-                };
-                let port = process.port_by_id(target.port);
-                let claim = match port {
-                    Some(port) if !self.has_sent(&port) => return Err(fault),
+                let claim = match self.own_port(process, header.port, now_ns)? {
                     Some(port) => self
                         .export(&port, Target::full(port.id, badge).attenuated(permissions))
                         .map_or(Claim::Dead, Claim::Granted),
                     None => Claim::Dead,
                 };
                 self.answer_claim(claim, (header.reply, header.generation));
-                if !self.enter_claim(process, word, claim) {
-                    return Err(fault);
-                }
+                self.enter_claim(process, word, claim)
             }
             LaneControl::Told { number } => {
-                let Named::To(target) = self.named(process, header.port, now_ns) else {
-                    return Err(fault);
-                };
-                if let Some(port) = process.port_by_id(target.port) {
-                    if !self.has_sent(&port) {
-                        return Err(fault);
-                    }
-                    port.tell_death(number);
-                }
+                let port = self.own_port(process, header.port, now_ns)?;
+                port.inspect(|port| port.tell_death(number));
+                Ok(())
             }
             LaneControl::Claim {
                 word,
@@ -433,28 +369,110 @@ impl Link {
                 let until_ns = now_ns + limit_ns;
                 let one = self.redeeming();
                 let claim = self.redeem(process, (introducer, number), (now_ns, until_ns, reply));
-                if !self.enter_claim(process, word, claim) {
-                    return Err(fault);
-                }
+                self.enter_claim(process, word, claim)?;
                 drop(one);
                 self.tell_if_revoked(process, word, claim);
                 self.granted_anew(process, claim);
+                Ok(())
             }
         }
-        Ok(())
     }
 
-    /// Exporter: from now on the peer names by this number what it has claimed. `false`: it names something by it already, or
-    /// processes of its user name too much.
-    fn enter_claim(&self, process: &Process, word: u32, claim: Claim) -> bool {
+    /// Exporter: the port of a right that only its own process uses so: one that the peer has sent here.
+    fn own_port(
+        self: &Arc<Self>,
+        process: &Process,
+        name: Handle,
+        now_ns: u64,
+    ) -> Result<Option<Arc<Port>>, Fault> {
+        let Named::To(target) = self.named(process, name, now_ns) else {
+            return Err(Rule::Introduction.broken());
+        };
+        let port = process.port_by_id(target.port);
+        match port.as_ref().is_none_or(|port| self.has_sent(port)) {
+            true => Ok(port),
+            false => Err(Rule::Introduction.broken()),
+        }
+    }
+
+    /// Exporter: the peer provides `recipient` with the right of this name.
+    fn provide(
+        self: &Arc<Self>,
+        process: &Process,
+        number: Number,
+        recipient: [u8; 20],
+        (name, now_ns, is_bound): (Handle, u64, bool),
+    ) -> Result<(), Fault> {
+        loop {
+            let revocations = process.revocations();
+            let target = match self.named(process, name, now_ns) {
+                Named::To(target) => process.added(target).then_some(target),
+                Named::Dead | Named::Revoked => None,
+                // A receiver has waited for these rights; where the port is gone, none waits.
+                Named::NotYet(_) | Named::Unclaimed if !is_bound => None,
+                _ => return Err(Rule::Introduction.broken()),
+            };
+            #[cfg(test)]
+            tests::between();
+            let mut provisions = process.provisions();
+            // Under the lock: a revoking thread marks the right before looking here. As often as this
+            // process revokes something meanwhile.
+            if !process.has_revoked_since(revocations) {
+                let target = target.map(|target| (target, process.begins(target)));
+                let now_ns = clock::ticks_ns();
+                if target.is_none() {
+                    process.schedule(Timer::Provisions);
+                }
+                let recipient = (recipient, self.quotas.provisions());
+                let refused = provisions.provide_within(number, target, recipient, now_ns);
+                drop(provisions);
+                if let Some(target) = refused {
+                    process.ended(target);
+                }
+                return Ok(());
+            }
+            drop(provisions);
+            if let Some(target) = target {
+                process.ended((target, false));
+            }
+        }
+    }
+
+    /// Exporter: a recipient may have claimed already what it has been provided with now.
+    fn has_provided(self: &Arc<Self>, process: &Process, number: Number, recipient: [u8; 20]) {
+        // A peer that sends nothing through it and waits for its name may have. A process has several links with itself.
+        let mut may_come = number.1 & OF_MOVED == 0;
+        for to in process.all_links() {
+            if to.is_with(recipient) && !to.is_down() {
+                may_come = true;
+                let waits = {
+                    let _one = to.redeeming();
+                    to.claims().waits_for(number)
+                };
+                waits.map(|word| to.look_at_claim(process, word, 0));
+            }
+        }
+        if !may_come {
+            // Claimed by a link that has ended since.
+            process.forgo_provision(number, recipient);
+        }
+        if self.is_down() {
+            // Left behind: its end has been told of.
+            process.end_introductions(self);
+        }
+    }
+
+    /// Exporter: from now on the peer names by this number what it has claimed. A fault where it names something by it
+    /// already, or processes of its user name too much.
+    fn enter_claim(&self, process: &Process, word: u32, claim: Claim) -> Result<(), Fault> {
         let mut claims = self.claims();
         let mut held = self.claims_held.lock();
         if claims.count() as u64 >= held.amount() && held.grow(CLAIMS_STEP).is_err() {
-            return false;
+            return Err(Rule::Introduction.broken());
         }
         let is_entered = claims.claim(word, claim);
         process.has_settled();
-        is_entered
+        is_entered.then_some(()).ok_or(Rule::Introduction.broken())
     }
 
     /// Exporter: the peer has no use for a claim any more. Returns the handle it stood for.

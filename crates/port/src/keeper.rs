@@ -5,22 +5,18 @@
 //! sockets. The data path never needs it.
 
 use crate::door::DOOR;
-use crate::error::Resource;
 use crate::guest;
 use crate::link::Link;
 use crate::port::Port;
 use crate::process::{Process, WATCH_NS, token};
 use crate::users::{Charge, Foreign};
 use core::time::Duration;
-use handfast_layout::bell;
 use handfast_layout::hello::{Status, Welcome, ready};
 use handfast_proto::timers::{Backoff, Left, Timer};
 use handfast_proto::users::Quota;
-use handfast_region::Region;
-use handfast_sys::memory::{Access, Mapping, is_sealed};
 use handfast_sys::poll::{Event, Trigger};
 use handfast_sys::socket::Peer;
-use handfast_sys::{AsFd, Errno, OwnedFd, clock, shared, socket};
+use handfast_sys::{Errno, OwnedFd, clock, socket};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -37,7 +33,7 @@ struct Pending {
     port: Option<Arc<Port>>,
     deadline_ns: u64,
     /// The charge for the handshake.
-    charge: Charge,
+    _charge: Charge,
     /// The offer it has been answered with; next it is to say that the region is sealed.
     offer: Option<Box<greet::Offer>>,
 }
@@ -420,7 +416,7 @@ impl Keeper {
                 peer,
                 port,
                 deadline_ns: 0,
-                charge,
+                _charge: charge,
                 offer: None,
             });
         }
@@ -445,36 +441,4 @@ impl Keeper {
             self.process.schedule(Timer::Handshakes);
         }
     }
-}
-
-/// The bells of a peer.
-pub(crate) struct PeerBells {
-    pub(crate) region: Region,
-    /// Only their owner writes the bells.
-    pub(crate) is_published: bool,
-}
-
-/// Maps the bells that a peer of user `uid` sent, after checking that the file cannot shrink under us, nor lose pages by
-/// another user's doing.
-pub(crate) fn map_peer_bells(fd: impl AsFd, uid: u32) -> Result<PeerBells, Resource> {
-    let os = |call| move |errno| Resource::of(call, errno);
-    let fd = fd.as_fd();
-    if !is_sealed(fd, bell::REGION_BYTES).map_err(os("fcntl(F_GET_SEALS)"))? {
-        return Err(Resource::of("fcntl(F_GET_SEALS)", Errno::PERM));
-    }
-    let is_published = shared::is_whole(fd).map_err(os("fcntl(F_GET_SEALS)"))?;
-    // A process that may stop this one need not be feared; and for root, a process that bound as root counts as
-    // its own user's.
-    if !is_published && uid != 0 && uid != handfast_sys::process::uid() {
-        return Err(Resource::of("fcntl(F_GET_SEALS)", Errno::PERM));
-    }
-    let access = match is_published {
-        true => Access::Read,
-        false => Access::ReadWrite,
-    };
-    let mapping = Mapping::new(fd, bell::REGION_BYTES, access).map_err(os("mmap"))?;
-    Ok(PeerBells {
-        region: Region::mapped(mapping),
-        is_published,
-    })
 }

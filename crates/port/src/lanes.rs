@@ -350,7 +350,7 @@ impl Link {
             let mut introduced = self.map.introduced();
             let mut free = self.map.free();
             if lane >= LANES || free.leaving & 1 << lane == 0 {
-                return Err(broken());
+                return Err(Rule::LaneReceiver.broken());
             }
             introduced.retain(|(_, of)| *of != lane);
             free.leaving &= !(1 << lane);
@@ -423,11 +423,11 @@ impl Link {
         lane: u8,
     ) -> Result<(), Fault> {
         if u32::from(lane) >= LANES {
-            return Err(broken());
+            return Err(Rule::LaneReceiver.broken());
         }
         // Relaxed: only the keeper changes it; a thread that reads it has read the count below.
         if self.leaving.fetch_or(1 << lane, Ordering::Relaxed) & 1 << lane != 0 {
-            return Err(broken());
+            return Err(Rule::LaneReceiver.broken());
         }
         if self.leave_lanes(process)? {
             // Release: pairs with the Acquire of receivers that look all the time, and do it themselves.
@@ -492,7 +492,7 @@ impl Link {
             is_empty = !consumer.is_ready(&self.region);
         });
         if !is_empty {
-            return Err(broken());
+            return Err(Rule::LaneReceiver.broken());
         }
         // Release: a thread that takes the lane finds the consumer where it has been put.
         self.owners[lane as usize].store(0, Ordering::Release);
@@ -505,13 +505,6 @@ impl Link {
         // Relaxed: before the ring (E3); or, where that comes late, before the word that the lane is free.
         let word = self.region.load(place.receiver(), Ordering::Relaxed);
         word == 0 || word == receiver + 1
-    }
-}
-
-const fn broken() -> Fault {
-    Fault {
-        rule: Rule::LaneReceiver,
-        offset: 0,
     }
 }
 

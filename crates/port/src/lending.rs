@@ -248,10 +248,7 @@ pub(crate) fn take_up_loan(
     link: &Arc<Link>,
     (block, (of, generation), len_bytes): Named,
 ) -> Result<Result<Loan, Exhausted>, Fault> {
-    let fault = Fault {
-        rule: Rule::Loan,
-        offset: 0,
-    };
+    let fault = Rule::Loan.broken();
     let taken = link.read_until(process, link.inbox(), fault, |inbox| {
         match inbox.borrowed.take(block, (of, generation), len_bytes) {
             Err(Missed::Arena) => None,

@@ -37,6 +37,7 @@ mod own;
 mod parked;
 mod passing;
 mod paths;
+mod peer_bells;
 mod redirect;
 mod relay;
 mod returns;

@@ -8,10 +8,10 @@
 
 use crate::error::{ConnectError, Exhausted, Gone, Resource};
 use crate::group::Reserved;
-use crate::keeper::map_peer_bells;
 use crate::link::{Link, Parts};
 use crate::own::OwnRight;
 use crate::paths::Held;
+use crate::peer_bells::map_peer_bells;
 use crate::process::Process;
 use crate::rank;
 use crate::send::SendRight;

@@ -220,8 +220,7 @@ impl Process {
         token: u32,
         (port, handle): (u32, u32),
     ) -> Result<(), Fault> {
-        let (rule, offset) = (Rule::Introduction, 0);
-        let fault = Fault { rule, offset };
+        let fault = Rule::Introduction.broken();
         if receiver_of(port) >= RECEIVERS {
             return Err(fault);
         }
@@ -485,8 +484,7 @@ impl Home {
         match marked {
             Marked::More => return true,
             Marked::Unknown => {
-                let (rule, offset) = (Rule::Introduction, 0);
-                mark.link.poison(Fault { rule, offset });
+                mark.link.poison(Rule::Introduction.broken());
                 self.process.attention.raise();
                 return true;
             }
@@ -535,8 +533,7 @@ impl Link {
         (header, port): (Header, u32),
         (lanes, number): (u32, u64),
     ) -> Result<Option<Mark>, Fault> {
-        let (rule, offset) = (Rule::Introduction, 0);
-        let fault = Fault { rule, offset };
+        let fault = Rule::Introduction.broken();
         let target = match self.named(process, header.port, 0) {
             Named::To(target) => target,
             Named::Revoked => return Ok(None),

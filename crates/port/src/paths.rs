@@ -269,7 +269,7 @@ impl Process {
     ) -> Result<(), Fault> {
         if link.has_unsaid(UNSAID_MAX, is_answer) {
             // A peer that asks reads the answer.
-            return Err(broken());
+            return Err(Rule::Path.broken());
         }
         match message {
             ControlMessage::PathAsk {
@@ -334,7 +334,7 @@ impl Process {
         (index, set): (u32, u32),
     ) -> Result<(), Fault> {
         let asked = link.passing().parties.asked(number);
-        let has_room = asked.map_err(|_| broken())?;
+        let has_room = asked.map_err(|_| Rule::Path.broken())?;
         if !has_room {
             self.refuse_path(link, number);
             return Ok(());
@@ -464,9 +464,12 @@ impl Process {
         token: u32,
         (path, set): (u32, u32),
     ) -> Result<(), Fault> {
-        let wanted = self.callers().wanted(token, link).ok_or(broken())?;
+        let wanted = self
+            .callers()
+            .wanted(token, link)
+            .ok_or(Rule::Path.broken())?;
         if set <= OWN_SET || set >= SETS {
-            return Err(broken());
+            return Err(Rule::Path.broken());
         }
         for index in 0..REPLIES {
             Slot::of(link.calls.other(), slot_of(set, index)).clear(&link.region);
@@ -572,13 +575,6 @@ impl Callers {
 /// Paths that callers are asked for on behalf of one forwarder, and have not answered: as many as it may have, and as
 /// many again that it has dropped.
 const WANTED_MAX: usize = 2 * PARTIES_MAX;
-
-const fn broken() -> Fault {
-    Fault {
-        rule: Rule::Path,
-        offset: 0,
-    }
-}
 
 /// Whether a control message of this kind is an answer to one of the peer's about paths.
 const fn is_answer(message: ControlMessage<'_>) -> bool {

@@ -248,8 +248,7 @@ impl Process {
         (port, number, exporter): (u32, u64, [u8; 20]),
     ) -> Result<(), Fault> {
         if receiver_of(port) >= RECEIVERS {
-            let (rule, offset) = (Rule::Introduction, 0);
-            return Err(Fault { rule, offset });
+            return Err(Rule::Introduction.broken());
         }
         if link.is_with(exporter) {
             return Ok(());
@@ -399,8 +398,7 @@ impl Process {
             // Without the locks: a subscriber is told.
             drop((held, lanes));
             // There was room: the peer says something else now, and is cut.
-            let (rule, offset) = (Rule::HeadDistance, 0);
-            link.poison(Fault { rule, offset });
+            link.poison(Rule::HeadDistance.broken());
             self.attention.raise();
             return Switched::Done;
         }

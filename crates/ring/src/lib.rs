@@ -83,6 +83,15 @@ pub enum Rule {
 }
 
 impl Rule {
+    /// The fault of a peer that broke the rule by no word of the shared region.
+    #[must_use]
+    pub const fn broken(self) -> Fault {
+        Fault {
+            rule: self,
+            offset: 0,
+        }
+    }
+
     /// The rule in words.
     #[must_use]
     pub const fn text(self) -> &'static str {

@@ -1,7 +1,7 @@
 use super::*;
-use crate::keeper::PeerBells;
 use crate::lifecycle;
 use crate::link::Parts;
+use crate::peer_bells::PeerBells;
 use core::sync::atomic::AtomicU32;
 use handfast_layout::bell;
 use handfast_layout::link::{REGION_BYTES, Side};
@@ -184,8 +184,7 @@ fn what_a_peer_that_is_cut_off_has_sent_is_closed_whoever_holds_the_link() {
     drop(sent);
     assert!(link.claim_descriptor(&process, 7).is_err());
     assert!(!socket::is_closed(&other));
-    let (rule, offset) = (Rule::Descriptor, 0);
-    link.poison(Fault { rule, offset });
+    link.poison(Rule::Descriptor.broken());
     process.end_link(&link);
     // By its user's closing thread.
     let end = Instant::now() + Duration::from_secs(10);

@@ -1,9 +1,10 @@
 //! The accepting half of the handshake.
 
-use super::{Keeper, PeerBells, Pending, map_peer_bells};
+use super::{Keeper, Pending};
 use crate::error::{Exhausted, Resource};
 use crate::group::Reserved;
 use crate::link::{Link, Parts};
+use crate::peer_bells::{PeerBells, map_peer_bells};
 use crate::port::Port;
 use crate::process::Process;
 use crate::users::{Charge, Foreign};
@@ -47,6 +48,73 @@ impl Drop for TurnOf {
     }
 }
 
+/// The answer to a hello.
+enum Answer {
+    /// There is a link, by which the connector has a right now.
+    Known,
+    Offered(Box<Offer>),
+}
+
+/// A hello gets no link.
+enum Refusal {
+    /// The connector is told why, with the limit that was reached.
+    Told(Status, u32),
+    /// The connector has gone, or says nothing that could be answered.
+    Silent,
+}
+
+fn without_descriptors() -> Refusal {
+    let limit = handfast_sys::process::descriptor_limit();
+    Refusal::Told(Status::Exhausted, u32::try_from(limit).unwrap_or(u32::MAX))
+}
+
+fn refused_for(resource: Resource, peer: Peer) -> Refusal {
+    let limit = match resource {
+        Resource::Exhausted(exhausted) => exhausted.limit,
+        Resource::NoMemoryFiles(_) | Resource::Os(_) => 0,
+    };
+    crate::guest::tell!(
+        warn,
+        pid = peer.pid,
+        limit,
+        "a connection was refused for want of resources"
+    );
+    Refusal::Told(Status::Exhausted, u32::try_from(limit).unwrap_or(u32::MAX))
+}
+
+/// The hello in a message that has come, and its descriptors. Whatever these are, this thread closes none of them.
+fn hear_hello(
+    socket: &mut Foreign,
+    received: Result<socket::Received, Errno>,
+    bytes: &[u8],
+) -> Result<(Hello, Vec<Foreign>), Refusal> {
+    let is_left = |received: &socket::Received| received.is_surplus || received.is_short;
+    if matches!(received, Err(Errno::MSGSIZE)) || received.as_ref().is_ok_and(is_left) {
+        socket.has_unread();
+    }
+    let (len, fds) = match received {
+        Ok(received) => {
+            let fds = received.fds.into_iter().map(|fd| socket.beside(fd));
+            let fds: Vec<_> = fds.collect();
+            if received.is_short {
+                return Err(without_descriptors());
+            }
+            if received.len_bytes == 0 {
+                return Err(Refusal::Silent);
+            }
+            (received.len_bytes, fds)
+        }
+        // Perhaps a connector of another release.
+        Err(Errno::MSGSIZE) => (bytes.len(), Vec::new()),
+        Err(_) => return Err(Refusal::Silent),
+    };
+    match Hello::parse(&bytes[..len]) {
+        Ok(hello) => Ok((hello, fds)),
+        Err(Malformed::Version { .. }) => Err(Refusal::Told(Status::Version, 0)),
+        Err(_) => Err(Refusal::Told(Status::Malformed, 0)),
+    }
+}
+
 impl Keeper {
     /// Reads a hello and answers it.
     pub(super) fn greet(&mut self, index: usize) {
@@ -61,178 +129,84 @@ impl Keeper {
         if matches!(received, Err(Errno::AGAIN | Errno::INTR)) {
             return;
         }
-        let Some(Pending {
-            mut socket,
-            peer,
-            port,
-            charge,
-            ..
-        }) = self.pending[index].take()
-        else {
+        let Some(mut pending) = self.pending[index].take() else {
             return;
         };
-        self.process.poll.remove(&socket);
-        let is_left = |received: &socket::Received| received.is_surplus || received.is_short;
-        if matches!(received, Err(Errno::MSGSIZE)) || received.as_ref().is_ok_and(is_left) {
-            socket.has_unread();
-        }
-        let refuse = |status, limit| {
-            let welcome = Welcome::refusal(self.process.incarnation, status, limit);
-            let _ = socket::send(&socket, &welcome.to_bytes(), &[]);
-        };
-        let (len, fds) = match received {
-            Ok(received) => {
-                // Whatever these descriptors are, this thread closes none of them.
-                let fds = received.fds.into_iter().map(|fd| socket.beside(fd));
-                let fds: Vec<_> = fds.collect();
-                if received.is_short {
-                    let limit = handfast_sys::process::descriptor_limit();
-                    return refuse(Status::Exhausted, u32::try_from(limit).unwrap_or(u32::MAX));
-                }
-                if received.len_bytes == 0 {
-                    return;
-                }
-                (received.len_bytes, fds)
+        self.process.poll.remove(&pending.socket);
+        let heard = hear_hello(&mut pending.socket, received, &bytes);
+        match heard.and_then(|(hello, fds)| self.answer(&pending, &hello, fds)) {
+            Ok(Answer::Known) | Err(Refusal::Silent) => {}
+            Ok(Answer::Offered(offer)) => {
+                pending.offer = Some(offer);
+                self.await_more(pending);
             }
-            // Perhaps a connector of another release.
-            Err(Errno::MSGSIZE) => (bytes.len(), Vec::new()),
-            Err(_) => return,
-        };
-        let hello = match Hello::parse(&bytes[..len]) {
-            Ok(hello) => hello,
-            Err(Malformed::Version { .. }) => return refuse(Status::Version, 0),
-            Err(_) => return refuse(Status::Malformed, 0),
-        };
-        // The one that it connected to, also where another has its receiver by now. Acquire: pairs with the Release of
-        // `unlisten`. The name of one that leaves is another process's.
-        let leaves = |port: &Arc<Port>| port.is_leaving.load(Ordering::Acquire);
-        if port.as_ref().is_some_and(leaves) {
-            return refuse(Status::Crossed, 0);
-        }
-        let is_there = |port: &Arc<Port>| {
-            let known = self.process.port(port.receiver);
-            port.name == hello.name && known.is_some_and(|known| Arc::ptr_eq(&known, port))
-        };
-        // By the door there is no port.
-        if port.as_ref().is_some_and(|port| !is_there(port)) {
-            return refuse(Status::NoSuchPort, 0);
-        }
-        // The kernel vouches for its identity and that it lives; a number alone may be another's by now.
-        let pidfd = match socket::peer_pidfd(&socket) {
-            Ok(pidfd) if handfast_sys::process::has_ended(&pidfd) => return,
-            Ok(pidfd) => Some(pidfd),
-            // Before Linux 6.5 there is no such descriptor.
-            Err(Errno::NOPROTOOPT) => None,
-            Err(Errno::MFILE | Errno::NFILE) => {
-                let limit = handfast_sys::process::descriptor_limit();
-                return refuse(Status::Exhausted, u32::try_from(limit).unwrap_or(u32::MAX));
+            Err(Refusal::Told(status, limit)) => {
+                let welcome = Welcome::refusal(self.process.incarnation, status, limit);
+                let _ = socket::send(&pending.socket, &welcome.to_bytes(), &[]);
             }
-            Err(_) => return,
-        };
-        let identity = (peer, pidfd.as_ref());
-        if self.process.is_borrowed(hello.incarnation, identity) {
-            return refuse(Status::Malformed, 0);
         }
-        let mut welcome = Welcome::refusal(self.process.incarnation, Status::Known, 0);
-        welcome.port = port.as_ref().map_or(0, |port| port.id);
+    }
+
+    /// Answers a hello: by a right through the link that there is, or with the offer of a link.
+    fn answer(
+        &self,
+        pending: &Pending,
+        hello: &Hello,
+        fds: Vec<Foreign>,
+    ) -> Result<Answer, Refusal> {
+        let (process, peer) = (&*self.process, pending.peer);
+        let port = pending.port.as_ref();
+        if let Some(port) = port {
+            check_port(process, port, hello)?;
+        }
+        let pidfd = identify(process, pending, hello)?;
         // Held until there is a link, so that no thread that connects to this peer meanwhile
         // makes a second.
         let mut connecting = self.process.connecting.taken();
         let connects = connecting.iter().any(|to| to.pid == peer.pid);
-        let found = self
-            .process
-            .hold_any(|link| link.incarnation == hello.incarnation && link.peer.pid == peer.pid);
+        let is_it =
+            |link: &Link| link.incarnation == hello.incarnation && link.peer.pid == peer.pid;
+        let found = self.process.hold_any(is_it);
         if let Some(link) = &found
             && hello.known
         {
-            if link.is_left() {
-                // The peer has been told that this process does not use the link, and will say that it does, or
-                // end it.
-                return refuse(Status::Crossed, 0);
-            }
-            link.granted.store(true, Ordering::Release);
-            match port
-                .as_ref()
-                .map(|port| link.export(port, Target::full(port.id, 0)))
-            {
-                None => {}
-                Some(Ok(handle)) => welcome.handle = handle,
-                // The link is ending: it is another's turn to make one.
-                Some(Err(Refused::Over)) => return refuse(Status::Crossed, 0),
-                Some(Err(_)) => return refuse(Status::Exhausted, link.quotas.rights()),
-            }
-            let _ = socket::send(&socket, &welcome.to_bytes(), &[]);
-            return;
+            return grant_known(process, link, pending);
         }
-        if self.process.is_another(peer)
-            && self.crosses(&hello, connects, found.as_deref().map(|link| &**link))
+        let is_another = self.process.is_another(peer);
+        if is_another
+            && crosses(
+                process,
+                hello,
+                connects,
+                found.as_deref().map(|link| &**link),
+            )
         {
-            return refuse(Status::Crossed, 0);
+            return Err(Refusal::Told(Status::Crossed, 0));
         }
         let Some(their_bells) = fds.into_iter().next() else {
-            return refuse(Status::Malformed, 0);
+            return Err(Refusal::Told(Status::Malformed, 0));
         };
         // Nor until the offer is taken, or over.
-        let is_another = self.process.is_another(peer);
         if is_another {
             connecting.push(peer);
         }
         drop(connecting);
         let turn = is_another.then(|| TurnOf(self.process.clone(), peer));
-        let offer = self.offer((peer, pidfd, turn), &their_bells, &hello);
-        let offer = match offer {
-            Ok(offer) => offer,
-            Err(resource) => {
-                let limit = match resource {
-                    Resource::Exhausted(exhausted) => exhausted.limit,
-                    Resource::NoMemoryFiles(_) | Resource::Os(_) => 0,
-                };
-                refuse(Status::Exhausted, u32::try_from(limit).unwrap_or(u32::MAX));
-                crate::guest::tell!(
-                    warn,
-                    pid = peer.pid,
-                    limit,
-                    "a connection was refused for want of resources"
-                );
-                return;
-            }
-        };
+        let offer = self.offer((peer, pidfd, turn), &their_bells, hello);
+        let offer = offer.map_err(|resource| refused_for(resource, peer))?;
         // A memory file, which closes at once.
         drop(their_bells.into_inner());
+        let mut welcome = welcome_to(process, port);
         welcome.status = Status::Linked;
         welcome.link = offer.place.index();
         // The first that the link will give.
-        welcome.handle = port.as_ref().map_or(0, |_| IS_HANDLE);
+        welcome.handle = port.map_or(0, |_| IS_HANDLE);
         let fds = [offer.region_fd.as_fd(), offer.place.group().fd.as_fd()];
-        let sent = socket.send(&welcome.to_bytes(), &fds);
-        if sent == Err(Errno::NOBUFS) {
+        match pending.socket.send(&welcome.to_bytes(), &fds) {
+            Ok(_) => Ok(Answer::Offered(Box::new(offer))),
             // Until others have received theirs: it asks again.
-            return refuse(Status::Crossed, 0);
-        }
-        if sent.is_ok() {
-            self.await_more(Pending {
-                socket,
-                peer,
-                port,
-                deadline_ns: 0,
-                charge,
-                offer: Some(Box::new(offer)),
-            });
-        }
-    }
-
-    /// Whether a hello has crossed with one of ours to the same process, so that there is, or will be, another
-    /// link than the one it asks for. When two processes connect to each other at the same moment, the one with
-    /// the lower incarnation makes the link.
-    fn crosses(&self, hello: &Hello, connects: bool, found: Option<&Link>) -> bool {
-        match found {
-            // The peer has this link too by now, unless it has ended the link, and that has not been heard yet.
-            // Told once: it may see us under another user than we were when the link was made.
-            Some(link) if !hello.known && !socket::is_closed(&link.socket) => {
-                !link.crossed.swap(true, Ordering::Relaxed)
-            }
-            // The link it knows of is ours to come; or has ended, and the peer will hear of that.
-            _ => connects && (hello.known || self.process.incarnation < hello.incarnation),
+            Err(Errno::NOBUFS) => Err(Refusal::Told(Status::Crossed, 0)),
+            Err(_) => Err(Refusal::Silent),
         }
     }
 
@@ -308,7 +282,21 @@ impl Keeper {
         if !is_sealed || self.process.is_borrowed(offer.incarnation, identity) {
             return;
         }
-        let mut offer = *offer;
+        let Some(link) = self.link_by(*offer, socket, (peer, port.as_deref())) else {
+            return;
+        };
+        if self.process.welcome(&link, port.as_deref()).is_err() {
+            self.process.end_link(&link);
+        }
+    }
+
+    /// The link of an offer that was taken, whose acceptor gives a right to `port`.
+    fn link_by(
+        &self,
+        mut offer: Offer,
+        socket: Foreign,
+        (peer, port): (Peer, Option<&Port>),
+    ) -> Option<Arc<Link>> {
         let mut region = Region::mapped(offer.mapping);
         // Root may have this process pay for anything. And for root's clients, a server that was root when it bound its name is
         // of their user.
@@ -322,9 +310,8 @@ impl Keeper {
         if !region.is_there(at, len_bytes) {
             let rule = Rule::Untouched.text();
             crate::guest::tell!(warn, pid = peer.pid, rule, "no link was made");
-            return;
+            return None;
         }
-        let port = port.as_deref();
         let parts = Parts {
             agreed: self.process.agreed,
             region,
@@ -338,16 +325,91 @@ impl Keeper {
             peer,
             incarnation: offer.incarnation,
         };
-        let Ok(link) = self.process.add_link_granting(parts, port) else {
+        let linked = self.process.add_link_granting(parts, port);
+        if linked.is_err() {
             crate::guest::tell!(
                 warn,
                 pid = peer.pid,
                 "a link was ended for want of resources"
             );
-            return;
-        };
-        if self.process.welcome(&link, port).is_err() {
-            self.process.end_link(&link);
         }
+        linked.ok()
+    }
+}
+
+/// Whether the port that was connected to is still there, also where another has its receiver by now.
+fn check_port(process: &Process, port: &Arc<Port>, hello: &Hello) -> Result<(), Refusal> {
+    // Acquire: pairs with the Release of `unlisten`. The name of one that leaves is another process's.
+    if port.is_leaving.load(Ordering::Acquire) {
+        return Err(Refusal::Told(Status::Crossed, 0));
+    }
+    let known = process.port(port.receiver);
+    let is_there = known.is_some_and(|known| Arc::ptr_eq(&known, port));
+    match port.name == hello.name && is_there {
+        true => Ok(()),
+        false => Err(Refusal::Told(Status::NoSuchPort, 0)),
+    }
+}
+
+/// The connector's process. The kernel vouches for its identity and that it lives; a number alone may be another's by now.
+fn identify(
+    process: &Process,
+    pending: &Pending,
+    hello: &Hello,
+) -> Result<Option<OwnedFd>, Refusal> {
+    let pidfd = match socket::peer_pidfd(&pending.socket) {
+        Ok(pidfd) if handfast_sys::process::has_ended(&pidfd) => return Err(Refusal::Silent),
+        Ok(pidfd) => Some(pidfd),
+        // Before Linux 6.5 there is no such descriptor.
+        Err(Errno::NOPROTOOPT) => None,
+        Err(Errno::MFILE | Errno::NFILE) => return Err(without_descriptors()),
+        Err(_) => return Err(Refusal::Silent),
+    };
+    let identity = (pending.peer, pidfd.as_ref());
+    match process.is_borrowed(hello.incarnation, identity) {
+        true => Err(Refusal::Told(Status::Malformed, 0)),
+        false => Ok(pidfd),
+    }
+}
+
+fn welcome_to(process: &Process, port: Option<&Arc<Port>>) -> Welcome {
+    let mut welcome = Welcome::refusal(process.incarnation, Status::Known, 0);
+    welcome.port = port.map_or(0, |port| port.id);
+    welcome
+}
+
+/// The connector knows of a link: it is given a right through that.
+fn grant_known(process: &Process, link: &Link, pending: &Pending) -> Result<Answer, Refusal> {
+    if link.is_left() {
+        // The peer has been told that this process does not use the link, and will say that it does, or
+        // end it.
+        return Err(Refusal::Told(Status::Crossed, 0));
+    }
+    link.granted.store(true, Ordering::Release);
+    let mut welcome = welcome_to(process, pending.port.as_ref());
+    if let Some(port) = &pending.port {
+        let exported = link.export(port, Target::full(port.id, 0));
+        welcome.handle = exported.map_err(|refused| match refused {
+            // The link is ending: it is another's turn to make one.
+            Refused::Over => Refusal::Told(Status::Crossed, 0),
+            _ => Refusal::Told(Status::Exhausted, link.quotas.rights()),
+        })?;
+    }
+    let _ = socket::send(&pending.socket, &welcome.to_bytes(), &[]);
+    Ok(Answer::Known)
+}
+
+/// Whether a hello has crossed with one of ours to the same process, so that there is, or will be, another
+/// link than the one it asks for. When two processes connect to each other at the same moment, the one with
+/// the lower incarnation makes the link.
+fn crosses(process: &Process, hello: &Hello, connects: bool, found: Option<&Link>) -> bool {
+    match found {
+        // The peer has this link too by now, unless it has ended the link, and that has not been heard yet.
+        // Told once: it may see us under another user than we were when the link was made.
+        Some(link) if !hello.known && !socket::is_closed(&link.socket) => {
+            !link.crossed.swap(true, Ordering::Relaxed)
+        }
+        // The link it knows of is ours to come; or has ended, and the peer will hear of that.
+        _ => connects && (hello.known || process.incarnation < hello.incarnation),
     }
 }

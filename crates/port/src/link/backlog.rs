@@ -244,8 +244,7 @@ impl Link {
     pub(crate) fn say_again(&self) -> Result<bool, Fault> {
         let mut backlog = self.backlog();
         if backlog.is_over {
-            let (rule, offset) = (Rule::Unread, 0);
-            return Err(Fault { rule, offset });
+            return Err(Rule::Unread.broken());
         }
         Ok(backlog.say_all(&self.socket))
     }
