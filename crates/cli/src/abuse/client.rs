@@ -1,11 +1,11 @@
 //! A well-behaved client: calls well-behaved servers, whose answers must all come and be right; servers that are
 //! killed, whose calls must end; and servers that lie, whose calls must end in time.
 
-use super::caller::{Caller, Failure, Slowest};
-use super::child::{self, Spec};
-use super::server::Server;
-use super::talk::Op;
 use crate::Outcome;
+use crate::abuse::caller::{Caller, Failure, Slowest};
+use crate::abuse::child::{self, Spec};
+use crate::abuse::server::Server;
+use crate::abuse::talk::Op;
 use handfast::error::{ConnectError, SendError};
 use handfast::{Arena, SendRight};
 use handfast_sys::clock;

@@ -1,9 +1,9 @@
 //! Peers made by hand: they say hello as no handfast does, send files that are not what they should be, and more of
 //! everything than anybody wants.
 
-use super::child::{self, Spec};
-use super::talk;
 use crate::Outcome;
+use crate::abuse::child::{self, Spec};
+use crate::abuse::talk;
 use handfast_layout::bell::REGION_BYTES as BELLS_BYTES;
 use handfast_layout::control::kind::SEALED;
 use handfast_layout::hello::{HELLO_BYTES, Hello, Status, WELCOME_BYTES, Welcome, is_ready, ready};

@@ -1,7 +1,6 @@
 //! The holdings of a process, seen from outside.
 
-use super::steady::Heap;
-use super::tally::Leaks;
+use crate::abuse::tally::Leaks;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -81,6 +80,25 @@ impl Holdings {
 
     fn has_grown(&self, before: &Self) -> bool {
         self.private_kib > before.private_kib + PRIVATE_KIB
+    }
+}
+
+/// A process's report on its heap, in KiB.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Heap {
+    /// Allocated, and not freed.
+    pub(crate) in_use: u64,
+    /// The memory the allocator has from the kernel, in all, whether it has pages or not.
+    pub(crate) had: u64,
+}
+
+impl Heap {
+    pub(crate) fn said(line: &str) -> Option<Self> {
+        let (in_use, had) = line.strip_prefix("trimmed ")?.split_once(' ')?;
+        Some(Self {
+            in_use: in_use.parse().ok()?,
+            had: had.parse().ok()?,
+        })
     }
 }
 

@@ -1,8 +1,8 @@
 //! Processes that write random words over all the memory they share with others.
 
-use super::child::{self, Spec};
-use super::talk::{self, Op};
 use crate::Outcome;
+use crate::abuse::child::{self, Spec};
+use crate::abuse::talk::{self, Op};
 use handfast::error::SendError;
 use handfast_layout::link::{ANSWERS, Side};
 use handfast_testing::Random;

@@ -1,9 +1,9 @@
 //! A server: answers everything, waits for nobody that it does not trust.
 
-use super::Child;
-use super::child::{self, Spec};
-use super::talk::{self, Op};
 use crate::Outcome;
+use crate::abuse::Child;
+use crate::abuse::child::{self, Spec};
+use crate::abuse::talk::{self, Op};
 use handfast::error::ReceiveError;
 use handfast::{Memory, ReceiveRight, Request, Right, SendRight};
 use std::collections::VecDeque;

@@ -1,11 +1,11 @@
 //! The well-behaved processes, as their parent sees them: started, heard, paused, ended in good order.
 
-use super::child::{Child, Spec};
-use super::client::Report;
-use super::leaks::Holdings;
-use super::tally::Tally;
-use super::{ATTACKERS, CLIENTS, LOOK, SERVERS, WARM, server, victim};
 use crate::Outcome;
+use crate::abuse::child::{Child, Spec};
+use crate::abuse::client::Report;
+use crate::abuse::leaks::{Heap, Holdings};
+use crate::abuse::tally::Tally;
+use crate::abuse::{ATTACKERS, CLIENTS, LOOK, SERVERS, WARM, server, victim};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -20,25 +20,6 @@ pub(super) struct Steady {
     pub(super) report: Report,
     heard: Instant,
     hangs: bool,
-}
-
-/// A process's report on its heap, in KiB.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Heap {
-    /// Allocated, and not freed.
-    pub(super) in_use: u64,
-    /// The memory the allocator has from the kernel, in all, whether it has pages or not.
-    pub(super) had: u64,
-}
-
-impl Heap {
-    fn said(line: &str) -> Option<Self> {
-        let (in_use, had) = line.strip_prefix("trimmed ")?.split_once(' ')?;
-        Some(Self {
-            in_use: in_use.parse().ok()?,
-            had: had.parse().ok()?,
-        })
-    }
 }
 
 impl Steady {

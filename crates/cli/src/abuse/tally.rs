@@ -1,7 +1,7 @@
 //! The faults, their outcomes, and the table of both.
 
-use super::client::{Report, STALLS_MAX};
-use super::kinds::{Fault, KINDS, name_of};
+use crate::abuse::client::{Report, STALLS_MAX};
+use crate::abuse::kinds::{Fault, KINDS, name_of};
 use crate::output::say;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,10 +1,10 @@
 //! Clients and servers of the library that end badly, or are a burden to others.
 
-use super::caller::{Caller, Failure, Slowest};
-use super::child::{self, Spec};
-use super::server::Server;
-use super::talk::{self, Op};
 use crate::Outcome;
+use crate::abuse::caller::{Caller, Failure, Slowest};
+use crate::abuse::child::{self, Spec};
+use crate::abuse::server::Server;
+use crate::abuse::talk::{self, Op};
 use handfast::Arena;
 use handfast::error::{Misuse, SendError};
 use handfast_testing::Random;

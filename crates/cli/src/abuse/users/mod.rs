@@ -9,8 +9,8 @@ mod kinds;
 mod roles;
 mod slice;
 
-use super::child::{Child, Spec};
 use crate::Outcome;
+use crate::abuse::child::{Child, Spec};
 use crate::output::{note, say};
 use crate::temporary::Directory;
 use handfast_testing::Random;
@@ -272,6 +272,6 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// In a child: what the role is for has failed.
 fn fails(what: &str) -> Outcome {
-    super::child::say(&format!("failed {what}"));
+    crate::abuse::child::say(&format!("failed {what}"));
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! The processes that are struck, and measured: a server, a client of it, one that comes later.
 
-use super::super::child::{self, Spec};
 use super::fails;
 use crate::Outcome;
+use crate::abuse::child::{self, Spec};
 use handfast::{Request, Right};
 use handfast_sys::clock;
 use serde::{Deserialize, Serialize};

@@ -1,10 +1,10 @@
 //! One measurement: fresh processes, an attacker or none, and what the others saw of it.
 
-use super::super::child::{Child, Spec};
-use super::super::leaks::Holdings;
 use super::kinds::{Kind, Newcomer};
 use super::roles::Calls;
 use super::{ATTACKER, DECOY, NEWCOMER, PATIENCE, Place, SERVER, process};
+use crate::abuse::child::{Child, Spec};
+use crate::abuse::leaks::Holdings;
 use crate::temporary::Temporary;
 use rustix::process::Resource;
 use std::fs;
