@@ -10,12 +10,9 @@ mod calls;
 #[path = "../../../crates/cli/src/bench/control.rs"]
 mod control;
 mod seat;
-#[path = "."]
-mod systems {
-    #[allow(dead_code, reason = "the lab's own systems")]
-    #[path = "../../../crates/cli/src/bench/systems/shared.rs"]
-    pub(crate) mod shared;
-}
+#[allow(dead_code, reason = "the lab's side")]
+#[path = "../../../crates/cli/src/bench/shared.rs"]
+mod shared;
 
 pub use calls::{Calls, LINE, line, sum};
 pub use seat::Seat;

@@ -3,7 +3,7 @@
 //! The parent writes the phase; the server and each client write their own lines and nobody
 //! else's. All processes are ours, so this memory is trusted, unlike handfast's own.
 
-use super::systems::shared::{Shared, Words};
+use super::shared::{Shared, Words};
 use handfast_sys::{OwnedFd, clock, futex};
 use rustix::io::Errno;
 use std::mem::offset_of;

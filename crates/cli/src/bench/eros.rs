@@ -9,11 +9,11 @@
 //!   `tail-3`: each server forwards the call, and the last one replies straight to the client.
 //! * `table1`: echoes through handfast and through the kernel.
 
-use super::plan::{Plan, Task, Timing};
-use super::report::{Board, Key, Reading, Row};
-use super::run::Run;
-use super::stats::ratio;
-use super::systems::{self, Runnable, Waits};
+use crate::bench::plan::{Plan, Task, Timing};
+use crate::bench::report::{Board, Key, Reading, Row};
+use crate::bench::run::Run;
+use crate::bench::stats::ratio;
+use crate::bench::systems::{self, Runnable, Waits};
 use std::io;
 
 const MOVED: [u32; 7] = [0, 64, 256, 1024, 4096, 16_384, 65_536];

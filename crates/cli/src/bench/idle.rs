@@ -1,9 +1,9 @@
 //! `idle`: clients that have called and now ask nothing. Their cost is the cost of being connected.
 
-use super::plan::{Plan, Timing};
-use super::report::{Board, Key, Reading, Row};
-use super::run::Run;
-use super::systems;
+use crate::bench::plan::{Plan, Timing};
+use crate::bench::report::{Board, Key, Reading, Row};
+use crate::bench::run::Run;
+use crate::bench::systems;
 use crate::usage::Usage;
 use std::io;
 

@@ -1,13 +1,12 @@
 //! `handfast bench`: measures handfast, hand-written limits and the kernel's own ways, side by
 //! side on this machine.
 //!
-//! Reading order: [`rtt`] shows a whole benchmark; [`session`] one measurement of it; [`child`]
+//! Reading order: [`rtt`] shows a whole benchmark; [`session`] one measurement of it; [`systems::child`]
 //! what its processes do; [`systems`] what is measured. Every server and every client is a process
 //! of its own. Systems are measured in short turns within each round, and a ratio compares two
 //! turns of the same round: the machine may change from round to round, figures of one round
 //! hardly do. A table shows medians over rounds.
 
-pub(crate) mod child;
 pub(crate) mod control;
 pub(crate) mod eros;
 mod idle;
@@ -26,6 +25,7 @@ pub(crate) mod run;
 mod scale;
 pub(crate) mod scheduling;
 pub(crate) mod session;
+mod shared;
 pub(crate) mod stats;
 mod stream;
 pub(crate) mod systems;
@@ -218,7 +218,7 @@ pub(crate) fn run_child(args: &ChildArgs) -> io::Result<()> {
     if args.spec == ppc::confined::SPEC {
         return ppc::confined::run();
     }
-    child::run(&args.spec)
+    systems::child::run(&args.spec)
 }
 
 fn system(text: &str) -> Result<String, String> {

@@ -7,11 +7,11 @@
 //! `loan`: the client makes it in a block that it lends, and the server copies that out, 64 bytes at a time. The
 //! limit is the same; longer payloads are measured for these two only.
 
-use super::plan::{Plan, Task, Timing};
-use super::report::{Board, Key, Reading, Row};
-use super::run::Run;
-use super::stats::ratio;
-use super::systems::{self, Runnable};
+use crate::bench::plan::{Plan, Task, Timing};
+use crate::bench::report::{Board, Key, Reading, Row};
+use crate::bench::run::Run;
+use crate::bench::stats::ratio;
+use crate::bench::systems::{self, Runnable};
 use handfast::MESSAGE_BYTES_MAX;
 use std::io;
 

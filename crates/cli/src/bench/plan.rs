@@ -1,7 +1,7 @@
 //! The steps of one measurement: the part of the parent's decision every child must know.
 
-use super::laws::Law;
-use super::scheduling::Scheduling;
+use crate::bench::laws::Law;
+use crate::bench::scheduling::Scheduling;
 use handfast_sys::cpu;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -204,7 +204,7 @@ pub(crate) struct ChildSpec {
     pub(crate) role: Role,
     /// The parent's process id: without it the child ends.
     pub(crate) parent: u32,
-    /// [`Named::key`](super::systems::Named::key).
+    /// [`Named::key`](crate::bench::systems::Named::key).
     pub(crate) system: String,
     pub(crate) plan: Plan,
     /// Inherited descriptors: the control page, then the system's own.

@@ -12,9 +12,9 @@ pub(crate) mod ladder;
 #[cfg(target_arch = "x86_64")]
 mod limit;
 
-use super::report::{Board, Key, Reading, Row};
-use super::run::Run;
-use super::stats::{median, ratio};
+use crate::bench::report::{Board, Key, Reading, Row};
+use crate::bench::run::Run;
+use crate::bench::stats::{median, ratio};
 use handfast::SendRight;
 use handfast::domain::{Call, Domain, Held, LoadError, Options, Port, Table, Words};
 use handfast_sys::{clock, cpu};

@@ -1,8 +1,8 @@
 //! The cost of single operations to one process that has nobody to wait for (paper 000, Table 1).
 
-use super::systems::queues::SysVQueue;
-use super::systems::semaphores::{SemaphoreSet, Semaphores};
-use super::systems::shared::Shared;
+use crate::bench::shared::Shared;
+use crate::bench::systems::queues::SysVQueue;
+use crate::bench::systems::semaphores::{SemaphoreSet, Semaphores};
 use handfast_layout::{page_align, queue::two_lock::queue_bytes};
 use handfast_region::Region;
 use handfast_ring::queue::{Queue, two_lock::TwoLock};
@@ -71,7 +71,7 @@ fn semaphore(semaphores: Semaphores, count: u32) -> io::Result<u64> {
 struct Word(AtomicU32);
 
 // SAFETY: an atomic integer.
-unsafe impl super::systems::shared::Words for Word {}
+unsafe impl crate::bench::shared::Words for Word {}
 
 fn timed(what: impl FnOnce() -> io::Result<()>) -> io::Result<u64> {
     let start_ns = clock::now_ns();

@@ -1,7 +1,7 @@
 //! Child processes of a benchmark: started with chosen descriptors, ended without fail, and
 //! watched from outside.
 
-use super::plan::ChildSpec;
+use crate::bench::plan::ChildSpec;
 use crate::temporary;
 use handfast_sys::{AsFd, AsRawFd, BorrowedFd, clock};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

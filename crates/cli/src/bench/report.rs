@@ -1,7 +1,7 @@
 //! Rows: collected over rounds, reduced to medians, printed as a table or as JSON.
 
-use super::session::Sample;
-use super::stats::median;
+use crate::bench::session::Sample;
+use crate::bench::stats::median;
 use serde::Serialize;
 
 /// The results of one round for one row. Absent values stay absent in the output.

@@ -1,13 +1,13 @@
 //! One run of a benchmark: its options, its progress bar, what went wrong.
 
-use super::Args;
-use super::machine::choose_pair;
-use super::plan::{Placement, Plan, Timing};
-use super::process::Child;
-use super::session::{Sample, Session, hogs};
-use super::stats::median;
-use super::systems::shared::Piece;
-use super::systems::{self, Runnable, queues};
+use crate::bench::Args;
+use crate::bench::machine::choose_pair;
+use crate::bench::plan::{Placement, Plan, Timing};
+use crate::bench::process::Child;
+use crate::bench::session::{Sample, Session, hogs};
+use crate::bench::shared::Piece;
+use crate::bench::stats::median;
+use crate::bench::systems::{self, Runnable, queues};
 use crate::temporary::Directory;
 use crate::{descriptors, output};
 use handfast_sys::cpu;

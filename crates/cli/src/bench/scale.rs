@@ -4,11 +4,11 @@
 //! gives the CPU away, `yield` yields after 2 us of spinning. `--only` also takes the protocols of
 //! paper 000 (`bsls`) and System V queues.
 
-use super::plan::{Plan, Timing};
-use super::report::{Board, Key, Reading, Row, rounded};
-use super::run::Run;
-use super::stats::{jain, ratio};
-use super::systems::{self, Runnable};
+use crate::bench::plan::{Plan, Timing};
+use crate::bench::report::{Board, Key, Reading, Row, rounded};
+use crate::bench::run::Run;
+use crate::bench::stats::{jain, ratio};
+use crate::bench::systems::{self, Runnable};
 use std::io;
 
 const CLIENTS: [u32; 8] = [1, 2, 3, 4, 6, 16, 64, 256];

@@ -4,13 +4,13 @@
 mod ends;
 pub(crate) mod watched;
 
-use super::child::{counted, histogram};
-use super::control::{Control, Phase, Slot, Tally};
-use super::machine::clock_step_ns;
-use super::plan::{ChildSpec, Plan, Role, Task, Timing};
-use super::process::Child;
-use super::stats;
-use super::systems::{Bundle, Runnable};
+use crate::bench::control::{Control, Phase, Slot, Tally};
+use crate::bench::machine::clock_step_ns;
+use crate::bench::plan::{ChildSpec, Plan, Role, Task, Timing};
+use crate::bench::process::Child;
+use crate::bench::stats;
+use crate::bench::systems::child::{counted, histogram};
+use crate::bench::systems::{Bundle, Runnable};
 use crate::usage::{Usage, cpu_ns};
 use handfast_sys::{AsFd, BorrowedFd, OwnedFd, clock};
 use hdrhistogram::Histogram;

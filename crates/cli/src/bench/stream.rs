@@ -1,10 +1,10 @@
 //! `stream`: 24-byte messages in one direction, as fast as they go.
 
-use super::plan::{Plan, Task, Timing};
-use super::report::{Board, Key, Reading, Row};
-use super::run::Run;
-use super::stats::ratio;
-use super::systems;
+use crate::bench::plan::{Plan, Task, Timing};
+use crate::bench::report::{Board, Key, Reading, Row};
+use crate::bench::run::Run;
+use crate::bench::stats::ratio;
+use crate::bench::systems;
 use std::io;
 
 /// Runs the benchmark.

@@ -6,13 +6,13 @@
 //! the hand-written pair: spin half a block's cost or a whole one, then sleep (`limit`), and sleep
 //! at once (`futex`).
 
-use super::laws::{GRID, Law, WaitCosts, mean_cost};
-use super::plan::{Plan, Task, Timing};
-use super::report::{Board, Key, Reading, Row, time};
-use super::run::Run;
-use super::session::Sample;
-use super::stats::{geometric_mean, median, ratio};
-use super::systems::{self, Runnable};
+use crate::bench::laws::{GRID, Law, WaitCosts, mean_cost};
+use crate::bench::plan::{Plan, Task, Timing};
+use crate::bench::report::{Board, Key, Reading, Row, time};
+use crate::bench::run::Run;
+use crate::bench::session::Sample;
+use crate::bench::stats::{geometric_mean, median, ratio};
+use crate::bench::systems::{self, Runnable};
 use handfast_sys::cpu;
 use std::io;
 

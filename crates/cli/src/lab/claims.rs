@@ -1,6 +1,6 @@
 //! From figures to a verdict: a claim, part by part.
 
-use super::result::Verdict;
+use crate::lab::result::Verdict;
 
 /// One part of a claim.
 pub(crate) struct Part {

@@ -1,32 +1,7 @@
-//! The experiments there are, and what one is.
+//! The experiments there are.
 
-use super::result::{About, Figure, Table, Verdict};
-use super::{paper000, paper001, paper002, paper003, peers};
-use crate::bench::Bench;
-use crate::bench::run::Run;
-use std::io;
-
-/// An experiment. To add one, implement this and add it to [`all`].
-pub(crate) trait Experiment {
-    /// Its description; the same each time.
-    fn about(&self) -> About;
-
-    /// The benchmark whose usual options it starts from.
-    fn bench(&self) -> Bench;
-
-    /// Measures. Systems that are not there, or fail, are absent curves, not errors.
-    fn run(&self, run: &mut Run) -> io::Result<Findings>;
-}
-
-/// The findings of a run.
-pub(crate) struct Findings {
-    pub(crate) measured: String,
-    pub(crate) verdict: Verdict,
-    pub(crate) reasons: String,
-    pub(crate) figures: Vec<Figure>,
-    pub(crate) tables: Vec<Table>,
-    pub(crate) notes: Vec<String>,
-}
+use crate::lab::experiment::Experiment;
+use crate::lab::{paper000, paper001, paper002, paper003, peers};
 
 /// All of them, in the order of the papers.
 pub(crate) fn all() -> Vec<Box<dyn Experiment>> {

@@ -4,6 +4,7 @@
 //! [`Experiment`] that describes itself and runs on the processes and systems of `bench`; [`report`] shows their results.
 
 mod claims;
+mod experiment;
 mod experiments;
 mod page;
 mod paper000;
@@ -19,7 +20,7 @@ mod series;
 use crate::Outcome as Done;
 use crate::bench::{self, machine};
 use crate::output::{note, say};
-use experiments::{Experiment, Findings};
+use experiment::{Experiment, Findings};
 use handfast_sys::cpu;
 use result::{Outcome, SCHEMA, Verdict};
 use std::path::PathBuf;

@@ -7,11 +7,11 @@ mod figures;
 mod sweep;
 mod table1;
 
-use super::claims::{Part, judge};
-use super::experiments::{Experiment, Findings};
-use super::result::{About, Axis, Figure};
 use crate::bench::Bench;
 use crate::bench::run::Run;
+use crate::lab::claims::{Part, judge};
+use crate::lab::experiment::{Experiment, Findings};
+use crate::lab::result::{About, Axis, Figure};
 use std::io;
 use sweep::{Panel, Sheet};
 

@@ -11,12 +11,12 @@ mod pairs;
 mod streams;
 mod table;
 
-use super::experiments::Experiment;
-use super::result::About;
-use super::series::Series;
 use crate::bench::plan::Plan;
 use crate::bench::run::Run;
 use crate::bench::systems::{self, Runnable};
+use crate::lab::experiment::Experiment;
+use crate::lab::result::About;
+use crate::lab::series::Series;
 
 pub(crate) fn all() -> Vec<Box<dyn Experiment>> {
     vec![

@@ -1,12 +1,12 @@
 //! "Optimizing IPC Performance for Shared-Memory Multiprocessors" (paper 002).
 
-use super::claims::{Part, judge};
-use super::experiments::{Experiment, Findings};
-use super::result::{About, Axis, Curve, Figure, Kind};
-use super::rows;
 use crate::bench::report::Row;
 use crate::bench::run::Run;
 use crate::bench::{Bench, ppc};
+use crate::lab::claims::{Part, judge};
+use crate::lab::experiment::{Experiment, Findings};
+use crate::lab::result::{About, Axis, Curve, Figure, Kind};
+use crate::lab::rows;
 use std::io;
 
 pub(crate) fn all() -> Vec<Box<dyn Experiment>> {

@@ -3,12 +3,12 @@
 mod calls;
 mod moves;
 
-use super::experiments::{Experiment, Findings};
-use super::result::{About, Axis, Figure, Kind, Verdict};
-use super::rows;
 use crate::bench::report::Row;
 use crate::bench::run::Run;
 use crate::bench::{Bench, eros};
+use crate::lab::experiment::{Experiment, Findings};
+use crate::lab::result::{About, Axis, Figure, Kind, Verdict};
+use crate::lab::rows;
 use std::io;
 
 pub(crate) fn all() -> Vec<Box<dyn Experiment>> {

@@ -1,9 +1,9 @@
 //! `handfast lab report`: what experiments left, to be looked at.
 
-use super::experiments;
-use super::page::{self, Report};
-use super::result::Outcome;
 use crate::Outcome as Done;
+use crate::lab::experiments;
+use crate::lab::page::{self, Report};
+use crate::lab::result::Outcome;
 use crate::output::{self, note, say};
 use std::ffi::OsStr;
 use std::fs;

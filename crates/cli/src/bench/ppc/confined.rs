@@ -1,7 +1,7 @@
 //! A child process that confines itself, and measures on request.
 
-use super::super::report::Reading;
 use super::{Case, Seat, load, reading, threads_of};
+use crate::bench::report::Reading;
 use crate::temporary;
 use handfast::domain::confine::{Options, confine};
 use handfast_sys::{clock, cpu};

@@ -1,10 +1,10 @@
 //! Measurements with what the kernel counts: of several sessions at once, and of system calls.
 
-use super::super::control::Phase;
-use super::super::plan::Timing;
-use super::super::process::Child;
-use super::super::trace::Tracer;
 use super::{Rest, STALL_NS, Sample, Session, Snapshot};
+use crate::bench::control::Phase;
+use crate::bench::plan::Timing;
+use crate::bench::process::Child;
+use crate::bench::trace::Tracer;
 use crate::usage::ticks;
 use std::io;
 

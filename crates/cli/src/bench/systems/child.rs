@@ -1,12 +1,12 @@
 //! The processes of a measurement: what a server and a client do between being started and being
 //! stopped.
 
-use super::control::{Control, Phase, Slot, Tally};
-use super::plan::{ChildSpec, Placement, Plan, Role, Task};
-use super::process::adopt;
-use super::systems::shared::{Piece, Shared};
-use super::systems::{self, Caller, Producer, System};
-use super::work::Work;
+use super::{Caller, Producer, System};
+use crate::bench::control::{Control, Phase, Slot, Tally};
+use crate::bench::plan::{ChildSpec, Placement, Plan, Role, Task};
+use crate::bench::process::adopt;
+use crate::bench::shared::{Piece, Shared};
+use crate::bench::work::Work;
 use handfast_sys::{OwnedFd, clock, cpu};
 use hdrhistogram::Histogram;
 use std::io::{self, Write};
@@ -19,7 +19,7 @@ pub(crate) struct Seat {
     pub(crate) plan: Plan,
     /// Which client, or which server, this is.
     pub(crate) index: usize,
-    /// The answer of [`Bundle::address`](systems::Bundle::address), else a name unique to this
+    /// The answer of [`Bundle::address`](super::Bundle::address), else a name unique to this
     /// measurement.
     pub(crate) address: String,
     /// The bundle's common descriptors, then this process's own.
@@ -100,7 +100,7 @@ pub(crate) fn run(spec: &str) -> io::Result<()> {
         // The parent ended before its death could be watched.
         return Ok(());
     }
-    let system = systems::find(&spec.system);
+    let system = super::find(&spec.system);
     match spec.role {
         Role::Hog(cpu) => hog(cpu),
         Role::Server(number) => {

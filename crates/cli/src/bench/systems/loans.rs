@@ -2,10 +2,10 @@
 //! the server copies it out line by line.
 
 use super::handfast::{self, Handfast};
-use super::shared::Piece;
 use super::{Caller, Named, System, Waits};
-use crate::bench::child::Seat;
 use crate::bench::plan::{Plan, Task};
+use crate::bench::shared::Piece;
+use crate::bench::systems::child::Seat;
 use ::handfast::{Arena, Loan, SendRight};
 use std::io;
 

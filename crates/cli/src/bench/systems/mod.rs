@@ -9,6 +9,7 @@
 pub(crate) mod batches;
 mod bytes;
 pub(crate) mod chain;
+pub(crate) mod child;
 mod copy;
 pub(crate) mod handfast;
 pub(crate) mod in_place;
@@ -21,17 +22,16 @@ mod percpu;
 pub(crate) mod queues;
 pub(crate) mod ring;
 pub(crate) mod semaphores;
-pub(crate) mod shared;
 pub(crate) mod sleep_wake;
 mod third;
 mod ttcp;
 pub(crate) mod waiters;
 pub(crate) mod yields;
 
-use super::child::{self, Seat};
-use super::plan::Plan;
+use crate::bench::plan::Plan;
+use crate::bench::shared::Piece;
+use child::Seat;
 use handfast_sys::OwnedFd;
-use shared::Piece;
 use std::any::Any;
 use std::io;
 use std::path::Path;

@@ -5,12 +5,12 @@
 //! copies out. That is the least a system can do whose two sides do not trust each other.
 
 use super::lanes::{INLINE_BYTES, Lane, Lanes};
-use super::shared::{Piece, Shared};
 use super::waiters::{EventFd, Spin, SpinThenSleep, SpinThenYield, Waiter};
 use super::{Bundle, Caller, Named, System, Waits};
-use crate::bench::child::Seat;
 use crate::bench::plan::Plan;
 use crate::bench::process::dup;
+use crate::bench::shared::{Piece, Shared};
+use crate::bench::systems::child::Seat;
 use std::io;
 use std::marker::PhantomData;
 

@@ -4,11 +4,11 @@
 use super::handfast::{DEFAULT, HandfastCaller};
 use super::lanes::{Lane, Lanes};
 use super::pair::{FUTEX, PairCaller};
-use super::shared::Shared;
 use super::waiters::{SpinThenSleep, Waiter};
 use super::{Bundle, Named, Runnable, System, Waits};
-use crate::bench::child::{self, Seat};
 use crate::bench::plan::{Plan, Task};
+use crate::bench::shared::Shared;
+use crate::bench::systems::child::{self, Seat};
 use crate::bench::work::Work;
 use handfast_sys::cpu;
 use std::cell::RefCell;

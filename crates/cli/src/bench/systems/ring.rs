@@ -2,11 +2,11 @@
 //! number. The consumer publishes its position once per 32 messages or when it runs dry.
 
 use super::lanes::Cell;
-use super::shared::{Shared, Words};
 use super::{Bundle, Named, OneWay, Producer, Waits};
-use crate::bench::child::Seat;
 use crate::bench::control::Line;
 use crate::bench::plan::Plan;
+use crate::bench::shared::{Shared, Words};
+use crate::bench::systems::child::Seat;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 

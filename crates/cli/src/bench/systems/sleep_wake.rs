@@ -9,11 +9,11 @@
 //! System calls are counted ([`Tally`]), but for the calls of a queue's lock that is held for long.
 
 use super::semaphores::{SemaphoreSet, Semaphores};
-use super::shared::{Shared, Words};
 use super::{Bundle, Caller, Named, System, Waits};
-use crate::bench::child::Seat;
 use crate::bench::control::{Line, Tally};
 use crate::bench::plan::Plan;
+use crate::bench::shared::{Shared, Words};
+use crate::bench::systems::child::Seat;
 use handfast_layout::page_align;
 use handfast_layout::queue::two_lock::queue_bytes;
 use handfast_region::Region;

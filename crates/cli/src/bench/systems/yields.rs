@@ -1,7 +1,7 @@
 //! `yields`: clients that do nothing but give their CPU away (paper 000, Table 1). Nobody is called.
 
 use super::{Caller, Named, System, Waits};
-use crate::bench::child::Seat;
+use crate::bench::systems::child::Seat;
 use handfast_sys::cpu;
 use std::io;
 

@@ -11,7 +11,7 @@ use crate::bench::stats::{median, ratio};
 use crate::bench::systems;
 use crate::bench::systems::yields::YIELDS;
 use crate::lab::claims::{self, Part, short};
-use crate::lab::experiments::{Experiment, Findings};
+use crate::lab::experiment::{Experiment, Findings};
 use crate::lab::result::{About, Curve, Kind, Point, Table};
 use std::io;
 

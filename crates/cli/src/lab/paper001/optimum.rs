@@ -8,7 +8,7 @@ use crate::bench::run::Run;
 use crate::bench::stats::geometric_mean;
 use crate::bench::wait;
 use crate::lab::claims::{Part, judge};
-use crate::lab::experiments::{Experiment, Findings};
+use crate::lab::experiment::{Experiment, Findings};
 use crate::lab::result::{About, Axis, Figure, Kind, Table};
 use crate::lab::series::Series;
 use std::io;

@@ -8,7 +8,7 @@ use crate::bench::run::Run;
 use crate::bench::session::{Session, watched::Watched};
 use crate::bench::wait;
 use crate::lab::claims::{Part, judge};
-use crate::lab::experiments::{Experiment, Findings};
+use crate::lab::experiment::{Experiment, Findings};
 use crate::lab::result::{About, Axis, Figure, Kind};
 use crate::lab::series::Series;
 use std::io;
@@ -247,8 +247,8 @@ fn claims(wall_us: &Series, switches: &Series) -> Vec<Part> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::child::histogram;
     use crate::bench::session::Sample;
+    use crate::bench::systems::child::histogram;
     use crate::lab::result::Verdict;
 
     fn found(times: [f64; 7]) -> (Series, Series) {

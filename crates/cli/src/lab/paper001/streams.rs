@@ -5,7 +5,7 @@ use crate::bench::Bench;
 use crate::bench::plan::{Plan, Task, Timing};
 use crate::bench::run::Run;
 use crate::lab::claims::{Part, judge};
-use crate::lab::experiments::{Experiment, Findings};
+use crate::lab::experiment::{Experiment, Findings};
 use crate::lab::result::{About, Axis, Figure, Kind};
 use crate::lab::series::Series;
 use std::io;

@@ -7,7 +7,7 @@ use crate::bench::plan::{Plan, Task, Timing};
 use crate::bench::run::Run;
 use crate::bench::session::Session;
 use crate::lab::claims::{Part, judge};
-use crate::lab::experiments::{Experiment, Findings};
+use crate::lab::experiment::{Experiment, Findings};
 use crate::lab::result::{About, Axis, Figure, Kind, Table};
 use crate::lab::series::Series;
 use std::io;

@@ -5,7 +5,7 @@ use crate::bench::report::Row;
 use crate::bench::run::Run;
 use crate::bench::{Bench, eros};
 use crate::lab::claims::{Part, judge};
-use crate::lab::experiments::{Experiment, Findings};
+use crate::lab::experiment::{Experiment, Findings};
 use crate::lab::result::{About, Axis, Curve, Figure, Kind};
 use crate::lab::rows;
 use std::io;

@@ -5,7 +5,7 @@ use crate::bench::Bench;
 use crate::bench::run::Run;
 use crate::bench::stats::median;
 use crate::lab::claims::{Part, judge};
-use crate::lab::experiments::{Experiment, Findings};
+use crate::lab::experiment::{Experiment, Findings};
 use crate::lab::result::{About, Axis, Figure, Kind};
 use crate::lab::series::Series;
 use handfast_sys::{clock, cpu};

@@ -1,10 +1,10 @@
 //! The systems that are compared: handfast in three strategies, and the adapters of `peers/` where they are built.
 
 use super::leftovers;
-use crate::bench::child::Seat;
 use crate::bench::control::LAYOUT;
 use crate::bench::plan::{Plan, Task};
 use crate::bench::session::unique_name;
+use crate::bench::systems::child::Seat;
 use crate::bench::systems::{self, Bundle, Named, Runnable, Waits};
 use serde::Deserialize;
 use std::io;

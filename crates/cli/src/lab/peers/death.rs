@@ -10,7 +10,7 @@ use crate::bench::report::time;
 use crate::bench::run::Run;
 use crate::bench::session::Session;
 use crate::bench::stats::median;
-use crate::lab::experiments::{Experiment, Findings};
+use crate::lab::experiment::{Experiment, Findings};
 use crate::lab::result::{About, Axis, Curve, Figure, Kind, Table, Verdict};
 use std::collections::HashMap;
 use std::io;

@@ -7,7 +7,7 @@ use crate::bench::Bench;
 use crate::bench::plan::{Plan, Timing};
 use crate::bench::run::Run;
 use crate::bench::stats::median;
-use crate::lab::experiments::{Experiment, Findings};
+use crate::lab::experiment::{Experiment, Findings};
 use crate::lab::result::{About, Axis, Curve, Figure, Kind, Table, Verdict};
 use std::collections::HashMap;
 use std::io;

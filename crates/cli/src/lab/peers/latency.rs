@@ -8,7 +8,7 @@ use crate::bench::Bench;
 use crate::bench::plan::{Placement, Plan, Task, Timing};
 use crate::bench::report::{Row, time};
 use crate::bench::run::Run;
-use crate::lab::experiments::{Experiment, Findings};
+use crate::lab::experiment::{Experiment, Findings};
 use crate::lab::result::{About, Axis, Figure, Kind, Table};
 use crate::lab::rows::by_system;
 use std::io;

@@ -13,8 +13,8 @@ mod rows;
 mod summary;
 mod throughput;
 
-use super::experiments::Experiment;
-use super::result::About;
+use crate::lab::experiment::Experiment;
+use crate::lab::result::About;
 
 pub(super) fn all() -> Vec<Box<dyn Experiment>> {
     vec![

@@ -8,7 +8,7 @@ use crate::bench::Bench;
 use crate::bench::plan::{Plan, Timing};
 use crate::bench::report::{Row, time};
 use crate::bench::run::Run;
-use crate::lab::experiments::{Experiment, Findings};
+use crate::lab::experiment::{Experiment, Findings};
 use crate::lab::result::{About, Axis, Curve, Figure, Kind, Table};
 use std::io;
 
