@@ -1,8 +1,8 @@
 //! `handfast call`: one call from the shell.
 
-use crate::Outcome;
-use crate::output::{self, say};
 use handfast::error::{ConnectError, SendError};
+use handfast_cli::Outcome;
+use handfast_cli::output::{self, say};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;

@@ -3,7 +3,7 @@
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 /// Has this process, and processes that it starts, have as many as its user may. Says how many.
-pub(crate) fn raise() -> u64 {
+pub fn raise() -> u64 {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     // As many as there are will do.

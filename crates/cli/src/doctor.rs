@@ -1,8 +1,8 @@
 //! `handfast doctor`: what this machine offers, and what that means for handfast.
 
-use crate::Outcome;
-use crate::output::say;
 use handfast::domain::Isolation;
+use handfast_cli::Outcome;
+use handfast_cli::output::say;
 use handfast_sys::memory::{Access, Mapping, create_sealed};
 use handfast_sys::{Errno, clock, cpu, futex, landlock, process, seccomp, socket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,8 +1,8 @@
 //! `handfast echo`: the smallest server.
 
-use crate::temporary::{self, Temporary};
-use crate::{Outcome, output};
 use handfast::{Options, Strategy};
+use handfast_cli::temporary::{self, Temporary};
+use handfast_cli::{Outcome, output};
 
 /// Arguments of `echo`.
 #[derive(clap::Args)]

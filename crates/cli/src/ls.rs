@@ -1,9 +1,9 @@
 //! `handfast ls`: live servers, read through their links.
 
-use crate::Outcome;
-use crate::output::say;
 use handfast::error::{ConnectError, SendError};
 use handfast::{Counters, SendRight};
+use handfast_cli::Outcome;
+use handfast_cli::output::say;
 use std::thread::{self, JoinHandle};
 
 pub(crate) fn run() -> Outcome {

@@ -4,17 +4,13 @@ mod abuse;
 mod bench;
 mod call;
 mod demo;
-mod descriptors;
 mod doctor;
 mod echo;
 mod lab;
 mod ls;
-mod output;
-mod temporary;
-mod usage;
 
 use clap::{Parser, Subcommand};
-use handfast::Strategy;
+use handfast_cli::{Outcome, command, temporary};
 use std::process::ExitCode;
 
 /// Fast local calls between processes: tools.
@@ -63,47 +59,16 @@ Environment:
   HANDFAST_ISOLATION      keys or process: what keeps domains apart
   HANDFAST_LOG            any value: what is bound, taken over, refused and cut, on stderr";
 
-type Outcome = Result<(), Box<dyn std::error::Error>>;
-
 fn main() -> ExitCode {
-    let _log = std::env::var_os("HANDFAST_LOG").map(|_| log());
-    let result = run(Cli::parse().command);
-    // A signal that has come by now ends this.
-    let _goes_on = temporary::goes_on();
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) if error.is::<output::Unread>() => ExitCode::from(output::UNREAD),
-        Err(error) => {
-            // Where nobody reads that either, the status says it.
-            output::note(format_args!("handfast: {error}"));
-            ExitCode::FAILURE
-        }
-    }
+    command::main(|| run(Cli::parse().command))
 }
-
-/// Control-path events on request; never anything on the data path. A peer causes such lines at any rate, and a slow reader of
-/// standard error must not hold up the control thread: a thread writes the lines, and those that find more than
-/// [`LOG_LINES`] waiting are lost.
-fn log() -> tracing_appender::non_blocking::WorkerGuard {
-    let writer = tracing_appender::non_blocking::NonBlockingBuilder::default();
-    let writer = writer.buffered_lines_limit(LOG_LINES);
-    let (writer, guard) = writer.finish(std::io::stderr());
-    tracing_subscriber::fmt()
-        .with_writer(writer)
-        // Where nobody reads that, it would say so there, and panic.
-        .log_internal_errors(false)
-        .init();
-    guard
-}
-
-const LOG_LINES: usize = 1024;
 
 fn run(command: Command) -> Outcome {
     match command {
         Command::AbuseChild(_) | Command::BenchChild(_) | Command::DemoChild(_) => {
             temporary::leave_to_parent();
         }
-        _ => say_what_is_ignored(),
+        _ => command::say_what_is_ignored(),
     }
     match command {
         Command::Abuse(_)
@@ -125,23 +90,5 @@ fn run(command: Command) -> Outcome {
         Command::Call(args) => call::run(&args),
         Command::Ls => ls::run(),
         Command::Doctor => doctor::run(),
-    }
-}
-
-/// The library ignores values in its environment that it does not understand, silently; here somebody may have written one for
-/// this command.
-fn say_what_is_ignored() {
-    let ignored = |name, why: &dyn std::fmt::Display| {
-        output::note(format_args!("handfast: {name} is ignored: {why}"));
-    };
-    let value = |name| std::env::var(name).ok();
-    if let Some(Err(error)) = value("HANDFAST_STRATEGY").map(|text| text.parse::<Strategy>()) {
-        ignored("HANDFAST_STRATEGY", &error);
-    }
-    if let Some(text) = value("HANDFAST_SPIN_CAP_US")
-        && text.parse::<u64>().is_err()
-    {
-        let why = format!("{text:?} is no number of microseconds");
-        ignored("HANDFAST_SPIN_CAP_US", &why);
     }
 }

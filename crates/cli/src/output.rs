@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 /// Nobody reads standard output any more (`handfast ls | head -1`): the command ends, silently.
 #[derive(Debug)]
-pub(crate) struct Unread;
+pub struct Unread;
 
 impl fmt::Display for Unread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -17,23 +17,32 @@ impl fmt::Display for Unread {
 impl std::error::Error for Unread {}
 
 /// The status of a command that nobody reads: what a shell says of one ended by `SIGPIPE`.
-pub(crate) const UNREAD: u8 = 128 + 13;
+pub const UNREAD: u8 = 128 + 13;
 
 type Written = Result<(), Box<dyn std::error::Error>>;
 
 /// Writes a line, formatted as by `println!`, or says why not.
+#[macro_export]
 macro_rules! say {
     ($($what:tt)*) => {
         $crate::output::line(format_args!($($what)*))
     };
 }
-pub(crate) use say;
+pub use say;
 
-pub(crate) fn line(text: fmt::Arguments<'_>) -> Written {
+/// Writes a line: what [`say!`] does.
+///
+/// # Errors
+/// [`Unread`], or the reason why standard output cannot be written.
+pub fn line(text: fmt::Arguments<'_>) -> Written {
     written(|out| writeln!(out, "{text}"))
 }
 
-pub(crate) fn bytes(bytes: &[u8]) -> Written {
+/// Writes bytes.
+///
+/// # Errors
+/// As [`line`].
+pub fn bytes(bytes: &[u8]) -> Written {
     written(|out| out.write_all(bytes))
 }
 
@@ -48,7 +57,7 @@ fn written(write: impl FnOnce(&mut io::StdoutLock<'_>) -> io::Result<()>) -> Wri
 }
 
 /// A line for people, on standard error; not written where nobody reads that.
-pub(crate) fn note(text: fmt::Arguments<'_>) {
+pub fn note(text: fmt::Arguments<'_>) {
     drop(temporary::goes_on());
     let _ = writeln!(io::stderr(), "{text}");
 }

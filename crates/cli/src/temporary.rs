@@ -16,7 +16,7 @@ use std::{fs, process, thread};
 
 /// Something that is removed when this is dropped, or a signal ends the command.
 #[must_use]
-pub(crate) struct Temporary(u64);
+pub struct Temporary(u64);
 
 type Remove = Box<dyn FnOnce() + Send>;
 
@@ -25,7 +25,7 @@ static MADE: Mutex<(u64, BTreeMap<u64, Remove>)> = Mutex::new((0, BTreeMap::new(
 
 impl Temporary {
     /// The object that `remove` will remove. Its maker has [`goes_on`] from before it is there.
-    pub(crate) fn new(remove: impl FnOnce() + Send + 'static) -> Self {
+    pub fn new(remove: impl FnOnce() + Send + 'static) -> Self {
         let mut made = made();
         made.0 += 1;
         let number = made.0;
@@ -49,7 +49,7 @@ fn made() -> MutexGuard<'static, (u64, BTreeMap<u64, Remove>)> {
 }
 
 /// A directory for files of this process, which others may not enter.
-pub(crate) struct Directory {
+pub struct Directory {
     path: PathBuf,
     _temporary: Temporary,
 }
@@ -57,7 +57,7 @@ pub(crate) struct Directory {
 impl Directory {
     /// Makes one, called `prefix` and this process's number, where temporary files are; removes directories of processes that
     /// were killed.
-    pub(crate) fn new(prefix: &str) -> Result<Self, String> {
+    pub fn new(prefix: &str) -> Result<Self, String> {
         let parent = std::env::temp_dir();
         let path = parent.join(format!("{prefix}{}", process::id()));
         let why = |error: std::io::Error| {
@@ -88,7 +88,8 @@ impl Directory {
         })
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
         &self.path
     }
 }
@@ -97,7 +98,7 @@ impl Directory {
 const PATH_MAX: usize = 75;
 
 /// Files in `directory` that are called `prefix` and the number of a process that is no more, or of this one.
-pub(crate) fn left_by_dead(directory: &Path, prefix: &str) -> std::io::Result<Vec<String>> {
+pub fn left_by_dead(directory: &Path, prefix: &str) -> std::io::Result<Vec<String>> {
     let is_dead = |pid: u32| pid == process::id() || !Path::new(&format!("/proc/{pid}")).exists();
     let entries = fs::read_dir(directory)?.flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
@@ -113,7 +114,7 @@ pub(crate) fn left_by_dead(directory: &Path, prefix: &str) -> std::io::Result<Ve
 static GOES_ON: RwLock<()> = RwLock::new(());
 
 /// While this is held, no signal ends the command; once one has, nobody gets it any more.
-pub(crate) fn goes_on() -> RwLockReadGuard<'static, ()> {
+pub fn goes_on() -> RwLockReadGuard<'static, ()> {
     GOES_ON.read().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -121,7 +122,7 @@ pub(crate) fn goes_on() -> RwLockReadGuard<'static, ()> {
 static TELLS: AtomicI32 = AtomicI32::new(-1);
 
 /// From now on, signals that end the command remove what is [`Temporary`] first. Ignored signals (`nohup`) stay so.
-pub(crate) fn watch() -> Outcome {
+pub fn watch() -> Outcome {
     let (hears, tells) = pipe_with(PipeFlags::CLOEXEC)
         .map_err(|error| format!("no pipe to hear signals by ({error}); raise RLIMIT_NOFILE"))?;
     // Relaxed: the handler is installed after it, by a system call, and needs nothing else.
@@ -142,7 +143,7 @@ pub(crate) fn watch() -> Outcome {
 
 /// In a process that another one of this command has started: what a terminal sends to all of them is that one's, which
 /// ends the others. It would take their ends for failures.
-pub(crate) fn leave_to_parent() {
+pub fn leave_to_parent() {
     for signal in [libc::SIGINT, libc::SIGHUP] {
         // SAFETY: no handler is set.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
@@ -212,7 +213,7 @@ fn end_children() {
 }
 
 /// Children of this process that have not been waited for.
-pub(crate) fn children() -> Vec<Pid> {
+pub fn children() -> Vec<Pid> {
     let tasks = fs::read_dir("/proc/self/task").into_iter().flatten();
     let files = tasks.filter_map(|task| {
         let path = task.ok()?.path().join("children");

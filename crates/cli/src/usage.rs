@@ -4,17 +4,18 @@ use std::io;
 
 /// A process's usage so far, all threads together.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Usage {
+pub struct Usage {
     /// Context switches of the threads it has now, voluntary and not.
-    pub(crate) switches: u64,
+    pub switches: u64,
     /// The switches that were not voluntary. A `sched_yield` that lets another run is one.
-    pub(crate) involuntary: u64,
+    pub involuntary: u64,
     /// CPU time, in nanoseconds.
-    pub(crate) cpu_ns: u64,
+    pub cpu_ns: u64,
 }
 
 impl Usage {
-    pub(crate) fn of(pid: u32) -> io::Result<Self> {
+    /// The usage of process `pid`.
+    pub fn of(pid: u32) -> io::Result<Self> {
         let (switches, involuntary) = switches(pid)?;
         Ok(Self {
             switches,
@@ -24,7 +25,7 @@ impl Usage {
     }
 
     /// The usage after `before`.
-    pub(crate) fn since(self, before: Self) -> Self {
+    pub fn since(self, before: Self) -> Self {
         Self {
             // The count of a thread that ended meanwhile is gone.
             switches: self.switches.saturating_sub(before.switches),
@@ -35,7 +36,7 @@ impl Usage {
 }
 
 /// CPU time process `pid` has used, all its threads together, in nanoseconds.
-pub(crate) fn cpu_ns(pid: u32) -> io::Result<u64> {
+pub fn cpu_ns(pid: u32) -> io::Result<u64> {
     let mut clock: libc::clockid_t = 0;
     // SAFETY: `clock` is valid for a write.
     let error = unsafe { libc::clock_getcpuclockid(pid.cast_signed(), &raw mut clock) };
@@ -55,7 +56,7 @@ pub(crate) fn cpu_ns(pid: u32) -> io::Result<u64> {
 
 /// CPU time of process `pid` in user mode and in the kernel, in the kernel's ticks: for shares of
 /// what [`cpu_ns`] says.
-pub(crate) fn ticks(pid: u32) -> io::Result<(u64, u64)> {
+pub fn ticks(pid: u32) -> io::Result<(u64, u64)> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     // The name may hold anything, also what looks like fields.
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);

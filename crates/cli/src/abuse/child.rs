@@ -1,6 +1,6 @@
 //! Child processes: started in a role, signalled by their process descriptors, waited for.
 
-use crate::temporary;
+use handfast_cli::temporary;
 use handfast_sys::{AsFd, OwnedFd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, WaitId, WaitIdOptions};

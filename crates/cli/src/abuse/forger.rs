@@ -1,9 +1,9 @@
 //! Peers made by hand: they say hello as no handfast does, send files that are not what they should be, and more of
 //! everything than anybody wants.
 
-use crate::Outcome;
 use crate::abuse::child::{self, Spec};
 use crate::abuse::talk;
+use handfast_cli::Outcome;
 use handfast_layout::bell::REGION_BYTES as BELLS_BYTES;
 use handfast_layout::control::kind::SEALED;
 use handfast_layout::hello::{HELLO_BYTES, Hello, Status, WELCOME_BYTES, Welcome, is_ready, ready};
@@ -225,7 +225,7 @@ pub(crate) fn connects(spec: &Spec) -> Outcome {
 
 /// The role of a process that has as many links as it gets, up to so many, and says how many.
 pub(crate) fn links(spec: &Spec) -> Outcome {
-    crate::descriptors::raise();
+    handfast_cli::descriptors::raise();
     let mut random = Random::of(spec.seed);
     let name = spec.word(0)?;
     let mut held = Vec::new();

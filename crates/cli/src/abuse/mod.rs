@@ -19,12 +19,12 @@ mod tally;
 mod users;
 mod victim;
 
-use crate::output::{note, say};
-use crate::temporary::Directory;
-use crate::{Outcome, descriptors};
 use child::Child;
 pub(crate) use child::Spec;
 use faults::Attacker;
+use handfast_cli::output::{note, say};
+use handfast_cli::temporary::Directory;
+use handfast_cli::{Outcome, descriptors};
 use handfast_testing::Random;
 use leaks::Holdings;
 use rustix::process::WaitOptions;

@@ -1,9 +1,9 @@
 //! Processes that write random words over all the memory they share with others.
 
-use crate::Outcome;
 use crate::abuse::child::{self, Spec};
 use crate::abuse::talk::{self, Op};
 use handfast::error::SendError;
+use handfast_cli::Outcome;
 use handfast_layout::link::{ANSWERS, Side};
 use handfast_testing::Random;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};

@@ -1,11 +1,11 @@
 //! A server: answers everything, waits for nobody that it does not trust.
 
-use crate::Outcome;
 use crate::abuse::Child;
 use crate::abuse::child::{self, Spec};
 use crate::abuse::talk::{self, Op};
 use handfast::error::ReceiveError;
 use handfast::{Memory, ReceiveRight, Request, Right, SendRight};
+use handfast_cli::Outcome;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -44,7 +44,7 @@ type Job = (Request, SendRight);
 
 /// The role: binds the first word, with the second for next server; ends with its input.
 pub(crate) fn run(spec: &Spec) -> Outcome {
-    crate::descriptors::raise();
+    handfast_cli::descriptors::raise();
     let name = spec.word(0)?;
     let next = spec.word(1).ok().map(handfast::connect).transpose()?;
     let port = handfast::bind(name)?;

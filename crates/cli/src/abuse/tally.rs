@@ -2,7 +2,7 @@
 
 use crate::abuse::client::{Report, STALLS_MAX};
 use crate::abuse::kinds::{Fault, KINDS, name_of};
-use crate::output::say;
+use handfast_cli::output::say;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -1,12 +1,12 @@
 //! Clients and servers of the library that end badly, or are a burden to others.
 
-use crate::Outcome;
 use crate::abuse::caller::{Caller, Failure, Slowest};
 use crate::abuse::child::{self, Spec};
 use crate::abuse::server::Server;
 use crate::abuse::talk::{self, Op};
 use handfast::Arena;
 use handfast::error::{Misuse, SendError};
+use handfast_cli::Outcome;
 use handfast_testing::Random;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;

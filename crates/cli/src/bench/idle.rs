@@ -4,7 +4,7 @@ use crate::bench::plan::{Plan, Timing};
 use crate::bench::report::{Board, Key, Reading, Row};
 use crate::bench::run::Run;
 use crate::bench::systems;
-use crate::usage::Usage;
+use handfast_cli::usage::Usage;
 use std::io;
 
 const CLIENTS: u32 = 64;

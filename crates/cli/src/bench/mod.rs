@@ -33,10 +33,10 @@ mod trace;
 pub(crate) mod wait;
 mod work;
 
-use crate::Outcome;
-use crate::output::say;
 use clap::ValueEnum;
 use handfast::MESSAGE_BYTES_MAX;
+use handfast_cli::Outcome;
+use handfast_cli::output::say;
 use report::Report;
 use run::Run;
 use std::io;

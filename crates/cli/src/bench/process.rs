@@ -2,7 +2,7 @@
 //! watched from outside.
 
 use crate::bench::plan::ChildSpec;
-use crate::temporary;
+use handfast_cli::temporary;
 use handfast_sys::{AsFd, AsRawFd, BorrowedFd, clock};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, Read};

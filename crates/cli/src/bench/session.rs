@@ -11,7 +11,7 @@ use crate::bench::process::Child;
 use crate::bench::stats;
 use crate::bench::systems::child::{counted, histogram};
 use crate::bench::systems::{Bundle, Runnable};
-use crate::usage::{Usage, cpu_ns};
+use handfast_cli::usage::{Usage, cpu_ns};
 use handfast_sys::{AsFd, BorrowedFd, OwnedFd, clock};
 use hdrhistogram::Histogram;
 use std::io;

@@ -2,12 +2,13 @@
 
 mod peers;
 
-use crate::output::say;
-use crate::temporary::{self, Temporary};
-use crate::usage::Usage;
-use crate::{Outcome, echo};
+use crate::echo;
 use handfast::error::SendError;
 use handfast::{Counters, SendRight};
+use handfast_cli::Outcome;
+use handfast_cli::output::say;
+use handfast_cli::temporary::{self, Temporary};
+use handfast_cli::usage::Usage;
 use hdrhistogram::Histogram;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};

@@ -1,6 +1,6 @@
 //! The kernel's ways.
 
-use crate::{Outcome, temporary};
+use handfast_cli::{Outcome, temporary};
 use hdrhistogram::Histogram;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;

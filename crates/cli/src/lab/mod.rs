@@ -17,10 +17,10 @@ pub(crate) mod result;
 mod rows;
 mod series;
 
-use crate::Outcome as Done;
 use crate::bench::{self, machine};
-use crate::output::{note, say};
 use experiment::{Experiment, Findings};
+use handfast_cli::Outcome as Done;
+use handfast_cli::output::{note, say};
 use handfast_sys::cpu;
 use result::{Outcome, SCHEMA, Verdict};
 use std::path::PathBuf;

@@ -1,10 +1,10 @@
 //! `handfast lab report`: what experiments left, to be looked at.
 
-use crate::Outcome as Done;
 use crate::lab::experiments;
 use crate::lab::page::{self, Report};
 use crate::lab::result::Outcome;
-use crate::output::{self, note, say};
+use handfast_cli::Outcome as Done;
+use handfast_cli::output::{self, note, say};
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! The result of an experiment: one JSON file, the same shape for all.
 
-use crate::temporary;
+use handfast_cli::temporary;
 use handfast_sys::{Errno, OwnedFd, directory};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;

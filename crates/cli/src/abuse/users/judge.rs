@@ -2,7 +2,7 @@
 
 use super::kinds::Kind;
 use super::slice::Slice;
-use crate::output::say;
+use handfast_cli::output::say;
 use std::time::Duration;
 
 /// The controls and the attack.
@@ -73,7 +73,7 @@ fn came(slice: &Slice) -> String {
     }
 }
 
-pub(super) fn heading() -> crate::Outcome {
+pub(super) fn heading() -> handfast_cli::Outcome {
     say!(
         "\nusers: a server (uid {}), attackers ({}), a client ({}), a newcomer ({}), a server attacked instead ({})",
         super::SERVER,

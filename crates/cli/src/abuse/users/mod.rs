@@ -9,10 +9,10 @@ mod kinds;
 mod roles;
 mod slice;
 
-use crate::Outcome;
 use crate::abuse::child::{Child, Spec};
-use crate::output::{note, say};
-use crate::temporary::Directory;
+use handfast_cli::Outcome;
+use handfast_cli::output::{note, say};
+use handfast_cli::temporary::Directory;
 use handfast_testing::Random;
 use judge::Measured;
 use kinds::{KINDS, Kind};

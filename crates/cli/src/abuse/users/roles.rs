@@ -1,9 +1,9 @@
 //! The processes that are struck, and measured: a server, a client of it, one that comes later.
 
 use super::fails;
-use crate::Outcome;
 use crate::abuse::child::{self, Spec};
 use handfast::{Request, Right};
+use handfast_cli::Outcome;
 use handfast_sys::clock;
 use serde::{Deserialize, Serialize};
 use std::sync::Mutex;

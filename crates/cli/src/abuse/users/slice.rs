@@ -5,7 +5,7 @@ use super::roles::Calls;
 use super::{ATTACKER, DECOY, NEWCOMER, PATIENCE, Place, SERVER, process};
 use crate::abuse::child::{Child, Spec};
 use crate::abuse::leaks::Holdings;
-use crate::temporary::Temporary;
+use handfast_cli::temporary::Temporary;
 use rustix::process::Resource;
 use std::fs;
 use std::os::unix::process::CommandExt;

@@ -2,8 +2,8 @@
 
 use super::{Case, Seat, load, reading, threads_of};
 use crate::bench::report::Reading;
-use crate::temporary;
 use handfast::domain::confine::{Options, confine};
+use handfast_cli::temporary;
 use handfast_sys::{clock, cpu};
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Write};

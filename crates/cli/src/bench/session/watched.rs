@@ -5,7 +5,7 @@ use crate::bench::control::Phase;
 use crate::bench::plan::Timing;
 use crate::bench::process::Child;
 use crate::bench::trace::Tracer;
-use crate::usage::ticks;
+use handfast_cli::usage::ticks;
 use std::io;
 
 /// The results of one window, and the kernel's counts meanwhile.

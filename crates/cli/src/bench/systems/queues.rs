@@ -9,7 +9,7 @@ use crate::bench::control::Tally;
 use crate::bench::plan::Plan;
 use crate::bench::process::dup;
 use crate::bench::systems::child::Seat;
-use crate::temporary::{Temporary, goes_on};
+use handfast_cli::temporary::{Temporary, goes_on};
 use handfast_sys::{AsRawFd, OwnedFd};
 use std::io;
 

@@ -1,7 +1,7 @@
 //! Counting semaphores between processes: the kernel's own (System V, as in paper 000), or a futex on a
 //! shared word.
 
-use crate::temporary::{Temporary, goes_on};
+use handfast_cli::temporary::{Temporary, goes_on};
 use handfast_sys::futex;
 use std::io;
 use std::ptr::NonNull;

@@ -1,6 +1,6 @@
 //! Leftovers of processes: files, and objects of System V.
 
-use crate::temporary::Temporary;
+use handfast_cli::temporary::Temporary;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
