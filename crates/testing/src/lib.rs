@@ -6,6 +6,8 @@
 //! standard input; everything else it prints passes through. It dies with the thread that started
 //! it.
 
+pub mod commands;
+
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
