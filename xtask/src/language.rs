@@ -1,6 +1,6 @@
 //! Comments are plain sentences: none begins with a relative clause in the place of a noun.
 
-use crate::{read, sources};
+use crate::{all_sources, read, sources};
 use std::path::Path;
 
 /// Words that begin such a sentence, unless it is a question.
@@ -8,8 +8,8 @@ const BEGINNINGS: [&str; 4] = ["Who", "Whoever", "What", "Those"];
 
 /// Comments with such a sentence.
 pub(crate) fn check(root: &Path) -> Vec<String> {
-    let mut files = Vec::new();
-    for directory in ["crates", "xtask/src", "fuzz/fuzz_targets"] {
+    let mut files = all_sources(root);
+    for directory in ["xtask/src", "fuzz/fuzz_targets"] {
         sources(&root.join(directory), &mut files);
     }
     files.sort();

@@ -73,15 +73,30 @@ fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
+/// Where packages are: crates of the library and its command, and development tools.
+const PLACES: [&str; 2] = ["crates", "tools"];
+
+/// The directories of all packages in them.
+fn packages(root: &Path) -> Vec<PathBuf> {
+    let entries = PLACES.map(|place| fs::read_dir(root.join(place)));
+    let entries = entries.into_iter().flatten().flatten().flatten();
+    entries.map(|entry| entry.path()).collect()
+}
+
+/// All their sources.
+fn all_sources(root: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for place in PLACES {
+        sources(&root.join(place), &mut files);
+    }
+    files
+}
+
 /// Each crate's layer is above those it depends on.
 fn layers(root: &Path) -> Vec<String> {
     let mut crates = BTreeMap::new();
-    for entry in fs::read_dir(root.join("crates"))
-        .into_iter()
-        .flatten()
-        .flatten()
-    {
-        let manifest = read(&entry.path().join("Cargo.toml"));
+    for directory in packages(root) {
+        let manifest = read(&directory.join("Cargo.toml"));
         let value = |key: &str| {
             manifest
                 .lines()
@@ -125,13 +140,9 @@ const CYCLIC: [&str; 1] = ["port"];
 /// The modules directly in a crate import each other without circles; what lies within one is its own.
 fn cycles(root: &Path) -> Vec<String> {
     let mut problems = Vec::new();
-    for entry in fs::read_dir(root.join("crates"))
-        .into_iter()
-        .flatten()
-        .flatten()
-    {
-        let (name, source) = (entry.file_name(), entry.path().join("src"));
-        let name = name.to_string_lossy();
+    for directory in packages(root) {
+        let (name, source) = (directory.file_name(), directory.join("src"));
+        let name = name.unwrap_or_default().to_string_lossy();
         let mut imports = imports(&source);
         // A module that imports nothing that is left is in no cycle, nor is one that nothing imports.
         loop {
@@ -231,8 +242,7 @@ fn firsts(list: &str) -> Vec<String> {
 
 /// Edges are cited as `E5 arm.` in comments: at two sites or more, and in the table.
 fn edges(root: &Path) -> Vec<String> {
-    let mut files = Vec::new();
-    sources(&root.join("crates"), &mut files);
+    let files = all_sources(root);
     let mut sites: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for file in files {
         for (number, line) in read(&file).lines().enumerate() {
@@ -267,8 +277,7 @@ fn edges(root: &Path) -> Vec<String> {
 
 /// Functions named as `` `Type::function` `` in ARCHITECTURE.md exist.
 fn walk(root: &Path) -> Vec<String> {
-    let mut files = Vec::new();
-    sources(&root.join("crates"), &mut files);
+    let files = all_sources(root);
     let code: String = files.iter().map(|file| read(file)).collect();
     let text = read(&root.join("ARCHITECTURE.md"));
     let mut problems = Vec::new();
@@ -302,12 +311,8 @@ fn walk(root: &Path) -> Vec<String> {
 fn locks(root: &Path) -> Vec<String> {
     let mut problems = Vec::new();
     let mut declared: Vec<(u32, String)> = Vec::new();
-    for entry in fs::read_dir(root.join("crates"))
-        .into_iter()
-        .flatten()
-        .flatten()
-    {
-        let ranks = read(&entry.path().join("src/rank.rs"));
+    for directory in packages(root) {
+        let ranks = read(&directory.join("src/rank.rs"));
         let Some((_, list)) = ranks.split_once("ranks! {") else {
             continue;
         };
@@ -316,7 +321,7 @@ fn locks(root: &Path) -> Vec<String> {
         let names = names.split(['}', ',']).map(str::trim);
         let names: Vec<_> = names.filter(|name| !name.is_empty()).collect();
         let mut files = Vec::new();
-        sources(&entry.path().join("src"), &mut files);
+        sources(&directory.join("src"), &mut files);
         let is_outside = |file: &Path| {
             let path = file.to_string_lossy();
             path.contains("/tests") || path.ends_with("model.rs") || path.contains("/model/")

@@ -1,6 +1,6 @@
 //! Tests that sleep say why: none takes a sleep for synchronisation.
 
-use crate::{read, sources};
+use crate::{all_sources, read};
 use std::path::Path;
 
 /// The beginning of the comment right before a sleep.
@@ -32,8 +32,7 @@ pub(crate) fn list(root: &Path) {
 }
 
 fn all(root: &Path) -> Vec<Sleep> {
-    let mut files = Vec::new();
-    sources(&root.join("crates"), &mut files);
+    let mut files = all_sources(root);
     files.sort();
     let is_test = |path: &&std::path::PathBuf| {
         let path = path.to_string_lossy();
