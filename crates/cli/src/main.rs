@@ -1,13 +1,11 @@
 //! The `handfast` command: one module per subcommand, this file only picks one.
 
-mod abuse;
-mod bench;
 mod call;
 mod demo;
 mod doctor;
 mod echo;
-mod lab;
 mod ls;
+mod tools;
 
 use clap::{Parser, Subcommand};
 use handfast_cli::{Outcome, command, temporary};
@@ -15,7 +13,7 @@ use std::process::ExitCode;
 
 /// Fast local calls between processes: tools.
 #[derive(Parser)]
-#[command(name = "handfast", version, after_help = ENVIRONMENT)]
+#[command(name = "handfast", version, after_help = MORE)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -23,18 +21,6 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Kill, stop, flood and scribble on processes while others call one another, and count what was lost: nothing.
-    Abuse(abuse::Args),
-    /// One process of `abuse`; started by it only.
-    #[command(hide = true)]
-    AbuseChild(abuse::Spec),
-    /// Measure this machine: handfast, the hand-written limit and the kernel's own ways.
-    Bench(bench::Args),
-    /// Measure what the papers measured, on this machine, and keep what was found.
-    Lab(lab::Args),
-    /// One process of a benchmark; started by `bench` only.
-    #[command(hide = true)]
-    BenchChild(bench::ChildArgs),
     /// Show what handfast does, live, in under 20 seconds.
     Demo,
     /// One process of the demo; started by `demo` only.
@@ -50,7 +36,12 @@ enum Command {
     Doctor,
 }
 
-const ENVIRONMENT: &str = "\
+const MORE: &str = "\
+Development tools, each a program beside this one (cargo build --release, in a checkout):
+  abuse   Kill, stop, flood and scribble on processes while others call one another, and count what was lost: nothing
+  bench   Measure this machine: handfast, the hand-written limit and the kernel's own ways
+  lab     Measure what the papers measured, on this machine, and keep what was found
+
 Environment:
   HANDFAST_DIR            where names lie [default: $XDG_RUNTIME_DIR/handfast, else /run/handfast]
   HANDFAST_STRATEGY       how ends wait that do not say so: adaptive, block, spin-block:US, ...
@@ -60,30 +51,21 @@ Environment:
   HANDFAST_LOG            any value: what is bound, taken over, refused and cut, on stderr";
 
 fn main() -> ExitCode {
-    command::main(|| run(Cli::parse().command))
+    command::main(|| {
+        tools::run_if_asked()?;
+        run(Cli::parse().command)
+    })
 }
 
 fn run(command: Command) -> Outcome {
     match command {
-        Command::AbuseChild(_) | Command::BenchChild(_) | Command::DemoChild(_) => {
-            temporary::leave_to_parent();
-        }
+        Command::DemoChild(_) => temporary::leave_to_parent(),
         _ => command::say_what_is_ignored(),
     }
-    match command {
-        Command::Abuse(_)
-        | Command::Bench(_)
-        | Command::Demo
-        | Command::Echo(_)
-        | Command::Lab(_) => temporary::watch()?,
-        _ => {}
+    if matches!(command, Command::Demo | Command::Echo(_)) {
+        temporary::watch()?;
     }
     match command {
-        Command::Abuse(args) => abuse::run(&args),
-        Command::AbuseChild(spec) => abuse::run_child(&spec),
-        Command::Bench(args) => bench::run(&args),
-        Command::BenchChild(args) => bench::run_child(&args).map_err(Into::into),
-        Command::Lab(args) => lab::run(&args),
         Command::Demo => demo::run(),
         Command::DemoChild(args) => demo::run_child(&args),
         Command::Echo(args) => echo::run(&args),

@@ -41,7 +41,7 @@ pub fn line(text: fmt::Arguments<'_>) -> Written {
 /// Writes bytes.
 ///
 /// # Errors
-/// As [`line`].
+/// As [`line()`].
 pub fn bytes(bytes: &[u8]) -> Written {
     written(|out| out.write_all(bytes))
 }

@@ -1,9 +1,10 @@
 //! The small commands, as a shell uses them.
 
 use handfast_testing::Directory;
+use handfast_testing::commands::{ends_without_a_word, leaves_no_names, said, unread};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -19,10 +20,6 @@ fn handfast(directory: &Path) -> Command {
     command
 }
 
-fn text(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
 #[test]
 fn the_timeout_of_a_call_bounds_its_connection_too() {
     let directory = directory();
@@ -30,7 +27,7 @@ fn the_timeout_of_a_call_bounds_its_connection_too() {
     let start = Instant::now();
     let call = ["call", "silent", "--timeout-ms", "40"];
     let output = handfast(&directory.0).args(call).output().unwrap();
-    let said = text(&output);
+    let said = said(&output);
     assert!(!output.status.success());
     assert!(
         said.contains("\"silent\"") && said.contains("40ms"),
@@ -62,7 +59,7 @@ fn the_timeout_of_a_call_bounds_the_reading_of_its_message_too() {
     }
     let _ = unwritten.kill();
     let output = unwritten.wait_with_output().unwrap();
-    let said = text(&output);
+    let said = said(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains(pipe) && said.contains("40ms"), "{said}");
     let written = call("10000");
@@ -117,7 +114,7 @@ fn ls_asks_silent_servers_all_at_once_and_names_everybody_in_order() {
     std::fs::write(directory.0.join("g-file"), "").unwrap();
     let start = Instant::now();
     let output = handfast(&directory.0).arg("ls").output().unwrap();
-    assert!(output.status.success(), "{}", text(&output));
+    assert!(output.status.success(), "{}", said(&output));
     // One silent server takes five seconds.
     assert!(
         start.elapsed() < Duration::from_secs(9),
@@ -143,24 +140,14 @@ fn ls_asks_silent_servers_all_at_once_and_names_everybody_in_order() {
     }
 }
 
-const PRINTERS: [&[&str]; 9] = [
+const PRINTERS: [&[&str]; 7] = [
     &["ls"],
     &["doctor"],
     &["call", "echo", "--bytes", "hello"],
     &["call", "echo", "--hex", "00ff"],
     &["demo"],
-    &[
-        "bench",
-        "idle",
-        "--quick",
-        "--clients",
-        "1",
-        "--rounds",
-        "1",
-    ],
     &["--version"],
     &["--help"],
-    &["bench", "--help"],
 ];
 
 #[test]
@@ -168,40 +155,15 @@ fn a_command_whose_output_nobody_reads_ends_without_a_word() {
     let directory = directory();
     let _echo = Echo::start(&directory.0, "echo");
     for arguments in PRINTERS {
-        let (reader, writer) = std::io::pipe().unwrap();
-        drop(reader);
-        let mut command = handfast(&directory.0);
-        command.args(arguments).stdout(writer);
-        let output = command.output().unwrap();
-        assert_eq!(text(&output), "", "{arguments:?}");
-        let status = output.status.code();
-        assert!(matches!(status, Some(0 | 141)), "{arguments:?}: {status:?}");
+        ends_without_a_word(handfast(&directory.0).args(arguments));
     }
 }
 
 #[test]
 fn a_command_leaves_nothing_where_the_names_are() {
     let directory = directory();
-    let idle = ["bench", "idle", "--quick", "--clients", "1"];
-    // Of the demo, this is the start only: it ends its server then.
-    for arguments in [&idle[..], &["demo"]] {
-        let mut command = handfast(&directory.0);
-        command.args(arguments).stdout(unread());
-        let output = command.output().unwrap();
-        assert_eq!(text(&output), "", "{arguments:?}");
-        let left = std::fs::read_dir(&directory.0).unwrap();
-        let left = left.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        // Each user who binds has a lock in there for good.
-        let left: Vec<_> = left.filter(|name| !name.starts_with("~~")).collect();
-        assert!(left.is_empty(), "{arguments:?} left {left:?}");
-    }
-}
-
-/// A pipe that nobody reads.
-fn unread() -> std::io::PipeWriter {
-    let (reader, writer) = std::io::pipe().unwrap();
-    drop(reader);
-    writer
+    // This is the start only: it ends its server then.
+    leaves_no_names(handfast(&directory.0).arg("demo"), &directory.0);
 }
 
 #[test]
@@ -213,10 +175,6 @@ fn a_command_that_can_complain_to_nobody_goes_on() {
         command.output().unwrap().status.code()
     };
     assert_eq!(status(&["call", "nobody"]), Some(1));
-    // UDP leaves the long ones out with a word; so does the start, without permission for a namespace.
-    let bench = ["bench", "rtt", "--quick", "--rounds", "1", "--only", "udp"];
-    let long = ["--payloads", "24,65536"];
-    assert_eq!(status(&[&bench[..], &long[..]].concat()), Some(0));
     // It logs that it has bound the name.
     let mut logging = handfast(&directory.0);
     logging.env("HANDFAST_LOG", "1").args(["echo", "logs"]);
@@ -234,7 +192,7 @@ fn output_that_cannot_be_written_is_an_error_with_its_reason() {
         let mut command = handfast(&directory.0);
         command.args(arguments).stdout(full.unwrap());
         let output = command.output().unwrap();
-        let said = text(&output);
+        let said = said(&output);
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(said.contains("standard output: No space left"), "{said}");
     }
@@ -299,7 +257,7 @@ fn a_call_that_takes_too_long_names_the_server_and_the_limit() {
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
     let call = ["call", "stopped", "--timeout-ms", "40"];
     let output = handfast(&directory.0).args(call).output().unwrap();
-    let said = text(&output);
+    let said = said(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(
         said.contains("\"stopped\"") && said.contains("40ms"),
@@ -314,7 +272,7 @@ fn a_demo_whose_server_cannot_start_says_so_at_once() {
     std::fs::write(&file, "").unwrap();
     let start = Instant::now();
     let output = handfast(&file).arg("demo").output().unwrap();
-    let said = text(&output);
+    let said = said(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(
         said.contains("is a file") && said.contains("the server of"),
@@ -335,7 +293,7 @@ fn what_is_ignored_of_the_environment_is_said() {
         let output = handfast(&directory.0).arg("ls").env(name, value).output();
         let output = output.unwrap();
         assert!(output.status.success());
-        text(&output)
+        said(&output)
     };
     for (name, good, bad) in [
         ("HANDFAST_STRATEGY", "spin-block:50", "spinblock"),
@@ -344,26 +302,5 @@ fn what_is_ignored_of_the_environment_is_said() {
         assert_eq!(ls(name, good), "");
         let said = ls(name, bad);
         assert!(said.contains(name) && said.contains(bad), "{said}");
-    }
-}
-
-#[test]
-fn a_place_for_temporary_files_that_is_none_is_named() {
-    let directory = directory();
-    let long = directory.0.join("d".repeat(60));
-    std::fs::create_dir(&long).unwrap();
-    let missing = directory.0.join("missing");
-    let bench = ["bench", "idle", "--quick", "--clients", "1"];
-    let abuse = ["abuse", "--minutes", "0.01", "--users", "off"];
-    for arguments in [&bench[..], &abuse] {
-        for place in [&long, &missing] {
-            let mut command = handfast(&directory.0);
-            let output = command.args(arguments).env("TMPDIR", place).output();
-            let output = output.unwrap();
-            let said = text(&output);
-            assert_eq!(output.status.code(), Some(1), "{said}");
-            assert!(said.contains(place.to_str().unwrap()), "{said}");
-            assert!(said.contains("set TMPDIR"), "{said}");
-        }
     }
 }

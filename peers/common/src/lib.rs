@@ -7,11 +7,11 @@
 mod calls;
 /// The lab's own: what both sides map cannot differ.
 #[allow(dead_code, reason = "the lab's side")]
-#[path = "../../../crates/cli/src/bench/control.rs"]
+#[path = "../../../tools/bench/src/control.rs"]
 mod control;
 mod seat;
 #[allow(dead_code, reason = "the lab's side")]
-#[path = "../../../crates/cli/src/bench/shared.rs"]
+#[path = "../../../tools/bench/src/shared.rs"]
 mod shared;
 
 pub use calls::{Calls, LINE, line, sum};

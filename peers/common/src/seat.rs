@@ -34,7 +34,7 @@ pub struct Seat {
     pub(crate) control: &'static Control,
 }
 
-/// The part of `ChildSpec` (`crates/cli/src/bench/plan.rs`) that concerns an adapter.
+/// The part of `ChildSpec` (`tools/bench/src/plan.rs`) that concerns an adapter.
 #[derive(Deserialize)]
 struct Spec {
     role: Role,

@@ -1,6 +1,6 @@
 //! Calls of every kind, each with the content of its answer checked.
 
-use crate::abuse::talk::{self, Op};
+use crate::talk::{self, Op};
 use handfast::error::{ConnectError, LoanError, MemoryError, SendError};
 use handfast::{Arena, Memory, ReceiveRight, Right, SendRight};
 use handfast_sys::AsFd;

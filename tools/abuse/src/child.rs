@@ -20,8 +20,12 @@ pub(crate) struct Child {
     begun: Vec<u8>,
 }
 
+/// The first argument of this program's children.
+pub(crate) const ROLE: &str = "abuse-child";
+
 /// The command line of a child.
-#[derive(clap::Args)]
+#[derive(clap::Parser)]
+#[command(bin_name = "handfast abuse-child")]
 pub(crate) struct Spec {
     /// The child's role.
     pub(crate) role: String,
@@ -67,7 +71,7 @@ impl Child {
         let mut command = Command::new("/proc/self/exe");
         command
             .arg0("handfast")
-            .args(["abuse-child", &spec.role, &spec.seed.to_string()])
+            .args([ROLE, &spec.role, &spec.seed.to_string()])
             .args(&spec.words);
         command
     }

@@ -1,10 +1,10 @@
 //! A well-behaved client: calls well-behaved servers, whose answers must all come and be right; servers that are
 //! killed, whose calls must end; and servers that lie, whose calls must end in time.
 
-use crate::abuse::caller::{Caller, Failure, Slowest};
-use crate::abuse::child::{self, Spec};
-use crate::abuse::server::Server;
-use crate::abuse::talk::Op;
+use crate::caller::{Caller, Failure, Slowest};
+use crate::child::{self, Spec};
+use crate::server::Server;
+use crate::talk::Op;
 use handfast::error::{ConnectError, SendError};
 use handfast::{Arena, SendRight};
 use handfast_cli::Outcome;

@@ -1,10 +1,10 @@
 //! The plan of faults: what is done to whom, by random numbers of one seed, and what became of it.
 
-use crate::abuse::child::{self, Child, Spec};
-use crate::abuse::kinds::{Fault, KINDS};
-use crate::abuse::talk::some_us;
-use crate::abuse::tally::Tally;
-use crate::abuse::victim::{FORKED_HANDLE, Stage};
+use crate::child::{self, Child, Spec};
+use crate::kinds::{Fault, KINDS};
+use crate::talk::some_us;
+use crate::tally::Tally;
+use crate::victim::{FORKED_HANDLE, Stage};
 use handfast_sys::{OwnedFd, clock};
 use handfast_testing::Random;
 use rustix::process::{Resource, Rlimit, Signal};
@@ -42,10 +42,7 @@ pub(crate) struct Attacker<'a> {
 impl Attacker<'_> {
     pub(crate) fn run(mut self) {
         // Each of them once, in the first round; then by weight.
-        let own = KINDS
-            .iter()
-            .skip(self.number)
-            .step_by(crate::abuse::ATTACKERS);
+        let own = KINDS.iter().skip(self.number).step_by(crate::ATTACKERS);
         own.for_each(|(fault, ..)| self.strike(*fault));
         let all: u64 = KINDS.iter().map(|(_, weight, _)| weight).sum();
         // Relaxed: no more than a flag.

@@ -1,8 +1,8 @@
 //! Peers made by hand: they say hello as no handfast does, send files that are not what they should be, and more of
 //! everything than anybody wants.
 
-use crate::abuse::child::{self, Spec};
-use crate::abuse::talk;
+use crate::child::{self, Spec};
+use crate::talk;
 use handfast_cli::Outcome;
 use handfast_layout::bell::REGION_BYTES as BELLS_BYTES;
 use handfast_layout::control::kind::SEALED;

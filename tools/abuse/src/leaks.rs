@@ -1,6 +1,6 @@
 //! The holdings of a process, seen from outside.
 
-use crate::abuse::tally::Leaks;
+use crate::tally::Leaks;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;

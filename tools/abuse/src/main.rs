@@ -20,23 +20,25 @@ mod users;
 mod victim;
 
 use child::Child;
-pub(crate) use child::Spec;
+use child::Spec;
 use faults::Attacker;
 use handfast_cli::output::{note, say};
 use handfast_cli::temporary::Directory;
-use handfast_cli::{Outcome, descriptors};
+use handfast_cli::{Outcome, command, descriptors};
 use handfast_testing::Random;
 use leaks::Holdings;
 use rustix::process::WaitOptions;
 use std::path::Path;
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime};
 use steady::Steady;
 use tally::{Leaks, Tally};
 
-/// Arguments of `abuse`.
-#[derive(clap::Args)]
-pub(crate) struct Args {
+/// Kill, stop, flood and scribble on processes while others call one another, and count what was lost: nothing.
+#[derive(clap::Parser)]
+#[command(bin_name = "handfast abuse")]
+struct Args {
     /// How long, in minutes; some seconds more to begin and to count.
     #[arg(long, default_value_t = 1.0, value_parser = minutes)]
     minutes: f64,
@@ -86,7 +88,11 @@ const DESCRIPTORS: u64 = 4096;
 /// How often the well-behaved are looked after.
 const LOOK: Duration = Duration::from_millis(20);
 
-pub(crate) fn run_child(spec: &Spec) -> Outcome {
+fn main() -> ExitCode {
+    command::tool(child::ROLE, run, run_child)
+}
+
+fn run_child(spec: &Spec) -> Outcome {
     // A panic of any thread ends the process, so that it is seen.
     std::panic::set_hook(Box::new(move |panic| {
         // Rust's library does so in each new thread that has no room for its stacks.
@@ -141,7 +147,7 @@ fn sweep(spec: &Spec) -> Outcome {
     Ok(())
 }
 
-pub(crate) fn run(args: &Args) -> Outcome {
+fn run(args: &Args) -> Outcome {
     let seed = args.seed();
     if args.users != users::Users::Only {
         run_alike(args, seed)?;

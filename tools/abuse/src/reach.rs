@@ -1,7 +1,7 @@
 //! Processes that write random words over all the memory they share with others.
 
-use crate::abuse::child::{self, Spec};
-use crate::abuse::talk::{self, Op};
+use crate::child::{self, Spec};
+use crate::talk::{self, Op};
 use handfast::error::SendError;
 use handfast_cli::Outcome;
 use handfast_layout::link::{ANSWERS, Side};

@@ -1,8 +1,8 @@
 //! A server: answers everything, waits for nobody that it does not trust.
 
-use crate::abuse::Child;
-use crate::abuse::child::{self, Spec};
-use crate::abuse::talk::{self, Op};
+use crate::Child;
+use crate::child::{self, Spec};
+use crate::talk::{self, Op};
 use handfast::error::ReceiveError;
 use handfast::{Memory, ReceiveRight, Request, Right, SendRight};
 use handfast_cli::Outcome;

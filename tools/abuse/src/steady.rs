@@ -1,10 +1,10 @@
 //! The well-behaved processes, as their parent sees them: started, heard, paused, ended in good order.
 
-use crate::abuse::child::{Child, Spec};
-use crate::abuse::client::Report;
-use crate::abuse::leaks::{Heap, Holdings};
-use crate::abuse::tally::Tally;
-use crate::abuse::{ATTACKERS, CLIENTS, LOOK, SERVERS, WARM, server, victim};
+use crate::child::{Child, Spec};
+use crate::client::Report;
+use crate::leaks::{Heap, Holdings};
+use crate::tally::Tally;
+use crate::{ATTACKERS, CLIENTS, LOOK, SERVERS, WARM, server, victim};
 use handfast_cli::Outcome;
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! The faults, their outcomes, and the table of both.
 
-use crate::abuse::client::{Report, STALLS_MAX};
-use crate::abuse::kinds::{Fault, KINDS, name_of};
+use crate::client::{Report, STALLS_MAX};
+use crate::kinds::{Fault, KINDS, name_of};
 use handfast_cli::output::say;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,9 +1,9 @@
 //! Clients and servers of the library that end badly, or are a burden to others.
 
-use crate::abuse::caller::{Caller, Failure, Slowest};
-use crate::abuse::child::{self, Spec};
-use crate::abuse::server::Server;
-use crate::abuse::talk::{self, Op};
+use crate::caller::{Caller, Failure, Slowest};
+use crate::child::{self, Spec};
+use crate::server::Server;
+use crate::talk::{self, Op};
 use handfast::Arena;
 use handfast::error::{Misuse, SendError};
 use handfast_cli::Outcome;

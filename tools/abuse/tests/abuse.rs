@@ -1,12 +1,17 @@
 //! A few seconds of `handfast abuse`: every kind of fault once, and a table.
 
+use handfast_testing::Directory;
+use handfast_testing::commands::{
+    ends_by_signals, names_a_bad_place, removes_what_killed_ones_left,
+};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+
+const ABUSE: &str = env!("CARGO_BIN_EXE_handfast-abuse");
 
 #[test]
 fn a_short_abuse_loses_nothing_and_leaves_nothing() {
     let arguments = [
-        "abuse",
         "--minutes",
         "0.05",
         "--seed",
@@ -16,9 +21,7 @@ fn a_short_abuse_loses_nothing_and_leaves_nothing() {
         "--users",
         "off",
     ];
-    let output = Command::new(env!("CARGO_BIN_EXE_handfast"))
-        .args(arguments)
-        .output();
+    let output = Command::new(ABUSE).args(arguments).output();
     let output = output.unwrap();
     let table = String::from_utf8_lossy(&output.stdout);
     let said = String::from_utf8_lossy(&output.stderr);
@@ -60,8 +63,8 @@ fn times_that_make_no_sense_are_refused() {
         ["--stall-s", "0"],
         ["--stall-s", "18446744073709551615"],
     ] {
-        let mut abuse = Command::new(env!("CARGO_BIN_EXE_handfast"));
-        let output = abuse.arg("abuse").args(arguments).output().unwrap();
+        let mut abuse = Command::new(ABUSE);
+        let output = abuse.args(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
     }
 }
@@ -73,8 +76,8 @@ fn without_users_it_says_so_and_why() {
         eprintln!("skipped: this test gives up root's rights, and has none");
         return;
     }
-    let mut abuse = Command::new(env!("CARGO_BIN_EXE_handfast"));
-    abuse.args(["abuse", "--users", "only"]).uid(3106).gid(3106);
+    let mut abuse = Command::new(ABUSE);
+    abuse.args(["--users", "only"]).uid(3106).gid(3106);
     let output = abuse.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(
@@ -86,9 +89,9 @@ fn without_users_it_says_so_and_why() {
 
 #[test]
 fn attacks_that_nobody_knows_are_an_error_that_names_those_there_are() {
-    let mut abuse = Command::new(env!("CARGO_BIN_EXE_handfast"));
+    let mut abuse = Command::new(ABUSE);
     let output = abuse
-        .args(["abuse", "--users", "only", "--attack", "none"])
+        .args(["--users", "only", "--attack", "none"])
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
@@ -101,8 +104,7 @@ fn attacks_that_nobody_knows_are_an_error_that_names_those_there_are() {
 
 #[test]
 fn too_few_descriptors_are_an_error_that_names_their_number() {
-    let abuse = env!("CARGO_BIN_EXE_handfast");
-    let script = format!("ulimit -n 64; exec {abuse} abuse --minutes 0.01");
+    let script = format!("ulimit -n 64; exec {ABUSE} --minutes 0.01");
     let output = Command::new("sh").args(["-c", &script]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
@@ -111,4 +113,26 @@ fn too_few_descriptors_are_an_error_that_names_their_number() {
         "{said}"
     );
     assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn an_interrupted_abuse_ends_by_the_signal_and_leaves_nothing() {
+    let directory = Directory::new("interrupted");
+    ends_by_signals(ABUSE, &["--minutes", "1", "--seed", "1"], &directory.0, 1);
+}
+
+const SHORT: [&str; 4] = ["--seed", "1", "--users", "off"];
+
+#[test]
+fn what_killed_ones_left_is_removed_by_the_next() {
+    let directory = Directory::new("killed");
+    let arguments = [&["--minutes", "0.0001"][..], &SHORT].concat();
+    removes_what_killed_ones_left(ABUSE, &arguments, &directory.0);
+}
+
+#[test]
+fn a_place_for_temporary_files_that_is_none_is_named() {
+    let directory = Directory::new("place");
+    let arguments = ["--minutes", "0.01", "--users", "off"];
+    names_a_bad_place(ABUSE, &arguments, &directory.0);
 }

@@ -3,7 +3,7 @@
 //! The parent writes the phase; the server and each client write their own lines and nobody
 //! else's. All processes are ours, so this memory is trusted, unlike handfast's own.
 
-use super::shared::{Shared, Words};
+use crate::shared::{Shared, Words};
 use handfast_sys::{OwnedFd, clock, futex};
 use rustix::io::Errno;
 use std::mem::offset_of;
@@ -120,7 +120,7 @@ unsafe impl Words for Header {}
 unsafe impl Words for Slot {}
 
 /// Differs where programs that were built at different times would not understand each other's page (`peers/`).
-pub(crate) const LAYOUT: [usize; 5] = [
+pub const LAYOUT: [usize; 5] = [
     size_of::<Header>(),
     size_of::<Slot>(),
     offset_of!(Header, served),

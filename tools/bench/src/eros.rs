@@ -9,16 +9,17 @@
 //!   `tail-3`: each server forwards the call, and the last one replies straight to the client.
 //! * `table1`: echoes through handfast and through the kernel.
 
-use crate::bench::plan::{Plan, Task, Timing};
-use crate::bench::report::{Board, Key, Reading, Row};
-use crate::bench::run::Run;
-use crate::bench::stats::ratio;
-use crate::bench::systems::{self, Runnable, Waits};
+use crate::plan::{Plan, Task, Timing};
+use crate::report::{Board, Key, Reading, Row};
+use crate::run::Run;
+use crate::stats::ratio;
+use crate::systems::{self, Runnable, Waits};
 use std::io;
 
 const MOVED: [u32; 7] = [0, 64, 256, 1024, 4096, 16_384, 65_536];
 const CHAINED: [u32; 4] = [0, 64, 1024, 4096];
-pub(crate) const TABLE1: [u32; 7] = [16, 64, 256, 1024, 4096, 8192, 32_768];
+/// Payloads of its Table 1, in bytes.
+pub const TABLE1: [u32; 7] = [16, 64, 256, 1024, 4096, 8192, 32_768];
 
 /// Systems whose turns are compared with one another, by key.
 const ONE_WAY: [&str; 4] = ["limit", "copy", "handfast-spin", "handfast-default"];
@@ -54,11 +55,16 @@ struct Group {
     systems: Vec<Box<dyn Runnable>>,
 }
 
+/// A part of what the paper measured.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
+pub enum Part {
+    /// Messages that are answered by an empty reply.
     OneWay,
+    /// Messages that come back.
     Echo,
+    /// Calls through several processes.
     Chain,
+    /// Its Table 1: the kernel's ways.
     Table1,
     /// Its Figure 6: messages one way. handfast's are acknowledged by an empty reply each, the kernel's by nothing.
     Throughput,
@@ -70,7 +76,7 @@ pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
 }
 
 /// Runs these parts of it.
-pub(crate) fn measure_parts(run: &mut Run, parts: &[Part]) -> io::Result<Vec<Row>> {
+pub fn measure_parts(run: &mut Run, parts: &[Part]) -> io::Result<Vec<Row>> {
     let timing = run.timing(Timing::ms(2, 5), Timing::ms(8, 30));
     let mut groups = groups(run);
     groups.retain(|group| parts.contains(&group.part));

@@ -1,9 +1,9 @@
 //! `idle`: clients that have called and now ask nothing. Their cost is the cost of being connected.
 
-use crate::bench::plan::{Plan, Timing};
-use crate::bench::report::{Board, Key, Reading, Row};
-use crate::bench::run::Run;
-use crate::bench::systems;
+use crate::plan::{Plan, Timing};
+use crate::report::{Board, Key, Reading, Row};
+use crate::run::Run;
+use crate::systems;
 use handfast_cli::usage::Usage;
 use std::io;
 

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 /// A law of service delays, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Law {
+pub enum Law {
+    /// Always this.
     Constant(u64),
     /// Exponential with this mean.
     Exponential(u64),
@@ -12,20 +13,26 @@ pub(crate) enum Law {
     Uniform(u64),
     /// `long` with the given chance in a hundred, else `short`.
     Mixed {
+        /// The chance of `long`.
         long_percent: u64,
+        /// The usual delay.
         short: u64,
+        /// The rare delay.
         long: u64,
     },
     /// `short` and `long` in turn, `every` requests each.
     Phases {
+        /// The delay of one phase.
         short: u64,
+        /// The delay of the other.
         long: u64,
+        /// Requests in each phase.
         every: usize,
     },
 }
 
 /// The grid of `wait`, in the order of the table.
-pub(crate) const GRID: [Law; 12] = [
+pub const GRID: [Law; 12] = [
     Law::Constant(0),
     Law::Constant(1),
     Law::Constant(5),
@@ -54,7 +61,7 @@ pub(crate) const GRID: [Law; 12] = [
 
 impl Law {
     /// The cell's name in the table.
-    pub(crate) fn name(self) -> String {
+    pub fn name(self) -> String {
         match self {
             Self::Constant(us) => format!("const-{us}us"),
             Self::Exponential(us) => format!("exp-{us}us"),
@@ -70,7 +77,7 @@ impl Law {
 
     /// The delays in nanoseconds, the same in every process; they repeat from the start after the
     /// last.
-    pub(crate) fn delays_ns(self) -> Vec<u64> {
+    pub fn delays_ns(self) -> Vec<u64> {
         // Fixed seed: parent and server must draw the same.
         let mut state = 0x9E37_79B9_7F4A_7C15;
         (0..DELAYS)
@@ -120,9 +127,9 @@ const fn random(state: &mut u64) -> u64 {
 
 /// The cost of waiting on this machine, measured in the same round as the times compared with it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct WaitCosts {
+pub struct WaitCosts {
     /// CPU of both sides for one block and its wake-up: half a futex round trip's.
-    pub(crate) block_ns: f64,
+    pub block_ns: f64,
     /// Round trip of the spinning limit.
     pub(crate) line_ns: f64,
     /// Wake-up latency above the line's: from the wake-up to the sleeper running.
@@ -136,7 +143,7 @@ impl WaitCosts {
     /// Client spins: both its wait (the service and a round trip) and the server's (a round trip)
     /// cost their length, capped by a block. Client sleeps: one block, and the server then waits
     /// for the client's wake-up too.
-    pub(crate) fn optimum_ns(&self, delay_ns: u64) -> f64 {
+    pub fn optimum_ns(&self, delay_ns: u64) -> f64 {
         let spun = delay_ns as f64 + self.line_ns + self.line_ns.min(self.block_ns);
         let slept = self.block_ns + (self.line_ns + self.wake_ns).min(self.block_ns);
         spun.min(slept)
@@ -151,7 +158,7 @@ impl WaitCosts {
 }
 
 /// The mean of `cost` over `count` delays of the repeating list, beginning with number `first`.
-pub(crate) fn mean_cost(
+pub fn mean_cost(
     delays_ns: &[u64],
     first: u64,
     count: u64,

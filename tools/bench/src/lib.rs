@@ -1,36 +1,36 @@
 //! `handfast bench`: measures handfast, hand-written limits and the kernel's own ways, side by
 //! side on this machine.
 //!
-//! Reading order: [`rtt`] shows a whole benchmark; [`session`] one measurement of it; [`systems::child`]
+//! Reading order: `rtt` shows a whole benchmark; [`session`] one measurement of it; [`systems::child`]
 //! what its processes do; [`systems`] what is measured. Every server and every client is a process
 //! of its own. Systems are measured in short turns within each round, and a ratio compares two
 //! turns of the same round: the machine may change from round to round, figures of one round
 //! hardly do. A table shows medians over rounds.
 
-pub(crate) mod control;
-pub(crate) mod eros;
+pub mod control;
+pub mod eros;
 mod idle;
-pub(crate) mod laws;
-pub(crate) mod machine;
+pub mod laws;
+pub mod machine;
 mod payload;
 mod percpu;
-pub(crate) mod plan;
-pub(crate) mod ppc;
-pub(crate) mod primitives;
+pub mod plan;
+pub mod ppc;
+pub mod primitives;
 mod process;
-pub(crate) mod report;
+pub mod report;
 mod rights;
 mod rtt;
-pub(crate) mod run;
+pub mod run;
 mod scale;
-pub(crate) mod scheduling;
-pub(crate) mod session;
+pub mod scheduling;
+pub mod session;
 mod shared;
-pub(crate) mod stats;
+pub mod stats;
 mod stream;
-pub(crate) mod systems;
+pub mod systems;
 mod trace;
-pub(crate) mod wait;
+pub mod wait;
 mod work;
 
 use clap::ValueEnum;
@@ -39,12 +39,11 @@ use handfast_cli::Outcome;
 use handfast_cli::output::say;
 use report::Report;
 use run::Run;
-use std::io;
 
-/// The measurement and its options.
-#[derive(Clone, Debug, clap::Args)]
-#[command(after_help = HELP)]
-pub(crate) struct Args {
+/// Measure this machine: handfast, the hand-written limit and the kernel's own ways.
+#[derive(Clone, Debug, clap::Parser)]
+#[command(name = "handfast-bench", bin_name = "handfast bench", after_help = HELP)]
+pub struct Args {
     /// Which benchmark.
     #[arg(value_enum)]
     bench: Bench,
@@ -53,13 +52,13 @@ pub(crate) struct Args {
     json: bool,
     /// Three short rounds: shows that it runs, not how fast.
     #[arg(long)]
-    pub(crate) quick: bool,
+    pub quick: bool,
     /// Rounds to take medians over [default: 15].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub(crate) rounds: Option<u32>,
+    pub rounds: Option<u32>,
     /// Length of each recorded window, in seconds; each benchmark has its own otherwise.
     #[arg(long, value_parser = seconds)]
-    pub(crate) seconds: Option<f64>,
+    pub seconds: Option<f64>,
     /// Only systems with these names (limits they are compared with are measured anyway).
     #[arg(long, value_delimiter = ',', value_parser = system)]
     only: Vec<String>,
@@ -73,7 +72,7 @@ pub(crate) struct Args {
     /// scale, wait: processes that only use CPU. In wait each is pinned, first to the client's
     /// CPU, then the server's, then others.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=64))]
-    pub(crate) hogs: u32,
+    pub hogs: u32,
     /// scale: also measure the kernel's pipes and Unix sockets.
     #[arg(long)]
     with_peers: bool,
@@ -109,7 +108,7 @@ What `ratio` (ratio_to_limit) compares, always within one round:
 
 /// The benchmarks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Bench {
+pub enum Bench {
     /// Round trip of one client, by payload; on two CPUs and on one.
     Rtt,
     /// 1 to 256 clients calling one single-threaded server.
@@ -135,7 +134,7 @@ pub(crate) enum Bench {
 
 impl Args {
     /// A benchmark with its usual options.
-    pub(crate) const fn of(bench: Bench, quick: bool) -> Self {
+    pub const fn of(bench: Bench, quick: bool) -> Self {
         Self {
             bench,
             json: false,
@@ -152,7 +151,10 @@ impl Args {
 }
 
 /// Measures and prints.
-pub(crate) fn run(args: &Args) -> Outcome {
+///
+/// # Errors
+/// Nothing was measured, or standard output cannot be written.
+pub fn run(args: &Args) -> Outcome {
     let least = match args.bench {
         Bench::Rtt | Bench::Payload => 24,
         _ => 0,
@@ -206,19 +208,26 @@ pub(crate) fn run(args: &Args) -> Outcome {
     say!("{text}")
 }
 
+/// The first argument of processes of a measurement, in whichever program they are.
+pub const CHILD: &str = "bench-child";
+
 /// One process of a measurement.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct ChildArgs {
+#[derive(Clone, Debug, clap::Parser)]
+#[command(bin_name = "handfast bench-child")]
+pub struct ChildArgs {
     /// The role, as JSON.
     spec: String,
 }
 
 /// Runs one process of a measurement.
-pub(crate) fn run_child(args: &ChildArgs) -> io::Result<()> {
+///
+/// # Errors
+/// Its system fails.
+pub fn run_child(args: &ChildArgs) -> Outcome {
     if args.spec == ppc::confined::SPEC {
-        return ppc::confined::run();
+        return Ok(ppc::confined::run()?);
     }
-    systems::child::run(&args.spec)
+    Ok(systems::child::run(&args.spec)?)
 }
 
 fn system(text: &str) -> Result<String, String> {

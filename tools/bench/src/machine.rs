@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 /// One line about this machine: processor, CPUs this process may use, kernel.
-pub(crate) fn describe() -> String {
+pub fn describe() -> String {
     let model = read("/proc/cpuinfo")
         .lines()
         .find_map(|line| line.strip_prefix("model name")?.split_once(':'))

@@ -7,11 +7,11 @@
 //! `loan`: the client makes it in a block that it lends, and the server copies that out, 64 bytes at a time. The
 //! limit is the same; longer payloads are measured for these two only.
 
-use crate::bench::plan::{Plan, Task, Timing};
-use crate::bench::report::{Board, Key, Reading, Row};
-use crate::bench::run::Run;
-use crate::bench::stats::ratio;
-use crate::bench::systems::{self, Runnable};
+use crate::plan::{Plan, Task, Timing};
+use crate::report::{Board, Key, Reading, Row};
+use crate::run::Run;
+use crate::stats::ratio;
+use crate::systems::{self, Runnable};
 use handfast::MESSAGE_BYTES_MAX;
 use std::io;
 

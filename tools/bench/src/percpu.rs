@@ -4,12 +4,12 @@
 //! The result is how throughput grows with the clients: the ratio of so many on so many CPUs to one on one, within one
 //! round. Other programs' time slices fall out of the second form of it, at the pace of the median call.
 
-use crate::bench::laws::Law;
-use crate::bench::plan::{Placement, Plan, Task, Timing};
-use crate::bench::report::{Board, Key, Reading, Row};
-use crate::bench::run::Run;
-use crate::bench::stats::ratio;
-use crate::bench::systems::{self, Runnable};
+use crate::laws::Law;
+use crate::plan::{Placement, Plan, Task, Timing};
+use crate::report::{Board, Key, Reading, Row};
+use crate::run::Run;
+use crate::stats::ratio;
+use crate::systems::{self, Runnable};
 use handfast_sys::cpu;
 use std::io;
 

@@ -1,7 +1,7 @@
 //! The steps of one measurement: the part of the parent's decision every child must know.
 
-use crate::bench::laws::Law;
-use crate::bench::scheduling::Scheduling;
+use crate::laws::Law;
+use crate::scheduling::Scheduling;
 use handfast_sys::cpu;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -9,33 +9,35 @@ use std::time::Duration;
 
 /// One measurement of one system.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Plan {
-    pub(crate) task: Task,
+pub struct Plan {
+    /// The server's work.
+    pub task: Task,
     /// Bytes of a request.
-    pub(crate) payload_bytes: usize,
+    pub payload_bytes: usize,
     /// Client processes.
-    pub(crate) clients: usize,
+    pub clients: usize,
     /// Server processes: in a chain each calls the next, with rights to third processes the second
     /// half is those, elsewhere there is one.
-    pub(crate) servers: usize,
-    pub(crate) placement: Placement,
+    pub servers: usize,
+    /// Where the processes run.
+    pub placement: Placement,
     /// Whether hand-written spin loops execute the processor's pause hint.
-    pub(crate) pause: bool,
+    pub pause: bool,
     /// How long the hand-written waiters spin before they yield or sleep.
-    pub(crate) spin_ns: u64,
+    pub spin_ns: u64,
     /// `MAX_SPIN` of `bsls`: how often it polls its queue before it sleeps.
-    pub(crate) max_spin: u32,
+    pub max_spin: u32,
     /// How the kernel schedules server and clients.
-    pub(crate) scheduling: Scheduling,
+    pub scheduling: Scheduling,
     /// How long clients sleep between calls.
-    pub(crate) think_ns: u64,
+    pub think_ns: u64,
     /// Whether the server is to notice when a client dies.
-    pub(crate) watches: bool,
+    pub watches: bool,
 }
 
 /// A client's request and the server's work for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Task {
+pub enum Task {
     /// The server sends the request back.
     Echo,
     /// The server works for a delay drawn from the law, then sends the request back; the client
@@ -57,7 +59,8 @@ pub(crate) enum Task {
 
 /// The rights in a call and its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Passed {
+pub enum Passed {
+    /// None.
     Nothing,
     /// That many to ports of the client's, which the server has already.
     Known(usize),
@@ -70,7 +73,9 @@ pub(crate) enum Passed {
     /// One to a port of a third process's, the same each time. The server has a link with that
     /// process, or with `vine` none, and makes none; with `called` it calls once through the right.
     Third {
+        /// By the vine: without a link of their own.
         vine: bool,
+        /// With a call through it.
         called: bool,
     },
     /// As `Third`, each time with another server and third process, which had no link before: the
@@ -103,19 +108,24 @@ impl Passed {
 
 /// Where the processes run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Placement {
+pub enum Placement {
     /// Wherever the scheduler puts them.
     Free,
     /// The server on one CPU, the clients on another; equal for both on one. More servers are on
     /// the CPUs that are left.
-    Pinned { server: u32, client: u32 },
+    Pinned {
+        /// The server's CPU.
+        server: u32,
+        /// The clients' CPU.
+        client: u32,
+    },
     /// Each client on a CPU of its own, in turn; servers where they like.
     OnePerCpu,
 }
 
 impl Plan {
     /// 24-byte echo, one client, unpinned.
-    pub(crate) const fn echo() -> Self {
+    pub const fn echo() -> Self {
         Self {
             task: Task::Echo,
             payload_bytes: 24,
@@ -174,13 +184,16 @@ impl Placement {
 
 /// How long to warm up and to record.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Timing {
-    pub(crate) warm: Duration,
-    pub(crate) window: Duration,
+pub struct Timing {
+    /// The time to warm up.
+    pub warm: Duration,
+    /// The time to record.
+    pub window: Duration,
 }
 
 impl Timing {
-    pub(crate) const fn ms(warm: u64, window: u64) -> Self {
+    /// Both in milliseconds.
+    pub const fn ms(warm: u64, window: u64) -> Self {
         Self {
             warm: Duration::from_millis(warm),
             window: Duration::from_millis(window),
@@ -204,7 +217,7 @@ pub(crate) struct ChildSpec {
     pub(crate) role: Role,
     /// The parent's process id: without it the child ends.
     pub(crate) parent: u32,
-    /// [`Named::key`](crate::bench::systems::Named::key).
+    /// [`Named::key`](crate::systems::Named::key).
     pub(crate) system: String,
     pub(crate) plan: Plan,
     /// Inherited descriptors: the control page, then the system's own.

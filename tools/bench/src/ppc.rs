@@ -12,9 +12,9 @@ pub(crate) mod ladder;
 #[cfg(target_arch = "x86_64")]
 mod limit;
 
-use crate::bench::report::{Board, Key, Reading, Row};
-use crate::bench::run::Run;
-use crate::bench::stats::{median, ratio};
+use crate::report::{Board, Key, Reading, Row};
+use crate::run::Run;
+use crate::stats::{median, ratio};
 use handfast::SendRight;
 use handfast::domain::{Call, Domain, Held, LoadError, Options, Port, Table, Words};
 use handfast_sys::{clock, cpu};
@@ -56,7 +56,7 @@ pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
 }
 
 /// Null calls, on one to all CPUs or as many threads as `--clients` says.
-pub(crate) fn null_cases(run: &Run) -> Vec<(Case, usize)> {
+pub fn null_cases(run: &Run) -> Vec<(Case, usize)> {
     let threads: Vec<usize> = match run.args.clients.as_slice() {
         [] => (1..=cpu::allowed().len()).collect(),
         asked => asked.iter().map(|count| *count as usize).collect(),
@@ -68,7 +68,7 @@ pub(crate) fn null_cases(run: &Run) -> Vec<(Case, usize)> {
 }
 
 /// Measures these systems in these cases, each with its number of threads. Ratios are to `limit`, if it comes first.
-pub(crate) fn measure_parts(
+pub fn measure_parts(
     run: &mut Run,
     systems: &[&'static str],
     cases: &[(Case, usize)],
@@ -167,7 +167,7 @@ pub(crate) fn measure_parts(
 
 /// The target of the call.
 #[derive(Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub(crate) enum Case {
+pub enum Case {
     /// Eight words each way.
     Null,
     /// As that, with other data in the caches.

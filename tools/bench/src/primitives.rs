@@ -1,8 +1,8 @@
 //! The cost of single operations to one process that has nobody to wait for (paper 000, Table 1).
 
-use crate::bench::shared::Shared;
-use crate::bench::systems::queues::SysVQueue;
-use crate::bench::systems::semaphores::{SemaphoreSet, Semaphores};
+use crate::shared::Shared;
+use crate::systems::queues::SysVQueue;
+use crate::systems::semaphores::{SemaphoreSet, Semaphores};
 use handfast_layout::{page_align, queue::two_lock::queue_bytes};
 use handfast_region::Region;
 use handfast_ring::queue::{Queue, two_lock::TwoLock};
@@ -13,12 +13,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 /// An operation by name, and what `count` of it took, in nanoseconds.
-pub(crate) type Primitive = (&'static str, fn(u32) -> io::Result<u64>);
+pub type Primitive = (&'static str, fn(u32) -> io::Result<u64>);
 
-pub(crate) const QUEUE: &str = "enqueue + dequeue";
-pub(crate) const MESSAGES: &str = "msgsnd + msgrcv";
+/// A message through the two-lock queue.
+pub const QUEUE: &str = "enqueue + dequeue";
+/// A message through a System V queue.
+pub const MESSAGES: &str = "msgsnd + msgrcv";
 
-pub(crate) const ALL: [Primitive; 4] = [
+/// All operations.
+pub const ALL: [Primitive; 4] = [
     (QUEUE, queue),
     (MESSAGES, messages),
     ("semaphore V + P (System V)", |count| {
@@ -71,7 +74,7 @@ fn semaphore(semaphores: Semaphores, count: u32) -> io::Result<u64> {
 struct Word(AtomicU32);
 
 // SAFETY: an atomic integer.
-unsafe impl crate::bench::shared::Words for Word {}
+unsafe impl crate::shared::Words for Word {}
 
 fn timed(what: impl FnOnce() -> io::Result<()>) -> io::Result<u64> {
     let start_ns = clock::now_ns();

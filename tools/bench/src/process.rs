@@ -1,7 +1,8 @@
 //! Child processes of a benchmark: started with chosen descriptors, ended without fail, and
 //! watched from outside.
 
-use crate::bench::plan::ChildSpec;
+use crate::CHILD;
+use crate::plan::ChildSpec;
 use handfast_cli::temporary;
 use handfast_sys::{AsFd, AsRawFd, BorrowedFd, clock};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -30,7 +31,7 @@ impl Child {
             command.arg0("handfast");
         }
         command
-            .arg("bench-child")
+            .arg(CHILD)
             .arg(serde_json::to_string(spec)?)
             .env("XDG_RUNTIME_DIR", &spec.dir)
             .env("TMPDIR", &spec.dir)

@@ -1,12 +1,12 @@
 //! Rows: collected over rounds, reduced to medians, printed as a table or as JSON.
 
-use crate::bench::session::Sample;
-use crate::bench::stats::median;
+use crate::session::Sample;
+use crate::stats::median;
 use serde::Serialize;
 
 /// The results of one round for one row. Absent values stay absent in the output.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Reading {
+pub struct Reading {
     pub(crate) p50_ns: Option<f64>,
     pub(crate) p99_ns: Option<f64>,
     pub(crate) ops_per_s: Option<f64>,
@@ -24,7 +24,7 @@ pub(crate) struct Reading {
 
 impl Reading {
     /// Latency, throughput and CPU of a sample.
-    pub(crate) fn of(sample: &Sample) -> Self {
+    pub fn of(sample: &Sample) -> Self {
         Self {
             p50_ns: sample.quantile_ns(0.5),
             p99_ns: sample.quantile_ns(0.99),
@@ -37,19 +37,24 @@ impl Reading {
 
 /// Which row a reading belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Key {
-    pub(crate) case: String,
-    pub(crate) system: &'static str,
-    pub(crate) payload_bytes: Option<usize>,
-    pub(crate) clients: Option<usize>,
+pub struct Key {
+    /// Which measurement of the benchmark.
+    pub case: String,
+    /// The system.
+    pub system: &'static str,
+    /// Bytes of a request.
+    pub payload_bytes: Option<usize>,
+    /// Client processes, or threads.
+    pub clients: Option<usize>,
 }
 
 /// The readings of all rounds, rows in order of first appearance.
 #[derive(Default)]
-pub(crate) struct Board(Vec<(Key, Vec<Reading>)>);
+pub struct Board(Vec<(Key, Vec<Reading>)>);
 
 impl Board {
-    pub(crate) fn add(&mut self, key: Key, reading: Reading) {
+    /// Adds a reading of one round.
+    pub fn add(&mut self, key: Key, reading: Reading) {
         match self.0.iter_mut().find(|(known, _)| *known == key) {
             Some((_, readings)) => readings.push(reading),
             None => self.0.push((key, vec![reading])),
@@ -57,7 +62,7 @@ impl Board {
     }
 
     /// One row per key: medians over its readings; of the longest waits, the longest.
-    pub(crate) fn rows(&self) -> Vec<Row> {
+    pub fn rows(&self) -> Vec<Row> {
         self.0
             .iter()
             .map(|(key, readings)| Row::new(key, readings))
@@ -67,21 +72,29 @@ impl Board {
 
 /// A row as it is printed.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Row {
-    pub(crate) case: String,
-    pub(crate) system: &'static str,
+pub struct Row {
+    /// Which measurement of the benchmark.
+    pub case: String,
+    /// The system.
+    pub system: &'static str,
+    /// Bytes of a request.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) payload_bytes: Option<usize>,
+    pub payload_bytes: Option<usize>,
+    /// Client processes, or threads.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) clients: Option<usize>,
+    pub clients: Option<usize>,
+    /// Median time.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) p50_ns: Option<f64>,
+    pub p50_ns: Option<f64>,
+    /// The time that one in a hundred exceeds.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) p99_ns: Option<f64>,
+    pub p99_ns: Option<f64>,
+    /// Throughput.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) ops_per_s: Option<f64>,
+    pub ops_per_s: Option<f64>,
+    /// CPU time of all processes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) cpu_ns_per_op: Option<f64>,
+    pub cpu_ns_per_op: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ratio_to_limit: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -224,7 +237,7 @@ fn show<T>(value: Option<T>, format: impl Fn(T) -> String) -> String {
 }
 
 /// A time with three or so digits.
-pub(crate) fn time(ns: f64) -> String {
+pub fn time(ns: f64) -> String {
     match ns {
         ns if ns < 1e3 => format!("{ns:.0} ns"),
         ns if ns < 1e4 => format!("{:.2} us", ns / 1e3),
@@ -234,7 +247,8 @@ pub(crate) fn time(ns: f64) -> String {
     }
 }
 
-pub(crate) fn count(per_s: f64) -> String {
+/// A rate, with a unit for people.
+pub fn count(per_s: f64) -> String {
     match per_s {
         per_s if per_s < 1e3 => format!("{per_s:.0}"),
         per_s if per_s < 1e6 => format!("{:.1} k", per_s / 1e3),
@@ -301,7 +315,7 @@ mod tests {
         let fields = row.as_object().unwrap();
         assert_eq!(fields.len(), 17);
         let words = |letter: char| !letter.is_ascii_alphanumeric() && letter != '_';
-        let named: Vec<_> = crate::bench::HELP.split(words).collect();
+        let named: Vec<_> = crate::HELP.split(words).collect();
         for field in fields.keys() {
             assert!(named.contains(&&**field), "{field}");
         }

@@ -10,11 +10,11 @@
 //! got a link with the third process and an answer through it. Each time server and third process are
 //! new, have a link with the client only, and sleep; the client has introduced others before.
 
-use crate::bench::plan::{Passed, Placement, Plan, Task, Timing};
-use crate::bench::report::{Board, Key, Reading, Row};
-use crate::bench::run::Run;
-use crate::bench::stats::ratio;
-use crate::bench::systems::{self, Named, Waits};
+use crate::plan::{Passed, Placement, Plan, Task, Timing};
+use crate::report::{Board, Key, Reading, Row};
+use crate::run::Run;
+use crate::stats::ratio;
+use crate::systems::{self, Named, Waits};
 use std::collections::BTreeMap;
 use std::io;
 

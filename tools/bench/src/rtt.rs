@@ -1,10 +1,10 @@
 //! `rtt`: the round trip of one client, for every system and payload, on two CPUs and on one.
 
-use crate::bench::plan::{Placement, Plan, Timing};
-use crate::bench::report::{Board, Key, Reading, Row};
-use crate::bench::run::Run;
-use crate::bench::stats::ratio;
-use crate::bench::systems::{self, Runnable, Waits};
+use crate::plan::{Placement, Plan, Timing};
+use crate::report::{Board, Key, Reading, Row};
+use crate::run::Run;
+use crate::stats::ratio;
+use crate::systems::{self, Runnable, Waits};
 use std::io;
 
 const PAYLOADS: [u32; 4] = [24, 1024, 4096, 65_536];

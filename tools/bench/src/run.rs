@@ -1,13 +1,13 @@
 //! One run of a benchmark: its options, its progress bar, what went wrong.
 
-use crate::bench::Args;
-use crate::bench::machine::choose_pair;
-use crate::bench::plan::{Placement, Plan, Timing};
-use crate::bench::process::Child;
-use crate::bench::session::{Sample, Session, hogs};
-use crate::bench::shared::Piece;
-use crate::bench::stats::median;
-use crate::bench::systems::{self, Runnable, queues};
+use crate::Args;
+use crate::machine::choose_pair;
+use crate::plan::{Placement, Plan, Timing};
+use crate::process::Child;
+use crate::session::{Sample, Session, hogs};
+use crate::shared::Piece;
+use crate::stats::median;
+use crate::systems::{self, Runnable, queues};
 use handfast_cli::temporary::Directory;
 use handfast_cli::{descriptors, output};
 use handfast_sys::cpu;
@@ -19,12 +19,15 @@ use std::path::Path;
 use std::time::Duration;
 
 /// The state that all benchmarks share.
-pub(crate) struct Run {
-    pub(crate) args: Args,
-    pub(crate) rounds: u32,
+pub struct Run {
+    /// The options.
+    pub args: Args,
+    /// How many rounds to take medians over.
+    pub rounds: u32,
     /// The chosen CPUs of server and client; equal on a machine with one.
-    pub(crate) server_cpu: u32,
-    pub(crate) client_cpu: u32,
+    pub server_cpu: u32,
+    /// The client's.
+    pub client_cpu: u32,
     /// Printed under the table.
     pub(crate) notes: Vec<String>,
     bar: ProgressBar,
@@ -38,7 +41,7 @@ pub(crate) struct Run {
 
 impl Run {
     /// Prepares this process. Run it once, on the main thread, before anything is measured.
-    pub(crate) fn new(args: &Args) -> io::Result<Self> {
+    pub fn new(args: &Args) -> io::Result<Self> {
         if let Err(error) = queues::own_namespace() {
             let kept = "messages over the system's limit are left out";
             output::note(format_args!(
@@ -73,7 +76,7 @@ impl Run {
     }
 
     /// Warm-up and window: the first with `--quick`, else the second, as `--seconds` changes it.
-    pub(crate) fn timing(&self, quick: Timing, full: Timing) -> Timing {
+    pub fn timing(&self, quick: Timing, full: Timing) -> Timing {
         let timing = if self.args.quick { quick } else { full };
         Timing {
             window: self
@@ -119,7 +122,7 @@ impl Run {
     }
 
     /// One CPU for both.
-    pub(crate) const fn same_core(&self) -> Placement {
+    pub const fn same_core(&self) -> Placement {
         Placement::Pinned {
             server: self.server_cpu,
             client: self.server_cpu,
@@ -127,19 +130,19 @@ impl Run {
     }
 
     /// Two CPUs where there are two.
-    pub(crate) fn best_placement(&self) -> Placement {
+    pub fn best_placement(&self) -> Placement {
         self.cross_core().unwrap_or(self.same_core())
     }
 
     /// Starts `--hogs`, each on the CPU `place` gives for its number.
-    pub(crate) fn start_hogs(&mut self, place: impl Fn(usize) -> Option<u32>) -> io::Result<()> {
+    pub fn start_hogs(&mut self, place: impl Fn(usize) -> Option<u32>) -> io::Result<()> {
         let places: Vec<_> = (0..self.args.hogs as usize).map(place).collect();
         self.hogs = hogs(&places)?;
         Ok(())
     }
 
     /// Lets them run only where nobody else wants to, or nearly so.
-    pub(crate) fn nice_hogs(&self) -> io::Result<()> {
+    pub fn nice_hogs(&self) -> io::Result<()> {
         const NICEST: i32 = 19;
         for hog in &self.hogs {
             let pid = rustix::process::Pid::from_raw(hog.id().cast_signed());
@@ -149,28 +152,23 @@ impl Run {
     }
 
     /// Ends them.
-    pub(crate) fn stop_hogs(&mut self) {
+    pub fn stop_hogs(&mut self) {
         self.hogs.clear();
     }
 
     /// Announces how many turns there will be.
-    pub(crate) fn expect(&self, turns: usize) {
+    pub fn expect(&self, turns: usize) {
         self.bar.set_length(turns as u64);
     }
 
     /// Measures one turn of `system`; `None`, and a warning once, when it cannot.
-    pub(crate) fn turn(
-        &mut self,
-        system: &dyn Runnable,
-        plan: &Plan,
-        timing: Timing,
-    ) -> Option<Sample> {
+    pub fn turn(&mut self, system: &dyn Runnable, plan: &Plan, timing: Timing) -> Option<Sample> {
         self.attempt(system, plan, |session| session.measure(timing))
     }
 
     /// Starts one turn of `system` and does `what` with it; `None`, and a warning once, when
     /// either fails.
-    pub(crate) fn attempt<T>(
+    pub fn attempt<T>(
         &mut self,
         system: &dyn Runnable,
         plan: &Plan,
@@ -183,7 +181,7 @@ impl Run {
     }
 
     /// As [`Self::attempt`], with `count` turns at once.
-    pub(crate) fn attempt_together<T>(
+    pub fn attempt_together<T>(
         &mut self,
         system: &dyn Runnable,
         plan: &Plan,
@@ -226,12 +224,12 @@ impl Run {
     }
 
     /// Where sockets and other files of the measured processes are.
-    pub(crate) fn dir(&self) -> &Path {
+    pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
     /// The complaint so far about failed turns of the system with this key.
-    pub(crate) fn complaint(&self, key: &str) -> Option<&str> {
+    pub fn complaint(&self, key: &str) -> Option<&str> {
         let start = format!("{key} with ");
         let mut said = self.warned.iter().map(String::as_str);
         said.find(|text| text.starts_with(&start))
@@ -243,7 +241,7 @@ impl Run {
     }
 
     /// Says something on standard error, once.
-    pub(crate) fn warn(&mut self, text: String) {
+    pub fn warn(&mut self, text: String) {
         if self.warned.insert(text.clone()) {
             self.bar
                 .suspend(|| output::note(format_args!("handfast: {text}")));
@@ -252,7 +250,7 @@ impl Run {
 
     /// Whether hand-written spinning should execute the pause hint: tries both ways and takes the
     /// faster on this machine, and notes which.
-    pub(crate) fn choose_pause(&mut self) -> bool {
+    pub fn choose_pause(&mut self) -> bool {
         let Some(limit) = systems::find("limit") else {
             return true;
         };
@@ -282,12 +280,12 @@ impl Run {
     }
 
     /// One of the expected turns is done.
-    pub(crate) fn step(&self) {
+    pub fn step(&self) {
         self.bar.inc(1);
     }
 
     /// Ends the run and hands the notes over.
-    pub(crate) fn finish(mut self) -> Vec<String> {
+    pub fn finish(mut self) -> Vec<String> {
         self.bar.finish_and_clear();
         std::mem::take(&mut self.notes)
     }

@@ -4,11 +4,11 @@
 //! gives the CPU away, `yield` yields after 2 us of spinning. `--only` also takes the protocols of
 //! paper 000 (`bsls`) and System V queues.
 
-use crate::bench::plan::{Plan, Timing};
-use crate::bench::report::{Board, Key, Reading, Row, rounded};
-use crate::bench::run::Run;
-use crate::bench::stats::{jain, ratio};
-use crate::bench::systems::{self, Runnable};
+use crate::plan::{Plan, Timing};
+use crate::report::{Board, Key, Reading, Row, rounded};
+use crate::run::Run;
+use crate::stats::{jain, ratio};
+use crate::systems::{self, Runnable};
 use std::io;
 
 const CLIENTS: [u32; 8] = [1, 2, 3, 4, 6, 16, 64, 256];

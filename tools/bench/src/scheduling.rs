@@ -5,7 +5,7 @@ use std::io;
 
 /// A policy of the kernel's, for server and clients alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Scheduling {
+pub enum Scheduling {
     /// The policy of processes that ask for nothing (`SCHED_OTHER`).
     Default,
     /// The same fixed priority for all (`SCHED_FIFO`): a thread that yields goes behind all others.
@@ -29,7 +29,7 @@ impl Scheduling {
     }
 
     /// Whether processes may be put under the policy, or why not.
-    pub(crate) fn is_permitted(self) -> io::Result<()> {
+    pub fn is_permitted(self) -> io::Result<()> {
         // A thread of its own: it ends with its policy.
         let tried = std::thread::scope(|scope| scope.spawn(|| self.enter(true)).join());
         tried.unwrap_or_else(|_| Err(io::Error::other("the thread that tried it ended")))

@@ -2,15 +2,15 @@
 //! read their counters at both ends of the window.
 
 mod ends;
-pub(crate) mod watched;
+pub mod watched;
 
-use crate::bench::control::{Control, Phase, Slot, Tally};
-use crate::bench::machine::clock_step_ns;
-use crate::bench::plan::{ChildSpec, Plan, Role, Task, Timing};
-use crate::bench::process::Child;
-use crate::bench::stats;
-use crate::bench::systems::child::{counted, histogram};
-use crate::bench::systems::{Bundle, Runnable};
+use crate::control::{Control, Phase, Slot, Tally};
+use crate::machine::clock_step_ns;
+use crate::plan::{ChildSpec, Plan, Role, Task, Timing};
+use crate::process::Child;
+use crate::stats;
+use crate::systems::child::{counted, histogram};
+use crate::systems::{Bundle, Runnable};
 use handfast_cli::usage::{Usage, cpu_ns};
 use handfast_sys::{AsFd, BorrowedFd, OwnedFd, clock};
 use hdrhistogram::Histogram;
@@ -20,62 +20,70 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The results of one window.
-pub(crate) struct Sample {
-    pub(crate) elapsed_ns: u64,
+pub struct Sample {
+    /// How long the window was.
+    pub elapsed_ns: u64,
     /// Calls each client finished in the window; for a stream, one entry: messages received.
-    pub(crate) calls: Vec<u64>,
+    pub calls: Vec<u64>,
     /// Latencies of all clients together.
-    pub(crate) latencies: Histogram<u64>,
-    pub(crate) server_cpu_ns: u64,
-    pub(crate) clients_cpu_ns: u64,
+    pub latencies: Histogram<u64>,
+    /// CPU time of the servers in the window.
+    pub server_cpu_ns: u64,
+    /// CPU time of all clients.
+    pub clients_cpu_ns: u64,
     /// Requests the server had served when the window began.
-    pub(crate) served_before: u64,
-    /// Requests the server served in the window, and the work they asked for.
-    pub(crate) served: u64,
-    pub(crate) busy_ns: u64,
+    pub served_before: u64,
+    /// Requests the server served in the window.
+    pub served: u64,
+    /// The work that the served requests asked for.
+    pub busy_ns: u64,
     /// The longest call that ended in the window or was open at its end.
-    pub(crate) longest_wait_ns: u64,
+    pub longest_wait_ns: u64,
 }
 
 impl Sample {
-    pub(crate) fn total(&self) -> u64 {
+    /// Calls of all clients.
+    pub fn total(&self) -> u64 {
         self.calls.iter().sum()
     }
 
-    pub(crate) fn per_second(&self) -> f64 {
+    /// Throughput.
+    pub fn per_second(&self) -> f64 {
         self.total() as f64 * 1e9 / self.elapsed_ns.max(1) as f64
     }
 
-    pub(crate) fn cpu_per_call_ns(&self) -> f64 {
+    /// CPU time of all processes for each call.
+    pub fn cpu_per_call_ns(&self) -> f64 {
         (self.server_cpu_ns + self.clients_cpu_ns) as f64 / self.total().max(1) as f64
     }
 
     /// A quantile of the latencies; `None` when nothing was recorded.
-    pub(crate) fn quantile_ns(&self, quantile: f64) -> Option<f64> {
+    pub fn quantile_ns(&self, quantile: f64) -> Option<f64> {
         stats::quantile(&counted(&self.latencies), quantile, clock_step_ns())
     }
 }
 
 /// The usage of processes while nothing was asked of them.
-pub(crate) struct Rest {
-    pub(crate) server: Usage,
+pub struct Rest {
+    /// The usage of the server.
+    pub server: Usage,
     /// The usage of all clients together.
-    pub(crate) clients: Usage,
+    pub clients: Usage,
 }
 
 /// The system's counts of its own waiting so far.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Told {
+pub struct Told {
     /// System calls of all processes.
-    pub(crate) syscalls: u64,
+    pub syscalls: u64,
     /// Waits of clients that ended asleep.
-    pub(crate) sleeps: u64,
+    pub sleeps: u64,
     /// Looks of clients' limited spins that found nothing.
-    pub(crate) polls: u64,
+    pub polls: u64,
 }
 
-/// The processes of one measurement, connected and asleep in [`Phase::Hold`].
-pub(crate) struct Session {
+/// The processes of one measurement, connected and asleep in `Phase::Hold`.
+pub struct Session {
     // Dropped in this order: clients end first, the system's resources last.
     clients: Vec<Child>,
     servers: Vec<Child>,
@@ -143,8 +151,8 @@ impl Session {
         Ok(sample)
     }
 
-    /// As [`Self::measure`]; `look`s at the processes just before the window and just after it.
-    pub(crate) fn measure_beside<T>(
+    /// As `measure`; `look`s at the processes just before the window and just after it.
+    pub fn measure_beside<T>(
         mut self,
         timing: Timing,
         look: impl Fn(&Self) -> io::Result<T>,
@@ -201,7 +209,7 @@ impl Session {
     }
 
     /// Lets the clients call for a moment, then watches everybody rest for `window`.
-    pub(crate) fn rest(mut self, timing: Timing) -> io::Result<Rest> {
+    pub fn rest(mut self, timing: Timing) -> io::Result<Rest> {
         self.control.set_phase(Phase::Warm);
         std::thread::sleep(timing.warm);
         self.control.set_phase(Phase::Idle);
@@ -218,7 +226,7 @@ impl Session {
     }
 
     /// The processes' usage so far.
-    pub(crate) fn used(&self) -> io::Result<Rest> {
+    pub fn used(&self) -> io::Result<Rest> {
         let all = |children: &[Child]| -> io::Result<Usage> {
             let mut all = Usage::default();
             for child in children {
@@ -236,7 +244,7 @@ impl Session {
     }
 
     /// The system's counts so far.
-    pub(crate) fn told(&self) -> Told {
+    pub fn told(&self) -> Told {
         let clients = || self.control.slots().map(|slot| &slot.tally);
         let sum = |count: fn(&Tally) -> u64| clients().map(count).sum::<u64>();
         let server = &self.control.header().tally.0;
@@ -248,7 +256,7 @@ impl Session {
     }
 
     /// Calls the clients have finished so far.
-    pub(crate) fn calls(&self) -> u64 {
+    pub fn calls(&self) -> u64 {
         // Relaxed: a statistic.
         let calls = |slot: &Slot| slot.calls.load(Ordering::Relaxed);
         self.control.slots().map(calls).sum()
@@ -357,7 +365,7 @@ fn list<'a>(
 }
 
 /// A name no other measurement of this user has.
-pub(crate) fn unique_name() -> String {
+pub fn unique_name() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     // Relaxed: only uniqueness matters.
     let count = COUNT.fetch_add(1, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! The arithmetic of the tables.
 
 /// The middle value, or the mean of the two middle ones. `None` for no values.
-pub(crate) fn median(values: &[f64]) -> Option<f64> {
+pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     let middle = sorted.len() / 2;
@@ -21,13 +21,13 @@ pub(crate) fn jain(shares: &[u64]) -> Option<f64> {
 }
 
 /// The geometric mean. `None` for no values.
-pub(crate) fn geometric_mean(values: &[f64]) -> Option<f64> {
+pub fn geometric_mean(values: &[f64]) -> Option<f64> {
     let logs: f64 = values.iter().map(|value| value.ln()).sum();
     (!values.is_empty()).then(|| (logs / values.len() as f64).exp())
 }
 
 /// `value / limit`, where both are there and the limit is not zero.
-pub(crate) fn ratio(value: Option<f64>, limit: Option<f64>) -> Option<f64> {
+pub fn ratio(value: Option<f64>, limit: Option<f64>) -> Option<f64> {
     let limit = limit.filter(|limit| *limit > 0.0)?;
     Some(value? / limit)
 }

@@ -1,10 +1,10 @@
 //! `stream`: 24-byte messages in one direction, as fast as they go.
 
-use crate::bench::plan::{Plan, Task, Timing};
-use crate::bench::report::{Board, Key, Reading, Row};
-use crate::bench::run::Run;
-use crate::bench::stats::ratio;
-use crate::bench::systems;
+use crate::plan::{Plan, Task, Timing};
+use crate::report::{Board, Key, Reading, Row};
+use crate::run::Run;
+use crate::stats::ratio;
+use crate::systems;
 use std::io;
 
 /// Runs the benchmark.

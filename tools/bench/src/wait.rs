@@ -6,13 +6,13 @@
 //! the hand-written pair: spin half a block's cost or a whole one, then sleep (`limit`), and sleep
 //! at once (`futex`).
 
-use crate::bench::laws::{GRID, Law, WaitCosts, mean_cost};
-use crate::bench::plan::{Plan, Task, Timing};
-use crate::bench::report::{Board, Key, Reading, Row, time};
-use crate::bench::run::Run;
-use crate::bench::session::Sample;
-use crate::bench::stats::{geometric_mean, median, ratio};
-use crate::bench::systems::{self, Runnable};
+use crate::laws::{GRID, Law, WaitCosts, mean_cost};
+use crate::plan::{Plan, Task, Timing};
+use crate::report::{Board, Key, Reading, Row, time};
+use crate::run::Run;
+use crate::session::Sample;
+use crate::stats::{geometric_mean, median, ratio};
+use crate::systems::{self, Runnable};
 use handfast_sys::cpu;
 use std::io;
 
@@ -140,7 +140,7 @@ fn policies(run: &Run) -> Vec<Policy> {
 }
 
 /// Measures what waiting costs now, with nobody else at work.
-pub(crate) fn costs(run: &mut Run, plan: &Plan, timing: Timing) -> Option<WaitCosts> {
+pub fn costs(run: &mut Run, plan: &Plan, timing: Timing) -> Option<WaitCosts> {
     let line_ns = line_ns(run, plan, timing)?;
     wait_costs(run, plan, timing, line_ns)
 }
@@ -164,7 +164,7 @@ fn wait_costs(run: &mut Run, plan: &Plan, timing: Timing, line_ns: f64) -> Optio
 }
 
 /// CPU time of both sides per message, without the service.
-pub(crate) fn cost_ns(sample: &Sample) -> f64 {
+pub fn cost_ns(sample: &Sample) -> f64 {
     let all = sample.server_cpu_ns + sample.clients_cpu_ns;
     // At least a nanosecond: rounding must not make a cost vanish in a geometric mean.
     (all.saturating_sub(sample.busy_ns) as f64 / sample.served.max(1) as f64).max(1.0)

@@ -1,6 +1,6 @@
 //! A server's work for clients that ask for work.
 
-use crate::bench::laws::Law;
+use crate::laws::Law;
 use handfast_sys::clock;
 
 /// Busy work of the lengths a law draws.

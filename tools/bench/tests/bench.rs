@@ -10,8 +10,7 @@ static MACHINE: Mutex<()> = Mutex::new(());
 
 fn handfast(args: &[&str]) -> io::Result<Output> {
     let _alone = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
-    Command::new(env!("CARGO_BIN_EXE_handfast"))
-        .arg("bench")
+    Command::new(env!("CARGO_BIN_EXE_handfast-bench"))
         .args(args)
         .output()
 }
@@ -139,6 +138,48 @@ fn scale_prints_fairness_and_the_longest_wait_for_both_limits() {
     assert!(peaks.count() >= 1);
     assert_eq!(find(&rows, "free", "unix-stream")["jain"], 1.0);
     assert!(rows.iter().any(|row| row["clients"] == 5));
+}
+
+/// Of paper 000.
+#[test]
+fn every_protocol_answers_its_clients() {
+    let names = [
+        "bss",
+        "bss-yield",
+        "bsw",
+        "bsw-futex",
+        "bswy",
+        "bswy-handoff",
+        "bswy-handoff-any",
+        "bsls",
+        "sysv-queue",
+    ];
+    let only = names.join(",");
+    // More clients than one, so that replies can go astray.
+    let args = [
+        "scale",
+        "--quick",
+        "--json",
+        "--clients",
+        "1,5",
+        "--only",
+        &only,
+    ];
+    let output = handfast(&args).unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    for name in names {
+        for clients in [1, 5] {
+            let is_row = |row: &&Value| row["system"] == name && row["clients"] == clients;
+            let row = rows
+                .iter()
+                .find(is_row)
+                .unwrap_or_else(|| panic!("{name} {clients}"));
+            assert!(row["ops_per_s"].as_f64().unwrap() > 0.0, "{row}");
+        }
+    }
 }
 
 #[test]
@@ -354,8 +395,8 @@ fn the_table_is_for_people_and_wrong_arguments_are_refused() {
 #[test]
 fn ending_the_parent_ends_its_children() {
     let _alone = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut parent = Command::new(env!("CARGO_BIN_EXE_handfast"))
-        .args(["bench", "scale", "--seconds", "60", "--clients", "3"])
+    let mut parent = Command::new(env!("CARGO_BIN_EXE_handfast-bench"))
+        .args(["scale", "--seconds", "60", "--clients", "3"])
         .stdout(std::process::Stdio::null())
         .spawn()
         .unwrap();
@@ -406,10 +447,10 @@ fn a_benchmark_that_has_measured_nothing_fails_and_says_why() {
 #[test]
 fn a_benchmark_has_the_descriptors_that_its_user_may_have() {
     let _alone = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
-    let bench = env!("CARGO_BIN_EXE_handfast");
+    let bench = env!("CARGO_BIN_EXE_handfast-bench");
     let run = |limit: &str, clients: &str| {
         let script = format!(
-            "ulimit {limit} && exec {bench} bench idle --quick --json --rounds 1 --seconds 0.01 --clients {clients} --only futex"
+            "ulimit {limit} && exec {bench} idle --quick --json --rounds 1 --seconds 0.01 --clients {clients} --only futex"
         );
         Command::new("sh").args(["-c", &script]).output().unwrap()
     };

@@ -1,6 +1,6 @@
 //! From figures to a verdict: a claim, part by part.
 
-use crate::lab::result::Verdict;
+use crate::result::Verdict;
 
 /// One part of a claim.
 pub(crate) struct Part {

@@ -1,8 +1,8 @@
 //! An experiment, and what it finds.
 
-use crate::bench::Bench;
-use crate::bench::run::Run;
-use crate::lab::result::{About, Figure, Table, Verdict};
+use crate::result::{About, Figure, Table, Verdict};
+use handfast_bench::Bench;
+use handfast_bench::run::Run;
 use std::io;
 
 /// An experiment. To add one, implement this and add it to `experiments::all`.

@@ -1,7 +1,7 @@
 //! The experiments there are.
 
-use crate::lab::experiment::Experiment;
-use crate::lab::{paper000, paper001, paper002, paper003, peers};
+use crate::experiment::Experiment;
+use crate::{paper000, paper001, paper002, paper003, peers};
 
 /// All of them, in the order of the papers.
 pub(crate) fn all() -> Vec<Box<dyn Experiment>> {

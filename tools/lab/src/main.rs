@@ -17,18 +17,21 @@ pub(crate) mod result;
 mod rows;
 mod series;
 
-use crate::bench::{self, machine};
 use experiment::{Experiment, Findings};
+use handfast_bench::run::Run;
+use handfast_bench::{CHILD, machine, run_child};
 use handfast_cli::Outcome as Done;
 use handfast_cli::output::{note, say};
 use handfast_sys::cpu;
 use result::{Outcome, SCHEMA, Verdict};
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::{Instant, SystemTime};
 
-/// Reproduces the papers' figures and tables.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Args {
+/// Measure what the papers measured, on this machine, and keep what was found.
+#[derive(Clone, Debug, clap::Parser)]
+#[command(bin_name = "handfast lab")]
+struct Args {
     #[command(subcommand)]
     what: What,
 }
@@ -68,8 +71,13 @@ struct RunArgs {
     again: bool,
 }
 
+fn main() -> ExitCode {
+    // The processes that an experiment measures are those of `bench`.
+    handfast_cli::command::tool(CHILD, run, run_child)
+}
+
 /// Does what was asked.
-pub(crate) fn run(args: &Args) -> Done {
+fn run(args: &Args) -> Done {
     match &args.what {
         What::List(folder) => list(folder),
         What::Run(args) => run_all(args),
@@ -152,7 +160,7 @@ fn run_one(
 ) -> Result<Outcome, Box<dyn std::error::Error>> {
     let start = Instant::now();
     let load = load();
-    let mut run = bench::run::Run::new(&bench::Args::of(experiment.bench(), is_quick))?;
+    let mut run = Run::new(&handfast_bench::Args::of(experiment.bench(), is_quick))?;
     let found: Findings = experiment.run(&mut run)?;
     let mut notes = found.notes;
     notes.extend(run.finish());

@@ -1,17 +1,17 @@
 //! "Efficient Sleep/Wake-up Protocols for User-Level IPC" (paper 000).
 //!
-//! Reading order: [`figures`] says what each figure claims, measures and comes to; [`sweep`] measures; [`claims`]
+//! Reading order: [`figures`] says what each figure claims, measures and comes to; [`sweep`] measures; [`claims`](crate::claims)
 //! weighs; [`table1`] has the single operations.
 
 mod figures;
 mod sweep;
 mod table1;
 
-use crate::bench::Bench;
-use crate::bench::run::Run;
-use crate::lab::claims::{Part, judge};
-use crate::lab::experiment::{Experiment, Findings};
-use crate::lab::result::{About, Axis, Figure};
+use crate::claims::{Part, judge};
+use crate::experiment::{Experiment, Findings};
+use crate::result::{About, Axis, Figure};
+use handfast_bench::Bench;
+use handfast_bench::run::Run;
 use std::io;
 use sweep::{Panel, Sheet};
 

@@ -11,12 +11,12 @@ mod pairs;
 mod streams;
 mod table;
 
-use crate::bench::plan::Plan;
-use crate::bench::run::Run;
-use crate::bench::systems::{self, Runnable};
-use crate::lab::experiment::Experiment;
-use crate::lab::result::About;
-use crate::lab::series::Series;
+use crate::experiment::Experiment;
+use crate::result::About;
+use crate::series::Series;
+use handfast_bench::plan::Plan;
+use handfast_bench::run::Run;
+use handfast_bench::systems::{self, Runnable};
 
 pub(crate) fn all() -> Vec<Box<dyn Experiment>> {
     vec![

@@ -1,12 +1,12 @@
 //! "Optimizing IPC Performance for Shared-Memory Multiprocessors" (paper 002).
 
-use crate::bench::report::Row;
-use crate::bench::run::Run;
-use crate::bench::{Bench, ppc};
-use crate::lab::claims::{Part, judge};
-use crate::lab::experiment::{Experiment, Findings};
-use crate::lab::result::{About, Axis, Curve, Figure, Kind};
-use crate::lab::rows;
+use crate::claims::{Part, judge};
+use crate::experiment::{Experiment, Findings};
+use crate::result::{About, Axis, Curve, Figure, Kind};
+use crate::rows;
+use handfast_bench::report::Row;
+use handfast_bench::run::Run;
+use handfast_bench::{Bench, ppc};
 use std::io;
 
 pub(crate) fn all() -> Vec<Box<dyn Experiment>> {
@@ -258,7 +258,7 @@ fn speed_up(curves: &[Curve], name: &str) -> Option<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::result::Verdict;
+    use crate::result::Verdict;
 
     /// Times of all pieces, warm; cold ones take so many times as long.
     fn verdict(times: [f64; 8], cold: f64) -> Verdict {

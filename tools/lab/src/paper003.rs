@@ -3,12 +3,12 @@
 mod calls;
 mod moves;
 
-use crate::bench::report::Row;
-use crate::bench::run::Run;
-use crate::bench::{Bench, eros};
-use crate::lab::experiment::{Experiment, Findings};
-use crate::lab::result::{About, Axis, Figure, Kind, Verdict};
-use crate::lab::rows;
+use crate::experiment::{Experiment, Findings};
+use crate::result::{About, Axis, Figure, Kind, Verdict};
+use crate::rows;
+use handfast_bench::report::Row;
+use handfast_bench::run::Run;
+use handfast_bench::{Bench, eros};
 use std::io;
 
 pub(crate) fn all() -> Vec<Box<dyn Experiment>> {

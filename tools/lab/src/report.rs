@@ -1,8 +1,8 @@
 //! `handfast lab report`: what experiments left, to be looked at.
 
-use crate::lab::experiments;
-use crate::lab::page::{self, Report};
-use crate::lab::result::Outcome;
+use crate::experiments;
+use crate::page::{self, Report};
+use crate::result::Outcome;
 use handfast_cli::Outcome as Done;
 use handfast_cli::output::{self, note, say};
 use std::ffi::OsStr;

@@ -1,7 +1,7 @@
 //! From rows of a benchmark to curves.
 
-use crate::bench::report::Row;
-use crate::lab::result::Curve;
+use crate::result::Curve;
+use handfast_bench::report::Row;
 
 /// One curve for each system of a case, in the order of first appearance.
 pub(crate) fn by_system(

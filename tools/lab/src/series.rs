@@ -1,7 +1,7 @@
 //! Readings of several rounds, to curves of medians.
 
-use crate::bench::stats::median;
-use crate::lab::result::{Curve, Point};
+use crate::result::{Curve, Point};
+use handfast_bench::stats::median;
 
 /// Readings of one quantity: for each curve and x, the readings of all rounds.
 #[derive(Default)]

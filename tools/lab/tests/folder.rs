@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 fn lab(arguments: &[&str], results: &Path) -> Output {
     let mut command = Command::new("timeout");
     command
-        .args(["120", env!("CARGO_BIN_EXE_handfast"), "lab"])
+        .args(["120", env!("CARGO_BIN_EXE_handfast-lab")])
         .args(arguments)
         .arg("--results")
         .arg(results);
@@ -115,7 +115,7 @@ fn the_list_says_which_results_are_broken() {
 fn a_page_on_standard_output_is_the_page_alone() {
     let directory = Directory::new("stdout");
     let page = directory.0.join("page.html");
-    let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lab");
+    let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/results");
     assert!(
         lab(&["report", "--out", page.to_str().unwrap()], &samples)
             .status
@@ -128,8 +128,8 @@ fn a_page_on_standard_output_is_the_page_alone() {
     }
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
-    let mut unread = Command::new(env!("CARGO_BIN_EXE_handfast"));
-    unread.args(["lab", "report", "--out", "-", "--results"]);
+    let mut unread = Command::new(env!("CARGO_BIN_EXE_handfast-lab"));
+    unread.args(["report", "--out", "-", "--results"]);
     unread
         .arg(&directory.0)
         .stdout(writer)

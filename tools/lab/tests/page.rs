@@ -1,4 +1,4 @@
-//! `handfast lab report` on the results of `tests/lab`: what it writes, and the page in a real browser.
+//! `handfast lab report` on the results of `tests/results`: what it writes, and the page in a real browser.
 //!
 //! Without a Chromium the browser's part is skipped, and says so. `HANDFAST_PICTURES=DIR` keeps pictures of the page.
 
@@ -15,12 +15,12 @@ use std::time::Duration;
 use std::{env, fs};
 
 fn samples() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lab")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/results")
 }
 
 fn report(results: &Path, arguments: &[&str]) -> Output {
-    let output = Command::new(env!("CARGO_BIN_EXE_handfast"))
-        .args(["lab", "report", "--results"])
+    let output = Command::new(env!("CARGO_BIN_EXE_handfast-lab"))
+        .args(["report", "--results"])
         .arg(results)
         .args(arguments)
         .output();

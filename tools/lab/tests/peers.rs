@@ -9,8 +9,8 @@ fn peers_that_are_not_built_are_absent_and_their_command_is_named() {
     let folder = std::env::temp_dir().join(format!("handfast-lab-peers-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     let outcome = |name: &str| -> Value {
-        let output = Command::new(env!("CARGO_BIN_EXE_handfast"))
-            .args(["lab", "run", name, "--quick", "--again", "--results"])
+        let output = Command::new(env!("CARGO_BIN_EXE_handfast-lab"))
+            .args(["run", name, "--quick", "--again", "--results"])
             .arg(&folder)
             .env("HANDFAST_PEERS", &folder)
             .output()

@@ -20,8 +20,8 @@ const NAMES: [&str; 8] = [
 fn a_quick_experiment_leaves_a_curve_for_each_strategy() {
     let directory = Directory::new("lab-waiting");
     let results = directory.0.join("results");
-    let output = Command::new(env!("CARGO_BIN_EXE_handfast"))
-        .args(["lab", "run", "001-ttcp", "--quick", "--again", "--results"])
+    let output = Command::new(env!("CARGO_BIN_EXE_handfast-lab"))
+        .args(["run", "001-ttcp", "--quick", "--again", "--results"])
         .arg(&results)
         .output()
         .unwrap();

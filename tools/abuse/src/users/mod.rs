@@ -9,7 +9,7 @@ mod kinds;
 mod roles;
 mod slice;
 
-use crate::abuse::child::{Child, Spec};
+use crate::child::{Child, Spec};
 use handfast_cli::Outcome;
 use handfast_cli::output::{note, say};
 use handfast_cli::temporary::Directory;
@@ -56,73 +56,49 @@ struct Place {
 }
 
 const PROGRAMS: [(&str, &str); 17] = [
-    ("wire.py", include_str!("../../../../../attackers/wire.py")),
-    (
-        "linger.py",
-        include_str!("../../../../../attackers/linger.py"),
-    ),
+    ("wire.py", include_str!("../../../../attackers/wire.py")),
+    ("linger.py", include_str!("../../../../attackers/linger.py")),
     (
         "listener.py",
-        include_str!("../../../../../attackers/listener.py"),
+        include_str!("../../../../attackers/listener.py"),
     ),
-    (
-        "unread.py",
-        include_str!("../../../../../attackers/unread.py"),
-    ),
+    ("unread.py", include_str!("../../../../attackers/unread.py")),
     (
         "unclaimed.py",
-        include_str!("../../../../../attackers/unclaimed.py"),
+        include_str!("../../../../attackers/unclaimed.py"),
     ),
     (
         "strangers.py",
-        include_str!("../../../../../attackers/strangers.py"),
+        include_str!("../../../../attackers/strangers.py"),
     ),
-    (
-        "users.py",
-        include_str!("../../../../../attackers/users.py"),
-    ),
-    (
-        "crowds.py",
-        include_str!("../../../../../attackers/crowds.py"),
-    ),
-    (
-        "holes.py",
-        include_str!("../../../../../attackers/holes.py"),
-    ),
+    ("users.py", include_str!("../../../../attackers/users.py")),
+    ("crowds.py", include_str!("../../../../attackers/crowds.py")),
+    ("holes.py", include_str!("../../../../attackers/holes.py")),
     (
         "requeue.py",
-        include_str!("../../../../../attackers/requeue.py"),
+        include_str!("../../../../attackers/requeue.py"),
     ),
     (
         "untouched.py",
-        include_str!("../../../../../attackers/untouched.py"),
+        include_str!("../../../../attackers/untouched.py"),
     ),
     (
         "unwhole.py",
-        include_str!("../../../../../attackers/unwhole.py"),
+        include_str!("../../../../attackers/unwhole.py"),
     ),
-    (
-        "doors.py",
-        include_str!("../../../../../attackers/doors.py"),
-    ),
-    (
-        "flood.py",
-        include_str!("../../../../../attackers/flood.py"),
-    ),
+    ("doors.py", include_str!("../../../../attackers/doors.py")),
+    ("flood.py", include_str!("../../../../attackers/flood.py")),
     (
         "control.py",
-        include_str!("../../../../../attackers/control.py"),
+        include_str!("../../../../attackers/control.py"),
     ),
     (
         "waiting.py",
-        include_str!("../../../../../attackers/waiting.py"),
+        include_str!("../../../../attackers/waiting.py"),
     ),
-    (
-        "posers.py",
-        include_str!("../../../../../attackers/posers.py"),
-    ),
+    ("posers.py", include_str!("../../../../attackers/posers.py")),
 ];
-const LOCK: (&str, &str) = ("lock.py", include_str!("../../../../../attackers/lock.py"));
+const LOCK: (&str, &str) = ("lock.py", include_str!("../../../../attackers/lock.py"));
 
 impl Place {
     fn new(path: &Path) -> std::io::Result<Self> {
@@ -171,7 +147,7 @@ fn obstacle(place: &Path) -> Option<String> {
     // Each directory on the way must let others in, and this program, too.
     let mut command = Command::new("/proc/self/exe");
     command
-        .arg("--version")
+        .arg("--help")
         .stdout(Stdio::null())
         .uid(NEWCOMER)
         .gid(NEWCOMER);
@@ -272,6 +248,6 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// In a child: what the role is for has failed.
 fn fails(what: &str) -> Outcome {
-    crate::abuse::child::say(&format!("failed {what}"));
+    crate::child::say(&format!("failed {what}"));
     Ok(())
 }

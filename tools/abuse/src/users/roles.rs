@@ -1,7 +1,7 @@
 //! The processes that are struck, and measured: a server, a client of it, one that comes later.
 
 use super::fails;
-use crate::abuse::child::{self, Spec};
+use crate::child::{self, Spec};
 use handfast::{Request, Right};
 use handfast_cli::Outcome;
 use handfast_sys::clock;

@@ -3,8 +3,8 @@
 use super::kinds::{Kind, Newcomer};
 use super::roles::Calls;
 use super::{ATTACKER, DECOY, NEWCOMER, PATIENCE, Place, SERVER, process};
-use crate::abuse::child::{Child, Spec};
-use crate::abuse::leaks::Holdings;
+use crate::child::{Child, Spec};
+use crate::leaks::Holdings;
 use handfast_cli::temporary::Temporary;
 use rustix::process::Resource;
 use std::fs;

@@ -1,7 +1,8 @@
 //! A child process that confines itself, and measures on request.
 
 use super::{Case, Seat, load, reading, threads_of};
-use crate::bench::report::Reading;
+use crate::CHILD;
+use crate::report::Reading;
 use handfast::domain::confine::{Options, confine};
 use handfast_cli::temporary;
 use handfast_sys::{clock, cpu};
@@ -38,7 +39,7 @@ impl Process {
     pub(crate) fn start() -> io::Result<Self> {
         let _goes_on = temporary::goes_on();
         let mut child = Command::new("/proc/self/exe")
-            .args(["bench-child", SPEC])
+            .args([CHILD, SPEC])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;

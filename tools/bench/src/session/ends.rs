@@ -1,9 +1,9 @@
 //! Processes that are killed, and when the others notice.
 
 use super::{PATIENCE_NS, Session};
-use crate::bench::control::Phase;
-use crate::bench::plan::Timing;
-use crate::bench::process::Child;
+use crate::control::Phase;
+use crate::plan::Timing;
+use crate::process::Child;
 use handfast_sys::clock;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io;
@@ -14,7 +14,7 @@ use std::time::Duration;
 impl Session {
     /// Stops the server, and kills it when its client has been waiting in a call for a while: nanoseconds until that call
     /// ended; nothing where it did not within `timing`'s window.
-    pub(crate) fn kill_server(mut self, timing: Timing) -> io::Result<Option<u64>> {
+    pub fn kill_server(mut self, timing: Timing) -> io::Result<Option<u64>> {
         self.control.set_phase(Phase::Warm);
         sleep(timing.warm);
         let pid = self.servers.last().map(Child::id);
@@ -33,7 +33,7 @@ impl Session {
 
     /// Kills a client that is connected and silent: nanoseconds until the server had noticed; nothing where it did not
     /// within `timing`'s window. For plans where the server watches.
-    pub(crate) fn kill_client(mut self, timing: Timing) -> io::Result<Option<u64>> {
+    pub fn kill_client(mut self, timing: Timing) -> io::Result<Option<u64>> {
         self.control.set_phase(Phase::Warm);
         sleep(timing.warm);
         self.control.set_phase(Phase::Idle);
@@ -50,11 +50,7 @@ impl Session {
     }
 
     /// Kills all processes amid their calls, and looks at what is left before that is cleaned up.
-    pub(crate) fn kill_all<T>(
-        mut self,
-        timing: Timing,
-        look: impl FnOnce(&str) -> T,
-    ) -> io::Result<T> {
+    pub fn kill_all<T>(mut self, timing: Timing, look: impl FnOnce(&str) -> T) -> io::Result<T> {
         self.control.set_phase(Phase::Warm);
         sleep(timing.warm);
         for child in self.servers.iter().chain(&self.clients) {

@@ -1,29 +1,32 @@
 //! Measurements with what the kernel counts: of several sessions at once, and of system calls.
 
 use super::{Rest, STALL_NS, Sample, Session, Snapshot};
-use crate::bench::control::Phase;
-use crate::bench::plan::Timing;
-use crate::bench::process::Child;
-use crate::bench::trace::Tracer;
+use crate::control::Phase;
+use crate::plan::Timing;
+use crate::process::Child;
+use crate::trace::Tracer;
 use handfast_cli::usage::ticks;
 use std::io;
 
 /// The results of one window, and the kernel's counts meanwhile.
-pub(crate) struct Watched {
-    pub(crate) sample: Sample,
+pub struct Watched {
+    /// The results.
+    pub sample: Sample,
     /// Context switches of all processes of the session.
-    pub(crate) switches: u64,
-    /// Their CPU time in user mode and in the kernel, in ticks: shares of the sample's CPU time.
-    pub(crate) user_ticks: u64,
-    pub(crate) system_ticks: u64,
+    pub switches: u64,
+    /// Their CPU time in user mode, in ticks: a share of the sample's CPU time.
+    pub user_ticks: u64,
+    /// Their CPU time in the kernel, likewise.
+    pub system_ticks: u64,
 }
 
 /// System calls of a session.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Traced {
-    pub(crate) messages: u64,
+pub struct Traced {
+    /// Messages meanwhile: calls of the clients, or messages of a stream.
+    pub messages: u64,
     /// The calls of all its processes and threads.
-    pub(crate) calls: u64,
+    pub calls: u64,
 }
 
 struct Moment {
@@ -35,10 +38,7 @@ struct Moment {
 
 impl Session {
     /// Warms up all sessions, records them over the same window, ends their clients.
-    pub(crate) fn measure_together(
-        mut sessions: Vec<Self>,
-        timing: Timing,
-    ) -> io::Result<Vec<Watched>> {
+    pub fn measure_together(mut sessions: Vec<Self>, timing: Timing) -> io::Result<Vec<Watched>> {
         let set = |sessions: &[Self], phase| {
             for session in sessions {
                 session.control.set_phase(phase);
@@ -105,7 +105,7 @@ impl Session {
     }
 
     /// Warms up, counts the system calls of one window, ends the clients.
-    pub(crate) fn traced(mut self, timing: Timing) -> io::Result<Traced> {
+    pub fn traced(mut self, timing: Timing) -> io::Result<Traced> {
         self.control.set_phase(Phase::Warm);
         std::thread::sleep(timing.warm);
         let ids: Vec<u32> = self.children().map(Child::id).collect();

@@ -2,8 +2,8 @@
 
 use super::handfast::DEFAULT;
 use super::{Bundle, Named, OneWay, Producer, Waits};
-use crate::bench::plan::Plan;
-use crate::bench::systems::child::Seat;
+use crate::plan::Plan;
+use crate::systems::child::Seat;
 use handfast::{Batch, SendRight};
 use std::io;
 

@@ -1,8 +1,8 @@
 //! The kernel's byte channels: pipes, Unix stream sockets, TCP and UDP over loopback.
 
 use super::{Bundle, Caller, Named, System, Waits};
-use crate::bench::plan::Plan;
-use crate::bench::systems::child::Seat;
+use crate::plan::Plan;
+use crate::systems::child::Seat;
 use handfast_sys::OwnedFd;
 use rustix::event::{PollFd, PollFlags, poll};
 use std::fs::File;

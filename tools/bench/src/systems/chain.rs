@@ -2,8 +2,8 @@
 
 use super::handfast::{self, Handfast, HandfastCaller};
 use super::{Caller, Named, System, Waits};
-use crate::bench::plan::Plan;
-use crate::bench::systems::child::Seat;
+use crate::plan::Plan;
+use crate::systems::child::Seat;
 use ::handfast::{Counters, SendRight};
 use handfast_sys::cpu;
 use std::io;

@@ -2,11 +2,11 @@
 //! stopped.
 
 use super::{Caller, Producer, System};
-use crate::bench::control::{Control, Phase, Slot, Tally};
-use crate::bench::plan::{ChildSpec, Placement, Plan, Role, Task};
-use crate::bench::process::adopt;
-use crate::bench::shared::{Piece, Shared};
-use crate::bench::work::Work;
+use crate::control::{Control, Phase, Slot, Tally};
+use crate::plan::{ChildSpec, Placement, Plan, Role, Task};
+use crate::process::adopt;
+use crate::shared::{Piece, Shared};
+use crate::work::Work;
 use handfast_sys::{OwnedFd, clock, cpu};
 use hdrhistogram::Histogram;
 use std::io::{self, Write};
@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Where one process of a measurement sits.
-pub(crate) struct Seat {
+pub struct Seat {
     pub(crate) plan: Plan,
     /// Which client, or which server, this is.
     pub(crate) index: usize,
@@ -309,7 +309,7 @@ fn drive(seat: &Seat, mut call: impl FnMut(u64) -> io::Result<u64>) -> io::Resul
 }
 
 /// 1 ns to 100 s at three digits.
-pub(crate) fn histogram() -> io::Result<Histogram<u64>> {
+pub fn histogram() -> io::Result<Histogram<u64>> {
     Histogram::new_with_bounds(1, 100_000_000_000, 3).map_err(io::Error::other)
 }
 

@@ -2,7 +2,7 @@
 //! for each way that has a payload. Source and destination stay in its caches.
 
 use super::{Caller, Named, System, Waits};
-use crate::bench::systems::child::Seat;
+use crate::systems::child::Seat;
 use std::hint::black_box;
 use std::io;
 

@@ -2,7 +2,7 @@
 
 use super::sleep_wake::POLL_NS;
 use super::{Caller, Named, System, Waits};
-use crate::bench::systems::child::Seat;
+use crate::systems::child::Seat;
 use handfast::{Options, ReceiveRight, SendRight, Strategy};
 use std::io;
 use std::time::Duration;

@@ -10,9 +10,9 @@ use super::lanes::Lanes;
 use super::pair::{LIMIT, PairCaller};
 use super::waiters::{Spin, Waiter};
 use super::{Bundle, Named, System, Waits};
-use crate::bench::plan::{Plan, Task};
-use crate::bench::shared::Piece;
-use crate::bench::systems::child::Seat;
+use crate::plan::{Plan, Task};
+use crate::shared::Piece;
+use crate::systems::child::Seat;
 use std::io;
 
 /// The spinning pair, with a server that reads the request where it is.

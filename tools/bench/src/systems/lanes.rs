@@ -4,10 +4,10 @@
 //! A message is there when its line's sequence number is the call's number. Up to 24 bytes travel
 //! in the line itself, so a message is one cache-line transfer.
 
-use crate::bench::control::Line;
-use crate::bench::plan::Plan;
-use crate::bench::shared::{Payload, Shared, Words};
-use crate::bench::systems::child::Seat;
+use crate::control::Line;
+use crate::plan::Plan;
+use crate::shared::{Payload, Shared, Words};
+use crate::systems::child::Seat;
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

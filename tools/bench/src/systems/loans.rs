@@ -3,9 +3,9 @@
 
 use super::handfast::{self, Handfast};
 use super::{Caller, Named, System, Waits};
-use crate::bench::plan::{Plan, Task};
-use crate::bench::shared::Piece;
-use crate::bench::systems::child::Seat;
+use crate::plan::{Plan, Task};
+use crate::shared::Piece;
+use crate::systems::child::Seat;
 use ::handfast::{Arena, Loan, SendRight};
 use std::io;
 

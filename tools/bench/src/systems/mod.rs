@@ -1,15 +1,15 @@
 //! The systems under test.
 //!
-//! To add one, implement [`System`] (two functions matter: [`System::serve`] and
-//! [`System::connect`]) and add a value to [`calls`]; for `stream` implement [`OneWay`] and add it
-//! to [`streams`]. Everything else — processes, phases, clocks, histograms, ratios — is the
+//! To add one, implement `System` (two functions matter: `System::serve` and
+//! `System::connect`) and add a value to `calls`; for `stream` implement `OneWay` and add it
+//! to `streams`. Everything else — processes, phases, clocks, histograms, ratios — is the
 //! harness's. The loops around a system are compiled for each system: what is behind a pointer is
 //! only which loop runs.
 
 pub(crate) mod batches;
 mod bytes;
 pub(crate) mod chain;
-pub(crate) mod child;
+pub mod child;
 mod copy;
 pub(crate) mod handfast;
 pub(crate) mod in_place;
@@ -26,10 +26,10 @@ pub(crate) mod sleep_wake;
 mod third;
 mod ttcp;
 pub(crate) mod waiters;
-pub(crate) mod yields;
+pub mod yields;
 
-use crate::bench::plan::Plan;
-use crate::bench::shared::Piece;
+use crate::plan::Plan;
+use crate::shared::Piece;
 use child::Seat;
 use handfast_sys::OwnedFd;
 use std::any::Any;
@@ -121,13 +121,13 @@ pub(crate) fn all() -> Vec<Box<dyn Runnable>> {
 }
 
 /// The system with this key, of any kind.
-pub(crate) fn find(key: &str) -> Option<Box<dyn Runnable>> {
+pub fn find(key: &str) -> Option<Box<dyn Runnable>> {
     all().into_iter().find(|system| system.named().key() == key)
 }
 
 /// How a system waits, which decides what it is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Waits {
+pub enum Waits {
     /// Never sleeps; left out where all share one CPU. Compared with `limit`.
     Spins,
     /// Spins or sleeps as it sees fit, or gives its time slice away. Compared with `limit`.
@@ -137,7 +137,7 @@ pub(crate) enum Waits {
 }
 
 /// A system's name, and the parent's preparations for it before the children start.
-pub(crate) trait Named {
+pub trait Named {
     /// The `system` of its rows.
     fn name(&self) -> &'static str;
 
@@ -146,6 +146,7 @@ pub(crate) trait Named {
         self.name()
     }
 
+    /// How it waits.
     fn waits(&self) -> Waits;
 
     /// The program that its processes run instead of this one: an adapter under `peers/`.
@@ -232,22 +233,21 @@ pub(crate) trait Producer {
 
 /// The objects that the parent made for the children.
 #[derive(Default)]
-pub(crate) struct Bundle {
+pub struct Bundle {
     /// Inherited by everybody, first.
-    pub(crate) common: Vec<OwnedFd>,
+    pub common: Vec<OwnedFd>,
     /// Inherited by the server, after the common ones.
-    pub(crate) server: Vec<OwnedFd>,
+    pub server: Vec<OwnedFd>,
     /// Inherited by each client, after the common ones.
-    pub(crate) clients: Vec<Vec<OwnedFd>>,
-    /// Passed on as [`Seat::address`] when not empty.
-    pub(crate) address: String,
+    pub clients: Vec<Vec<OwnedFd>>,
+    /// Passed on as `Seat::address` when not empty.
+    pub address: String,
     /// Dropped when the measurement ends.
-    #[expect(dead_code, reason = "held for its drop only")]
-    pub(crate) guard: Option<Box<dyn Any>>,
+    pub guard: Option<Box<dyn Any>>,
 }
 
 /// A system of either kind, as the harness holds it.
-pub(crate) trait Runnable {
+pub trait Runnable {
     /// Its name and preparations.
     fn named(&self) -> &dyn Named;
 

@@ -1,8 +1,8 @@
 //! One-way streams through the kernel: one write per message; the reader takes what is there.
 
 use super::{Bundle, Named, OneWay, Producer, Waits};
-use crate::bench::plan::Plan;
-use crate::bench::systems::child::Seat;
+use crate::plan::Plan;
+use crate::systems::child::Seat;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;

@@ -7,10 +7,10 @@
 use super::lanes::{INLINE_BYTES, Lane, Lanes};
 use super::waiters::{EventFd, Spin, SpinThenSleep, SpinThenYield, Waiter};
 use super::{Bundle, Caller, Named, System, Waits};
-use crate::bench::plan::Plan;
-use crate::bench::process::dup;
-use crate::bench::shared::{Piece, Shared};
-use crate::bench::systems::child::Seat;
+use crate::plan::Plan;
+use crate::process::dup;
+use crate::shared::{Piece, Shared};
+use crate::systems::child::Seat;
 use std::io;
 use std::marker::PhantomData;
 

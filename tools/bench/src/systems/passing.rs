@@ -2,8 +2,8 @@
 
 use super::handfast::{self, Handfast};
 use super::{Caller, Named, System, Waits, third};
-use crate::bench::plan::{Passed, Plan, Task};
-use crate::bench::systems::child::Seat;
+use crate::plan::{Passed, Plan, Task};
+use crate::systems::child::Seat;
 use ::handfast::{Message, OwnRight, ReceiveRight, Right, SendRight};
 use handfast_sys::cpu;
 use std::io;

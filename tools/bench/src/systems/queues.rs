@@ -5,10 +5,10 @@
 //! [`own_namespace`] tries, and larger payloads are left out where it failed.
 
 use super::{Bundle, Caller, Named, System, Waits};
-use crate::bench::control::Tally;
-use crate::bench::plan::Plan;
-use crate::bench::process::dup;
-use crate::bench::systems::child::Seat;
+use crate::control::Tally;
+use crate::plan::Plan;
+use crate::process::dup;
+use crate::systems::child::Seat;
 use handfast_cli::temporary::{Temporary, goes_on};
 use handfast_sys::{AsRawFd, OwnedFd};
 use std::io;

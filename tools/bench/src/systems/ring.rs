@@ -3,10 +3,10 @@
 
 use super::lanes::Cell;
 use super::{Bundle, Named, OneWay, Producer, Waits};
-use crate::bench::control::Line;
-use crate::bench::plan::Plan;
-use crate::bench::shared::{Shared, Words};
-use crate::bench::systems::child::Seat;
+use crate::control::Line;
+use crate::plan::Plan;
+use crate::shared::{Shared, Words};
+use crate::systems::child::Seat;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 

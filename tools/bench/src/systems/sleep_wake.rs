@@ -10,10 +10,10 @@
 
 use super::semaphores::{SemaphoreSet, Semaphores};
 use super::{Bundle, Caller, Named, System, Waits};
-use crate::bench::control::{Line, Tally};
-use crate::bench::plan::Plan;
-use crate::bench::shared::{Shared, Words};
-use crate::bench::systems::child::Seat;
+use crate::control::{Line, Tally};
+use crate::plan::Plan;
+use crate::shared::{Shared, Words};
+use crate::systems::child::Seat;
 use handfast_layout::page_align;
 use handfast_layout::queue::two_lock::queue_bytes;
 use handfast_region::Region;

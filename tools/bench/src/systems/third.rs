@@ -3,8 +3,8 @@
 
 use super::handfast::Handfast;
 use super::passing::taken;
-use crate::bench::plan::{Passed, Plan};
-use crate::bench::systems::child::Seat;
+use crate::plan::{Passed, Plan};
+use crate::systems::child::Seat;
 use ::handfast::{Right, SendRight};
 use std::io;
 use std::time::{Duration, Instant};

@@ -2,7 +2,7 @@
 
 use super::handfast::{self, Handfast};
 use super::{Named, OneWay, Producer, Waits};
-use crate::bench::systems::child::Seat;
+use crate::systems::child::Seat;
 use ::handfast::SendRight;
 use std::io;
 

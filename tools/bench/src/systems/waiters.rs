@@ -1,7 +1,7 @@
 //! How a hand-written side waits, one type per way.
 
 use super::lanes::Bed;
-use crate::bench::systems::child::Seat;
+use crate::systems::child::Seat;
 use handfast_sys::{OwnedFd, clock, cpu, futex};
 use std::fs::File;
 use std::io::{self, Read, Write};

@@ -1,12 +1,12 @@
 //! `yields`: clients that do nothing but give their CPU away (paper 000, Table 1). Nobody is called.
 
 use super::{Caller, Named, System, Waits};
-use crate::bench::systems::child::Seat;
+use crate::systems::child::Seat;
 use handfast_sys::cpu;
 use std::io;
 
 /// Yields in one call, so that what is around a call counts for little.
-pub(crate) const YIELDS: usize = 16;
+pub const YIELDS: usize = 16;
 
 pub(crate) struct Yields;
 

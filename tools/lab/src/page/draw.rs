@@ -3,7 +3,7 @@
 use super::labels::{self, SIDES};
 use super::plot::{Both, HIGH, Laid, Mark, Plot, Side, TILT, TOP, WIDE};
 use super::style;
-use crate::lab::result::Kind;
+use crate::result::Kind;
 use maud::{Markup, PreEscaped, html};
 use std::fmt::Write;
 

@@ -3,7 +3,7 @@
 use super::draw::{self, Medium};
 use super::plot::{Laid, Plot, Side};
 use super::units::prose;
-use crate::lab::result::{Kind, Table};
+use crate::result::{Kind, Table};
 use maud::{Markup, html};
 
 /// The figure; `id` is unique in the page.

@@ -1,6 +1,6 @@
 //! The report: one page that needs nothing else, and each figure as a file.
 //!
-//! A result's [`Figure`](crate::lab::result::Figure) is laid out by [`plot`] (with [`scale`], [`units`], [`labels`] and
+//! A result's [`Figure`](crate::result::Figure) is laid out by [`plot`] (with [`scale`], [`units`], [`labels`] and
 //! [`style`]) and drawn by [`draw`], for the page and for files alike. `page.js` moves what is drawn when axes are
 //! switched or the window changes; the page says the same without it. [`maud`] escapes all that results say.
 
@@ -14,7 +14,7 @@ mod style;
 mod summary;
 mod units;
 
-use crate::lab::result::{About, Outcome};
+use crate::result::{About, Outcome};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 /// The parts of the page.

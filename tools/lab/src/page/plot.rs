@@ -8,7 +8,7 @@ use super::labels;
 use super::scale::{self, Reach, Scale};
 use super::style::{self, Style, Styles};
 use super::units::{self, Unit};
-use crate::lab::result::{Axis, Curve, Figure, Kind, Point};
+use crate::result::{Axis, Curve, Figure, Kind, Point};
 
 /// A place both ways: linear, logarithmic. Nothing where it cannot be shown.
 pub(super) type Both<T = Option<f64>> = [T; 2];

@@ -5,7 +5,7 @@ use super::figure::{figure, table};
 use super::plot::Plot;
 use super::style::Styles;
 use super::units::{date, duration, prose};
-use crate::lab::result::{Kind, Outcome, Verdict};
+use crate::result::{Kind, Outcome, Verdict};
 use maud::{Markup, html};
 use std::fmt::Write;
 

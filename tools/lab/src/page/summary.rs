@@ -6,7 +6,7 @@ use super::section::{badge, id, word};
 use super::style::Styles;
 use super::units::{date, prose};
 use super::{Group, Report, SUMMARY};
-use crate::lab::result::{Kind, Outcome, Verdict};
+use crate::result::{Kind, Outcome, Verdict};
 use maud::{Markup, html};
 
 pub(super) fn summary(report: &Report, groups: &[Group<'_>], styles: &mut Styles) -> Markup {

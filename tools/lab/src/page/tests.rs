@@ -1,7 +1,7 @@
 //! The content of the page, without a browser.
 
 use super::*;
-use crate::lab::result::{Axis, Curve, Figure, Kind, Point, SCHEMA, Table, Verdict};
+use crate::result::{Axis, Curve, Figure, Kind, Point, SCHEMA, Table, Verdict};
 
 /// Everything that a page must not take for its own.
 const HOSTILE: &str = "</script><img src=x onerror=alert(1)>\"'&\u{1}";

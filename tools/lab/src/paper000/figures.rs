@@ -3,8 +3,8 @@
 
 use super::Throughput;
 use super::sweep::{Line, Panel, Place, Sheet};
-use crate::bench::scheduling::Scheduling::{Fifo, RoundRobin, ServerFirst};
-use crate::lab::claims::{Part, short};
+use crate::claims::{Part, short};
+use handfast_bench::scheduling::Scheduling::{Fifo, RoundRobin, ServerFirst};
 use handfast_sys::cpu;
 
 pub(super) const ALL: [Throughput; 7] = [
@@ -341,9 +341,9 @@ const FIGURE_12: Throughput = Throughput {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::claims;
-    use crate::lab::paper000::sweep::Rounds;
-    use crate::lab::result::Verdict;
+    use crate::claims;
+    use crate::paper000::sweep::Rounds;
+    use crate::result::Verdict;
 
     /// Figure 11 as the paper has it, with a server of ours that keeps its numbers.
     fn multiprocessor(ours_with_64: f64, bsls_with_64: f64) -> Sheet {

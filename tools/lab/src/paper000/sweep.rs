@@ -1,12 +1,12 @@
 //! Throughput and its costs by number of clients: several lines, in turns.
 
-use crate::bench::plan::{Placement, Plan, Timing};
-use crate::bench::run::Run;
-use crate::bench::scheduling::Scheduling;
-use crate::bench::session::{Rest, Sample, Session, Told};
-use crate::bench::stats::median;
-use crate::bench::systems;
-use crate::lab::result::{Axis, Curve, Figure, Kind, Point};
+use crate::result::{Axis, Curve, Figure, Kind, Point};
+use handfast_bench::plan::{Placement, Plan, Timing};
+use handfast_bench::run::Run;
+use handfast_bench::scheduling::Scheduling;
+use handfast_bench::session::{Rest, Sample, Session, Told};
+use handfast_bench::stats::median;
+use handfast_bench::systems;
 use handfast_sys::cpu;
 use std::io;
 

@@ -2,17 +2,17 @@
 
 use super::sweep::Aside;
 use super::{Axis, Figure, about};
-use crate::bench::Bench;
-use crate::bench::plan::{Plan, Timing};
-use crate::bench::primitives::{self, MESSAGES, QUEUE};
-use crate::bench::run::Run;
-use crate::bench::scheduling::Scheduling::{self, Default, Fifo};
-use crate::bench::stats::{median, ratio};
-use crate::bench::systems;
-use crate::bench::systems::yields::YIELDS;
-use crate::lab::claims::{self, Part, short};
-use crate::lab::experiment::{Experiment, Findings};
-use crate::lab::result::{About, Curve, Kind, Point, Table};
+use crate::claims::{self, Part, short};
+use crate::experiment::{Experiment, Findings};
+use crate::result::{About, Curve, Kind, Point, Table};
+use handfast_bench::Bench;
+use handfast_bench::plan::{Plan, Timing};
+use handfast_bench::primitives::{self, MESSAGES, QUEUE};
+use handfast_bench::run::Run;
+use handfast_bench::scheduling::Scheduling::{self, Default, Fifo};
+use handfast_bench::stats::{median, ratio};
+use handfast_bench::systems;
+use handfast_bench::systems::yields::YIELDS;
 use std::io;
 
 pub(super) struct Table1;
@@ -251,7 +251,7 @@ fn table(rows: &[Row]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::result::Verdict;
+    use crate::result::Verdict;
 
     fn rows(ns: [f64; 5]) -> Vec<Row> {
         let row = |((name, _), ns): (&(&str, [f64; 2]), f64)| Row {

@@ -1,16 +1,16 @@
 //! Its Figure 2: one pair, whose server takes longer and longer.
 
 use super::{DEFAULT, HYBRIDS, NAMES, about, pair, rounds, strategies};
-use crate::bench::Bench;
-use crate::bench::laws::Law;
-use crate::bench::plan::{Plan, Task, Timing};
-use crate::bench::run::Run;
-use crate::bench::stats::{geometric_mean, median};
-use crate::bench::wait;
-use crate::lab::claims::{Part, judge};
-use crate::lab::experiment::{Experiment, Findings};
-use crate::lab::result::{About, Axis, Figure, Kind};
-use crate::lab::series::Series;
+use crate::claims::{Part, judge};
+use crate::experiment::{Experiment, Findings};
+use crate::result::{About, Axis, Figure, Kind};
+use crate::series::Series;
+use handfast_bench::Bench;
+use handfast_bench::laws::Law;
+use handfast_bench::plan::{Plan, Task, Timing};
+use handfast_bench::run::Run;
+use handfast_bench::stats::{geometric_mean, median};
+use handfast_bench::wait;
 use std::io;
 
 pub(super) struct Figure2;
@@ -223,7 +223,7 @@ fn is_near_pure((spin, own, pure): (f64, f64, f64)) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::result::Verdict;
+    use crate::result::Verdict;
 
     #[test]
     fn hybrids_must_change_over_at_what_a_block_costs() {

@@ -1,13 +1,13 @@
 //! Its Figure 4: a pair that moves blocks, and processes that only use CPU.
 
 use super::{DEFAULT, NAMES, about, over_cheaper, pair, rounds, strategies};
-use crate::bench::Bench;
-use crate::bench::plan::{Plan, Task, Timing};
-use crate::bench::run::Run;
-use crate::lab::claims::{Part, judge};
-use crate::lab::experiment::{Experiment, Findings};
-use crate::lab::result::{About, Axis, Figure, Kind};
-use crate::lab::series::Series;
+use crate::claims::{Part, judge};
+use crate::experiment::{Experiment, Findings};
+use crate::result::{About, Axis, Figure, Kind};
+use crate::series::Series;
+use handfast_bench::Bench;
+use handfast_bench::plan::{Plan, Task, Timing};
+use handfast_bench::run::Run;
 use std::io;
 
 pub(super) struct Figure4;
@@ -165,7 +165,7 @@ fn claims(blocks: &Series) -> Vec<Part> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::result::Verdict;
+    use crate::result::Verdict;
 
     fn verdict(spin: [f64; 3], block: [f64; 3], hybrid: [f64; 3]) -> Verdict {
         let mut blocks = Series::default();

@@ -1,16 +1,16 @@
 //! Its section 3.2: what each strategy costs over the offline optimum, whatever the delays.
 
 use super::{DEFAULT, NAMES, about, pair, rounds, strategies};
-use crate::bench::Bench;
-use crate::bench::laws::{GRID, mean_cost};
-use crate::bench::plan::{Plan, Task, Timing};
-use crate::bench::run::Run;
-use crate::bench::stats::geometric_mean;
-use crate::bench::wait;
-use crate::lab::claims::{Part, judge};
-use crate::lab::experiment::{Experiment, Findings};
-use crate::lab::result::{About, Axis, Figure, Kind, Table};
-use crate::lab::series::Series;
+use crate::claims::{Part, judge};
+use crate::experiment::{Experiment, Findings};
+use crate::result::{About, Axis, Figure, Kind, Table};
+use crate::series::Series;
+use handfast_bench::Bench;
+use handfast_bench::laws::{GRID, mean_cost};
+use handfast_bench::plan::{Plan, Task, Timing};
+use handfast_bench::run::Run;
+use handfast_bench::stats::geometric_mean;
+use handfast_bench::wait;
 use std::io;
 
 pub(super) struct Optimum;
@@ -154,7 +154,7 @@ fn table(over: &Series, laws: &[&str]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::result::Verdict;
+    use crate::result::Verdict;
 
     #[test]
     fn the_worst_law_must_stay_below_twice_the_optimum() {

@@ -1,16 +1,16 @@
 //! Its Figure 3: five pairs at once.
 
 use super::{HYBRIDS, NAMES, about, pair, rounds, strategies};
-use crate::bench::Bench;
-use crate::bench::laws::{Law, mean_cost};
-use crate::bench::plan::{Plan, Task, Timing};
-use crate::bench::run::Run;
-use crate::bench::session::{Session, watched::Watched};
-use crate::bench::wait;
-use crate::lab::claims::{Part, judge};
-use crate::lab::experiment::{Experiment, Findings};
-use crate::lab::result::{About, Axis, Figure, Kind};
-use crate::lab::series::Series;
+use crate::claims::{Part, judge};
+use crate::experiment::{Experiment, Findings};
+use crate::result::{About, Axis, Figure, Kind};
+use crate::series::Series;
+use handfast_bench::Bench;
+use handfast_bench::laws::{Law, mean_cost};
+use handfast_bench::plan::{Plan, Task, Timing};
+use handfast_bench::run::Run;
+use handfast_bench::session::{Session, watched::Watched};
+use handfast_bench::wait;
 use std::io;
 
 pub(super) struct Figure3;
@@ -247,9 +247,9 @@ fn claims(wall_us: &Series, switches: &Series) -> Vec<Part> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::session::Sample;
-    use crate::bench::systems::child::histogram;
-    use crate::lab::result::Verdict;
+    use crate::result::Verdict;
+    use handfast_bench::session::Sample;
+    use handfast_bench::systems::child::histogram;
 
     fn found(times: [f64; 7]) -> (Series, Series) {
         let (mut wall_us, mut switches) = (Series::default(), Series::default());

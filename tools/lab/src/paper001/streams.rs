@@ -1,13 +1,13 @@
 //! Its runs of ttcp: messages in one direction, as fast as they go.
 
 use super::{DEFAULT, NAMES, about, over_cheaper, pair, rounds, strategies};
-use crate::bench::Bench;
-use crate::bench::plan::{Plan, Task, Timing};
-use crate::bench::run::Run;
-use crate::lab::claims::{Part, judge};
-use crate::lab::experiment::{Experiment, Findings};
-use crate::lab::result::{About, Axis, Figure, Kind};
-use crate::lab::series::Series;
+use crate::claims::{Part, judge};
+use crate::experiment::{Experiment, Findings};
+use crate::result::{About, Axis, Figure, Kind};
+use crate::series::Series;
+use handfast_bench::Bench;
+use handfast_bench::plan::{Plan, Task, Timing};
+use handfast_bench::run::Run;
 use std::io;
 
 pub(super) struct Ttcp;
@@ -119,7 +119,7 @@ fn claims(mb: &Series, sizes: &[f64]) -> Vec<Part> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::result::Verdict;
+    use crate::result::Verdict;
 
     #[test]
     fn the_worst_size_decides() {

@@ -1,15 +1,15 @@
 //! Its Figure 1: what each strategy asks of the kernel.
 
 use super::{HYBRIDS, NAMES, about, pair, rounds, strategies};
-use crate::bench::Bench;
-use crate::bench::laws::Law;
-use crate::bench::plan::{Plan, Task, Timing};
-use crate::bench::run::Run;
-use crate::bench::session::Session;
-use crate::lab::claims::{Part, judge};
-use crate::lab::experiment::{Experiment, Findings};
-use crate::lab::result::{About, Axis, Figure, Kind, Table};
-use crate::lab::series::Series;
+use crate::claims::{Part, judge};
+use crate::experiment::{Experiment, Findings};
+use crate::result::{About, Axis, Figure, Kind, Table};
+use crate::series::Series;
+use handfast_bench::Bench;
+use handfast_bench::laws::Law;
+use handfast_bench::plan::{Plan, Task, Timing};
+use handfast_bench::run::Run;
+use handfast_bench::session::Session;
 use std::io;
 
 pub(super) struct Figure1;
@@ -195,7 +195,7 @@ fn table(calls: &Series, switches: &Series) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::result::Verdict;
+    use crate::result::Verdict;
 
     /// Calls and switches of one wait, without a delay and with one.
     fn found(spin_block: [f64; 2]) -> (Series, Series) {

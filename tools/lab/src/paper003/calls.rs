@@ -1,13 +1,13 @@
 //! Its Figures 3 to 6: calls and messages between processes, by payload.
 
 use super::{KERNEL, about};
-use crate::bench::report::Row;
-use crate::bench::run::Run;
-use crate::bench::{Bench, eros};
-use crate::lab::claims::{Part, judge};
-use crate::lab::experiment::{Experiment, Findings};
-use crate::lab::result::{About, Axis, Curve, Figure, Kind};
-use crate::lab::rows;
+use crate::claims::{Part, judge};
+use crate::experiment::{Experiment, Findings};
+use crate::result::{About, Axis, Curve, Figure, Kind};
+use crate::rows;
+use handfast_bench::report::Row;
+use handfast_bench::run::Run;
+use handfast_bench::{Bench, eros};
 use std::io;
 
 /// One way, against plain copy.

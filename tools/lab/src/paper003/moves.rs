@@ -1,13 +1,13 @@
 //! Its Figure 2: ways to move a block whose destination is in no cache.
 
 use super::about;
-use crate::bench::Bench;
-use crate::bench::run::Run;
-use crate::bench::stats::median;
-use crate::lab::claims::{Part, judge};
-use crate::lab::experiment::{Experiment, Findings};
-use crate::lab::result::{About, Axis, Figure, Kind};
-use crate::lab::series::Series;
+use crate::claims::{Part, judge};
+use crate::experiment::{Experiment, Findings};
+use crate::result::{About, Axis, Figure, Kind};
+use crate::series::Series;
+use handfast_bench::Bench;
+use handfast_bench::run::Run;
+use handfast_bench::stats::median;
 use handfast_sys::{clock, cpu};
 use std::hint::black_box;
 use std::io;
@@ -261,7 +261,7 @@ impl Way {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::result::Verdict;
+    use crate::result::Verdict;
 
     #[test]
     #[cfg(target_arch = "x86_64")]

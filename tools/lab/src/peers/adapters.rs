@@ -1,11 +1,11 @@
 //! The systems that are compared: handfast in three strategies, and the adapters of `peers/` where they are built.
 
 use super::leftovers;
-use crate::bench::control::LAYOUT;
-use crate::bench::plan::{Plan, Task};
-use crate::bench::session::unique_name;
-use crate::bench::systems::child::Seat;
-use crate::bench::systems::{self, Bundle, Named, Runnable, Waits};
+use handfast_bench::control::LAYOUT;
+use handfast_bench::plan::{Plan, Task};
+use handfast_bench::session::unique_name;
+use handfast_bench::systems::child::Seat;
+use handfast_bench::systems::{self, Bundle, Named, Runnable, Waits};
 use serde::Deserialize;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -3,12 +3,12 @@
 use super::about;
 use super::adapters::{Candidates, is_own};
 use super::rounds::{absent, labelled, without};
-use crate::bench::Bench;
-use crate::bench::plan::{Plan, Timing};
-use crate::bench::run::Run;
-use crate::bench::stats::median;
-use crate::lab::experiment::{Experiment, Findings};
-use crate::lab::result::{About, Axis, Curve, Figure, Kind, Table, Verdict};
+use crate::experiment::{Experiment, Findings};
+use crate::result::{About, Axis, Curve, Figure, Kind, Table, Verdict};
+use handfast_bench::Bench;
+use handfast_bench::plan::{Plan, Timing};
+use handfast_bench::run::Run;
+use handfast_bench::stats::median;
 use std::collections::HashMap;
 use std::io;
 

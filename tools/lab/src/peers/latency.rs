@@ -4,13 +4,13 @@ use super::about;
 use super::adapters::{Candidate, Candidates, Mode};
 use super::rounds::{self, Measured};
 use super::rows::{self, Line};
-use crate::bench::Bench;
-use crate::bench::plan::{Placement, Plan, Task, Timing};
-use crate::bench::report::{Row, time};
-use crate::bench::run::Run;
-use crate::lab::experiment::{Experiment, Findings};
-use crate::lab::result::{About, Axis, Figure, Kind, Table};
-use crate::lab::rows::by_system;
+use crate::experiment::{Experiment, Findings};
+use crate::result::{About, Axis, Figure, Kind, Table};
+use crate::rows::by_system;
+use handfast_bench::Bench;
+use handfast_bench::plan::{Placement, Plan, Task, Timing};
+use handfast_bench::report::{Row, time};
+use handfast_bench::run::Run;
 use std::io;
 
 /// An experiment with one client.

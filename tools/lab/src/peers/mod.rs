@@ -13,8 +13,8 @@ mod rows;
 mod summary;
 mod throughput;
 
-use crate::lab::experiment::Experiment;
-use crate::lab::result::About;
+use crate::experiment::Experiment;
+use crate::result::About;
 
 pub(super) fn all() -> Vec<Box<dyn Experiment>> {
     vec![

@@ -1,10 +1,10 @@
 //! Turns of all systems, round after round.
 
 use super::adapters::{Candidate, Candidates};
-use crate::bench::plan::{Plan, Timing};
-use crate::bench::report::{Board, Key, Reading, Row};
-use crate::bench::run::Run;
-use crate::lab::result::{Curve, Point};
+use crate::result::{Curve, Point};
+use handfast_bench::plan::{Plan, Timing};
+use handfast_bench::report::{Board, Key, Reading, Row};
+use handfast_bench::run::Run;
 
 /// The measurements and their candidates.
 pub(super) struct Measured {

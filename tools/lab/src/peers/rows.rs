@@ -1,6 +1,6 @@
 //! Which system is ahead, row by row.
 
-use crate::lab::result::{Table, Verdict};
+use crate::result::{Table, Verdict};
 
 /// One row of a comparison: our figure, and the best of the peers'.
 pub(super) struct Line {

@@ -4,12 +4,12 @@ use super::about;
 use super::adapters::{Candidate, Candidates};
 use super::rounds::{self, Measured, labelled};
 use super::rows::{self, Line};
-use crate::bench::Bench;
-use crate::bench::plan::{Plan, Timing};
-use crate::bench::report::{Row, time};
-use crate::bench::run::Run;
-use crate::lab::experiment::{Experiment, Findings};
-use crate::lab::result::{About, Axis, Curve, Figure, Kind, Table};
+use crate::experiment::{Experiment, Findings};
+use crate::result::{About, Axis, Curve, Figure, Kind, Table};
+use handfast_bench::Bench;
+use handfast_bench::plan::{Plan, Timing};
+use handfast_bench::report::{Row, time};
+use handfast_bench::run::Run;
 use std::io;
 
 pub(super) struct Summary;
