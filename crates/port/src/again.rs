@@ -6,12 +6,12 @@ use crate::process::Process;
 use crate::rank;
 use crate::right::Right;
 use crate::send::SendRight;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, Ordering};
 use handfast_layout::control::ControlMessage;
 use handfast_proto::introductions::{Came, How, Keeping, Remembered};
 use handfast_proto::rights::Handle;
 use handfast_ring::{Fault, Rule};
-use handfast_sys::sync::MutexGuard;
+use handfast_sys::sync::{Mutex, MutexGuard};
 
 /// A right of this process's: link and handle.
 pub(crate) type Key = (u32, Handle);
@@ -20,15 +20,30 @@ pub(crate) fn key_of(right: &SendRight) -> Key {
     (right.link().serial, right.handle())
 }
 
-impl Link {
+/// All that a link knows of rights of third processes that come again.
+#[derive(Default)]
+pub(crate) struct Again {
     /// Introducer: the rights of others that the peer has been given.
+    told: Mutex<Remembered<Key>, rank::Told>,
+    /// Recipient: the rights kept for the peer.
+    keeping: Mutex<Keeping<SendRight>, rank::Keeping>,
+    /// A right to a port of the peer was given to others.
+    is_introduced: AtomicBool,
+}
+
+impl Link {
     pub(crate) fn told(&self) -> MutexGuard<'_, Remembered<Key>, rank::Told> {
-        self.told.lock()
+        self.again.told.lock()
     }
 
-    /// Recipient: the rights kept for the peer.
     fn keeping(&self) -> MutexGuard<'_, Keeping<SendRight>, rank::Keeping> {
-        self.keeping.lock()
+        self.again.keeping.lock()
+    }
+
+    /// A right to a port of the peer is given to others, who are told when this process gives it back.
+    pub(crate) fn is_introduced(&self) {
+        // Relaxed: read by a thread that has had such a right.
+        self.again.is_introduced.store(true, Ordering::Relaxed);
     }
 
     /// Introducer: how a right of a third process's goes to the peer.
@@ -188,7 +203,7 @@ impl Process {
     /// Keeper: rights through `link` that this process has given back are not remembered any more.
     pub(crate) fn forget_told(&self, link: &Link, given: &[(Handle, u32)]) {
         // Relaxed: set by a thread that had such a right, which has been dropped since.
-        if given.is_empty() || !link.is_introduced.load(Ordering::Relaxed) {
+        if given.is_empty() || !link.again.is_introduced.load(Ordering::Relaxed) {
             return;
         }
         for to in self.live_links() {

@@ -18,7 +18,7 @@ use core::time::Duration;
 use handfast_layout::control::{
     CONTROL_BYTES_MAX, ControlMessage, Malformed, descriptors_of, kind,
 };
-use handfast_layout::counters;
+
 use handfast_layout::link::{Kind, UNIT_BYTES};
 use handfast_layout::part::{Descriptors, Part, UNCLAIMED_MAX};
 use handfast_proto::loans::Borrowed;
@@ -26,7 +26,7 @@ use handfast_proto::users::Quota;
 use handfast_region::{Memory as _, Sealed};
 use handfast_ring::lane::Refused;
 use handfast_ring::{Fault, Rule};
-use handfast_sys::memory::{has_seals, is_sealed};
+use handfast_sys::memory::has_seals;
 use handfast_sys::sync::{Mutex, MutexGuard};
 use handfast_sys::{AsFd, BorrowedFd, Errno, clock, socket};
 use std::collections::VecDeque;
@@ -412,35 +412,6 @@ impl Link {
         let at = self.calls.other().claimed();
         self.region.store(at, inbox.claimed, Ordering::Relaxed);
         Ok(fd)
-    }
-
-    /// Keeper: the peer's counters, which were asked for.
-    pub(crate) fn hear_counters(&self, fd: Option<Foreign>) -> Result<(), Fault> {
-        // AcqRel: each question has one answer.
-        let asked = |count: u32| count.checked_sub(1);
-        let was_asked = self
-            .asked
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, asked)
-            .is_ok();
-        let is_whole = |fd: &Foreign| is_sealed(fd, counters::REGION_BYTES).unwrap_or(false);
-        match fd {
-            Some(fd) if was_asked && is_whole(&fd) => {
-                let mut counters = self.counters.lock();
-                *counters = Some(fd.into_inner());
-                drop(counters);
-                self.slot_freed.1.notify_all();
-                Ok(())
-            }
-            None if was_asked => {
-                let counters = self.counters.lock();
-                // Relaxed: under the lock.
-                self.is_shown_nothing.store(true, Ordering::Relaxed);
-                drop(counters);
-                self.slot_freed.1.notify_all();
-                Ok(())
-            }
-            _ => Err(Rule::ControlDescriptor.broken()),
-        }
     }
 }
 

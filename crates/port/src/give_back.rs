@@ -20,7 +20,7 @@ use handfast_region::Memory;
 use handfast_ring::lane::Place;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::socket;
-use handfast_sys::sync::MutexGuard;
+use handfast_sys::sync::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -30,9 +30,18 @@ const RELEASES_MAX: usize = 62;
 const OWED_MAX: usize = 4096;
 
 /// Rights a peer has given back, which end once these calls' replies have been read.
-pub(crate) struct GivenBack {
+struct GivenBack {
     after: Vec<(u32, u32)>,
     ending: Vec<Handle>,
+}
+
+/// The rights of a link that are about to end.
+#[derive(Default)]
+pub(crate) struct Releases {
+    /// Rights of this process to be given back, as soon as the socket takes it.
+    owed: Mutex<VecDeque<(Handle, u32)>, rank::Owed>,
+    /// Rights the peer has given back, until unread replies have been read.
+    back: Mutex<VecDeque<GivenBack>, rank::GivenBack>,
 }
 
 impl Link {
@@ -89,7 +98,7 @@ impl Link {
     /// Keeper: gives back the rights no thread here holds. `false`: the peer does not read.
     pub(crate) fn give_back(&self, process: &Process) -> bool {
         // Debts to a peer that does not read stay in the table, where they are counted.
-        let has_room = self.owed.lock().len() < OWED_MAX;
+        let has_room = self.releases.owed.lock().len() < OWED_MAX;
         if has_room {
             let given = self.imports().give_back(|used| {
                 // The peer's own word: a peer that lies about what it has consumed loses its own messages.
@@ -102,9 +111,9 @@ impl Link {
             self.drop_moved(given.iter().map(|(handle, _)| *handle));
             // Before the peer hears that: a handle may mean something else then.
             process.forget_told(self, &given);
-            self.owed.lock().extend(given);
+            self.releases.owed.lock().extend(given);
         }
-        let mut owed = self.owed.lock();
+        let mut owed = self.releases.owed.lock();
         while !owed.is_empty() {
             let count = owed.len().min(RELEASES_MAX);
             let rights = owed.iter().take(count);
@@ -203,7 +212,7 @@ impl Link {
     }
 
     fn back(&self) -> MutexGuard<'_, VecDeque<GivenBack>, rank::GivenBack> {
-        self.back.lock()
+        self.releases.back.lock()
     }
 
     /// Whether rights wait to be given back or to end.

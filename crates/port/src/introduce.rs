@@ -8,6 +8,7 @@ use crate::process::Process;
 use crate::rank;
 use crate::reply_slot::ReplySlot;
 use crate::send::SendRight;
+use crate::users::Charge;
 use core::sync::atomic::Ordering;
 use handfast_layout::PARTS_MAX;
 use handfast_layout::control::ControlMessage;
@@ -19,7 +20,7 @@ use handfast_proto::rights::{Handle, Meaning, Refused, Target};
 use handfast_proto::timers::Timer;
 use handfast_ring::lane::Header;
 use handfast_ring::{Fault, Rule};
-use handfast_sys::sync::MutexGuard;
+use handfast_sys::sync::{Mutex, MutexGuard};
 use handfast_sys::{clock, cpu};
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -114,6 +115,31 @@ impl Provided {
     }
 }
 
+/// All that a link knows of introductions: as exporter, whose peer claims rights; as introducer, whose peer was provided with some.
+pub(crate) struct Introductions {
+    /// The names by which the peer claims the rights that others provided to it.
+    claims: Mutex<Claims, rank::Claims>,
+    /// The charge to its user for those claims, at least.
+    claims_held: Mutex<Charge, rank::ClaimsHeld>,
+    /// Held from a look at what was provided until the claim says what came of that.
+    redeeming: Mutex<(), rank::Redeeming>,
+    /// The last rights that were provided to the peer, which may have ended before it heard of them: links with exporters,
+    /// and our numbers.
+    unheard: Mutex<VecDeque<(Weak<Link>, u64)>, rank::Unheard>,
+}
+
+impl Introductions {
+    /// None yet, for which nothing is charged.
+    pub(crate) fn new(nothing: Charge) -> Self {
+        Self {
+            claims: Mutex::default(),
+            claims_held: Mutex::new(nothing),
+            redeeming: Mutex::default(),
+            unheard: Mutex::default(),
+        }
+    }
+}
+
 impl Link {
     /// Posts to a lane for `receiver`, by a right and with a reply right, if there is room at once, and `may` says
     /// so under the lane's lock.
@@ -146,9 +172,8 @@ impl Link {
         Some(())
     }
 
-    /// Introducer: the last provisions to the peer. The peer may have ended before it heard of them.
     fn unheard(&self) -> MutexGuard<'_, VecDeque<(Weak<Self>, u64)>, rank::Unheard> {
-        self.unheard.lock()
+        self.introductions.unheard.lock()
     }
 
     /// Introducer: the link with the exporter behind which `number` was provided to the peer; once.
@@ -164,7 +189,7 @@ impl Link {
     }
 
     pub(crate) fn claims(&self) -> MutexGuard<'_, Claims, rank::Claims> {
-        self.claims.lock()
+        self.introductions.claims.lock()
     }
 
     /// Exporter: the right that the peer names by `word`, at a receiver where it is this late.
@@ -215,9 +240,8 @@ impl Link {
         Some(claim)
     }
 
-    /// Held from a look at what was provided until the claim says what came of that.
     pub(crate) fn redeeming(&self) -> MutexGuard<'_, (), rank::Redeeming> {
-        self.redeeming.lock()
+        self.introductions.redeeming.lock()
     }
 
     /// Exporter: the peer has a name for a right. If its port has moved, it is told of that.
@@ -466,7 +490,7 @@ impl Link {
     /// already, or processes of its user name too much.
     fn enter_claim(&self, process: &Process, word: u32, claim: Claim) -> Result<(), Fault> {
         let mut claims = self.claims();
-        let mut held = self.claims_held.lock();
+        let mut held = self.introductions.claims_held.lock();
         if claims.count() as u64 >= held.amount() && held.grow(CLAIMS_STEP).is_err() {
             return Err(Rule::Introduction.broken());
         }

@@ -1,12 +1,13 @@
 //! A link: everything one pair of processes shares, seen from one of the two.
 
-use crate::again::Key;
+use crate::again::Again;
 use crate::arena::Out;
 use crate::descriptors::UnderWay;
 use crate::error::{Gone, PeerFault, SendError};
-use crate::give_back::GivenBack;
-use crate::group::Group;
-use crate::group::Reserved;
+use crate::give_back::Releases;
+use crate::group::{Group, Reserved};
+use crate::inspect::PeerCounters;
+use crate::introduce::Introductions;
 use crate::lanes::{self, LaneMap};
 use crate::notice::DeathNotice;
 use crate::origin::Claimed;
@@ -14,27 +15,28 @@ use crate::parked::Parked;
 use crate::paths::Passing;
 use crate::peer_bells::PeerBells;
 use crate::process::Process;
-use crate::quotas::{Heard, InForce};
+use crate::quotas::InForce;
 use crate::rank;
 use crate::redirect::Redirects;
 use crate::returns::Returns;
+use crate::revoke::Revoked;
 use crate::rows::Row;
-use crate::send::{SLOTS_PER_LANE, SendRight};
+use crate::send::SLOTS_PER_LANE;
 use crate::slots::{SlotState, Slots};
 use crate::spread::Told;
 use crate::tasks::Tasks;
+use crate::unused::LastUse;
 use crate::users::{Charge, Foreign};
 
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use handfast_channel::reply::Slot;
 use handfast_channel::{arm, bell, stamp};
 use handfast_layout::control::ControlMessage;
 use handfast_layout::link::{LANE_HEAD_BYTES, LANES, Meta, Side};
 use handfast_layout::part::receiver_of;
 use handfast_layout::{bell as bell_layout, hello};
-use handfast_proto::introductions::{Claims, Keeping, Remembered};
 use handfast_proto::loans::Lent;
-use handfast_proto::rights::{Exports, Handle, Imports};
+use handfast_proto::rights::{Exports, Imports};
 use handfast_proto::timers::Timer;
 use handfast_proto::users::Quota;
 use handfast_region::{Memory, Region};
@@ -45,7 +47,6 @@ use handfast_sys::socket::Peer;
 use handfast_sys::sync::{Condvar, Mutex, MutexGuard};
 use handfast_sys::{OwnedFd, socket};
 use handfast_wait::word;
-use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, Weak};
 
 mod backlog;
@@ -117,28 +118,21 @@ pub(crate) struct Link {
     epoch: u32,
     /// The other end, of a link of this process with itself.
     pub(crate) twin: OnceLock<Weak<Self>>,
-    /// Send rights of this process that use the link, and what is known of the last: see [`crate::unused`].
+    /// Send rights of this process that use the link, and what is known of the last.
     pub(crate) uses: AtomicU32,
-    pub(crate) last_use: AtomicU8,
-    pub(crate) unused_ns: AtomicU64,
+    pub(crate) last_use: LastUse,
     /// The peer has got a port of ours through this link.
     pub(crate) granted: AtomicBool,
     /// The peer, which asked for a link when it had this one, has been told to look again.
     pub(crate) crossed: AtomicBool,
-    pub(crate) heard: Mutex<Heard, rank::Heard>,
     pub(crate) quotas: InForce,
-    /// The peer's counters, and how often they were asked for in vain so far.
-    pub(crate) counters: Mutex<Option<OwnedFd>, rank::PeerCounters>,
-    pub(crate) asked: AtomicU32,
-    /// The peer does not show its counters.
-    pub(crate) is_shown_nothing: AtomicBool,
+    pub(crate) counters: PeerCounters,
     /// Rights to our ports that the peer has, and to its ports that we have.
     exports: Lock<Exports, rank::Exports>,
     /// How many of the former have ended.
     pub(crate) ended: AtomicU32,
     imports: Lock<Imports, rank::Imports>,
-    /// Some of the latter have been revoked.
-    pub(crate) has_revoked: AtomicBool,
+    pub(crate) revoked: Revoked,
     /// Rights of ours whose ports have moved; whether there are any, and any that are others now.
     pub(crate) redirects: Mutex<Redirects, rank::Redirects>,
     pub(crate) has_redirects: AtomicBool,
@@ -152,30 +146,16 @@ pub(crate) struct Link {
     pub(crate) parties: AtomicU32,
     /// Threads that may still take messages from it: see [`crate::hearing`].
     pub(crate) hearers: AtomicU32,
-    /// The names by which the peer claims the rights that others provided to it.
-    pub(crate) claims: Mutex<Claims, rank::Claims>,
-    /// The charge to its user for those claims, at least.
-    pub(crate) claims_held: Mutex<Charge, rank::ClaimsHeld>,
+    pub(crate) introductions: Introductions,
     /// Our claims that the peer may not have answered: each takes one of our return slots.
     pub(crate) awaited: Mutex<Vec<Weak<Claimed>>, rank::Awaited>,
-    pub(crate) redeeming: Mutex<(), rank::Redeeming>,
-    /// The rights we have provided to the peer: links with exporters, and our numbers.
-    pub(crate) unheard: Mutex<VecDeque<(Weak<Self>, u64)>, rank::Unheard>,
-    /// The rights of others that the peer has been given, and those it has given, kept for it.
-    pub(crate) told: Mutex<Remembered<Key>, rank::Told>,
-    pub(crate) keeping: Mutex<Keeping<SendRight>, rank::Keeping>,
-    /// A right to a port of the peer was given to others.
-    pub(crate) is_introduced: AtomicBool,
+    /// Rights of third processes that come again.
+    pub(crate) again: Again,
     /// Return slots of ours.
     pub(crate) returns: Mutex<Returns, rank::Returns>,
     /// The notices to give when a port of the peer is gone.
     death_notices: Mutex<Vec<DeathNotice>, rank::DeathNotices>,
-    /// Rights the peer has and that were revoked, to be told as soon as the socket takes it.
-    pub(crate) revoked: Mutex<VecDeque<u32>, rank::Revoked>,
-    /// Rights to be given back, as soon as the socket takes it.
-    pub(crate) owed: Mutex<VecDeque<(Handle, u32)>, rank::Owed>,
-    /// Rights the peer has given back, until unread replies have been read.
-    pub(crate) back: Mutex<VecDeque<GivenBack>, rank::GivenBack>,
+    pub(crate) releases: Releases,
     /// Descriptors that go with messages, both ways.
     pub(crate) under_way: UnderWay,
     /// Blocks of our arenas that the peer has.
@@ -270,7 +250,6 @@ impl Link {
             leaving: AtomicU32::new(0),
             is_asked: AtomicBool::new(false),
             consumers,
-            claims_held: Mutex::new(parts.socket.users().nothing(parts.peer.uid, Quota::Claims)),
             socket: Arc::new(parts.socket),
             pidfd: parts.pidfd,
             charges: parts.charges,
@@ -280,20 +259,16 @@ impl Link {
             epoch: handfast_sys::process::fork_epoch(),
             twin: OnceLock::new(),
             uses: AtomicU32::new(0),
-            last_use: AtomicU8::new(0),
-            unused_ns: AtomicU64::new(0),
+            last_use: LastUse::default(),
             // A peer that connected has a right.
             crossed: AtomicBool::new(false),
             granted: AtomicBool::new(calls == Side::Acceptor),
-            heard: Mutex::default(),
             quotas: InForce::default(),
-            counters: Mutex::default(),
-            asked: AtomicU32::new(0),
-            is_shown_nothing: AtomicBool::new(false),
+            counters: PeerCounters::default(),
             exports: Lock::default(),
             ended: AtomicU32::new(0),
             imports: Lock::default(),
-            has_revoked: AtomicBool::new(false),
+            revoked: Revoked::default(),
             redirects: Mutex::default(),
             has_redirects: AtomicBool::new(false),
             has_moved: AtomicBool::new(false),
@@ -302,18 +277,12 @@ impl Link {
             ways: AtomicU32::new(0),
             parties: AtomicU32::new(0),
             hearers: AtomicU32::new(0),
-            claims: Mutex::default(),
+            introductions: Introductions::new(users.nothing(parts.peer.uid, Quota::Claims)),
             awaited: Mutex::default(),
-            redeeming: Mutex::default(),
-            unheard: Mutex::default(),
-            told: Mutex::default(),
-            keeping: Mutex::default(),
-            is_introduced: AtomicBool::new(false),
+            again: Again::default(),
             returns: Mutex::default(),
             death_notices: Mutex::default(),
-            revoked: Mutex::default(),
-            owed: Mutex::default(),
-            back: Mutex::default(),
+            releases: Releases::default(),
             under_way: UnderWay::new(users, parts.peer.uid),
             lent: Mutex::default(),
             down: AtomicBool::new(false),

@@ -11,7 +11,7 @@ use handfast_proto::introductions::PROVISIONS_MAX;
 use handfast_proto::rights::{EXPORTS_MAX, Exports};
 use handfast_sys::clock;
 use handfast_sys::socket::Peer;
-use handfast_sys::sync::RwLock;
+use handfast_sys::sync::{Mutex, RwLock};
 use std::sync::Arc;
 
 /// The resources that a peer of this process may take. A peer keeps the resources it has already.
@@ -117,12 +117,13 @@ impl Default for QuotasOf {
     }
 }
 
-/// The quotas in force for the peer of a link.
+/// The quotas in force for the peer of a link, and what it has done lately.
 pub(crate) struct InForce {
     rights: AtomicU32,
     provisions: AtomicU32,
     /// Control messages.
     per_window: AtomicU32,
+    heard: Mutex<Heard, rank::Heard>,
 }
 
 impl Default for InForce {
@@ -131,6 +132,7 @@ impl Default for InForce {
             rights: AtomicU32::new(0),
             provisions: AtomicU32::new(0),
             per_window: AtomicU32::new(0),
+            heard: Mutex::default(),
         };
         force.set(Quotas::new());
         force
@@ -184,7 +186,7 @@ impl Process {
 
 /// Control messages that have come through a link lately. The keeper's.
 #[derive(Default)]
-pub(crate) struct Heard {
+struct Heard {
     since_ns: u64,
     count: u32,
 }
@@ -201,7 +203,7 @@ impl Link {
     /// Keeper: counts control messages that have come. Returns until when no more are taken, if so.
     pub(crate) fn heard_enough(&self, count: u32) -> Option<u64> {
         let now_ns = clock::now_ns();
-        let mut heard = self.heard.lock();
+        let mut heard = self.quotas.heard.lock();
         if now_ns.saturating_sub(heard.since_ns) >= WINDOW_NS {
             (heard.since_ns, heard.count) = (now_ns, 0);
         }

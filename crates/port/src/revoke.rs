@@ -12,12 +12,12 @@ use crate::process::Process;
 use crate::rank;
 use crate::receive::ReceiveRight;
 use crate::send::SendRight;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, Ordering};
 use handfast_layout::control::ControlMessage;
 use handfast_proto::introductions::Claim;
 use handfast_proto::timers::Timer;
 use handfast_sys::socket;
-use handfast_sys::sync::MutexGuard;
+use handfast_sys::sync::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
@@ -185,6 +185,15 @@ impl Port {
     }
 }
 
+/// All that a link knows of rights that were revoked.
+#[derive(Default)]
+pub(crate) struct Revoked {
+    /// Rights of this process have been.
+    has_any: AtomicBool,
+    /// Rights the peer has, to be told as soon as the socket takes it.
+    untold: Mutex<VecDeque<u32>, rank::Revoked>,
+}
+
 impl Link {
     /// Revokes the peer's rights to a port with a badge, and tells it. Returns how many have ended, and how many of them
     /// were watched.
@@ -212,7 +221,7 @@ impl Link {
     }
 
     fn untold(&self) -> MutexGuard<'_, VecDeque<u32>, rank::Revoked> {
-        self.revoked.lock()
+        self.revoked.untold.lock()
     }
 
     fn say_revoked(&self, process: &Process, words: impl IntoIterator<Item = u32>) {
@@ -258,7 +267,7 @@ impl Link {
         let news: Vec<_> = words.iter().copied().filter(is_one).collect();
         drop(imports);
         // Release: also what is still on its way here comes as revoked.
-        self.has_revoked.store(true, Ordering::Release);
+        self.revoked.has_any.store(true, Ordering::Release);
         if news.is_empty() {
             return;
         }
@@ -270,7 +279,7 @@ impl Link {
     /// Whether a right of this process is known to be revoked.
     pub(crate) fn is_revoked(&self, handle: u32) -> bool {
         // Acquire: pairs with the store in `was_revoked`.
-        self.has_revoked.load(Ordering::Acquire) && self.imports().is_revoked(handle)
+        self.revoked.has_any.load(Ordering::Acquire) && self.imports().is_revoked(handle)
     }
 }
 

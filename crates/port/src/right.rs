@@ -17,7 +17,6 @@ use crate::receive::ReceiveRight;
 use crate::request::Seal;
 use crate::send::SendRight;
 use core::cell::Cell;
-use core::sync::atomic::Ordering;
 use handfast_layout::PARTS_MAX;
 use handfast_layout::link::{UNIT_BYTES, UNITS_MAX};
 use handfast_layout::part::Part;
@@ -468,8 +467,7 @@ fn third(
     let port = vine.port.id;
     let provided = Provided::say(process, right, link);
     if let Some(provided) = provided.as_ref().filter(|_| keep) {
-        // Relaxed: looked at when the right has been dropped.
-        right.link().is_introduced.store(true, Ordering::Relaxed);
+        right.link().is_introduced();
         link.told().offered(key_of(right), provided.number);
     }
     let part = Part::Third {

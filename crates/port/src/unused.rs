@@ -13,7 +13,7 @@ use crate::link::Link;
 use crate::paths::Held;
 use crate::process::Process;
 use crate::send::Sent;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use handfast_layout::control::ControlMessage;
 use handfast_layout::link::LANES;
 use handfast_proto::timers::Timer;
@@ -30,6 +30,13 @@ mod state {
     pub(super) const SAID: u8 = 2;
     /// Acceptor: the peer is to be told when it has gone.
     pub(super) const ASKED: u8 = 3;
+}
+
+/// The state of a link's last use, and since when it has been over.
+#[derive(Default)]
+pub(crate) struct LastUse {
+    state: AtomicU8,
+    unused_ns: AtomicU64,
 }
 
 /// How long the peer has to take what was sent, before it is left behind.
@@ -69,14 +76,14 @@ fn end_loop(process: &Arc<Process>, link: &Arc<Link>) {
 impl Link {
     fn turn(&self, (from, to): (u8, u8)) -> bool {
         let turned =
-            (self.last_use).compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed);
+            (self.last_use.state).compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed);
         turned.is_ok()
     }
 
     /// Whether this process has said that it does not use it.
     pub(crate) fn is_left(&self) -> bool {
         // Acquire: set under the lock of the list.
-        self.last_use.load(Ordering::Acquire) == state::SAID
+        self.last_use.state.load(Ordering::Acquire) == state::SAID
     }
 
     /// The peer uses it: it stays.
@@ -133,7 +140,7 @@ impl Process {
             return false;
         }
         // Relaxed: as in `is_gone`.
-        let since_ns = link.unused_ns.load(Ordering::Relaxed);
+        let since_ns = link.last_use.unused_ns.load(Ordering::Relaxed);
         if clock::ticks_ns().saturating_sub(since_ns) < LINGER_NS && !link.is_drained() {
             return link.turn((state::USED, state::GONE));
         }
@@ -152,7 +159,7 @@ impl Process {
     /// Keeper: the peer does not use the link any more. Returns whether this process does not either, so that
     /// it is to be ended.
     pub(crate) fn hear_unused(&self, link: &Link) -> bool {
-        link.last_use.store(state::ASKED, Ordering::SeqCst);
+        link.last_use.state.store(state::ASKED, Ordering::SeqCst);
         let is_over = self.cut_off(link);
         // A peer that asks reads the answer; one that does not hears only of the end of the use.
         if !is_over && !link.is_behind() {
@@ -178,7 +185,9 @@ impl Process {
     /// Has the keeper see to a link whose last use has ended.
     fn is_gone(&self, link: &Link) {
         // Relaxed: at worst the time of another end.
-        link.unused_ns.store(clock::ticks_ns(), Ordering::Relaxed);
+        link.last_use
+            .unused_ns
+            .store(clock::ticks_ns(), Ordering::Relaxed);
         if link.turn((state::USED, state::GONE)) {
             self.schedule(Timer::UnusedLinks);
         }

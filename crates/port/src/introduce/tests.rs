@@ -86,7 +86,7 @@ fn nobody_gives_back_a_claim_while_it_is_redeemed() {
     heard.unwrap();
     let is_alone = || {
         let link = link.clone();
-        let look = move || assert!(link.redeeming.try_lock().is_none());
+        let look = move || assert!(link.introductions.redeeming.try_lock().is_none());
         BETWEEN.set(Some(Box::new(look)));
     };
     is_alone();
