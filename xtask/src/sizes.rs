@@ -63,7 +63,12 @@ fn all(root: &Path) -> BTreeMap<String, usize> {
             }
             let code = read(&file);
             let code = code.split("#[cfg(test)]\nmod tests {").next();
-            let lines: Vec<_> = code.unwrap_or_default().lines().collect();
+            let code = code.unwrap_or_default();
+            // A module of tests by another name.
+            if code.contains("#[test]") {
+                continue;
+            }
+            let lines: Vec<_> = code.lines().collect();
             let place = format!("{name}/{}", path.display());
             if lines.len() > FILE_LINES_MAX {
                 larger.insert(format!("file {place}"), lines.len());

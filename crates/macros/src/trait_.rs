@@ -104,33 +104,40 @@ impl Trait {
     }
 }
 
+/// Refuses what no method of a service has.
+fn check(method: &TraitItemFn) -> Result<()> {
+    let signature = &method.sig;
+    if let Some(cfg) = method.attrs.iter().find(|attr| is_conditional(attr)) {
+        let message = "a method that is not always there would change the others' numbers; make two traits of it";
+        return Err(Error::new_spanned(cfg, message));
+    }
+    if !signature.generics.params.is_empty() {
+        let message = "a method of a service has no generic parameters or named lifetimes: its \
+                       caller is another program";
+        return Err(Error::new_spanned(&signature.generics, message));
+    }
+    if let Some(clause) = &signature.generics.where_clause {
+        let message = "a method of a service has no where clause, since it is called of whatever serves; put what it \
+                       asks of that behind the trait's name: `trait Name: Sync`";
+        return Err(Error::new_spanned(clause, message));
+    }
+    if let Safety::Unsafe(token) = &signature.safety {
+        let message = "a method of a service is safe to call, since its caller is another program; leave `unsafe` out";
+        return Err(Error::new_spanned(token, message));
+    }
+    if RESERVED.iter().any(|name| signature.ident.unraw() == name) {
+        let message = "the client has a function of this name; take another one";
+        return Err(Error::new_spanned(&signature.ident, message));
+    }
+    Ok(())
+}
+
 impl Method {
     fn read(method: &mut TraitItemFn) -> Result<Self> {
         let is_one_way = take_attribute(method, "oneway");
         let is_fixed = take_attribute(method, "fixed");
         let signature = &method.sig;
-        if let Some(cfg) = method.attrs.iter().find(|attr| is_conditional(attr)) {
-            let message = "a method that is not always there would change the others' numbers; make two traits of it";
-            return Err(Error::new_spanned(cfg, message));
-        }
-        if !signature.generics.params.is_empty() {
-            let message = "a method of a service has no generic parameters or named lifetimes: its \
-                           caller is another program";
-            return Err(Error::new_spanned(&signature.generics, message));
-        }
-        if let Some(clause) = &signature.generics.where_clause {
-            let message = "a method of a service has no where clause, since it is called of whatever serves; put what it \
-                           asks of that behind the trait's name: `trait Name: Sync`";
-            return Err(Error::new_spanned(clause, message));
-        }
-        if let Safety::Unsafe(token) = &signature.safety {
-            let message = "a method of a service is safe to call, since its caller is another program; leave `unsafe` out";
-            return Err(Error::new_spanned(token, message));
-        }
-        if RESERVED.iter().any(|name| signature.ident.unraw() == name) {
-            let message = "the client has a function of this name; take another one";
-            return Err(Error::new_spanned(&signature.ident, message));
-        }
+        check(method)?;
         let mut inputs = signature.inputs.iter();
         match inputs.next() {
             Some(FnArg::Receiver(receiver))

@@ -85,6 +85,39 @@ struct Lane {
     wakes: Vec<Slot>,
 }
 
+impl Lane {
+    /// A lane from which this receiver has taken nothing yet.
+    fn new(link: Hearing, index: u32, consumer: Consumer) -> Self {
+        let position = consumer.position();
+        let slots = match link.region.looks_for_pages() {
+            true => 0,
+            false => REPLIES,
+        };
+        Self {
+            link,
+            spare: None,
+            passed: None,
+            until_ns: None,
+            waits: false,
+            is_claimed: false,
+            ends_ns: None,
+            end: None,
+            index,
+            consumer,
+            slots,
+            counted: position,
+            word: NO_RIGHT,
+            seal: Seal::default(),
+            ended: 0,
+            streaming: false,
+            called: false,
+            woken_ns: 0,
+            checked: position.wrapping_sub(1),
+            wakes: Vec::new(),
+        }
+    }
+}
+
 /// In the place of a right, above all of them.
 const NO_RIGHT: u64 = u64::MAX;
 

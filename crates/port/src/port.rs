@@ -447,6 +447,35 @@ impl Port {
         groups.iter().all(is)
     }
 
+    /// Sleeps as was announced in the bells of `groups`, with the counts that were read before that. `None`: the announcement
+    /// has been taken back.
+    fn sleep(
+        &self,
+        groups: &[Arc<Group>],
+        how: u32,
+        (handed, notified): (u32, u32),
+        until_ns: Option<u64>,
+    ) -> Option<Wait> {
+        if how == word::ASLEEP {
+            let bells = groups.iter();
+            let bells = bells.filter_map(|group| group.sleeps_in(self.receiver));
+            let bells = bells.map(|(bells, sleep)| (bells, sleep, how));
+            // And in a word of this process alone: other processes of a user may meddle with the sleepers in its
+            // bells.
+            return Some(park(bells.chain([self.nudged(handed)]), until_ns));
+        }
+        (self.is_announced(groups, how)).then(|| crate::arrivals::wait(notified, until_ns))
+    }
+
+    /// How long after `start_ns` a peer posted what ended a sleep, if one has said so.
+    fn posted_after(&self, groups: &[Arc<Group>], start_ns: u64) -> Option<u64> {
+        let stamp = bell_layout::bell(self.receiver) + bell_layout::STAMP;
+        let after_ns = groups
+            .iter()
+            .map(|group| stamped_after(&group.bells, stamp, start_ns));
+        after_ns.filter(|after_ns| *after_ns > 0).min()
+    }
+
     /// The count to give to [`Self::nudged`], read before a sleep is announced.
     pub(crate) fn handed(&self) -> u32 {
         // Acquire: a count seen brings what came before it.
@@ -581,26 +610,15 @@ impl Place for Receiving<'_> {
         drop(poller);
         let until_ns = due_ns.into_iter().chain(deadline_ns).min();
         let start_ns = start.map(Start::now_ns);
-        let bell = bell_layout::bell(self.port.receiver);
         let by_notify = u32::from(how == word::DESCRIPTOR);
         self.port.notified.fetch_add(by_notify, Ordering::Relaxed);
         // E7 hand-over: an announced sleeper counts as a follower from here on. Release: and as one
         // that sleeps by notify, see `hand_over`.
         self.port.followers.fetch_add(1, Ordering::Release);
-        let ended = if deadline_ns.is_some_and(|deadline_ns| clock::now_ns() >= deadline_ns) {
-            None
-        } else if how == word::ASLEEP {
-            let bells = groups
-                .iter()
-                .filter_map(|group| group.sleeps_in(self.port.receiver))
-                .map(|(bells, sleep)| (bells, sleep, how));
-            // And in a word of this process alone: other processes of a user may meddle with the sleepers in its
-            // bells.
-            Some(park(bells.chain([self.port.nudged(handed)]), until_ns))
-        } else if self.port.is_announced(&groups, how) {
-            Some(crate::arrivals::wait(notified, until_ns))
-        } else {
-            None
+        let is_late = deadline_ns.is_some_and(|deadline_ns| clock::now_ns() >= deadline_ns);
+        let ended = match is_late {
+            true => None,
+            false => self.port.sleep(&groups, how, (handed, notified), until_ns),
         };
         self.port.pause_if_futile(deadline_ns);
         self.parks += u64::from(matches!(ended, Some(Wait::Woken | Wait::TimedOut)));
@@ -623,17 +641,10 @@ impl Place for Receiving<'_> {
             _ if ready || !is_alone => FUTILE_PER_USEFUL,
             _ => -1,
         });
-        let posted_after_ns = start_ns.and_then(|start_ns| {
-            let stamp = bell + bell_layout::STAMP;
-            groups
-                .iter()
-                .map(|group| stamped_after(&group.bells, stamp, start_ns))
-                .filter(|after_ns| *after_ns > 0)
-                .min()
-        });
         Parked {
             ready,
-            posted_after_ns,
+            posted_after_ns: start_ns
+                .and_then(|start_ns| self.port.posted_after(&groups, start_ns)),
         }
     }
 }

@@ -3,7 +3,7 @@
 //! there.
 
 use crate::introduce::claim_freely;
-use crate::link::Link;
+use crate::link::{Link, Outgoing};
 use crate::paths::Held;
 use crate::process::Process;
 use crate::rank;
@@ -18,9 +18,11 @@ use handfast_layout::part::receiver_of;
 use handfast_proto::moves::Early;
 use handfast_proto::rights::{Handle, Imports};
 use handfast_proto::timers::Timer;
+use handfast_region::Region;
 use handfast_ring::lane::Header;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::cpu;
+use handfast_sys::lock::OwnedGuard;
 use handfast_sys::sync::MutexGuard;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
@@ -378,22 +380,7 @@ impl Process {
         let Some(direct) = claimed else {
             return Switched::Full;
         };
-        let said = LaneControl::Mark {
-            lanes: held.len() as u32,
-            number: moved.number,
-        };
-        let header = Header {
-            kind: Kind::CONTROL,
-            port: name,
-            reply: 0,
-            generation: 0,
-            units: 0,
-            cpu: cpu::recent(),
-        };
-        let has_posted = held.iter_mut().all(|outgoing| {
-            let posted = outgoing.producer.post(region, header, &said.encode());
-            posted.is_ok()
-        });
+        let has_posted = post_marks(region, &mut held, (name, moved.number));
         if !has_posted {
             // Without the locks: a subscriber is told.
             drop((held, lanes));
@@ -423,6 +410,30 @@ impl Process {
         }
         Switched::Done
     }
+}
+
+/// Posts in all these lanes that nothing more comes there by the right of this name.
+fn post_marks(
+    region: &Region,
+    lanes: &mut [OwnedGuard<'_, Outgoing, rank::Lane>],
+    (name, number): (Handle, u64),
+) -> bool {
+    let said = LaneControl::Mark {
+        lanes: lanes.len() as u32,
+        number,
+    };
+    let header = Header {
+        kind: Kind::CONTROL,
+        port: name,
+        reply: 0,
+        generation: 0,
+        units: 0,
+        cpu: cpu::recent(),
+    };
+    lanes.iter_mut().all(|outgoing| {
+        let posted = outgoing.producer.post(region, header, &said.encode());
+        posted.is_ok()
+    })
 }
 
 #[cfg(test)]

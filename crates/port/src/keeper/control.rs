@@ -163,6 +163,34 @@ impl Keeper {
             | M::PathRefused { .. }
             | M::PathOver { .. }
             | M::PathDrop { .. } => process.take_path_message(link, message)?,
+            // The first two were heard where they were read; and a link is made once.
+            M::Descriptors(_) | M::Arena(_) | M::Sealed => {}
+            M::ProvisionVoid { .. }
+            | M::Declined { .. }
+            | M::DoorWhere { .. }
+            | M::DoorAsk { .. }
+            | M::Door { .. }
+            | M::DoorOf { .. }
+            | M::Arrived { .. }
+            | M::NotArrived { .. }
+            | M::Moved { .. }
+            | M::Kept { .. }
+            | M::Leave { .. }
+            | M::Left { .. } => self.introduce(link, message, fd)?,
+        }
+        Ok(())
+    }
+
+    /// A message about rights of third processes, or ports that move.
+    fn introduce(
+        &self,
+        link: &Arc<Link>,
+        message: ControlMessage<'_>,
+        fd: Option<Foreign>,
+    ) -> Result<(), Fault> {
+        use ControlMessage as M;
+        let process = &self.process;
+        match message {
             M::ProvisionVoid { number } => {
                 process.take_back_provision((link.identity(), number));
             }
@@ -186,8 +214,7 @@ impl Keeper {
             M::Kept { .. } | M::Leave { .. } | M::Left { .. } => {
                 process.take_again_message(link, message)?;
             }
-            // The first two were heard where they were read; and a link is made once.
-            M::Descriptors(_) | M::Arena(_) | M::Sealed => {}
+            _ => {}
         }
         Ok(())
     }

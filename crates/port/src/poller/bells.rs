@@ -1,14 +1,12 @@
 //! How lanes become active, and how the receiver goes to sleep.
 
-use super::{Lane, NO_RIGHT, Poller};
+use super::{Lane, Poller};
 use crate::group::Group;
 use crate::hearing::Hearing;
 use crate::link::Link;
 use crate::link::untouched;
-use crate::request::Seal;
 use core::sync::atomic::Ordering;
 use handfast_channel::{arm, bell};
-use handfast_layout::link::REPLIES;
 use handfast_proto::rota::{Key, Rang};
 use handfast_ring::lane::Place;
 use handfast_ring::{Fault, Rule};
@@ -294,58 +292,14 @@ impl Poller {
         if !link.leads_to(index, self.receiver) {
             return None;
         }
-        let owner = self.receiver as u8 + 1;
-        // AcqRel: one receiver wins; nothing else is published.
-        match link.owners[index as usize].compare_exchange(
-            0,
-            owner,
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        ) {
-            Ok(_) => {}
-            // A port bound again at the same receiver takes the lanes over.
-            Err(found) if found == owner => {}
-            Err(_) => {
-                self.counts.faults += 1;
-                let place = Place::of(link.calls.other(), index);
-                link.poison(Fault {
-                    rule: Rule::LaneReceiver,
-                    offset: place.polled(),
-                });
-                return None;
-            }
+        if !self.owns(link, index) {
+            return None;
         }
         let consumer = link.take_consumer(index);
         if self.passes_on {
             consumer.passes_on(&link.region, true);
         }
-        let (link, position) = (link.clone(), consumer.position());
-        let slots = match link.region.looks_for_pages() {
-            true => 0,
-            false => REPLIES,
-        };
-        let lane = Lane {
-            link,
-            spare: None,
-            passed: None,
-            until_ns: None,
-            waits: false,
-            is_claimed: false,
-            ends_ns: None,
-            end: None,
-            index,
-            consumer,
-            slots,
-            counted: position,
-            word: NO_RIGHT,
-            seal: Seal::default(),
-            ended: 0,
-            streaming: false,
-            called: false,
-            woken_ns: 0,
-            checked: position.wrapping_sub(1),
-            wakes: Vec::new(),
-        };
+        let lane = Lane::new(link.clone(), index, consumer);
         let key = self.free.pop().unwrap_or(self.lanes.len());
         if key == self.lanes.len() {
             self.lanes.push(None);
@@ -356,5 +310,30 @@ impl Poller {
         self.rota.add(key, lane.link.peer.uid);
         self.lanes[key] = Some(lane);
         Some(key)
+    }
+
+    /// Whether the lane is this receiver's, or becomes that now. One of another's is the peer's fault.
+    fn owns(&mut self, link: &Hearing, index: u32) -> bool {
+        let owner = self.receiver as u8 + 1;
+        // AcqRel: one receiver wins; nothing else is published.
+        match link.owners[index as usize].compare_exchange(
+            0,
+            owner,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        ) {
+            Ok(_) => true,
+            // A port bound again at the same receiver takes the lanes over.
+            Err(found) if found == owner => true,
+            Err(_) => {
+                self.counts.faults += 1;
+                let place = Place::of(link.calls.other(), index);
+                link.poison(Fault {
+                    rule: Rule::LaneReceiver,
+                    offset: place.polled(),
+                });
+                false
+            }
+        }
     }
 }
