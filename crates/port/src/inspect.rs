@@ -1,21 +1,14 @@
 //! Reading another process's counters through a link.
 
 use crate::error::{Gone, Misuse, SendError};
-use crate::link::Link;
-use crate::rank;
 use crate::send::SendRight;
-use crate::users::Foreign;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;
 use handfast_layout::control::ControlMessage;
 use handfast_layout::counters::{
     COLUMNS, LINK_ROWS, NAME_BYTES, PORT_ROWS, REGION_BYTES, link_word, port_name, port_word,
 };
 use handfast_region::Tally;
-use handfast_ring::{Fault, Rule};
-use handfast_sys::memory::is_sealed;
-use handfast_sys::sync::Mutex;
-use handfast_sys::{OwnedFd, clock};
+use handfast_sys::clock;
 
 /// The counters of one process at one moment. Rows are read without stopping their owner, whose receivers add their
 /// counts now and then: the last messages may be missing.
@@ -78,72 +71,26 @@ impl SendRight {
             if link.is_down() {
                 return Err(SendError::Gone(Gone::Process));
             }
-            if let Some(fd) = &*link.counters.fd.lock() {
+            if let Some(fd) = &*link.counters.shown() {
                 return match Tally::open(fd, REGION_BYTES) {
                     Ok(Some(tally)) => Ok(read(&tally)),
                     _ => Err(SendError::Gone(Gone::Process)),
                 };
             }
-            // Relaxed: told by the lock.
-            if link.counters.are_hidden.load(Ordering::Relaxed) {
+            if link.counters.are_hidden() {
                 return Err(SendError::NotShown);
             }
             if clock::now_ns() >= deadline_ns {
                 return Err(SendError::TimedOut);
             }
             if !asked {
-                // AcqRel: before the question, as its answer finds.
-                link.counters.asked.fetch_add(1, Ordering::AcqRel);
+                link.counters.ask();
                 link.tell(ControlMessage::ShowCounters);
                 asked = true;
             }
             let guard = lock.lock();
             drop(arrived.wait_timeout(guard, Duration::from_millis(1)));
         }
-    }
-}
-
-/// The counters of a link's peer.
-#[derive(Default)]
-pub(crate) struct PeerCounters {
-    fd: Mutex<Option<OwnedFd>, rank::PeerCounters>,
-    /// How often they were asked for in vain so far.
-    asked: AtomicU32,
-    /// The peer does not show them.
-    are_hidden: AtomicBool,
-}
-
-impl PeerCounters {
-    /// They come, or none, after a question. Returns whether that was asked.
-    fn came(&self, fd: Option<OwnedFd>) -> bool {
-        // AcqRel: each question has one answer.
-        let asked = |count: u32| count.checked_sub(1);
-        let was_asked = self
-            .asked
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, asked);
-        if was_asked.is_err() {
-            return false;
-        }
-        let mut place = self.fd.lock();
-        match fd {
-            Some(fd) => *place = Some(fd),
-            // Relaxed: under the lock.
-            None => self.are_hidden.store(true, Ordering::Relaxed),
-        }
-        true
-    }
-}
-
-impl Link {
-    /// Keeper: the peer's counters, which were asked for.
-    pub(crate) fn hear_counters(&self, fd: Option<Foreign>) -> Result<(), Fault> {
-        let is_whole = |fd: &Foreign| is_sealed(fd, REGION_BYTES).unwrap_or(false);
-        let is_good = fd.as_ref().is_none_or(is_whole);
-        if !is_good || !self.counters.came(fd.map(Foreign::into_inner)) {
-            return Err(Rule::ControlDescriptor.broken());
-        }
-        self.slot_freed.1.notify_all();
-        Ok(())
     }
 }
 

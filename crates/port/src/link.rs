@@ -6,7 +6,6 @@ use crate::descriptors::UnderWay;
 use crate::error::{Gone, PeerFault, SendError};
 use crate::give_back::Releases;
 use crate::group::{Group, Reserved};
-use crate::inspect::PeerCounters;
 use crate::introduce::Introductions;
 use crate::lanes::{self, LaneMap};
 use crate::notice::DeathNotice;
@@ -50,10 +49,12 @@ use handfast_wait::word;
 use std::sync::{Arc, OnceLock, Weak};
 
 mod backlog;
+mod counters;
 mod rouse;
 mod tables;
 
 pub(crate) use backlog::{Backlog, UNSAID_MAX};
+use counters::PeerCounters;
 use rouse::ROUSED_MAX;
 
 /// See the module text. Fields in the order in which a call meets them.
