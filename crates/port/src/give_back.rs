@@ -7,7 +7,7 @@ use crate::link::Link;
 use crate::message::Message;
 use crate::process::Process;
 use crate::rank;
-use crate::send::SLOTS_PER_LANE;
+use crate::slots::SLOTS_PER_LANE;
 use crate::slots::SlotState;
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;

@@ -20,8 +20,8 @@ use crate::redirect::Redirects;
 use crate::returns::Returns;
 use crate::revoke::Revoked;
 use crate::rows::Row;
-use crate::send::SLOTS_PER_LANE;
-use crate::slots::{SlotState, Slots};
+use crate::slots::SLOTS_PER_LANE;
+use crate::slots::{LINES_BYTES, SlotState, Slots};
 use crate::spread::Told;
 use crate::tasks::Tasks;
 use crate::unused::LastUse;
@@ -620,6 +620,9 @@ impl Link {
         *place = Some(consumer);
     }
 }
+
+// The lanes' locks share no line with another's.
+const _: () = assert!(align_of::<OwnedLock<Outgoing, rank::Lane>>() == LINES_BYTES);
 
 /// Size of the empty region that replaces one that has gone elsewhere.
 const EMPTY_BYTES: usize = 64;

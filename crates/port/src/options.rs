@@ -72,3 +72,6 @@ impl Options {
         Self { strategy, spin_cap }
     }
 }
+
+/// How callers wait: the strategy, and for how long they spin at most.
+pub(crate) type WaitBy = (Strategy, Option<Duration>);

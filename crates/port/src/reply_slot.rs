@@ -4,7 +4,7 @@ use crate::error::DomainError;
 use crate::link::Link;
 use crate::paths::{Held, Party};
 use crate::poller::{Poller, wake_caller};
-use crate::send::SLOTS_PER_LANE;
+use crate::slots::SLOTS_PER_LANE;
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
 use handfast_layout::counters;

@@ -8,7 +8,7 @@ use crate::cancel::Watch;
 use crate::error::{RightError, SendError};
 use crate::link::{Link, Outgoing};
 use crate::message::{Buffer, Message};
-use crate::options::Options;
+use crate::options::{Options, WaitBy};
 use crate::origin::Origin;
 use crate::passing::Known;
 use crate::process::Process;
@@ -21,7 +21,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 use handfast_layout::MESSAGE_BYTES_MAX;
 use handfast_layout::hello::Welcome;
-use handfast_layout::link::{INLINE_BYTES, Kind, LANES, REPLIES, passed_word};
+use handfast_layout::link::{INLINE_BYTES, Kind, REPLIES, passed_word};
 use handfast_layout::part::receiver_of;
 use handfast_proto::rights::Handle;
 use handfast_ring::lane::Refused;
@@ -36,10 +36,10 @@ mod life;
 mod moved;
 mod now;
 mod post;
+mod slots;
 mod spread;
 mod waiting;
 
-pub(crate) use aside::WaitBy;
 pub(crate) use spread::Sent;
 
 /// The right to send to a port. Any number of threads may use it at once, and messages of one thread
@@ -87,9 +87,6 @@ const _: () = assert!(
 /// The result of a post through a right, which may have become another: its ticket, the link's count of
 /// troubles, and whether it made a wake-up call.
 pub(crate) type Posted<'a> = (&'a SendRight, (Ticket, u32, bool));
-
-/// Reply slots of one lane.
-pub(crate) const SLOTS_PER_LANE: u32 = REPLIES / LANES;
 
 static VERSIONS: AtomicU64 = AtomicU64::new(1);
 
@@ -452,5 +449,3 @@ pub(crate) enum Blocked {
     Lane(Refused),
     Right(RightError),
 }
-
-const _: () = assert!(SLOTS_PER_LANE * LANES == REPLIES);

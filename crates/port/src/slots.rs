@@ -1,13 +1,7 @@
-//! Reply slots of a lane: taking one for a call, giving it back.
+//! Reply slots of calls, our side.
 
-use crate::link::Outgoing;
-use crate::rank;
-use crate::send::{SLOTS_PER_LANE, SendRight};
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
-use handfast_channel::reply::Slot;
-use handfast_layout::link::REPLIES;
-use handfast_ring::lane::Producer;
-use handfast_sys::lock::OwnedLock;
+use handfast_layout::link::{LANES, REPLIES};
 
 /// Our side of a reply slot. The slot's current call writes it; claims happen under its lane's
 /// lock.
@@ -40,13 +34,15 @@ impl core::ops::Deref for Slots {
 }
 
 /// Bytes that a processor fetches together.
-const LINES_BYTES: usize = 128;
+pub(crate) const LINES_BYTES: usize = 128;
+
+/// Reply slots of one lane.
+pub(crate) const SLOTS_PER_LANE: u32 = REPLIES / LANES;
+const _: () = assert!(SLOTS_PER_LANE * LANES == REPLIES);
 
 // A lane's slots share no line with another's.
-const _: () = assert!(
-    (SLOTS_PER_LANE as usize * size_of::<SlotState>()).is_multiple_of(LINES_BYTES)
-        && align_of::<OwnedLock<Outgoing, rank::Lane>>() == LINES_BYTES
-);
+const _: () =
+    assert!((SLOTS_PER_LANE as usize * size_of::<SlotState>()).is_multiple_of(LINES_BYTES));
 
 impl SlotState {
     /// Whether the outcome of its last call has been taken, and no other has it.
@@ -64,57 +60,4 @@ impl SlotState {
     pub(crate) const REFUSED: u8 = 4;
     /// Its caller gave up; free again once the reply has come.
     pub(crate) const ABANDONED: u8 = 2;
-}
-
-impl SendRight {
-    /// Takes a reply slot of the lane; the caller holds the lane's lock.
-    #[inline(always)]
-    pub(crate) fn claim(&self, lane: u32, producer: &mut Producer) -> Option<(u32, u32)> {
-        let first = lane * SLOTS_PER_LANE;
-        for index in first..first + SLOTS_PER_LANE {
-            let state = &self.link().slots[index as usize];
-            // Relaxed: this slot's last user has stored it before it freed the slot.
-            let generation = state.generation.load(Ordering::Relaxed);
-            // E8 slot, load half. Acquire: the last user is done with the slot. Store half:
-            // `free`.
-            match state.state.load(Ordering::Acquire) {
-                SlotState::FREE => {}
-                SlotState::ABANDONED => {
-                    let slot = Slot::of(self.link().calls, index);
-                    if !slot.is_answered(&self.link().region, generation) {
-                        continue;
-                    }
-                    if !slot.is_plain(&self.link().region)
-                        && !self.link().is_refused(self.process(), index, generation)
-                    {
-                        continue;
-                    }
-                }
-                _ => continue,
-            }
-            if generation != 0 {
-                // The reply to its last message frees that message's place.
-                producer.taken_through(state.position.load(Ordering::Relaxed));
-            } else {
-                Slot::of(self.link().calls, index).make(&self.link().region);
-            }
-            // Zero is what an unused slot's generation word holds.
-            let generation = generation.wrapping_add(1).max(1);
-            // Relaxed, both: claims happen under the lane's lock.
-            state.generation.store(generation, Ordering::Relaxed);
-            state.state.store(SlotState::CLAIMED, Ordering::Relaxed);
-            return Some((index, generation));
-        }
-        None
-    }
-
-    /// Gives a reply slot back.
-    #[inline(always)]
-    pub(crate) fn free(&self, index: u32) {
-        // E8 slot, store half. Release: the copy out of the slot is done before its next use.
-        // Load half: `claim`.
-        self.link().slots[index as usize]
-            .state
-            .store(SlotState::FREE, Ordering::Release);
-    }
 }

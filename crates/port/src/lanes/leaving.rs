@@ -3,7 +3,7 @@
 use super::{Free, NOBODY, WANTED};
 use crate::link::{Link, Outgoing};
 use crate::room::LANE_NS;
-use crate::send::SLOTS_PER_LANE;
+use crate::slots::SLOTS_PER_LANE;
 use crate::slots::SlotState;
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;

@@ -1,15 +1,11 @@
 //! State that few rights have. Kept apart, so that a right is small: it is moved from message to message.
 
 use super::SendRight;
+use crate::options::WaitBy;
 use crate::rank;
 use crate::spread::Spread;
-use core::time::Duration;
 use handfast_sys::sync::Mutex;
-use handfast_wait::Strategy;
 use std::sync::OnceLock;
-
-/// How callers wait: the strategy, and for how long they spin at most.
-pub(crate) type WaitBy = (Strategy, Option<Duration>);
 
 /// See the module text.
 #[derive(Default)]

@@ -9,7 +9,7 @@ use crate::lanes::NOBODY;
 use crate::link::Link;
 use crate::options::Options;
 use crate::origin::Origin;
-use crate::send::SLOTS_PER_LANE;
+use crate::slots::SLOTS_PER_LANE;
 use crate::spread::{Entry, Spread};
 use core::sync::atomic::{AtomicU32, Ordering};
 use handfast_layout::bell::RECEIVERS;
