@@ -589,3 +589,45 @@ fn long_caller(name: &str) {
         common::say("called");
     }
 }
+
+/// Operations that share a deadline end at it, and those that begin after it end at once.
+#[test]
+fn a_deadline_bounds_all_operations_that_share_it() {
+    let port = handfast::anonymous().unwrap();
+    let right = port.mint(0).connect().unwrap();
+    let limit = Duration::from_millis(50);
+    let deadline = Instant::now() + limit;
+    let timed_out = Err(SendError::TimedOut);
+    // Nobody receives: the first waits until then, the others have nothing left.
+    assert_eq!(right.call_deadline(b"first", deadline).map(drop), timed_out);
+    assert!(deadline <= Instant::now());
+    assert_eq!(
+        right.call_deadline(b"second", deadline).map(drop),
+        timed_out
+    );
+    let call = right.try_call(b"third").unwrap();
+    assert_eq!(call.wait_deadline(deadline).map(drop), timed_out);
+    let fourth = right.with([]).call_deadline(b"fourth", deadline);
+    assert_eq!(fourth.unwrap_err().error, SendError::TimedOut);
+    let later = Instant::now() + common::PATIENCE;
+    while let Ok(request) = port.receive_deadline(Instant::now()) {
+        assert_eq!(request.reply(b"late"), Ok(()));
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let request = port.receive_deadline(later).unwrap();
+            let empty = port.reply_and_receive_deadline(request, b"in time", deadline);
+            assert_eq!(empty.unwrap_err(), ReceiveError::TimedOut);
+        });
+        assert_eq!(right.call_deadline(b"", later).unwrap().bytes(), b"in time");
+    });
+    while right.try_send(b"fill").is_ok() {}
+    assert_eq!(
+        right.send_deadline(b"more", deadline),
+        Err(SendError::TimedOut)
+    );
+    assert!(
+        Instant::now() < later,
+        "nothing waited for the second deadline"
+    );
+}

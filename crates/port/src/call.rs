@@ -23,6 +23,7 @@ use handfast_sys::{clock, cpu};
 use handfast_wait::waiter::{Parked, Place, Sleep, Start};
 use handfast_wait::{Ended, FIRST_PAUSED_LOOKS, word};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// A call in flight: [`SendRight::try_call`]. Its reply is taken with [`Call::wait`] and its forms; dropping the call
 /// gives the reply up. A call holds one of the 16 reply slots of its thread's lane, until the reply has come.
@@ -93,6 +94,15 @@ impl<'a> Call<'a> {
     pub fn wait_timeout(self, timeout: Duration) -> Result<Message, SendError> {
         self.check()?;
         self.message_by(Some(clock::deadline_ns(timeout)))
+    }
+
+    /// As [`Self::wait_timeout`], until `deadline`: for calls that share one.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn wait_deadline(self, deadline: Instant) -> Result<Message, SendError> {
+        self.check()?;
+        self.message_by(Some(clock::instant_ns(deadline)))
     }
 
     /// Checks that the call is this process's: a forked child does not have the memory in which its parent's

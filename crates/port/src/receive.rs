@@ -17,6 +17,7 @@ use handfast_layout::{counters, name};
 use handfast_sys::{OwnedFd, clock};
 use handfast_wait::Waiter;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The right to receive from a port. One port has one; threads may share it by reference.
 ///
@@ -237,6 +238,14 @@ impl ReceiveRight {
         self.receive_by(Some(clock::deadline_ns(timeout)))
     }
 
+    /// As [`Self::receive_timeout`], until `deadline`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn receive_deadline(&self, deadline: Instant) -> Result<Request, ReceiveError> {
+        self.receive_by(Some(clock::instant_ns(deadline)))
+    }
+
     /// Takes a message if one waits. Never blocks. Where there is a [descriptor](Self::readiness) it looks as
     /// the strategy says, 20 us at the longest, before it says for the first time that nothing is there.
     ///
@@ -306,6 +315,22 @@ impl ReceiveRight {
         timeout: Duration,
     ) -> Result<Request, ReceiveError> {
         self.reply_and_receive_by(request, bytes, Some(clock::deadline_ns(timeout)))
+    }
+
+    /// As [`Self::reply_and_receive_timeout`], until `deadline`.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Panics
+    /// As [`Self::reply_and_receive`].
+    pub fn reply_and_receive_deadline(
+        &self,
+        request: Request,
+        bytes: &[u8],
+        deadline: Instant,
+    ) -> Result<Request, ReceiveError> {
+        self.reply_and_receive_by(request, bytes, Some(clock::instant_ns(deadline)))
     }
 
     /// Replies, and takes a message if one waits. Never blocks.

@@ -29,6 +29,7 @@ use handfast_sys::clock;
 use handfast_sys::deadline;
 use handfast_sys::lock::OwnedGuard as Guard;
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 mod aside;
 mod here;
@@ -182,6 +183,14 @@ impl SendRight {
         self.send_by(bytes, Waiting::Until(clock::deadline_ns(timeout)))
     }
 
+    /// As [`Self::send_timeout`], until `deadline`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn send_deadline(&self, bytes: &[u8], deadline: Instant) -> Result<(), SendError> {
+        self.send_by(bytes, Waiting::Until(clock::instant_ns(deadline)))
+    }
+
     /// As [`Self::send`], without waiting: a full queue is [`SendError::Full`].
     ///
     /// # Errors
@@ -251,7 +260,18 @@ impl SendRight {
     /// [`DomainError::Deadline`]: crate::error::DomainError::Deadline
     /// [`DomainError::NoDeadline`]: crate::error::DomainError::NoDeadline
     pub fn call_timeout(&self, bytes: &[u8], timeout: Duration) -> Result<Message, SendError> {
-        let deadline_ns = clock::deadline_ns(timeout);
+        self.call_until(bytes, clock::deadline_ns(timeout))
+    }
+
+    /// As [`Self::call_timeout`], until `deadline`: for calls that share one.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn call_deadline(&self, bytes: &[u8], deadline: Instant) -> Result<Message, SendError> {
+        self.call_until(bytes, clock::instant_ns(deadline))
+    }
+
+    fn call_until(&self, bytes: &[u8], deadline_ns: u64) -> Result<Message, SendError> {
         if let Some(by) = &self.shortcut {
             return self.call_here_until(by, bytes, deadline_ns);
         }

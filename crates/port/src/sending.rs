@@ -9,6 +9,7 @@ use crate::send::{Posted, SendRight};
 use core::time::Duration;
 use handfast_layout::link::Kind;
 use handfast_sys::{clock, deadline};
+use std::time::Instant;
 
 /// A message to be sent with rights, up to four: [`SendRight::with`].
 ///
@@ -61,6 +62,14 @@ impl<'a> Sending<'a> {
         self.send_by(bytes, Waiting::Until(clock::deadline_ns(timeout)))
     }
 
+    /// As [`SendRight::send_deadline`].
+    ///
+    /// # Errors
+    /// As there, and [`SendError::Right`].
+    pub fn send_deadline(self, bytes: &[u8], deadline: Instant) -> Result<(), Returned<SendError>> {
+        self.send_by(bytes, Waiting::Until(clock::instant_ns(deadline)))
+    }
+
     /// As [`SendRight::try_send`].
     ///
     /// # Errors
@@ -87,6 +96,18 @@ impl<'a> Sending<'a> {
         timeout: Duration,
     ) -> Result<Message, Returned<SendError>> {
         self.call_by(bytes, Some(clock::deadline_ns(timeout)))
+    }
+
+    /// As [`SendRight::call_deadline`].
+    ///
+    /// # Errors
+    /// As [`Self::call`].
+    pub fn call_deadline(
+        self,
+        bytes: &[u8],
+        deadline: Instant,
+    ) -> Result<Message, Returned<SendError>> {
+        self.call_by(bytes, Some(clock::instant_ns(deadline)))
     }
 
     /// As [`Self::call`], until the deadline if there is one.

@@ -18,6 +18,7 @@ use handfast_wait::waiter::{Parked, Place, Sleep, Start};
 use handfast_wait::{Ended, Strategy, Waiter, word};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Ports and descriptors that one thread waits on together, by one strategy.
 ///
@@ -234,6 +235,14 @@ impl WaitSet {
     /// [`ReceiveError::TimedOut`] then.
     pub fn receive_timeout(&mut self, timeout: Duration) -> Result<Event, ReceiveError> {
         self.receive_by(Some(clock::deadline_ns(timeout)))
+    }
+
+    /// As [`Self::receive_timeout`], until `deadline`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn receive_deadline(&mut self, deadline: Instant) -> Result<Event, ReceiveError> {
+        self.receive_by(Some(clock::instant_ns(deadline)))
     }
 
     /// Takes what is there. Never blocks; one system call if the set has descriptors.

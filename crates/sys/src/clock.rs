@@ -5,7 +5,7 @@
 //! vDSO call otherwise.
 
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// `CLOCK_MONOTONIC` in nanoseconds. One vDSO call, about 25 ns.
 #[must_use]
@@ -25,6 +25,12 @@ pub fn thread_ns() -> u64 {
 #[must_use]
 pub fn deadline_ns(timeout: Duration) -> u64 {
     now_ns().saturating_add(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// The monotonic time of `instant`, for deadlines; now, if that has passed.
+#[must_use]
+pub fn instant_ns(instant: Instant) -> u64 {
+    deadline_ns(instant.saturating_duration_since(Instant::now()))
 }
 
 /// Nanoseconds since an arbitrary start, from the processor's counter.
