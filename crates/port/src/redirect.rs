@@ -147,9 +147,9 @@ impl Link {
         let mut redirects = self.redirects();
         match redirects.of.get(&name) {
             Some(Redirect::To(moved)) if moved.direct.get().is_some() => {
-                if self.imports().moved(name, &[]) {
-                    process.schedule(Timer::Releases);
-                }
+                // Given back at once, whether it was to be already or has come since.
+                self.imports().moved(name, &[]);
+                process.schedule(Timer::Releases);
             }
             Some(_) => {}
             None => {
@@ -317,7 +317,12 @@ impl Process {
                 _ => continue,
             };
             match self.way_to(exporter, port) {
-                Some(with) => self.redirect((&link, name), &with),
+                Some(with) => {
+                    if self.switch((&link, name), &with) == Switched::Full {
+                        let link = Arc::downgrade(&link);
+                        self.switches().push(Later { link, name });
+                    }
+                }
                 None => self.seek(&link, exporter, name),
             }
         }

@@ -141,6 +141,12 @@ impl Link {
             .wake(|what| matches!(what, What::Room | What::Space(_)));
     }
 
+    /// Whether tasks wait for room: a thread that makes some by taking an answer wakes no task.
+    pub(crate) fn has_tasks_for_room(&self) -> bool {
+        let list = self.tasks.list();
+        list.iter().any(|task| task.what == What::Room)
+    }
+
     /// Wakes the tasks that have waited longest for room, as a call has ended.
     pub(crate) fn wake_for_room(&self) {
         let list = self.tasks.list();

@@ -3,7 +3,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use handfast_proto::timers::Timer;
-use handfast_sys::{Errno, clock, poll};
+use handfast_sys::{Errno, clock, deadline, poll};
 
 /// In the place of a time: there is nothing to do.
 const NEVER_NS: u64 = u64::MAX;
@@ -49,12 +49,17 @@ impl Upkeep {
         due_ns.wrapping_sub(clock::ticks_ns()) <= from_now_ns
     }
 
+    #[cold]
     fn alarm_at(&self, due_ns: u64) {
-        let mut due_ns = due_ns;
+        // A function of a domain that is ended in between would leave the others without an alarm.
+        let _shield = deadline::shield();
         // E21 alarm, store half: the timer's own time comes before this.
-        if self.alarm_ns.fetch_min(due_ns, Ordering::Release) <= due_ns {
-            return;
+        if self.alarm_ns.fetch_min(due_ns, Ordering::Release) > due_ns {
+            self.set_alarm(due_ns);
         }
+    }
+
+    fn set_alarm(&self, mut due_ns: u64) {
         loop {
             self.alarm.set(due_ns.saturating_sub(clock::ticks_ns()));
             // A thread that needs an earlier time may have set the alarm before this thread has. At most once for each such
@@ -90,7 +95,9 @@ impl Upkeep {
         let due_ns = |due_ns: &AtomicU64| due_ns.load(Ordering::Relaxed);
         let next_ns = self.due_ns.iter().map(due_ns).min();
         if let Some(next_ns) = next_ns.filter(|next_ns| *next_ns != NEVER_NS) {
-            self.alarm_at(next_ns);
+            // A thread that has to set the alarm may wait for a processor: this one does not rely on that.
+            self.alarm_ns.fetch_min(next_ns, Ordering::Release);
+            self.set_alarm(next_ns);
         }
     }
 }

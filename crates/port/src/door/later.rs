@@ -37,14 +37,20 @@ impl Process {
         upgrade.is_late.store(true, Ordering::Relaxed);
     }
 
-    /// Keeper: claims those that have been used. They ask for lanes where there are none.
-    pub(crate) fn claim_late(self: &Arc<Self>) {
+    /// Keeper: claims those that have been used. They ask for lanes where there are none. Returns whether some are left that
+    /// could not be claimed yet.
+    pub(crate) fn claim_late(self: &Arc<Self>) -> bool {
         let mut late = self.doors().waiting.take_late();
         late.retain(|_, stranger| {
             let upgrade = stranger.upgrade.upgrade();
             upgrade.is_some_and(|upgrade| !self.has_claimed(&upgrade, stranger.port))
         });
+        // Relaxed: as where it is set.
+        let is_used = |upgrade: Arc<Upgrade>| upgrade.is_used.load(Ordering::Relaxed);
+        let mut left = late.values();
+        let is_left = left.any(|stranger| stranger.upgrade.upgrade().is_some_and(is_used));
         self.doors().waiting.put_back(late);
+        is_left
     }
 
     /// Whether a right has been claimed, or waits for something else now.
@@ -59,13 +65,19 @@ impl Process {
                 let Some(right) = claim_freely(self, &with, port, number) else {
                     return false;
                 };
+                upgrade.is_late.store(false, Ordering::Relaxed);
                 upgrade.becomes(right);
             }
             // The link has ended since.
-            None if self.configuration.meets_strangers => self.ask_where(upgrade, port),
-            None => upgrade.decline(),
+            None => {
+                // Before the question: an answer may have it wait for a lane again.
+                upgrade.is_late.store(false, Ordering::Relaxed);
+                match self.configuration.meets_strangers {
+                    true => self.ask_where(upgrade, port),
+                    false => upgrade.decline(),
+                }
+            }
         }
-        upgrade.is_late.store(false, Ordering::Relaxed);
         true
     }
 

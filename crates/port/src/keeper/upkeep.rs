@@ -26,7 +26,7 @@ impl Keeper {
             Timer::EndedLinks => process.forget_ended(),
             Timer::DroppedPorts => return Left::soon(process.refuse_unbound()),
             Timer::Workers => return Left::soon(process.start_workers()),
-            Timer::Claims => process.claim_late(),
+            Timer::Claims => return Left::for_peer(process.claim_late()),
             Timer::MovedPorts => process.tell_new_holders(),
             Timer::DomainCalls => {
                 for port in process.ports(|port| port.served.get().is_some()) {
@@ -80,7 +80,7 @@ impl Keeper {
             return Left::Nothing;
         }
         let moved = links.iter().fold(false, |moved, link| link.watch() | moved);
-        self.watch_ns = match moved {
+        self.watch_ns = match moved || links.iter().any(|link| link.has_tasks_for_room()) {
             true => WATCH_NS,
             false => (self.watch_ns * 2).min(WATCH_NS_MAX),
         };
@@ -107,11 +107,10 @@ impl Keeper {
     /// Hears peers again that have been muted for long enough.
     fn hear_again(&mut self) -> Left {
         let now_ns = clock::now_ns();
-        let over = self
-            .muted
-            .extract_if(.., |(until_ns, _)| *until_ns <= now_ns);
-        let over: Vec<_> = over.map(|(_, serial)| serial).collect();
-        for serial in over {
+        let is_over = |(until_ns, _): &(u64, u32)| *until_ns <= now_ns;
+        // One after the other: a panic at the end of one link leaves the others in the list.
+        while let Some(place) = self.muted.iter().position(is_over) {
+            let (_, serial) = self.muted.swap_remove(place);
             let Some(link) = self.link(serial) else {
                 continue;
             };

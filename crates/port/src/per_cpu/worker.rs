@@ -140,8 +140,8 @@ impl Server {
         }
         match self.rest(index) {
             Rest::End => {}
-            Rest::GoOn(request) => self.start(index, Some(request), false),
-            Rest::Last(request) => self.start(index, Some(request), true),
+            Rest::GoOn(request) => self.start_soon(index, Some(request), false),
+            Rest::Last(request) => self.start_soon(index, Some(request), true),
         }
     }
 
@@ -165,6 +165,14 @@ impl Server {
         drop(state);
         number.map(|number| self.desks[index].port().leave_takers(number));
         true
+    }
+
+    /// As [`Self::start`]; where no thread can be made, the keeper tries again.
+    fn start_soon(self: &Arc<Self>, index: usize, first: Option<Request>, is_last: bool) {
+        self.start(index, first, is_last);
+        if !self.desks[index].state().owed.is_empty() {
+            self.process.schedule(Timer::Workers);
+        }
     }
 
     /// Starts a worker with its first request, perhaps its only one: another is there then.
@@ -193,7 +201,6 @@ impl Server {
             // Before it counts no more: a thread that waits for that drops it.
             desk.state().owed.extend(owed);
             self.running.sub();
-            self.process.schedule(Timer::Workers);
         }
     }
 
@@ -254,7 +261,7 @@ impl Wake for Bell {
         if ANSWERS.replace(true) {
             // Within an answer, which has found something that it cannot take: one with a thread looks again.
             if self.server.is_taken_up(self.desk) {
-                self.server.start(self.desk, None, false);
+                self.server.start_soon(self.desk, None, false);
             }
         } else {
             self.server.answer(self.desk);

@@ -74,6 +74,34 @@ fn the_name_of_a_right_that_is_another_stays_while_a_message_in_another_lane_has
     assert!(old.give_back(&process) && hears_of_release(&peer));
 }
 
+/// It comes once more, in a message that was under way: its name is given back by then, and nothing else has the keeper look.
+#[test]
+fn a_name_that_comes_after_it_was_given_back_is_given_back_again() {
+    let (process, old, peer) = link();
+    let (_, new, _new_peer) = link();
+    socket::set_nonblocking(&peer, true).unwrap();
+    process.links.lock().push(Some(old.clone()));
+    let _right = right(&process, &old, NAME);
+    // So that there is a lane, in which the mark comes.
+    old.lane(receiver_of(PORT)).unwrap();
+    let moved = Moved::new((new.identity(), PORT), 1);
+    old.redirects().insert((NAME, PORT), moved);
+    assert!(process.switch((&old, NAME), &new) == Switched::Done);
+    let consume = || {
+        let lane = old.lane(receiver_of(PORT)).unwrap();
+        let tail = old.lanes[lane as usize].lock().producer.position();
+        let head = Place::of(old.calls, lane).head();
+        old.region.store(head, tail, Ordering::Release);
+    };
+    consume();
+    let is_told = || handfast_testing::within_patience(|| hears_of_release(&peer));
+    assert!(is_told());
+    old.imports().arrive(NAME, PORT).unwrap();
+    old.arrived_moved(&process, NAME);
+    assert!(is_told());
+    process.end_link(&old);
+}
+
 #[test]
 fn who_has_no_lane_to_the_old_home_of_a_port_follows_when_there_is_one() {
     let (process, old, peer) = link();

@@ -76,7 +76,8 @@ impl Upkeep {
             }
         }
         if self.due_ns.load(Relaxed) != NEVER_NS {
-            self.alarm_at();
+            self.alarm_ns.fetch_min(DUE_NS, Release);
+            *self.alarm.lock().unwrap() = true;
         }
     }
 }
