@@ -296,9 +296,13 @@ impl Process {
 
     /// Has the keeper do that.
     fn switch_later(&self, link: &Arc<Link>, name: Handle) {
+        self.put_off(link, name);
+        self.schedule(Timer::Switches);
+    }
+
+    fn put_off(&self, link: &Arc<Link>, name: Handle) {
         let link = Arc::downgrade(link);
         self.switches().push(Later { link, name });
-        self.schedule(Timer::Switches);
     }
 
     fn switches(&self) -> MutexGuard<'_, Vec<Later>, rank::Switches> {
@@ -319,8 +323,7 @@ impl Process {
             match self.way_to(exporter, port) {
                 Some(with) => {
                     if self.switch((&link, name), &with) == Switched::Full {
-                        let link = Arc::downgrade(&link);
-                        self.switches().push(Later { link, name });
+                        self.put_off(&link, name);
                     }
                 }
                 None => self.seek(&link, exporter, name),
