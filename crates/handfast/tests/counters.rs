@@ -4,10 +4,12 @@ mod common;
 mod forger;
 
 use forger::{Hand, expect_cut, serves, start_honest};
+use handfast::domain::{Call, Domain, LoadError, Table};
 use handfast::error::Rule;
 use handfast::{Counters, Options, ReceiveRight, Request, SendRight, Strategy};
 use handfast_layout::link::{Kind, REPLIES};
 use rustix::thread::Pid;
+use std::sync::Barrier;
 use std::time::Duration;
 
 #[test]
@@ -111,4 +113,89 @@ fn a_link_that_is_cut_for_what_came_to_a_port_is_a_fault_of_that_port() {
     assert!(common::within_patience(|| faults() > 0));
     assert_eq!(faults(), 1);
     server.finish();
+}
+
+/// Calls and one-way messages of each thread.
+const EACH: u64 = 50;
+
+/// Waits until the row of the port has these numbers.
+fn expect_counted(right: &SendRight, name: &str, (calls, sends): (u64, u64), look: impl Fn()) {
+    let both = || (count(right, name, "calls"), count(right, name, "sends"));
+    let is_counted = common::within_patience(|| {
+        look();
+        both() == (calls, sends)
+    });
+    assert!(is_counted, "{:?} and not {:?}", both(), (calls, sends));
+}
+
+#[test]
+fn calls_and_messages_are_counted_once_each() {
+    const THREADS: u64 = 4;
+    let _alone = common::alone();
+    let name = common::name("counted-once");
+    let port = handfast::bind(&name).unwrap();
+    let right = handfast::connect(&name).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut next = None;
+            for _ in 0..THREADS * EACH * 2 {
+                let request = next.take().unwrap_or_else(|| port.receive().unwrap());
+                if request.is_call() {
+                    next = port
+                        .reply_and_receive_timeout(request, b"", Duration::ZERO)
+                        .ok();
+                }
+            }
+        });
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                for _ in 0..EACH {
+                    let _ = right.call(b"call").unwrap();
+                    right.send(b"send").unwrap();
+                }
+            });
+        }
+    });
+    // A receiver publishes what it has counted when it sleeps.
+    let look = || assert!(port.receive_timeout(Duration::from_millis(1)).is_err());
+    expect_counted(&right, &name, (THREADS * EACH, THREADS * EACH), look);
+    // The row of the link has both, and no other link has come.
+    let counters = right.counters().unwrap();
+    let of_links = counters.links.iter();
+    let sum: u64 = of_links.map(|row| Counters::value(row, "calls")).sum();
+    assert_eq!(sum, THREADS * EACH * 2);
+}
+
+fn nothing((): &(), _: &mut Call<'_>) {}
+
+/// So many that several share a place to count in.
+#[test]
+fn calls_of_a_domain_are_counted_once_each_by_however_many_threads() {
+    const THREADS: u64 = 200;
+    let _alone = common::alone();
+    let table = Table::new(|_| ()).entry(nothing);
+    // SAFETY: the function does nothing.
+    let load = |options| unsafe { Domain::new(&table, options) };
+    let domain = match load(handfast::domain::Options::new()) {
+        Err(LoadError::NoKeys) => load(handfast::domain::Options::new().unprotected()),
+        loaded => loaded,
+    };
+    let name = common::name("counted-domain");
+    let receive = handfast::bind(&name).unwrap();
+    let port = handfast::domain::Port::new(receive, &domain.unwrap(), 0).unwrap();
+    let within = port.connect().unwrap();
+    let across = handfast::connect(&name).unwrap();
+    let all_live = Barrier::new(THREADS as usize);
+    std::thread::scope(|scope| {
+        for number in 0..THREADS {
+            // Some by the link of this process with itself.
+            let right = if number % 10 == 0 { &across } else { &within };
+            let all_live = &all_live;
+            scope.spawn(move || {
+                all_live.wait();
+                (0..EACH).for_each(|_| drop(right.call(b"").unwrap()));
+            });
+        }
+    });
+    expect_counted(&across, &name, (THREADS * EACH, 0), || ());
 }

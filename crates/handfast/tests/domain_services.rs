@@ -7,6 +7,7 @@ use handfast::domain::{Call, Domain, Heap, Isolation, LoadError, Options, Port, 
 use handfast::error::{DomainError, Gone, SendError};
 use handfast::service::{CallError, Refusal};
 use handfast::{Notice, OwnRight, ReceiveRight, Right, SendRight};
+use rustix::event::{PollFd, PollFlags};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -307,6 +308,13 @@ fn rights_go_in_and_come_out_in_their_order_or_are_dropped() {
         let told = own.receive_timeout(common::PATIENCE).unwrap();
         assert_eq!(told.notice(), Some(Notice::NoSendersOf(badge)));
     }
+    // And so does a descriptor: its pipe has no writer any more.
+    let (reader, writer) = rustix::pipe::pipe().unwrap();
+    let _ = deaf_right.with([writer.into()]).call(b"").unwrap();
+    let mut ends = [PollFd::new(&reader, PollFlags::IN)];
+    let patience = rustix::time::Timespec::try_from(common::PATIENCE).unwrap();
+    rustix::event::poll(&mut ends, Some(&patience)).unwrap();
+    assert_eq!(ends[0].revents(), PollFlags::HUP);
     // Too many.
     let five = four().chain([Right::Dead]);
     let returned = right.with(five).call(b"").map(drop).unwrap_err();

@@ -46,6 +46,17 @@ impl Clearing {
         self.next = (self.next + 1) % places;
         Some(self.next)
     }
+
+    /// The look is over. Whether there is another one, because messages are left: after a pause, so that most of the time is for
+    /// messages.
+    fn ends(&mut self, now_ns: u64) -> bool {
+        let pause_ns = CLEAR_AGAIN_NS.max(CLEAR_SHARE * self.took_ns);
+        let is_again = core::mem::take(&mut self.has_messages);
+        if is_again {
+            self.again_ns = now_ns.saturating_add(pause_ns);
+        }
+        is_again
+    }
 }
 
 impl Poller {
@@ -83,13 +94,9 @@ impl Poller {
         if self.is_clearing() {
             return;
         }
-        self.deaths = deaths;
-        if core::mem::take(&mut self.clearing.has_messages) {
-            // Look again, at the next opportunity; but most of the time is for messages.
-            self.deaths = deaths.wrapping_sub(1);
-            let pause_ns = CLEAR_AGAIN_NS.max(CLEAR_SHARE * self.clearing.took_ns);
-            self.clearing.again_ns = then_ns.saturating_add(pause_ns);
-        }
+        // Looked for again at the next opportunity where messages are left.
+        let is_again = self.clearing.ends(then_ns);
+        self.deaths = deaths.wrapping_sub(u32::from(is_again));
     }
 
     /// Whether there may be messages in lanes of links that have ended: some of the remaining lanes have been looked at now.
@@ -163,6 +170,21 @@ impl Poller {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn looks_for_the_dead_take_a_ninth_of_the_time_at_most_while_messages_are_left() {
+        let mut clearing = Clearing::default();
+        assert!(!clearing.ends(1_000));
+        assert_eq!(
+            clearing.again_ns, 0,
+            "nothing is left: the next death is looked for at once"
+        );
+        for (took_ns, pause_ns) in [(10, CLEAR_AGAIN_NS), (CLEAR_AGAIN_NS, 8 * CLEAR_AGAIN_NS)] {
+            (clearing.has_messages, clearing.took_ns) = (true, took_ns);
+            assert!(clearing.ends(1_000));
+            assert_eq!(clearing.again_ns, 1_000 + pause_ns);
+        }
+    }
 
     #[test]
     fn a_look_for_the_dead_comes_to_all_places_also_while_others_are_added() {

@@ -28,7 +28,8 @@ pub(super) struct Kind {
     pub(super) newcomer: Newcomer,
     /// Whether the same attacker at work elsewhere is a control: not where nothing but the one server is its aim.
     pub(super) has_decoy: bool,
-    /// In that control it is at work on the same server, with these words: where a busy server is no attack by itself.
+    /// In that control it is at work on the same server, with these words: where a busy server is no attack by itself. The scheduler
+    /// has a thread that is always busy wait longer than one that mostly sleeps, the longer the more the machine has to do.
     pub(super) fair: Option<&'static [&'static str]>,
     /// So long it goes on, once it has begun.
     pub(super) time: Duration,
@@ -258,6 +259,7 @@ pub(super) const KINDS: [Kind; 30] = [
         what: "190 links with calls in all lanes that end at once, again and again",
         program: "flood.py",
         words: &["190", "1", "16", "dying"],
+        fair: Some(&["1", "1", "16", "awake"]),
         time: Duration::from_secs(4),
         // Links whose messages are served still count, and so do the next process's: up to the user's share, with 0.1 MiB each.
         grows_mib: 256,
