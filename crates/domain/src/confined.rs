@@ -13,7 +13,7 @@ pub fn is_confined() -> bool {
 }
 
 /// From now on it is. There is one thread.
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", feature = "confine"))]
 pub(crate) fn begin() {
     // Relaxed: as above.
     BEGUN.store(true, Relaxed);

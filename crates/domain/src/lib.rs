@@ -53,6 +53,7 @@
 )]
 mod alone;
 mod call;
+#[cfg(feature = "confine")]
 pub mod confine;
 mod confined;
 mod deadline;

@@ -42,10 +42,12 @@
 
 use crate::error::{BindError, ConnectError, DomainError, Misuse, SendError};
 use crate::{Holder, OwnRight, ReceiveRight, SendRight};
+#[cfg(feature = "confine")]
+pub use handfast_domain::confine;
 pub use handfast_domain::{
     BYTES_MAX, Call, CallError, DEPTH_MAX, Domain, Fault, Group, Heap, Held, Isolation, LoadError,
-    NoDeadline, NotStarted, Options, Policy, Reason, STACK_BYTES, Sender, Table, Words, confine,
-    error, shielded,
+    NoDeadline, NotStarted, Options, Policy, Reason, STACK_BYTES, Sender, Table, Words, error,
+    shielded,
 };
 use handfast_port::MESSAGE_BYTES_MAX;
 use handfast_port::served::{Incoming, Serve, Served, deadline_ns};

@@ -60,7 +60,8 @@
 //! | feature | adds |
 //! | --- | --- |
 //! | `service` (default) | [`service`](mod@service) |
-//! | `domain` | `domain`: a function that runs before `main`, for domains that are child processes, and an instruction decoder |
+//! | `domain` | `domain`: a function that runs before `main`, for domains that are child processes |
+//! | `confine` | `domain` with `domain::confine`: filters for system calls, and an instruction decoder |
 //!
 //! # Environment
 //!

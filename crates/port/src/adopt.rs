@@ -19,7 +19,6 @@ use crate::process::Process;
 use crate::reply_slot::ReplySlot;
 use crate::right::Right;
 use crate::send::SendRight;
-use core::sync::atomic::Ordering;
 use handfast_layout::PARTS_MAX;
 use handfast_layout::hello;
 use handfast_layout::part::{Bound, Part};
@@ -381,8 +380,7 @@ fn arrive(link: &Link, (handle, port): (Handle, u32)) -> Result<(), Fault> {
 
 #[inline(always)]
 fn imported(process: &Arc<Process>, link: &Arc<Link>, (handle, port): (Handle, u32)) -> SendRight {
-    // Relaxed: it is looked at again, under the lock.
-    if link.has_redirects.load(Ordering::Relaxed) {
+    if link.redirects.has_any() {
         link.arrived_moved(process, handle);
     }
     SendRight::usual(process, link.clone(), (handle, port))

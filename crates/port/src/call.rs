@@ -485,7 +485,7 @@ impl Place for Answer<'_, '_> {
     }
 
     fn asked_limit_ns(&mut self) -> Option<u64> {
-        bell::load_hint(&self.0.right.link().peer_bells, self.0.right.receiver())
+        bell::load_hint(self.0.right.link().bells(), self.0.right.receiver())
             .map(|(spin_ns, _)| u64::from(spin_ns).min(ASKED_LIMIT_MAX_NS))
     }
 
@@ -513,7 +513,7 @@ impl Place for Answer<'_, '_> {
         };
         elsewhere.announce((link, slot));
         word::announce(&link.region, slot.wait(), how);
-        let deadline_ns = if bell::fence_for_sleep(&link.peer_bells, right.receiver()) {
+        let deadline_ns = if bell::fence_for_sleep(link.bells(), right.receiver()) {
             deadline_ns
         } else {
             let soon = clock::deadline_ns(UNFENCED_SLEEP);
@@ -532,7 +532,7 @@ impl Place for Answer<'_, '_> {
         word::withdraw(&link.region, slot.wait());
         elsewhere.withdraw();
         parked.fetch_sub(1, Ordering::AcqRel);
-        let hint = bell::load_hint(&link.peer_bells, right.receiver());
+        let hint = bell::load_hint(link.bells(), right.receiver());
         if let Some((_, server_cpu)) = hint
             && server_cpu == cpu::current()
         {

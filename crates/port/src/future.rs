@@ -232,7 +232,7 @@ impl Reply<'_> {
         }
         if let Some((slot, _)) = place {
             word::announce(&link.region, slot.wait(), word::DESCRIPTOR);
-            if !bell::fence_for_sleep(&right.link().peer_bells, right.receiver()) {
+            if !bell::fence_for_sleep(right.link().bells(), right.receiver()) {
                 // Then no peer may ring; the keeper looks.
                 right
                     .process()

@@ -405,15 +405,13 @@ impl Link {
                 None => all = false,
             }
         }
-        // Relaxed: the keeper's alone.
-        self.is_asked.store(!all, Ordering::Relaxed);
+        self.incoming.set_asked(!all);
         !all
     }
 
     /// Keeper of the receiver: as [`Self::say_taken`], if that was asked for and could not be done.
     pub(crate) fn say_taken_again(self: &Arc<Self>, process: &Process) -> bool {
-        // Relaxed: the keeper's alone.
-        self.is_asked.load(Ordering::Relaxed) && self.say_taken(process)
+        self.incoming.is_asked() && self.say_taken(process)
     }
 
     /// Keeper of the receiver: nothing comes in a lane any more.
@@ -425,8 +423,7 @@ impl Link {
         if u32::from(lane) >= LANES {
             return Err(Rule::LaneReceiver.broken());
         }
-        // Relaxed: only the keeper changes it; a thread that reads it has read the count below.
-        if self.leaving.fetch_or(1 << lane, Ordering::Relaxed) & 1 << lane != 0 {
+        if !self.incoming.leaves(lane.into()) {
             return Err(Rule::LaneReceiver.broken());
         }
         if self.leave_lanes(process)? {
@@ -440,27 +437,23 @@ impl Link {
     /// Keeper of the receiver: has receivers let go of lanes in which nothing comes any more. Returns whether some have
     /// not: they look at what there is at this moment.
     pub(crate) fn leave_lanes(self: &Arc<Self>, process: &Arc<Process>) -> Result<bool, Fault> {
-        // Relaxed, throughout: the keeper's alone to change.
-        let leaving = self.leaving.load(Ordering::Relaxed);
         if self.is_behind() {
             // Later: a peer that says more of a lane before it has heard of it is at fault, one that stood
             // still is not.
-            return Ok(leaving != 0);
+            return Ok(self.incoming.leaving().next().is_some());
         }
-        for lane in (0..LANES).filter(|lane| leaving & 1 << lane != 0) {
-            // Acquire: as where it is set.
-            let owner = self.owners[lane as usize].load(Ordering::Acquire);
-            let has_left = match owner.checked_sub(1) {
+        for lane in self.incoming.leaving() {
+            let has_left = match self.incoming.owner(lane) {
                 None => true,
-                Some(receiver) => self.leave_lane(process, lane, receiver.into())?,
+                Some(receiver) => self.leave_lane(process, lane, receiver)?,
             };
             if has_left {
-                self.leaving.fetch_and(!(1 << lane), Ordering::Relaxed);
+                self.incoming.has_left(lane);
                 let lane = lane as u8;
                 process.say(self, ControlMessage::LaneBack { lane });
             }
         }
-        Ok(self.leaving.load(Ordering::Relaxed) != 0)
+        Ok(self.incoming.leaving().next().is_some())
     }
 
     fn leave_lane(
@@ -494,8 +487,7 @@ impl Link {
         if !is_empty {
             return Err(Rule::LaneReceiver.broken());
         }
-        // Release: a thread that takes the lane finds the consumer where it has been put.
-        self.owners[lane as usize].store(0, Ordering::Release);
+        self.incoming.disown(lane);
         Ok(())
     }
 

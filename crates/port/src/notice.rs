@@ -405,8 +405,8 @@ impl Link {
     ) -> Result<Handle, Refused> {
         let badge = target.badge;
         let handle = exports.export_new(target, self.quotas.rights())?;
-        // From now on the link stays while the peer wants it. Release: pairs with the Acquire in `release`.
-        self.granted.store(true, Ordering::Release);
+        // From now on the link stays while the peer wants it.
+        self.usage.grant();
         self.count_rights(exports);
         // Under the lock: the peer cannot have given it back before it was counted.
         port.notices.added();

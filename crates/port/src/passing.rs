@@ -14,7 +14,6 @@ use crate::room::Waiting;
 use crate::send::SendRight;
 use crate::waiters::{OF_PROCESS, with_waiter};
 use core::cell::Cell;
-use core::sync::atomic::Ordering;
 use core::time::Duration;
 use handfast_channel::reply::Slot;
 use handfast_layout::link::{Kind, PARTY_SENDER, REPLIES, passed_word};
@@ -372,8 +371,8 @@ impl Passed {
         if !Arc::ptr_eq(&slot.link.process, &to.process) {
             return Err(RightError::OtherNode);
         }
-        // Acquire: as in `Known::of`. Before the look.
-        let version = to.ways.load(Ordering::Acquire);
+        // Before the look.
+        let version = to.passing.ways();
         Ok(match process.way(&slot.link, slot.index, to) {
             Way::Path { number, path } => {
                 let known = Known {
@@ -473,10 +472,8 @@ impl Known {
         let from = (reply.link.serial, reply.index / REPLIES);
         let place = Self::place(from, to.serial);
         let known = WAYS.try_with(|ways| ways[place].get()).ok().flatten()?;
-        // Acquire: pairs with the addition in `Link::forget_ways`.
-        let is_it = known.from == from
-            && known.to == to.serial
-            && known.version == to.ways.load(Ordering::Acquire);
+        let is_it =
+            known.from == from && known.to == to.serial && known.version == to.passing.ways();
         is_it.then_some(known)
     }
 }

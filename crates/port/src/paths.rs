@@ -59,11 +59,50 @@ impl Drop for Party {
     }
 }
 
-/// A link's tables, as forwarder to its peer and as replier to calls that its peer forwards.
+/// A link's reply rights that are passed on, by us to the peer and by the peer to us.
 #[derive(Default)]
 pub(crate) struct Passing {
+    tables: Mutex<PassingTables, rank::Passing>,
+    /// How often a way to the peer, or a party of the peer's, was forgotten.
+    ways: AtomicU32,
+    parties: AtomicU32,
+}
+
+/// Its tables, as forwarder to the peer and as replier to calls that the peer forwards.
+#[derive(Default)]
+pub(crate) struct PassingTables {
     pub(crate) asks: Asks,
     pub(crate) parties: Parties<Arc<Party>>,
+}
+
+impl Passing {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, PassingTables, rank::Passing> {
+        self.tables.lock()
+    }
+
+    /// A number that changes when a way to the peer has been given up: no thread uses one from memory then.
+    #[inline]
+    pub(crate) fn ways(&self) -> u32 {
+        // Acquire: pairs with the addition in `forget_ways`.
+        self.ways.load(Ordering::Acquire)
+    }
+
+    /// A number that changes when a party of the peer's has been forgotten.
+    #[inline]
+    pub(crate) fn parties(&self) -> u32 {
+        // Acquire: pairs with the addition in `forgot_parties`.
+        self.parties.load(Ordering::Acquire)
+    }
+
+    fn forget_ways(&self) {
+        // Release: pairs with the Acquire in `ways`.
+        self.ways.fetch_add(1, Ordering::Release);
+    }
+
+    fn forgot_parties(&self) {
+        // Release: pairs with the Acquire in `parties`.
+        self.parties.fetch_add(1, Ordering::Release);
+    }
 }
 
 /// A process's table as caller, and what it has asked callers for as replier.
@@ -107,29 +146,17 @@ struct Between {
 }
 
 impl Link {
-    pub(crate) fn passing(&self) -> MutexGuard<'_, Passing, rank::Passing> {
-        self.passing.lock()
-    }
-
-    /// Ways to the peer have been given up: no thread uses one from memory.
-    fn forget_ways(&self) {
-        // Release: pairs with the Acquire in `Known::of`.
-        self.ways.fetch_add(1, Ordering::Release);
-    }
-
     /// Forgets a party of the peer's.
     fn forget_party(&self, number: u32) {
-        let dropped = self.passing().parties.dropped(number);
-        // Release: pairs with the Acquire in `ReplySlot::passed`.
-        self.parties.fetch_add(1, Ordering::Release);
+        let dropped = self.passing.lock().parties.dropped(number);
+        self.passing.forgot_parties();
         drop(dropped);
     }
 
     /// The peer's messages are taken by no thread any more: its parties end.
     pub(crate) fn end_parties(&self) {
-        let dropped = self.passing().parties.drop_those(|_| true);
-        // Release: as above.
-        self.parties.fetch_add(1, Ordering::Release);
+        let dropped = self.passing.lock().parties.drop_those(|_| true);
+        self.passing.forgot_parties();
         drop(dropped);
     }
 
@@ -201,7 +228,8 @@ impl Process {
         let set = index / REPLIES;
         let link = from.serial;
         let way = to
-            .passing()
+            .passing
+            .lock()
             .asks
             .way(Source { link, set }, clock::ticks_ns());
         if let Way::Vine(Some(number)) = way {
@@ -230,12 +258,12 @@ impl Process {
         }
         for link in self.live_links() {
             let (dropped, gone) = {
-                let mut passing = link.passing();
+                let mut passing = link.passing.lock();
                 let is_its = |party: &Arc<Party>| Arc::ptr_eq(&party.link, ended);
                 let gone = passing.parties.drop_those(is_its);
                 (passing.asks.source_ended(ended.serial), gone)
             };
-            link.forget_ways();
+            link.passing.forget_ways();
             for number in dropped {
                 self.say(&link, ControlMessage::PathDrop { number });
             }
@@ -303,14 +331,14 @@ impl Process {
                 Ok(())
             }
             ControlMessage::PathReady { number, path } => {
-                if !link.passing().asks.ready(number, path) {
+                if !link.passing.lock().asks.ready(number, path) {
                     self.say(link, ControlMessage::PathDrop { number });
                 }
                 Ok(())
             }
             ControlMessage::PathRefused { number } => {
-                link.passing().asks.refused(number, clock::ticks_ns());
-                link.forget_ways();
+                link.passing.lock().asks.refused(number, clock::ticks_ns());
+                link.passing.forget_ways();
                 Ok(())
             }
             ControlMessage::PathOver { path } => {
@@ -333,7 +361,7 @@ impl Process {
         caller: [u8; 20],
         (index, set): (u32, u32),
     ) -> Result<(), Fault> {
-        let asked = link.passing().parties.asked(number);
+        let asked = link.passing.lock().parties.asked(number);
         let has_room = asked.map_err(|_| Rule::Path.broken())?;
         if !has_room {
             self.refuse_path(link, number);
@@ -451,7 +479,7 @@ impl Process {
     /// this process may know before it hears of the end: the latest is meant.
     fn link_between(&self, between: &Between) -> Option<Arc<Link>> {
         let is_it = |link: &Arc<Link>| {
-            !link.is_down() && link.is_with(between.forwarder) && link.peer_index == between.index
+            !link.is_down() && link.is_with(between.forwarder) && link.peer_index() == between.index
         };
         let links = self.live_links().into_iter();
         links.filter(is_it).max_by_key(|link| link.serial)
@@ -482,7 +510,7 @@ impl Process {
         });
         let (forwarder, number) = (wanted.forwarder.clone(), wanted.number);
         let refused = {
-            let mut passing = forwarder.passing();
+            let mut passing = forwarder.passing.lock();
             let refused = passing.parties.granted(number, party);
             if refused.is_ok() {
                 // Under the lock: no refusal of this number is said before.
@@ -609,7 +637,7 @@ mod tests {
         }
         let between = Between {
             forwarder: later.identity(),
-            index: later.peer_index,
+            index: later.peer_index(),
             set: 0,
         };
         // The third has the same index, too.

@@ -23,12 +23,51 @@ use handfast_ring::lane::Header;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::cpu;
 use handfast_sys::lock::OwnedGuard;
-use handfast_sys::sync::MutexGuard;
+use handfast_sys::sync::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
 
-/// The present state of a link's rights whose ports have moved, by the names that they have there.
+/// A link's rights whose ports have moved.
+#[derive(Default)]
 pub(crate) struct Redirects {
+    table: Mutex<RedirectTable, rank::Redirects>,
+    /// Whether there are any.
+    has_any: AtomicBool,
+    /// Whether any are others now.
+    has_moved: AtomicBool,
+}
+
+impl Redirects {
+    /// Whether there may be any: they are looked for under the lock then.
+    #[inline]
+    pub(crate) fn has_any(&self) -> bool {
+        // Relaxed: set before rights with other names are there.
+        self.has_any.load(Ordering::Relaxed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, RedirectTable, rank::Redirects> {
+        self.table.lock()
+    }
+
+    /// Locks the table, which will have one.
+    fn lock_to_add(&self) -> MutexGuard<'_, RedirectTable, rank::Redirects> {
+        let table = self.table.lock();
+        // Relaxed, and before the look for its owners: a thread to which it comes after that look has passed
+        // the lock of that table, too, and looks here.
+        self.has_any.store(true, Ordering::Relaxed);
+        table
+    }
+
+    /// Whether any right is another now.
+    #[inline]
+    pub(crate) fn has_moved(&self) -> bool {
+        // Acquire: pairs with the Release of the switch.
+        self.has_moved.load(Ordering::Acquire)
+    }
+}
+
+/// The present state of a link's rights whose ports have moved, by the names that they have there.
+struct RedirectTable {
     of: HashMap<Handle, Redirect>,
     /// By names that no thread here has, or has yet.
     early: Early<Moved>,
@@ -37,7 +76,7 @@ pub(crate) struct Redirects {
     gone: HashMap<u32, (u32, Arc<AtomicBool>)>,
 }
 
-impl Default for Redirects {
+impl Default for RedirectTable {
     fn default() -> Self {
         Self {
             of: HashMap::new(),
@@ -47,7 +86,7 @@ impl Default for Redirects {
     }
 }
 
-impl Redirects {
+impl RedirectTable {
     /// The right with this name, to that port of the old home, becomes another.
     fn insert(&mut self, (name, old_port): (Handle, u32), mut moved: Moved) {
         let gone = self.gone.entry(receiver_of(old_port)).or_default();
@@ -62,7 +101,7 @@ impl Redirects {
 /// Rights that can be under way to one process in the lanes and answers of one link.
 const UNDER_WAY_MAX: usize = (LANES * SLOTS + ANSWERS) as usize * PARTS_MAX;
 
-pub(crate) enum Redirect {
+enum Redirect {
     /// The right stays where it is: it is a trail's, behind which others keep their order.
     Stays,
     To(Arc<Moved>),
@@ -94,20 +133,15 @@ enum Switched {
 }
 
 impl Link {
-    pub(crate) fn redirects(&self) -> MutexGuard<'_, Redirects, rank::Redirects> {
-        self.redirects.lock()
-    }
-
     /// A right of this process that stays where it is.
     pub(crate) fn stays(&self, name: Handle) {
-        self.redirects().of.insert(name, Redirect::Stays);
-        // Relaxed: as in `drop_moved`.
-        self.has_redirects.store(true, Ordering::Relaxed);
+        let mut redirects = self.redirects.lock_to_add();
+        redirects.of.insert(name, Redirect::Stays);
     }
 
     /// The right that a right of this process has become since its port moved.
     pub(crate) fn direct(&self, name: Handle) -> Option<Arc<Moved>> {
-        match self.redirects().of.get(&name)? {
+        match self.redirects.lock().of.get(&name)? {
             Redirect::To(moved) if moved.direct.get().is_some() => Some(moved.clone()),
             _ => None,
         }
@@ -115,11 +149,10 @@ impl Link {
 
     /// The peer has said that its `port` is gone: also calls end that were made there before it moved.
     pub(crate) fn end_moved(&self, port: u32) {
-        // Relaxed: set before rights with other names are there.
-        if !self.has_redirects.load(Ordering::Relaxed) {
+        if !self.redirects.has_any() {
             return;
         }
-        if let Some((of, is_gone)) = self.redirects().gone.get(&receiver_of(port))
+        if let Some((of, is_gone)) = self.redirects.lock().gone.get(&receiver_of(port))
             && *of == port
         {
             // Relaxed: under the lock.
@@ -132,7 +165,7 @@ impl Link {
     /// is gone.
     #[cold]
     pub(crate) fn outlives(&self, name: Handle) -> bool {
-        match self.redirects().of.get(&name) {
+        match self.redirects.lock().of.get(&name) {
             // Relaxed: under the lock.
             Some(Redirect::To(moved)) => !moved.is_gone.load(Ordering::Relaxed),
             _ => false,
@@ -144,7 +177,7 @@ impl Link {
     #[cold]
     pub(crate) fn arrived_moved(self: &Arc<Self>, process: &Process, name: Handle) {
         // Held until it is known to be one: the last of the others may be dropped meanwhile.
-        let mut redirects = self.redirects();
+        let mut redirects = self.redirects.lock();
         match redirects.of.get(&name) {
             Some(Redirect::To(moved)) if moved.direct.get().is_some() => {
                 // Given back at once, whether it was to be already or has come since.
@@ -169,15 +202,14 @@ impl Link {
     /// Rights with these names were dropped or given back: nothing is kept for names without owners.
     #[inline]
     pub(crate) fn drop_moved(&self, names: impl Iterator<Item = Handle>) {
-        // Relaxed: set by the keeper, before rights with other names are there.
-        if self.has_redirects.load(Ordering::Relaxed) {
+        if self.redirects.has_any() {
             self.drop_redirects(names);
         }
     }
 
     #[cold]
     fn drop_redirects(&self, names: impl Iterator<Item = Handle>) {
-        let mut redirects = self.redirects();
+        let mut redirects = self.redirects.lock();
         let is_over = |name: &Handle| self.imports().port_of(*name).is_none();
         let mut over = Vec::new();
         for name in names.filter(is_over) {
@@ -257,10 +289,7 @@ impl Process {
         }
         let moved = Moved::new((exporter, port), number);
         {
-            let mut redirects = link.redirects();
-            // Relaxed, and before the look for its owners: a thread to which it comes after that look has passed
-            // the lock of that table, too, and looks here.
-            link.has_redirects.store(true, Ordering::Relaxed);
+            let mut redirects = link.redirects.lock_to_add();
             let old_port = link.imports().port_of(name);
             match (redirects.of.get(&name), old_port) {
                 (Some(Redirect::Stays), _) => return Ok(()),
@@ -316,7 +345,7 @@ impl Process {
             let Some(link) = link.upgrade().filter(|link| !link.is_down()) else {
                 continue;
             };
-            let (exporter, port) = match link.redirects().of.get(&name) {
+            let (exporter, port) = match link.redirects.lock().of.get(&name) {
                 Some(Redirect::To(moved)) => (moved.exporter, moved.port),
                 _ => continue,
             };
@@ -333,7 +362,7 @@ impl Process {
     }
 
     fn switch(self: &Arc<Self>, (link, name): (&Arc<Link>, Handle), with: &Arc<Link>) -> Switched {
-        let moved = match link.redirects().of.get(&name) {
+        let moved = match link.redirects.lock().of.get(&name) {
             Some(Redirect::To(moved)) if moved.direct.get().is_none() => moved.clone(),
             _ => return Switched::Done,
         };
@@ -401,7 +430,7 @@ impl Process {
         let _ = moved.direct.set(direct);
         // Release: a thread that sees it finds the direct right. Before the lanes are free again, as the count:
         // a thread that has locked one after that sees that something has changed.
-        link.has_moved.store(true, Ordering::Release);
+        link.redirects.has_moved.store(true, Ordering::Release);
         link.trouble.fetch_add(1, Ordering::AcqRel);
         drop(held);
         for lane in lanes.iter() {

@@ -5,7 +5,6 @@ use crate::link::Link;
 use crate::paths::{Held, Party};
 use crate::poller::{Poller, wake_caller};
 use crate::slots::SLOTS_PER_LANE;
-use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
 use handfast_layout::counters;
 use handfast_layout::link::{
@@ -64,14 +63,14 @@ impl ReplySlot {
         generation: u32,
     ) -> Result<Option<Self>, Fault> {
         let (number, place) = unpack_passed_word(word);
-        // Acquire: pairs with the addition in `Link::forget_parties`. Before the look.
-        let version = link.parties.load(Ordering::Acquire);
+        // Before the look.
+        let version = link.passing.parties();
         let party = match number {
             PARTY_SENDER => {
                 link.find_slot(slot_of(OWN_SET, place))?;
                 None
             }
-            number => match link.passing().parties.get(number) {
+            number => match link.passing.lock().parties.get(number) {
                 Some(party) => Some(party.clone()),
                 None => return Ok(None),
             },
@@ -107,9 +106,8 @@ impl ReplySlot {
     pub(crate) fn pass_again(&mut self, link: &Link, word: u32, generation: u32) -> bool {
         let (number, place) = unpack_passed_word(word);
         let is_same = self.party.as_ref().is_some_and(|party| {
-            // Acquire: as in `passed`.
             (party.of, party.number) == (link.serial, number)
-                && party.version == link.parties.load(Ordering::Acquire)
+                && party.version == link.passing.parties()
                 && party.party.is_new(place, generation)
         });
         // A slot that is not new is refused where it is looked up.
@@ -141,9 +139,7 @@ impl ReplySlot {
             // No poller knows its caller.
             return u32::MAX;
         }
-        let lane = (self.index / SLOTS_PER_LANE) as usize;
-        // Relaxed: a number, stored before the first message was taken from the lane.
-        u32::from(self.link.owners[lane].load(Ordering::Relaxed)).wrapping_sub(1)
+        self.link.incoming.receiver(self.index / SLOTS_PER_LANE)
     }
 
     /// Publishes the outcome and wakes the caller if it sleeps. Returns whether it did.

@@ -104,7 +104,6 @@ impl Process {
 
 impl Link {
     fn refuse_lanes(self: &Arc<Self>, process: &Arc<Process>, receiver: u32) {
-        let owner = receiver as u8 + 1;
         if self.is_cut() {
             return;
         }
@@ -114,15 +113,10 @@ impl Link {
             }
             // As where a receiver hears of a lane first. One of another receiver is the peer's fault,
             // which that will find.
-            let _ = self.owners[lane as usize].compare_exchange(
-                0,
-                owner,
-                Ordering::AcqRel,
-                Ordering::Acquire,
-            );
+            let _ = self.incoming.own(lane, receiver);
         });
         for lane in 0..LANES {
-            if self.owners[lane as usize].load(Ordering::Acquire) != owner {
+            if self.incoming.owner(lane) != Some(receiver) {
                 continue;
             }
             // No port is bound meanwhile, so no receiver takes the consumer.

@@ -13,7 +13,7 @@ use crate::link::Link;
 use crate::paths::Held;
 use crate::process::Process;
 use crate::send::Sent;
-use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use handfast_layout::control::ControlMessage;
 use handfast_layout::link::LANES;
 use handfast_proto::timers::Timer;
@@ -32,11 +32,54 @@ mod state {
     pub(super) const ASKED: u8 = 3;
 }
 
-/// The state of a link's last use, and since when it has been over.
-#[derive(Default)]
-pub(crate) struct LastUse {
+/// The uses of a link, and what becomes of it after the last.
+pub(crate) struct Usage {
+    /// Send rights of this process that use it, and others.
+    uses: AtomicU32,
+    /// The peer has got a port of ours through it.
+    granted: AtomicBool,
     state: AtomicU8,
+    /// Since when it has been unused.
     unused_ns: AtomicU64,
+}
+
+impl Usage {
+    /// Nobody uses it, but the peer if it connects: it has a right then.
+    pub(crate) const fn new(is_granted: bool) -> Self {
+        Self {
+            uses: AtomicU32::new(0),
+            granted: AtomicBool::new(is_granted),
+            state: AtomicU8::new(state::USED),
+            unused_ns: AtomicU64::new(0),
+        }
+    }
+
+    /// One use more, until it is [released](release).
+    pub(crate) fn add(&self) {
+        // AcqRel: pairs with the last release.
+        self.uses.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The peer gets a port of ours.
+    pub(crate) fn grant(&self) {
+        // Release: pairs with the Acquire in `is_granted`.
+        self.granted.store(true, Ordering::Release);
+    }
+
+    fn is_granted(&self) -> bool {
+        // Acquire: pairs with the Release of the thread that has granted something.
+        self.granted.load(Ordering::Acquire)
+    }
+
+    fn is_used(&self) -> bool {
+        // SeqCst: as in `release`.
+        self.uses.load(Ordering::SeqCst) != 0
+    }
+
+    fn turn(&self, (from, to): (u8, u8)) -> bool {
+        let turned = (self.state).compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed);
+        turned.is_ok()
+    }
 }
 
 /// How long the peer has to take what was sent, before it is left behind.
@@ -46,7 +89,7 @@ const LINGER_NS: u64 = 1_000_000_000;
 pub(crate) fn release(process: &Arc<Process>, link: &Arc<Link>) {
     // SeqCst, and below: store-then-load. A thread that stores a state looks at the uses then: one of the two sees
     // the other.
-    if link.uses.fetch_sub(1, Ordering::SeqCst) != 1 {
+    if link.usage.uses.fetch_sub(1, Ordering::SeqCst) != 1 {
         return;
     }
     #[cfg(test)]
@@ -54,18 +97,17 @@ pub(crate) fn release(process: &Arc<Process>, link: &Arc<Link>) {
     if link.is_loop() {
         return end_loop(process, link);
     }
-    if link.turn((state::ASKED, state::USED)) {
+    if link.usage.turn((state::ASKED, state::USED)) {
         return process.say(link, ControlMessage::Free);
     }
-    // Acquire: pairs with the Release of the thread that has granted something.
-    if !link.granted.load(Ordering::Acquire) {
+    if !link.usage.is_granted() {
         process.is_gone(link);
     }
 }
 
 /// Both ends are here, and only the one that connects is used.
 fn end_loop(process: &Arc<Process>, link: &Arc<Link>) {
-    if link.granted.load(Ordering::Acquire) || !process.cut_off(link) {
+    if link.usage.is_granted() || !process.cut_off(link) {
         return;
     }
     // It is not the peer that goes.
@@ -74,21 +116,15 @@ fn end_loop(process: &Arc<Process>, link: &Arc<Link>) {
 }
 
 impl Link {
-    fn turn(&self, (from, to): (u8, u8)) -> bool {
-        let turned =
-            (self.last_use.state).compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed);
-        turned.is_ok()
-    }
-
     /// Whether this process has said that it does not use it.
     pub(crate) fn is_left(&self) -> bool {
         // Acquire: set under the lock of the list.
-        self.last_use.state.load(Ordering::Acquire) == state::SAID
+        self.usage.state.load(Ordering::Acquire) == state::SAID
     }
 
     /// The peer uses it: it stays.
     pub(crate) fn stays_in_use(&self) {
-        self.turn((state::SAID, state::USED));
+        self.usage.turn((state::SAID, state::USED));
     }
 
     /// Whether the peer has taken all that was sent.
@@ -121,7 +157,7 @@ impl Process {
     /// From now on no thread finds a link that is unused. Returns whether it is.
     fn cut_off(&self, link: &Link) -> bool {
         let _links = self.links.lock();
-        let is_unused = link.uses.load(Ordering::SeqCst) == 0;
+        let is_unused = !link.usage.is_used();
         if is_unused {
             // Release: as in `Link::take_down`.
             link.down.store(true, Ordering::Release);
@@ -131,22 +167,21 @@ impl Process {
 
     /// Keeper: tells the peer if a link is not used any more. Returns whether that has to be seen to again.
     pub(crate) fn leave(&self, link: &Link) -> bool {
-        if !link.turn((state::GONE, state::USED)) {
+        if !link.usage.turn((state::GONE, state::USED)) {
             return false;
         }
-        let is_unused =
-            || link.uses.load(Ordering::SeqCst) == 0 && !link.granted.load(Ordering::Acquire);
+        let is_unused = || !link.usage.is_used() && !link.usage.is_granted();
         if !is_unused() {
             return false;
         }
         // Relaxed: as in `is_gone`.
-        let since_ns = link.last_use.unused_ns.load(Ordering::Relaxed);
+        let since_ns = link.usage.unused_ns.load(Ordering::Relaxed);
         if clock::ticks_ns().saturating_sub(since_ns) < LINGER_NS && !link.is_drained() {
-            return link.turn((state::USED, state::GONE));
+            return link.usage.turn((state::USED, state::GONE));
         }
         {
             let _links = self.links.lock();
-            if !is_unused() || !link.turn((state::USED, state::SAID)) {
+            if !is_unused() || !link.usage.turn((state::USED, state::SAID)) {
                 return false;
             }
         }
@@ -159,14 +194,14 @@ impl Process {
     /// Keeper: the peer does not use the link any more. Returns whether this process does not either, so that
     /// it is to be ended.
     pub(crate) fn hear_unused(&self, link: &Link) -> bool {
-        link.last_use.state.store(state::ASKED, Ordering::SeqCst);
+        link.usage.state.store(state::ASKED, Ordering::SeqCst);
         let is_over = self.cut_off(link);
         // A peer that asks reads the answer; one that does not hears only of the end of the use.
         if !is_over && !link.is_behind() {
             self.say(link, ControlMessage::Used);
-            if link.uses.load(Ordering::SeqCst) == 0 {
+            if !link.usage.is_used() {
                 // Since the look; it may have been said before that.
-                link.turn((state::ASKED, state::USED));
+                link.usage.turn((state::ASKED, state::USED));
                 self.say(link, ControlMessage::Free);
             }
         }
@@ -177,7 +212,7 @@ impl Process {
     pub(crate) fn hear_free(&self, link: &Link) {
         // The peer used it until now, also if it has not said so.
         link.stays_in_use();
-        if link.uses.load(Ordering::SeqCst) == 0 {
+        if !link.usage.is_used() {
             self.is_gone(link);
         }
     }
@@ -185,10 +220,10 @@ impl Process {
     /// Has the keeper see to a link whose last use has ended.
     fn is_gone(&self, link: &Link) {
         // Relaxed: at worst the time of another end.
-        link.last_use
+        link.usage
             .unused_ns
             .store(clock::ticks_ns(), Ordering::Relaxed);
-        if link.turn((state::USED, state::GONE)) {
+        if link.usage.turn((state::USED, state::GONE)) {
             self.schedule(Timer::UnusedLinks);
         }
     }

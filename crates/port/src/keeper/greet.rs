@@ -385,7 +385,7 @@ fn grant_known(process: &Process, link: &Link, pending: &Pending) -> Result<Answ
         // end it.
         return Err(Refusal::Told(Status::Crossed, 0));
     }
-    link.granted.store(true, Ordering::Release);
+    link.usage.grant();
     let mut welcome = welcome_to(process, pending.port.as_ref());
     if let Some(port) = &pending.port {
         let exported = link.export(port, Target::full(port.id, 0));

@@ -4,7 +4,6 @@ use super::Link;
 use crate::process::Process;
 use crate::rank;
 use crate::unused;
-use core::sync::atomic::Ordering;
 use handfast_proto::rights::{Exports, Handle, Imports, Refused};
 use handfast_sys::lock::Guard;
 use std::sync::Arc;
@@ -29,8 +28,8 @@ impl Link {
         let is_first = !imports.has_rights();
         imports.arrive(handle, port)?;
         if is_first {
-            // AcqRel: pairs with the last drop. Under the lock, so before that of the last right.
-            self.uses.fetch_add(1, Ordering::AcqRel);
+            // Under the lock, so before the last right is dropped.
+            self.usage.add();
         }
         Ok(())
     }
@@ -47,8 +46,8 @@ impl Link {
         let changed = change(&mut imports);
         let has = imports.has_rights();
         if has && !had {
-            // AcqRel: pairs with the last drop. Under the lock, so before that of the last right.
-            self.uses.fetch_add(1, Ordering::AcqRel);
+            // Under the lock, so before the last right is dropped.
+            self.usage.add();
         }
         drop(imports);
         if had && !has {

@@ -3,7 +3,6 @@
 use crate::link::Link;
 use crate::process::Process;
 use crate::unused;
-use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
 /// A use of a link, as a right to a port of the peer is one: the link stays for it.
@@ -14,8 +13,7 @@ pub(crate) struct Held {
 
 impl Held {
     pub(crate) fn new(process: &Arc<Process>, link: &Arc<Link>) -> Self {
-        // AcqRel: pairs with the last drop.
-        link.uses.fetch_add(1, Ordering::AcqRel);
+        link.usage.add();
         Self {
             process: process.clone(),
             link: link.clone(),

@@ -277,8 +277,7 @@ impl Poller {
     /// The key of a lane, made known if it is new. `None`: it belongs to another receiver, which
     /// is a fault of the peer.
     fn key_of(&mut self, link: &Hearing, index: u32) -> Option<Key> {
-        // Relaxed: this receiver's own note, which is checked.
-        let noted = link.keys[index as usize].load(Ordering::Relaxed) as Key;
+        let noted: Key = link.incoming.key(index);
         let lane = self.lanes.get(noted).and_then(Option::as_ref);
         if lane.is_some_and(|lane| lane.index == index && Arc::ptr_eq(&lane.link, link)) {
             return Some(noted);
@@ -305,8 +304,7 @@ impl Poller {
             self.lanes.push(None);
             self.clearing.goes_on();
         }
-        // Relaxed: as above.
-        lane.link.keys[index as usize].store(key as u32, Ordering::Relaxed);
+        lane.link.incoming.note_key(index, key);
         self.rota.add(key, lane.link.peer.uid);
         self.lanes[key] = Some(lane);
         Some(key)
@@ -314,26 +312,15 @@ impl Poller {
 
     /// Whether the lane is this receiver's, or becomes that now. One of another's is the peer's fault.
     fn owns(&mut self, link: &Hearing, index: u32) -> bool {
-        let owner = self.receiver as u8 + 1;
-        // AcqRel: one receiver wins; nothing else is published.
-        match link.owners[index as usize].compare_exchange(
-            0,
-            owner,
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        ) {
-            Ok(_) => true,
-            // A port bound again at the same receiver takes the lanes over.
-            Err(found) if found == owner => true,
-            Err(_) => {
-                self.counts.faults += 1;
-                let place = Place::of(link.calls.other(), index);
-                link.poison(Fault {
-                    rule: Rule::LaneReceiver,
-                    offset: place.polled(),
-                });
-                false
-            }
+        let is_own = link.incoming.own(index, self.receiver);
+        if !is_own {
+            self.counts.faults += 1;
+            let place = Place::of(link.calls.other(), index);
+            link.poison(Fault {
+                rule: Rule::LaneReceiver,
+                offset: place.polled(),
+            });
         }
+        is_own
     }
 }

@@ -175,8 +175,7 @@ impl Poller {
 
     /// The key of a lane, if this receiver has seen it.
     pub(super) fn known_key(&self, link: &Arc<Link>, index: u32) -> Option<Key> {
-        // Relaxed: this receiver's own note, which is checked.
-        let noted = link.keys[index as usize].load(Ordering::Relaxed) as Key;
+        let noted: Key = link.incoming.key(index);
         let lane = self.lanes.get(noted).and_then(Option::as_ref);
         let is_it = lane.is_some_and(|lane| lane.index == index && Arc::ptr_eq(&lane.link, link));
         is_it.then_some(noted)

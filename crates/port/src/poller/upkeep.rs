@@ -386,14 +386,10 @@ impl Poller {
     /// finds next that no receiver has them.
     #[cold]
     pub(super) fn leave_lanes(&mut self) {
-        let owner = self.receiver as u8 + 1;
         let links: Vec<_> = (self.groups.iter().flat_map(|group| group.all_links())).collect();
         for (_, link) in &links {
-            // Acquire: pairs with the Release of the keeper.
-            let leaving = link.leaving.load(Ordering::Acquire);
-            for lane in (0..LANES).filter(|lane| leaving & 1 << lane != 0) {
-                // Acquire: as where it is set.
-                if link.owners[lane as usize].load(Ordering::Acquire) != owner {
+            for lane in link.incoming.leaving() {
+                if link.incoming.owner(lane) != Some(self.receiver) {
                     continue;
                 }
                 if let Err(fault) = self.leave_lane(link, lane) {

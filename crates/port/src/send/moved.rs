@@ -3,7 +3,6 @@
 use super::SendRight;
 use crate::error::{Gone, SendError};
 use crate::origin::Origin;
-use core::sync::atomic::Ordering;
 use handfast_proto::rights::Handle;
 
 impl SendRight {
@@ -31,8 +30,7 @@ impl SendRight {
     /// The right it has become since its port moved.
     #[inline]
     pub(super) fn moved_to(&self) -> Option<&Self> {
-        // Acquire: pairs with the Release of the switch.
-        if self.link.has_moved.load(Ordering::Acquire) {
+        if self.link.redirects.has_moved() {
             self.look_moved()
         } else {
             None

@@ -66,17 +66,7 @@ impl SendRight {
         (load, described): (&Load, &mut Described),
         waiting: Waiting,
     ) -> Result<(&Self, (Ticket, u32, u32)), SendError> {
-        if bytes.len() > MESSAGE_BYTES_MAX {
-            return Err(SendError::TooLong {
-                len_bytes: bytes.len(),
-            });
-        }
-        if self.is_forked() {
-            return Err(SendError::Misuse(Misuse::Forked));
-        }
-        if matches!(self.origin, Origin::Vine(_)) && load.has_blocks() {
-            return Err(SendError::Right(RightError::Vine));
-        }
+        self.check_message(bytes, load)?;
         let mut lane_wait = LaneWait::default();
         let (mut way, mut paused_ns) = (Way::Gone, None);
         loop {
@@ -86,35 +76,9 @@ impl SendRight {
             };
             // Acquire: pairs with the addition in `disturb`; earlier trouble is looked at.
             let trouble = self.link.trouble.load(Ordering::Acquire);
-            // After that: a thread that finds the count of a switch also finds the right's successor.
-            if let Some(next) = self.moved_to() {
+            if let Some(next) = self.successor(trouble)? {
                 drop(lane_wait);
-                return (next.best()).post_with((bytes, kind), (load, described), waiting);
-            }
-            if let Some(failure) = self.link.failure(self.port) {
-                return Err(failure);
-            }
-            // Relaxed: the count is all that is said. With the same one it was good.
-            if self.calm.load(Ordering::Relaxed) != trouble {
-                if self.is_revoked() {
-                    return Err(SendError::Gone(Gone::Right));
-                }
-                // The port may have got a receiver for each CPU since the look that led here: no other look
-                // follows.
-                let here = self.here();
-                if !core::ptr::eq(here, self) {
-                    drop(lane_wait);
-                    return here.post_with((bytes, kind), (load, described), waiting);
-                }
-                // For rights of others the exporter has not said which ports they are to.
-                if matches!(self.origin, Origin::Exporter) {
-                    self.link.sends_to(self.port);
-                }
-            }
-            if !matches!(self.origin, Origin::Vine(Some(_))) {
-                // Relaxed: the count is all that is said. One that may become another is asked that
-                // each time.
-                self.calm.store(trouble, Ordering::Relaxed);
+                return next.post_with((bytes, kind), (load, described), waiting);
             }
             match described.describe(self.process(), &self.link, load) {
                 Ok(()) => {}
@@ -137,15 +101,8 @@ impl SendRight {
                 }
                 continue;
             }
-            if let Some(next) = self.moved_to() {
-                // Since the look: in this lane nothing comes any more.
-                drop((outgoing, lane_wait));
-                described.take_back(self.process(), &self.link);
-                return next
-                    .best()
-                    .post_with((bytes, kind), (load, described), waiting);
-            }
-            // Acquire: as above. Its port may be gone since, and what was described may have become another.
+            // Acquire: as above. Its port may have moved or be gone since, and what was described may have become another. A switch
+            // to a port's new home counts while it holds the lanes to the old one.
             if self.link.trouble.load(Ordering::Acquire) != trouble {
                 drop(outgoing);
                 described.take_back(self.process(), &self.link);
@@ -173,14 +130,75 @@ impl SendRight {
                 Err(blocked) => blocked,
             };
             described.take_back(self.process(), &self.link);
-            match blocked {
-                Blocked::Right(error) => return Err(error.into()),
-                Blocked::Slots => self.wait_for_slot(waiting)?,
-                Blocked::Lane(Refused::Full) => self.wait_for_room(lane, body_bytes, waiting)?,
-                Blocked::Lane(Refused::Fault(fault)) => {
-                    return Err(SendError::Fault(self.poison(fault)));
-                }
+            self.wait_unblocked(blocked, (lane, body_bytes), waiting)?;
+        }
+    }
+
+    /// Whether a message may be sent at all.
+    #[inline(always)]
+    fn check_message(&self, bytes: &[u8], load: &Load) -> Result<(), SendError> {
+        if bytes.len() > MESSAGE_BYTES_MAX {
+            return Err(SendError::TooLong {
+                len_bytes: bytes.len(),
+            });
+        }
+        if self.is_forked() {
+            return Err(SendError::Misuse(Misuse::Forked));
+        }
+        if matches!(self.origin, Origin::Vine(_)) && load.has_blocks() {
+            return Err(SendError::Right(RightError::Vine));
+        }
+        Ok(())
+    }
+
+    /// The right that the message goes through, if that is not this one any more. `trouble` is the link's count of troubles from
+    /// before.
+    #[inline(always)]
+    fn successor(&self, trouble: u32) -> Result<Option<&Self>, SendError> {
+        // After the count was read: a thread that finds the count of a switch also finds the right's successor.
+        if let Some(next) = self.moved_to() {
+            return Ok(Some(next.best()));
+        }
+        if let Some(failure) = self.link.failure(self.port) {
+            return Err(failure);
+        }
+        // Relaxed: the count is all that is said. With the same one it was good.
+        if self.calm.load(Ordering::Relaxed) != trouble {
+            if self.is_revoked() {
+                return Err(SendError::Gone(Gone::Right));
             }
+            // The port may have got a receiver for each CPU since the look that led here: no other look
+            // follows.
+            let here = self.here();
+            if !core::ptr::eq(here, self) {
+                return Ok(Some(here));
+            }
+            // For rights of others the exporter has not said which ports they are to.
+            if matches!(self.origin, Origin::Exporter) {
+                self.link.sends_to(self.port);
+            }
+        }
+        if !matches!(self.origin, Origin::Vine(Some(_))) {
+            // Relaxed: the count is all that is said. One that may become another is asked that
+            // each time.
+            self.calm.store(trouble, Ordering::Relaxed);
+        }
+        Ok(None)
+    }
+
+    /// Waits for what the message has been refused for.
+    #[cold]
+    fn wait_unblocked(
+        &self,
+        blocked: Blocked,
+        (lane, body_bytes): (u32, usize),
+        waiting: Waiting,
+    ) -> Result<(), SendError> {
+        match blocked {
+            Blocked::Right(error) => Err(error.into()),
+            Blocked::Slots => self.wait_for_slot(waiting),
+            Blocked::Lane(Refused::Full) => self.wait_for_room(lane, body_bytes, waiting),
+            Blocked::Lane(Refused::Fault(fault)) => Err(SendError::Fault(self.poison(fault))),
         }
     }
 

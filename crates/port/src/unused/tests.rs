@@ -59,7 +59,7 @@ fn a_link_through_which_something_was_granted_is_not_left() {
     let last = Held::new(&process, &link);
     let granting = link.clone();
     BETWEEN.set(Some(Box::new(move || {
-        granting.granted.store(true, Ordering::Release);
+        granting.usage.grant();
     })));
     drop(last);
     assert!(!process.leave(&link) && !link.is_left());
@@ -70,7 +70,7 @@ fn a_link_through_which_something_was_granted_is_not_left() {
 fn what_the_peer_does_not_use_ends_when_it_is_not_used_here() {
     let (process, link, peer) = link();
     process.links.lock().push(Some(link.clone()));
-    link.granted.store(true, Ordering::Release);
+    link.usage.grant();
     let last = Held::new(&process, &link);
     assert!(!process.hear_unused(&link));
     assert_eq!(told(&peer), kind::USED);

@@ -1,0 +1,204 @@
+//! How this process rings the bells of the peer, and looks after what has been rung for.
+
+use super::Link;
+use super::rouse::ROUSED_MAX;
+use crate::peer_bells::PeerBells;
+use crate::slots::SLOTS_PER_LANE;
+use crate::slots::SlotState;
+use core::sync::atomic::{AtomicU32, Ordering};
+use handfast_channel::reply::Slot;
+use handfast_channel::{arm, bell, stamp};
+use handfast_layout::bell as bell_layout;
+use handfast_layout::control::ControlMessage;
+use handfast_layout::link::{LANES, Side};
+use handfast_region::{Memory, Region};
+use handfast_ring::lane::Place;
+use handfast_wait::word;
+
+/// The peer's bells.
+pub(super) struct Doorbell {
+    bells: Region,
+    /// Only the peer writes them.
+    is_published: bool,
+    /// Our bit there.
+    index: u32,
+    /// Lanes that had to ring: since the keeper's last look, and at that.
+    rung: AtomicU32,
+    rung_before: AtomicU32,
+}
+
+impl Doorbell {
+    pub(super) fn new(peer: PeerBells, index: u32) -> Self {
+        Self {
+            bells: peer.region,
+            is_published: peer.is_published,
+            index,
+            rung: AtomicU32::new(0),
+            rung_before: AtomicU32::new(0),
+        }
+    }
+
+    pub(super) const fn bells_mut(&mut self) -> &mut Region {
+        &mut self.bells
+    }
+
+    /// Others that share the bells may take the wake-up away: the keeper looks whether a lane still holds what it rang for.
+    fn rings(&self, lane: u32) {
+        // Relaxed, here and below: a lane that is missed is looked at next time.
+        self.rung.fetch_or(1 << lane, Ordering::Relaxed);
+    }
+
+    fn has_rung(&self) -> bool {
+        self.rung.load(Ordering::Relaxed) | self.rung_before.load(Ordering::Relaxed) != 0
+    }
+
+    /// Lanes that have rung since the last look, and those that had at it.
+    fn next_rung(&self) -> (u32, u32) {
+        let rung = self.rung.swap(0, Ordering::Relaxed);
+        (rung, self.rung_before.swap(rung, Ordering::Relaxed))
+    }
+}
+
+impl Link {
+    /// The peer's bells.
+    #[inline]
+    pub(crate) const fn bells(&self) -> &Region {
+        &self.doorbell.bells
+    }
+
+    /// Our bit in the peer's bells.
+    pub(crate) const fn peer_index(&self) -> u32 {
+        self.doorbell.index
+    }
+
+    /// Tells the callee of a post to `lane`, if it does not poll it. Returns whether this made a
+    /// wake-up call.
+    #[inline]
+    pub(crate) fn ring(&self, lane: u32, receiver: u32) -> bool {
+        let place = Place::of(self.calls, lane);
+        if !arm::must_ring(&self.region.view(), place, self.agreed) {
+            return false;
+        }
+        self.ring_armed(lane, receiver)
+    }
+
+    #[cold]
+    fn ring_armed(&self, lane: u32, receiver: u32) -> bool {
+        self.doorbell.rings(lane);
+        self.process.watch_sleepers();
+        let at = (self.calls, lane);
+        let sleep = bell_layout::bell(receiver);
+        let Doorbell { bells, index, .. } = &self.doorbell;
+        if self.doorbell.is_published {
+            return self.ring_published(at, receiver);
+        }
+        match bell::ring(&self.region, bells, at, receiver, *index) {
+            Some(word::ASLEEP) => {
+                stamp(bells, sleep + bell_layout::STAMP);
+                bells.wake(sleep + bell_layout::SLEEP, 1);
+                true
+            }
+            Some(_) => {
+                stamp(bells, sleep + bell_layout::STAMP);
+                self.tell(ControlMessage::Ring {
+                    receiver: receiver as u8,
+                });
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// As [`Self::ring_armed`], to a process of another user.
+    fn ring_published(&self, at: (Side, u32), receiver: u32) -> bool {
+        let sleep = bell_layout::bell(receiver) + bell_layout::SLEEP;
+        let bells = &self.doorbell.bells;
+        match bell::ring_published(&self.region, bells, at, receiver) {
+            word::AWAKE => return false,
+            word::ASLEEP if bells.wake(sleep, 1) > 0 => return true,
+            // Another thread has woken it; or it is about to sleep, and its keeper will see to it.
+            _ if bells.load(sleep, Ordering::Relaxed) == word::AWAKE => return false,
+            _ => self.tell(ControlMessage::Ring {
+                receiver: receiver as u8,
+            }),
+        }
+        true
+    }
+
+    /// Nudges the server for each call that was in flight at the last look already, and wakes its
+    /// caller if it has been answered. Returns whether
+    /// there are calls that were not, so that the next look should come soon.
+    pub(crate) fn watch(&self) -> bool {
+        let mut moved = false;
+        let mut late = 0u32;
+        for (index, slot) in self.slots.iter().enumerate() {
+            // Relaxed throughout: a call that comes or goes meanwhile is looked at next time.
+            if slot.state.load(Ordering::Relaxed) != SlotState::BUSY {
+                continue;
+            }
+            let generation = slot.generation.load(Ordering::Relaxed);
+            if slot.watched.swap(generation, Ordering::Relaxed) == generation {
+                let reply = Slot::of(self.calls, index as u32);
+                if reply.is_answered(&self.region, generation) {
+                    // The server has left the wake-up for later, and does something else.
+                    // Others that sleep there are looked after next time.
+                    self.rouse(reply.wait(), ROUSED_MAX);
+                    crate::arrivals::rouse();
+                } else {
+                    late |= 1 << (index as u32 / SLOTS_PER_LANE);
+                }
+            } else {
+                moved = true;
+            }
+        }
+        for lane in 0..LANES {
+            let space = Place::of(self.calls, lane).space();
+            let waits_for_room = self.region.load(space, Ordering::Relaxed) != word::AWAKE;
+            if (late & (1 << lane) != 0 || waits_for_room)
+                && let Some(receiver) = self.map.receiver_of(lane)
+            {
+                self.nudge(lane, receiver);
+            }
+        }
+        self.watch_tasks();
+        self.watch_rung() || moved
+    }
+
+    /// Whether the keeper is to look after it.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.doorbell.has_rung() || self.parked.any()
+    }
+
+    /// Nudges the receivers of lanes that had rung at the last look already, and that still hold what they rang for. Returns
+    /// whether others have.
+    fn watch_rung(&self) -> bool {
+        let (rung, before) = self.doorbell.next_rung();
+        for lane in (0..LANES).filter(|lane| before & 1 << lane != 0) {
+            if arm::holds_unpolled(&self.region, Place::of(self.calls, lane))
+                && let Some(receiver) = self.map.receiver_of(lane)
+            {
+                self.nudge(lane, receiver);
+            }
+        }
+        rung != 0
+    }
+
+    /// Rings for `lane` again and wakes `receiver`, whatever its bell says.
+    #[cold]
+    fn nudge(&self, lane: u32, receiver: u32) {
+        let at = (self.calls, lane);
+        let (own, bells) = (&self.region, &self.doorbell.bells);
+        let sleep = bell_layout::bell(receiver) + bell_layout::SLEEP;
+        if self.doorbell.is_published {
+            let _ = bell::ring_published(own, bells, at, receiver);
+        } else {
+            let _ = bell::ring(own, bells, at, receiver, self.doorbell.index);
+            bells.swap(sleep, word::AWAKE, Ordering::AcqRel);
+        }
+        // The keeper of the peer wakes the sleepers that this does not find.
+        bells.wake(sleep, ROUSED_MAX);
+        self.tell(ControlMessage::Ring {
+            receiver: receiver as u8,
+        });
+    }
+}
