@@ -7,6 +7,10 @@ static BEGUN: AtomicBool = AtomicBool::new(false);
 
 /// Whether this process, or the one it was forked from, is confined, or has failed half-way.
 #[must_use]
+#[cfg_attr(
+    not(feature = "confine"),
+    allow(unreachable_pub, reason = "`confine` shows it")
+)]
 pub fn is_confined() -> bool {
     // Relaxed: stored by the only thread there was, which all others come from.
     BEGUN.load(Relaxed)

@@ -25,7 +25,9 @@ use handfast_sys::{Errno, deadline};
 mod lent;
 mod tick;
 
-pub(crate) use tick::{install as install_tick, is_installed as handles_deadlines};
+pub(crate) use tick::install as install_tick;
+#[cfg(feature = "confine")]
+pub(crate) use tick::is_installed as handles_deadlines;
 
 /// The signals of faults.
 pub(crate) const SIGNALS: [c_int; 4] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL];

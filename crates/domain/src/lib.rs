@@ -7,7 +7,7 @@
 //! in there comes back as a [`CallError::Fault`]; the process goes on.
 //!
 //! A domain contains *faults*, in both directions between domains and from clients to domains. It is no
-//! boundary against hostile code in the same process unless that is confined ([`confine`]), and a domain can touch memory that
+//! boundary against hostile code in the same process unless that is confined (feature `confine`), and a domain can touch memory that
 //! lies outside of all domains (docs/limits.md and SECURITY.md name what is open).
 //!
 //! ```
@@ -45,7 +45,7 @@
 //! Reading order: [`Domain`] (what a caller sees), `loaded` (what its handles share), [`Table`] and [`Call`] (what a server
 //! sees), `gate` (the crossing), `run` (the server's side of it), `row` and `rows` (how the gate finds a domain), `stack`,
 //! `pool`, `group` and `upkeep` (what is claimed), `server` and `image` (the domain's own state, and its reset), `fault`
-//! (signals), `deadline`, `way`, `parent` and `process` (domains that are child processes), [`confine`], [`error`].
+//! (signals), `deadline`, `way`, `parent` and `process` (domains that are child processes), `confine`, [`error`].
 
 #[cfg_attr(
     not(target_arch = "x86_64"),

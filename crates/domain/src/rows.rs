@@ -62,6 +62,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Row> {
 }
 
 /// The keys of all memory that domains and their stacks have.
+#[cfg(feature = "confine")]
 pub(crate) fn domain_keys() -> impl Iterator<Item = u32> {
     // Relaxed: rows are filled in before their domains are anybody's.
     let loaded = |(_, row): &(usize, &Row)| !row.server.load(Relaxed).is_null();
@@ -76,6 +77,7 @@ pub(crate) fn change(key: u32, what: impl FnOnce(&Row)) -> Result<(), Errno> {
 }
 
 /// From now on domains take no deadline from their callers: they would note it where those can say it is. Two system calls.
+#[cfg(feature = "confine")]
 pub(crate) fn set_confined() -> Result<(), Errno> {
     // Relaxed: stored by the only thread there is, which all others come from.
     change_table(|| table().confined.store(1, Relaxed))
@@ -138,6 +140,7 @@ fn vectors() -> u32 {
 }
 
 /// The pages of the table: first byte, and the one behind the last.
+#[cfg(feature = "confine")]
 pub(crate) fn table_range() -> (usize, usize) {
     let start = TABLE.0.get().addr();
     (start, start + size_of::<Page>())

@@ -25,6 +25,7 @@ static LIBRARY: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
 static DONE: AtomicBool = AtomicBool::new(false);
 
+#[cfg(feature = "confine")]
 pub(crate) fn is_installed() -> bool {
     // Relaxed: said by a thread that is alone.
     DONE.load(Relaxed)

@@ -460,11 +460,14 @@ pub(crate) unsafe extern "C" fn enter() {
 unsafe extern "C" {
     fn handfast_domain_landing();
     fn handfast_domain_gate_end();
+    #[cfg(feature = "confine")]
     fn handfast_domain_gate_in();
+    #[cfg(feature = "confine")]
     fn handfast_domain_gate_out();
 }
 
 /// The gate's two instructions that change rights. A check of the effect follows behind each of them.
+#[cfg(feature = "confine")]
 pub(crate) fn changes() -> [usize; 2] {
     [handfast_domain_gate_in, handfast_domain_gate_out]
         .map(|place: unsafe extern "C" fn()| place as usize)
