@@ -14,7 +14,6 @@
 use crate::connect;
 use crate::introduce::claim;
 use crate::link::Link;
-use crate::options::Options;
 use crate::origin::Origin;
 use crate::paths::Ask;
 use crate::process::{Process, token};
@@ -22,23 +21,24 @@ use crate::rank;
 use crate::rendezvous;
 use crate::send::SendRight;
 use crate::users::{Charge, Foreign};
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 use handfast_layout::bell::RECEIVERS;
 use handfast_layout::control::ControlMessage;
 use handfast_proto::rights::Handle;
-use handfast_proto::timers::Timer;
 use handfast_proto::users::Quota;
 use handfast_sys::poll::Trigger;
-use handfast_sys::sync::{Mutex, MutexGuard};
+use handfast_sys::sync::MutexGuard;
 use handfast_sys::{AsFd, Errno, OwnedFd};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
+pub(crate) use upgrade::Upgrade;
 
 mod later;
 mod waiting;
 
 pub(crate) use later::later;
 use waiting::{Stranger, Waiting};
+
+mod upgrade;
 
 /// In the place of a receiver: the door, behind which there is no port yet.
 pub(crate) const DOOR: u32 = RECEIVERS;
@@ -121,112 +121,6 @@ struct Asked {
     exporter: [u8; 20],
     recipient: Weak<Link>,
     _charge: Charge,
-}
-
-/// The direct right that a right of the vine, and its copies, become once there is a link.
-pub(crate) struct Upgrade {
-    process: Arc<Process>,
-    introducer: Arc<Link>,
-    exporter: [u8; 20],
-    /// The introducer's number for the statement to the exporter.
-    number: u64,
-    direct: OnceLock<SendRight>,
-    options: Mutex<Option<Options>, rank::DoorOptions>,
-    is_declined: AtomicBool,
-    /// Messages that went by the vine and may not have arrived.
-    under_way: AtomicU32,
-    /// The right waits for a lane, and has been used since.
-    is_late: AtomicBool,
-    is_used: AtomicBool,
-    /// Its place among the waiting ones, the last one it had.
-    place: AtomicU64,
-}
-
-impl Upgrade {
-    fn new(
-        process: &Arc<Process>,
-        introducer: &Arc<Link>,
-        (exporter, number): ([u8; 20], u64),
-    ) -> Arc<Self> {
-        Arc::new(Self {
-            process: process.clone(),
-            introducer: introducer.clone(),
-            exporter,
-            number,
-            direct: OnceLock::new(),
-            options: Mutex::default(),
-            is_declined: AtomicBool::new(false),
-            under_way: AtomicU32::new(0),
-            is_late: AtomicBool::new(false),
-            is_used: AtomicBool::new(false),
-            place: AtomicU64::new(0),
-        })
-    }
-
-    /// A message has gone by the vine. Its arrival is known when it was a call that was answered.
-    pub(crate) fn goes(&self) {
-        // Relaxed: a thread that asks whether it may overtake is the one that has counted, or another, whose
-        // messages have no order relative to these.
-        self.under_way.fetch_add(1, Ordering::Relaxed);
-        // Relaxed, twice: the keeper looks at all that are, after this or at the next use.
-        if self.is_late.load(Ordering::Relaxed) {
-            self.is_used.store(true, Ordering::Relaxed);
-            self.process.schedule(Timer::Claims);
-        }
-    }
-
-    /// The right becomes direct, as soon as it can overtake no message under way.
-    fn becomes(&self, direct: SendRight) {
-        let options = self.options();
-        if let Some(options) = *options {
-            direct.set_options(options);
-        }
-        let _ = self.direct.set(direct);
-    }
-
-    /// A call that went by the vine has been answered.
-    pub(crate) fn arrived(&self) {
-        self.under_way.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// The direct right, if nothing is under way that it could overtake.
-    pub(crate) fn direct(&self) -> Option<&SendRight> {
-        let direct = self.direct.get()?;
-        // Relaxed: as in `goes`.
-        (self.under_way.load(Ordering::Relaxed) == 0).then_some(direct)
-    }
-
-    /// How callers wait, also through the direct right.
-    pub(crate) fn set_options(&self, options: Options) {
-        *self.options() = Some(options);
-        if let Some(direct) = self.direct.get() {
-            direct.set_options(options);
-        }
-    }
-
-    fn options(&self) -> MutexGuard<'_, Option<Options>, rank::DoorOptions> {
-        self.options.lock()
-    }
-
-    /// The right stays on the vine: the provision is not claimed.
-    fn decline(&self) {
-        // Relaxed: once, by whichever thread.
-        if !self.is_declined.swap(true, Ordering::Relaxed) {
-            self.process
-                .decline(&self.introducer, self.exporter, self.number);
-        }
-    }
-}
-
-impl Drop for Upgrade {
-    fn drop(&mut self) {
-        if self.direct.get().is_none() && self.process.epoch == handfast_sys::process::fork_epoch()
-        {
-            let waited = self.process.doors().waiting.remove(self);
-            drop(waited);
-            self.decline();
-        }
-    }
 }
 
 /// Recipient: a right by the vine to `port` of a process without a link, which becomes a direct one when

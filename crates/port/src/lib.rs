@@ -20,6 +20,7 @@ mod arena;
 mod arrivals;
 mod attenuate;
 mod awaited;
+mod describe;
 mod descriptors;
 mod door;
 mod elsewhere;

@@ -12,34 +12,28 @@
 //! Between the first two lines no thread receives; sent messages wait in their lanes. Then a thread of the old
 //! home, the *trail*, passes on the messages that come there, until no process has a right there any more.
 
-use crate::error::{Misuse, RightError, SendError};
-use crate::introduce::{Named, OF_MOVED, Provided, mint};
+use crate::error::{Misuse, RightError};
 use crate::link::{Link, UNSAID_MAX};
-use crate::notice::Notice;
 use crate::paths::Held;
 use crate::port::Port;
 use crate::process::Process;
 use crate::rank;
 use crate::receive::ReceiveRight;
-use crate::request::{Request, Seal};
 use crate::right::Right;
-use crate::room::Waiting;
 use crate::send::SendRight;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::Ordering;
 use core::time::Duration;
 use handfast_layout::bell::RECEIVERS;
 use handfast_layout::control::ControlMessage;
-use handfast_layout::lane_control::LaneControl;
 use handfast_layout::part::{Part, receiver_of};
-use handfast_proto::moves::{Marked, Trail};
 use handfast_proto::rights::{Handle, Meaning, Target};
-use handfast_proto::timers::Timer;
-use handfast_ring::lane::Header;
 use handfast_ring::{Fault, Rule};
-use handfast_sys::clock;
 use handfast_sys::sync::{Condvar, Mutex, MutexGuard};
+pub(crate) use home::{Home, Mark};
 use std::collections::HashMap;
 use std::sync::Arc;
+
+mod home;
 
 /// Old home: the ports on their way out, and those that have gone and still have senders here.
 #[derive(Default)]
@@ -83,31 +77,6 @@ impl Departure {
         self.port.is_leaving.store(false, Ordering::Release);
     }
 }
-
-/// Old home: where a port has moved to.
-pub(crate) struct Home {
-    process: Arc<Process>,
-    /// The right that the new home has given to the old one.
-    to: SendRight,
-    /// Rights with the badges of the senders here.
-    by_seal: Mutex<HashMap<Seal, Arc<SendRight>>, rank::TrailRights>,
-    trail: Mutex<Trail, rank::Trail>,
-    /// There are rights whose holders have not been told.
-    has_new: AtomicBool,
-}
-
-/// The statement of a sender that has found the new home, in a lane: see [`LaneControl::Mark`].
-pub(crate) struct Mark {
-    link: Arc<Link>,
-    /// The right it will not use here any more.
-    right: Handle,
-    seal: Seal,
-    lanes: u32,
-    number: u64,
-}
-
-/// Rights by badge that a trail keeps before it lets go of the ones it can have again.
-const BADGES_MAX: usize = 4096;
 
 impl Moves {
     fn leaving(&self) -> MutexGuard<'_, Leaving, rank::Leaving> {
@@ -272,13 +241,7 @@ impl Process {
         else {
             return;
         };
-        let home = Arc::new(Home {
-            process: self.clone(),
-            to,
-            by_seal: Mutex::default(),
-            trail: Mutex::default(),
-            has_new: AtomicBool::new(false),
-        });
+        let home = Arc::new(Home::new(self.clone(), to));
         let _ = receive.port().home.set(home.clone());
         let process = self.clone();
         let work = move || {
@@ -348,214 +311,7 @@ impl Process {
     }
 }
 
-impl Home {
-    fn trail(&self) -> MutexGuard<'_, Trail, rank::Trail> {
-        self.trail.lock()
-    }
-
-    fn by_seal(&self) -> MutexGuard<'_, HashMap<Seal, Arc<SendRight>>, rank::TrailRights> {
-        self.by_seal.lock()
-    }
-
-    /// A right to the old port has been given to a peer, or it has got a name for one: the keeper tells it.
-    pub(crate) fn exported(&self) {
-        // Release: a thread that takes it away finds the right.
-        self.has_new.store(true, Ordering::Release);
-        self.process.schedule(Timer::MovedPorts);
-    }
-
-    /// Passes on messages as they come, one after the other, until no peer can send here any more or no
-    /// receiver is there. A message that cannot be passed on is dropped, which ends a call at its caller.
-    fn serve(&self, receive: ReceiveRight) {
-        let port = receive.port().clone();
-        port.lock().pass_on();
-        // A sender until the others have been told: of a port that never had one, too, it is said that it has lost the last.
-        port.notices.added();
-        receive.notify_no_senders();
-        // The resulting notice has no right to tell of: the thread finds that it is of no use any more.
-        self.to.notify_death(&receive, 0);
-        self.tell_holders(&port);
-        port.rights_ended(1);
-        while let Ok(mut request) = receive.receive() {
-            let goes_on = match (request.take_mark(), request.notice()) {
-                (Some(mark), _) => self.provide(&mark),
-                (None, None) => self.pass_on(request),
-                // No peer is left to be told; calls that came here before may be answered still.
-                (None, Some(Notice::NoSenders)) => return receive.drop_quietly(),
-                (None, Some(Notice::Dead(number))) => self.told(number),
-                // A notice asked for a badge here is not asked for there.
-                (None, Some(Notice::NoSendersOf(_))) => true,
-            };
-            if !goes_on {
-                break;
-            }
-        }
-        // Before the rights there: senders here are told first.
-        drop(receive);
-    }
-
-    /// Tells the peers that have rights here where the port is now.
-    fn tell_holders(&self, port: &Port) {
-        let new = self.to.link();
-        for link in self.process.live_links() {
-            let mut names: Vec<_> = link.exports().handles_of(port.id).collect();
-            let handles: HashMap<_, _> = names.iter().copied().collect();
-            let claims = link.claims();
-            let claimed = claims.granted();
-            names.extend(claimed.filter_map(|(word, handle)| Some((word, *handles.get(&handle)?))));
-            drop(claims);
-            for (name, _) in names {
-                let number = self.process.next_provision() | OF_MOVED;
-                if !self.trail().tell((link.serial, name), number) {
-                    continue;
-                }
-                let moved = ControlMessage::Moved {
-                    name,
-                    port: self.to.port(),
-                    number,
-                    home: new.identity(),
-                };
-                self.process.say(&link, moved);
-            }
-        }
-    }
-
-    /// A right to the port with this badge and these permissions. Waits for room in the lane to the new home; `None` when the
-    /// port has ended.
-    pub(crate) fn right(&self, seal: Seal) -> Option<Arc<SendRight>> {
-        if let Some(right) = self.by_seal().get(&seal) {
-            return Some(right.clone());
-        }
-        let since_ns = clock::ticks_ns();
-        let right = loop {
-            if self.to.failure().is_some() {
-                return None;
-            }
-            let link = self.to.link();
-            if link.lane(self.to.receiver()).is_none() && !link.map.go_round(since_ns) {
-                crate::guest::tell!(
-                    warn,
-                    "no lane to where a port has moved: its senders lose it"
-                );
-                return None;
-            }
-            if let Some(right) = mint(&self.process, &self.to, seal) {
-                break Arc::new(right);
-            }
-            // Each holds a return slot until its answer has been taken.
-            self.by_seal().values().for_each(|right| right.settle());
-            clock::nap();
-        };
-        let mut by_seal = self.by_seal();
-        let mut unused = Vec::new();
-        if by_seal.len() >= BADGES_MAX {
-            let is_unused = |_: &Seal, right: &mut Arc<SendRight>| Arc::strong_count(right) == 1;
-            unused.extend(by_seal.extract_if(is_unused));
-        }
-        let right = by_seal.entry(seal).or_insert(right).clone();
-        drop(by_seal);
-        drop(unused);
-        Some(right)
-    }
-
-    fn pass_on(&self, mut request: Request) -> bool {
-        let Some(to) = self.right(request.seal()) else {
-            return false;
-        };
-        let _held = request.hold_descriptors();
-        let rights: Vec<Right> = request.take_rights();
-        let message = request.take_message();
-        let passed = if request.is_call() {
-            let passed = request.forward_by(&to, &message, rights, Waiting::Always);
-            passed.map_err(|failed| failed.error)
-        } else {
-            let sent = to.with(rights).send(&message);
-            sent.map_err(|returned| returned.error)
-        };
-        // Other errors concern the message alone.
-        !matches!(passed, Err(SendError::Gone(_) | SendError::Fault(_)))
-    }
-
-    /// Once its last mark has come, all messages that a sender sent here by a right have been passed on: the
-    /// right it has claimed at the new home is its own from now on.
-    fn provide(&self, mark: &Mark) -> bool {
-        let right = (mark.link.serial, mark.right);
-        let marked = self.trail().mark(right, mark.number, mark.lanes);
-        match marked {
-            Marked::More => return true,
-            Marked::Unknown => {
-                mark.link.poison(Rule::Introduction.broken());
-                self.process.attention.raise();
-                return true;
-            }
-            Marked::All { again: false } => {}
-            Marked::All { again: true } => self.exported(),
-        }
-        let Some(to) = self.right(mark.seal) else {
-            return false;
-        };
-        while to.failure().is_none() {
-            if Provided::say_as(mark.number, &to, &mark.link).is_some() {
-                return true;
-            }
-            clock::nap();
-        }
-        false
-    }
-
-    /// The port was to be told this.
-    fn told(&self, number: u64) -> bool {
-        let to = &self.to;
-        while to.failure().is_none() {
-            let words = (to.handle(), 0, 0);
-            let said = LaneControl::Told { number };
-            let lane = to.link().lane(to.receiver());
-            let said_in = |lane: &u32| {
-                let at = (*lane, to.receiver());
-                to.link().say_in_lane(at, words, said, || true).is_some()
-            };
-            if let Some(lane) = lane.filter(said_in) {
-                to.uses(lane);
-                return true;
-            }
-            clock::nap();
-        }
-        false
-    }
-}
-
 impl Link {
-    /// The contents of a mark that came from the peer for `port`, or `None` if its right was revoked; the rule it
-    /// broke.
-    pub(crate) fn marked(
-        self: &Arc<Self>,
-        process: &Process,
-        (header, port): (Header, u32),
-        (lanes, number): (u32, u64),
-    ) -> Result<Option<Mark>, Fault> {
-        let fault = Rule::Introduction.broken();
-        let target = match self.named(process, header.port, 0) {
-            Named::To(target) => target,
-            Named::Revoked => return Ok(None),
-            _ => return Err(fault),
-        };
-        if target.port != port {
-            // The right's port was at this receiver before, and has gone with its home since.
-            return Ok(None);
-        }
-        let there = process.port_by_id(port);
-        if there.is_none_or(|there| there.home.get().is_none()) {
-            return Err(fault);
-        }
-        Ok(Some(Mark {
-            link: self.clone(),
-            right: header.port,
-            seal: Seal::of(target),
-            lanes,
-            number,
-        }))
-    }
-
     /// Keeper: the peer has given back what it has got by this handle, and more is under way.
     pub(crate) fn is_under_way(&self, process: &Process, handle: Handle) {
         if let Some(Meaning::To(target)) = self.exports().resolve(handle)

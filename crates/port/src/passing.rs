@@ -1,6 +1,7 @@
 //! Reply rights as values: answering with them, calling on them, passing them on.
 
 use crate::awaited::Awaited;
+use crate::describe::Load;
 use crate::error::{DomainError, Exhausted, Misuse, ReplyError, RightError, SendError};
 use crate::link::Link;
 use crate::message::Message;
@@ -9,7 +10,7 @@ use crate::process::Process;
 use crate::relay::Relay;
 use crate::reply_slot::ReplySlot;
 use crate::request::Request;
-use crate::right::{Load, Returned, Right};
+use crate::right::{Returned, Right};
 use crate::room::Waiting;
 use crate::send::SendRight;
 use crate::waiters::{OF_PROCESS, with_waiter};

@@ -5,124 +5,30 @@ use crate::error::{Gone, SendError};
 use crate::link::{Link, UNSAID_MAX};
 use crate::process::Process;
 use crate::rank;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+pub(crate) use callers::CallersTable;
+use callers::{Callers, WANTED_MAX};
+use core::sync::atomic::AtomicBool;
 use handfast_channel::reply::Slot;
 use handfast_layout::control::ControlMessage;
 use handfast_layout::link::{OWN_SET, REPLIES, SETS, slot_of};
-use handfast_proto::paths::{Asks, PARTIES_MAX, Parties, Paths, Source, Way};
+use handfast_proto::paths::{Source, Way};
 use handfast_proto::timers::Timer;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::clock;
-use handfast_sys::sync::{Mutex, MutexGuard};
+use handfast_sys::sync::MutexGuard;
+pub(crate) use passing::{Party, Passing};
 use std::sync::{Arc, OnceLock};
 
 mod caller;
 mod held;
 
+use caller::remembered;
 pub(crate) use caller::{Path, expected};
-use caller::{Root, remembered};
+
+mod callers;
+
+mod passing;
 pub(crate) use held::Held;
-
-/// Replier: how to answer the callers of one forwarder.
-pub(crate) struct Party {
-    /// With the caller.
-    pub(crate) link: Held,
-    pub(crate) set: u32,
-    path: u32,
-    /// The last generation of each slot that the forwarder has passed on; zero for none.
-    last: Box<[AtomicU32]>,
-}
-
-impl Party {
-    /// Whether the forwarder passes this reply right on for the first time. A second answer could be
-    /// written while the caller takes the first, and the caller would blame this process.
-    #[inline]
-    pub(crate) fn is_new(&self, place: u32, generation: u32) -> bool {
-        let Some(last) = self.last.get(place as usize) else {
-            return false;
-        };
-        // Relaxed: a number, exchanged, so that of two receivers one finds the other's.
-        let last = last.swap(generation, Ordering::Relaxed);
-        generation != 0 && (last == 0 || generation.wrapping_sub(last).cast_signed() > 0)
-    }
-}
-
-impl Drop for Party {
-    fn drop(&mut self) {
-        // The socket is its parent's in a forked child, and so is the path.
-        if self.link.is_forked() {
-            return;
-        }
-        let path = self.path;
-        let process = &self.link.process;
-        process.say(&self.link, ControlMessage::PathOver { path });
-    }
-}
-
-/// A link's reply rights that are passed on, by us to the peer and by the peer to us.
-#[derive(Default)]
-pub(crate) struct Passing {
-    tables: Mutex<PassingTables, rank::Passing>,
-    /// How often a way to the peer, or a party of the peer's, was forgotten.
-    ways: AtomicU32,
-    parties: AtomicU32,
-}
-
-/// Its tables, as forwarder to the peer and as replier to calls that the peer forwards.
-#[derive(Default)]
-pub(crate) struct PassingTables {
-    pub(crate) asks: Asks,
-    pub(crate) parties: Parties<Arc<Party>>,
-}
-
-impl Passing {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, PassingTables, rank::Passing> {
-        self.tables.lock()
-    }
-
-    /// A number that changes when a way to the peer has been given up: no thread uses one from memory then.
-    #[inline]
-    pub(crate) fn ways(&self) -> u32 {
-        // Acquire: pairs with the addition in `forget_ways`.
-        self.ways.load(Ordering::Acquire)
-    }
-
-    /// A number that changes when a party of the peer's has been forgotten.
-    #[inline]
-    pub(crate) fn parties(&self) -> u32 {
-        // Acquire: pairs with the addition in `forgot_parties`.
-        self.parties.load(Ordering::Acquire)
-    }
-
-    fn forget_ways(&self) {
-        // Release: pairs with the Acquire in `ways`.
-        self.ways.fetch_add(1, Ordering::Release);
-    }
-
-    fn forgot_parties(&self) {
-        // Release: pairs with the Acquire in `parties`.
-        self.parties.fetch_add(1, Ordering::Release);
-    }
-}
-
-/// A process's table as caller, and what it has asked callers for as replier.
-#[derive(Default)]
-pub(crate) struct Callers {
-    core: Paths,
-    live: Vec<Arc<Path>>,
-    wanted: Vec<Wanted>,
-    last_token: u32,
-}
-
-/// Replier: a path it has asked a caller for.
-struct Wanted {
-    token: u32,
-    /// The caller's link.
-    of: Held,
-    /// The forwarder's link, and its number for the path.
-    forwarder: Arc<Link>,
-    number: u32,
-}
 
 /// Replier: the request of a forwarder.
 pub(crate) struct Ask {
@@ -275,11 +181,7 @@ impl Process {
 
     /// The node was shut down: no thread waits for an outcome by a path any more.
     pub(crate) fn end_all_paths(&self) {
-        let (live, wanted) = {
-            let mut callers = self.callers();
-            let Callers { live, wanted, .. } = &mut *callers;
-            (core::mem::take(live), core::mem::take(wanted))
-        };
+        let (live, wanted) = self.callers().take_all();
         live.iter().for_each(|path| path.end());
         drop((live, wanted));
     }
@@ -396,18 +298,7 @@ impl Process {
             number,
             between,
         } = ask;
-        let token = {
-            let mut callers = self.callers();
-            callers.last_token = callers.last_token.wrapping_add(1);
-            let token = callers.last_token;
-            callers.wanted.push(Wanted {
-                token,
-                of: Held::new(self, of),
-                forwarder,
-                number,
-            });
-            token
-        };
+        let token = (self.callers()).want(Held::new(self, of), (forwarder, number));
         let want = ControlMessage::PathWant {
             token,
             forwarder: between.forwarder,
@@ -502,12 +393,7 @@ impl Process {
         for index in 0..REPLIES {
             Slot::of(link.calls.other(), slot_of(set, index)).clear(&link.region);
         }
-        let party = Arc::new(Party {
-            link: Held::new(self, link),
-            set,
-            path,
-            last: (0..REPLIES).map(|_| AtomicU32::new(0)).collect(),
-        });
+        let party = Arc::new(Party::new(Held::new(self, link), set, path));
         let (forwarder, number) = (wanted.forwarder.clone(), wanted.number);
         let refused = {
             let mut passing = forwarder.passing.lock();
@@ -560,50 +446,6 @@ impl Process {
     }
 }
 
-impl Callers {
-    fn find(&self, numbers: &[u32]) -> Vec<Arc<Path>> {
-        let live = self.live.iter();
-        let its = live.filter(|path| numbers.contains(&path.number));
-        its.cloned().collect()
-    }
-
-    /// Where what comes from `source` is awaited first.
-    fn root(&self, link: &Arc<Link>, source: Source) -> Option<Root> {
-        if source.set <= OWN_SET {
-            let link = Arc::downgrade(link);
-            let is_own = source.set == OWN_SET;
-            return Some(Root { link, is_own });
-        }
-        let before = self.core.to(source)?;
-        let before = self.live.iter().find(|path| path.number == before.path);
-        before.map(|path| path.root.clone())
-    }
-
-    /// Takes out what a token stands for, if it was the peer of `link` that was asked.
-    fn wanted(&mut self, token: u32, link: &Link) -> Option<Wanted> {
-        let is_it = |wanted: &Wanted| wanted.token == token && wanted.of.serial == link.serial;
-        let place = self.wanted.iter().position(is_it)?;
-        Some(self.wanted.swap_remove(place))
-    }
-
-    /// For how many a forwarder waits.
-    fn wanted_by(&self, forwarder: &Link) -> usize {
-        let its = |wanted: &&Wanted| wanted.forwarder.serial == forwarder.serial;
-        self.wanted.iter().filter(its).count()
-    }
-
-    /// Takes out the requests to the caller behind an ended link. Requests by a peer that has ended stay: their
-    /// caller may grant them still.
-    fn unwanted(&mut self, ended: &Arc<Link>) -> Vec<Wanted> {
-        let is_its = |wanted: &mut Wanted| wanted.of.serial == ended.serial;
-        self.wanted.extract_if(.., is_its).collect()
-    }
-}
-
-/// Paths that callers are asked for on behalf of one forwarder, and have not answered: as many as it may have, and as
-/// many again that it has dropped.
-const WANTED_MAX: usize = 2 * PARTIES_MAX;
-
 /// Whether a control message of this kind is an answer to one of the peer's about paths.
 const fn is_answer(message: ControlMessage<'_>) -> bool {
     use ControlMessage as M;
@@ -612,8 +454,6 @@ const fn is_answer(message: ControlMessage<'_>) -> bool {
         M::PathDenied { .. } | M::PathRefused { .. } | M::PathDrop { .. }
     )
 }
-
-pub(crate) type CallersTable = Mutex<Callers, rank::Callers>;
 
 #[cfg(test)]
 mod tests {

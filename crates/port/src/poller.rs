@@ -18,9 +18,7 @@ mod waiting;
 
 use crate::adopt::{Whom, adopt_here};
 use crate::group::Group;
-use crate::hearing::Hearing;
 use crate::introduce::Patience;
-use crate::link::Link;
 use crate::message::Message;
 use crate::notice::Notices;
 use crate::process::Process;
@@ -28,132 +26,23 @@ use crate::request::{Received, Request, Seal};
 use bells::Foreigners;
 use clearing::Clearing;
 use core::sync::atomic::Ordering;
-use handfast_channel::arm;
-use handfast_channel::reply::Slot;
 use handfast_layout::bell as bell_layout;
-use handfast_layout::control::{ControlMessage, NOBODY};
-use handfast_layout::link::{Kind, LANES, REPLIES};
+use handfast_layout::link::{Kind, LANES};
 use handfast_layout::part::is_handle;
-use handfast_proto::rota::{Active, Key, Rota, Wake};
-use handfast_region::Memory;
-use handfast_ring::lane::{Consumer, Header, Place, Unusual};
-use handfast_ring::{Fault, Rule};
-use handfast_sys::{clock, cpu};
-use handfast_wait::{FIRST_LOOKS, Waiter, word};
+use handfast_proto::rota::{Active, Key, Rota};
+use handfast_ring::lane::{Header, Unusual};
+use handfast_sys::cpu;
+use handfast_wait::{FIRST_LOOKS, Waiter};
+use lane::{Lane, wake_for_room};
+pub(crate) use lane::{wake_caller, wake_producer};
 use pinned::Pinned;
 use std::sync::Arc;
 use through::Through;
 use waiting::Waiting;
 
-/// A lane this receiver has seen.
-struct Lane {
-    link: Hearing,
-    /// For the next request: only what differs from the last one is written.
-    spare: Option<Box<Received>>,
-    /// As that, for messages with reply rights that were passed on.
-    passed: Option<Box<Received>>,
-    /// Position at which a lane whose link is down is left, whatever messages it still holds.
-    end: Option<u32>,
-    index: u32,
-    consumer: Consumer,
-    /// Reply slots below are there, whatever their callers do.
-    slots: u32,
-    /// Position up to which the counters know its messages.
-    counted: u32,
-    /// The right its last message came through, the right's seal, and how many rights of the link had ended
-    /// when it was looked up.
-    word: u64,
-    seal: Seal,
-    ended: u32,
-    /// Position at the last quiet check; a lane that is still there has been quiet.
-    checked: u32,
-    /// Posts to it are not fenced at present (E12).
-    streaming: bool,
-    /// Its first message waits until then for the right it names, by [`Poller::patience`].
-    until_ns: Option<u64>,
-    /// The lane is one of [`Poller::waiting`].
-    waits: bool,
-    /// Its first message waits for the provision of a claimed right, not for the claim.
-    is_claimed: bool,
-    /// For a dead link: when its messages stop waiting, however many there are.
-    ends_ns: Option<u64>,
-    /// A call came since the last quiet check.
-    called: bool,
-    /// When its client was last woken; it may take a while to run.
-    woken_ns: u64,
-    /// Reply slots whose callers wait for their turn to be woken.
-    wakes: Vec<Slot>,
-}
+mod answered;
 
-impl Lane {
-    /// A lane from which this receiver has taken nothing yet.
-    fn new(link: Hearing, index: u32, consumer: Consumer) -> Self {
-        let position = consumer.position();
-        let slots = match link.region.looks_for_pages() {
-            true => 0,
-            false => REPLIES,
-        };
-        Self {
-            link,
-            spare: None,
-            passed: None,
-            until_ns: None,
-            waits: false,
-            is_claimed: false,
-            ends_ns: None,
-            end: None,
-            index,
-            consumer,
-            slots,
-            counted: position,
-            word: NO_RIGHT,
-            seal: Seal::default(),
-            ended: 0,
-            streaming: false,
-            called: false,
-            woken_ns: 0,
-            checked: position.wrapping_sub(1),
-            wakes: Vec::new(),
-        }
-    }
-}
-
-/// In the place of a right, above all of them.
-const NO_RIGHT: u64 = u64::MAX;
-
-impl Lane {
-    /// The right its last message came through, unless it may have ended since; or what no message
-    /// can name.
-    #[inline(always)]
-    fn usual(&self) -> u64 {
-        // Acquire: pairs with `Link::finish`.
-        if self.ended == self.link.ended.load(Ordering::Acquire) {
-            self.word
-        } else {
-            NO_RIGHT
-        }
-    }
-
-    /// The reply slot of the call that waits, if one does, and its generation there; none in which an answer would cost pages.
-    fn waiting_slot(&self) -> Option<(Slot, u32)> {
-        let (header, _) = self.consumer.peek(&self.link.region).ok()?;
-        let index = header.reply;
-        let is_call = header.kind == Kind::Call && index < REPLIES;
-        let is_there = is_call && (index < self.slots || self.link.find_slot(index).is_ok());
-        is_there.then(|| (Slot::of(self.link.calls.other(), index), header.generation))
-    }
-
-    /// Sees that a call can be answered in a reply slot: it is one, and its caller has made it.
-    #[cold]
-    fn find_slot(&self, index: u32) -> Result<(), Fault> {
-        if index < REPLIES {
-            return self.link.find_slot(index);
-        }
-        let offset = self.consumer.place().head();
-        let rule = Rule::ReplySlot;
-        Err(Fault { rule, offset })
-    }
-}
+mod lane;
 
 /// Counts kept in private memory between two quiet checks.
 #[derive(Default)]
@@ -550,121 +439,10 @@ impl Poller {
         }
     }
 
-    /// Keeps what is left of an answered request for the next one of its lane: allocating it, and
-    /// counting references up and down, would cost more than the rest of the work.
-    #[inline]
-    pub(crate) fn give_back(&mut self, mut received: Box<Received>) {
-        if received.message.has_buffer() {
-            received.message.clear();
-            if self.spare.has_buffer() {
-                // To the thread's pool, which has few: with its lane it would stay as long as the longest message there.
-                received.message = Message::default();
-            } else {
-                core::mem::swap(&mut self.spare, &mut received.message);
-            }
-        }
-        let Some(reply) = received.reply_slot() else {
-            return received.pool();
-        };
-        match self.lanes.get_mut(reply.key as usize) {
-            Some(Some(lane)) if Arc::ptr_eq(&lane.link, &reply.link) && !reply.is_passed() => {
-                lane.spare = Some(received);
-            }
-            // It may be another lane by now, and learns of another party then. Not for a link that has died meanwhile:
-            // nothing might come in this lane that lets go of the link. A link that dies later is let go of by `clear`.
-            Some(Some(lane)) if reply.is_passed() && !reply.link.is_down() => {
-                lane.passed = Some(received);
-            }
-            _ => received.pool(),
-        }
-    }
-
     /// Whether the one client being served, or all of them, run on this thread's CPU.
     pub(crate) fn shares_processor(&self) -> bool {
         self.shares_only_cpu || self.active.len() <= 1 && self.client_cpu == cpu::current()
     }
-
-    /// The client of `key` slept when its reply was published: whether to wake it now.
-    pub(crate) fn asleep_at_reply(&mut self, key: Key, link: &Arc<Link>, slot: Slot) -> bool {
-        let Some(lane) = self.lanes.get_mut(key).and_then(Option::as_mut) else {
-            return true;
-        };
-        if !Arc::ptr_eq(&lane.link, link) {
-            return true;
-        }
-        let now_ns = clock::ticks_ns();
-        match self.rota.asleep_at_reply(key, now_ns) {
-            Wake::Now => {
-                lane.woke(now_ns);
-                self.rota.woke(key, now_ns);
-                true
-            }
-            Wake::Later => {
-                lane.wakes.push(slot);
-                self.rest(key);
-                false
-            }
-        }
-    }
-
-    /// The client of `key` was awake when its reply was published.
-    #[inline]
-    pub(crate) fn awake_at_reply(&mut self, key: Key) {
-        if !self.rota.is_calm() && self.lanes.get(key).is_some_and(Option::is_some) {
-            self.rota.awake_at_reply(key);
-        }
-    }
-
-    /// A reply was published by the thread that holds the poller.
-    #[inline(always)]
-    pub(crate) const fn count_answer(&mut self, bytes: &[u8]) {
-        self.counts.bytes_out += bytes.len() as u64;
-    }
-
-    pub(crate) fn count_wake(&mut self, woke: bool) {
-        self.counts.wakes += u64::from(woke);
-    }
-
-    /// Whether the caller of [`Slot::is_asleep`] after a reply needs no fence.
-    #[inline]
-    pub(crate) fn is_fenceless(&self) -> bool {
-        self.fenceless
-    }
-}
-
-/// After a head was published: wakes a producer that waits for room, if it is seen at once.
-#[inline(always)]
-fn wake_for_room(link: &Link, place: Place) {
-    // Relaxed: a hint; `arm` looks after a fence.
-    if link.region.load(place.space(), Ordering::Relaxed) != word::AWAKE {
-        wake_producer(link, place);
-    }
-}
-
-#[cold]
-pub(crate) fn wake_producer(link: &Link, place: Place) {
-    if arm::wake_producer(&link.region, place) {
-        link.tell(ControlMessage::Ring { receiver: NOBODY });
-    }
-}
-
-/// Threads that sleep for one reply: its caller, and a little more.
-const SLEEPERS_MAX: u32 = 4;
-
-/// After a reply was published: wakes its caller if it sleeps. Returns whether it did.
-#[inline]
-pub(crate) fn wake_caller(link: &Link, slot: Slot) -> bool {
-    let Some(how) = word::fence_then_taken(&link.region, slot.wait()) else {
-        return false;
-    };
-    handfast_channel::stamp(&link.region, slot.stamp());
-    if how == word::DESCRIPTOR {
-        link.tell(ControlMessage::Ring { receiver: NOBODY });
-    } else {
-        // Wakes the caller, and no other sleeper on a word of the peer's.
-        link.region.wake(slot.wait(), SLEEPERS_MAX);
-    }
-    true
 }
 
 const _: () = assert!(

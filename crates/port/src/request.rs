@@ -1,23 +1,25 @@
 //! Requests: a received message and the right to reply to it once.
 
+use crate::describe::{Described, Load};
 use crate::error::ReplyError;
 use crate::link::Link;
 use crate::loan::Loan;
 use crate::message::Message;
 use crate::moving::Mark;
 use crate::notice::Notice;
-use crate::pool::{Pool, Pooled};
-use crate::reply_slot::{NO_KEY, ReplySlot};
+use crate::reply_slot::ReplySlot;
 use crate::revoke::Holder;
-use crate::right::{Described, Load, Returned, Right};
+use crate::right::{Returned, Right};
 use crate::users::Foreign;
 use core::time::Duration;
 use handfast_layout::link::Kind;
-use handfast_proto::rights::Target;
 use handfast_ring::Fault;
 use handfast_sys::clock;
 use handfast_sys::socket::Peer;
+pub(crate) use received::{Received, Seal};
 use std::sync::Arc;
+
+mod received;
 
 /// A received message and, for a call, the right to reply to it once.
 ///
@@ -28,131 +30,6 @@ pub struct Request {
     /// One pointer, so that moving a request moves nothing else. Always present, except in a request that is
     /// being dropped.
     received: Option<Box<Received>>,
-}
-
-/// The contents of a request. Reused, by its lane or by its thread.
-pub(crate) struct Received {
-    pub(crate) message: Message,
-    /// The reply right is unused.
-    is_call: bool,
-    /// Kept by the lane from one call to the next. One-way messages have none.
-    reply: Option<ReplySlot>,
-    /// The peer of a one-way message, or of a message whose reply right was passed on.
-    peer: Peer,
-    holder: Holder,
-    /// The seal of the right the message came through.
-    seal: Seal,
-    /// Set when this is a notice and no message.
-    notice: Option<Notice>,
-    /// Set when this is a mark, which only the trail of a port that has moved gets, and takes.
-    mark: Option<Box<Mark>>,
-    /// The next one in its thread's pool, while it lies there.
-    next: Option<Box<Self>>,
-}
-
-/// The part of a right that its receiver is told.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Seal {
-    pub(crate) badge: u64,
-    pub(crate) permissions: u16,
-}
-
-impl Seal {
-    /// The seal of no right.
-    pub(crate) const NONE: Self = Self {
-        badge: 0,
-        permissions: 0,
-    };
-
-    pub(crate) const fn of(target: Target) -> Self {
-        Self {
-            badge: target.badge,
-            permissions: target.permissions,
-        }
-    }
-}
-
-thread_local! {
-    static POOL: Pool<Received> = const { Pool::new() };
-}
-
-impl Pooled for Received {
-    #[inline(always)]
-    fn next(&mut self) -> &mut Option<Box<Self>> {
-        &mut self.next
-    }
-}
-
-impl Received {
-    /// A request for calls of lane `key`.
-    #[cold]
-    pub(crate) fn of_lane(link: Arc<Link>, key: usize) -> Box<Self> {
-        let mut received = Self::new();
-        received.reply = Some(ReplySlot {
-            link,
-            index: 0,
-            generation: 0,
-            key: key as u32,
-            party: None,
-            passed_to: NO_KEY,
-            held: None,
-        });
-        received
-    }
-
-    /// A request without a reply right.
-    #[inline]
-    fn new() -> Box<Self> {
-        POOL.try_with(Pool::take).ok().flatten().unwrap_or_else(|| {
-            Box::new(Self {
-                message: Message::default(),
-                is_call: false,
-                reply: None,
-                peer: Peer { pid: 0, uid: 0 },
-                holder: Holder::NOBODY,
-                seal: Seal::NONE,
-                notice: None,
-                mark: None,
-                next: None,
-            })
-        })
-    }
-
-    /// Returns the box to this thread's pool, emptied.
-    #[inline]
-    pub(crate) fn pool(mut self: Box<Self>) {
-        self.reply = None;
-        self.notice = None;
-        self.set_message(Message::default());
-        // A thread that is ending has no pool any more; the box is then just freed.
-        let _ = POOL.try_with(|pool| pool.give(self));
-    }
-
-    /// The answered reply slot: the poller's key of the lane.
-    #[inline(always)]
-    pub(crate) const fn reply_slot(&self) -> Option<&ReplySlot> {
-        self.reply.as_ref()
-    }
-
-    #[inline(always)]
-    fn reply(&self) -> Option<&ReplySlot> {
-        if self.is_call {
-            self.reply.as_ref()
-        } else {
-            None
-        }
-    }
-
-    #[inline(always)]
-    fn set_message(&mut self, message: Message) {
-        let last = core::mem::replace(&mut self.message, message);
-        // The buffer has nearly always been taken out; the compiler does not know.
-        if last.has_buffer() {
-            drop(last);
-        } else {
-            core::mem::forget(last);
-        }
-    }
 }
 
 impl Request {

@@ -1,9 +1,10 @@
 //! Sending rights beside the bytes of a message.
 
 use crate::call::Call;
+use crate::describe::{Load, list_of, pool};
 use crate::error::SendError;
 use crate::message::Message;
-use crate::right::{Load, Returned, Right, list_of, pool};
+use crate::right::{Returned, Right};
 use crate::room::Waiting;
 use crate::send::{Posted, SendRight};
 use core::time::Duration;

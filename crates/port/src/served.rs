@@ -7,22 +7,13 @@
 //! link, and the count of calls is this thread's own. No lock, no write to memory that another thread writes, no system
 //! call.
 
-use crate::error::{BindError, DomainError, Exhausted, Gone, Misuse, SendError};
-use crate::message::Message;
+use crate::error::{BindError, DomainError, Exhausted, SendError};
 use crate::notice::Notice;
-use crate::own::OwnRight;
-use crate::port::Port;
-use crate::process::Process;
 use crate::receive::ReceiveRight;
 use crate::request::Request;
-use crate::right::Right;
-use crate::send::SendRight;
-use core::cell::Cell;
-use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use handfast_layout::{MESSAGE_BYTES_MAX, counters};
-use handfast_proto::timers::Timer;
-use handfast_sys::deadline;
-use handfast_sys::lock::thread_number;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use handfast_layout::MESSAGE_BYTES_MAX;
+pub(crate) use local::{Local, Shortcut, copy_into};
 use std::sync::Arc;
 
 mod beside;
@@ -30,6 +21,8 @@ mod beside;
 pub use crate::connect::connect_by_descriptor;
 pub use crate::receive::behind_descriptor;
 use beside::{Inside, Next};
+
+mod local;
 pub use beside::{Passed, end_of, pass_on, reply_rights, take_passed, take_rights};
 pub use handfast_sys::clock::deadline_ns;
 
@@ -82,33 +75,6 @@ const STOP: Notice = Notice::Dead(u64::MAX);
 /// How often one call is passed on in this process: each holds a buffer for its message until the last has answered.
 const HOPS_MAX: u32 = 64;
 
-/// Threads that count each in a place of its own; others share those by a locked addition.
-const CELLS: usize = 64;
-
-/// The part of a served port that callers in this process use.
-pub(crate) struct Local {
-    by: Arc<dyn Serve>,
-    cells: Box<[Count; CELLS]>,
-    /// The number of these calls that is in the counters. Under the poller's lock.
-    published: AtomicU64,
-    /// There is something in them that the keeper is to publish, and knows of.
-    is_due: AtomicBool,
-}
-
-/// Calls of one thread, or of the threads that have no place of their own.
-#[derive(Default)]
-#[repr(align(64))]
-struct Count {
-    own: AtomicU64,
-    others: AtomicU64,
-}
-
-/// The way of a right to a port served here.
-pub(crate) struct Shortcut {
-    own: OwnRight,
-    local: Arc<Local>,
-}
-
 impl Served {
     /// Has `by` serve the port, and `workers` threads take what comes by links.
     ///
@@ -119,12 +85,7 @@ impl Served {
         by: Arc<dyn Serve>,
         workers: usize,
     ) -> Result<Self, BindError> {
-        let local = Arc::new(Local {
-            by,
-            cells: Box::new(core::array::from_fn(|_| Count::default())),
-            published: AtomicU64::new(0),
-            is_due: AtomicBool::new(false),
-        });
+        let local = Arc::new(Local::new(by));
         let _ = receive.port().served.set(local);
         let served = Self {
             receive: Arc::new(receive),
@@ -246,266 +207,5 @@ impl Request {
             reply.fail(error);
             drop(self.answered());
         }
-    }
-}
-
-impl Local {
-    #[inline]
-    fn count(&self, process: &Process) {
-        let number = thread_number() as usize;
-        match self.cells.get(number) {
-            Some(count) => {
-                // Relaxed, both: this thread's alone.
-                let calls = count.own.load(Ordering::Relaxed);
-                count.own.store(calls + 1, Ordering::Relaxed);
-            }
-            None => {
-                // Relaxed: a count.
-                self.cells[number % CELLS]
-                    .others
-                    .fetch_add(1, Ordering::Relaxed);
-            }
-        }
-        // Relaxed: a hint; it changes twenty times a second at most.
-        if !self.is_due.load(Ordering::Relaxed) {
-            self.publish_soon(process);
-        }
-    }
-
-    #[cold]
-    fn publish_soon(&self, process: &Process) {
-        let _shield = deadline::shield();
-        // Relaxed: as above; the keeper finds what was counted until its timer fires.
-        self.is_due.store(true, Ordering::Relaxed);
-        process.schedule(Timer::DomainCalls);
-    }
-
-    /// Keeper: adds the new counts to the counters, unless a thread receives at this moment.
-    pub(crate) fn publish(&self, port: &Port) {
-        let Some(poller) = port.try_lock() else {
-            return port.process.schedule(Timer::DomainCalls);
-        };
-        // Relaxed, all: counts.
-        let of = |count: &Count| {
-            count.own.load(Ordering::Relaxed) + count.others.load(Ordering::Relaxed)
-        };
-        let total: u64 = self.cells.iter().map(of).sum();
-        let new = total - self.published.swap(total, Ordering::Relaxed);
-        let calls = counters::port_word(port.receiver, counters::CALLS);
-        port.process.tally.add(calls, new);
-        port.leave(poller);
-        // Once more after the mark is taken away: a call that has found it there may have been counted since.
-        if new > 0 || self.is_due.swap(false, Ordering::Relaxed) {
-            port.process.schedule(Timer::DomainCalls);
-        }
-    }
-}
-
-impl Shortcut {
-    /// Where there is one from this right.
-    pub(crate) fn of(own: &OwnRight) -> Option<Box<Self>> {
-        let local = own.port().served.get()?.clone();
-        let own = own.clone();
-        Some(Box::new(Self { own, local }))
-    }
-
-    pub(crate) fn again(&self) -> Box<Self> {
-        Box::new(Self {
-            own: self.own.clone(),
-            local: self.local.clone(),
-        })
-    }
-
-    pub(crate) const fn own(&self) -> &OwnRight {
-        &self.own
-    }
-}
-
-impl SendRight {
-    /// Calls what serves the port here, on this thread.
-    #[inline(never)]
-    pub(crate) fn call_here(&self, by: &Shortcut, bytes: &[u8]) -> Result<Message, SendError> {
-        self.is_good_here(by, bytes)?;
-        self.cross(by, (bytes, Vec::new()), None, 0)
-    }
-
-    /// As [`Self::call_here`], until the deadline.
-    #[cold]
-    pub(crate) fn call_here_until(
-        &self,
-        by: &Shortcut,
-        bytes: &[u8],
-        deadline_ns: u64,
-    ) -> Result<Message, SendError> {
-        self.is_good_here(by, bytes)?;
-        self.cross(by, (bytes, Vec::new()), Some(deadline_ns), 0)
-    }
-
-    /// As [`Self::call_here`], with rights. `None`: they are of a kind that takes the way of messages.
-    pub(crate) fn call_here_with(
-        &self,
-        by: &Shortcut,
-        bytes: &[u8],
-        rights: &mut Vec<Right>,
-        deadline_ns: Option<u64>,
-    ) -> Option<Result<Message, SendError>> {
-        if !beside::may_pass(rights) {
-            return None;
-        }
-        if let Err(error) = self.is_good_here(by, bytes) {
-            return Some(Err(error));
-        }
-        let port = by.own.port();
-        let rights = core::mem::take(rights).into_iter();
-        let rights = rights.map(|right| beside::incoming(self.process(), port, right));
-        Some(self.cross(by, (bytes, rights.collect()), deadline_ns, 0))
-    }
-
-    /// In each of its callers for itself: those without a deadline do not look for one.
-    #[inline(always)]
-    fn cross(
-        &self,
-        by: &Shortcut,
-        (bytes, rights): (&[u8], Vec<Right>),
-        deadline_ns: Option<u64>,
-        hops: u32,
-    ) -> Result<Message, SendError> {
-        let mut room = Room::take();
-        let inside = Inside::enter(rights);
-        let len_bytes = self.serve_here(by, bytes, &mut room.0, deadline_ns)?;
-        let reply = room.0.get(..len_bytes).unwrap_or_default();
-        let (rights, on) = (inside.reply_rights(), inside.next());
-        if let Some(on) = on {
-            drop(inside);
-            return on.goes_on(deadline_ns, hops + 1);
-        }
-        let mut message = Message::of(reply);
-        if !rights.is_empty()
-            && let Some(place) = message.rights_mut()
-        {
-            place.extend(rights.into_iter().map(beside::outgoing));
-        }
-        Ok(message)
-    }
-
-    /// As [`Self::call_here`], with the reply in the caller's own buffer.
-    #[inline(never)]
-    pub(crate) fn call_here_into(
-        &self,
-        by: &Shortcut,
-        bytes: &[u8],
-        reply: &mut [u8],
-    ) -> Result<usize, SendError> {
-        self.is_good_here(by, bytes)?;
-        let inside = Inside::enter(Vec::new());
-        let len_bytes = self.serve_here(by, bytes, reply, None)?;
-        let Some(on) = inside.next() else {
-            return Ok(len_bytes);
-        };
-        drop(inside);
-        copy_into(&on.goes_on(None, 1)?, reply)
-    }
-
-    /// Whether a message may be served.
-    #[inline]
-    fn is_good_here(&self, by: &Shortcut, bytes: &[u8]) -> Result<(), SendError> {
-        if bytes.len() > MESSAGE_BYTES_MAX {
-            return Err(SendError::TooLong {
-                len_bytes: bytes.len(),
-            });
-        }
-        if self.is_forked() {
-            return Err(SendError::Misuse(Misuse::Forked));
-        }
-        // This process knows that itself, without waiting for the keeper.
-        if !by.own.is_good() {
-            return Err(SendError::Gone(Gone::Right));
-        }
-        // Acquire: pairs with the Release in `tell_closing`.
-        if by.own.port().is_closing.load(Ordering::Acquire) {
-            return Err(SendError::Gone(Gone::Port));
-        }
-        self.is_as_before()
-    }
-
-    #[inline]
-    fn serve_here(
-        &self,
-        by: &Shortcut,
-        bytes: &[u8],
-        reply: &mut [u8],
-        deadline_ns: Option<u64>,
-    ) -> Result<usize, SendError> {
-        by.local.count(self.process());
-        let target = by.own.target();
-        let message = Incoming {
-            bytes,
-            badge: target.badge,
-            permissions: target.permissions,
-            is_call: true,
-        };
-        match deadline_ns {
-            None => by.local.by.serve(message, reply),
-            Some(deadline_ns) => by.local.by.serve_until(message, reply, deadline_ns),
-        }
-    }
-}
-
-impl Next {
-    /// The reply of a call that a domain has passed on.
-    #[cold]
-    fn goes_on(mut self, deadline_ns: Option<u64>, hops: u32) -> Result<Message, SendError> {
-        if hops > HOPS_MAX {
-            return Err(SendError::Domain(DomainError::TooDeep));
-        }
-        let rights = core::mem::take(&mut self.rights);
-        let (to, bytes) = (&self.to, self.bytes());
-        let Some(by) = to.shortcut() else {
-            let called = to.with(rights).call_by(bytes, deadline_ns);
-            return called.map_err(|failed| failed.error);
-        };
-        to.is_good_here(by, bytes)?;
-        let come = |right| beside::incoming(to.process(), by.own.port(), right);
-        let rights = rights.into_iter().map(come).collect();
-        to.cross(by, (bytes, rights), deadline_ns, hops)
-    }
-}
-
-/// The message in the caller's own buffer, as [`SendRight::call_into`] has it.
-pub(crate) fn copy_into(message: &[u8], reply: &mut [u8]) -> Result<usize, SendError> {
-    let (len_bytes, room_bytes) = (message.len(), reply.len());
-    let place = reply.get_mut(..len_bytes).ok_or(SendError::ReplyTooLong {
-        len_bytes,
-        room_bytes,
-    })?;
-    place.copy_from_slice(message);
-    Ok(len_bytes)
-}
-
-/// Room for one message: this thread's, also for calls within calls. A failure in a domain that calls another may lose
-/// one.
-struct Room(Vec<u8>);
-
-thread_local! {
-    static ROOMS: Cell<Vec<Vec<u8>>> = const { Cell::new(Vec::new()) };
-}
-
-impl Room {
-    #[inline]
-    fn take() -> Self {
-        // A thread that is ending has none.
-        let mut rooms = ROOMS.try_with(Cell::take).unwrap_or_default();
-        let room = rooms.pop();
-        let _ = ROOMS.try_with(|all| all.set(rooms));
-        Self(room.unwrap_or_else(|| vec![0; MESSAGE_BYTES_MAX]))
-    }
-}
-
-impl Drop for Room {
-    #[inline]
-    fn drop(&mut self) {
-        let mut rooms = ROOMS.try_with(Cell::take).unwrap_or_default();
-        rooms.push(core::mem::take(&mut self.0));
-        let _ = ROOMS.try_with(|all| all.set(rooms));
     }
 }

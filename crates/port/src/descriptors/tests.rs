@@ -1,13 +1,16 @@
+use super::inbox::UNHEARD_MAX;
 use super::*;
 use crate::lifecycle;
 use crate::link::Parts;
 use crate::peer_bells::PeerBells;
+use crate::users::Foreign;
 use core::sync::atomic::AtomicU32;
 use handfast_layout::bell;
+use handfast_layout::control::CONTROL_BYTES_MAX;
 use handfast_layout::link::{REGION_BYTES, Side};
 use handfast_layout::part::Descriptors;
 use handfast_region::Region;
-use handfast_sys::OwnedFd;
+use handfast_sys::{OwnedFd, clock, socket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,6 @@
 use super::*;
 use crate::descriptors::tests::link_of;
+use core::sync::atomic::Ordering;
 
 /// Whether one right more, introduced by the peer of `link`, waits for a link with its process.
 fn waits(process: &Arc<Process>, link: &Arc<Link>, kept: &mut Vec<Arc<Upgrade>>) -> bool {

@@ -1,7 +1,10 @@
 use super::*;
 use crate::descriptors::tests::link;
 use crate::request::Seal;
+use crate::send::SendRight;
 use core::cell::RefCell;
+use handfast_layout::lane_control::LaneControl;
+use handfast_ring::lane::Header;
 
 type Step = Box<dyn FnOnce()>;
 

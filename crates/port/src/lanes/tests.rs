@@ -4,12 +4,14 @@ use crate::again::key_of;
 use crate::descriptors::tests::link;
 use crate::error::SendError;
 use crate::hearing::Hearing;
+use crate::process::Process;
 use crate::send::SendRight;
 use core::cell::RefCell;
 use handfast_channel::bell;
 use handfast_layout::link::lane;
 use handfast_proto::introductions::How;
 use handfast_sys::{OwnedFd, socket};
+use std::sync::Arc;
 
 type Step = Box<dyn FnOnce()>;
 

@@ -1,6 +1,7 @@
 //! Which right a message came through.
 
-use super::{NO_RIGHT, Poller};
+use super::Poller;
+use super::lane::NO_RIGHT;
 use crate::introduce::Named;
 use crate::request::{Request, Seal};
 use core::sync::atomic::Ordering;

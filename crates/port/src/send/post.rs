@@ -2,11 +2,11 @@
 
 use super::{Blocked, Posted, SendRight};
 use crate::call::Ticket;
+use crate::describe::{Described, Load};
 use crate::error::{Gone, Misuse, RightError, SendError};
 use crate::lanes::Way;
 use crate::link::Outgoing;
 use crate::origin::Origin;
-use crate::right::{Described, Load};
 use crate::room::{LaneWait, Waiting};
 use crate::slots::SlotState;
 use core::sync::atomic::Ordering;
@@ -80,14 +80,8 @@ impl SendRight {
                 drop(lane_wait);
                 return next.post_with((bytes, kind), (load, described), waiting);
             }
-            match described.describe(self.process(), &self.link, load) {
-                Ok(()) => {}
-                // Its control socket has no room for the descriptors that go ahead.
-                Err(RightError::Unread) => {
-                    self.wait_for_slot(waiting)?;
-                    continue;
-                }
-                Err(error) => return Err(self.link.failure(self.port).unwrap_or(error.into())),
+            if !self.describe(described, load, waiting)? {
+                continue;
             }
             let mut outgoing = self.lock(lane);
             let is_last = way == Way::Goes && outgoing.leads_to == self.receiver;
@@ -120,17 +114,24 @@ impl SendRight {
             });
             drop(outgoing);
             let body_bytes = bytes.len() + units.len() * UNIT_BYTES;
-            let blocked = match posted {
+            match posted {
                 Ok(ticket) => {
-                    if let Origin::Vine(Some(upgrade)) = &self.origin {
-                        upgrade.goes();
-                    }
+                    self.goes_by_vine();
                     return Ok((self, (ticket, lane, trouble)));
                 }
-                Err(blocked) => blocked,
-            };
-            described.take_back(self.process(), &self.link);
-            self.wait_unblocked(blocked, (lane, body_bytes), waiting)?;
+                Err(blocked) => {
+                    described.take_back(self.process(), &self.link);
+                    self.wait_unblocked(blocked, (lane, body_bytes), waiting)?;
+                }
+            }
+        }
+    }
+
+    /// A message has gone through another process, if this right leads there.
+    #[inline(always)]
+    fn goes_by_vine(&self) {
+        if let Origin::Vine(Some(upgrade)) = &self.origin {
+            upgrade.goes();
         }
     }
 
@@ -149,6 +150,21 @@ impl SendRight {
             return Err(SendError::Right(RightError::Vine));
         }
         Ok(())
+    }
+
+    /// Describes the rights of a message, or waits for room for the descriptors that go ahead of it, and returns `false`.
+    #[inline(always)]
+    fn describe(
+        &self,
+        described: &mut Described,
+        load: &Load,
+        waiting: Waiting,
+    ) -> Result<bool, SendError> {
+        match described.describe(self.process(), &self.link, load) {
+            Ok(()) => Ok(true),
+            Err(RightError::Unread) => self.wait_for_slot(waiting).map(|()| false),
+            Err(error) => Err(self.link.failure(self.port).unwrap_or(error.into())),
+        }
     }
 
     /// The right that the message goes through, if that is not this one any more. `trouble` is the link's count of troubles from

@@ -1,0 +1,360 @@
+//! Rights of this process, described to the peer of a link beside the bytes of a message.
+
+use crate::adopt::own_of;
+use crate::again::key_of;
+use crate::error::RightError;
+use crate::introduce::Provided;
+use crate::link::Link;
+use crate::moving::depart;
+use crate::own::OwnRight;
+use crate::passing::{Passed, ReplyRight};
+use crate::process::Process;
+use crate::request::Seal;
+use crate::right::Right;
+use crate::send::SendRight;
+use core::cell::Cell;
+use handfast_layout::PARTS_MAX;
+use handfast_layout::link::{UNIT_BYTES, UNITS_MAX};
+use handfast_layout::part::Part;
+use handfast_proto::introductions::How;
+use handfast_proto::rights::{Handle, Refused, Target};
+use handfast_ring::lane::Unit;
+use std::sync::Arc;
+
+/// The attachments of one message. Emptied when the message has been sent.
+#[derive(Debug, Default)]
+pub(crate) struct Load {
+    pub(crate) rights: Vec<Right>,
+    /// The reply right of the message itself.
+    pub(crate) reply: Option<ReplyRight>,
+}
+
+thread_local! {
+    /// The list of the last load, empty: sending rights with a message takes no allocation.
+    static LIST: Cell<Vec<Right>> = const { Cell::new(Vec::new()) };
+}
+
+/// The given rights, in the list of the last message.
+#[inline]
+pub(crate) fn list_of(rights: impl IntoIterator<Item = Right>) -> Vec<Right> {
+    // A thread that is ending has no list.
+    let mut list = LIST.try_with(Cell::take).unwrap_or_default();
+    list.extend(rights);
+    list
+}
+
+/// They have been sent: their list is for the next ones.
+#[inline]
+pub(crate) fn pool(list: &mut Vec<Right>) {
+    list.clear();
+    let _ = LIST.try_with(|known| known.set(core::mem::take(list)));
+}
+
+impl Load {
+    pub(crate) fn has_blocks(&self) -> bool {
+        let is_block = |right: &Right| matches!(right, Right::Block(_));
+        self.rights.iter().any(is_block)
+    }
+}
+
+/// The units that describe the rights of one message, and what describing them has done. Filled and
+/// used in place: it is large.
+pub(crate) struct Described {
+    units: [Unit; UNITS_MAX],
+    count: usize,
+    /// In the order of the rights.
+    undo: [Undo; PARTS_MAX],
+    /// How the message's own reply right goes.
+    passed: Option<Passed>,
+    /// The answer may go on to a process where nothing is remembered.
+    goes_on: bool,
+}
+
+/// The effect of describing a right, to be undone if it is not sent, or finished if it is.
+enum Undo {
+    Nothing,
+    /// A handle counted as sent.
+    Exported(Handle),
+    Passed(Passed),
+    /// A receive right with this number.
+    Leaving(u32),
+    /// The right comes again, by this number.
+    Again(u64),
+    /// An export of the vine, and what the exporter was told, if it was.
+    Introduced(Handle, Option<Provided>),
+    /// A loan reserved.
+    Lent(u32),
+}
+
+impl Undo {
+    /// The right was not sent after all.
+    fn take_back(self, process: &Process, link: &Link) {
+        match self {
+            Self::Nothing => {}
+            Self::Exported(handle) => link.retract(process, handle),
+            Self::Passed(passed) => passed.take_back(link),
+            Self::Leaving(token) => process.stays(token),
+            Self::Again(number) => link.unsent_again(process, number),
+            Self::Lent(loan) => link.lends_not(loan),
+            Self::Introduced(handle, provided) => {
+                link.retract(process, handle);
+                if let Some(provided) = provided {
+                    provided.take_back(process);
+                }
+            }
+        }
+    }
+}
+
+impl Described {
+    pub(crate) const fn new() -> Self {
+        Self {
+            units: [[0; UNIT_BYTES]; UNITS_MAX],
+            count: 0,
+            undo: [const { Undo::Nothing }; PARTS_MAX],
+            passed: None,
+            goes_on: false,
+        }
+    }
+
+    /// An answer to a process that may only pass it on: that process must be told of each right again, which
+    /// leaves the rest to the process at the end of the way.
+    pub(crate) const fn goes_on(mut self, goes_on: bool) -> Self {
+        self.goes_on = goes_on;
+        self
+    }
+
+    pub(crate) fn units(&self) -> &[Unit] {
+        &self.units[..self.count]
+    }
+
+    /// How the slot names the message's own reply right: word and generation.
+    pub(crate) fn passed(&self) -> (u32, u32) {
+        self.passed.as_ref().map_or((0, 0), Passed::words)
+    }
+
+    pub(crate) fn units_mut(&mut self) -> &mut [Unit] {
+        &mut self.units[..self.count]
+    }
+
+    /// Describes rights to the peer of `link`, and counts them as sent. The message must follow, and
+    /// [`Self::sent`], or [`Self::take_back`]. With an error nothing is left to be undone.
+    pub(crate) fn describe(
+        &mut self,
+        process: &Process,
+        link: &Arc<Link>,
+        load: &Load,
+    ) -> Result<(), RightError> {
+        if load.rights.len() > PARTS_MAX {
+            return Err(RightError::TooMany {
+                count: load.rights.len(),
+            });
+        }
+        let described = self.try_describe((process, link), load);
+        if described.is_err() {
+            self.take_back(process, link);
+        }
+        described
+    }
+
+    #[inline]
+    fn try_describe(
+        &mut self,
+        (process, link): (&Process, &Arc<Link>),
+        load: &Load,
+    ) -> Result<(), RightError> {
+        for (right, place) in load.rights.iter().zip(&mut self.undo) {
+            let (part, undo) = part_of((process, link), right, self.goes_on)?;
+            *place = undo;
+            let (units, count) = part.to_units();
+            let named = match right {
+                Right::Receive(receive) => receive.moving_name().map(|name| name.to_units()),
+                _ => None,
+            };
+            let named = named.unwrap_or_default();
+            let free = self.units[self.count..].get_mut(..count + named.len());
+            let count_of = RightError::TooMany {
+                count: load.rights.len(),
+            };
+            let (first, rest) = free.ok_or(count_of)?.split_at_mut(count);
+            first.copy_from_slice(&units[..count]);
+            rest.copy_from_slice(&named);
+            self.count += count + named.len();
+        }
+        if let Some(reply) = &load.reply {
+            self.passed = Some(Passed::of(process, reply, link)?);
+        }
+        Ok(())
+    }
+
+    /// The message was not sent after all. Nothing is described any more.
+    pub(crate) fn take_back(&mut self, process: &Process, link: &Link) {
+        self.count = 0;
+        for undo in &mut self.undo {
+            core::mem::replace(undo, Undo::Nothing).take_back(process, link);
+        }
+        if let Some(passed) = self.passed.take() {
+            passed.take_back(link);
+        }
+    }
+
+    /// The message has been sent: its rights are no longer here. Rights to the peer's ports have been used in
+    /// `lane`, if the message went through one.
+    pub(crate) fn sent(
+        &mut self,
+        (process, link): (&Arc<Process>, &Arc<Link>),
+        load: &mut Load,
+        lane: Option<u32>,
+    ) {
+        if let (Some(passed), Some(reply)) = (self.passed.take(), load.reply.take()) {
+            passed.sent(process, link, reply);
+        }
+        for (right, undo) in load.rights.iter_mut().zip(&mut self.undo) {
+            match right {
+                Right::Send(right) => right.used_at(link, lane),
+                Right::Receive(_) => {
+                    let right = core::mem::replace(right, Right::Dead);
+                    if let (Right::Receive(receive), Undo::Leaving(token)) = (right, undo) {
+                        process.departed(*token, receive);
+                    }
+                }
+                Right::Reply(_) => {
+                    let undo = core::mem::replace(undo, Undo::Nothing);
+                    let right = core::mem::replace(right, Right::Dead);
+                    if let (Right::Reply(reply), Undo::Passed(passed)) = (right, undo) {
+                        passed.sent(process, link, reply);
+                    }
+                }
+                Right::Block(_) => {
+                    let undo = core::mem::replace(undo, Undo::Nothing);
+                    let right = core::mem::replace(right, Right::Dead);
+                    if let (Right::Block(block), Undo::Lent(loan)) = (right, undo) {
+                        link.has_lent(loan, block);
+                    }
+                }
+                _ => {}
+            }
+        }
+        load.rights.clear();
+    }
+}
+
+fn part_of(
+    (process, link): (&Process, &Arc<Link>),
+    right: &Right,
+    goes_on: bool,
+) -> Result<(Part, Undo), RightError> {
+    if right
+        .node()
+        .is_some_and(|node| !core::ptr::eq(&**node, process))
+    {
+        return Err(RightError::OtherNode);
+    }
+    let own = match right {
+        Right::Send(right) if let Some(part) = right.home(link) => {
+            return Ok((part, Undo::Nothing));
+        }
+        Right::Send(right) if right.best().link().is_loop() => {
+            if right.is_forked() {
+                return Err(RightError::Dead);
+            }
+            return part_of((process, link), &own_of(process, right.best())?, goes_on);
+        }
+        Right::Send(right) if Arc::ptr_eq(right.best().link(), link) => {
+            let right = right.best();
+            if right.is_revoked() {
+                return Err(RightError::Dead);
+            }
+            let handle = right.origin().handle_at_home(right.handle(), link)?;
+            return Ok((Part::OfReceiver { handle }, Undo::Nothing));
+        }
+        Right::Send(right) => return third(process, link, (right.best(), goes_on)),
+        Right::Dead => return Err(RightError::Dead),
+        Right::Reply(reply) => {
+            let passed = Passed::of(process, reply, link)?;
+            let (word, generation) = passed.words();
+            return Ok((Part::Reply { word, generation }, Undo::Passed(passed)));
+        }
+        Right::Receive(receive) => {
+            let (part, token) = depart(process, link, receive)?;
+            return Ok((part, Undo::Leaving(token)));
+        }
+        // Numbered when it is sent.
+        Right::Descriptor(_) | Right::Memory(_) => {
+            let part = right.numbered(0).ok_or(RightError::Lost)?;
+            return Ok((part, Undo::Nothing));
+        }
+        Right::Block(block) => {
+            let (part, loan) = link.lend(process, block)?;
+            return Ok((part, Undo::Lent(loan)));
+        }
+        Right::Loan(_) => return Err(RightError::Loan),
+        Right::Lost(_) => return Err(RightError::Lost),
+        Right::Own(own) if own.is_over() => return Err(RightError::Dead),
+        Right::Own(own) => own,
+    };
+    if let Some(home) = own.port().home.get() {
+        if !own.is_good() {
+            return Err(RightError::Dead);
+        }
+        let right = home.right(Seal::of(own.target())).ok_or(RightError::Dead)?;
+        return part_of((process, link), &Right::Send((*right).clone()), goes_on);
+    }
+    let (handle, port) = export_own(link, own)?;
+    Ok((Part::OfSender { handle, port }, Undo::Exported(handle)))
+}
+
+/// Names a port that is here to the peer: handle and number.
+#[inline]
+pub(crate) fn export_own(link: &Link, own: &OwnRight) -> Result<(Handle, u32), RightError> {
+    let exported = link.export_own(own).ok_or(RightError::Dead)?;
+    Ok((granted(exported, link)?, own.port().id))
+}
+
+fn granted(exported: Result<Handle, Refused>, link: &Link) -> Result<Handle, RightError> {
+    exported.map_err(|refused| match refused {
+        Refused::Over => RightError::Gone,
+        _ => RightError::Exhausted {
+            limit: link.quotas.rights(),
+        },
+    })
+}
+
+/// A right to a port of a third process.
+fn third(
+    process: &Process,
+    link: &Link,
+    (right, goes_on): (&SendRight, bool),
+) -> Result<(Part, Undo), RightError> {
+    if right.is_forked() || right.is_down() || right.is_revoked() {
+        return Err(RightError::Dead);
+    }
+    let keep = match goes_on {
+        true => false,
+        false => match link.how_to_give(right) {
+            How::Again(number) => return Ok((Part::Again { number }, Undo::Again(number))),
+            How::Provide { keep } => keep,
+        },
+    };
+    let vine = process.vines.get_or_start(&link.process)?;
+    let badge = vine.add(right);
+    let exported = link.export(&vine.port, Target::full(vine.port.id, badge));
+    let handle = granted(exported, link);
+    vine.ended(badge);
+    let handle = handle?;
+    let port = vine.port.id;
+    let provided = Provided::say(process, right, link);
+    if let Some(provided) = provided.as_ref().filter(|_| keep) {
+        right.link().is_introduced();
+        link.told().offered(key_of(right), provided.number);
+    }
+    let part = Part::Third {
+        vine: (handle, port),
+        port: right.port(),
+        exporter: right.link().incarnation,
+        number: provided.as_ref().map_or(0, |provided| provided.number),
+        pid: right.link().peer.pid,
+        keep: keep && provided.is_some(),
+    };
+    Ok((part, Undo::Introduced(handle, provided)))
+}

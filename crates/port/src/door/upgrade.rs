@@ -1,0 +1,117 @@
+//! A right that goes through the process that gave it, until there is a link with the exporter.
+
+use crate::link::Link;
+use crate::options::Options;
+use crate::process::Process;
+use crate::rank;
+use crate::send::SendRight;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use handfast_proto::timers::Timer;
+use handfast_sys::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, OnceLock};
+
+/// The direct right that a right of the vine, and its copies, become once there is a link.
+pub(crate) struct Upgrade {
+    process: Arc<Process>,
+    pub(super) introducer: Arc<Link>,
+    pub(super) exporter: [u8; 20],
+    /// The introducer's number for the statement to the exporter.
+    pub(super) number: u64,
+    direct: OnceLock<SendRight>,
+    options: Mutex<Option<Options>, rank::DoorOptions>,
+    is_declined: AtomicBool,
+    /// Messages that went by the vine and may not have arrived.
+    under_way: AtomicU32,
+    /// The right waits for a lane, and has been used since.
+    pub(super) is_late: AtomicBool,
+    pub(super) is_used: AtomicBool,
+    /// Its place among the waiting ones, the last one it had.
+    pub(super) place: AtomicU64,
+}
+
+impl Upgrade {
+    pub(super) fn new(
+        process: &Arc<Process>,
+        introducer: &Arc<Link>,
+        (exporter, number): ([u8; 20], u64),
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            process: process.clone(),
+            introducer: introducer.clone(),
+            exporter,
+            number,
+            direct: OnceLock::new(),
+            options: Mutex::default(),
+            is_declined: AtomicBool::new(false),
+            under_way: AtomicU32::new(0),
+            is_late: AtomicBool::new(false),
+            is_used: AtomicBool::new(false),
+            place: AtomicU64::new(0),
+        })
+    }
+
+    /// A message has gone by the vine. Its arrival is known when it was a call that was answered.
+    pub(crate) fn goes(&self) {
+        // Relaxed: a thread that asks whether it may overtake is the one that has counted, or another, whose
+        // messages have no order relative to these.
+        self.under_way.fetch_add(1, Ordering::Relaxed);
+        // Relaxed, twice: the keeper looks at all that are, after this or at the next use.
+        if self.is_late.load(Ordering::Relaxed) {
+            self.is_used.store(true, Ordering::Relaxed);
+            self.process.schedule(Timer::Claims);
+        }
+    }
+
+    /// The right becomes direct, as soon as it can overtake no message under way.
+    pub(super) fn becomes(&self, direct: SendRight) {
+        let options = self.options();
+        if let Some(options) = *options {
+            direct.set_options(options);
+        }
+        let _ = self.direct.set(direct);
+    }
+
+    /// A call that went by the vine has been answered.
+    pub(crate) fn arrived(&self) {
+        self.under_way.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// The direct right, if nothing is under way that it could overtake.
+    pub(crate) fn direct(&self) -> Option<&SendRight> {
+        let direct = self.direct.get()?;
+        // Relaxed: as in `goes`.
+        (self.under_way.load(Ordering::Relaxed) == 0).then_some(direct)
+    }
+
+    /// How callers wait, also through the direct right.
+    pub(crate) fn set_options(&self, options: Options) {
+        *self.options() = Some(options);
+        if let Some(direct) = self.direct.get() {
+            direct.set_options(options);
+        }
+    }
+
+    fn options(&self) -> MutexGuard<'_, Option<Options>, rank::DoorOptions> {
+        self.options.lock()
+    }
+
+    /// The right stays on the vine: the provision is not claimed.
+    pub(super) fn decline(&self) {
+        // Relaxed: once, by whichever thread.
+        if !self.is_declined.swap(true, Ordering::Relaxed) {
+            self.process
+                .decline(&self.introducer, self.exporter, self.number);
+        }
+    }
+}
+
+impl Drop for Upgrade {
+    fn drop(&mut self) {
+        if self.direct.get().is_none() && self.process.epoch == handfast_sys::process::fork_epoch()
+        {
+            let waited = self.process.doors().waiting.remove(self);
+            drop(waited);
+            self.decline();
+        }
+    }
+}

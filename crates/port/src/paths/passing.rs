@@ -1,0 +1,103 @@
+//! The reply rights that a link passes on.
+
+use super::Held;
+use crate::rank;
+use core::sync::atomic::{AtomicU32, Ordering};
+use handfast_layout::control::ControlMessage;
+use handfast_layout::link::REPLIES;
+use handfast_proto::paths::{Asks, Parties};
+use handfast_sys::sync::{Mutex, MutexGuard};
+use std::sync::Arc;
+
+/// Replier: how to answer the callers of one forwarder.
+pub(crate) struct Party {
+    /// With the caller.
+    pub(crate) link: Held,
+    pub(crate) set: u32,
+    path: u32,
+    /// The last generation of each slot that the forwarder has passed on; zero for none.
+    last: Box<[AtomicU32]>,
+}
+
+impl Party {
+    /// Nothing has been passed on yet.
+    pub(super) fn new(link: Held, set: u32, path: u32) -> Self {
+        let last = (0..REPLIES).map(|_| AtomicU32::new(0)).collect();
+        Self {
+            link,
+            set,
+            path,
+            last,
+        }
+    }
+
+    /// Whether the forwarder passes this reply right on for the first time. A second answer could be
+    /// written while the caller takes the first, and the caller would blame this process.
+    #[inline]
+    pub(crate) fn is_new(&self, place: u32, generation: u32) -> bool {
+        let Some(last) = self.last.get(place as usize) else {
+            return false;
+        };
+        // Relaxed: a number, exchanged, so that of two receivers one finds the other's.
+        let last = last.swap(generation, Ordering::Relaxed);
+        generation != 0 && (last == 0 || generation.wrapping_sub(last).cast_signed() > 0)
+    }
+}
+
+impl Drop for Party {
+    fn drop(&mut self) {
+        // The socket is its parent's in a forked child, and so is the path.
+        if self.link.is_forked() {
+            return;
+        }
+        let path = self.path;
+        let process = &self.link.process;
+        process.say(&self.link, ControlMessage::PathOver { path });
+    }
+}
+
+/// A link's reply rights that are passed on, by us to the peer and by the peer to us.
+#[derive(Default)]
+pub(crate) struct Passing {
+    tables: Mutex<PassingTables, rank::Passing>,
+    /// How often a way to the peer, or a party of the peer's, was forgotten.
+    ways: AtomicU32,
+    parties: AtomicU32,
+}
+
+/// Its tables, as forwarder to the peer and as replier to calls that the peer forwards.
+#[derive(Default)]
+pub(crate) struct PassingTables {
+    pub(crate) asks: Asks,
+    pub(crate) parties: Parties<Arc<Party>>,
+}
+
+impl Passing {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, PassingTables, rank::Passing> {
+        self.tables.lock()
+    }
+
+    /// A number that changes when a way to the peer has been given up: no thread uses one from memory then.
+    #[inline]
+    pub(crate) fn ways(&self) -> u32 {
+        // Acquire: pairs with the addition in `forget_ways`.
+        self.ways.load(Ordering::Acquire)
+    }
+
+    /// A number that changes when a party of the peer's has been forgotten.
+    #[inline]
+    pub(crate) fn parties(&self) -> u32 {
+        // Acquire: pairs with the addition in `forgot_parties`.
+        self.parties.load(Ordering::Acquire)
+    }
+
+    pub(super) fn forget_ways(&self) {
+        // Release: pairs with the Acquire in `ways`.
+        self.ways.fetch_add(1, Ordering::Release);
+    }
+
+    pub(super) fn forgot_parties(&self) {
+        // Release: pairs with the Acquire in `parties`.
+        self.parties.fetch_add(1, Ordering::Release);
+    }
+}

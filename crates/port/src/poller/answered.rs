@@ -1,0 +1,88 @@
+//! After an answer: its caller is woken, it is counted, and what is left of the request is kept for the next.
+
+use super::Poller;
+use crate::link::Link;
+use crate::message::Message;
+use crate::request::Received;
+use handfast_channel::reply::Slot;
+use handfast_proto::rota::{Key, Wake};
+use handfast_sys::clock;
+use std::sync::Arc;
+
+impl Poller {
+    /// Keeps what is left of an answered request for the next one of its lane: allocating it, and
+    /// counting references up and down, would cost more than the rest of the work.
+    #[inline]
+    pub(crate) fn give_back(&mut self, mut received: Box<Received>) {
+        if received.message.has_buffer() {
+            received.message.clear();
+            if self.spare.has_buffer() {
+                // To the thread's pool, which has few: with its lane it would stay as long as the longest message there.
+                received.message = Message::default();
+            } else {
+                core::mem::swap(&mut self.spare, &mut received.message);
+            }
+        }
+        let Some(reply) = received.reply_slot() else {
+            return received.pool();
+        };
+        match self.lanes.get_mut(reply.key as usize) {
+            Some(Some(lane)) if Arc::ptr_eq(&lane.link, &reply.link) && !reply.is_passed() => {
+                lane.spare = Some(received);
+            }
+            // It may be another lane by now, and learns of another party then. Not for a link that has died meanwhile:
+            // nothing might come in this lane that lets go of the link. A link that dies later is let go of by `clear`.
+            Some(Some(lane)) if reply.is_passed() && !reply.link.is_down() => {
+                lane.passed = Some(received);
+            }
+            _ => received.pool(),
+        }
+    }
+
+    /// The client of `key` slept when its reply was published: whether to wake it now.
+    pub(crate) fn asleep_at_reply(&mut self, key: Key, link: &Arc<Link>, slot: Slot) -> bool {
+        let Some(lane) = self.lanes.get_mut(key).and_then(Option::as_mut) else {
+            return true;
+        };
+        if !Arc::ptr_eq(&lane.link, link) {
+            return true;
+        }
+        let now_ns = clock::ticks_ns();
+        match self.rota.asleep_at_reply(key, now_ns) {
+            Wake::Now => {
+                lane.woke(now_ns);
+                self.rota.woke(key, now_ns);
+                true
+            }
+            Wake::Later => {
+                lane.wakes.push(slot);
+                self.rest(key);
+                false
+            }
+        }
+    }
+
+    /// The client of `key` was awake when its reply was published.
+    #[inline]
+    pub(crate) fn awake_at_reply(&mut self, key: Key) {
+        if !self.rota.is_calm() && self.lanes.get(key).is_some_and(Option::is_some) {
+            self.rota.awake_at_reply(key);
+        }
+    }
+
+    /// A reply was published by the thread that holds the poller.
+    #[inline(always)]
+    pub(crate) const fn count_answer(&mut self, bytes: &[u8]) {
+        self.counts.bytes_out += bytes.len() as u64;
+    }
+
+    pub(crate) fn count_wake(&mut self, woke: bool) {
+        self.counts.wakes += u64::from(woke);
+    }
+
+    /// Whether the caller of [`Slot::is_asleep`] after a reply needs no fence.
+    #[inline]
+    pub(crate) fn is_fenceless(&self) -> bool {
+        self.fenceless
+    }
+}

@@ -1,0 +1,159 @@
+//! A lane as its receiver sees it, and wake-ups of those at its other end.
+
+use crate::hearing::Hearing;
+use crate::link::Link;
+use crate::request::{Received, Seal};
+use core::sync::atomic::Ordering;
+use handfast_channel::arm;
+use handfast_channel::reply::Slot;
+use handfast_layout::control::{ControlMessage, NOBODY};
+use handfast_layout::link::{Kind, REPLIES};
+use handfast_region::Memory;
+use handfast_ring::lane::{Consumer, Place};
+use handfast_ring::{Fault, Rule};
+use handfast_wait::word;
+
+/// A lane this receiver has seen.
+pub(super) struct Lane {
+    pub(super) link: Hearing,
+    /// For the next request: only what differs from the last one is written.
+    pub(super) spare: Option<Box<Received>>,
+    /// As that, for messages with reply rights that were passed on.
+    pub(super) passed: Option<Box<Received>>,
+    /// Position at which a lane whose link is down is left, whatever messages it still holds.
+    pub(super) end: Option<u32>,
+    pub(super) index: u32,
+    pub(super) consumer: Consumer,
+    /// Reply slots below are there, whatever their callers do.
+    pub(super) slots: u32,
+    /// Position up to which the counters know its messages.
+    pub(super) counted: u32,
+    /// The right its last message came through, the right's seal, and how many rights of the link had ended
+    /// when it was looked up.
+    pub(super) word: u64,
+    pub(super) seal: Seal,
+    pub(super) ended: u32,
+    /// Position at the last quiet check; a lane that is still there has been quiet.
+    pub(super) checked: u32,
+    /// Posts to it are not fenced at present (E12).
+    pub(super) streaming: bool,
+    /// Its first message waits until then for the right it names, by [`Poller::patience`].
+    pub(super) until_ns: Option<u64>,
+    /// The lane is one of [`Poller::waiting`].
+    pub(super) waits: bool,
+    /// Its first message waits for the provision of a claimed right, not for the claim.
+    pub(super) is_claimed: bool,
+    /// For a dead link: when its messages stop waiting, however many there are.
+    pub(super) ends_ns: Option<u64>,
+    /// A call came since the last quiet check.
+    pub(super) called: bool,
+    /// When its client was last woken; it may take a while to run.
+    pub(super) woken_ns: u64,
+    /// Reply slots whose callers wait for their turn to be woken.
+    pub(super) wakes: Vec<Slot>,
+}
+
+impl Lane {
+    /// A lane from which this receiver has taken nothing yet.
+    pub(super) fn new(link: Hearing, index: u32, consumer: Consumer) -> Self {
+        let position = consumer.position();
+        let slots = match link.region.looks_for_pages() {
+            true => 0,
+            false => REPLIES,
+        };
+        Self {
+            link,
+            spare: None,
+            passed: None,
+            until_ns: None,
+            waits: false,
+            is_claimed: false,
+            ends_ns: None,
+            end: None,
+            index,
+            consumer,
+            slots,
+            counted: position,
+            word: NO_RIGHT,
+            seal: Seal::default(),
+            ended: 0,
+            streaming: false,
+            called: false,
+            woken_ns: 0,
+            checked: position.wrapping_sub(1),
+            wakes: Vec::new(),
+        }
+    }
+}
+
+/// In the place of a right, above all of them.
+pub(super) const NO_RIGHT: u64 = u64::MAX;
+
+impl Lane {
+    /// The right its last message came through, unless it may have ended since; or what no message
+    /// can name.
+    #[inline(always)]
+    pub(super) fn usual(&self) -> u64 {
+        // Acquire: pairs with `Link::finish`.
+        if self.ended == self.link.ended.load(Ordering::Acquire) {
+            self.word
+        } else {
+            NO_RIGHT
+        }
+    }
+
+    /// The reply slot of the call that waits, if one does, and its generation there; none in which an answer would cost pages.
+    pub(super) fn waiting_slot(&self) -> Option<(Slot, u32)> {
+        let (header, _) = self.consumer.peek(&self.link.region).ok()?;
+        let index = header.reply;
+        let is_call = header.kind == Kind::Call && index < REPLIES;
+        let is_there = is_call && (index < self.slots || self.link.find_slot(index).is_ok());
+        is_there.then(|| (Slot::of(self.link.calls.other(), index), header.generation))
+    }
+
+    /// Sees that a call can be answered in a reply slot: it is one, and its caller has made it.
+    #[cold]
+    pub(super) fn find_slot(&self, index: u32) -> Result<(), Fault> {
+        if index < REPLIES {
+            return self.link.find_slot(index);
+        }
+        let offset = self.consumer.place().head();
+        let rule = Rule::ReplySlot;
+        Err(Fault { rule, offset })
+    }
+}
+
+/// After a head was published: wakes a producer that waits for room, if it is seen at once.
+#[inline(always)]
+pub(super) fn wake_for_room(link: &Link, place: Place) {
+    // Relaxed: a hint; `arm` looks after a fence.
+    if link.region.load(place.space(), Ordering::Relaxed) != word::AWAKE {
+        wake_producer(link, place);
+    }
+}
+
+#[cold]
+pub(crate) fn wake_producer(link: &Link, place: Place) {
+    if arm::wake_producer(&link.region, place) {
+        link.tell(ControlMessage::Ring { receiver: NOBODY });
+    }
+}
+
+/// Threads that sleep for one reply: its caller, and a little more.
+const SLEEPERS_MAX: u32 = 4;
+
+/// After a reply was published: wakes its caller if it sleeps. Returns whether it did.
+#[inline]
+pub(crate) fn wake_caller(link: &Link, slot: Slot) -> bool {
+    let Some(how) = word::fence_then_taken(&link.region, slot.wait()) else {
+        return false;
+    };
+    handfast_channel::stamp(&link.region, slot.stamp());
+    if how == word::DESCRIPTOR {
+        link.tell(ControlMessage::Ring { receiver: NOBODY });
+    } else {
+        // Wakes the caller, and no other sleeper on a word of the peer's.
+        link.region.wake(slot.wait(), SLEEPERS_MAX);
+    }
+    true
+}
