@@ -4,14 +4,14 @@ use crate::Words;
 use crate::stack::{BYTES_MAX, Descriptor, Sender};
 
 /// A call as the domain's function sees it. All of it is in memory of the domain's group.
-pub struct Call<'a> {
+pub struct CallContext<'a> {
     descriptor: &'a mut Descriptor,
     /// The first byte of the stack's request area, if the call has buffers; else null.
     areas: *mut u8,
     sender: Sender,
 }
 
-impl<'a> Call<'a> {
+impl<'a> CallContext<'a> {
     /// A call with eight words.
     #[inline]
     pub(crate) const fn with_words(descriptor: &'a mut Descriptor) -> Self {

@@ -45,12 +45,12 @@ pub use error::ConfineError;
 
 /// How a process is confined.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct ConfineOptions {
     only: Vec<PathBuf>,
     overwrite: bool,
 }
 
-impl Options {
+impl ConfineOptions {
     /// All files can be opened but those by which memory can be reached.
     #[must_use]
     pub fn new() -> Self {
@@ -110,10 +110,10 @@ pub fn check_machine() -> Result<(), ConfineError> {
 /// they come from into memory of their own: some tens of milliseconds, and as much memory as they have.
 ///
 /// ```no_run
-/// use handfast_domain::confine::{Options, confine};
+/// use handfast_domain::confine::{ConfineOptions, confine};
 ///
 /// // All domains are loaded, and no thread is started yet.
-/// let confined = confine(&Options::new().allow_path("/var/lib/mine"))?;
+/// let confined = confine(&ConfineOptions::new().allow_path("/var/lib/mine"))?;
 /// assert!(confined.ranges > 0);
 /// // From here on, code that nobody trusts may run.
 /// # Ok::<(), handfast_domain::confine::ConfineError>(())
@@ -122,7 +122,7 @@ pub fn check_machine() -> Result<(), ConfineError> {
 /// # Errors
 /// [`ConfineError`]. After [`ConfineError::Half`] some steps hold and others do not: the process must end. After any
 /// other nothing has changed.
-pub fn confine(options: &Options) -> Result<Confined, ConfineError> {
+pub fn confine(options: &ConfineOptions) -> Result<Confined, ConfineError> {
     if is_confined() {
         return Err(ConfineError::Already);
     }

@@ -8,7 +8,7 @@ use crate::held::Held;
 use crate::image::Functions;
 use crate::isolation::Isolation;
 use crate::loaded::Loaded;
-use crate::options::Options;
+use crate::options::DomainOptions;
 use crate::parent::Process;
 use crate::pool::PER_CPU;
 use crate::run::{INIT, TRIM};
@@ -46,7 +46,7 @@ impl Domain {
     /// process that the function holds then (the allocator's among them) stay held.
     pub unsafe fn new<T: Sync + 'static>(
         table: &Table<T>,
-        options: Options,
+        options: DomainOptions,
     ) -> Result<Self, LoadError> {
         let wanted = options.isolation;
         let options = options.isolation(wanted.resolved());
@@ -66,7 +66,7 @@ impl Domain {
     }
 
     /// Loads one into this process.
-    pub(crate) fn load(functions: Functions, options: Options) -> Result<Self, LoadError> {
+    pub(crate) fn load(functions: Functions, options: DomainOptions) -> Result<Self, LoadError> {
         let inner = Loaded::new(&functions, options)?;
         let domain = Self {
             inner: Arc::new(inner),
@@ -116,10 +116,10 @@ impl Domain {
     /// blocks the signal (`SIGRTMIN + 6`) is not ended.
     ///
     /// ```
-    /// use handfast_domain::{Call, CallError, Domain, Fault, LoadError, Options, Table};
+    /// use handfast_domain::{CallContext, CallError, Domain, Fault, LoadError, DomainOptions, Table};
     /// use std::time::Duration;
     ///
-    /// fn stay(_: &(), call: &mut Call<'_>) {
+    /// fn stay(_: &(), call: &mut CallContext<'_>) {
     ///     while call.words()[0] != 0 {
     ///         std::hint::spin_loop();
     ///     }
@@ -127,7 +127,7 @@ impl Domain {
     ///
     /// let table = Table::new(|_| ()).entry(stay);
     /// // SAFETY: the function lends nothing to other threads, and touches nothing outside of the domain.
-    /// let domain = match unsafe { Domain::new(&table, Options::new()) } {
+    /// let domain = match unsafe { Domain::new(&table, DomainOptions::new()) } {
     ///     // This processor has no memory keys.
     ///     Err(LoadError::NoKeys) => return Ok(()),
     ///     loaded => loaded?,
@@ -172,7 +172,7 @@ impl Domain {
             .call_bytes(control, words, (request, none), reply, first_of_cpu())
     }
 
-    /// As [`Self::call_bytes`], of a message of which a port says this ([`Call::sender`](crate::Call::sender)). A
+    /// As [`Self::call_bytes`], of a message of which a port says this ([`CallContext::sender`](crate::CallContext::sender)). A
     /// domain may call another so, with what lies in its own memory: two copies more then.
     ///
     /// # Errors

@@ -207,7 +207,7 @@ pub enum LoadError {
     /// The table has more entries than can be numbered, or than fit into the domain's memory.
     #[error(
         "{entries} entries are too many for the domain's numbers or memory; make several domains, or the \
-         heap longer (Options::heap_bytes)"
+         heap longer (DomainOptions::heap_bytes)"
     )]
     TooManyEntries {
         /// How many it has.

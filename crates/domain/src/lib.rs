@@ -11,23 +11,23 @@
 //! lies outside of all domains (docs/limits.md and SECURITY.md name what is open).
 //!
 //! ```
-//! use handfast_domain::{Call, CallError, Domain, Fault, LoadError, Options, Table};
+//! use handfast_domain::{CallContext, CallError, Domain, Fault, LoadError, DomainOptions, Table};
 //! use std::sync::atomic::{AtomicU64, Ordering};
 //!
-//! fn add(total: &AtomicU64, call: &mut Call<'_>) {
+//! fn add(total: &AtomicU64, call: &mut CallContext<'_>) {
 //!     let words = call.words();
 //!     words[0] += total.fetch_add(words[0], Ordering::Relaxed);
 //! }
-//! fn fail(_: &AtomicU64, _: &mut Call<'_>) {
+//! fn fail(_: &AtomicU64, _: &mut CallContext<'_>) {
 //!     panic!("a fault of the domain's");
 //! }
 //!
 //! let table = Table::new(|_| AtomicU64::new(0)).entry(add).entry(fail);
 //! // SAFETY: the functions lend nothing to other threads, and touch nothing outside of the domain.
 //! let load = |options| unsafe { Domain::new(&table, options) };
-//! let domain = match load(Options::new()) {
+//! let domain = match load(DomainOptions::new()) {
 //!     // This processor has no memory keys.
-//!     Err(LoadError::NoKeys) => load(Options::new().unprotected())?,
+//!     Err(LoadError::NoKeys) => load(DomainOptions::new().unprotected())?,
 //!     loaded => loaded?,
 //! };
 //! domain.call(0, [2; 8])?;
@@ -39,10 +39,10 @@
 //! ```
 //!
 //! Where there are no memory keys a domain is a child process instead ([`Isolation`]), if the program has the crate `handfast`, which
-//! reaches it by ports; else [`Domain::new`] says [`LoadError::NoKeys`]. [`Options::unprotected`] loads a domain whose gate is plain
+//! reaches it by ports; else [`Domain::new`] says [`LoadError::NoKeys`]. [`DomainOptions::unprotected`] loads a domain whose gate is plain
 //! Rust, and which keeps only panics apart.
 //!
-//! Reading order: [`Domain`] (what a caller sees), `loaded` (what its handles share), [`Table`] and [`Call`] (what a server
+//! Reading order: [`Domain`] (what a caller sees), `loaded` (what its handles share), [`Table`] and [`CallContext`] (what a server
 //! sees), `gate` (the crossing), `run` (the server's side of it), `row` and `rows` (how the gate finds a domain), `stack`,
 //! `pool`, `group` and `upkeep` (what is claimed), `server` and `image` (the domain's own state, and its reset), `fault`
 //! (signals), `deadline`, `way`, `parent` and `process` (domains that are child processes), `confine`, [`error`].
@@ -85,14 +85,14 @@ mod thread;
 mod upkeep;
 mod way;
 
-pub use call::Call;
+pub use call::CallContext;
 pub use deadline::shielded;
 pub use domain::Domain;
 pub use error::{CallError, Fault, LoadError, NoDeadline, NotStarted};
 pub use group::Group;
 pub use held::Held;
 pub use isolation::{Isolation, Reason};
-pub use options::{Options, Policy};
+pub use options::{DomainOptions, Policy};
 pub use server::Heap;
 pub use stack::{BYTES_MAX, STACK_BYTES, Sender};
 pub use table::Table;

@@ -7,7 +7,7 @@ use crate::gate;
 use crate::group::{self, Group};
 use crate::image::{Functions, Laid};
 use crate::isolation::Isolation;
-use crate::options::{Options, Policy};
+use crate::options::{DomainOptions, Policy};
 use crate::parent::Process;
 use crate::row::Row;
 #[cfg(target_arch = "x86_64")]
@@ -43,7 +43,7 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
-    pub(crate) fn new(functions: &Functions, options: Options) -> Result<Self, LoadError> {
+    pub(crate) fn new(functions: &Functions, options: DomainOptions) -> Result<Self, LoadError> {
         let is_protected = options.isolation == Isolation::Keys;
         let entries = functions.entries.len();
         if entries >= usize::from(TRIM) {

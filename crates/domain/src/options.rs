@@ -16,14 +16,14 @@ pub enum Policy {
 
 /// How a domain is loaded.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct DomainOptions {
     pub(crate) heap_bytes: usize,
     pub(crate) policy: Policy,
     pub(crate) group: Option<Group>,
     pub(crate) isolation: Isolation,
 }
 
-impl Default for Options {
+impl Default for DomainOptions {
     fn default() -> Self {
         Self {
             heap_bytes: 1 << 20,
@@ -34,7 +34,7 @@ impl Default for Options {
     }
 }
 
-impl Options {
+impl DomainOptions {
     /// 1 MiB of memory, a group of its own, reset after a fault.
     #[must_use]
     pub fn new() -> Self {

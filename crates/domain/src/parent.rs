@@ -8,7 +8,7 @@ mod program;
 use crate::Words;
 use crate::error::{LoadError, NotStarted, Status};
 use crate::image::Functions;
-use crate::options::{Options, Policy};
+use crate::options::{DomainOptions, Policy};
 use crate::rank;
 use crate::run::TRIM;
 use crate::stack::{BYTES_MAX, Buffers, Sender, buffers_of, entry_of};
@@ -48,7 +48,7 @@ struct Running {
 }
 
 impl Process {
-    pub(crate) fn new(functions: &Functions, options: &Options) -> Result<Self, LoadError> {
+    pub(crate) fn new(functions: &Functions, options: &DomainOptions) -> Result<Self, LoadError> {
         sys::watch_forks();
         let entries = functions.entries.len();
         if entries >= usize::from(TRIM) {

@@ -1,6 +1,6 @@
 //! The domain's side of a call: runs with the domain's rights, on the claimed stack.
 
-use crate::call::Call;
+use crate::call::CallContext;
 use crate::error::Status;
 use crate::flags;
 use crate::pool::index_of;
@@ -32,14 +32,14 @@ pub(crate) const PANICKING: usize = 1;
 const _: () = assert!(align_of::<Descriptor>() > PANICKING);
 
 /// A function with its type, and its value's type, erased.
-type Function = unsafe fn(*const (), &mut Call<'_>);
+type Function = unsafe fn(*const (), &mut CallContext<'_>);
 
 /// Calls the function `F`.
 ///
 /// # Safety
 /// `value` is a `T`.
 #[inline(always)]
-unsafe fn apply<T, F: Fn(&T, &mut Call<'_>)>(value: *const (), call: &mut Call<'_>) {
+unsafe fn apply<T, F: Fn(&T, &mut CallContext<'_>)>(value: *const (), call: &mut CallContext<'_>) {
     const {
         assert!(
             size_of::<F>() == 0,
@@ -60,7 +60,7 @@ unsafe fn apply<T, F: Fn(&T, &mut Call<'_>)>(value: *const (), call: &mut Call<'
 /// # Safety
 /// The descriptor belongs to stack `number`, which was claimed for the domain of `row`, whose value is a `T`, and this thread has the
 /// domain's rights.
-pub(crate) unsafe extern "C" fn run<T, F: Fn(&T, &mut Call<'_>)>(
+pub(crate) unsafe extern "C" fn run<T, F: Fn(&T, &mut CallContext<'_>)>(
     control: u64,
     number: u32,
     row: *const Row,
@@ -82,7 +82,7 @@ pub(crate) unsafe extern "C" fn run<T, F: Fn(&T, &mut Call<'_>)>(
         return unsafe { run_any(control, number, row, descriptor, apply::<T, F>) };
     }
     let value = server.value();
-    let mut call = Call::with_words(descriptor);
+    let mut call = CallContext::with_words(descriptor);
     // SAFETY: the caller vouches for the value.
     let entered = catch_unwind(AssertUnwindSafe(|| unsafe {
         apply::<T, F>(value, &mut call)
@@ -257,7 +257,7 @@ fn with_words<const BOUNDED: bool>(
 ) -> u64 {
     let value = server.value();
     let place = note::<BOUNDED>(descriptor);
-    let mut call = Call::with_words(descriptor);
+    let mut call = CallContext::with_words(descriptor);
     // SAFETY: the entry was erased together with the type of this domain's value.
     let entered = enter::<BOUNDED>(place, || unsafe { entry(value, &mut call) });
     match entered {
@@ -324,7 +324,7 @@ fn with_bytes<const BOUNDED: bool>(
     let value = server.value();
     let place = note::<BOUNDED>(descriptor);
     // SAFETY: the areas of this stack; the request's length was checked, the reply's is none.
-    let mut call = unsafe { Call::with_bytes(descriptor, areas, buffers.sender()) };
+    let mut call = unsafe { CallContext::with_bytes(descriptor, areas, buffers.sender()) };
     // SAFETY: the entry was erased together with the type of this domain's value.
     let entered = enter::<BOUNDED>(place, || unsafe { entry(value, &mut call) });
     if let Err(payload) = entered {

@@ -1,6 +1,6 @@
 //! The parts of a server: a value and the functions that are called with it.
 
-use crate::call::Call;
+use crate::call::CallContext;
 use crate::image::Functions;
 use crate::row::Entry;
 use crate::run::run;
@@ -34,7 +34,7 @@ impl<T: Sync + 'static> Table<T> {
     /// Any thread may call it, and several at once, so it captures nothing that belongs to one thread, not even a token of no bytes:
     ///
     /// ```compile_fail,E0277
-    /// use handfast_domain::{Call, Table};
+    /// use handfast_domain::{CallContext, Table};
     /// use std::marker::PhantomData;
     ///
     /// /// A thread that has one is on its thread.
@@ -42,14 +42,14 @@ impl<T: Sync + 'static> Table<T> {
     /// struct Token(PhantomData<*const ()>);
     ///
     /// let token = Token(PhantomData);
-    /// let table = Table::new(|_| ()).entry(move |_: &(), _: &mut Call<'_>| {
+    /// let table = Table::new(|_| ()).entry(move |_: &(), _: &mut CallContext<'_>| {
     ///     let _own = &token;
     /// });
     /// ```
     #[must_use]
     pub fn entry<F>(mut self, function: F) -> Self
     where
-        F: Fn(&T, &mut Call<'_>) + Copy + Send + Sync + 'static,
+        F: Fn(&T, &mut CallContext<'_>) + Copy + Send + Sync + 'static,
     {
         let _ = function;
         self.entries.push(run::<T, F>);

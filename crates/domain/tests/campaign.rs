@@ -9,7 +9,7 @@ use common::{
     ADD, BUS, DIVIDE, ILLEGAL, NULL, OVERFLOW, PANIC, PLACE, READ, RUN, Value, WILD, WRONG, add,
     first, load, value,
 };
-use handfast_domain::{Call, CallError, Domain, Fault, Group, Options, Table};
+use handfast_domain::{CallContext, CallError, Domain, DomainOptions, Fault, Group, Table};
 use handfast_sys::cpu;
 use handfast_sys::keys::Key;
 use handfast_testing::{self as testing, Random};
@@ -56,7 +56,7 @@ struct Stage {
 static STAGE: OnceLock<Stage> = OnceLock::new();
 
 /// Calls the inner one as the words say.
-fn call_inner(_: &Value, call: &mut Call<'_>) {
+fn call_inner(_: &Value, call: &mut CallContext<'_>) {
     let inner = &STAGE.get().unwrap().inner;
     let [what, at, micros, ..] = *call.words();
     call.words()[3] = match go(inner, what, at, Duration::from_micros(micros)) {
@@ -72,7 +72,7 @@ fn call_inner(_: &Value, call: &mut Call<'_>) {
 /// The outer domain's word for a call that was refused meanwhile.
 const RESETTING: u64 = 100;
 
-fn echo(_: &Value, call: &mut Call<'_>) {
+fn echo(_: &Value, call: &mut CallContext<'_>) {
     let (request, reply) = call.both();
     reply[..request.len()].copy_from_slice(request);
     let len = request.len();
@@ -92,12 +92,12 @@ fn stage() -> Option<&'static Stage> {
             0,
         )
     };
-    let inner = load(Options::new())?;
+    let inner = load(DomainOptions::new())?;
     let group = Group::new().unwrap();
     let table = Table::new(value).entry(call_inner).entry(add).entry(echo);
     // SAFETY: the functions lend nothing, and what they do outside is what is tested.
-    let outer = unsafe { Domain::new(&table, Options::new().group(&group)) }.unwrap();
-    let domains = [(); 2].map(|()| load(Options::new().group(&group)).unwrap());
+    let outer = unsafe { Domain::new(&table, DomainOptions::new().group(&group)) }.unwrap();
+    let domains = [(); 2].map(|()| load(DomainOptions::new().group(&group)).unwrap());
     let places = [&domains[0], &inner].map(|domain| domain.call(PLACE, [0; 8]).unwrap()[0]);
     let hole = hole.unwrap().expose_provenance() as u64;
     Some(STAGE.get_or_init(|| Stage {

@@ -18,7 +18,7 @@ mod tricks;
 #[path = "confined/ways.rs"]
 mod ways;
 
-use handfast_domain::confine::{self, Options, confine};
+use handfast_domain::confine::{self, ConfineOptions, confine};
 use handfast_testing as testing;
 use std::os::unix::process::ExitStatusExt;
 
@@ -71,7 +71,7 @@ const FREE: &str = "free";
 
 /// In a child: no way back.
 fn confine_now() {
-    let confined = confine(&Options::new()).unwrap();
+    let confined = confine(&ConfineOptions::new()).unwrap();
     assert!(
         confined.ranges > 3 && confined.copied_bytes > 1 << 16,
         "{confined:?}"

@@ -2,8 +2,8 @@
 //! `handfast`, which has the way to them.
 
 use handfast_domain::{
-    BYTES_MAX, Call, CallError, DEPTH_MAX, Domain, Fault, Group, Heap, Isolation, LoadError,
-    Options, Policy, Table, process,
+    BYTES_MAX, CallContext, CallError, DEPTH_MAX, Domain, DomainOptions, Fault, Group, Heap,
+    Isolation, LoadError, Policy, Table, process,
 };
 use handfast_sys::keys;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -11,25 +11,25 @@ use std::sync::{Barrier, Mutex, OnceLock};
 use std::time::Duration;
 
 /// Runs `test` with options for each kind of gate that there is here, and for a process.
-fn each_gate(test: impl Fn(Options)) {
+fn each_gate(test: impl Fn(DomainOptions)) {
     each_gate_here(&test);
     if process::are_possible() {
         let _alone = handfast_testing::alone();
-        test(Options::new().isolation(Isolation::Process));
+        test(DomainOptions::new().isolation(Isolation::Process));
     }
 }
 
 /// As [`each_gate`], where the functions and the test have statics in common.
-fn each_gate_here(test: impl Fn(Options)) {
+fn each_gate_here(test: impl Fn(DomainOptions)) {
     // One test at a time: a process has few keys.
     let _alone = handfast_testing::alone();
     if keys::are_supported() {
-        test(Options::new().isolation(Isolation::Keys));
+        test(DomainOptions::new().isolation(Isolation::Keys));
     }
-    test(Options::new().unprotected());
+    test(DomainOptions::new().unprotected());
 }
 
-fn load<T: Sync + 'static>(table: &Table<T>, options: Options) -> Domain {
+fn load<T: Sync + 'static>(table: &Table<T>, options: DomainOptions) -> Domain {
     // SAFETY: the functions of these tests lend nothing, and touch nothing outside that a fault could leave torn.
     unsafe { Domain::new(table, options) }.unwrap()
 }
@@ -41,16 +41,16 @@ fn counter(_: &Heap) -> Counter {
     Counter::default()
 }
 
-fn add(own: &Counter, call: &mut Call<'_>) {
+fn add(own: &Counter, call: &mut CallContext<'_>) {
     let added = call.words()[0];
     call.words()[0] = own.0.fetch_add(added, Ordering::Relaxed) + added;
 }
 
-fn rotate(_: &Counter, call: &mut Call<'_>) {
+fn rotate(_: &Counter, call: &mut CallContext<'_>) {
     call.words().rotate_left(1);
 }
 
-fn echo(_: &Counter, call: &mut Call<'_>) {
+fn echo(_: &Counter, call: &mut CallContext<'_>) {
     let (request, reply) = call.both();
     if let Some(reply) = reply.get_mut(..request.len()) {
         reply.copy_from_slice(request);
@@ -60,7 +60,7 @@ fn echo(_: &Counter, call: &mut Call<'_>) {
     call.set_reply_len(len);
 }
 
-fn fail(_: &Counter, _: &mut Call<'_>) {
+fn fail(_: &Counter, _: &mut CallContext<'_>) {
     std::panic::resume_unwind(Box::new("no message, no hook"));
 }
 
@@ -124,7 +124,7 @@ fn what_is_too_long_is_refused_and_nothing_is_written() {
 
 #[test]
 fn a_call_without_bytes_has_none() {
-    fn look(_: &Counter, call: &mut Call<'_>) {
+    fn look(_: &Counter, call: &mut CallContext<'_>) {
         call.words()[0] = call.request().len() as u64;
         call.words()[1] = call.reply().len() as u64;
         call.set_reply_len(10);
@@ -232,7 +232,7 @@ fn memory_of_the_heap_is_zero_and_comes_back_with_a_reset() {
             place
         }))
     }
-    fn distinct(own: &Table16, call: &mut Call<'_>) {
+    fn distinct(own: &Table16, call: &mut CallContext<'_>) {
         let mut sorted = own.0.map(|place| place.addr().get());
         sorted.sort_unstable();
         call.words()[0] = sorted
@@ -241,7 +241,7 @@ fn memory_of_the_heap_is_zero_and_comes_back_with_a_reset() {
             .count() as u64;
         call.words()[1] = sorted.iter().filter(|at| **at % 64 == 0).count() as u64;
     }
-    fn fail(_: &Table16, _: &mut Call<'_>) {
+    fn fail(_: &Table16, _: &mut CallContext<'_>) {
         std::panic::resume_unwind(Box::new(()));
     }
     each_gate(|options| {
@@ -258,7 +258,7 @@ fn memory_of_the_heap_is_zero_and_comes_back_with_a_reset() {
 
 static OTHER: [OnceLock<Domain>; 2] = [const { OnceLock::new() }; 2];
 
-fn call_other(which: &usize, call: &mut Call<'_>) {
+fn call_other(which: &usize, call: &mut CallContext<'_>) {
     let depth = call.words()[0];
     if depth > 0 {
         let other = OTHER[*which].get().unwrap();
@@ -295,7 +295,7 @@ fn calls_nest_to_the_limit_and_no_further() {
 #[test]
 fn a_stack_for_every_thread_and_never_one_for_two() {
     struct Inside(AtomicU32, AtomicU32);
-    fn stay(own: &Inside, call: &mut Call<'_>) {
+    fn stay(own: &Inside, call: &mut CallContext<'_>) {
         // A place on this call's own stack or areas: nobody else may change it meanwhile.
         let mark = call.words()[0];
         call.reply()[100] = mark as u8;
@@ -308,7 +308,7 @@ fn a_stack_for_every_thread_and_never_one_for_two() {
             own.1.fetch_add(1, Ordering::SeqCst);
         }
     }
-    fn wrong(own: &Inside, call: &mut Call<'_>) {
+    fn wrong(own: &Inside, call: &mut CallContext<'_>) {
         own.0.store(0, Ordering::SeqCst);
         call.words()[0] = own.1.load(Ordering::SeqCst).into();
     }
@@ -335,7 +335,7 @@ fn a_stack_for_every_thread_and_never_one_for_two() {
 
 #[test]
 fn stacks_run_out_with_an_error_and_come_back() {
-    fn wait(own: &Counter, _: &mut Call<'_>) {
+    fn wait(own: &Counter, _: &mut CallContext<'_>) {
         own.0.fetch_add(1, Ordering::SeqCst);
         while own.0.load(Ordering::SeqCst) < 1 << 32 {
             std::thread::park_timeout(Duration::from_millis(20));
@@ -387,13 +387,16 @@ fn stacks_are_held_by_one_each_until_there_are_no_more() {
 #[test]
 fn domains_of_a_group_share_stacks_and_nothing_else() {
     let _alone = handfast_testing::alone();
-    let groups: Vec<(Group, Options)> = [
-        keys::are_supported().then(|| (Group::new().unwrap(), Options::new())),
+    let groups: Vec<(Group, DomainOptions)> = [
+        keys::are_supported().then(|| (Group::new().unwrap(), DomainOptions::new())),
         process::are_possible().then(|| {
-            let options = Options::new().isolation(Isolation::Process);
+            let options = DomainOptions::new().isolation(Isolation::Process);
             (Group::unprotected().unwrap(), options)
         }),
-        Some((Group::unprotected().unwrap(), Options::new().unprotected())),
+        Some((
+            Group::unprotected().unwrap(),
+            DomainOptions::new().unprotected(),
+        )),
     ]
     .into_iter()
     .flatten()
@@ -407,7 +410,7 @@ fn domains_of_a_group_share_stacks_and_nothing_else() {
         assert_eq!(one.call(ADD, [1; 8]).unwrap()[0], 6);
         assert_eq!(two.call(ADD, [1; 8]).unwrap()[0], 1);
     }
-    let other = Options::new().unprotected();
+    let other = DomainOptions::new().unprotected();
     if keys::are_supported() {
         let other = other.group(&Group::new().unwrap());
         // SAFETY: as in `load`.
@@ -419,7 +422,7 @@ fn domains_of_a_group_share_stacks_and_nothing_else() {
 #[test]
 fn a_reset_waits_for_the_calls_that_are_in_the_domain() {
     static GATE: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
-    fn wait(own: &Counter, call: &mut Call<'_>) {
+    fn wait(own: &Counter, call: &mut CallContext<'_>) {
         GATE[0].store(1, Ordering::SeqCst);
         while GATE[1].load(Ordering::SeqCst) == 0 {
             std::thread::yield_now();
@@ -451,7 +454,7 @@ fn a_reset_waits_for_the_calls_that_are_in_the_domain() {
 }
 
 /// Calls its own domain, which goes wrong there.
-fn fail_within(_: &Counter, call: &mut Call<'_>) {
+fn fail_within(_: &Counter, call: &mut CallContext<'_>) {
     let own = OWN.lock().unwrap().clone().unwrap();
     assert_eq!(own.call(FAIL, [0; 8]), Err(CallError::Fault(Fault::Panic)));
     call.words()[0] = 7;

@@ -1,7 +1,7 @@
 //! Traces that a crossing leaves behind: in registers, in memory that others write, in the pools.
 #![cfg(target_arch = "x86_64")]
 
-use handfast_domain::{Call, Domain, Options, Table};
+use handfast_domain::{CallContext, Domain, DomainOptions, Table};
 use handfast_sys::{cpu, keys};
 use handfast_testing::{self as testing, start};
 use std::hint::black_box;
@@ -16,16 +16,16 @@ fn a_child_process_plays_its_role() {
 }
 
 /// The options of each gate that there is here; whether it protects.
-fn gates() -> Vec<(Options, bool)> {
-    let plain = (Options::new().unprotected(), false);
+fn gates() -> Vec<(DomainOptions, bool)> {
+    let plain = (DomainOptions::new().unprotected(), false);
     if keys::are_supported() {
-        vec![(Options::new(), true), plain]
+        vec![(DomainOptions::new(), true), plain]
     } else {
         vec![plain]
     }
 }
 
-fn load<T: Sync + 'static>(table: &Table<T>, options: Options) -> Domain {
+fn load<T: Sync + 'static>(table: &Table<T>, options: DomainOptions) -> Domain {
     // SAFETY: the functions of these tests lend nothing and do not go wrong.
     unsafe { Domain::new(table, options) }.unwrap()
 }
@@ -117,7 +117,7 @@ fn poisoned(vectors: &Vectors) -> u64 {
 }
 
 /// How many words of poison the domain finds in registers, and on its stack above it.
-fn look((): &(), call: &mut Call<'_>) {
+fn look((): &(), call: &mut CallContext<'_>) {
     let found = poisoned(&vectors());
     let top: *const u64 = (&raw const *call.words()).cast();
     let here = 0u64;
@@ -133,7 +133,7 @@ fn look((): &(), call: &mut Call<'_>) {
     *call.words() = [found, on_stack, 0, 0, 0, 0, 0, 0];
 }
 
-fn leave((): &(), _: &mut Call<'_>) {
+fn leave((): &(), _: &mut CallContext<'_>) {
     poison();
 }
 
@@ -164,13 +164,13 @@ fn poisoned_registers_are_not_seen_on_the_other_side() {
     }
 }
 
-fn null((): &(), call: &mut Call<'_>) {
+fn null((): &(), call: &mut CallContext<'_>) {
     black_box(call.words());
 }
 
 /// A call whose only effect on statics would be a counter, which nobody may have.
 fn writes() {
-    let domain = load(&Table::new(|_| ()).entry(null), Options::new());
+    let domain = load(&Table::new(|_| ()).entry(null), DomainOptions::new());
     let mut held = domain.hold().unwrap();
     let cpus = cpu::allowed();
     cpu::pin(&cpus[..1]).unwrap();
@@ -252,14 +252,14 @@ fn a_call_writes_no_variable_of_the_program() {
 #[test]
 fn pools_grow_under_concurrency_and_shrink_again() {
     struct Inside(AtomicU64);
-    fn stay(own: &Inside, call: &mut Call<'_>) {
+    fn stay(own: &Inside, call: &mut CallContext<'_>) {
         black_box([1u8; 40_000]);
         own.0.fetch_add(1, Ordering::SeqCst);
         while own.0.load(Ordering::SeqCst) < call.words()[0] {
             std::thread::yield_now();
         }
     }
-    fn reset(own: &Inside, _: &mut Call<'_>) {
+    fn reset(own: &Inside, _: &mut CallContext<'_>) {
         own.0.store(0, Ordering::SeqCst);
     }
     const THREADS: u64 = 40;
@@ -310,7 +310,7 @@ fn pools_grow_under_concurrency_and_shrink_again() {
 }
 
 /// The direction of string instructions, as the domain finds it.
-fn direction((): &(), call: &mut Call<'_>) {
+fn direction((): &(), call: &mut CallContext<'_>) {
     let flags: u64;
     // SAFETY: reads the flags by way of the stack.
     unsafe { std::arch::asm!("pushfq", "pop {}", out(reg) flags) };
@@ -323,7 +323,7 @@ fn the_callers_string_direction_is_not_the_domains() {
         return;
     }
     let table = Table::new(|_| ()).entry(direction);
-    let domain = load(&table, Options::new());
+    let domain = load(&table, DomainOptions::new());
     let mut words = [7; 8];
     domain.call_in_place(0, &mut words).unwrap();
     // SAFETY: nothing between the two copies anything but by plain instructions.

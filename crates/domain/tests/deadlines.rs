@@ -6,7 +6,7 @@ mod common;
 mod refused;
 
 use common::{ADD, NULL, PANIC, RUN, Value, add, end_of, first, load, value, wrong};
-use handfast_domain::{Call, CallError, Domain, Fault, Options, Policy, Table, Words};
+use handfast_domain::{CallContext, CallError, Domain, DomainOptions, Fault, Policy, Table, Words};
 use handfast_sys::cpu;
 use handfast_testing::{self as testing, Random};
 use std::hint::black_box;
@@ -74,7 +74,8 @@ fn allocate() {
 #[test]
 fn a_function_that_does_not_return_ends_at_the_deadline_wherever_it_is() {
     let _alone = testing::alone();
-    let (Some(domain), Some(other)) = (load(Options::new()), load(Options::new())) else {
+    let (Some(domain), Some(other)) = (load(DomainOptions::new()), load(DomainOptions::new()))
+    else {
         return;
     };
     other.call(ADD, first(2)).unwrap();
@@ -89,7 +90,7 @@ fn a_function_that_does_not_return_ends_at_the_deadline_wherever_it_is() {
         }
     }
     assert_eq!(other.call(ADD, first(1)).unwrap()[0], 3);
-    let dead = load(Options::new().policy(Policy::Dead)).unwrap();
+    let dead = load(DomainOptions::new().policy(Policy::Dead)).unwrap();
     assert_eq!(until(&dead, spin, SHORT), ENDED);
     assert_eq!(dead.call(ADD, first(1)), Err(CallError::Dead));
     assert_eq!(until(&dead, spin, SHORT), Err(CallError::Dead));
@@ -98,7 +99,7 @@ fn a_function_that_does_not_return_ends_at_the_deadline_wherever_it_is() {
 #[test]
 fn a_call_that_is_in_time_is_like_any_other() {
     let _alone = testing::alone();
-    let Some(domain) = load(Options::new()) else {
+    let Some(domain) = load(DomainOptions::new()) else {
         return;
     };
     for round in 1..1000 {
@@ -144,7 +145,7 @@ fn see(got: &Result<Words, CallError>) {
     SEEN.store(if *got == ENDED { 1 } else { 2 }, Ordering::SeqCst);
 }
 
-fn outer(_: &Value, call: &mut Call<'_>) {
+fn outer(_: &Value, call: &mut CallContext<'_>) {
     let function = first(spin as fn() as usize as u64);
     match call.words()[0] {
         // It has the caller's deadline; and then this function goes on for ever, too.
@@ -184,13 +185,13 @@ fn go_deeper() {
 #[test]
 fn a_deadline_holds_for_the_calls_that_the_function_makes() {
     let _alone = testing::alone();
-    let Some(mut inside) = load(Options::new()) else {
+    let Some(mut inside) = load(DomainOptions::new()) else {
         return;
     };
     INNER.store(&raw mut inside, Ordering::SeqCst);
     let table = Table::new(value).entry(outer).entry(add);
     // SAFETY: as in `load`.
-    let domain = unsafe { Domain::new(&table, Options::new()) }.unwrap();
+    let domain = unsafe { Domain::new(&table, DomainOptions::new()) }.unwrap();
     let seen = |what, timeout| {
         SEEN.store(0, Ordering::SeqCst);
         domain.call(1, first(1)).unwrap();
@@ -251,7 +252,7 @@ fn fault_in_a_panic() {
 #[test]
 fn a_thread_whose_panic_ended_in_a_fault_has_deadlines_still() {
     let _alone = testing::alone();
-    let Some(domain) = load(Options::new()) else {
+    let Some(domain) = load(DomainOptions::new()) else {
         return;
     };
     // In a thread of its own: it is taken to panic from then on.
@@ -271,7 +272,7 @@ fn spin_for(ns: u64) {
     while start.elapsed().as_nanos() < u128::from(ns) {}
 }
 
-fn stay(own: &Value, call: &mut Call<'_>) {
+fn stay(own: &Value, call: &mut CallContext<'_>) {
     spin_for(call.words()[1]);
     add(own, call);
 }
@@ -279,7 +280,7 @@ fn stay(own: &Value, call: &mut Call<'_>) {
 #[test]
 fn a_signal_that_comes_at_another_time_does_nothing() {
     let _alone = testing::alone();
-    let Some(domain) = load(Options::new()) else {
+    let Some(domain) = load(DomainOptions::new()) else {
         return;
     };
     domain.call_timeout(ADD, first(1), LONG).unwrap();
@@ -339,7 +340,7 @@ fn a_signal_that_comes_when_the_call_is_over_does_nothing() {
                 // A domain for each thread: what one has added, nobody else has.
                 let table = Table::new(value).entry(stay).entry(add);
                 // SAFETY: as in `load`.
-                let domain = unsafe { Domain::new(&table, Options::new()) }.unwrap();
+                let domain = unsafe { Domain::new(&table, DomainOptions::new()) }.unwrap();
                 let mut random = Random::of(seed);
                 let (mut sum, start) = (0, Instant::now());
                 // On a busy machine most end while they wait for a processor.
@@ -391,7 +392,7 @@ fn panic_again_and_again() {
 #[test]
 fn what_a_function_shares_with_all_threads_is_whole_when_it_is_ended() {
     let _alone = testing::alone();
-    let Some(domain) = load(Options::new()) else {
+    let Some(domain) = load(DomainOptions::new()) else {
         return;
     };
     let mut random = Random::seeded("ended while it panics or allocates");
@@ -446,7 +447,7 @@ fn count_shielded() {
 #[test]
 fn what_is_shielded_is_done_before_the_function_ends() {
     let _alone = testing::alone();
-    let Some(domain) = load(Options::new()) else {
+    let Some(domain) = load(DomainOptions::new()) else {
         return;
     };
     for round in 0..200 {
@@ -477,7 +478,7 @@ fn raise_and_spin() {
 #[test]
 fn a_handler_of_the_programs_is_not_ended_and_the_function_it_interrupted_is() {
     let _alone = testing::alone();
-    let Some(domain) = load(Options::new()) else {
+    let Some(domain) = load(DomainOptions::new()) else {
         return;
     };
     for flags in [0, libc::SA_ONSTACK] {
@@ -501,7 +502,7 @@ fn timers() -> usize {
 #[test]
 fn threads_take_their_timers_with_them_and_may_have_blocked_all_signals() {
     let _alone = testing::alone();
-    let Some(domain) = load(Options::new()) else {
+    let Some(domain) = load(DomainOptions::new()) else {
         return;
     };
     let before = timers();
@@ -532,15 +533,15 @@ fn fork_inside() {
         // The deadline is the parent's.
         spin_for(30_000_000);
         if child == 0 {
-            let own = load(Options::new()).unwrap();
+            let own = load(DomainOptions::new()).unwrap();
             see(&until(&own, spin, SHORT));
         }
     }
-    let domain = load(Options::new()).unwrap();
+    let domain = load(DomainOptions::new()).unwrap();
     let got = until(&domain, fork, SHORT);
     let child = CHILD.load(Ordering::SeqCst);
     if child == 0 {
-        let own = load(Options::new()).unwrap();
+        let own = load(DomainOptions::new()).unwrap();
         let has_ended = SEEN.load(Ordering::SeqCst) == 1;
         let is_good = got.is_ok() && has_ended && until(&own, spin, SHORT) == ENDED;
         // SAFETY: ends the child at once.
@@ -566,7 +567,7 @@ fn wild_stack() {
         // SAFETY: none: this is the fault.
         unsafe { std::arch::asm!("mov rsp, 16", "push rax", options(noreturn)) };
     }
-    let domain = load(Options::new()).unwrap();
+    let domain = load(DomainOptions::new()).unwrap();
     domain.call(ADD, first(3)).unwrap();
     let got = until(&domain, lose, LONG);
     let is_fault = matches!(got, Err(CallError::Fault(Fault::Access { .. })));

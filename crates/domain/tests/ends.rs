@@ -4,7 +4,7 @@
 mod common;
 
 use common::{ADD, NULL, PANIC, RUN, end_of, first, load, wrong};
-use handfast_domain::{CallError, Domain, Fault, LoadError, Options};
+use handfast_domain::{CallError, Domain, DomainOptions, Fault, LoadError};
 use handfast_testing as testing;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -72,7 +72,7 @@ extern "C" fn thread(domain: *mut libc::c_void) -> *mut libc::c_void {
 }
 
 fn end_of_a_thread() {
-    let domain: &'static mut Domain = Box::leak(Box::new(load(Options::new()).unwrap()));
+    let domain: &'static mut Domain = Box::leak(Box::new(load(DomainOptions::new()).unwrap()));
     let at = (&raw mut *domain).expose_provenance();
     // One of Rust's, which has an alternate stack until its function returns.
     std::thread::spawn(move || thread(std::ptr::with_exposed_provenance_mut(at)).addr())
@@ -111,7 +111,7 @@ fn panic_for_ever() {
 }
 
 fn panic_without_end() {
-    let domain = load(Options::new()).unwrap();
+    let domain = load(DomainOptions::new()).unwrap();
     for _ in 0..3 {
         let function = panic_for_ever as fn() as usize as u64;
         let got = domain.call_timeout(RUN, first(function), SHORT);
@@ -135,12 +135,12 @@ const FORKS: usize = 100;
 
 fn forks_during_loads() {
     // Faults are handled from now on.
-    drop(load(Options::new()).unwrap());
+    drop(load(DomainOptions::new()).unwrap());
     static STOP: AtomicBool = AtomicBool::new(false);
     let threads = [(); 3].map(|()| {
         std::thread::spawn(|| {
             while !STOP.load(Ordering::Relaxed) {
-                drop(load(Options::new()).unwrap());
+                drop(load(DomainOptions::new()).unwrap());
             }
         })
     });
@@ -151,7 +151,7 @@ fn forks_during_loads() {
             // SAFETY: takes an integer.
             unsafe { libc::alarm(testing::PATIENCE.as_secs() as u32 / 2) };
             // SAFETY: as in `load`.
-            let own = unsafe { Domain::new(&common::table(), Options::new()) };
+            let own = unsafe { Domain::new(&common::table(), DomainOptions::new()) };
             let is_good = match own {
                 Ok(own) => own.call(ADD, first(2)).is_ok(),
                 // The keys that were taken at the fork.

@@ -7,7 +7,9 @@ use common::{
     ADD, BUS, DIVIDE, ILLEGAL, NULL, OVERFLOW, PANIC, PLACE, READ, Value, WILD, WRITE, add, end_of,
     first, load, place, value, wrong,
 };
-use handfast_domain::{Call, CallError, DEPTH_MAX, Domain, Fault, Group, Options, Policy, Table};
+use handfast_domain::{
+    CallContext, CallError, DEPTH_MAX, Domain, DomainOptions, Fault, Group, Policy, Table,
+};
 use handfast_sys::cpu;
 use handfast_testing::{self as testing, Random};
 use std::hint::black_box;
@@ -46,7 +48,8 @@ fn page_without_file() -> u64 {
 #[test]
 fn every_kind_of_fault_has_its_error_and_the_domain_goes_on() {
     let _alone = testing::alone();
-    let (Some(domain), Some(other)) = (load(Options::new()), load(Options::new())) else {
+    let (Some(domain), Some(other)) = (load(DomainOptions::new()), load(DomainOptions::new()))
+    else {
         return;
     };
     let others = other.call(PLACE, [0; 8]).unwrap()[0];
@@ -95,7 +98,7 @@ fn set_float_control(control: u32) {
 }
 
 /// Division by zero traps, and results are rounded up.
-fn divide_floats(_: &Value, _: &mut Call<'_>) {
+fn divide_floats(_: &Value, _: &mut CallContext<'_>) {
     const DIVISION: u32 = 1 << 9;
     const UP: u32 = 2 << 13;
     set_float_control(float_control() & !DIVISION | UP);
@@ -113,7 +116,7 @@ fn what_a_function_changed_of_floating_point_is_gone_with_it() {
     }
     let table = Table::new(value).entry(divide_floats);
     // SAFETY: as in `load`.
-    let domain = unsafe { Domain::new(&table, Options::new()) }.unwrap();
+    let domain = unsafe { Domain::new(&table, DomainOptions::new()) }.unwrap();
     let before = float_control();
     for _ in 0..3 {
         let got = domain.call(0, [0; 8]);
@@ -128,7 +131,7 @@ fn what_a_function_changed_of_floating_point_is_gone_with_it() {
 fn a_dead_domain_stays_dead_after_any_fault() {
     let _alone = testing::alone();
     for what in [PANIC, NULL, DIVIDE, ILLEGAL, OVERFLOW, WILD] {
-        let Some(domain) = load(Options::new().policy(Policy::Dead)) else {
+        let Some(domain) = load(DomainOptions::new().policy(Policy::Dead)) else {
             return;
         };
         wrong(&domain, what, 0).unwrap_err();
@@ -140,7 +143,7 @@ fn a_dead_domain_stays_dead_after_any_fault() {
 fn a_fault_in_a_nested_call_is_an_error_of_that_call() {
     let _alone = testing::alone();
     static INNER: AtomicPtr<Domain> = AtomicPtr::new(std::ptr::null_mut());
-    fn outer(_: &Value, call: &mut Call<'_>) {
+    fn outer(_: &Value, call: &mut CallContext<'_>) {
         // SAFETY: stored below, before the call.
         let inner = unsafe { &*INNER.load(Ordering::SeqCst) };
         for what in [PANIC, NULL, DIVIDE, OVERFLOW] {
@@ -150,12 +153,12 @@ fn a_fault_in_a_nested_call_is_an_error_of_that_call() {
         }
         call.words()[2] = inner.call(ADD, first(5)).map_or(0, |words| words[0]);
     }
-    let Some(mut inner) = load(Options::new()) else {
+    let Some(mut inner) = load(DomainOptions::new()) else {
         return;
     };
     INNER.store(&raw mut inner, Ordering::SeqCst);
     let group = Group::new().unwrap();
-    for options in [Options::new(), Options::new().group(&group)] {
+    for options in [DomainOptions::new(), DomainOptions::new().group(&group)] {
         let table = Table::new(value).entry(outer);
         // SAFETY: as in `load`.
         let domain = unsafe { Domain::new(&table, options) }.unwrap();
@@ -166,7 +169,7 @@ fn a_fault_in_a_nested_call_is_an_error_of_that_call() {
 }
 
 /// Calls another domain, which is not protected, and goes wrong there.
-fn call_plain(_: &Value, call: &mut Call<'_>) {
+fn call_plain(_: &Value, call: &mut CallContext<'_>) {
     let other = PLAIN.get().unwrap();
     let _ = wrong(other, call.words()[0], 0);
 }
@@ -181,8 +184,8 @@ fn a_fault_in_calls_without_protection_leaves_none_of_them_behind() {
     }
     let table = Table::new(value).entry(call_plain);
     // SAFETY: as in `load`.
-    let domain = unsafe { Domain::new(&table, Options::new()) }.unwrap();
-    let plain = PLAIN.get_or_init(|| load(Options::new().unprotected()).unwrap());
+    let domain = unsafe { Domain::new(&table, DomainOptions::new()) }.unwrap();
+    let plain = PLAIN.get_or_init(|| load(DomainOptions::new().unprotected()).unwrap());
     for _ in 0..2 * DEPTH_MAX {
         let got = domain.call(0, first(NULL));
         assert_eq!(got, Err(CallError::Fault(Fault::Access { address: 0 })));
@@ -194,7 +197,7 @@ fn a_fault_in_calls_without_protection_leaves_none_of_them_behind() {
 #[test]
 fn buffers_of_the_caller_that_are_not_there_are_the_callers_fault() {
     let _alone = testing::alone();
-    fn echo(_: &Value, call: &mut Call<'_>) {
+    fn echo(_: &Value, call: &mut CallContext<'_>) {
         let (request, reply) = call.both();
         reply[..request.len()].copy_from_slice(request);
         let len = request.len();
@@ -205,7 +208,7 @@ fn buffers_of_the_caller_that_are_not_there_are_the_callers_fault() {
     }
     let table = Table::new(value).entry(echo).entry(place).entry(add);
     // SAFETY: as in `load`.
-    let domain = unsafe { Domain::new(&table, Options::new().policy(Policy::Dead)) }.unwrap();
+    let domain = unsafe { Domain::new(&table, DomainOptions::new().policy(Policy::Dead)) }.unwrap();
     let mut reply = [0; 8];
     let inside = domain.call(PLACE, [0; 8]).unwrap()[0] as usize;
     for at in [24, inside, 1 << 62, usize::MAX - 3] {
@@ -227,7 +230,7 @@ fn buffers_of_the_caller_that_are_not_there_are_the_callers_fault() {
 #[test]
 fn faults_on_all_cpus_lose_no_stack() {
     let _alone = testing::alone();
-    let Some(domain) = load(Options::new()) else {
+    let Some(domain) = load(DomainOptions::new()) else {
         return;
     };
     let length = testing::campaign(2);
@@ -275,7 +278,7 @@ fn faults_on_all_cpus_lose_no_stack() {
 // ---- Isolation.
 
 fn client_touches(write: bool) {
-    let domain = load(Options::new()).unwrap();
+    let domain = load(DomainOptions::new()).unwrap();
     let at: *mut u64 =
         std::ptr::with_exposed_provenance_mut(domain.call(PLACE, [0; 8]).unwrap()[0] as usize);
     testing::say("touching");
@@ -303,7 +306,7 @@ fn a_client_that_touches_a_domains_memory_faults() {
 
 /// Jumps to the `number`th WRPKRU of the gate, with all rights in eax.
 fn jump_into_the_gate(number: usize) {
-    let domain = load(Options::new()).unwrap();
+    let domain = load(DomainOptions::new()).unwrap();
     domain.call(ADD, first(1)).unwrap();
     let at = wrpkrus()[number];
     testing::say("jumping");

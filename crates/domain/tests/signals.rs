@@ -4,7 +4,7 @@
 mod common;
 
 use common::{ADD, NULL, RUN, end_of, first, load, recurse, wrong};
-use handfast_domain::{CallError, Domain, Fault, Options};
+use handfast_domain::{CallError, Domain, DomainOptions, Fault};
 use handfast_testing as testing;
 use std::hint::black_box;
 use std::os::unix::process::ExitStatusExt;
@@ -67,7 +67,7 @@ fn raise_user_2() {
 #[test]
 fn handlers_run_during_calls_on_either_stack() {
     let _alone = testing::alone();
-    let Some(domain) = load(Options::new()) else {
+    let Some(domain) = load(DomainOptions::new()) else {
         return;
     };
     handle(libc::SIGUSR1, 0);
@@ -84,7 +84,7 @@ fn handlers_run_during_calls_on_either_stack() {
         "nothing was reset"
     );
     // A handler that calls a domain itself.
-    let mut other = load(Options::new()).unwrap();
+    let mut other = load(DomainOptions::new()).unwrap();
     CALLED.store(&raw mut other, Ordering::SeqCst);
     domain
         .call(RUN, first(raise_user_2 as fn() as usize as u64))
@@ -99,7 +99,7 @@ fn handlers_run_during_calls_on_either_stack() {
 #[test]
 fn a_storm_of_signals_disturbs_no_call() {
     let _alone = testing::alone();
-    let Some(domain) = load(Options::new()) else {
+    let Some(domain) = load(DomainOptions::new()) else {
         return;
     };
     handle(libc::SIGUSR1, 0);
@@ -124,7 +124,7 @@ fn a_storm_of_signals_disturbs_no_call() {
 }
 
 fn own_fault() {
-    let domain = load(Options::new()).unwrap();
+    let domain = load(DomainOptions::new()).unwrap();
     domain.call(ADD, first(1)).unwrap();
     testing::say("faulting");
     // SAFETY: none: this is the fault.
@@ -132,7 +132,7 @@ fn own_fault() {
 }
 
 fn sent() {
-    let domain = load(Options::new()).unwrap();
+    let domain = load(DomainOptions::new()).unwrap();
     testing::say("sending");
     fn raise() {
         // SAFETY: takes an integer.
@@ -143,7 +143,7 @@ fn sent() {
 }
 
 fn overflow_outside() {
-    let domain = load(Options::new()).unwrap();
+    let domain = load(DomainOptions::new()).unwrap();
     domain.call(ADD, first(1)).unwrap();
     testing::say("overflowing");
     black_box(recurse(u64::MAX));
@@ -174,7 +174,7 @@ fn faults_outside_of_domains_end_the_process_as_ever() {
 // ---- Processes.
 
 fn exit_inside() {
-    let domain = load(Options::new()).unwrap();
+    let domain = load(DomainOptions::new()).unwrap();
     fn exit() {
         std::process::exit(42);
     }
@@ -183,7 +183,7 @@ fn exit_inside() {
 }
 
 fn end_thread_inside() {
-    let domain = load(Options::new()).unwrap();
+    let domain = load(DomainOptions::new()).unwrap();
     fn end() {
         // SAFETY: none: it is what is tested.
         unsafe { libc::pthread_exit(std::ptr::null_mut()) };
@@ -196,7 +196,7 @@ fn end_thread_inside() {
 static CHILD: AtomicU32 = AtomicU32::new(0);
 
 fn fork_inside() {
-    let domain = load(Options::new()).unwrap();
+    let domain = load(DomainOptions::new()).unwrap();
     domain.call(ADD, first(5)).unwrap();
     fn fork() {
         // SAFETY: the child makes calls and exits.
@@ -209,7 +209,7 @@ fn fork_inside() {
         // The call it was in ends; further ones fail; a domain of its own works.
         let ended = got.is_ok();
         let failed = domain.call(ADD, first(1)) == Err(CallError::Forked);
-        let own = load(Options::new()).is_some_and(|own| own.call(ADD, first(2)).is_ok());
+        let own = load(DomainOptions::new()).is_some_and(|own| own.call(ADD, first(2)).is_ok());
         let still = domain.call(ADD, first(1)) == Err(CallError::Forked);
         // SAFETY: ends the child at once.
         unsafe { libc::_exit(i32::from(!(ended && failed && own && still))) };
@@ -248,7 +248,7 @@ fn threads_without_an_alternate_stack_get_one() {
         let is_good = got == Err(CallError::Fault(Fault::Access { address: 0 })) && again.is_ok();
         usize::from(is_good) as *mut libc::c_void
     }
-    let Some(mut domain) = load(Options::new()) else {
+    let Some(mut domain) = load(DomainOptions::new()) else {
         return;
     };
     for _ in 0..50 {

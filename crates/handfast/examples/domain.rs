@@ -2,7 +2,7 @@
 //! one call, and the next is served.
 
 use handfast::SendRight;
-use handfast::domain::{Domain, Options, Port, Table};
+use handfast::domain::{Domain, DomainOptions, Port, Table};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 #[handfast::service]
@@ -37,7 +37,7 @@ fn client(right: SendRight) -> Result<(), Box<dyn std::error::Error>> {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let table = Table::new(|_| Sum(AtomicU64::new(0))).entry(CounterServer::entry);
     // SAFETY: the methods lend nothing to other threads, and touch nothing outside of the domain.
-    let domain = unsafe { Domain::new(&table, Options::new()) }?;
+    let domain = unsafe { Domain::new(&table, DomainOptions::new()) }?;
     println!("the domain is kept apart by: {:?}", domain.isolation());
     let name = format!("counter-{}", std::process::id());
     let port = Port::new(handfast::bind(&name)?, &domain, 0)?;

@@ -7,10 +7,10 @@
 //! memory that another thread writes.
 //!
 //! ```
-//! use handfast::domain::{Call, Domain, Options, Port, Table};
+//! use handfast::domain::{CallContext, Domain, DomainOptions, Port, Table};
 //! use handfast::error::{DomainError, SendError};
 //!
-//! fn shout(_: &(), call: &mut Call<'_>) {
+//! fn shout(_: &(), call: &mut CallContext<'_>) {
 //!     let badge = call.sender().badge;
 //!     let (request, reply) = call.both();
 //!     assert!(!request.is_empty(), "nothing to shout");
@@ -23,7 +23,7 @@
 //!
 //! let table = Table::new(|_| ()).entry(shout);
 //! // SAFETY: the function lends nothing to other threads, and touches nothing outside of the domain.
-//! let domain = unsafe { Domain::new(&table, Options::new()) }?;
+//! let domain = unsafe { Domain::new(&table, DomainOptions::new()) }?;
 //! let port = Port::new(handfast::anonymous()?, &domain, 0)?;
 //! let right = port.mint(7).connect()?;
 //! assert_eq!(&*right.call(b"hello")?, b"HELLO7");
@@ -45,9 +45,9 @@ use crate::{Holder, OwnRight, ReceiveRight, SendRight};
 #[cfg(feature = "confine")]
 pub use handfast_domain::confine;
 pub use handfast_domain::{
-    BYTES_MAX, Call, CallError, DEPTH_MAX, Domain, Fault, Group, Heap, Held, Isolation, LoadError,
-    NoDeadline, NotStarted, Options, Policy, Reason, STACK_BYTES, Sender, Table, Words, error,
-    shielded,
+    BYTES_MAX, CallContext, CallError, DEPTH_MAX, Domain, DomainOptions, Fault, Group, Heap, Held,
+    Isolation, LoadError, NoDeadline, NotStarted, Policy, Reason, STACK_BYTES, Sender, Table,
+    Words, error, shielded,
 };
 use handfast_port::MESSAGE_BYTES_MAX;
 use handfast_port::served::{Incoming, Serve, Served, deadline_ns};
@@ -80,7 +80,7 @@ struct Function {
 
 impl Port {
     /// Has a function of the domain serve the port to which this is the receive right: it is called with the bytes of
-    /// each message, and told about the right that the message came through ([`Call::sender`]). The bytes it leaves
+    /// each message, and told about the right that the message came through ([`CallContext::sender`]). The bytes it leaves
     /// as its reply go to the caller, for a one-way message to nobody. Rights that come with the message are
     /// taken by [`take_rights`], and sent with the reply by [`reply_rights`]; [`pass_on`] makes a tail call.
     ///

@@ -192,7 +192,7 @@ pub use handfast_service::{
 #[cfg(feature = "domain")]
 #[doc(hidden)]
 pub fn serve_in(
-    call: &mut crate::domain::Call<'_>,
+    call: &mut crate::domain::CallContext<'_>,
     service: &Service,
     run: impl Fn(u16, &mut Decoder<'_>, &mut Encoder) -> Result<(), Refusal>,
 ) {

@@ -4,7 +4,7 @@ mod common;
 mod forger;
 
 use forger::{Hand, expect_cut, serves, start_honest};
-use handfast::domain::{Call, Domain, LoadError, Table};
+use handfast::domain::{CallContext, Domain, LoadError, Table};
 use handfast::error::Rule;
 use handfast::{Counters, Options, ReceiveRight, Request, SendRight, Strategy};
 use handfast_layout::link::{Kind, REPLIES};
@@ -166,7 +166,7 @@ fn calls_and_messages_are_counted_once_each() {
     assert_eq!(sum, THREADS * EACH * 2);
 }
 
-fn nothing((): &(), _: &mut Call<'_>) {}
+fn nothing((): &(), _: &mut CallContext<'_>) {}
 
 /// So many that several share a place to count in.
 #[test]
@@ -176,8 +176,8 @@ fn calls_of_a_domain_are_counted_once_each_by_however_many_threads() {
     let table = Table::new(|_| ()).entry(nothing);
     // SAFETY: the function does nothing.
     let load = |options| unsafe { Domain::new(&table, options) };
-    let domain = match load(handfast::domain::Options::new()) {
-        Err(LoadError::NoKeys) => load(handfast::domain::Options::new().unprotected()),
+    let domain = match load(handfast::domain::DomainOptions::new()) {
+        Err(LoadError::NoKeys) => load(handfast::domain::DomainOptions::new().unprotected()),
         loaded => loaded,
     };
     let name = common::name("counted-domain");

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{PATIENCE, within_patience};
-use handfast::domain::{Call, Domain, LoadError, Options, Port, Table, take_rights};
+use handfast::domain::{CallContext, Domain, DomainOptions, LoadError, Port, Table, take_rights};
 use handfast::error::{DomainError, SendError};
 use handfast::{OwnRight, ReceiveRight, SendRight};
 use std::hint::black_box;
@@ -59,7 +59,7 @@ fn process(badge: u64) -> &'static SendRight {
 }
 
 /// Serves calls that name the process to call by their badge.
-fn serve(count: &AtomicU64, call: &mut Call<'_>) {
+fn serve(count: &AtomicU64, call: &mut CallContext<'_>) {
     let badge = call.sender().badge;
     match call.request() {
         b"spin" => loop {
@@ -102,7 +102,7 @@ fn serve(count: &AtomicU64, call: &mut Call<'_>) {
 fn load() -> Option<Domain> {
     let table = Table::new(|_| AtomicU64::new(0)).entry(serve);
     // SAFETY: the function lends nothing, and what it does outside of the domain is what is tested.
-    match unsafe { Domain::new(&table, Options::new()) } {
+    match unsafe { Domain::new(&table, DomainOptions::new()) } {
         Err(LoadError::NoKeys) => {
             eprintln!("no memory keys here: not tested");
             None
@@ -291,7 +291,7 @@ fn functions_ended_in_the_middle_of_connecting_keep_no_lock_of_the_process() {
 fn a_domain_without_protection_refuses_deadlines() {
     let table = Table::new(|_| AtomicU64::new(0)).entry(serve);
     // SAFETY: as in `load`.
-    let domain = unsafe { Domain::new(&table, Options::new().unprotected()) }.unwrap();
+    let domain = unsafe { Domain::new(&table, DomainOptions::new().unprotected()) }.unwrap();
     let port = Port::new(anonymous(), &domain, 0).unwrap();
     let right = port.connect().unwrap();
     assert_eq!(

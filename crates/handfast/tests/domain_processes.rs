@@ -7,8 +7,8 @@ mod conformance;
 
 use common::{PATIENCE, within_patience};
 use handfast::domain::{
-    BYTES_MAX, Call, CallError, Domain, Fault, Heap, Isolation, LoadError, NotStarted, Options,
-    Policy, Port, Table, take_rights,
+    BYTES_MAX, CallContext, CallError, Domain, DomainOptions, Fault, Heap, Isolation, LoadError,
+    NotStarted, Policy, Port, Table, take_rights,
 };
 use handfast::error::{DomainError, SendError};
 use handfast::{Right, SendRight};
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 fn a_child_process_plays_its_role() {
     common::play(|role, _| match role {
         "parent" => {
-            let domain = load(Options::new());
+            let domain = load(DomainOptions::new());
             common::say(&domain.call(WHO, [0; 8]).unwrap()[0].to_string());
             while common::told().is_some() {}
         }
@@ -38,14 +38,14 @@ fn value(_: &Heap) -> AtomicU64 {
     AtomicU64::new(0)
 }
 
-fn add(sum: &AtomicU64, call: &mut Call<'_>) {
+fn add(sum: &AtomicU64, call: &mut CallContext<'_>) {
     let added = call.words()[0];
     call.words()[0] = sum.fetch_add(added, Ordering::Relaxed) + added;
     call.words()[1] = SHARED.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Which process this is, and how many threads and descriptors it has.
-fn who(_: &AtomicU64, call: &mut Call<'_>) {
+fn who(_: &AtomicU64, call: &mut CallContext<'_>) {
     let count = |what| std::fs::read_dir(what).unwrap().count() as u64;
     *call.words() = [
         std::process::id().into(),
@@ -59,7 +59,7 @@ fn who(_: &AtomicU64, call: &mut Call<'_>) {
     ];
 }
 
-fn go_wrong(_: &AtomicU64, call: &mut Call<'_>) {
+fn go_wrong(_: &AtomicU64, call: &mut CallContext<'_>) {
     match call.words()[0] {
         PANIC => std::panic::resume_unwind(Box::new(())),
         READ => {
@@ -96,7 +96,7 @@ fn recurse(left: u64) -> u64 {
 }
 
 /// Answers with what was sent, and words with it.
-fn echo(_: &AtomicU64, call: &mut Call<'_>) {
+fn echo(_: &AtomicU64, call: &mut CallContext<'_>) {
     let (request, reply) = call.both();
     let len_bytes = request.len().min(reply.len());
     reply[..len_bytes].copy_from_slice(&request[..len_bytes]);
@@ -104,7 +104,7 @@ fn echo(_: &AtomicU64, call: &mut Call<'_>) {
     call.words().rotate_left(1);
 }
 
-fn wait(_: &AtomicU64, _: &mut Call<'_>) {
+fn wait(_: &AtomicU64, _: &mut CallContext<'_>) {
     loop {
         std::thread::park();
     }
@@ -124,13 +124,16 @@ const WRONG: u16 = 2;
 const ECHO: u16 = 3;
 const WAIT: u16 = 4;
 
-fn load_of<T: Sync + 'static>(table: &Table<T>, options: Options) -> Result<Domain, LoadError> {
+fn load_of<T: Sync + 'static>(
+    table: &Table<T>,
+    options: DomainOptions,
+) -> Result<Domain, LoadError> {
     common::directory();
     // SAFETY: the functions lend nothing, and run in a process of their own.
     unsafe { Domain::new(table, options.isolation(Isolation::Process)) }
 }
 
-fn load(options: Options) -> Domain {
+fn load(options: DomainOptions) -> Domain {
     load_of(&table(), options).unwrap()
 }
 
@@ -156,7 +159,7 @@ fn kill(pid: u32) {
 fn it_is_another_process_with_memory_and_descriptors_of_its_own() {
     // One that children inherit.
     let leaked = rustix::io::dup(std::io::stderr()).unwrap();
-    let domain = load(Options::new());
+    let domain = load(DomainOptions::new());
     assert_eq!(domain.isolation(), Isolation::Process);
     assert!(!domain.is_protected());
     let [pid, threads, descriptors, has_marker, ..] = domain.call(WHO, [0; 8]).unwrap();
@@ -180,7 +183,9 @@ fn it_is_another_process_with_memory_and_descriptors_of_its_own() {
 
 #[test]
 fn it_lives_as_long_as_its_parent_keeps_the_domain() {
-    let domain = std::thread::spawn(|| load(Options::new())).join().unwrap();
+    let domain = std::thread::spawn(|| load(DomainOptions::new()))
+        .join()
+        .unwrap();
     let other = domain.clone();
     let pid = pid_of(&domain);
     drop(domain);
@@ -189,7 +194,7 @@ fn it_lives_as_long_as_its_parent_keeps_the_domain() {
     // It has been waited for, too.
     assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
     // A port keeps it.
-    let domain = load(Options::new());
+    let domain = load(DomainOptions::new());
     let pid = pid_of(&domain);
     let port = Port::new(handfast::anonymous().unwrap(), &domain, ECHO).unwrap();
     drop(domain);
@@ -215,7 +220,7 @@ fn it_ends_with_its_parent_however_that_ends() {
 
 #[test]
 fn one_that_was_killed_is_an_error_and_the_next_one_starts_anew() {
-    let domain = load(Options::new());
+    let domain = load(DomainOptions::new());
     for round in 0..5 {
         domain.call(ADD, first(5)).unwrap();
         let pid = pid_of(&domain);
@@ -243,7 +248,7 @@ fn one_that_was_killed_is_an_error_and_the_next_one_starts_anew() {
     });
     assert_eq!(domain.call(ADD, first(1)).unwrap()[0], 1);
     // By a port, and to stay dead.
-    let domain = load(Options::new().policy(Policy::Dead));
+    let domain = load(DomainOptions::new().policy(Policy::Dead));
     let port = Port::new(handfast::anonymous().unwrap(), &domain, ECHO).unwrap();
     let right = port.connect().unwrap();
     kill(pid_of(&domain));
@@ -256,7 +261,7 @@ fn one_that_was_killed_is_an_error_and_the_next_one_starts_anew() {
 
 /// It has no descriptors left when the process of its domain ends.
 fn poor_parent() {
-    let domain = load(Options::new());
+    let domain = load(DomainOptions::new());
     let port = Port::new(handfast::anonymous().unwrap(), &domain, ECHO).unwrap();
     let right = port.connect().unwrap();
     let rich = rustix::process::getrlimit(Resource::Nofile);
@@ -290,7 +295,7 @@ fn a_process_that_could_not_be_started_again_is_tried_again_by_the_next_call() {
 
 #[test]
 fn a_function_that_runs_past_the_deadline_is_ended_with_its_process() {
-    let (domain, other) = (load(Options::new()), load(Options::new()));
+    let (domain, other) = (load(DomainOptions::new()), load(DomainOptions::new()));
     let short = Duration::from_millis(30);
     let late = Err(CallError::Fault(Fault::Deadline));
     for _ in 0..3 {
@@ -326,7 +331,7 @@ fn a_function_that_runs_past_the_deadline_is_ended_with_its_process() {
     ] {
         assert_eq!(right.call(b"").map(drop), late);
     }
-    let domain = load(Options::new().policy(Policy::Dead));
+    let domain = load(DomainOptions::new().policy(Policy::Dead));
     let late = Err(CallError::Fault(Fault::Deadline));
     assert_eq!(domain.call_timeout(WAIT, [0; 8], short), late);
     assert_eq!(domain.call(ADD, [0; 8]), Err(CallError::Dead));
@@ -334,7 +339,7 @@ fn a_function_that_runs_past_the_deadline_is_ended_with_its_process() {
 
 #[test]
 fn every_fault_has_its_error_and_the_domain_goes_on() {
-    let domain = load(Options::new());
+    let domain = load(DomainOptions::new());
     let mut all = vec![
         (PANIC, 0, Fault::Panic),
         (READ, 0, Fault::Access { address: 0 }),
@@ -353,7 +358,7 @@ fn every_fault_has_its_error_and_the_domain_goes_on() {
         assert_eq!(domain.call(ADD, first(1)).unwrap()[0], 1);
     }
     for (what, at, fault) in all {
-        let domain = load(Options::new().policy(Policy::Dead));
+        let domain = load(DomainOptions::new().policy(Policy::Dead));
         let failed = domain.call(WRONG, [what, at, 0, 0, 0, 0, 0, 0]);
         assert_eq!(failed, Err(CallError::Fault(fault)));
         assert_eq!(domain.call(ADD, first(1)), Err(CallError::Dead));
@@ -362,7 +367,7 @@ fn every_fault_has_its_error_and_the_domain_goes_on() {
 
 #[test]
 fn words_and_bytes_go_there_together_as_many_as_there_can_be() {
-    let domain = load(Options::new());
+    let domain = load(DomainOptions::new());
     let mut held = domain.hold().unwrap();
     for words in [[0; 8], [1, 2, 3, 4, 5, 6, 7, 8]] {
         for len_bytes in [
@@ -412,7 +417,8 @@ fn what_cannot_be_loaded_says_why_and_leaves_nothing() {
         );
         std::fs::read_to_string(path).unwrap_or_default()
     };
-    let load = |init: fn(&Heap) -> u64| load_of(&Table::new(init).entry(|_, _| ()), Options::new());
+    let load =
+        |init: fn(&Heap) -> u64| load_of(&Table::new(init).entry(|_, _| ()), DomainOptions::new());
     let panics = load(|_| std::panic::resume_unwind(Box::new(())));
     assert_eq!(panics.err(), Some(LoadError::Init(Fault::Panic)));
     let faults = load(|_| at(8));
@@ -435,7 +441,7 @@ fn a_program_with_the_marker_and_another_input_is_itself() {
 #[test]
 fn a_forked_process_has_no_part_in_it() {
     let _alone = handfast_testing::alone();
-    let domain = load(Options::new());
+    let domain = load(DomainOptions::new());
     let pid = pid_of(&domain);
     // SAFETY: the child makes one call, which fails, drops the handle, and ends.
     let forked = unsafe { libc::fork() };
@@ -454,7 +460,7 @@ fn a_forked_process_has_no_part_in_it() {
 }
 
 /// Keeps rights that come, and gives them back; calls the first of them with what else it is sent.
-fn keeper(kept: &std::sync::Mutex<Vec<Right>>, call: &mut Call<'_>) {
+fn keeper(kept: &std::sync::Mutex<Vec<Right>>, call: &mut CallContext<'_>) {
     let mut kept = kept.lock().unwrap();
     match call.request() {
         b"keep" => kept.extend(take_rights()),
@@ -473,7 +479,7 @@ fn keeper(kept: &std::sync::Mutex<Vec<Right>>, call: &mut Call<'_>) {
 fn a_function_calls_back_into_its_parent_and_rights_come_and_go() {
     let domain = load_of(
         &Table::new(|_| std::sync::Mutex::default()).entry(keeper),
-        Options::new(),
+        DomainOptions::new(),
     )
     .unwrap();
     let port = Port::new(handfast::anonymous().unwrap(), &domain, 0).unwrap();
@@ -509,7 +515,7 @@ fn a_function_calls_back_into_its_parent_and_rights_come_and_go() {
 }
 
 /// Says how a call of the right that came has ended.
-fn ask(_: &AtomicU64, call: &mut Call<'_>) {
+fn ask(_: &AtomicU64, call: &mut CallContext<'_>) {
     let to = common::send_rights(take_rights()).remove(0);
     let said = format!("{:?}", to.call(b"").map(drop));
     call.reply()[..said.len()].copy_from_slice(said.as_bytes());
@@ -518,12 +524,13 @@ fn ask(_: &AtomicU64, call: &mut Call<'_>) {
 
 #[test]
 fn a_function_is_told_how_another_domain_went_wrong_by_whatever_way() {
-    let asking = load_of(&Table::new(value).entry(ask), Options::new()).unwrap();
+    let asking = load_of(&Table::new(value).entry(ask), DomainOptions::new()).unwrap();
     let name = common::name("asking");
     let port = Port::new(handfast::bind(&name).unwrap(), &asking, 0).unwrap();
     for isolation in [Isolation::Process, Isolation::Unprotected] {
         // SAFETY: as in `load_of`; it panics, and nothing else.
-        let wrong = unsafe { Domain::new(&table(), Options::new().isolation(isolation)) }.unwrap();
+        let wrong =
+            unsafe { Domain::new(&table(), DomainOptions::new().isolation(isolation)) }.unwrap();
         let wrong = Port::new(handfast::anonymous().unwrap(), &wrong, WRONG).unwrap();
         // The first call by a new right comes by the process in the middle.
         for by in [handfast::connect(&name).unwrap(), port.connect().unwrap()] {
@@ -538,7 +545,7 @@ fn a_function_is_told_how_another_domain_went_wrong_by_whatever_way() {
 
 #[test]
 fn calls_end_once_while_the_process_is_killed_all_the_time() {
-    let domain = load(Options::new());
+    let domain = load(DomainOptions::new());
     let port = Port::new(handfast::anonymous().unwrap(), &domain, ECHO).unwrap();
     let done = AtomicBool::new(false);
     let served = AtomicU64::new(0);

@@ -3,7 +3,9 @@
 mod common;
 
 use common::within_patience;
-use handfast::domain::{Call, Domain, Heap, Isolation, LoadError, Options, Port, Table};
+use handfast::domain::{
+    CallContext, Domain, DomainOptions, Heap, Isolation, LoadError, Port, Table,
+};
 use handfast::error::{DomainError, Gone, SendError};
 use handfast::service::{CallError, Refusal};
 use handfast::{Notice, OwnRight, ReceiveRight, Right, SendRight};
@@ -90,8 +92,8 @@ impl Book for Pages {
 fn load<T: Sync + 'static>(table: &Table<T>) -> Domain {
     // SAFETY: the functions lend nothing, and what they do outside of the domain is whole at any instruction.
     let load = |options| unsafe { Domain::new(table, options) };
-    match load(Options::new()) {
-        Err(LoadError::NoKeys) => load(Options::new().unprotected()).unwrap(),
+    match load(DomainOptions::new()) {
+        Err(LoadError::NoKeys) => load(DomainOptions::new().unprotected()).unwrap(),
         loaded => loaded.unwrap(),
     }
 }
@@ -236,7 +238,7 @@ fn the_same_typed_client_calls_processes_and_domains() {
 }
 
 /// Answers with the rights that came, the last one first; says how many those were.
-fn turn_round((): &(), call: &mut Call<'_>) {
+fn turn_round((): &(), call: &mut CallContext<'_>) {
     let mut rights = handfast::domain::take_rights();
     assert!(handfast::domain::take_rights().is_empty());
     rights.reverse();
@@ -251,7 +253,7 @@ fn turn_round((): &(), call: &mut Call<'_>) {
 struct Turn(OnceLock<SendRight>);
 
 /// A first call without bytes brings the right by which others are passed on.
-fn pass_all_on(turn: &Turn, call: &mut Call<'_>) {
+fn pass_all_on(turn: &Turn, call: &mut CallContext<'_>) {
     let mut rights = handfast::domain::take_rights();
     if call.request().is_empty() {
         let Some(Right::Send(right)) = rights.pop() else {
@@ -263,7 +265,7 @@ fn pass_all_on(turn: &Turn, call: &mut Call<'_>) {
     handfast::domain::pass_on(turn, call.request(), rights).unwrap();
 }
 
-fn deaf((): &(), call: &mut Call<'_>) {
+fn deaf((): &(), call: &mut CallContext<'_>) {
     if call.request() == b"panic" {
         std::panic::resume_unwind(Box::new(()));
     }

@@ -4,7 +4,8 @@ mod common;
 
 use common::{PATIENCE, within_patience};
 use handfast::domain::{
-    Call, Domain, Heap, Isolation, LoadError, Options, Policy, Port, Table, take_rights,
+    CallContext, Domain, DomainOptions, Heap, Isolation, LoadError, Policy, Port, Table,
+    take_rights,
 };
 use handfast::error::{ConnectError, DomainError, Gone, Misuse, SendError};
 use handfast::{Counters, MESSAGE_BYTES_MAX, ReceiveRight, Right, SendRight};
@@ -43,7 +44,7 @@ fn value(_: &Heap) -> AtomicU64 {
     AtomicU64::new(0)
 }
 
-fn serve(sum: &AtomicU64, call: &mut Call<'_>) {
+fn serve(sum: &AtomicU64, call: &mut CallContext<'_>) {
     let sender = call.sender();
     go_wrong(call.request());
     let answer = answer(sum, (sender.badge, sender.permissions), call.request());
@@ -74,7 +75,7 @@ fn recurse(left: u64) -> u64 {
     recurse(left - 1) + frame[5]
 }
 
-fn load<T: Sync + 'static>(table: &Table<T>, options: Options) -> Domain {
+fn load<T: Sync + 'static>(table: &Table<T>, options: DomainOptions) -> Domain {
     // SAFETY: the functions lend nothing, and what they do outside of the domain is whole at any instruction.
     match unsafe { Domain::new(table, options.clone()) } {
         // SAFETY: as above.
@@ -84,7 +85,7 @@ fn load<T: Sync + 'static>(table: &Table<T>, options: Options) -> Domain {
 }
 
 fn served_by(receive: ReceiveRight) -> Port {
-    let domain = load(&Table::new(value).entry(serve), Options::new());
+    let domain = load(&Table::new(value).entry(serve), DomainOptions::new());
     Port::with_threads(receive, &domain, 0, 2).unwrap()
 }
 
@@ -249,7 +250,7 @@ fn a_fault_is_the_same_error_here_and_elsewhere() {
     server.kill();
     // One that stays dead.
     let table = Table::new(value).entry(serve);
-    let domain = load(&table, Options::new().policy(Policy::Dead));
+    let domain = load(&table, DomainOptions::new().policy(Policy::Dead));
     let name = common::name("domain-dead");
     let port = Port::new(handfast::bind(&name).unwrap(), &domain, 0).unwrap();
     let rights = [port.connect().unwrap(), handfast::connect(&name).unwrap()];
@@ -454,7 +455,7 @@ fn give(right: &SendRight, rights: impl IntoIterator<Item = SendRight>) {
 }
 
 /// Passes the request on, to the domain or the process that its first byte names, and answers with what that says.
-fn outer(given: &Given, call: &mut Call<'_>) {
+fn outer(given: &Given, call: &mut CallContext<'_>) {
     let request = call.request();
     if given.has_come(request) {
         return;
@@ -479,7 +480,7 @@ fn a_domain_calls_another_and_a_process_from_inside() {
     server.expect("ready");
     let inner = anonymous();
     let process = handfast::connect(&name).unwrap();
-    let domain = load(&Table::new(Given::new).entry(outer), Options::new());
+    let domain = load(&Table::new(Given::new).entry(outer), DomainOptions::new());
     let name = common::name("domain-outer");
     let port = Port::new(handfast::bind(&name).unwrap(), &domain, 0).unwrap();
     let here = port.connect().unwrap();
@@ -504,7 +505,7 @@ fn a_domain_calls_another_and_a_process_from_inside() {
 }
 
 /// Passes the call on to the one that the first byte names, without it.
-fn pass_on(given: &Given, call: &mut Call<'_>) {
+fn pass_on(given: &Given, call: &mut CallContext<'_>) {
     let request = call.request();
     if given.has_come(request) {
         return;
@@ -529,7 +530,7 @@ fn a_domain_passes_calls_on_and_is_not_on_the_way_back() {
     let mut server = common::start("process", &[&process_name]);
     server.expect("ready");
     let last = anonymous();
-    let domain = load(&Table::new(Given::new).entry(pass_on), Options::new());
+    let domain = load(&Table::new(Given::new).entry(pass_on), DomainOptions::new());
     let name = common::name("domain-passes");
     let port = Port::new(handfast::bind(&name).unwrap(), &domain, 0).unwrap();
     let here = port.connect().unwrap();

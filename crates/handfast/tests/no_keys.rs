@@ -4,7 +4,7 @@
 mod common;
 
 use common::PATIENCE;
-use handfast::domain::{Call, Domain, Isolation, Options, Port, Sender, Table};
+use handfast::domain::{CallContext, Domain, DomainOptions, Isolation, Port, Sender, Table};
 
 #[test]
 fn a_child_process_plays_its_role() {
@@ -14,7 +14,7 @@ fn a_child_process_plays_its_role() {
     });
 }
 
-fn echo((): &(), call: &mut Call<'_>) {
+fn echo((): &(), call: &mut CallContext<'_>) {
     let (request, reply) = call.both();
     let len_bytes = request.len().min(reply.len());
     reply[..len_bytes].copy_from_slice(&request[..len_bytes]);
@@ -24,7 +24,7 @@ fn echo((): &(), call: &mut Call<'_>) {
 /// Makes calls of every kind, each once before and once after it lets its parent see every step.
 fn stepped() {
     let table = Table::new(|_| ()).entry(echo);
-    let options = Options::new().isolation(Isolation::Process);
+    let options = DomainOptions::new().isolation(Isolation::Process);
     // SAFETY: the function lends nothing, and touches nothing outside of the domain.
     let domain = unsafe { Domain::new(&table, options) }.unwrap();
     let limited = handfast::anonymous().unwrap();

@@ -2,7 +2,7 @@
 
 mod common;
 
-use handfast::domain::{Call, Domain, Heap, Isolation, Options, Table};
+use handfast::domain::{CallContext, Domain, DomainOptions, Heap, Isolation, Table};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -110,7 +110,7 @@ fn nothing(_: &Heap) -> u64 {
     0
 }
 
-fn who(_: &u64, call: &mut Call<'_>) {
+fn who(_: &u64, call: &mut CallContext<'_>) {
     call.words()[0] = std::process::id().into();
 }
 
@@ -124,7 +124,7 @@ fn a_set_user_id_program_with_the_marker_of_a_domain_runs_its_main_function() {
     common::directory();
     let table = Table::new(nothing).entry(who);
     // SAFETY: the functions lend nothing, and run in a process of their own.
-    let domain = unsafe { Domain::new(&table, Options::new().isolation(Isolation::Process)) };
+    let domain = unsafe { Domain::new(&table, DomainOptions::new().isolation(Isolation::Process)) };
     let domain = domain.unwrap();
     let pid = domain.call(0, [0; 8]).unwrap()[0];
     // The variables that it began with.

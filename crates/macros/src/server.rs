@@ -113,7 +113,7 @@ fn served(vis: &syn::Visibility, name: &Ident, methods: &[TokenStream]) -> Token
             /// `domain`.
             #vis fn entry<#served: #name>(
                 service: &#served,
-                call: &mut ::handfast::domain::Call<'_>,
+                call: &mut ::handfast::domain::CallContext<'_>,
             ) {
                 ::handfast::service::serve_in(call, Self::SERVICE, |number, input, output| {
                     Self::run(service, number, input, output)

@@ -16,7 +16,7 @@ use crate::report::{Board, Key, Reading, Row};
 use crate::run::Run;
 use crate::stats::{median, ratio};
 use handfast::SendRight;
-use handfast::domain::{Call, Domain, Held, LoadError, Options, Port, Table, Words};
+use handfast::domain::{CallContext, Domain, DomainOptions, Held, LoadError, Port, Table, Words};
 use handfast_sys::{clock, cpu};
 use std::hint::black_box;
 use std::io;
@@ -211,10 +211,10 @@ impl Case {
 
 /// The functions of the domain.
 fn load() -> Result<Domain, LoadError> {
-    fn null((): &(), call: &mut Call<'_>) {
+    fn null((): &(), call: &mut CallContext<'_>) {
         black_box(call.words());
     }
-    fn echo((): &(), call: &mut Call<'_>) {
+    fn echo((): &(), call: &mut CallContext<'_>) {
         let (request, reply) = call.both();
         let len = request.len();
         reply[..len].copy_from_slice(request);
@@ -222,7 +222,7 @@ fn load() -> Result<Domain, LoadError> {
     }
     let table = Table::new(|_| ()).entry(null).entry(echo);
     // SAFETY: the functions lend nothing and touch nothing but the call.
-    unsafe { Domain::new(&table, Options::new()) }
+    unsafe { Domain::new(&table, DomainOptions::new()) }
 }
 
 extern "C" fn plain(words: &mut Words) {

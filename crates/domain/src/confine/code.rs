@@ -13,7 +13,7 @@
 use super::maps::Mapping;
 use super::scan::{self, Kind};
 use super::unwind;
-use super::{ConfineError, Options};
+use super::{ConfineError, ConfineOptions};
 use crate::gate::protected;
 use handfast_sys::private::{self, Private};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction};
@@ -56,7 +56,7 @@ pub(super) fn bytes(start: usize, len: usize) -> &'static [u8] {
 }
 
 /// Finds what is to be done. Nothing is changed.
-pub(super) fn plan(all: &[Mapping], options: &Options) -> Result<Plan, ConfineError> {
+pub(super) fn plan(all: &[Mapping], options: &ConfineOptions) -> Result<Plan, ConfineError> {
     let mut plan = Plan::default();
     let gate = protected::changes();
     for run in runs(all) {

@@ -68,7 +68,7 @@ pub enum ConfineError {
     /// Code that could give itself a domain's rights.
     #[error(
         "code at {at:#x} ({}, offset {offset:#x}) has the bytes of {instruction}, and would let anybody \
-         into domains; do without it, build it differently, or have it overwritten (Options::overwrite)",
+         into domains; do without it, build it differently, or have it overwritten (ConfineOptions::overwrite)",
         if .file.is_empty() { "no file" } else { .file }
     )]
     Stray {

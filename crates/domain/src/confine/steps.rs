@@ -2,7 +2,7 @@
 
 use super::code::{self, Plan};
 use super::maps::{self, Mapping, Range};
-use super::{ConfineError, Confined, Options, descriptors, filter, paths};
+use super::{ConfineError, ConfineOptions, Confined, descriptors, filter, paths};
 use crate::confined;
 use crate::rows;
 use core::ptr::NonNull;
@@ -16,7 +16,7 @@ const SIGNALS: i32 = 64;
 /// The C library's own: it cancels threads by the one, and has all of them change their user by the other.
 const LIBRARYS: [i32; 2] = [32, 33];
 
-pub(super) fn confine(options: &Options) -> Result<Confined, ConfineError> {
+pub(super) fn confine(options: &ConfineOptions) -> Result<Confined, ConfineError> {
     if !rows::all().any(|row| !row.server.load(Relaxed).is_null()) {
         return Err(ConfineError::NoDomains);
     }

@@ -1,7 +1,7 @@
 //! Memory that a call must not write: whatever all domains and CPUs share.
 
 use super::*;
-use crate::call::Call;
+use crate::call::CallContext;
 #[cfg(target_arch = "x86_64")]
 use crate::gate;
 use crate::pool::Pool;
@@ -31,7 +31,7 @@ fn shared(row: &Row) -> Vec<u8> {
 static ROW: AtomicUsize = AtomicUsize::new(0);
 
 /// A sum of the request's bytes.
-fn look((): &(), call: &mut Call<'_>) {
+fn look((): &(), call: &mut CallContext<'_>) {
     let row: *const Row = core::ptr::with_exposed_provenance(ROW.load(Relaxed));
     // SAFETY: stored by the test, of a domain that lives.
     let row = unsafe { &*row };
@@ -41,7 +41,7 @@ fn look((): &(), call: &mut Call<'_>) {
     call.words()[0] = sum;
 }
 
-fn null((): &(), call: &mut Call<'_>) {
+fn null((): &(), call: &mut CallContext<'_>) {
     core::hint::black_box(call.words());
 }
 
@@ -49,8 +49,8 @@ fn null((): &(), call: &mut Call<'_>) {
 #[cfg_attr(miri, ignore = "miri has no threads' CPUs")]
 fn calls_change_nothing_that_cpus_share() {
     let _alone = handfast_testing::alone();
-    let unprotected = Options::new().unprotected();
-    let all = [Options::new(), unprotected];
+    let unprotected = DomainOptions::new().unprotected();
+    let all = [DomainOptions::new(), unprotected];
     for options in &all[usize::from(!handfast_sys::keys::are_supported())..] {
         let table = Table::new(|_| ()).entry(look).entry(null);
         // SAFETY: the functions lend nothing and do not go wrong.
@@ -87,7 +87,7 @@ const POISON: u64 = 0x5ec2_e75e_c2e7_0bad;
 
 /// Ends by a fault, with all of them poisoned, those too that it would have to give back otherwise.
 #[cfg(target_arch = "x86_64")]
-fn spoil((): &(), _: &mut Call<'_>) {
+fn spoil((): &(), _: &mut CallContext<'_>) {
     // SAFETY: none: this is the fault.
     unsafe {
         core::arch::asm!(
@@ -104,7 +104,7 @@ fn spoil((): &(), _: &mut Call<'_>) {
 
 /// The direction of string instructions, as the domain finds it.
 #[cfg(target_arch = "x86_64")]
-fn direction((): &(), call: &mut Call<'_>) {
+fn direction((): &(), call: &mut CallContext<'_>) {
     let flags: u64;
     // SAFETY: reads the flags by way of the stack.
     unsafe { core::arch::asm!("pushfq", "pop {}", out(reg) flags) };
@@ -118,7 +118,7 @@ fn protected() -> Option<Domain> {
         return None;
     }
     // SAFETY: the functions lend nothing and touch nothing but the call.
-    Some(unsafe { Domain::new(&table, Options::new()) }.unwrap())
+    Some(unsafe { Domain::new(&table, DomainOptions::new()) }.unwrap())
 }
 
 #[test]

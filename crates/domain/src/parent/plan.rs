@@ -4,7 +4,7 @@ use super::program;
 use crate::error::LoadError;
 use crate::image::Functions;
 use crate::isolation::Isolation;
-use crate::options::{Options, Policy};
+use crate::options::{DomainOptions, Policy};
 use crate::row::Entry;
 use crate::server::Make;
 
@@ -17,7 +17,7 @@ const VERSION: u64 = 1;
 const WORD_BYTES: usize = 8;
 
 impl Plan {
-    pub(crate) fn new(functions: &Functions, options: &Options) -> Result<Self, LoadError> {
+    pub(crate) fn new(functions: &Functions, options: &DomainOptions) -> Result<Self, LoadError> {
         let own = [
             functions.init as usize,
             functions.make as *const () as usize,
@@ -46,7 +46,7 @@ impl Plan {
     /// The domain of a plan that `more` gives piece by piece.
     pub(crate) fn read(
         mut more: impl FnMut(&mut Vec<u8>) -> Option<()>,
-    ) -> Option<(Functions, Options)> {
+    ) -> Option<(Functions, DomainOptions)> {
         let mut bytes = Vec::new();
         let mut words = |count: usize| {
             while bytes.len() < count * WORD_BYTES {
@@ -87,7 +87,7 @@ impl Plan {
         } else {
             Policy::Dead
         };
-        let options = Options::new()
+        let options = DomainOptions::new()
             .heap_bytes(usize::try_from(heap_bytes).ok()?)
             .policy(policy)
             .isolation(Isolation::Unprotected);

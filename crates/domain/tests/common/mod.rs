@@ -1,7 +1,7 @@
 //! A domain that goes wrong on request, and children in roles.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
-use handfast_domain::{Call, CallError, Domain, Heap, Options, Table};
+use handfast_domain::{CallContext, CallError, Domain, DomainOptions, Heap, Table};
 use handfast_sys::keys;
 use handfast_testing::start;
 use std::hint::black_box;
@@ -19,16 +19,16 @@ pub(crate) fn value(_: &Heap) -> Value {
     }
 }
 
-pub(crate) fn add(own: &Value, call: &mut Call<'_>) {
+pub(crate) fn add(own: &Value, call: &mut CallContext<'_>) {
     let added = call.words()[0];
     call.words()[0] = own.count.fetch_add(added, Ordering::Relaxed) + added;
 }
 
-pub(crate) fn place(own: &Value, call: &mut Call<'_>) {
+pub(crate) fn place(own: &Value, call: &mut CallContext<'_>) {
     call.words()[0] = (&raw const own.count).expose_provenance() as u64;
 }
 
-pub(crate) fn go_wrong(_: &Value, call: &mut Call<'_>) {
+pub(crate) fn go_wrong(_: &Value, call: &mut CallContext<'_>) {
     match call.words()[0] {
         PANIC => std::panic::resume_unwind(Box::new(())),
         // SAFETY: none: this is the fault.
@@ -96,7 +96,7 @@ pub(crate) const WRONG: u16 = 2;
 pub(crate) const RUN: u16 = 3;
 
 /// Calls the function whose address is the first word.
-pub(crate) fn run_function(_: &Value, call: &mut Call<'_>) {
+pub(crate) fn run_function(_: &Value, call: &mut CallContext<'_>) {
     // SAFETY: the tests pass such functions.
     let function = unsafe { std::mem::transmute::<usize, fn()>(call.words()[0] as usize) };
     function();
@@ -119,7 +119,7 @@ pub(crate) fn leave_out(why: &str) {
     eprintln!("not tested: {why}");
 }
 
-pub(crate) fn load(options: Options) -> Option<Domain> {
+pub(crate) fn load(options: DomainOptions) -> Option<Domain> {
     if !has_keys() {
         return None;
     }

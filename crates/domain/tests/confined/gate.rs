@@ -3,7 +3,7 @@
 use super::common::{ADD, RUN, end_of, first, load};
 use super::forged::{ENTRY, Forged, HINT, enter_by_hand, is_done, rights, row_at};
 use super::{confine_now, is_possible};
-use handfast_domain::{Domain, Options};
+use handfast_domain::{Domain, DomainOptions};
 use handfast_testing::say;
 use std::arch::asm;
 use std::os::unix::process::ExitStatusExt;
@@ -91,7 +91,7 @@ fn place_of_deadlines() -> usize {
 }
 
 fn secret() -> (Domain, usize) {
-    let domain = load(Options::new()).unwrap();
+    let domain = load(DomainOptions::new()).unwrap();
     domain.call(ADD, first(SECRET)).unwrap();
     let at = domain.call(super::common::PLACE, first(0)).unwrap()[0] as usize;
     (domain, at)

@@ -3,7 +3,7 @@
 use super::common::{ADD, NULL, PANIC, PLACE, READ, RUN, WRITE, end_of, first, load, wrong};
 use super::{confine_now, is_possible};
 use handfast_domain::confine::{self, ConfineError, confine};
-use handfast_domain::{CallError, Domain, Fault, LoadError, NoDeadline, Options, Table};
+use handfast_domain::{CallError, Domain, DomainOptions, Fault, LoadError, NoDeadline, Table};
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -94,7 +94,7 @@ fn code_that_changes_rights_by_chance_is_moved_and_does_what_it_did() {
 }
 
 pub(super) fn chance() {
-    let _domain = load(Options::new()).unwrap();
+    let _domain = load(DomainOptions::new()).unwrap();
     let functions = [
         in_a_displacement as extern "C" fn() -> u64,
         across_two_instructions,
@@ -132,7 +132,7 @@ const THREADS: usize = 24;
 
 pub(super) fn work() {
     // The output of a domain's panic does not matter here.
-    let domain = load(Options::new()).unwrap();
+    let domain = load(DomainOptions::new()).unwrap();
     let mut held = domain.hold().unwrap();
     // With a deadline as long as there are handlers; this one's is taken away.
     domain.call_timeout(ADD, first(5), LONG).unwrap();
@@ -224,12 +224,12 @@ pub(super) fn work() {
     assert_eq!(dumps, rustix::process::DumpableBehavior::NotDumpable);
     // Operations that are no longer done say so.
     assert_eq!(
-        confine(&confine::Options::new()),
+        confine(&confine::ConfineOptions::new()),
         Err(ConfineError::Already)
     );
     let table = Table::new(|_| ());
     // SAFETY: it has no functions.
-    let again = unsafe { Domain::new(&table, Options::new()) };
+    let again = unsafe { Domain::new(&table, DomainOptions::new()) };
     assert_eq!(again.unwrap_err(), LoadError::Confined);
     let program = std::process::Command::new("/bin/true").status();
     assert_eq!(
@@ -241,7 +241,7 @@ pub(super) fn work() {
 }
 
 pub(super) fn fault_inside() {
-    let domain = load(Options::new()).unwrap();
+    let domain = load(DomainOptions::new()).unwrap();
     confine_now();
     handfast_testing::say("inside");
     let _ = wrong(&domain, NULL, 0);
@@ -264,7 +264,7 @@ pub(super) fn panic_inside() {
     }
     /// Of no domain.
     const NONE: usize = 0x5555_5554;
-    let domain = load(Options::new()).unwrap();
+    let domain = load(DomainOptions::new()).unwrap();
     confine_now();
     std::panic::set_hook(Box::new(|_| {
         let rights: usize;
@@ -279,8 +279,8 @@ pub(super) fn panic_inside() {
 }
 
 pub(super) fn paths(directory: &str) {
-    let domain = load(Options::new()).unwrap();
-    confine(&confine::Options::new().allow_path(directory)).unwrap();
+    let domain = load(DomainOptions::new()).unwrap();
+    confine(&confine::ConfineOptions::new().allow_path(directory)).unwrap();
     let inside = format!("{directory}/file");
     std::fs::write(&inside, "x").unwrap();
     assert_eq!(std::fs::read(&inside).unwrap(), b"x");

@@ -3,7 +3,7 @@
 use super::common::{ADD, end_of, first, load};
 use super::is_possible;
 use handfast_domain::confine::{self, ConfineError, confine};
-use handfast_domain::{Domain, Options};
+use handfast_domain::{Domain, DomainOptions};
 use handfast_testing::say;
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -68,7 +68,7 @@ const READ_RUN: i32 = libc::PROT_READ | libc::PROT_EXEC;
 const WRPKRU: [u8; 3] = [0x0f, 0x01, 0xef];
 
 fn refusal(domain: Option<&Domain>) -> ConfineError {
-    let error = confine(&confine::Options::new()).unwrap_err();
+    let error = confine(&confine::ConfineOptions::new()).unwrap_err();
     assert!(!confine::is_confined());
     // Nothing has changed.
     File::open("/proc/self/mem").unwrap();
@@ -80,7 +80,7 @@ fn refusal(domain: Option<&Domain>) -> ConfineError {
 }
 
 pub(super) fn play(why: &str) {
-    let domain = (why != "no domains").then(|| load(Options::new()).unwrap());
+    let domain = (why != "no domains").then(|| load(DomainOptions::new()).unwrap());
     let domain = domain.as_ref();
     match why {
         "no domains" => assert_eq!(refusal(domain), ConfineError::NoDomains),
@@ -176,7 +176,7 @@ pub(super) fn play(why: &str) {
         }
         "library" => library(domain),
         "path" => {
-            let options = confine::Options::new().allow_path("/proc/self");
+            let options = confine::ConfineOptions::new().allow_path("/proc/self");
             let error = confine(&options).unwrap_err();
             assert!(matches!(error, ConfineError::Path { .. }), "{error}");
         }

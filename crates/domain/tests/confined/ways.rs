@@ -2,7 +2,7 @@
 
 use super::common::{ADD, PLACE, READ, first, load, wrong};
 use super::{confine_now, tricks};
-use handfast_domain::{Domain, Options};
+use handfast_domain::{Domain, DomainOptions};
 use handfast_testing::say;
 use std::arch::asm;
 use std::io::Error;
@@ -28,7 +28,7 @@ pub(super) enum End {
 pub(super) type Tried = Result<End, Error>;
 
 pub(super) fn play(name: &str, is_confined: bool) {
-    let domain = load(Options::new()).unwrap();
+    let domain = load(DomainOptions::new()).unwrap();
     domain.call(ADD, first(SECRET)).unwrap();
     let at = domain.call(PLACE, first(0)).unwrap()[0] as usize;
     let goal = Goal { domain, at };
@@ -55,7 +55,7 @@ fn tell(tried: Tried) {
 
 /// All of [`CALLS`].
 pub(super) fn all_calls(is_confined: bool) {
-    let _domain = load(Options::new()).unwrap();
+    let _domain = load(DomainOptions::new()).unwrap();
     if is_confined {
         confine_now();
     }

@@ -2,11 +2,11 @@
 
 use super::{LONG, stay_in_handler};
 use crate::common::{ADD, add, end_of, first, load, run_function, value};
-use handfast_domain::{CallError, Domain, NoDeadline, Options, Table};
+use handfast_domain::{CallError, Domain, DomainOptions, NoDeadline, Table};
 use handfast_testing as testing;
 
 pub(crate) fn handled_by_the_program() {
-    let domain = load(Options::new()).unwrap();
+    let domain = load(DomainOptions::new()).unwrap();
     let number = handfast_sys::signal::deadline_number();
     // SAFETY: a handler that does nothing.
     unsafe { libc::signal(number, stay_in_handler as extern "C" fn(i32) as usize) };
@@ -20,7 +20,7 @@ pub(crate) fn handled_by_the_program() {
 }
 
 pub(crate) fn no_timers() {
-    let domain = load(Options::new()).unwrap();
+    let domain = load(DomainOptions::new()).unwrap();
     let limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
@@ -38,7 +38,7 @@ fn a_deadline_that_cannot_be_kept_is_refused() {
     let _alone = testing::alone();
     let table = Table::new(value).entry(add).entry(run_function);
     // SAFETY: as in `load`.
-    let plain = unsafe { Domain::new(&table, Options::new().unprotected()) }.unwrap();
+    let plain = unsafe { Domain::new(&table, DomainOptions::new().unprotected()) }.unwrap();
     assert_eq!(
         plain.call_timeout(0, first(1), LONG),
         Err(CallError::NoDeadline(NoDeadline::Unprotected))

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 use crate::common::first;
-use handfast_domain::{Call, Domain, Heap, Options, Table};
+use handfast_domain::{CallContext, Domain, DomainOptions, Heap, Table};
 use handfast_testing::say;
 use std::arch::naked_asm;
 use std::os::unix::fs::FileExt;
@@ -156,7 +156,7 @@ struct Vault {
 }
 
 /// The secret, for whoever knows what the other domain checks.
-fn open(vault: &Vault, call: &mut Call<'_>) {
+fn open(vault: &Vault, call: &mut CallContext<'_>) {
     DESCRIPTOR.store(call.words().as_ptr().expose_provenance(), SeqCst);
     let asked = call.words()[0];
     let answer = CHECKER.get().unwrap().call(0, first(asked)).unwrap();
@@ -170,7 +170,7 @@ fn open(vault: &Vault, call: &mut Call<'_>) {
 
 /// Takes its time, and says no. The first call finds out what an attacker knows from a run before: how far below the
 /// descriptor the call waits.
-fn check(_: &(), call: &mut Call<'_>) {
+fn check(_: &(), call: &mut CallContext<'_>) {
     call.words()[0] = 0;
     let place = DESCRIPTOR.load(SeqCst);
     if DISTANCE.load(SeqCst) == 0 {
@@ -187,7 +187,7 @@ fn check(_: &(), call: &mut Call<'_>) {
     }
 }
 
-fn yes(_: &(), call: &mut Call<'_>) {
+fn yes(_: &(), call: &mut CallContext<'_>) {
     call.words()[0] = 1;
 }
 
@@ -198,9 +198,9 @@ pub(crate) fn forged_return(at: &str, confine: impl FnOnce()) {
     });
     let checker = Table::new(|_: &Heap| ()).entry(check).entry(yes);
     // SAFETY: the functions lend nothing, and what they touch outside is whole at any instruction.
-    let vault = unsafe { Domain::new(&vault.entry(open), Options::new()) }.unwrap();
+    let vault = unsafe { Domain::new(&vault.entry(open), DomainOptions::new()) }.unwrap();
     // SAFETY: as above.
-    let checker = unsafe { Domain::new(&checker, Options::new()) }.unwrap();
+    let checker = unsafe { Domain::new(&checker, DomainOptions::new()) }.unwrap();
     CHECKER.set(checker).unwrap();
     assert_eq!(vault.call(0, first(0)), Ok([0; 8]));
     confine();

@@ -1,7 +1,7 @@
 //! Stack pointers in a domain's memory: of whoever has no rights there, and of handlers that the kernel has put there.
 
 use crate::common::{ADD, RUN, first, load};
-use handfast_domain::{Domain, Options};
+use handfast_domain::{Domain, DomainOptions};
 use handfast_testing::say;
 use std::arch::naked_asm;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
@@ -42,7 +42,7 @@ fn attack(domain: &Domain) {
 }
 
 pub(crate) fn stack_pointer() {
-    let domain = load(Options::new()).unwrap();
+    let domain = load(DomainOptions::new()).unwrap();
     domain.call(ADD, first(1)).unwrap();
     attack(&domain);
 }
@@ -71,7 +71,7 @@ extern "C" fn attack_in_handler(_: i32) {
 
 /// The same in a handler that has interrupted no domain.
 pub(crate) fn stack_pointer_in_handler() {
-    let domain = load(Options::new()).unwrap();
+    let domain = load(DomainOptions::new()).unwrap();
     domain.call(ADD, first(1)).unwrap();
     DOMAIN.store((&raw const domain).expose_provenance(), SeqCst);
     handle(libc::SIGUSR1, attack_in_handler);
@@ -92,7 +92,7 @@ extern "C" fn outer(_: i32) {
 
 /// Handlers that do not ask for the alternate stack, one of which interrupts the other.
 pub(crate) fn handler_in_a_call() {
-    let domain = load(Options::new()).unwrap();
+    let domain = load(DomainOptions::new()).unwrap();
     handle(libc::SIGUSR1, outer);
     handle(libc::SIGUSR2, inner);
     fn signal() {

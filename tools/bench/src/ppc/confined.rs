@@ -3,7 +3,7 @@
 use super::{Case, Seat, load, reading, threads_of};
 use crate::CHILD;
 use crate::report::Reading;
-use handfast::domain::confine::{Options, confine};
+use handfast::domain::confine::{ConfineOptions, confine};
 use handfast_cli::temporary;
 use handfast_sys::{clock, cpu};
 use serde::{Deserialize, Serialize};
@@ -100,7 +100,7 @@ pub(crate) fn run() -> io::Result<()> {
     let domain = load().map_err(|error| error.to_string());
     let ready = domain.as_ref().map_err(Clone::clone).and_then(|_| {
         // The limit has two WRPKRU of its own, which nobody needs here.
-        let confined = confine(&Options::new().overwrite());
+        let confined = confine(&ConfineOptions::new().overwrite());
         confined.map(drop).map_err(|error| error.to_string())
     });
     say(serde_json::to_string(&ready)?)?;
