@@ -40,7 +40,8 @@ impl Memory {
     }
 
     /// Makes memory of `len_bytes` zero bytes, to be written and then [sealed](MemoryMut::seal). All of
-    /// it is there from the beginning. Five system calls, one more for each further 2 MiB.
+    /// it is there from the beginning, and mapped: writing it takes no page faults. Five system calls, one more for each further
+    /// 2 MiB.
     ///
     /// # Errors
     /// [`MemoryError`]; [`MemoryError::Exhausted`] when there is not so much memory.
@@ -90,8 +91,8 @@ impl Memory {
 }
 
 impl MemoryMut {
-    /// Makes it constant, for good. Five system calls, no copy. The kernel may wait for pages that it is about to move
-    /// or has yet to list: mostly some 0.1 ms, at most some 0.5 s.
+    /// Makes it constant, for good. Five system calls, no copy. The kernel may wait for pages that it is about to move: mostly some
+    /// 0.1 ms, at most some 0.5 s.
     ///
     /// # Errors
     /// [`MemoryError::InUse`], the bytes are lost then: when another thread forks while

@@ -4,7 +4,7 @@
 //! there is no other writer, and a slice may cover it.
 
 use core::slice;
-use handfast_sys::memory::{Access, Mapping, constant_len, create_whole, seal};
+use handfast_sys::memory::{Mapping, constant_len, create_whole, seal};
 use handfast_sys::{Errno, OwnedFd};
 
 /// A memory file that only its owner knows, to be written and then sealed.
@@ -28,7 +28,7 @@ impl Draft {
     /// `EINVAL` for none; otherwise what creating or mapping a memory file gives.
     pub fn create(name: &str, len_bytes: usize) -> Result<Self, Errno> {
         let fd = create_whole(name, len_bytes)?;
-        let mapping = Mapping::new(&fd, len_bytes, Access::ReadWrite)?;
+        let mapping = Mapping::populated(&fd, len_bytes)?;
         Ok(Self { fd, mapping })
     }
 

@@ -223,8 +223,28 @@ impl Mapping {
             Access::Read => ProtFlags::READ,
             Access::ReadWrite => ProtFlags::READ.union(ProtFlags::WRITE),
         };
+        Self::shared(fd, len_bytes, (protection, MapFlags::SHARED))
+    }
+
+    /// As [`Self::new`], writable, with all pages of a [whole](create_whole) file mapped at once: no faults when they are written. And
+    /// none is left in this processor's list of new pages, for which [`seal`] would wait where the thread has gone to another
+    /// processor meanwhile.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn populated(fd: impl AsFd, len_bytes: usize) -> Result<Self, Errno> {
+        let protection = ProtFlags::READ.union(ProtFlags::WRITE);
+        let flags = MapFlags::SHARED.union(MapFlags::POPULATE);
+        Self::shared(fd, len_bytes, (protection, flags))
+    }
+
+    fn shared(
+        fd: impl AsFd,
+        len_bytes: usize,
+        (protection, flags): (ProtFlags, MapFlags),
+    ) -> Result<Self, Errno> {
         crate::process::watch_forks();
-        let mut mapping = Self::map(fd, len_bytes, protection, MapFlags::SHARED)?;
+        let mut mapping = Self::map(fd, len_bytes, protection, flags)?;
         // SAFETY: the range was just mapped and belongs to this value alone. DONTFORK changes
         // only what a child process inherits.
         unsafe {
