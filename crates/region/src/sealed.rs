@@ -120,6 +120,7 @@ impl Sealed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use handfast_sys::memory::Access;
 
     #[test]
     #[cfg_attr(miri, ignore = "miri has no memory files")]
