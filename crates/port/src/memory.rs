@@ -40,8 +40,7 @@ impl Memory {
     }
 
     /// Makes memory of `len_bytes` zero bytes, to be written and then [sealed](MemoryMut::seal). All of
-    /// it is there from the beginning, and mapped: writing it takes no page faults. Five system calls, one more for each further
-    /// 2 MiB.
+    /// it is there from the beginning. Six system calls, two more for each further 2 MiB.
     ///
     /// # Errors
     /// [`MemoryError`]; [`MemoryError::Exhausted`] when there is not so much memory.
@@ -49,25 +48,18 @@ impl Memory {
         if len_bytes == 0 {
             return Err(MemoryError::Empty);
         }
-        let draft = Draft::create("handfast memory", len_bytes);
+        let draft = Draft::create(len_bytes);
         Ok(MemoryMut(draft.map_err(failed("memfd_create"))?))
     }
 
-    /// Makes memory of a copy of `bytes`. One copy; system calls as of [`Self::create`] and [`MemoryMut::seal`]. Where that is in
-    /// use, once more.
+    /// Makes memory of a copy of `bytes`. One copy; system calls as of [`Self::create`] and [`MemoryMut::seal`].
     ///
     /// # Errors
     /// As [`Self::create`] and [`MemoryMut::seal`].
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, MemoryError> {
-        let make = || {
-            let mut memory = Self::create(bytes.len())?;
-            memory.copy_from_slice(bytes);
-            memory.seal()
-        };
-        make().or_else(|error| match error {
-            MemoryError::InUse => make(),
-            error => Err(error),
-        })
+        let mut memory = Self::create(bytes.len())?;
+        memory.copy_from_slice(bytes);
+        memory.seal()
     }
 
     /// Takes a memory file from elsewhere: sealed against writing, growing, shrinking and further
@@ -91,13 +83,13 @@ impl Memory {
 }
 
 impl MemoryMut {
-    /// Makes it constant, for good. Five system calls, no copy. The kernel may wait for pages that it is about to move: mostly some
-    /// 0.1 ms, at most some 0.5 s.
+    /// Makes it constant, for good. Five system calls, no copy. Where the kernel is about to move a page, it waits for that, some 150 ms
+    /// at most; where it uses one for longer, and where another thread has forked while [`Memory::create`] was at work, the bytes are
+    /// copied to other memory, which is made constant.
     ///
     /// # Errors
-    /// [`MemoryError::InUse`], the bytes are lost then: when another thread forks while
-    /// [`Memory::create`] is at work, the child may have the memory mapped until it ends or starts
-    /// another program; or the kernel has used a page for longer than it waits.
+    /// [`MemoryError::InUse`] where that has happened three times in a row; [`MemoryError::Exhausted`] without room for a copy. The
+    /// bytes are lost then.
     pub fn seal(self) -> Result<Memory, MemoryError> {
         match self.0.seal() {
             Ok(sealed) => Ok(Memory::of(sealed)),

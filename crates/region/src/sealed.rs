@@ -4,8 +4,13 @@
 //! there is no other writer, and a slice may cover it.
 
 use core::slice;
-use handfast_sys::memory::{Mapping, constant_len, create_whole, seal};
+use handfast_sys::memory::{Access, Mapping, constant_len, create_whole, read_whole, seal};
 use handfast_sys::{Errno, OwnedFd};
+
+/// The name of such files in `/proc`.
+const NAME: &str = "handfast memory";
+/// Files that are tried, one after the other.
+const SEAL_TRIES: u32 = 3;
 
 /// A memory file that only its owner knows, to be written and then sealed.
 #[derive(Debug)]
@@ -26,9 +31,9 @@ impl Draft {
     ///
     /// # Errors
     /// `EINVAL` for none; otherwise what creating or mapping a memory file gives.
-    pub fn create(name: &str, len_bytes: usize) -> Result<Self, Errno> {
-        let fd = create_whole(name, len_bytes)?;
-        let mapping = Mapping::populated(&fd, len_bytes)?;
+    pub fn create(len_bytes: usize) -> Result<Self, Errno> {
+        let fd = create_whole(NAME, len_bytes)?;
+        let mapping = Mapping::new(&fd, len_bytes, Access::ReadWrite)?;
         Ok(Self { fd, mapping })
     }
 
@@ -66,19 +71,39 @@ impl Draft {
         );
     }
 
-    /// Makes it constant. `munmap`, `fcntl`, and what [`Sealed::open`] does.
+    /// Makes it constant. `munmap`, `fcntl`, and what [`Sealed::open`] does. Where somebody else uses a page for longer than the kernel
+    /// waits (the kernel itself, or a child that was forked in the very moment of its creation), the bytes are copied to another file,
+    /// which is sealed then.
     ///
     /// # Errors
-    /// `EBUSY` when a child that was forked in the very moment of its creation has it mapped.
+    /// `EBUSY` where that has happened to each of three files.
     pub fn seal(self) -> Result<Sealed, Errno> {
-        let Self { fd, mapping } = self;
+        let Self { mut fd, mapping } = self;
+        let len_bytes = mapping.len_bytes();
         drop(mapping);
-        seal(&fd)?;
-        Sealed::open(fd)?.ok_or(Errno::PERM)
+        for _ in 1..SEAL_TRIES {
+            match seal(&fd) {
+                Err(Errno::BUSY) => fd = copy_of(&fd, len_bytes)?,
+                other => return other.and_then(|()| Sealed::expect(fd)),
+            }
+        }
+        seal(&fd).and_then(|()| Sealed::expect(fd))
     }
 }
 
+/// Another file with the same bytes.
+fn copy_of(fd: &OwnedFd, len_bytes: usize) -> Result<OwnedFd, Errno> {
+    let mut copy = Draft::create(len_bytes)?;
+    read_whole(fd, copy.bytes_mut())?;
+    Ok(copy.fd)
+}
+
 impl Sealed {
+    /// One that has just been sealed.
+    fn expect(fd: OwnedFd) -> Result<Self, Errno> {
+        Self::open(fd)?.ok_or(Errno::PERM)
+    }
+
     /// A memory file that somebody else has made and sealed. `None` when it can be changed still,
     /// has holes, or is empty. `fcntl`, `fstat`, `cachestat`, `mmap`.
     ///
@@ -126,7 +151,7 @@ mod tests {
     #[cfg_attr(miri, ignore = "miri has no memory files")]
     fn what_was_written_is_there_once_sealed_and_for_whoever_opens_it() {
         for len_bytes in [1, 4095, 4096, 4097, 3 << 20] {
-            let mut draft = Draft::create("draft", len_bytes).unwrap();
+            let mut draft = Draft::create(len_bytes).unwrap();
             assert!(draft.bytes().iter().all(|byte| *byte == 0));
             for (at, byte) in draft.bytes_mut().iter_mut().enumerate() {
                 *byte = at as u8 ^ 0x5a;
@@ -138,17 +163,28 @@ mod tests {
             let other = Sealed::open(copy).unwrap().unwrap();
             assert_eq!(other.bytes(), written);
         }
-        assert!(Draft::create("empty", 0).is_err());
+        assert!(Draft::create(0).is_err());
     }
 
     #[test]
     #[cfg_attr(miri, ignore = "miri has no memory files")]
     fn what_can_still_be_written_is_not_opened() {
-        let draft = Draft::create("draft", 4096).unwrap();
+        let draft = Draft::create(4096).unwrap();
         let fd = draft.fd.try_clone().unwrap();
         assert!(Sealed::open(fd).unwrap().is_none());
-        // A writer keeps it from being sealed.
-        let _writer = Mapping::new(&draft.fd, 4096, Access::ReadWrite).unwrap();
-        assert_eq!(draft.seal().unwrap_err(), Errno::BUSY);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "miri has no memory files")]
+    fn what_somebody_else_may_write_is_copied() {
+        let mut draft = Draft::create(5000).unwrap();
+        draft.bytes_mut().fill(7);
+        // As a child has it that was forked in that moment.
+        let writer = Mapping::new(&draft.fd, 5000, Access::ReadWrite).unwrap();
+        let sealed = draft.seal().unwrap();
+        // SAFETY: nobody else looks at these bytes.
+        unsafe { writer.base().as_ptr().write(8) };
+        assert!(sealed.bytes().iter().all(|byte| *byte == 7));
+        assert_eq!(sealed.bytes().len(), 5000);
     }
 }

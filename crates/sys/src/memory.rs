@@ -105,7 +105,7 @@ pub fn is_sealed(fd: impl AsFd, len_bytes: usize) -> Result<bool, Errno> {
 }
 
 /// Creates a memory file of `len_bytes` zero bytes that can still be sealed, with all its pages:
-/// a lack of memory is an error here, and not a signal later. `sysinfo`, `memfd_create`, `fallocate`
+/// a lack of memory is an error here, and not a signal later. `sysinfo`, `memfd_create`, `fallocate` and `madvise`
 /// for each 2 MiB.
 ///
 /// # Errors
@@ -131,6 +131,7 @@ pub fn create_whole(name: &str, len_bytes: usize) -> Result<OwnedFd, Errno> {
             Err(Errno::INTR) => {}
             other => {
                 other?;
+                list_new_pages();
                 at += step;
             }
         }
@@ -138,21 +139,43 @@ pub fn create_whole(name: &str, len_bytes: usize) -> Result<OwnedFd, Errno> {
     Ok(fd)
 }
 
-/// Seals a memory file for good: nobody can write it or change its length any more. `fcntl`, of some microseconds; where
-/// the kernel uses a page at that moment (to move it, or because another processor has yet to list it), it waits for
-/// that, mostly some 0.1 ms, at most some 0.5 s.
+/// Seals a memory file for good: nobody can write it or change its length any more. `fcntl`, of some microseconds; where the kernel
+/// uses a page at that moment (to move it, or because another processor has yet to list it), it waits for that, some 150 ms at most.
 ///
 /// # Errors
-/// `EBUSY` while somebody has it mapped writable; `EPERM` when it cannot be sealed.
+/// `EBUSY` while somebody has it mapped writable, or where the kernel has used a page for longer than that; `EPERM` when it cannot
+/// be sealed.
 pub fn seal(fd: impl AsFd) -> Result<(), Errno> {
-    for _ in 1..SEAL_TRIES {
-        match rustix::fs::fcntl_add_seals(&fd, CONSTANT_SEALS) {
-            // As well where only the kernel uses a page, and for longer than it has waited: some 150 ms.
-            Err(Errno::BUSY) => {}
-            other => return other,
+    rustix::fs::fcntl_add_seals(&fd, CONSTANT_SEALS)
+}
+
+/// Copies bytes of a file, from its beginning, until `into` is full. `pread`.
+///
+/// # Errors
+/// The kernel's; `EIO` where the file is shorter.
+pub fn read_whole(fd: impl AsFd, into: &mut [u8]) -> Result<(), Errno> {
+    let mut at = 0;
+    while at < into.len() {
+        match rustix::io::pread(&fd, &mut into[at..], at as u64) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(count) => at += count,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
         }
     }
-    rustix::fs::fcntl_add_seals(&fd, CONSTANT_SEALS)
+    Ok(())
+}
+
+/// Has the kernel put pages that this thread has just allocated into its lists. Until then they are in the list of new pages of one
+/// processor, and [`seal`] on another waits until that one has had time. One system call.
+fn list_new_pages() {
+    #[repr(align(4096))]
+    struct Page([u8; 4096]);
+    static PAGE: Page = Page([0; 4096]);
+    let page = core::ptr::from_ref(&PAGE.0).cast_mut();
+    // SAFETY: the page is mapped, and says only that it is not needed soon; the kernel empties the list before it looks at it. An
+    // error means that sealing may wait.
+    let _ = unsafe { rustix::mm::madvise(page.cast(), 4096, Advice::LinuxCold) };
 }
 
 /// The length of a memory file that nobody can change any more and that has all its pages, so that
@@ -223,28 +246,8 @@ impl Mapping {
             Access::Read => ProtFlags::READ,
             Access::ReadWrite => ProtFlags::READ.union(ProtFlags::WRITE),
         };
-        Self::shared(fd, len_bytes, (protection, MapFlags::SHARED))
-    }
-
-    /// As [`Self::new`], writable, with all pages of a [whole](create_whole) file mapped at once: no faults when they are written. And
-    /// none is left in this processor's list of new pages, for which [`seal`] would wait where the thread has gone to another
-    /// processor meanwhile.
-    ///
-    /// # Errors
-    /// As [`Self::new`].
-    pub fn populated(fd: impl AsFd, len_bytes: usize) -> Result<Self, Errno> {
-        let protection = ProtFlags::READ.union(ProtFlags::WRITE);
-        let flags = MapFlags::SHARED.union(MapFlags::POPULATE);
-        Self::shared(fd, len_bytes, (protection, flags))
-    }
-
-    fn shared(
-        fd: impl AsFd,
-        len_bytes: usize,
-        (protection, flags): (ProtFlags, MapFlags),
-    ) -> Result<Self, Errno> {
         crate::process::watch_forks();
-        let mut mapping = Self::map(fd, len_bytes, protection, flags)?;
+        let mut mapping = Self::map(fd, len_bytes, protection, MapFlags::SHARED)?;
         // SAFETY: the range was just mapped and belongs to this value alone. DONTFORK changes
         // only what a child process inherits.
         unsafe {
@@ -323,7 +326,6 @@ const SIZE_SEALS: SealFlags = SealFlags::SHRINK
     .union(SealFlags::SEAL);
 const LENT_SEALS: SealFlags = SIZE_SEALS.union(SealFlags::FUTURE_WRITE);
 const CONSTANT_SEALS: SealFlags = SIZE_SEALS.union(SealFlags::WRITE);
-const SEAL_TRIES: u32 = 3;
 
 #[cfg(test)]
 mod tests;
