@@ -10,7 +10,10 @@
 //! * Files, functions and types that are too large are listed, and the list only gets shorter. `cargo run -p xtask -- sizes`
 //!   lists them with their sizes.
 //! * Sleeps in tests have a reason. `cargo run -p xtask -- sleeps` lists them.
+//!
+//! `cargo run -p xtask -- api` compares the public items with their lists in `docs/api/`.
 
+mod api;
 mod language;
 mod sizes;
 mod sleeps;
@@ -25,6 +28,7 @@ fn main() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     match command.as_deref() {
         Some("tidy") => {}
+        Some("api") => return api::run(&root, std::env::args().any(|word| word == "--write")),
         Some("sleeps") => {
             sleeps::list(&root);
             return ExitCode::SUCCESS;
@@ -34,7 +38,7 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         _ => {
-            eprintln!("usage: cargo run -p xtask -- tidy | sizes | sleeps");
+            eprintln!("usage: cargo run -p xtask -- tidy | sizes | sleeps | api [--write]");
             return ExitCode::FAILURE;
         }
     }
