@@ -303,8 +303,9 @@ impl Link {
         }
     }
 
-    /// Keeper: takes what came in replies to calls that had been given up, since no caller will.
-    /// Returns whether there are calls of that kind that have not been answered.
+    /// Keeper: takes what came in replies to calls that had been given up, since no caller will, and frees their slots: nobody
+    /// awaits outcomes there, and paths by which they might have come can go. Returns whether there are calls of that kind that
+    /// have not been answered.
     pub(crate) fn refuse_replies(self: &Arc<Self>, process: &Arc<Process>) -> bool {
         let mut is_open = false;
         for (slot, index) in self.slots.iter().zip(0..) {
@@ -315,9 +316,6 @@ impl Link {
             let generation = slot.generation.load(Ordering::Acquire);
             if !reply.is_answered(&self.region, generation) {
                 is_open = true;
-                continue;
-            }
-            if reply.is_plain(&self.region) {
                 continue;
             }
             // The lock of its claims. It may have been claimed again meanwhile.

@@ -461,28 +461,60 @@ mod tests {
     use crate::configuration::Configuration;
     use crate::descriptors::tests::link_in;
     use crate::lifecycle;
-    use handfast_layout::link::Side;
+    use crate::slots::SlotState;
+    use core::sync::atomic::Ordering;
+    use handfast_layout::link::{Kind, Side};
+    use handfast_sys::OwnedFd;
+
+    fn linked(node: &Arc<Process>) -> (Arc<Link>, OwnedFd) {
+        let (link, peer) = link_in(node, handfast_sys::process::uid(), Side::Connector);
+        node.links.lock().push(Some(link.clone()));
+        (link, peer)
+    }
+
+    /// Between the peer of `link` and a replier, for calls to that peer.
+    fn between(link: &Link) -> Between {
+        Between {
+            forwarder: link.identity(),
+            index: link.peer_index(),
+            set: 0,
+        }
+    }
+
+    /// The link of a peer that had ended was once kept until another call was made in a slot whose call had been given up and
+    /// then dropped by its callee (`handfast abuse`, once in 40 minutes: a link of an ended peer left).
+    #[test]
+    fn an_ended_path_is_forgotten_once_calls_that_were_given_up_have_been_answered() {
+        let node = lifecycle::start(Configuration::new()).ok().unwrap();
+        // The later one of two serial numbers is the caller's: link and replier have the same index.
+        let ((caller, _one), (replier, _two)) = (linked(&node), linked(&node));
+        node.grant(&replier, 1, &between(&caller));
+        let call = &caller.slots[5];
+        call.generation.store(1, Ordering::Release);
+        call.state.store(SlotState::ABANDONED, Ordering::Release);
+        node.end_paths(&replier);
+        assert!(caller.refuse_replies(&node), "the call is not answered");
+        assert!(node.leave_paths(), "its outcome is awaited");
+
+        Slot::of(caller.calls, 5).answer(&caller.region, 1, Kind::Dropped, 0, &[]);
+        assert!(!caller.refuse_replies(&node));
+        assert!(!node.leave_paths());
+        assert!(node.callers().live.is_empty());
+        lifecycle::shutdown(&node);
+    }
 
     /// A path once led from a link that had ended, when this process heard of its successor first: calls by the successor ended
     /// as gone (a call of `chains_under_kills`, beside other work, once in hundreds of runs).
     #[test]
     fn a_path_is_granted_to_the_latest_link_of_an_index() {
         let node = lifecycle::start(Configuration::new()).ok().unwrap();
-        let link = || link_in(&node, handfast_sys::process::uid(), Side::Connector);
+        let link = || linked(&node);
         // Serial numbers of tests fall.
         let ((later, _one), (sooner, _two), (replier, _three)) = (link(), link(), link());
         assert!(later.serial > sooner.serial);
-        for link in [&sooner, &later, &replier] {
-            node.links.lock().push(Some(link.clone()));
-        }
-        let between = Between {
-            forwarder: later.identity(),
-            index: later.peer_index(),
-            set: 0,
-        };
         // The third has the same index, too.
         assert!(replier.serial < sooner.serial);
-        node.grant(&replier, 1, &between);
+        node.grant(&replier, 1, &between(&later));
         let granted = node.callers().live.first().map(|path| path.source.link);
         assert_eq!(granted, Some(later.serial));
         lifecycle::shutdown(&node);
