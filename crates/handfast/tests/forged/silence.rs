@@ -1,22 +1,11 @@
 //! Peers that make a process say something, again and again, to one that does not read it.
 
-mod common;
-mod forger;
-
-use forger::{COUNTERS, Hand, STAT, expect_cut, own_kib, serves, start_honest, units};
+use crate::common;
+use crate::forger::{COUNTERS, Hand, STAT, expect_cut, own_kib, serves, start_honest, units};
 use handfast::error::Rule;
 use handfast_layout::control::kind::{CLOSED, DOOR_OF, DOOR_WHERE, UNUSED};
 use handfast_layout::link::Kind;
 use handfast_layout::part::Part;
-
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "honest" => forger::honest(arguments[0], None),
-        "closer" => closer(arguments[0]),
-        _ => unreachable!(),
-    });
-}
 
 /// Far more than may wait to be read.
 const ASKED: usize = 100_000;
@@ -47,7 +36,7 @@ fn who_does_not_use_a_link_and_does_not_read_that_it_is_used_costs_no_more_than_
 }
 
 /// Drops many ports when it is told to.
-fn closer(name: &str) {
+pub(crate) fn closer(name: &str) {
     let _port = handfast::bind(name).unwrap();
     common::say("ready");
     while common::told().is_some() {

@@ -1,8 +1,7 @@
 //! Peers that forge rights: handles they were never given, parts that are none, releases of what
 //! they do not have.
 
-mod common;
-
+use crate::common;
 use handfast::error::{Gone, ReceiveError, Rule, SendError};
 use handfast_layout::LINE;
 use handfast_layout::link::{Side, UNIT_BYTES, lane, slot};
@@ -10,17 +9,9 @@ use std::sync::Mutex;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "forger" => forger(arguments[0], arguments[1], arguments[2], arguments[3]),
-        _ => unreachable!(),
-    });
-}
-
 /// Sends an honest message with a right, changes one word of it before it is received, and says
 /// what became of the link.
-fn forger(name: &str, message: &str, at: &str, mask: &str) {
+pub(crate) fn forger(name: &str, message: &str, at: &str, mask: &str) {
     let own = handfast::bind(&format!("{name}-forger")).unwrap();
     let right = handfast::connect(name).unwrap();
     let mut first = Side::Connector.lane(0) + lane::CONTROL_BYTES;

@@ -1,12 +1,10 @@
 //! Claims of rights that nobody has provided: they hold up their own lane alone, a receiver that waits for them sleeps,
 //! and a flood of them ends.
 
-mod common;
-mod forger;
-
-use common::within_at_best;
-use forger::introductions::{claim, introduces, provide, third};
-use forger::{Hand, OWN_SLOT, expect_cut, serves, start_honest};
+use crate::common::within_at_best;
+use crate::forger::introductions::{claim, introduces, provide, third};
+use crate::forger::{Hand, OWN_SLOT, expect_cut, serves, start_honest};
+use crate::{common, forger};
 use handfast::Request;
 use handfast::error::Rule;
 use handfast_layout::link::Kind;
@@ -15,23 +13,8 @@ use handfast_sys::poll::{Poll, Trigger};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "honest" => forger::honest(arguments[0], arguments.get(1).copied()),
-        "many" => many(arguments[0]),
-        "set" => set(arguments[0]),
-        "tasks" => tasks(arguments[0], false),
-        "tasks and a thread" => tasks(arguments[0], true),
-        "loop" => event_loop(arguments[0]),
-        "threads" => threads_that_receive(arguments[0]),
-        "caller" => caller(arguments[0], arguments[1]),
-        _ => unreachable!(),
-    });
-}
-
 /// Answers calls with what they say, at a port in a wait set.
-fn set(name: &str) {
+pub(crate) fn set(name: &str) {
     let mut set = handfast::WaitSet::new().unwrap();
     set.add(handfast::bind(name).unwrap());
     common::say("ready");
@@ -49,7 +32,7 @@ fn answer(request: Request) {
 }
 
 /// Answers calls with what they say, in two tasks and no thread, or with one besides.
-fn tasks(name: &str, has_thread: bool) {
+pub(crate) fn tasks(name: &str, has_thread: bool) {
     let port = Arc::new(handfast::bind(name).unwrap());
     let in_thread = port.clone();
     has_thread.then(|| {
@@ -71,7 +54,7 @@ fn tasks(name: &str, has_thread: bool) {
 }
 
 /// Answers calls with what they say, in an event loop.
-fn event_loop(name: &str) {
+pub(crate) fn event_loop(name: &str) {
     let port = handfast::bind(name).unwrap();
     let poll = Poll::new().unwrap();
     poll.add(port.readiness().unwrap(), 0, Trigger::Edge)
@@ -86,7 +69,7 @@ fn event_loop(name: &str) {
 }
 
 /// Answers calls with what they say, by two threads; each takes long over what is `slow`.
-fn threads_that_receive(name: &str) {
+pub(crate) fn threads_that_receive(name: &str) {
     let port = handfast::bind(name).unwrap();
     common::say("ready");
     std::thread::scope(|scope| {
@@ -110,7 +93,7 @@ fn threads_that_receive(name: &str) {
 const PORTS: usize = 10;
 
 /// Answers calls at so many ports.
-fn many(name: &str) {
+pub(crate) fn many(name: &str) {
     let ports = (0..PORTS).map(|number| handfast::bind(&format!("{name}-{number}")).unwrap());
     let ports: Vec<_> = ports.collect();
     common::say("ready");
@@ -126,7 +109,7 @@ fn many(name: &str) {
 }
 
 /// Has a link with `many`; takes what it is sent, and when it is told to, calls each of those ports.
-fn caller(name: &str, many: &str) {
+pub(crate) fn caller(name: &str, many: &str) {
     let port = handfast::bind(name).unwrap();
     let _link = handfast::connect(&format!("{many}-0")).unwrap();
     common::say("ready");

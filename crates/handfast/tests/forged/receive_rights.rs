@@ -1,9 +1,7 @@
 //! Peers that forge receive rights: listeners that are none, names of others, more than there is room for.
 
-mod common;
-mod forger;
-
-use forger::{Hand, expect_cut, serves, units};
+use crate::common;
+use crate::forger::{Hand, expect_cut, serves, units};
 use handfast::Right;
 use handfast::error::Rule;
 use handfast_layout::bell::RECEIVERS;
@@ -14,14 +12,6 @@ use handfast_layout::part::{Bound, Descriptors, Part};
 use rustix::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "keeper" => keeper(arguments[0]),
-        _ => unreachable!(),
-    });
-}
-
 /// Starts a process that plays that role.
 fn start(role: &'static str, what: &str) -> (common::Child, String) {
     let name = common::name(what);
@@ -31,7 +21,7 @@ fn start(role: &'static str, what: &str) -> (common::Child, String) {
 }
 
 /// Keeps the receive rights that come, and drops them when it is told.
-fn keeper(name: &str) {
+pub(crate) fn keeper(name: &str) {
     let cuts = common::Cuts(|fault: &str| common::say(&format!("cut: {fault}")));
     tracing::subscriber::set_global_default(cuts).unwrap();
     let port = handfast::bind(name).unwrap();

@@ -1,10 +1,10 @@
 //! Peers that forge moves: ports that arrived where none was sent, rights that moved nowhere, marks for what
 //! they have not been told of.
 
-mod common;
-mod forger;
-
-use forger::{Forgery, Hand, expect_cut, message, refused_by_name, serves, start_honest, words_of};
+use crate::common;
+use crate::forger::{
+    Forgery, Hand, expect_cut, message, refused_by_name, serves, start_honest, words_of,
+};
 use handfast::error::Rule;
 use handfast::{ReceiveRight, Right, SendRight};
 use handfast_layout::bell::RECEIVERS;
@@ -12,15 +12,6 @@ use handfast_layout::control::kind::{ARRIVED, CLOSED, MOVED, NOT_ARRIVED};
 use handfast_layout::lane_control::LaneControl;
 use handfast_layout::link::Kind;
 use handfast_layout::part::{Part, receiver_of};
-
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "honest" => forger::honest(arguments[0], None),
-        "mover" => mover(arguments[0]),
-        _ => unreachable!(),
-    });
-}
 
 /// Rights of a hand's own.
 const fn own(number: u32) -> Part {
@@ -234,7 +225,7 @@ fn what_is_said_of_moves_nobody_made_changes_nothing() {
 
 /// Keeps the rights that come. Told `right`, makes a port, and gives the last that came a right to it; told
 /// `move`, moves the port to the first.
-fn mover(name: &str) {
+pub(crate) fn mover(name: &str) {
     let cuts = common::Cuts(|fault: &str| common::say(&format!("cut: {fault}")));
     tracing::subscriber::set_global_default(cuts).unwrap();
     let port = handfast::bind(name).unwrap();

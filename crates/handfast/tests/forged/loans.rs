@@ -1,10 +1,8 @@
 //! Peers that forge loans: arenas that are none, blocks that are not there, loans that come twice; and
 //! returns of what was never lent.
 
-mod common;
-mod forger;
-
-use forger::{Hand, expect_cut, serves, start_honest, units};
+use crate::common;
+use crate::forger::{Hand, expect_cut, serves, start_honest, units};
 use handfast::Arena;
 use handfast::error::Rule;
 use handfast_layout::control::ControlMessage;
@@ -15,16 +13,6 @@ use handfast_region::Memory;
 use handfast_sys::memory::{create_lent, create_owner_written, create_sealed, create_whole};
 use rustix::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::SeqCst;
-
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "honest" => forger::honest(arguments[0], None),
-        "lender" => lender(arguments[0]),
-        "dropper" => dropper(arguments[0]),
-        _ => unreachable!(),
-    });
-}
 
 const BLOCKS: u32 = 2;
 const BLOCK_BYTES: u64 = 4096;
@@ -179,7 +167,7 @@ fn loans_that_were_made_up_are_refused_by_name_and_leave_nothing() {
 }
 
 /// Answers calls with what they say, and drops what comes with them.
-fn dropper(name: &str) {
+pub(crate) fn dropper(name: &str) {
     let told = common::Cuts(|fault: &str| common::say(&format!("cut: {fault}")));
     tracing::subscriber::set_global_default(told).unwrap();
     let port = handfast::bind(name).unwrap();
@@ -317,7 +305,7 @@ fn arenas_that_are_none_cut_their_link_and_are_closed() {
 
 /// Answers each call with a block, while there is one; says how many blocks it has left when it is
 /// told to look.
-fn lender(name: &str) {
+pub(crate) fn lender(name: &str) {
     let told = common::Cuts(|fault: &str| common::say(&format!("cut: {fault}")));
     tracing::subscriber::set_global_default(told).unwrap();
     let port = handfast::bind(name).unwrap();

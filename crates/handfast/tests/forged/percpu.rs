@@ -1,29 +1,16 @@
 //! Peers that forge what is said of receivers on CPUs, send to wrong ones, and meddle with their bells.
 
-mod common;
-mod forger;
-mod served;
-
-use forger::{Forgery, Hand, refused_by_name, serves};
+use crate::common;
+use crate::forger::{Forgery, Hand, refused_by_name, serves};
+use crate::served::{pinned, serve, settle, where_handled};
 use handfast::error::Rule;
 use handfast_layout::bell;
 use handfast_layout::control::kind::{RING, SPREAD};
 use handfast_layout::link::Kind;
 use handfast_sys::cpu;
-use served::{pinned, serve, settle, where_handled};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
-
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "server" => served::server(arguments[0], arguments[1]),
-        "honest" => forger::honest(arguments[0], None),
-        "clearer" => clearer(arguments[0]),
-        _ => unreachable!(),
-    });
-}
 
 fn spread(hand: &Hand, port: u32, entries: &[[u8; 4]]) {
     let mut bytes = vec![SPREAD, 0];
@@ -115,7 +102,7 @@ fn bells_that_a_peer_clears_delay_calls_and_lose_none() {
 }
 
 /// In a process of its own: no link of it ends while it writes to all bells that are mapped here.
-fn clearer(name: &str) {
+pub(crate) fn clearer(name: &str) {
     let right = handfast::connect(name).unwrap();
     for on in cpu::allowed() {
         pinned(on, || settle(&right, on));

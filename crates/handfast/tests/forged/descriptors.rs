@@ -1,8 +1,7 @@
 //! Peers that forge descriptors and memory: numbers they never sent, numbers used twice, memory that
 //! is none, descriptors without a message, counts that are not true.
 
-mod common;
-
+use crate::common;
 use handfast::error::{Gone, Rule, SendError};
 use handfast::{Memory, Right, SendRight};
 use handfast_layout::LINE;
@@ -12,18 +11,8 @@ use handfast_layout::part::{DESCRIPTORS, Descriptors, UNCLAIMED_MAX};
 use rustix::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::SeqCst;
 
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "server" => server(arguments[0]),
-        "forger" => forger(arguments[0], arguments[1]),
-        "liar" => liar(arguments[0]),
-        _ => unreachable!(),
-    });
-}
-
 /// Receives when it is told to, and says what came and which rules were broken.
-fn server(name: &str) {
+pub(crate) fn server(name: &str) {
     let told = common::Cuts(|fault: &str| common::say(&format!("cut: {fault}")));
     tracing::subscriber::set_global_default(told).unwrap();
     let port = handfast::bind(name).unwrap();
@@ -101,7 +90,7 @@ const FORGERIES: [(&str, Rule); 10] = [
 ];
 
 /// Sends an honest message, changes it before it is received, and looks what became of the link.
-fn forger(name: &str, what: &str) {
+pub(crate) fn forger(name: &str, what: &str) {
     let right = handfast::connect(name).unwrap();
     let mut at = Side::Connector.lane(0) + lane::CONTROL_BYTES + slot::BYTES;
     if what == "twice" {
@@ -126,7 +115,7 @@ fn forger(name: &str, what: &str) {
 
 fn start(what: &str) -> (common::Child, String, usize) {
     let name = common::name(what);
-    let server = common::start("server", &[&name]);
+    let server = common::start("server that takes descriptors", &[&name]);
     server.expect("ready");
     let before = common::at_rest(server.pid());
     (server, name, before)
@@ -141,7 +130,7 @@ fn forged_parts_are_refused_by_name_and_leave_nothing() {
     let (mut server, name, before) = start("forged-parts");
     let files = FILES.map(|kind| (kind, Rule::Memory));
     for (what, rule) in FORGERIES.into_iter().chain(files) {
-        let mut forger = common::start("forger", &[&name, what]);
+        let mut forger = common::start("forger of descriptors", &[&name, what]);
         forger.expect("sent");
         server.tell("receive");
         let fault = server.line_that(|line| line.starts_with("cut: "));
@@ -254,7 +243,7 @@ fn descriptors_with_a_message_that_has_none_cut_its_link() {
 }
 
 /// Claims what it was never sent: so says the count that it publishes.
-fn liar(name: &str) {
+pub(crate) fn liar(name: &str) {
     let port = handfast::bind(name).unwrap();
     common::say("ready");
     let request = port.receive().unwrap();

@@ -1,10 +1,10 @@
 //! Peers that forge what belongs to calls passed on: reply rights, outcomes that are said to come
 //! elsewhere, answers nobody asked for, and the messages about return paths.
 
-mod common;
-mod forger;
-
-use forger::{Hand, INDEX, OWN_SLOT, STAT, expect_cut, message, serves, start_honest, words_of};
+use crate::forger::{
+    Hand, INDEX, OWN_SLOT, STAT, expect_cut, message, serves, start_honest, words_of,
+};
+use crate::{common, forger};
 use handfast::error::Rule;
 use handfast_channel::reply::Slot;
 use handfast_layout::control::kind::{DOOR_OF, DOOR_WHERE};
@@ -15,15 +15,6 @@ use handfast_layout::part::Part;
 use handfast_region::Memory;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
-
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "honest" => forger::honest(arguments[0], None),
-        "middle" => common::middle(arguments[0], arguments[1]),
-        _ => unreachable!(),
-    });
-}
 
 const ASK: u8 = 6;
 const WANT: u8 = 7;

@@ -1,14 +1,12 @@
 //! Peers that forge introductions: provisions and claims of what they do not have, in others' names,
 //! in floods; and parts that tell of rights nobody provided.
 
-mod common;
-mod forger;
-
-use forger::introductions::{OWN, claim, claims, introduces, provide, third};
-use forger::{
+use crate::forger::introductions::{OWN, claim, claims, introduces, provide, third};
+use crate::forger::{
     COUNTERS, Forgery, Hand, OWN_SLOT, STAT, expect_cut, refused_by_name, serves, start_honest,
     units,
 };
+use crate::{common, forger};
 use handfast::error::Rule;
 use handfast_layout::control::kind::{
     DECLINED, DOOR, DOOR_ASK, DOOR_OF, DOOR_WHERE, KEPT, LEAVE, LEFT, PROVISION_VOID, RELEASE,
@@ -19,15 +17,6 @@ use handfast_layout::link::{Kind, LANES};
 use handfast_layout::part::{Part, receiver_of};
 use rustix::fd::AsFd;
 use std::time::{Duration, Instant};
-
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "honest" => forger::honest(arguments[0], arguments.get(1).copied()),
-        "looks" => looks(arguments[0]),
-        _ => unreachable!(),
-    });
-}
 
 fn raw(hand: &mut Hand, port: u32, bytes: &[u8]) {
     hand.post(Kind::CONTROL, (port, 0, 0), (bytes, &[]));
@@ -395,7 +384,7 @@ fn a_claim_behind_what_waits_is_waited_for() {
 }
 
 /// A server that only looks, and never sleeps in the library.
-fn looks(name: &str) {
+pub(crate) fn looks(name: &str) {
     let mut set = handfast::WaitSet::new().unwrap();
     set.add(handfast::bind(name).unwrap());
     common::say("ready");

@@ -1,20 +1,9 @@
 //! Statements about lanes that a peer makes and an honest one does not.
 
-mod common;
-mod forger;
-
-use forger::{Hand, expect_cut, refused_by_name, serves, start_honest};
+use crate::forger::{Hand, expect_cut, refused_by_name, serves, start_honest};
 use handfast::error::Rule;
 use handfast_layout::control::kind::{LANE_BACK, LANE_FREE, LANE_WANTED};
 use handfast_layout::link::{Kind, LANES};
-
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "honest" => forger::honest(arguments[0], None),
-        _ => unreachable!(),
-    });
-}
 
 /// A word by which nobody has claimed a right: a message that has it waits in its lane.
 const UNCLAIMED: u32 = 5;

@@ -1,0 +1,48 @@
+//! Peers that say and write whatever they like: each is cut for the rule it broke, and nobody else hears of it.
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../forger/mod.rs"]
+mod forger;
+#[path = "../served/mod.rs"]
+mod served;
+
+mod claims;
+mod descriptors;
+mod introductions;
+mod lanes;
+mod loans;
+mod moves;
+mod passing;
+mod percpu;
+mod receive_rights;
+mod requests;
+mod silence;
+
+#[test]
+fn a_child_process_plays_its_role() {
+    common::play(|role, arguments| match role {
+        "forger" => requests::forger(arguments[0], arguments[1], arguments[2], arguments[3]),
+        "honest" => forger::honest(arguments[0], arguments.get(1).copied()),
+        "many" => claims::many(arguments[0]),
+        "set" => claims::set(arguments[0]),
+        "tasks" => claims::tasks(arguments[0], false),
+        "tasks and a thread" => claims::tasks(arguments[0], true),
+        "loop" => claims::event_loop(arguments[0]),
+        "threads" => claims::threads_that_receive(arguments[0]),
+        "caller" => claims::caller(arguments[0], arguments[1]),
+        "server that takes descriptors" => descriptors::server(arguments[0]),
+        "forger of descriptors" => descriptors::forger(arguments[0], arguments[1]),
+        "liar" => descriptors::liar(arguments[0]),
+        "looks" => introductions::looks(arguments[0]),
+        "lender" => loans::lender(arguments[0]),
+        "dropper" => loans::dropper(arguments[0]),
+        "mover" => moves::mover(arguments[0]),
+        "middle" => common::middle(arguments[0], arguments[1]),
+        "server" => served::server(arguments[0], arguments[1]),
+        "clearer" => percpu::clearer(arguments[0]),
+        "keeper" => receive_rights::keeper(arguments[0]),
+        "closer" => silence::closer(arguments[0]),
+        _ => unreachable!(),
+    });
+}
