@@ -1,5 +1,4 @@
 //! Processes with more ports than a link has lanes, and what is sent to all of them.
-#![allow(dead_code, reason = "each test binary uses a part of this")]
 
 use crate::common::{self, PATIENCE, Random};
 use handfast::error::{RightError, SendError};
@@ -29,11 +28,14 @@ const CPUS: usize = 8;
 
 /// The end of a process that breaks a rule, as another sees it.
 pub(crate) fn cuts_end_it() {
-    let cuts = common::Cuts(|fault: &str| {
-        eprintln!("link cut between honest processes: {fault}");
-        std::process::abort();
+    static SET: std::sync::Once = std::sync::Once::new();
+    SET.call_once(|| {
+        let cuts = common::Cuts(|fault: &str| {
+            eprintln!("link cut between honest processes: {fault}");
+            std::process::abort();
+        });
+        tracing::subscriber::set_global_default(cuts).unwrap();
     });
-    tracing::subscriber::set_global_default(cuts).unwrap();
 }
 
 /// Ports in one wait set, and one for each CPU beside them.

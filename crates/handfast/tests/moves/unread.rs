@@ -1,21 +1,12 @@
 //! Messages that nobody receives, at ports that have nothing to do with one that moves.
 
-mod common;
-
-use common::PATIENCE;
+use crate::common;
+use crate::common::PATIENCE;
 use handfast::{Notice, ReceiveRight, Right};
 use std::time::Duration;
 
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "heir" => heir(arguments[0]),
-        _ => unreachable!(),
-    });
-}
-
 /// Takes a port, and says what comes there until it has no senders.
-fn heir(name: &str) {
+pub(crate) fn heir(name: &str) {
     let control = handfast::bind(name).unwrap();
     common::say("ready");
     let mut request = control.receive().unwrap();

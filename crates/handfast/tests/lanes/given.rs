@@ -1,30 +1,11 @@
 //! More ports of one process than a link has lanes.
 
-mod common;
-
-use common::{PATIENCE, Random, within_patience};
+use crate::common;
+use crate::common::{PATIENCE, Random, within_patience};
 use handfast::error::SendError;
 use handfast::{ReceiveRight, Right, SendRight};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
-
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "busy" => many_ports(arguments[0], |port| {
-            std::thread::spawn(move || serve(&port));
-        }),
-        "slow" => many_ports(arguments[0], |port| {
-            std::thread::spawn(move || serve_slowly(&port));
-        }),
-        "giver" => giver(arguments[0], arguments[1]),
-        "idle" => {
-            std::thread::spawn(take_when_told);
-            many_ports(arguments[0], |port| IDLE.lock().unwrap().push(port));
-        }
-        _ => unreachable!(),
-    });
-}
 
 static IDLE: std::sync::Mutex<Vec<ReceiveRight>> = std::sync::Mutex::new(Vec::new());
 
@@ -50,7 +31,7 @@ fn many_ports(name: &str, mut begin: impl FnMut(ReceiveRight)) {
 }
 
 /// Gives what it gets from another, by its number.
-fn giver(name: &str, of: &str) {
+pub(crate) fn giver(name: &str, of: &str) {
     let control = handfast::bind(name).unwrap();
     let of = handfast::connect(of).unwrap();
     common::say("ready");
@@ -59,6 +40,23 @@ fn giver(name: &str, of: &str) {
         let rights = of.call(request.bytes()).unwrap().take_rights();
         request.reply_with(b"", rights).unwrap();
     }
+}
+
+pub(crate) fn busy(name: &str) {
+    many_ports(name, |port| {
+        std::thread::spawn(move || serve(&port));
+    });
+}
+
+pub(crate) fn slow(name: &str) {
+    many_ports(name, |port| {
+        std::thread::spawn(move || serve_slowly(&port));
+    });
+}
+
+pub(crate) fn idle(name: &str) {
+    std::thread::spawn(take_when_told);
+    many_ports(name, |port| IDLE.lock().unwrap().push(port));
 }
 
 /// Takes one message at the port with the number it is told, and answers it, if it is a call.

@@ -1,18 +1,11 @@
 //! Ports that move while their homes, or those who send to them, are killed.
 
-mod common;
-mod homes;
-
+use crate::common;
+use crate::homes::Homes;
 use handfast::error::SendError;
-use homes::Homes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-
-#[test]
-fn a_child_process_plays_its_role() {
-    homes::play();
-}
 
 #[test]
 fn calls_end_whoever_dies_while_a_port_moves() {

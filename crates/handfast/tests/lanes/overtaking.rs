@@ -1,25 +1,14 @@
 //! Messages that an introducer has sent through the old home of a port, and the same right given again to a process that
 //! has followed that port already.
 
-mod common;
-
-use common::within_patience;
+use crate::common;
+use crate::common::within_patience;
 use handfast::{Counters, ReceiveRight, Right, SendRight};
 use std::sync::mpsc;
 use std::time::Duration;
 
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "old home" => old_home(arguments[0], arguments[1]),
-        "new home" => new_home(arguments[0]),
-        "recipient" => recipient(arguments[0], arguments[1]),
-        _ => unreachable!(),
-    });
-}
-
 /// Gives a right to its other port, and that port to the new home.
-fn old_home(name: &str, next: &str) {
+pub(crate) fn old_home(name: &str, next: &str) {
     let door = handfast::bind(name).unwrap();
     let to = handfast::connect(next).unwrap();
     let port = handfast::anonymous().unwrap();
@@ -45,7 +34,7 @@ fn old_home(name: &str, next: &str) {
 }
 
 /// Stops as soon as the port is there: it has taken it up, and nothing of what comes for it.
-fn new_home(name: &str) {
+pub(crate) fn new_home(name: &str) {
     let door = handfast::bind(name).unwrap();
     common::say("ready");
     let mut request = loop {
@@ -78,7 +67,7 @@ fn serve(port: &ReceiveRight, is_over: impl Fn() -> bool) {
 }
 
 /// Keeps the last right that came. Calls through it, sends `b` through it, or says to which process it leads.
-fn recipient(name: &str, next: &str) {
+pub(crate) fn recipient(name: &str, next: &str) {
     let port = handfast::bind(name).unwrap();
     // The link by which it follows although the new home stands still.
     let link = handfast::connect(next).unwrap();

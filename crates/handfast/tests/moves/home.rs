@@ -1,25 +1,18 @@
 //! Rights that third processes answer with, and that go home: answers that are relayed, to callers that do not
 //! receive meanwhile.
 
-mod common;
-
+use crate::common;
 use handfast::{Notice, OwnRight, ReceiveRight, Right, SendRight};
 use std::time::{Duration, Instant};
 
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "middle" => {
-            let _link = handfast::connect(arguments[2]).unwrap();
-            common::middle(arguments[0], arguments[1]);
-        }
-        "holder" => holder(arguments[0], arguments[1]),
-        _ => unreachable!(),
-    });
+/// A forwarder that has a link with `arguments[2]` beside.
+pub(crate) fn middle(arguments: &[&str]) {
+    let _link = handfast::connect(arguments[2]).unwrap();
+    common::middle(arguments[0], arguments[1]);
 }
 
 /// Answers `give` with a right to the port `of`, and every other call with what it says.
-fn holder(name: &str, of: &str) {
+pub(crate) fn holder(name: &str, of: &str) {
     let port = handfast::bind(name).unwrap();
     let held = handfast::connect(of).unwrap();
     common::say("ready");

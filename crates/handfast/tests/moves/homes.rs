@@ -1,20 +1,10 @@
 //! Processes that ports move between, and those who send to them.
-#![allow(dead_code, reason = "each test binary uses a part of this")]
 
 use crate::common::{self, Child, within_patience};
 use handfast::{Notice, ReceiveRight, Right, SendRight};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::Duration;
-
-/// Plays one of the roles here.
-pub(crate) fn play() {
-    common::play(|role, arguments| match role {
-        "home" => home(arguments[0]),
-        "friend" => friend(arguments[0]),
-        _ => unreachable!(),
-    });
-}
 
 /// A place where ports live. Its own port takes `bind NAME`, `make` (a port without a name, a right to
 /// which with badge 7 comes back), `take STATE` with a receive right, `hand NAME` (gives a port that never had a sender to that

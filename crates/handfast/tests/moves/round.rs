@@ -1,15 +1,7 @@
 //! A port that goes back and forth all the time leaves nothing behind.
 
-mod common;
-mod homes;
-
-use common::{at_rest, holdings, within_patience};
-use homes::{Homes, call};
-
-#[test]
-fn a_child_process_plays_its_role() {
-    homes::play();
-}
+use crate::common::{at_rest, holdings, within_patience};
+use crate::homes::{Homes, call};
 
 /// Memory of a process that is its own, in KiB.
 fn own_kib(pid: u32) -> usize {

@@ -1,22 +1,15 @@
 //! Receive rights that travel: a port moves from process to process, and all who send to it follow.
 
-mod common;
-mod homes;
-
-use common::within_patience;
+use crate::common;
+use crate::common::within_patience;
+use crate::homes::{Homes, Seen, call, seen};
 use handfast::error::{Gone, RightError, SendError};
 use handfast::{Identity, Notice, Right};
-use homes::{Homes, Seen, call, seen};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Wake};
 use std::time::Duration;
-
-#[test]
-fn a_child_process_plays_its_role() {
-    homes::play();
-}
 
 #[test]
 fn a_port_moves_with_its_badges_and_its_senders_go_straight_to_it() {

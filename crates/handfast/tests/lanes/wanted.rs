@@ -1,19 +1,9 @@
 //! Lanes that go round beside receivers that never let go of what they look at, tasks, and rights that are made anew.
 
-mod common;
-
-use common::PATIENCE;
+use crate::common;
+use crate::common::PATIENCE;
 use handfast::{Options, ReceiveRight, Right, SendRight, Strategy};
 use std::time::{Duration, Instant};
-
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "ports" => ports(arguments[0], arguments[1].parse().unwrap()),
-        "caller" => caller(arguments[0]),
-        _ => unreachable!(),
-    });
-}
 
 /// More than there are lanes.
 const PORTS: usize = 40;
@@ -22,7 +12,7 @@ const PORTS: usize = 40;
 const MANY_PORTS: usize = 10_000;
 
 /// Calls all ports in turn, until its input ends.
-fn caller(name: &str) {
+pub(crate) fn caller(name: &str) {
     let rights = rights_of(name);
     std::thread::spawn(move || {
         loop {
@@ -41,7 +31,7 @@ fn caller(name: &str) {
 }
 
 /// Gives a right to each of many ports, by its number; at the first few a thread spins.
-fn ports(name: &str, spinning: usize) {
+pub(crate) fn ports(name: &str, spinning: usize) {
     tracing::subscriber::set_global_default(common::Cuts(common::say)).unwrap();
     let control = handfast::bind(name).unwrap();
     let mut rights = Vec::new();
@@ -170,7 +160,7 @@ fn who_stood_still_while_much_was_said_to_it_is_given_lanes() {
     let name = common::name("wanted-behind");
     let server = common::start("ports", &[&name, "0"]);
     server.expect("ready");
-    let mut caller = common::start("caller", &[&name]);
+    let mut caller = common::start("caller of many", &[&name]);
     caller.expect("ready");
     let control = handfast::connect(&name).unwrap();
     for _ in 0..5 {

@@ -1,22 +1,11 @@
 //! All kinds of ports of some processes, more than there are lanes to each, and all that goes in messages to them.
 
-mod common;
-mod crowd;
-
-use common::Random;
-use crowd::{MOVING, OF_SET, OF_THREADS, Sender};
+use crate::common::Random;
+use crate::crowd::{MOVING, OF_SET, OF_THREADS, Sender};
+use crate::{common, crowd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "set" => crowd::set(arguments[0]),
-        "home" => crowd::home(arguments[0], arguments[1]),
-        _ => unreachable!(),
-    });
-}
 
 const THREADS: u64 = 6;
 

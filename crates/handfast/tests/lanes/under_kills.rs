@@ -1,31 +1,19 @@
 //! Kills and forks at any moment while lanes go round.
 
-mod common;
-mod crowd;
-
-use common::{PATIENCE, Random};
-use crowd::{OF_SET, OF_THREADS, PLAIN, Sender};
+use crate::common::{PATIENCE, Random};
+use crate::crowd::{OF_SET, OF_THREADS, PLAIN, Sender};
+use crate::{common, crowd};
 use handfast::SendRight;
 use handfast::error::{Misuse, SendError};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "set" => crowd::set(arguments[0]),
-        "home" => crowd::home(arguments[0], arguments[1]),
-        "caller" => caller(arguments),
-        _ => unreachable!(),
-    });
-}
 
 const CALLERS: u64 = 3;
 const THREADS: u64 = 3;
 
 /// Does everything at once with the ports of a process, by several threads, until its input ends. Says `calls` for each line it is
 /// told, when it has called all ports once more; `gone` when the process has died.
-fn caller(arguments: &[&str]) {
+pub(crate) fn caller(arguments: &[&str]) {
     crowd::cuts_end_it();
     let [name, count, seed] = arguments else {
         unreachable!("{arguments:?}")

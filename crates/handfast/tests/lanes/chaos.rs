@@ -1,23 +1,13 @@
 //! Everything at once through more ports of one process than a link has lanes.
 
-mod common;
-
-use common::{PATIENCE, Random};
+use crate::common::{PATIENCE, Random};
+use crate::{common, crowd};
 use handfast::error::{RightError, SendError};
 use handfast::{ReceiveRight, Right, SendRight};
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "end" => ports(arguments[0], None),
-        "middle" => ports(arguments[0], Some(arguments[1])),
-        _ => unreachable!(),
-    });
-}
 
 const PORTS: usize = 40;
 const THREADS: u64 = 6;
@@ -33,16 +23,8 @@ const FORWARDED: u64 = KINDS;
 /// Ports that end and come again.
 const CHURNED: usize = 6;
 
-fn cuts_end_it() {
-    let cuts = common::Cuts(|fault: &str| {
-        eprintln!("link cut between honest processes: {fault}");
-        std::process::abort();
-    });
-    tracing::subscriber::set_global_default(cuts).unwrap();
-}
-
-fn ports(name: &str, next: Option<&str>) {
-    cuts_end_it();
+pub(crate) fn ports(name: &str, next: Option<&str>) {
+    crowd::cuts_end_it();
     let control = handfast::bind(name).unwrap();
     let next = next.map(rights_of).unwrap_or_default();
     let next: &'static [SendRight] = Vec::leak(next);
@@ -246,7 +228,7 @@ impl Sender<'_> {
 
 #[test]
 fn all_kinds_of_use_of_more_ports_than_there_are_lanes_disturb_no_other() {
-    cuts_end_it();
+    crowd::cuts_end_it();
     let [end_name, name] = ["end", "middle"].map(|of| common::name(&format!("chaos-{of}")));
     let end = common::start("end", &[&end_name]);
     end.expect("ready");

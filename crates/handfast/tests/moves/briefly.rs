@@ -1,15 +1,8 @@
 //! Ports that are given away by processes that keep nothing else of the link, and ports that nobody sends to.
 
-mod common;
-mod homes;
-
-use common::within_patience;
-use homes::{Homes, call};
-
-#[test]
-fn a_child_process_plays_its_role() {
-    homes::play();
-}
+use crate::common;
+use crate::common::within_patience;
+use crate::homes::{Homes, call};
 
 /// The giver drops its only right to the new home while the port is on its way: the link was ended as one that nobody used, and with
 /// it the way by which senders would have followed.

@@ -1,0 +1,24 @@
+//! Ports that move: from process to process, briefly, round and home, unread and under kills.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod briefly;
+mod home;
+mod homes;
+mod once;
+mod round;
+mod under_kills;
+mod unread;
+
+#[test]
+fn a_child_process_plays_its_role() {
+    common::play(|role, arguments| match role {
+        "home" => homes::home(arguments[0]),
+        "friend" => homes::friend(arguments[0]),
+        "heir" => unread::heir(arguments[0]),
+        "middle" => home::middle(arguments),
+        "holder" => home::holder(arguments[0], arguments[1]),
+        _ => unreachable!(),
+    });
+}
