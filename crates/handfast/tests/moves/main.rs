@@ -7,7 +7,6 @@ mod briefly;
 mod home;
 mod homes;
 mod once;
-mod round;
 mod under_kills;
 mod unread;
 

@@ -1,7 +1,18 @@
-//! A port that goes back and forth all the time leaves nothing behind.
+//! A port that goes back and forth all the time leaves nothing behind. A binary of its own: the test counts the resources
+//! of its process.
 
-use crate::common::{at_rest, holdings, within_patience};
-use crate::homes::{Homes, call};
+mod common;
+#[allow(dead_code, reason = "`moves` uses the rest")]
+#[path = "moves/homes.rs"]
+mod homes;
+
+use common::{at_rest, holdings, within_patience};
+use homes::{Homes, call};
+
+#[test]
+fn a_child_process_plays_its_role() {
+    common::play(|_, arguments| homes::home(arguments[0]));
+}
 
 /// Memory of a process that is its own, in KiB.
 fn own_kib(pid: u32) -> usize {
