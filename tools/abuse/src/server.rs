@@ -6,12 +6,13 @@ use crate::talk::{self, Op};
 use handfast::error::ReceiveError;
 use handfast::{Memory, ReceiveRight, Request, Right, SendRight};
 use handfast_cli::Outcome;
+use handfast_cli::output::note;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, Scope};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How many threads receive.
 const THREADS: usize = 3;
@@ -38,6 +39,9 @@ pub(crate) struct Server<'a> {
     pub(crate) held: Mutex<VecDeque<Request>>,
     pub(crate) stop: &'a AtomicBool,
 }
+
+/// How long a step of a server may take without a word about it.
+const SLOW: Duration = Duration::from_millis(200);
 
 /// A request that waits until a right that came with it has been used.
 type Job = (Request, SendRight);
@@ -88,6 +92,17 @@ fn use_rights(jobs: &Mutex<Receiver<Job>>) {
         // The caller may be gone.
         let _ = request.reply(&reply);
     }
+}
+
+/// Says of a step of a server that it took longer than any call may.
+fn and_say_if_slow<T>(what: &str, step: impl FnOnce() -> T) -> T {
+    let began = Instant::now();
+    let done = step();
+    let took = began.elapsed();
+    if took >= SLOW {
+        note(format_args!("a server: {what} took {took:?}"));
+    }
+    done
 }
 
 fn unused(why: &str) -> Vec<u8> {
@@ -170,9 +185,12 @@ impl Server<'_> {
             (Op::Memory, Some(Right::Memory(memory)))
                 if memory.bytes().len() <= LOOKED_AT_BYTES =>
             {
+                let bytes = talk::answer(memory.bytes());
                 // Without memory for it, there is no answer.
-                if let Ok(answer) = Memory::from_bytes(&talk::answer(memory.bytes())) {
-                    let _ = request.reply_with(&[], [Right::Memory(answer)]);
+                if let Ok(answer) = and_say_if_slow("making memory", || Memory::from_bytes(&bytes))
+                {
+                    let reply = || request.reply_with(&[], [Right::Memory(answer)]);
+                    let _ = and_say_if_slow("answering with memory", reply);
                 }
                 return None;
             }

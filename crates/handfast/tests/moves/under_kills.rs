@@ -78,4 +78,5 @@ fn one_dies(round: u32, random: &mut common::Random) {
             "nobody has died but a sender: {outcome:?}"
         );
     }
+    homes.expect_no_cut();
 }

@@ -195,6 +195,8 @@ impl Home {
         let marked = self.trail().mark(right, mark.number, mark.lanes);
         match marked {
             Marked::More => return true,
+            // The trail has forgotten a peer that has ended.
+            Marked::Unknown if mark.link.is_down() => return true,
             Marked::Unknown => {
                 mark.link.poison(Rule::Introduction.broken());
                 self.process.attention.raise();
