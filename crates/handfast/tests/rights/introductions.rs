@@ -1,23 +1,13 @@
 //! Rights to a third process's port: an introducer gives a recipient a right to an exporter's port.
 
-mod common;
-mod trio;
-
+use crate::common;
+use crate::trio::How::{self, Door, Linked, Vine};
+use crate::trio::{Trio, call, send};
 use handfast::Identity;
 use std::time::{Duration, Instant};
-use trio::How::{self, Door, Linked, Vine};
-use trio::{Trio, call, send};
-
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "fickle" => fickle(arguments[0], arguments[1]),
-        _ => trio::play(role, arguments),
-    });
-}
 
 /// Answers at `own`, and connects to `other` again and again, for nothing.
-fn fickle(own: &str, other: &str) {
+pub(crate) fn fickle(own: &str, other: &str) {
     let port = handfast::bind(own).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {

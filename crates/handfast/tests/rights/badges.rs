@@ -1,22 +1,13 @@
 //! Badges as objects: whoever watches one is told when its last right is gone.
 
-mod common;
-
-use common::{Child, PATIENCE, Random};
+use crate::common;
+use crate::common::{Child, PATIENCE, Random};
 use handfast::{Notice, ReceiveRight, Right, SendRight};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "holder" => holder(arguments[0]),
-        _ => unreachable!(),
-    });
-}
-
 /// Keeps the rights that come, and drops what it is told to: by place.
-fn holder(name: &str) {
+pub(crate) fn holder(name: &str) {
     let port = handfast::bind(name).unwrap();
     common::say("ready");
     let mut kept = Vec::new();

@@ -1,24 +1,14 @@
 //! Rights that travel in messages between real processes.
 
-mod common;
-
+use crate::common;
 use handfast::error::{ReceiveError, RightError, SendError};
 use handfast::{Event, Notice, Right, SendRight};
 use std::time::{Duration, Instant};
 
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "directory" => directory(arguments[0]),
-        "keeper" => common::keeper(arguments[0]),
-        _ => unreachable!(),
-    });
-}
-
 /// A server that gives out one right per object on request, and answers each object's own calls.
 ///
 /// `open N`: a right with badge N. `own`: how many rights came with the call, and their badges.
-fn directory(name: &str) {
+pub(crate) fn directory(name: &str) {
     let port = handfast::bind(name).unwrap();
     common::say("ready");
     loop {

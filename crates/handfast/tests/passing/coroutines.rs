@@ -1,25 +1,14 @@
 //! Reply rights that are called on, and that are kept by other processes.
 
-mod common;
-
+use crate::common;
 use handfast::Right;
 use handfast::error::{Gone, SendError};
 use std::time::Duration;
 
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "generator" => generator(arguments[0]),
-        "caller of turns" => caller_of_turns(arguments[0]),
-        "caller" => caller(arguments[0], arguments[1]),
-        _ => unreachable!(),
-    });
-}
-
 /// A generator: `count N` yields N numbers, each of which the caller answers; at last their sum.
 /// `keep`: keeps the reply right that comes with it; `use`: answers with it. `mute`: drops what it is
 /// answered with.
-fn generator(name: &str) {
+pub(crate) fn generator(name: &str) {
     let port = handfast::bind(name).unwrap();
     common::say("ready");
     let mut kept = Vec::new();
@@ -130,7 +119,7 @@ fn a_turn_that_takes_too_long_is_given_up_and_its_place_is_used_again() {
 }
 
 /// Calls until the port is gone, and drops each turn it is given, late.
-fn caller_of_turns(name: &str) {
+pub(crate) fn caller_of_turns(name: &str) {
     let right = handfast::connect(name).unwrap();
     let (mut turns, mut last) = (0, None);
     while let Ok(mut answer) = right.call(b"") {
@@ -187,7 +176,7 @@ fn a_reply_right_is_kept_by_another_process_and_used_there_once() {
 }
 
 /// Three threads that call and say what they are answered.
-fn caller(name: &str, other: &str) {
+pub(crate) fn caller(name: &str, other: &str) {
     let right = handfast::connect(name).unwrap();
     let _link = handfast::connect(other).unwrap();
     std::thread::scope(|scope| {

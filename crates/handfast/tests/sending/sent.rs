@@ -1,25 +1,16 @@
 //! One-way messages that tasks wait to send, on tokio, to receivers in other processes.
 
-mod common;
-
-use common::Child;
+use crate::common;
+use crate::common::Child;
 use handfast::SendRight;
 use handfast::error::{Gone, SendError};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "gate" => gate(arguments[0]),
-        _ => unreachable!(),
-    });
-}
-
 /// Takes that many messages each time it is told a number, and says how many of their rights were rights, and whether each
 /// sender's came in order: they begin with the sender and a number.
-fn gate(name: &str) {
+pub(crate) fn gate(name: &str) {
     let port = handfast::bind(name).unwrap();
     common::say("ready");
     let mut last = [0u64; 64];

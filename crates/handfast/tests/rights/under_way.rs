@@ -1,8 +1,7 @@
 //! Rights that are under way when calls are given up, sends are refused, ports are dropped and
 //! processes die.
 
-mod common;
-
+use crate::common;
 use handfast::error::SendError;
 use handfast::{Notice, ReceiveRight, Right};
 use handfast_layout::LINE;
@@ -12,19 +11,8 @@ use std::time::Duration;
 
 const MS: Duration = Duration::from_millis(1);
 
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "server" => server(arguments[0]),
-        "stale" => stale(arguments[0]),
-        "stale server" => stale_server(arguments[0]),
-        "mortal" => mortal(arguments[0]),
-        _ => unreachable!(),
-    });
-}
-
 /// Sends home what comes, late if that is asked for. Has a second port that it never looks at.
-fn server(name: &str) {
+pub(crate) fn server(name: &str) {
     let port = handfast::bind(name).unwrap();
     let mut other = handfast::bind(&format!("{name}-other")).ok();
     common::say("ready");
@@ -50,7 +38,7 @@ fn no_senders(port: &ReceiveRight) {
 #[test]
 fn a_right_that_comes_home_to_a_call_that_was_given_up_has_gone_and_nobody_is_cut_off() {
     let name = common::name("late");
-    let mut server = common::start("server", &[&name]);
+    let mut server = common::start("server of rights under way", &[&name]);
     server.expect("ready");
     let root = handfast::connect(&name).unwrap();
     let port = handfast::bind(&common::name("late-own")).unwrap();
@@ -73,7 +61,7 @@ fn a_right_that_comes_home_to_a_call_that_was_given_up_has_gone_and_nobody_is_cu
 #[test]
 fn a_send_that_finds_no_room_takes_nothing_from_a_reply_under_way() {
     let name = common::name("full");
-    let mut server = common::start("server", &[&name]);
+    let mut server = common::start("server of rights under way", &[&name]);
     server.expect("ready");
     let root = handfast::connect(&name).unwrap();
     let other = handfast::connect(&format!("{name}-other")).unwrap();
@@ -107,7 +95,7 @@ fn a_send_that_finds_no_room_takes_nothing_from_a_reply_under_way() {
 #[test]
 fn rights_in_the_queue_of_a_port_that_is_dropped_are_gone() {
     let name = common::name("unbound");
-    let mut server = common::start("server", &[&name]);
+    let mut server = common::start("server of rights under way", &[&name]);
     server.expect("ready");
     let root = handfast::connect(&name).unwrap();
     let other = handfast::connect(&format!("{name}-other")).unwrap();
@@ -119,7 +107,7 @@ fn rights_in_the_queue_of_a_port_that_is_dropped_are_gone() {
 }
 
 /// Uses its only right just before it is killed.
-fn mortal(name: &str) {
+pub(crate) fn mortal(name: &str) {
     let root = handfast::connect(name).unwrap();
     let rights = root.call(b"open").unwrap().take_rights();
     let [Right::Send(right)] = &rights[..] else {
@@ -150,7 +138,7 @@ fn what_the_dead_have_sent_comes_before_the_notice_that_they_are_gone() {
 }
 
 /// Uses a right, gives it back, and posts by hand: through another right, and through that one.
-fn stale(name: &str) {
+pub(crate) fn stale(name: &str) {
     let root = handfast::connect(name).unwrap();
     let mut rights = root.call(b"open").unwrap().take_rights();
     let Some(Right::Send(right)) = rights.pop() else {
@@ -185,7 +173,7 @@ fn a_right_that_was_given_back_opens_nothing_whatever_came_in_between() {
 }
 
 /// A process with two ports, so that their receivers are known: nought and one.
-fn stale_server(name: &str) {
+pub(crate) fn stale_server(name: &str) {
     let root = handfast::bind(name).unwrap();
     let object = handfast::bind(&format!("{name}-object")).unwrap();
     let mut child = common::start("stale", &[name]);

@@ -1,7 +1,6 @@
 //! Plain shared queues through the public API, between processes.
 
-mod common;
-
+use crate::common;
 use handfast::error::{Misuse, QueueError};
 use handfast::{PopError, PushError, QueueKind, SharedQueue};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -9,15 +8,6 @@ use std::time::Instant;
 
 const KINDS: [QueueKind; 2] = [QueueKind::TwoLock, QueueKind::Ring];
 const CAPACITY: u32 = 64;
-
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "producer" => producer(arguments),
-        "number" => number(arguments),
-        _ => unreachable!(),
-    });
-}
 
 fn message(from: u64, number: u64) -> [u8; 24] {
     let mut bytes = [0; 24];
@@ -34,7 +24,7 @@ fn numbers(bytes: &[u8; 24]) -> (u64, u64) {
 }
 
 /// Says this process's number among the members of a queue.
-fn number(arguments: &[&str]) {
+pub(crate) fn number(arguments: &[&str]) {
     let fd = arguments[2].parse().unwrap();
     // SAFETY: as in `producer`.
     let members = unsafe { OwnedFd::from_raw_fd(fd) };
@@ -43,7 +33,7 @@ fn number(arguments: &[&str]) {
 }
 
 /// Pushes numbered messages for ever; says how many have gone in every so often.
-fn producer(arguments: &[&str]) {
+pub(crate) fn producer(arguments: &[&str]) {
     let inherited = |at: usize| {
         let fd = arguments[at].parse().unwrap();
         // SAFETY: the parent left exactly this descriptor open for us, and nobody else owns it.

@@ -1,27 +1,16 @@
 //! Calls that tasks wait for, on tokio, with servers in other processes.
 
-mod common;
-
-use common::Child;
+use crate::common;
+use crate::common::Child;
 use handfast::SendRight;
 use handfast::error::{Gone, SendError};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "echo" => common::echo(arguments[0], 1, handfast::Options::new()),
-        "holder" => holder(arguments[0]),
-        "passer" => passer(arguments[0], arguments[1]),
-        _ => unreachable!(),
-    });
-}
-
 /// Answers `now` at once, and holds other calls until it is sent `go`; says how many of them had
 /// been given up by then. `close` drops the port.
-fn holder(name: &str) {
+pub(crate) fn holder(name: &str) {
     let mut port = Some(handfast::bind(name).unwrap());
     common::say("ready");
     let mut held = Vec::new();
@@ -51,7 +40,7 @@ fn holder(name: &str) {
 }
 
 /// Passes every call on to another server.
-fn passer(name: &str, to: &str) {
+pub(crate) fn passer(name: &str, to: &str) {
     let port = handfast::bind(name).unwrap();
     let to = handfast::connect(to).unwrap();
     common::say("ready");

@@ -1,28 +1,14 @@
 //! Processes that are client and server of each other at once, rights that go while calls are under
 //! way, and sets that change while they are used.
 
-mod common;
-
-use common::{Child, Random, content};
+use crate::common;
+use crate::common::{Child, Random, content};
 use handfast::error::{ConnectError, Gone, SendError};
 use handfast::{Counters, Event, Options, ReceiveRight, SendRight, Token, WaitSet};
 use std::collections::HashMap;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "twin" => twin(arguments[0], arguments[1]),
-        "crosser" => common::crosser(arguments[0], arguments[1]),
-        "many" => many(arguments[0]),
-        "caller back" => caller_back(arguments[0]),
-        "sender" => sender(arguments[0], arguments[1].parse().unwrap()),
-        "persistent caller" => persistent_caller(arguments[0], arguments[1].parse().unwrap()),
-        _ => unreachable!(),
-    });
-}
 
 const TWIN_THREADS: usize = 3;
 
@@ -42,7 +28,7 @@ fn connect_soon(name: &str) -> SendRight {
 
 /// Serves `own` and calls `other` on several threads each. Says when the other's end was seen by
 /// all callers, then connects anew to the next.
-fn twin(own: &str, other: &str) {
+pub(crate) fn twin(own: &str, other: &str) {
     let port: &'static ReceiveRight = Box::leak(Box::new(handfast::bind(own).unwrap()));
     for _ in 0..TWIN_THREADS {
         std::thread::spawn(|| {
@@ -150,7 +136,7 @@ fn names_of(name: &str) -> [String; NAMES] {
 }
 
 /// Serves many names.
-fn many(name: &str) {
+pub(crate) fn many(name: &str) {
     for name in names_of(name) {
         let port = handfast::bind(&name).unwrap();
         std::thread::spawn(move || {
@@ -203,7 +189,7 @@ fn threads_that_connect_to_the_names_of_one_process_at_once_share_one_link() {
 }
 
 /// Serves `name`: each request names a port, which is connected to, called and let go.
-fn caller_back(name: &str) {
+pub(crate) fn caller_back(name: &str) {
     let port = handfast::bind(name).unwrap();
     common::say("ready");
     loop {
@@ -233,7 +219,7 @@ fn a_server_that_calls_its_client_back_and_lets_go_keeps_the_clients_right() {
 }
 
 /// Sends numbered messages to each of four ports in turn, until told to stop; then says how many.
-fn sender(name: &str, key: u64) {
+pub(crate) fn sender(name: &str, key: u64) {
     let rights: Vec<_> = (0..PORTS)
         .map(|port| handfast::connect(&format!("{name}-{port}")).unwrap())
         .collect();
@@ -385,7 +371,7 @@ fn ports_that_go_in_and_out_of_a_set_under_load_lose_no_message() {
 }
 
 /// Calls on two threads until the port is gone, says so, waits for the next; says what it saw.
-fn persistent_caller(name: &str, rounds: usize) {
+pub(crate) fn persistent_caller(name: &str, rounds: usize) {
     for _ in 0..rounds {
         let right = connect_soon(name);
         std::thread::scope(|scope| {

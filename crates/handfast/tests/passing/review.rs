@@ -1,32 +1,13 @@
 //! Reply rights and rights of third processes where several things meet: ports, links that end, forks,
 //! peers that say what is not theirs to say.
 
-mod common;
-
+use crate::common;
 use handfast::{Right, SendRight};
 use handfast_layout::hello::{Hello, WELCOME_BYTES, Welcome};
 use std::time::{Duration, Instant};
 
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "last" => last(arguments[0]),
-        "middle" => middle(arguments[0], arguments[1]),
-        "two ports" => two_ports(arguments[0], arguments[1]),
-        "middle that lets go" => middle_that_lets_go(arguments[0], arguments[1]),
-        "slow exporter" => slow_exporter(arguments[0]),
-        "silent exporter" => silent_exporter(arguments[0], arguments[1]),
-        "recipient" => recipient(arguments[0], arguments[1], arguments.get(2).copied()),
-        "caller that forks" => caller_that_forks(arguments[0], arguments[1]),
-        "borrower" => borrower(arguments[0], arguments[1]),
-        "caller that rests" => caller_that_rests(arguments[0], arguments[1]),
-        "one caller" => one_caller(arguments[0], arguments[1]),
-        _ => unreachable!(),
-    });
-}
-
 /// Answers calls with what they say.
-fn last(name: &str) {
+pub(crate) fn last(name: &str) {
     let port = handfast::bind(name).unwrap();
     common::say("ready");
     let mut received = port.receive().unwrap();
@@ -37,7 +18,7 @@ fn last(name: &str) {
 }
 
 /// Passes every call on, with its bytes and rights.
-fn middle(name: &str, to: &str) {
+pub(crate) fn middle(name: &str, to: &str) {
     let port = handfast::bind(name).unwrap();
     let to = handfast::connect(to).unwrap();
     common::say("ready");
@@ -50,7 +31,7 @@ fn middle(name: &str, to: &str) {
 }
 
 /// Serves two ports. A call `swap` at the first is answered while the second is received from.
-fn two_ports(first: &str, second: &str) {
+pub(crate) fn two_ports(first: &str, second: &str) {
     let ports = [first, second].map(|name| handfast::bind(name).unwrap());
     common::say("ready");
     loop {
@@ -96,7 +77,7 @@ fn a_reply_through_another_port_does_not_change_where_that_port_replies() {
 }
 
 /// Passes every call on through a right that it drops at once.
-fn middle_that_lets_go(name: &str, to: &str) {
+pub(crate) fn middle_that_lets_go(name: &str, to: &str) {
     let port = handfast::bind(name).unwrap();
     common::say("ready");
     loop {
@@ -125,7 +106,7 @@ fn a_right_may_be_dropped_once_a_call_has_been_passed_on_through_it() {
 }
 
 /// Takes long over what is `slow`.
-fn slow_exporter(name: &str) {
+pub(crate) fn slow_exporter(name: &str) {
     let port = handfast::bind(name).unwrap();
     common::say("ready");
     loop {
@@ -142,7 +123,7 @@ fn slow_exporter(name: &str) {
 
 /// Has a right of its own to a port of the exporter, and keeps those it is sent: `own TEXT`, `call
 /// TEXT`, and `pass` them on.
-fn recipient(name: &str, exporter: &str, further: Option<&str>) {
+pub(crate) fn recipient(name: &str, exporter: &str, further: Option<&str>) {
     let port = handfast::bind(name).unwrap();
     let own = handfast::connect(exporter).unwrap();
     common::say("ready");
@@ -201,7 +182,7 @@ fn a_right_waits_for_an_exporter_that_is_busy_with_what_came_before() {
 }
 
 /// Does not receive from the first of its ports, and drops it when the second is told.
-fn silent_exporter(name: &str, other: &str) {
+pub(crate) fn silent_exporter(name: &str, other: &str) {
     let mut silent = Some(handfast::bind(name).unwrap());
     let port = handfast::bind(other).unwrap();
     common::say("ready");
@@ -272,7 +253,7 @@ fn a_full_port_holds_up_nothing_else_that_goes_by_the_vine() {
 }
 
 /// Calls through the middle, and so does a child of it.
-fn caller_that_forks(middle: &str, last: &str) {
+pub(crate) fn caller_that_forks(middle: &str, last: &str) {
     let _link = handfast::connect(last).unwrap();
     let right = handfast::connect(middle).unwrap();
     common::warm(&right);
@@ -314,7 +295,7 @@ fn a_forked_child_of_a_caller_knows_nothing_of_its_parents_paths() {
 }
 
 /// Calls once through the middle, with a link to the last.
-fn one_caller(middle: &str, last: &str) {
+pub(crate) fn one_caller(middle: &str, last: &str) {
     let _link = handfast::connect(last).unwrap();
     let right = handfast::connect(middle).unwrap();
     common::warm(&right);
@@ -340,7 +321,7 @@ fn callers_that_are_killed_leave_nothing_at_the_last_one() {
 }
 
 /// Calls through the middle, without a right to the last one, and then nobody any more.
-fn caller_that_rests(middle: &str, last: &str) {
+pub(crate) fn caller_that_rests(middle: &str, last: &str) {
     let right = handfast::connect(middle).unwrap();
     let _ = right.counters().unwrap();
     common::say("connected");
@@ -439,7 +420,7 @@ fn who_asks_and_does_not_read_is_cut() {
 }
 
 /// Connects under the incarnation of whoever has bound `whose`, which anybody is told who connects there.
-fn borrower(name: &str, whose: &str) {
+pub(crate) fn borrower(name: &str, whose: &str) {
     let (_socket, welcome) = link_by_hand(whose, [8; 16]);
     let (_socket, welcome) = link_by_hand(name, welcome.incarnation);
     common::say(&format!("{:?}", welcome.status));

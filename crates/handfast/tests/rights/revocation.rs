@@ -1,8 +1,7 @@
 //! Rights that are revoked, between real processes.
 
-mod common;
-
-use common::{Child, PATIENCE, Random};
+use crate::common;
+use crate::common::{Child, PATIENCE, Random};
 use handfast::error::{Gone, RightError, SendError};
 use handfast::{Notice, ReceiveRight, Right, SendRight};
 use std::cell::RefCell;
@@ -12,17 +11,9 @@ use std::time::{Duration, Instant};
 
 const REVOKED: &str = "Err(Gone(Right))";
 
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "holder" => holder(arguments[0]),
-        _ => unreachable!(),
-    });
-}
-
 /// Keeps the rights that come, and does with them what it is told: with its input, where it says what has come of
 /// it, or by message.
-fn holder(name: &str) {
+pub(crate) fn holder(name: &str) {
     let port = handfast::bind(name).unwrap();
     let kept = std::sync::Mutex::new(Vec::<SendRight>::new());
     let kept = &kept;
@@ -108,7 +99,7 @@ struct Holder {
 
 fn start(what: &str) -> Holder {
     let name = common::name(what);
-    let child = common::start("holder", &[&name]);
+    let child = common::start("holder of revoked rights", &[&name]);
     child.expect("ready");
     let root = handfast::connect(&name).unwrap();
     let child = RefCell::new(child);

@@ -1,23 +1,13 @@
 //! The *notify* strategy beside threads that wait otherwise, on one port.
 
-mod common;
-
+use crate::common;
 use handfast::{Batch, Node, Options, ReceiveRight, Strategy};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "sender" => sender(arguments[0]),
-        "late" => late(arguments[0]),
-        _ => unreachable!(),
-    });
-}
-
 /// Sends a message whenever it is told to.
-fn sender(name: &str) {
+pub(crate) fn sender(name: &str) {
     let right = handfast::connect(name).unwrap();
     right.send(b"first").unwrap();
     common::say("ready");
@@ -29,7 +19,7 @@ fn sender(name: &str) {
 static RINGS: AtomicU32 = AtomicU32::new(0);
 
 /// Starts the strategy when its node has a link already.
-fn late(name: &str) {
+pub(crate) fn late(name: &str) {
     let directory = common::directory().clone();
     let node = Node::builder().directory(directory).start().unwrap();
     let notified = Options::new().strategy(Strategy::Notify);
@@ -87,7 +77,7 @@ fn a_sleeper_by_notify_hears_of_a_message_whatever_another_thread_does_with_the_
     for (what, meddle) in MEDDLERS {
         let name = common::name(what);
         let port = handfast::bind_with(&name, Options::new().strategy(Strategy::Notify)).unwrap();
-        let mut sender_process = common::start("sender", &[&name]);
+        let mut sender_process = common::start("sender that rings", &[&name]);
         sender_process.expect("ready");
         assert_eq!(
             port.receive_timeout(common::PATIENCE).unwrap().bytes(),

@@ -1,11 +1,9 @@
 //! Rights with fewer permissions than those they are made of, between real processes; and peers that
 //! want more.
 
-mod common;
-mod forger;
-
-use common::PATIENCE;
-use forger::Hand;
+use crate::common::PATIENCE;
+use crate::forger::Hand;
+use crate::{common, forger};
 use handfast::error::{Gone, Rule, SendError};
 use handfast::{Identity, Notice, ReceiveRight, Right, SendRight};
 use handfast_layout::lane_control::LaneControl;
@@ -13,20 +11,9 @@ use handfast_layout::link::{Kind, passed_word};
 use handfast_layout::part::Part;
 use std::time::Duration;
 
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "server" => server(arguments[0]),
-        "user" => user(arguments[0]),
-        "home" => home(arguments[0]),
-        "honest" => forger::honest(arguments[0], None),
-        _ => unreachable!(),
-    });
-}
-
 /// Says what it is told of the right that each call comes through: badge and permissions. Gives rights, takes those
 /// of its own back, and revokes.
-fn server(name: &str) {
+pub(crate) fn server(name: &str) {
     let port = handfast::bind(name).unwrap();
     common::say("ready");
     loop {
@@ -65,7 +52,7 @@ fn answer(request: handfast::Request) {
 }
 
 /// Says what a call through the right that came last brings.
-fn user(name: &str) {
+pub(crate) fn user(name: &str) {
     let port = handfast::bind(name).unwrap();
     common::say("ready");
     let mut kept = None;
@@ -83,7 +70,7 @@ fn user(name: &str) {
 }
 
 /// Takes over a port, and says what it is told of the rights to it.
-fn home(name: &str) {
+pub(crate) fn home(name: &str) {
     let port = handfast::bind(name).unwrap();
     common::say("ready");
     let mut request = port.receive().unwrap();

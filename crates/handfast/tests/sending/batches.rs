@@ -1,23 +1,12 @@
 //! Many one-way messages in one operation: order, calls in between, every length, full queues,
 //! deadlines, several senders, and the death of either side midway.
 
-mod common;
-
-use common::{Random, content};
+use crate::common;
+use crate::common::{Random, content};
 use handfast::error::{Gone, ReceiveError, SendError, Unsent};
 use handfast::{BATCH_MESSAGES_MAX, Batch, MESSAGE_BYTES_MAX, Options, SendRight, Strategy};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "collector" => collector(arguments[0], arguments[1].parse().unwrap()),
-        "signer" => signer(arguments[0]),
-        "feeder" => feeder(arguments[0], arguments[1].parse().unwrap()),
-        _ => unreachable!(),
-    });
-}
 
 /// Lengths of messages a sender with this seed sends, from nothing to the longest.
 struct Lengths(Random);
@@ -34,7 +23,7 @@ impl Lengths {
 }
 
 /// Receives from one sender at a time and checks every byte; a call asks how many there were.
-fn collector(name: &str, strategy: Strategy) {
+pub(crate) fn collector(name: &str, strategy: Strategy) {
     let port = handfast::bind_with(name, Options::new().strategy(strategy)).unwrap();
     common::say("ready");
     let mut batch = Batch::new();
@@ -98,7 +87,7 @@ fn feed(right: &SendRight, seed: u64, messages: u64) {
     assert_eq!(*reply, sent.to_le_bytes());
 }
 
-fn feeder(name: &str, seed: u64) {
+pub(crate) fn feeder(name: &str, seed: u64) {
     feed(&handfast::connect(name).unwrap(), seed, 20_000);
     common::say("fed");
 }
@@ -260,7 +249,7 @@ fn a_call_ends_a_batch_and_comes_after_what_was_sent_before_it() {
 const SIGNED: u64 = 30_000;
 
 /// Sends its number in every message.
-fn signer(name: &str) {
+pub(crate) fn signer(name: &str) {
     let right = handfast::connect(name).unwrap();
     let own = std::process::id().to_le_bytes();
     for _ in 0..SIGNED / 3 {

@@ -1,10 +1,9 @@
 //! Receiving by tasks and by descriptors, from senders in other processes.
 
-mod common;
-#[path = "receiving/scenes.rs"]
-mod scenes;
+pub(crate) mod scenes;
 
-use common::{Child, Random};
+use crate::common;
+use crate::common::{Child, Random};
 use handfast::error::{Gone, ReceiveError, SendError};
 use handfast::{Notice, ReceiveRight, Request};
 use handfast_sys::poll::{Poll as Epoll, Trigger};
@@ -18,21 +17,8 @@ use std::time::{Duration, Instant};
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::{Builder, Runtime};
 
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "caller" => caller(arguments[0], arguments[1].parse().unwrap()),
-        "sender" => sender(arguments[0], arguments[1].parse().unwrap()),
-        "holds" => holds(arguments[0]),
-        "rings" => rings(arguments[0]),
-        "scene" => scenes::scene(arguments[0]),
-        "sleeper" => sleeper(arguments[0], arguments[1]),
-        _ => unreachable!(),
-    });
-}
-
 /// Makes so many calls, now back to back and now with pauses between them, and checks the replies.
-fn caller(name: &str, calls: u64) {
+pub(crate) fn caller(name: &str, calls: u64) {
     let port = handfast::connect(name).unwrap();
     let mut random = Random::of(std::process::id().into());
     common::say("ready");
@@ -52,7 +38,7 @@ fn caller(name: &str, calls: u64) {
 }
 
 /// Sends numbers, one way.
-fn sender(name: &str, messages: u64) {
+pub(crate) fn sender(name: &str, messages: u64) {
     let port = handfast::connect(name).unwrap();
     let mut random = Random::of(std::process::id().into());
     common::say("ready");
@@ -70,7 +56,7 @@ fn sender(name: &str, messages: u64) {
 }
 
 /// Holds a right until it is told to drop it.
-fn holds(name: &str) {
+pub(crate) fn holds(name: &str) {
     let port = handfast::connect(name).unwrap();
     common::say("ready");
     common::told();
@@ -80,7 +66,7 @@ fn holds(name: &str) {
 }
 
 /// Rings for every receiver, and for none, as fast as it can.
-fn rings(name: &str) {
+pub(crate) fn rings(name: &str) {
     let _port = handfast::connect(name).unwrap();
     let socket = common::link_socket();
     common::say("ready");
@@ -91,7 +77,7 @@ fn rings(name: &str) {
 }
 
 /// A server that waits: in a task, or for its descriptor.
-fn sleeper(name: &str, how: &str) {
+pub(crate) fn sleeper(name: &str, how: &str) {
     let port = handfast::bind(name).unwrap();
     common::say("ready");
     if how == "task" {

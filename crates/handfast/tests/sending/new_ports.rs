@@ -1,19 +1,10 @@
 //! A new port is empty, whatever was sent to ports that were there before it.
 
-mod common;
-
-use common::PATIENCE;
+use crate::common;
+use crate::common::PATIENCE;
 use handfast::error::SendError;
 use handfast::{ReceiveRight, SendRight};
 use std::time::{Duration, Instant};
-
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "renewer" => renewer(arguments[0]),
-        _ => unreachable!(),
-    });
-}
 
 /// Sends until the port is known to be gone.
 fn fill(right: &SendRight, message: &[u8]) {
@@ -69,7 +60,7 @@ fn calls_to_a_new_port_of_this_process_find_room_at_once() {
 }
 
 /// Has one port, from which it never receives; gives a right to a new one, in the place of the last, to who asks.
-fn renewer(name: &str) {
+pub(crate) fn renewer(name: &str) {
     let control = handfast::bind(name).unwrap();
     common::say("ready");
     let mut last: Option<ReceiveRight> = None;

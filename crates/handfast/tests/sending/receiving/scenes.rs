@@ -1,6 +1,7 @@
 //! Scenes of one process with one port, step by step.
 
-use crate::{bind, block_on, common};
+use super::{bind, block_on};
+use crate::common;
 use handfast::error::ReceiveError;
 use handfast::{Notice, ReceiveRight};
 use handfast_sys::poll::{Poll as Epoll, Trigger};

@@ -1,28 +1,15 @@
 //! Servers that hear that their caller has given up, in whatever way, without asking for it.
 
-mod common;
-
-use common::{Child, Pace, Random};
+use crate::common;
+use crate::common::{Child, Pace, Random};
 use handfast::error::{Gone, SendError};
 use handfast::{ReceiveRight, Request, SendRight};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "client" => client(arguments[0]),
-        "middle" => common::middle(arguments[0], arguments[1]),
-        "nests" => nests(arguments[0], arguments[1]),
-        "waits" => waits(arguments[0]),
-        "races" => races(arguments[0], arguments[1].parse().unwrap()),
-        _ => unreachable!(),
-    });
-}
-
 /// Makes a call, and ends it as it is told: at a deadline in milliseconds, by dropping it, or not at all.
-fn client(name: &str) {
+pub(crate) fn client(name: &str) {
     let port = handfast::connect(name).unwrap();
     common::say("ready");
     while let Some(order) = common::told() {
@@ -48,7 +35,7 @@ fn client(name: &str) {
 }
 
 /// Calls on behalf of its callers, and says how that ended.
-fn nests(name: &str, to: &str) {
+pub(crate) fn nests(name: &str, to: &str) {
     let port = handfast::bind(name).unwrap();
     let to = handfast::connect(to).unwrap();
     common::say("ready");
@@ -66,7 +53,7 @@ fn nests(name: &str, to: &str) {
 }
 
 /// Waits for each of its callers to give up, for a while, and says so. Answers `echo` at once.
-fn waits(name: &str) {
+pub(crate) fn waits(name: &str) {
     let port = handfast::bind(name).unwrap();
     common::say("ready");
     loop {
@@ -84,7 +71,7 @@ fn waits(name: &str) {
 }
 
 /// Waits for callers to give up for random times, in a task or not, and answers, or not.
-fn races(name: &str, seed: u64) {
+pub(crate) fn races(name: &str, seed: u64) {
     let port = handfast::bind(name).unwrap();
     let mut random = Random::of(seed);
     let runtime = runtime(1);
@@ -327,7 +314,7 @@ fn a_call_that_was_passed_on_tells_its_last_holder() {
             child
         };
         let last = start_here("waits", &[&name]);
-        let _middle = start_here("middle", &[&middle_name, &name]);
+        let _middle = start_here("plain middle", &[&middle_name, &name]);
         let mut client = start("client", &[&middle_name]);
         let right = handfast::connect(&middle_name).unwrap();
         // Until there is a path, where there can be one.
@@ -422,7 +409,7 @@ fn a_nested_call_back_to_the_caller_ends_as_well() {
 fn a_nested_call_that_was_passed_on_ends_as_well() {
     let names = ["nested-passed0", "nested-passed1", "nested-passed2"].map(common::name);
     let last = start("waits", &[&names[2]]);
-    let _middle = start("middle", &[&names[1], &names[2]]);
+    let _middle = start("plain middle", &[&names[1], &names[2]]);
     let first = start("nests", &[&names[0], &names[1]]);
     let right = handfast::connect(&names[0]).unwrap();
     // Until there is a path.

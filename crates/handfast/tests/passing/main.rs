@@ -1,0 +1,38 @@
+//! Calls that are passed on, called back on, awaited by tasks, and given up.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod cancelling;
+mod coroutines;
+mod review;
+mod tasks;
+
+#[test]
+fn a_child_process_plays_its_role() {
+    common::play(|role, arguments| match role {
+        "last" => review::last(arguments[0]),
+        "middle" => review::middle(arguments[0], arguments[1]),
+        "two ports" => review::two_ports(arguments[0], arguments[1]),
+        "middle that lets go" => review::middle_that_lets_go(arguments[0], arguments[1]),
+        "slow exporter" => review::slow_exporter(arguments[0]),
+        "silent exporter" => review::silent_exporter(arguments[0], arguments[1]),
+        "recipient" => review::recipient(arguments[0], arguments[1], arguments.get(2).copied()),
+        "caller that forks" => review::caller_that_forks(arguments[0], arguments[1]),
+        "borrower" => review::borrower(arguments[0], arguments[1]),
+        "caller that rests" => review::caller_that_rests(arguments[0], arguments[1]),
+        "one caller" => review::one_caller(arguments[0], arguments[1]),
+        "generator" => coroutines::generator(arguments[0]),
+        "caller of turns" => coroutines::caller_of_turns(arguments[0]),
+        "caller" => coroutines::caller(arguments[0], arguments[1]),
+        "echo" => common::echo(arguments[0], 1, handfast::Options::new()),
+        "holder" => tasks::holder(arguments[0]),
+        "passer" => tasks::passer(arguments[0], arguments[1]),
+        "client" => cancelling::client(arguments[0]),
+        "plain middle" => common::middle(arguments[0], arguments[1]),
+        "nests" => cancelling::nests(arguments[0], arguments[1]),
+        "waits" => cancelling::waits(arguments[0]),
+        "races" => cancelling::races(arguments[0], arguments[1].parse().unwrap()),
+        _ => unreachable!(),
+    });
+}
