@@ -105,7 +105,7 @@ impl Rule {
                 "a connector has touched what it has an acceptor of another user read or write"
             }
             Self::ReplySlot => "a call names a reply slot of the link",
-            Self::LaneReceiver => "a lane addresses one receiver for ever",
+            Self::LaneReceiver => "a lane leads to one receiver until both sides have let go of it",
             Self::ReplyKind => "a reply slot carries a reply",
             Self::Part => "a part of a message is of a known kind and complete",
             Self::RightHandle => "a right names what was given, for the port it was given for",
