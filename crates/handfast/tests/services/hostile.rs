@@ -2,7 +2,7 @@
 
 use crate::common::{self, Random};
 use crate::server::{AllClient, AllServer, Color, Point, Tree};
-use crate::start;
+use crate::typed::start;
 use handfast::error::{Gone, SendError};
 use handfast::service::{CallError, Malformed};
 use handfast::{OwnRight, ReceiveRight, Right};

@@ -1,31 +1,15 @@
 //! Typed services between real processes.
 
-mod common;
-#[path = "services/hostile.rs"]
-mod hostile;
-#[path = "services/server.rs"]
-mod server;
-
-use common::Child;
+use crate::common;
+use crate::common::Child;
+use crate::server::{AllAsyncClient, AllClient, AllServer, ChainClient, Color, Point, Tree, other};
 use handfast::Right;
 use handfast::error::{Gone, SendError};
 use handfast::service::{CallError, Malformed, Refusal, Unencodable};
-use server::{AllAsyncClient, AllClient, AllServer, ChainClient, Color, Point, Tree, other};
 use std::io::Read;
 use std::time::Duration;
 
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "server" => server::server(arguments[0]),
-        "tasks" => server::tasks(arguments[0]),
-        "chain" => server::chain(arguments[0]),
-        "liar" => hostile::liar(arguments[0]),
-        _ => unreachable!(),
-    });
-}
-
-fn start(what: &str) -> (Child, AllClient) {
+pub(crate) fn start(what: &str) -> (Child, AllClient) {
     let name = common::name(what);
     let server = started("server", &name);
     let right = handfast::connect(&name).unwrap();

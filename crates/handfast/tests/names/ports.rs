@@ -1,24 +1,11 @@
 //! Receive rights under unusual use: several threads, options changed midway, names bound again.
 
-mod common;
-
+use crate::common;
 use handfast::error::{Gone, SendError};
 use handfast::{Options, SendRight, Strategy};
 use std::cell::RefCell;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
-
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "visitor" => visitor(arguments[0]),
-        "callers" => callers(arguments[0], arguments[1]),
-        "told late" => told_late(arguments[0]),
-        "impatient" => impatient(arguments[0]),
-        "last words" => last_words(arguments[0]),
-        _ => unreachable!(),
-    });
-}
 
 #[test]
 fn a_thread_that_only_tries_leaves_the_next_message_to_one_that_sleeps() {
@@ -230,7 +217,7 @@ fn a_sleep_that_was_prepared_and_not_needed_is_not_counted() {
 }
 
 /// Connects and calls once for each line told, until the name is gone.
-fn visitor(name: &str) {
+pub(crate) fn visitor(name: &str) {
     while common::told().is_some() {
         while let Ok(right) = handfast::connect_timeout(name, common::PATIENCE) {
             match right.call_timeout(b"there?", common::PATIENCE) {
@@ -313,7 +300,7 @@ fn send_new(name: &str, round: u32) {
 const CALLERS: u64 = 12;
 
 /// Sleeping callers, each on a lane of its own.
-fn callers(name: &str, strategy: &str) {
+pub(crate) fn callers(name: &str, strategy: &str) {
     if strategy == "notify" {
         handfast::notify::notify(|| {}).unwrap();
     }
@@ -379,7 +366,7 @@ fn answered_callers_return(strategy: &'static str) {
 }
 
 /// A client that is stopped while its server drops more ports than its socket holds words.
-fn told_late(name: &str) {
+pub(crate) fn told_late(name: &str) {
     let right = handfast::connect(name).unwrap();
     right.call(b"ready").unwrap();
     common::say("connected");
@@ -451,7 +438,7 @@ fn a_port_keeps_its_strategy_when_a_receiver_gives_up_while_another_has_the_poll
 }
 
 /// Gives calls up: by a deadline, by dropping one, by dying.
-fn impatient(name: &str) {
+pub(crate) fn impatient(name: &str) {
     let right = handfast::connect(name).unwrap();
     right.call(b"first").unwrap();
     let late = right.call_timeout(b"deadline", Duration::from_millis(5));
@@ -512,7 +499,7 @@ thread_local! {
     static LAST: RefCell<Option<Last>> = const { RefCell::new(None) };
 }
 
-fn last_words(name: &str) {
+pub(crate) fn last_words(name: &str) {
     let options = Options::new().strategy(Strategy::Block);
     let right = handfast::connect_with(name, options).unwrap();
     let thread = std::thread::spawn(move || {

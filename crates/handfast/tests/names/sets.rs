@@ -1,7 +1,6 @@
 //! Wait sets: ports and descriptors in one wait, asleep and busy, and deaths meanwhile.
 
-mod common;
-
+use crate::common;
 use handfast::error::{Misuse, ReceiveError, SetError};
 use handfast::{Event, Interest, Options, Strategy, Token, WaitSet};
 use std::io::{Read, Write};
@@ -9,18 +8,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "set server" => set_server(arguments[0], arguments[1].parse().unwrap()),
-        "caller" => caller(arguments[0]),
-        "forker" => forker(arguments[0]),
-        _ => unreachable!(),
-    });
-}
-
 /// Serves two ports, and echoes lines of its standard input until its end.
-fn set_server(name: &str, strategy: Strategy) {
+pub(crate) fn set_server(name: &str, strategy: Strategy) {
     if strategy.notifies() {
         handfast::notify::notify(|| {}).unwrap();
     }
@@ -55,7 +44,7 @@ fn set_server(name: &str, strategy: Strategy) {
 }
 
 /// Calls without pause until it is killed.
-fn caller(name: &str) {
+pub(crate) fn caller(name: &str) {
     let right = handfast::connect(name).unwrap();
     common::say("calling");
     loop {
@@ -298,7 +287,7 @@ fn a_reply_that_a_set_sends_ends_the_call_of_a_sleeping_caller() {
     assert!(done.load(Ordering::Acquire));
 }
 
-fn forker(name: &str) {
+pub(crate) fn forker(name: &str) {
     let mut set = WaitSet::new().unwrap();
     let port = handfast::bind(name).unwrap();
     let token = set.add(port);

@@ -1,7 +1,6 @@
 //! Services whose methods are async: many calls at once by one task, and methods that are dropped when nobody waits.
 
-mod common;
-
+use crate::common;
 use handfast::service::{CallError, Refusal};
 use handfast::{OwnRight, ReceiveRight, SendRight};
 use std::future::Future;
@@ -122,17 +121,8 @@ impl Caller for Seven {
     }
 }
 
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "server" => server(arguments[0], false),
-        "spawner" => server(arguments[0], true),
-        _ => unreachable!(),
-    });
-}
-
 /// One task answers all, or one each.
-fn server(name: &str, spawns: bool) {
+pub(crate) fn server(name: &str, spawns: bool) {
     let port: &'static ReceiveRight = Box::leak(Box::new(handfast::bind(name).unwrap()));
     port.notify_no_senders();
     let gate: &'static MyGate = Box::leak(Box::new(MyGate {
@@ -184,7 +174,7 @@ fn until_waiting(gate: &GateClient, count: usize) {
 
 #[test]
 fn calls_that_wait_are_at_work_at_once_and_hold_up_nobody() {
-    for role in ["server", "spawner"] {
+    for role in ["gate", "spawner"] {
         let (server, gate) = start("at-once", role);
         let right = gate.right();
         std::thread::scope(|scope| {
@@ -210,7 +200,7 @@ fn calls_that_wait_are_at_work_at_once_and_hold_up_nobody() {
 
 #[test]
 fn a_method_whose_caller_gives_up_is_dropped_where_it_waits() {
-    for role in ["server", "spawner"] {
+    for role in ["gate", "spawner"] {
         let (_server, gate) = start("given-up", role);
         let brief = GateClient::new(gate.right().clone());
         let brief = brief.with_timeout(Duration::from_millis(50));
@@ -238,7 +228,7 @@ fn a_method_whose_caller_gives_up_is_dropped_where_it_waits() {
 
 #[test]
 fn one_way_methods_wait_and_rights_go_both_ways() {
-    let (server, gate) = start("one-way", "server");
+    let (server, gate) = start("one-way", "gate");
     gate.pass_and_forget("somebody".to_owned()).unwrap();
     until_waiting(&gate, 1);
     assert_eq!(gate.forgotten().unwrap(), 0);
@@ -258,7 +248,7 @@ fn one_way_methods_wait_and_rights_go_both_ways() {
 
 #[test]
 fn of_very_many_callers_sixty_four_are_at_work_and_all_are_answered() {
-    let (server, gate) = start("many", "server");
+    let (server, gate) = start("many", "gate");
     let right = gate.right();
     std::thread::scope(|scope| {
         for _ in 0..8 {
@@ -297,7 +287,7 @@ async fn futures<F: Future>(count: usize, make: impl Fn() -> F) -> Vec<F::Output
 
 #[test]
 fn a_client_of_another_service_is_refused() {
-    let (_server, gate) = start("other", "server");
+    let (_server, gate) = start("other", "gate");
     let other = CallerClient::new(gate.right().clone());
     let refused = other.called();
     let why = Refusal::OtherService { serves: 0 };

@@ -1,25 +1,11 @@
 //! Names: whose they are, what lies in their way, and what becomes of them when their binders die.
 
-mod common;
-
-use common::answers;
+use crate::common;
+use crate::common::answers;
 use handfast::error::{BindError, ConnectError, Found, SendError};
 use handfast_sys::socket;
 use std::path::Path;
 use std::time::{Duration, Instant};
-
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "echo" => common::echo(arguments[0], 1, handfast::Options::new()),
-        "binder" => binder(arguments[0]),
-        "unconnected" => unconnected(arguments[0]),
-        "homeless" => homeless(),
-        "rebinder" => rebinder(arguments[0]),
-        "flicker" => flicker(arguments[0]),
-        _ => unreachable!(),
-    });
-}
 
 #[test]
 fn a_name_nobody_has_bound_is_no_such_name() {
@@ -149,7 +135,7 @@ fn dead_socket(path: &Path) {
 }
 
 /// Says how its `bind` went.
-fn binder(name: &str) {
+pub(crate) fn binder(name: &str) {
     match handfast::bind(name) {
         Ok(_) => common::say("bound"),
         Err(error) => {
@@ -161,7 +147,7 @@ fn binder(name: &str) {
 }
 
 /// Says why its connection was not made.
-fn unconnected(name: &str) {
+pub(crate) fn unconnected(name: &str) {
     let error = handfast::connect(name).map(|_| ()).unwrap_err();
     common::say(&format!("{error:?}"));
     common::say(&error.to_string());
@@ -222,7 +208,7 @@ fn a_directory_that_cannot_hold_names_is_named_with_the_reason() {
 }
 
 /// Says which directory its names are in.
-fn homeless() {
+pub(crate) fn homeless() {
     common::say(handfast::rendezvous::directory().to_str().unwrap());
     while common::told().is_some() {}
 }
@@ -266,7 +252,7 @@ fn an_error_without_a_number_shows_none() {
 const REBINDS: usize = 500;
 
 /// Binds and drops a name that others bind and drop.
-fn rebinder(name: &str) {
+pub(crate) fn rebinder(name: &str) {
     let mut bound = 0;
     for _ in 0..REBINDS {
         match handfast::bind(name) {
@@ -293,7 +279,7 @@ fn processes_that_bind_and_drop_one_name_find_it_taken_or_free_and_nothing_else(
 }
 
 /// Binds and drops a name for as long as it is not told to end.
-fn flicker(name: &str) {
+pub(crate) fn flicker(name: &str) {
     std::thread::spawn(|| {
         while common::told().is_some() {}
         std::process::exit(0);
