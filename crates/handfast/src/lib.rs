@@ -81,7 +81,7 @@
 
 #[cfg(feature = "domain")]
 pub mod domain;
-#[cfg(feature = "domain")]
+mod queue;
 mod rank;
 
 #[cfg(feature = "domain")]
@@ -91,13 +91,13 @@ pub use handfast_port::error;
 pub use handfast_port::{
     Arena, BATCH_MESSAGES_MAX, Batch, Block, Call, Cancelled, Counters, Event, Holder, Identity,
     Interest, Loan, MESSAGE_BYTES_MAX, Memory, MemoryMut, Message, Node, NodeBuilder, NotForwarded,
-    Notice, Options, OwnRight, Peer, PerCpu, Place, PopError, PushError, QUEUE_MESSAGE_BYTES,
-    QueueKind, Quotas, Readiness, Receive, ReceiveRight, Reply, ReplyRight, Request, Returned,
-    Right, SendRight, Sending, Sent, SharedQueue, Strategy, Target, Token, WaitSet, Worker,
-    anonymous, anonymous_with, bind, bind_with, connect, connect_timeout, connect_with, handoff,
-    set_quotas, set_quotas_by, wait_moved,
+    Notice, Options, OwnRight, Peer, PerCpu, Place, Quotas, Readiness, Receive, ReceiveRight,
+    Reply, ReplyRight, Request, Returned, Right, SendRight, Sending, Sent, Strategy, Target, Token,
+    WaitSet, Worker, anonymous, anonymous_with, bind, bind_with, connect, connect_timeout,
+    connect_with, handoff, set_quotas, set_quotas_by, wait_moved,
 };
 pub use handfast_port::{notify, rendezvous};
+pub use queue::{PopError, PushError, QUEUE_MESSAGE_BYTES, QueueError, QueueKind, SharedQueue};
 
 #[cfg(feature = "service")]
 pub use handfast_macros::service;

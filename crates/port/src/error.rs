@@ -7,6 +7,7 @@ mod connect;
 mod domain;
 mod memory;
 mod message;
+pub(crate) mod resource;
 mod right;
 
 pub use connect::{BindError, ConnectError, Found};
@@ -17,6 +18,7 @@ pub use handfast_ring::Rule;
 pub use handfast_sys::error::Errno;
 pub use memory::{LoanError, MemoryError};
 pub use message::{ReceiveError, ReplyError, SendError, Unsent};
+pub(crate) use resource::Resource;
 pub use right::RightError;
 
 /// How a peer ended.
@@ -157,48 +159,6 @@ pub enum ServeError {
     Misuse(Misuse),
 }
 
-/// Why a plain queue was not opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum QueueError {
-    /// The kind cannot have this capacity: it is zero, over the limit, or not a power of two although the kind
-    /// needs one.
-    #[error("a queue of this kind holds from 1 to {limit} messages (a ring: a power of two)")]
-    Capacity {
-        /// Most messages.
-        limit: u32,
-    },
-    /// The descriptors do not belong to a queue of this kind and capacity.
-    #[error(
-        "these descriptors are not those of a queue of this kind and capacity; pass what its creator used"
-    )]
-    Other,
-    /// The limit of processes that have it open is reached.
-    #[error("{limit} processes, the limit, have the queue open already; end one of them")]
-    Members {
-        /// How many.
-        limit: u64,
-    },
-    /// This process has it open already; share that handle.
-    #[error("this process has the queue open already; share that handle")]
-    Open,
-    /// Descriptors or memory ran out.
-    #[error(transparent)]
-    Exhausted(Exhausted),
-    /// The sandbox forbids memory files.
-    #[error("{0}: this sandbox forbids memory files; allow memfd_create in its filter")]
-    NoMemoryFiles(Os),
-    /// A member wrote what no honest member writes.
-    #[error(transparent)]
-    Fault(PeerFault),
-    /// A mistake of the caller.
-    #[error(transparent)]
-    Misuse(Misuse),
-    /// Anything else.
-    #[error(transparent)]
-    Os(Os),
-}
-
 /// Why a wait set was not made, a descriptor not added to it, or a readiness descriptor not made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -225,59 +185,6 @@ impl From<Misuse> for SetError {
         Self::Misuse(misuse)
     }
 }
-
-/// Sorts the errors of making descriptors and memory.
-pub(crate) enum Resource {
-    Exhausted(Exhausted),
-    NoMemoryFiles(Os),
-    Os(Os),
-}
-
-impl Resource {
-    pub(crate) fn of(call: &'static str, errno: handfast_sys::Errno) -> Self {
-        use handfast_sys::Errno;
-        let os = Os {
-            call,
-            errno: errno.into(),
-        };
-        match errno {
-            Errno::MFILE => Self::Exhausted(Exhausted {
-                what: "descriptors of this process; raise RLIMIT_NOFILE",
-                limit: handfast_sys::process::descriptor_limit(),
-            }),
-            Errno::NFILE => Self::Exhausted(Exhausted {
-                what: "descriptors of the system; raise fs.file-max",
-                limit: 0,
-            }),
-            Errno::NOSPC if call == "epoll_ctl" => Self::Exhausted(Exhausted {
-                what: "descriptors that a user may wait for; raise fs.epoll.max_user_watches",
-                limit: 0,
-            }),
-            Errno::NOMEM | Errno::NOSPC => Self::Exhausted(MEMORY),
-            Errno::NOSYS | Errno::PERM if call == "memfd_create" => Self::NoMemoryFiles(os),
-            _ => Self::Os(os),
-        }
-    }
-}
-
-impl From<Resource> for Exhausted {
-    /// For operations with no other errors: any other refusal of a system call counts as a lack of room.
-    fn from(resource: Resource) -> Self {
-        match resource {
-            Resource::Exhausted(exhausted) => exhausted,
-            Resource::NoMemoryFiles(_) => Self {
-                what: "memory files, which this sandbox forbids; allow memfd_create in its filter",
-                limit: 0,
-            },
-            Resource::Os(_) => MEMORY,
-        }
-    }
-}
-
-const MEMORY: Exhausted = Exhausted {
-    what: "memory; ask for less, or raise the control group's limit, RLIMIT_AS or vm.max_map_count",
-    limit: 0,
-};
 
 impl From<Resource> for NodeError {
     fn from(resource: Resource) -> Self {

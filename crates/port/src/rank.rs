@@ -74,5 +74,4 @@ handfast_sys::ranks! { 20:
     Quotas,
     Vines,
     KeeperThread,
-    OpenQueues,
 }

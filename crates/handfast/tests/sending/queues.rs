@@ -1,8 +1,8 @@
 //! Plain shared queues through the public API, between processes.
 
 use crate::common;
-use handfast::error::{Misuse, QueueError};
-use handfast::{PopError, PushError, QueueKind, SharedQueue};
+use handfast::error::Misuse;
+use handfast::{PopError, PushError, QueueError, QueueKind, SharedQueue};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::Instant;
 

@@ -6,11 +6,12 @@
 //! but none of them is needed: a member that is killed, at any instruction, leaves a queue that the others go
 //! on with.
 
-use crate::error::{Misuse, PeerFault, QueueError, Resource};
+use crate::error::{Exhausted, Misuse, Os, PeerFault};
 use crate::rank;
 use handfast_layout::queue::{
     MEMBERS, MESSAGE_BYTES, mpmc as ring_layout, two_lock as lock_layout,
 };
+use handfast_port::Resource;
 use handfast_region::Region;
 use handfast_ring::queue::two_lock::{NoQueue, TwoLock};
 use handfast_ring::queue::{self, mpmc::Ring};
@@ -49,6 +50,48 @@ pub struct SharedQueue {
 
 /// This process's place in a ring's group.
 struct Member(Arc<Membership>);
+
+/// Why a plain queue was not opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum QueueError {
+    /// The kind cannot have this capacity: it is zero, over the limit, or not a power of two although the kind
+    /// needs one.
+    #[error("a queue of this kind holds from 1 to {limit} messages (a ring: a power of two)")]
+    Capacity {
+        /// Most messages.
+        limit: u32,
+    },
+    /// The descriptors do not belong to a queue of this kind and capacity.
+    #[error(
+        "these descriptors are not those of a queue of this kind and capacity; pass what its creator used"
+    )]
+    Other,
+    /// The limit of processes that have it open is reached.
+    #[error("{limit} processes, the limit, have the queue open already; end one of them")]
+    Members {
+        /// How many.
+        limit: u64,
+    },
+    /// This process has it open already; share that handle.
+    #[error("this process has the queue open already; share that handle")]
+    Open,
+    /// Descriptors or memory ran out.
+    #[error(transparent)]
+    Exhausted(Exhausted),
+    /// The sandbox forbids memory files.
+    #[error("{0}: this sandbox forbids memory files; allow memfd_create in its filter")]
+    NoMemoryFiles(Os),
+    /// A member wrote what no honest member writes.
+    #[error(transparent)]
+    Fault(PeerFault),
+    /// A mistake of the caller.
+    #[error(transparent)]
+    Misuse(Misuse),
+    /// Anything else.
+    #[error(transparent)]
+    Os(Os),
+}
 
 /// Why a message was not pushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
