@@ -261,36 +261,13 @@ impl Part {
             [THIRD, handle, vine, port]
                 if receiver_of(vine) < RECEIVERS && receiver_of(port) < RECEIVERS =>
             {
-                let [exporter, number] = *units.get(1..3)?.as_array()?;
-                let [low, high, pid, keep @ 0..=1] = words(&number) else {
-                    return None;
-                };
-                let number = u64::from(high) << 32 | u64::from(low);
-                let part = Self::Third {
-                    vine: (handle, vine),
-                    port,
-                    exporter,
-                    number,
-                    pid,
-                    keep: keep == 1,
-                };
-                return Some((part, 3));
+                return Some((Self::third(units, (handle, vine), port)?, 3));
             }
             [AGAIN, low, high, 0] => Self::Again {
-                number: u64::from(high) << 32 | u64::from(low),
+                number: long(low, high),
             },
             [HOME, port, pid, 0] if receiver_of(port) < RECEIVERS => {
-                let [introducer, number] = *units.get(1..3)?.as_array()?;
-                let [low, high, 0, 0] = words(&number) else {
-                    return None;
-                };
-                let part = Self::Home {
-                    port,
-                    introducer,
-                    pid,
-                    number: u64::from(high) << 32 | u64::from(low),
-                };
-                return Some((part, 3));
+                return Some((Self::home(units, port, pid)?, 3));
             }
             [RECEIVE, token, number, rest] if rest & 0xfeff_ff00 == 0 => {
                 let (name_bytes, asks) = (rest as u8, rest >> 24 == 1);
@@ -308,7 +285,7 @@ impl Part {
             }
             [DESCRIPTOR, number, 0, 0] => Self::Descriptor { number },
             [MEMORY, number, low, high] if low | high != 0 => {
-                let len_bytes = u64::from(high) << 32 | u64::from(low);
+                let len_bytes = long(low, high);
                 Self::Memory { number, len_bytes }
             }
             [LOAN, arena, block, loan] => {
@@ -320,7 +297,7 @@ impl Part {
                     block,
                     loan,
                     generation,
-                    len_bytes: u64::from(high) << 32 | u64::from(low),
+                    len_bytes: long(low, high),
                 };
                 return Some((part, 2));
             }
@@ -328,6 +305,39 @@ impl Part {
         };
         Some((part, 1))
     }
+
+    fn third(units: &[[u8; UNIT_BYTES]], vine: (u32, u32), port: u32) -> Option<Self> {
+        let [exporter, number] = *units.get(1..3)?.as_array()?;
+        let [low, high, pid, keep @ 0..=1] = words(&number) else {
+            return None;
+        };
+        Some(Self::Third {
+            vine,
+            port,
+            exporter,
+            number: long(low, high),
+            pid,
+            keep: keep == 1,
+        })
+    }
+
+    fn home(units: &[[u8; UNIT_BYTES]], port: u32, pid: u32) -> Option<Self> {
+        let [introducer, number] = *units.get(1..3)?.as_array()?;
+        let [low, high, 0, 0] = words(&number) else {
+            return None;
+        };
+        Some(Self::Home {
+            port,
+            introducer,
+            pid,
+            number: long(low, high),
+        })
+    }
+}
+
+/// The number whose halves these are.
+fn long(low: u32, high: u32) -> u64 {
+    u64::from(high) << 32 | u64::from(low)
 }
 
 /// The name of a port that moves, and the file of its socket.

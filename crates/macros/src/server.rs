@@ -51,7 +51,7 @@ pub(crate) fn server(service: &Trait) -> TokenStream {
 
 /// By threads, and by tasks one after the other.
 fn served(vis: &syn::Visibility, name: &Ident, methods: &[TokenStream]) -> TokenStream {
-    let (run, served) = (run(name, methods, false), served_type());
+    let (run, entry) = (run(name, methods, false), entry(vis, name));
     quote! {
         /// Receives calls from `port` and answers them, one after the other, by the methods of
         /// `service`; several threads may do so at once. Sleeps while there are none.
@@ -107,6 +107,16 @@ fn served(vis: &syn::Visibility, name: &Ident, methods: &[TokenStream]) -> Token
             })
         }
 
+        #entry
+
+        #run
+    }
+}
+
+/// For domains.
+fn entry(vis: &syn::Visibility, name: &Ident) -> TokenStream {
+    let served = served_type();
+    quote! {
         ::handfast::__with_domain! {
             /// As `dispatch`, of a message that is in a domain: a function for a domain's table, whose value is `service`.
             /// Rights to ports that a request may bring and take are brought and taken here, too. With handfast's feature
@@ -120,8 +130,6 @@ fn served(vis: &syn::Visibility, name: &Ident, methods: &[TokenStream]) -> Token
                 })
             }
         }
-
-        #run
     }
 }
 

@@ -95,6 +95,15 @@ pub(crate) fn start(process: Arc<Process>) -> std::io::Result<JoinHandle<()>> {
         .spawn(move || keeper.run())
 }
 
+/// Runs one piece of work. Others go on without this thread's calls, or for ever: a panic here ends only that piece.
+fn turn(work: impl FnOnce()) {
+    // Wakers run once it has let go of all locks.
+    if guest::guarded(|| guest::later(work)).is_none() {
+        // The event may be reported again at once.
+        std::thread::sleep(AFTER_PANIC);
+    }
+}
+
 /// Whether it tells of the end of a link.
 const fn is_end(event: Event) -> bool {
     match event.token & token::KIND {
@@ -131,18 +140,9 @@ impl Keeper {
                 ends += u32::from(is_end(*event));
                 // The rest is reported again, behind events that have come meanwhile.
                 if ends <= ENDS_MAX {
-                    Self::turn(|| self.handle(*event));
+                    turn(|| self.handle(*event));
                 }
             }
-        }
-    }
-
-    /// Runs one piece of work. Others go on without this thread's calls, or for ever: a panic here ends only that piece.
-    fn turn(work: impl FnOnce()) {
-        // Wakers run once it has let go of all locks.
-        if guest::guarded(|| guest::later(work)).is_none() {
-            // The event may be reported again at once.
-            std::thread::sleep(AFTER_PANIC);
         }
     }
 
@@ -238,7 +238,7 @@ impl Keeper {
                 continue;
             }
             let mut left = Left::Soon;
-            Self::turn(|| left = self.work(timer));
+            turn(|| left = self.work(timer));
             if let Some(from_now_ns) = self.backoff.after(timer, left) {
                 self.process.schedule_in(timer, from_now_ns);
             }

@@ -9,13 +9,14 @@
 //! A provision can be redeemed once, by the process it names, so its number is no secret.
 
 mod again;
+mod claims;
 
 #[cfg(test)]
 mod simulation;
 
 pub use again::{Came, How, Keeping, Remembered};
+pub use claims::{Claim, Claims};
 
-use super::rights::{Handle, Map};
 use core::hash::Hash;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -390,117 +391,6 @@ fn shrink<K: Eq + Hash, V>(table: &mut HashMap<K, V>) {
 
 /// Places that a table keeps in any case.
 const PLACES_KEPT: usize = 64;
-
-/// Exporter: what the numbers stand for by which one recipient uses rights it has claimed.
-#[derive(Debug, Default)]
-pub struct Claims {
-    claims: Map<u32, Claim>,
-    /// The claims that wait, by the number they wait for.
-    waiting: HashMap<Number, u32>,
-}
-
-/// The meaning of a recipient's number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Claim {
-    /// The entry of the exporter's table with this handle.
-    Granted(Handle),
-    /// Not known yet: the provision has not come.
-    Waiting {
-        /// Which one.
-        number: Number,
-        /// Until when it is waited for.
-        until_ns: u64,
-        /// Where the handle is to be told: slot and generation.
-        reply: (u32, u32),
-    },
-    /// The right was revoked before it was claimed.
-    Revoked,
-    /// Nothing.
-    Dead,
-}
-
-/// Claims of one recipient that wait at once.
-const CLAIMS_MAX: usize = 1 << 20;
-
-impl Claims {
-    /// How many there are.
-    #[must_use]
-    pub fn count(&self) -> usize {
-        self.claims.len()
-    }
-
-    /// A number is claimed. `false`: it is in use, or there are too many.
-    pub fn claim(&mut self, word: u32, claim: Claim) -> bool {
-        let has_room = self.claims.len() < CLAIMS_MAX;
-        match self.claims.entry(word) {
-            Entry::Vacant(place) if has_room => {
-                place.insert(claim);
-                if let Claim::Waiting { number, .. } = claim {
-                    self.waiting.insert(number, word);
-                }
-                true
-            }
-            _ => false,
-        }
-    }
-
-    /// The meaning of a number. `None`: it has not been claimed yet.
-    #[must_use]
-    pub fn get(&self, word: u32) -> Option<Claim> {
-        self.claims.get(&word).copied()
-    }
-
-    /// The numbers that stand for rights of the exporter's table, with their handles.
-    pub fn granted(&self) -> impl Iterator<Item = (u32, Handle)> {
-        self.claims.iter().filter_map(|(word, claim)| match claim {
-            Claim::Granted(handle) => Some((*word, *handle)),
-            _ => None,
-        })
-    }
-
-    /// It stands for this now.
-    pub fn settle(&mut self, word: u32, claim: Claim) {
-        if let Some(known) = self.claims.get_mut(&word) {
-            let before = core::mem::replace(known, claim);
-            if let (Claim::Waiting { number, .. }, false) =
-                (before, matches!(claim, Claim::Waiting { .. }))
-            {
-                self.waiting.remove(&number);
-            }
-        }
-    }
-
-    /// The numbers that stand for one of these handles. Looks at all.
-    #[must_use]
-    pub fn words_of(&self, handles: &[Handle]) -> Vec<u32> {
-        let is_one = |claim: &Claim| matches!(claim, Claim::Granted(of) if handles.contains(of));
-        let claims = self.claims.iter();
-        claims
-            .filter_map(|(word, claim)| is_one(claim).then_some(*word))
-            .collect()
-    }
-
-    /// The recipient's number under which this provision has been claimed, if it has been already.
-    #[must_use]
-    pub fn waits_for(&self, number: Number) -> Option<u32> {
-        self.waiting.get(&number).copied()
-    }
-
-    /// The recipient has no use for it any more.
-    pub fn release(&mut self, word: u32) -> Option<Claim> {
-        let claim = self.claims.remove(&word)?;
-        if let Claim::Waiting { number, .. } = claim {
-            self.waiting.remove(&number);
-        }
-        Some(claim)
-    }
-
-    /// Takes all out: the recipient is gone.
-    pub fn end(&mut self) -> Vec<Claim> {
-        self.waiting.clear();
-        self.claims.drain().map(|(_, claim)| claim).collect()
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -284,21 +284,7 @@ impl Program {
                 self.end_if(libc::BPF_JEQ, 0, DENY);
                 self.go(Part::Range);
             }
-            Part::Clone => {
-                const SPACES: u32 = (libc::CLONE_NEWNS
-                    | libc::CLONE_NEWCGROUP
-                    | libc::CLONE_NEWUTS
-                    | libc::CLONE_NEWIPC
-                    | libc::CLONE_NEWUSER
-                    | libc::CLONE_NEWPID
-                    | libc::CLONE_NEWNET) as u32;
-                self.load(low(0));
-                self.end_if(libc::BPF_JSET, SPACES, DENY);
-                // A thread, or a process with a copy of the memory.
-                self.end_if(libc::BPF_JSET, libc::CLONE_THREAD as u32, ALLOW);
-                self.end_if(libc::BPF_JSET, libc::CLONE_VM as u32, DENY);
-                self.end(ALLOW);
-            }
+            Part::Clone => self.clones(),
             Part::Action => {
                 // Asking is allowed.
                 for word in [low(1), high(1)] {
@@ -328,6 +314,23 @@ impl Program {
             }
             Part::Range => self.ranges(guarded),
         }
+    }
+
+    /// Allows new threads, and processes with a copy of the memory, in the name spaces of this one.
+    fn clones(&mut self) {
+        const SPACES: u32 = (libc::CLONE_NEWNS
+            | libc::CLONE_NEWCGROUP
+            | libc::CLONE_NEWUTS
+            | libc::CLONE_NEWIPC
+            | libc::CLONE_NEWUSER
+            | libc::CLONE_NEWPID
+            | libc::CLONE_NEWNET) as u32;
+        self.load(low(0));
+        self.end_if(libc::BPF_JSET, SPACES, DENY);
+        // A thread, or a process with a copy of the memory.
+        self.end_if(libc::BPF_JSET, libc::CLONE_THREAD as u32, ALLOW);
+        self.end_if(libc::BPF_JSET, libc::CLONE_VM as u32, DENY);
+        self.end(ALLOW);
     }
 
     /// Denies what touches a guarded range: from the first argument on, as long as the second says. The kernel rounds

@@ -271,7 +271,7 @@ impl World {
             if !(holder.is_dead || holder.imports.is_empty() && side.exports.is_empty()) {
                 return Err(format!("rights of {of} are left"));
             }
-            if !holder.is_dead && !side.claims.claims.is_empty() {
+            if !holder.is_dead && side.claims.count() > 0 {
                 return Err(format!("claims of {of} are left"));
             }
         }

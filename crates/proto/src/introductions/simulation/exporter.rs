@@ -1,6 +1,7 @@
 //! The exporter: its tables for each of the others, and its reactions to their statements.
 
 use super::*;
+use crate::rights::Handle;
 use crate::rights::Meaning;
 
 #[derive(Default)]

@@ -1,6 +1,7 @@
 //! Introducers and recipients.
 
 use super::*;
+use crate::rights::Handle;
 
 #[derive(Default)]
 pub(super) struct Holder {
