@@ -106,19 +106,40 @@ pub fn is_sealed(fd: impl AsFd, len_bytes: usize) -> Result<bool, Errno> {
 
 /// Creates a memory file of `len_bytes` zero bytes that can still be sealed, with all its pages:
 /// a lack of memory is an error here, and not a signal later. `sysinfo`, `memfd_create`, `fallocate` and `madvise`
-/// for each 2 MiB.
+/// for each 2 MiB; once or twice more for a thread that is moved to another processor meanwhile.
 ///
 /// # Errors
 /// As [`create_sealed`]; `ENOMEM` at once for more than the machine has.
 pub fn create_whole(name: &str, len_bytes: usize) -> Result<OwnedFd, Errno> {
-    /// A signal undoes what one call has done so far; in steps, it makes progress nevertheless.
-    const STEP: u64 = 2 << 20;
     let (machine, len_bytes) = (rustix::system::sysinfo(), len_bytes as u64);
     let pages = machine.totalram.saturating_add(machine.totalswap);
     // The kernel would go on until it kills somebody.
     if len_bytes > pages.saturating_mul(machine.mem_unit.into()) {
         return Err(Errno::NOMEM);
     }
+    let mut tries = match len_bytes > STEP {
+        // Of so many pages, few are in a list at any time, and allocating them again takes long.
+        true => 1,
+        false => CREATE_TRIES,
+    };
+    loop {
+        let cpu = crate::cpu::current();
+        let fd = allocate(name, len_bytes)?;
+        tries -= 1;
+        // A thread that was moved has left pages in a list of the other processor: sealing the file would wait for that processor.
+        if tries == 0 || crate::cpu::current() == cpu {
+            return Ok(fd);
+        }
+    }
+}
+
+/// Bytes allocated at once: a signal undoes what one call has done so far; in steps, it makes progress nevertheless.
+const STEP: u64 = 2 << 20;
+
+/// How often a file is allocated for a thread that is moved each time.
+const CREATE_TRIES: u32 = 3;
+
+fn allocate(name: &str, len_bytes: u64) -> Result<OwnedFd, Errno> {
     let fd = match rustix::fs::memfd_create(name, FLAGS.union(MemfdFlags::NOEXEC_SEAL)) {
         // Kernels before 6.3 do not know the no-execute flag.
         Err(Errno::INVAL) => rustix::fs::memfd_create(name, FLAGS)?,
