@@ -330,7 +330,9 @@ impl Link {
             if !is_still {
                 continue;
             }
-            let is_over = self.refuse_outcome(process, index, generation);
+            // Nothing is lost with a plain one.
+            let is_over =
+                reply.is_plain(&self.region) || self.refuse_outcome(process, index, generation);
             is_open |= !is_over;
             let state = match is_over {
                 true => SlotState::FREE,
