@@ -15,8 +15,7 @@ use std::time::{Duration, Instant};
 fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
         "echo" => {
-            let cuts = common::Cuts(|fault: &str| common::say(&format!("{CUT}{fault}")));
-            tracing::subscriber::set_global_default(cuts).unwrap();
+            common::say_cuts();
             common::echo(arguments[0], 2, handfast::Options::new());
         }
         "scribbler" => scribble::scribbler(arguments[0], arguments[1].parse().unwrap()),
@@ -24,8 +23,6 @@ fn a_child_process_plays_its_role() {
         _ => unreachable!(),
     });
 }
-
-const CUT: &str = "cut: ";
 
 const RULES: [Rule; 14] = [
     Rule::ControlDescriptor,
@@ -115,7 +112,9 @@ fn besiege(what: &str, attack: impl FnOnce(&str, &mut Siege<'_>)) -> usize {
     server.finish();
     cuts.extend(server.rest());
     for line in &cuts {
-        let fault = line.strip_prefix(CUT).unwrap_or_else(|| panic!("{line}"));
+        let fault = line
+            .strip_prefix(common::CUT)
+            .unwrap_or_else(|| panic!("{line}"));
         let is_known = RULES.iter().any(|rule| fault.contains(rule.text()));
         assert!(is_known, "{fault}");
     }

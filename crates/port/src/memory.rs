@@ -40,7 +40,8 @@ impl Memory {
     }
 
     /// Makes memory of `len_bytes` zero bytes, to be written and then [sealed](MemoryMut::seal). All of
-    /// it is there from the beginning. Six system calls, two more for each further 2 MiB.
+    /// it is there from the beginning. Six system calls, two more for each further 2 MiB; three more where its thread is moved to another
+    /// processor meanwhile.
     ///
     /// # Errors
     /// [`MemoryError`]; [`MemoryError::Exhausted`] when there is not so much memory.
@@ -84,7 +85,8 @@ impl Memory {
 
 impl MemoryMut {
     /// Makes it constant, for good. Five system calls, no copy. Where the kernel is about to move a page, it waits for that, some 150 ms
-    /// at most; where it uses one for longer, and where another thread has forked while [`Memory::create`] was at work, the bytes are
+    /// at most, and where another processor has yet to list one (seldom, by the care of [`Memory::create`]), up to a second on a busy
+    /// machine; where it uses one for longer, and where another thread has forked while [`Memory::create`] was at work, the bytes are
     /// copied to other memory, which is made constant.
     ///
     /// # Errors

@@ -117,20 +117,29 @@ pub fn create_whole(name: &str, len_bytes: usize) -> Result<OwnedFd, Errno> {
     if len_bytes > pages.saturating_mul(machine.mem_unit.into()) {
         return Err(Errno::NOMEM);
     }
-    let mut tries = match len_bytes > STEP {
+    let tries = match len_bytes > STEP {
         // Of so many pages, few are in a list at any time, and allocating them again takes long.
         true => 1,
         false => CREATE_TRIES,
     };
-    loop {
-        let cpu = crate::cpu::current();
-        let fd = allocate(name, len_bytes)?;
-        tries -= 1;
-        // A thread that was moved has left pages in a list of the other processor: sealing the file would wait for that processor.
-        if tries == 0 || crate::cpu::current() == cpu {
-            return Ok(fd);
+    on_one_cpu(tries, crate::cpu::current, || allocate(name, len_bytes))
+}
+
+/// Makes something on one processor: anew for a thread that is moved meanwhile, so many times in all. Such a thread leaves new pages
+/// in the list of the other processor, and sealing them would wait for that processor.
+fn on_one_cpu<T>(
+    tries: u32,
+    cpu: impl Fn() -> u32,
+    make: impl Fn() -> Result<T, Errno>,
+) -> Result<T, Errno> {
+    for _ in 1..tries {
+        let before = cpu();
+        let made = make()?;
+        if cpu() == before {
+            return Ok(made);
         }
     }
+    make()
 }
 
 /// Bytes allocated at once: a signal undoes what one call has done so far; in steps, it makes progress nevertheless.
@@ -161,7 +170,8 @@ fn allocate(name: &str, len_bytes: u64) -> Result<OwnedFd, Errno> {
 }
 
 /// Seals a memory file for good: nobody can write it or change its length any more. `fcntl`, of some microseconds; where the kernel
-/// uses a page at that moment (to move it, or because another processor has yet to list it), it waits for that, some 150 ms at most.
+/// uses a page at that moment to move it, it waits for that, some 150 ms at most; where another processor has yet to list a page, until that
+/// one has had time, a second on a busy machine.
 ///
 /// # Errors
 /// `EBUSY` while somebody has it mapped writable, or where the kernel has used a page for longer than that; `EPERM` when it cannot

@@ -80,7 +80,7 @@ pub(crate) struct Slowest {
 
 impl Slowest {
     /// Does a step, and remembers it if it took longer than all before.
-    fn step<T>(&mut self, step: &'static str, work: impl FnOnce() -> T) -> T {
+    pub(crate) fn step<T>(&mut self, step: &'static str, work: impl FnOnce() -> T) -> T {
         let begun = Instant::now();
         let done = work();
         let took_us = begun.elapsed().as_micros() as u64;

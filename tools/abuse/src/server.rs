@@ -1,6 +1,7 @@
 //! A server: answers everything, waits for nobody that it does not trust.
 
 use crate::Child;
+use crate::caller::Slowest;
 use crate::child::{self, Spec};
 use crate::talk::{self, Op};
 use handfast::error::ReceiveError;
@@ -12,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, Scope};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How many threads receive.
 const THREADS: usize = 3;
@@ -41,7 +42,7 @@ pub(crate) struct Server<'a> {
 }
 
 /// How long a step of a server may take without a word about it.
-const SLOW: Duration = Duration::from_millis(200);
+const SLOW_US: u64 = 200_000;
 
 /// A request that waits until a right that came with it has been used.
 type Job = (Request, SendRight);
@@ -92,17 +93,6 @@ fn use_rights(jobs: &Mutex<Receiver<Job>>) {
         // The caller may be gone.
         let _ = request.reply(&reply);
     }
-}
-
-/// Says of a step of a server that it took longer than any call may.
-fn and_say_if_slow<T>(what: &str, step: impl FnOnce() -> T) -> T {
-    let began = Instant::now();
-    let done = step();
-    let took = began.elapsed();
-    if took >= SLOW {
-        note(format_args!("a server: {what} took {took:?}"));
-    }
-    done
 }
 
 fn unused(why: &str) -> Vec<u8> {
@@ -186,11 +176,15 @@ impl Server<'_> {
                 if memory.bytes().len() <= LOOKED_AT_BYTES =>
             {
                 let bytes = talk::answer(memory.bytes());
+                let mut slowest = Slowest::default();
                 // Without memory for it, there is no answer.
-                if let Ok(answer) = and_say_if_slow("making memory", || Memory::from_bytes(&bytes))
-                {
+                if let Ok(answer) = slowest.step("making memory", || Memory::from_bytes(&bytes)) {
                     let reply = || request.reply_with(&[], [Right::Memory(answer)]);
-                    let _ = and_say_if_slow("answering with memory", reply);
+                    let _ = slowest.step("answering with memory", reply);
+                }
+                let Slowest { step, took_us, .. } = slowest;
+                if took_us >= SLOW_US {
+                    note(format_args!("a server: {step} took {took_us} us"));
                 }
                 return None;
             }

@@ -383,6 +383,15 @@ pub(crate) fn answers(name: &str) {
     );
 }
 
+/// Said by [`say_cuts`], before the rule.
+pub(crate) const CUT: &str = "cut: ";
+
+/// Has this process say of each link that it cuts for what rule.
+pub(crate) fn say_cuts() {
+    let cuts = Cuts(|fault: &str| say(&format!("{CUT}{fault}")));
+    tracing::subscriber::set_global_default(cuts).unwrap();
+}
+
 /// Tells of every rule for whose breach a link is cut.
 pub(crate) struct Cuts<F>(pub(crate) F);
 

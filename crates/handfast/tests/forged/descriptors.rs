@@ -1,8 +1,9 @@
 //! Peers that forge descriptors and memory: numbers they never sent, numbers used twice, memory that
 //! is none, descriptors without a message, counts that are not true.
 
+use super::requests::says_when_cut;
 use crate::common;
-use handfast::error::{Gone, Rule, SendError};
+use handfast::error::{Rule, SendError};
 use handfast::{Memory, Right, SendRight};
 use handfast_layout::LINE;
 use handfast_layout::control::ControlMessage;
@@ -104,13 +105,7 @@ pub(crate) fn forger(name: &str, what: &str) {
     for (word, bits) in changes {
         region.word(at + word).fetch_xor(bits, SeqCst);
     }
-    common::say("sent");
-    common::told().unwrap();
-    let gone = |error| error == SendError::Gone(Gone::Process);
-    assert!(common::within_patience(|| right
-        .try_send(b"x")
-        .is_err_and(gone)));
-    common::say("cut");
+    says_when_cut(&right);
 }
 
 fn start(what: &str) -> (common::Child, String, usize) {

@@ -2,6 +2,7 @@
 //! they do not have.
 
 use crate::common;
+use handfast::SendRight;
 use handfast::error::{Gone, ReceiveError, Rule, SendError};
 use handfast_layout::LINE;
 use handfast_layout::link::{Side, UNIT_BYTES, lane, slot};
@@ -27,6 +28,11 @@ pub(crate) fn forger(name: &str, message: &str, at: &str, mask: &str) {
     let region = common::shared_words("handfast link")[0];
     let word = region.word(first + at.parse::<usize>().unwrap());
     word.fetch_xor(mask.parse().unwrap(), SeqCst);
+    says_when_cut(&right);
+}
+
+/// A forger that has sent what it was to send: once it is told to, says that its link is cut.
+pub(crate) fn says_when_cut(right: &SendRight) {
     common::say("sent");
     common::told().unwrap();
     let gone = |error| error == SendError::Gone(Gone::Process);

@@ -31,14 +31,10 @@ use std::time::Duration;
 /// The index that a link made by hand says it has at its maker.
 pub(crate) const INDEX: u32 = 3;
 
-/// Said of a link that was cut.
-const CUT: &str = "cut: ";
-
 /// An honest process: answers calls with what they say, keeps the rights that come, and when it is told
 /// to `call`, says what a call through the last one of them brings.
 pub(crate) fn honest(name: &str, first: Option<&str>) {
-    let cuts = common::Cuts(|fault: &str| common::say(&format!("{CUT}{fault}")));
-    tracing::subscriber::set_global_default(cuts).unwrap();
+    common::say_cuts();
     let port = handfast::bind(name).unwrap();
     let first = first.map(|name| Right::from(handfast::connect(name).unwrap()));
     let kept = Mutex::new(Vec::from_iter(first));
@@ -106,7 +102,7 @@ pub(crate) fn start_honest(what: &str) -> (common::Child, String) {
 /// The process says that it has cut a link for this rule.
 pub(crate) fn expect_cut(child: &common::Child, rule: Rule, what: &str) {
     // Another thread than the one that has found it says so.
-    let line = child.line_that(|line| line.starts_with(CUT));
+    let line = child.line_that(|line| line.starts_with(common::CUT));
     assert!(line.contains(rule.text()), "{what}: {line}");
 }
 

@@ -6,15 +6,11 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// Said of a link that was cut.
-const CUT: &str = "cut: ";
-
 /// A place where ports live. Its own port takes `bind NAME`, `make` (a port without a name, a right to
 /// which with badge 7 comes back), `take STATE` with a receive right, `hand NAME` (gives a port that never had a sender to that
 /// home), and `rest`: whether nothing goes through here any more.
 pub(crate) fn home(name: &str) {
-    let cuts = common::Cuts(|fault: &str| common::say(&format!("{CUT}{fault}")));
-    tracing::subscriber::set_global_default(cuts).unwrap();
+    common::say_cuts();
     let control = handfast::bind(name).unwrap();
     common::say("ready");
     let mut brief = Vec::new();
@@ -282,7 +278,7 @@ impl Homes {
     pub(crate) fn expect_no_cut(mut self) {
         self.children.iter_mut().for_each(Child::kill);
         let lines = self.children.iter().flat_map(Child::rest);
-        let cuts: Vec<_> = lines.filter(|line| line.starts_with(CUT)).collect();
+        let cuts: Vec<_> = lines.filter(|line| line.starts_with(common::CUT)).collect();
         assert_eq!(cuts, [""; 0]);
     }
 

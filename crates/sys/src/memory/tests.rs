@@ -205,3 +205,18 @@ fn a_file_of_huge_pages_is_refused_whatever_it_is_taken_for() {
     assert_eq!(is_lent(make(LENT_SEALS).unwrap(), HUGE as usize), Ok(false));
     assert_eq!(constant_len(make(CONSTANT_SEALS).unwrap()), Ok(None));
 }
+
+#[test]
+fn what_a_thread_that_is_moved_makes_is_made_anew_so_many_times() {
+    use core::cell::Cell;
+    // The processors on which the thread finds itself, one after the other, and how often it makes something.
+    for (cpus, expected) in [(&[3, 3][..], 1), (&[0, 1, 1, 1], 2), (&[0, 1, 1, 0], 3)] {
+        let (looks, made) = (Cell::new(0), Cell::new(0));
+        let cpu = || cpus[looks.replace(looks.get() + 1)];
+        let make = || Ok(made.replace(made.get() + 1) + 1);
+        assert_eq!(on_one_cpu(3, cpu, make), Ok(expected));
+        assert_eq!(looks.get(), cpus.len());
+    }
+    let moved = || unreachable!("one try looks at no processor");
+    assert_eq!(on_one_cpu(1, moved, || Ok(7)), Ok(7));
+}
