@@ -19,6 +19,7 @@ use crate::process::Process;
 use crate::reply_slot::ReplySlot;
 use crate::right::Right;
 use crate::send::SendRight;
+use crate::unused;
 use handfast_layout::PARTS_MAX;
 use handfast_layout::hello;
 use handfast_layout::part::{Bound, Part};
@@ -349,7 +350,7 @@ fn introduced(
     {
         return home::going(process, link, vine, (exporter, number, port));
     }
-    let with = process.hold_link(|link| link.is_with(exporter));
+    let with = unused::hold_link(process, |link| link.is_with(exporter));
     let Some(with) = with else {
         return strange(process, link, vine, (exporter, number, port));
     };

@@ -6,13 +6,13 @@
 
 use crate::error::SendError;
 use crate::link::Link;
+use crate::link::What;
 use crate::message::Message;
 use crate::passing::ReplyRight;
 use crate::process::Process;
 use crate::reply_slot::ReplySlot;
 use crate::request::Request;
 use crate::send::SendRight;
-use crate::tasks::What;
 use core::pin::{Pin, pin};
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;

@@ -10,6 +10,7 @@ use crate::receive::BEHIND_DESCRIPTOR;
 use crate::rendezvous;
 use crate::send::SendRight;
 use crate::turns::Turns;
+use crate::unused;
 use crate::users::Foreign;
 use core::time::Duration;
 use handfast_layout::hello::Welcome;
@@ -159,10 +160,11 @@ fn connect_by(
         process.check()?;
         match attempt(process, to, |_| true, limit)? {
             // The last other right to a shared link may have gone meanwhile, and the link with it.
-            Attempt::Linked(link, welcome) if let Some(_held) = process.hold(&link) => {
+            Attempt::Linked(link, welcome) if let Some(_held) = unused::hold(process, &link) => {
                 let named = (welcome.handle, welcome.port);
-                let arrived =
-                    link.change_imports(process, |imports| imports.arrive(named.0, named.1));
+                let arrived = unused::change_imports(&link, process, |imports| {
+                    imports.arrive(named.0, named.1)
+                });
                 if arrived.is_err() {
                     process.end_link(&link);
                     return Err(failed(name, "no right in the welcome"));
@@ -209,7 +211,7 @@ pub(crate) fn by_door(
     while !limit.left().is_zero() {
         if let Attempt::Linked(link, _) = attempt(process, (DOOR_NAME, &path), &may_be, limit)? {
             // As in `connect_by`.
-            match process.hold(&link) {
+            match unused::hold(process, &link) {
                 Some(held) if link.is_with(meant) => return Ok(held),
                 Some(_) => return Err(failed(DOOR_NAME, "another process than was meant")),
                 None => {}

@@ -8,11 +8,11 @@
 use crate::call::Call;
 use crate::error::{Misuse, SendError};
 use crate::link::Link;
+use crate::link::What;
 use crate::message::Message;
 use crate::right::{Returned, Right};
 use crate::send::SendRight;
 use crate::sending::Sending;
-use crate::tasks::What;
 use core::pin::Pin;
 use core::sync::atomic::Ordering;
 use core::task::{Context, Poll, Waker};

@@ -2,13 +2,14 @@
 
 use crate::adopt::Whom;
 use crate::awaited::{Awaited, Outcome};
-use crate::lanes::NOBODY;
 use crate::link::Link;
+use crate::link::lanes::NOBODY;
 use crate::message::Message;
 use crate::process::Process;
 use crate::rank;
 use crate::slots::SLOTS_PER_LANE;
 use crate::slots::SlotState;
+use crate::unused;
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
 use handfast_layout::control::{ControlMessage, released, released_of};
@@ -49,7 +50,7 @@ impl Link {
     #[inline]
     pub(crate) fn dropped(self: &Arc<Self>, process: &Arc<Process>, handle: Handle, lanes: u32) {
         let is_new = match lanes {
-            0 => self.change_imports(process, |imports| imports.dropped(handle, &[])),
+            0 => unused::change_imports(self, process, |imports| imports.dropped(handle, &[])),
             lanes => self.dropped_after(process, handle, lanes),
         };
         if is_new && !self.is_down() {
@@ -70,7 +71,7 @@ impl Link {
             left &= left - 1;
             uses.extend(self.use_of(lane, receiver));
         }
-        self.change_imports(process, |imports| imports.dropped(handle, &uses))
+        unused::change_imports(self, process, |imports| imports.dropped(handle, &uses))
     }
 
     /// The last message in a lane that may have used a right to a port at `receiver`: through the right, in a lane that leads

@@ -7,7 +7,6 @@ use crate::error::{Gone, PeerFault, SendError};
 use crate::give_back::Releases;
 use crate::group::{Group, Reserved};
 use crate::introduce::Introductions;
-use crate::lanes::{self, LaneMap};
 use crate::notice::DeathNotice;
 use crate::origin::Claimed;
 use crate::parked::Parked;
@@ -17,13 +16,10 @@ use crate::process::Process;
 use crate::quotas::InForce;
 use crate::rank;
 use crate::redirect::Redirects;
-use crate::returns::Returns;
 use crate::revoke::Revoked;
 use crate::rows::Row;
 use crate::slots::{LINES_BYTES, Slots};
 use crate::spread::Told;
-use crate::tasks::Tasks;
-use crate::unused::Usage;
 use crate::users::{Charge, Foreign};
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -48,15 +44,24 @@ mod backlog;
 mod counters;
 mod doorbell;
 mod incoming;
+pub(crate) mod lanes;
 mod peer_ports;
+mod returns;
 mod rouse;
 mod tables;
+mod tasks;
+pub(crate) mod usage;
 
 pub(crate) use backlog::{Backlog, UNSAID_MAX};
 use counters::PeerCounters;
 use doorbell::Doorbell;
 pub(crate) use incoming::Incoming;
+use lanes::LaneMap;
 use peer_ports::PeerPorts;
+use returns::Returns;
+use tasks::Tasks;
+pub(crate) use tasks::What;
+use usage::Usage;
 
 /// See the module text. Fields in the order in which a call meets them.
 pub(crate) struct Link {

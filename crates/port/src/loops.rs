@@ -16,6 +16,7 @@ use crate::process::Process;
 use crate::rank;
 use crate::send::SendRight;
 use crate::served::Shortcut;
+use crate::unused;
 use crate::users::Foreign;
 use core::sync::atomic::Ordering;
 use handfast_layout::link::{REGION_BYTES, Side};
@@ -64,7 +65,7 @@ impl Process {
 
     fn known_loop(self: &Arc<Self>, place: usize, loops: &[Weak<Link>]) -> Option<Held> {
         let known = loops.get(place)?.upgrade().filter(|link| !link.is_over())?;
-        self.hold(&known)
+        unused::hold(self, &known)
     }
 
     fn make_loop(self: &Arc<Self>) -> Result<Arc<Link>, Resource> {
@@ -129,7 +130,7 @@ impl Process {
             // Counted there before it is here, as a right that comes in a message. Only a peer names a right
             // that does not exist.
             let arrive = |imports: &mut Imports| imports.arrive(handle, target.port);
-            if near.change_imports(self, arrive).is_err() {
+            if unused::change_imports(&near, self, arrive).is_err() {
                 return Err(far.no_more_rights());
             }
             let waiting = self.waiting;

@@ -21,6 +21,7 @@ use crate::rank;
 use crate::receive::ReceiveRight;
 use crate::right::Right;
 use crate::send::SendRight;
+use crate::unused;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use handfast_layout::bell::RECEIVERS;
@@ -127,7 +128,7 @@ pub(crate) fn depart(
     if link.incarnation == process.incarnation {
         return Err(RightError::Home);
     }
-    let held = link.process.hold(link).ok_or(RightError::Gone)?;
+    let held = unused::hold(&link.process, link).ok_or(RightError::Gone)?;
     let mut leaving = process.moves.leaving();
     // Under the lock: the link's end takes out what has departed (`end_moves`), once.
     if link.is_down() {

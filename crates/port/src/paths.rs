@@ -5,6 +5,7 @@ use crate::error::{Gone, SendError};
 use crate::link::{Link, UNSAID_MAX};
 use crate::process::Process;
 use crate::rank;
+use crate::unused;
 pub(crate) use callers::CallersTable;
 use callers::{Callers, WANTED_MAX};
 use core::sync::atomic::AtomicBool;
@@ -278,7 +279,7 @@ impl Process {
                 set,
             },
         };
-        match self.hold_link(|link| link.is_with(caller)) {
+        match unused::hold_link(self, |link| link.is_with(caller)) {
             Some(of) => self.want(&of, ask),
             None => self.ask_by_door(caller, ask),
         }
@@ -323,7 +324,7 @@ impl Process {
     /// Caller: grants the peer of `link` a path, if `between` names reply slots of this process's.
     fn grant(self: &Arc<Self>, link: &Arc<Link>, token: u32, between: &Between) {
         // Not within the lock of the callers: its end asks for that.
-        let mut held = self.hold(link);
+        let mut held = unused::hold(self, link);
         let may_grant = between.set < SETS && held.is_some() && !link.region.makes_pages();
         // Between users never: not worth a look at all links.
         let source = may_grant.then(|| self.link_between(between)).flatten();

@@ -8,6 +8,7 @@ use crate::paths::Held;
 use crate::process::Process;
 use crate::rank;
 use crate::send::SendRight;
+use crate::unused;
 use core::cell::RefCell;
 use core::sync::atomic::{AtomicBool, Ordering};
 use handfast_layout::PARTS_MAX;
@@ -313,7 +314,7 @@ impl Process {
         if exporter[..16] == self.incarnation {
             return self.loop_to(receiver_of(port)).ok();
         }
-        self.hold_link(|with| with.is_with(exporter))
+        unused::hold_link(self, |with| with.is_with(exporter))
     }
 
     /// There is a link with the new home: messages sent by a right go there from now on, or soon.
@@ -372,7 +373,7 @@ impl Process {
             imports.copied(name);
             imports.port_of(name)
         };
-        let Some(old_port) = link.change_imports(self, take_up) else {
+        let Some(old_port) = unused::change_imports(link, self, take_up) else {
             return Switched::Done;
         };
         let switched = self.switch_to(&moved, (link, name, old_port), with);
@@ -394,7 +395,7 @@ impl Process {
             return Switched::Full;
         }
         #[cfg(test)]
-        crate::lanes::tests::between();
+        crate::link::lanes::tests::between();
         let lanes = link.map.hold(receiver);
         if lanes.iter().len() == 0 {
             // The right has been let go of since: nothing would tell the old home.

@@ -73,9 +73,6 @@ pub(crate) struct LaneWait<'a> {
     waits: Option<(&'a Link, u32)>,
 }
 
-/// How long to wait for a lane while all are in use and none is on its way.
-pub(crate) const LANE_NS: u64 = 1_000_000_000;
-
 impl<'a> LaneWait<'a> {
     /// Waits until it is worth another look.
     #[cold]

@@ -425,7 +425,7 @@ impl SendRight {
         let receiver = self.posts_to.load(Ordering::Relaxed);
         let lane = self.link.lane(receiver)?;
         #[cfg(test)]
-        crate::lanes::tests::between();
+        crate::link::lanes::tests::between();
         let outgoing = self.link.lanes[lane as usize].try_lock()?;
         // Acquire: pairs with the addition in `disturb`; earlier trouble has been checked. Under the lock: a
         // switch to a port's new home changes the count while it holds all lanes.

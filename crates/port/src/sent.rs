@@ -6,10 +6,10 @@
 
 use crate::error::SendError;
 use crate::future::{At, LANE_LOOK_NS};
+use crate::link::What;
 use crate::right::{Returned, Right};
 use crate::send::SendRight;
 use crate::sending::Sending;
-use crate::tasks::What;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 use handfast_proto::timers::Timer;

@@ -10,86 +10,24 @@
 //! ```
 
 use crate::link::Link;
+use crate::link::usage::state;
 use crate::paths::Held;
 use crate::process::Process;
 use crate::send::Sent;
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 use handfast_layout::control::ControlMessage;
 use handfast_layout::link::LANES;
+use handfast_proto::rights::Imports;
 use handfast_proto::timers::Timer;
 use handfast_sys::clock;
 use std::sync::Arc;
-
-/// The state of a link's last use.
-mod state {
-    /// There is one, or has never been one.
-    pub(super) const USED: u8 = 0;
-    /// Connector: it has gone; the keeper is to see to that.
-    pub(super) const GONE: u8 = 1;
-    /// Connector: the peer has been told.
-    pub(super) const SAID: u8 = 2;
-    /// Acceptor: the peer is to be told when it has gone.
-    pub(super) const ASKED: u8 = 3;
-}
-
-/// The uses of a link, and what becomes of it after the last.
-pub(crate) struct Usage {
-    /// Send rights of this process that use it, and others.
-    uses: AtomicU32,
-    /// The peer has got a port of ours through it.
-    granted: AtomicBool,
-    state: AtomicU8,
-    /// Since when it has been unused.
-    unused_ns: AtomicU64,
-}
-
-impl Usage {
-    /// Nobody uses it, but the peer if it connects: it has a right then.
-    pub(crate) const fn new(is_granted: bool) -> Self {
-        Self {
-            uses: AtomicU32::new(0),
-            granted: AtomicBool::new(is_granted),
-            state: AtomicU8::new(state::USED),
-            unused_ns: AtomicU64::new(0),
-        }
-    }
-
-    /// One use more, until it is [released](release).
-    pub(crate) fn add(&self) {
-        // AcqRel: pairs with the last release.
-        self.uses.fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// The peer gets a port of ours.
-    pub(crate) fn grant(&self) {
-        // Release: pairs with the Acquire in `is_granted`.
-        self.granted.store(true, Ordering::Release);
-    }
-
-    fn is_granted(&self) -> bool {
-        // Acquire: pairs with the Release of the thread that has granted something.
-        self.granted.load(Ordering::Acquire)
-    }
-
-    fn is_used(&self) -> bool {
-        // SeqCst: as in `release`.
-        self.uses.load(Ordering::SeqCst) != 0
-    }
-
-    fn turn(&self, (from, to): (u8, u8)) -> bool {
-        let turned = (self.state).compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed);
-        turned.is_ok()
-    }
-}
 
 /// How long the peer has to take what was sent, before it is left behind.
 const LINGER_NS: u64 = 1_000_000_000;
 
 /// A use of `link` has ended.
 pub(crate) fn release(process: &Arc<Process>, link: &Arc<Link>) {
-    // SeqCst, and below: store-then-load. A thread that stores a state looks at the uses then: one of the two sees
-    // the other.
-    if link.usage.uses.fetch_sub(1, Ordering::SeqCst) != 1 {
+    if !link.usage.release() {
         return;
     }
     #[cfg(test)]
@@ -101,13 +39,13 @@ pub(crate) fn release(process: &Arc<Process>, link: &Arc<Link>) {
         return process.say(link, ControlMessage::Free);
     }
     if !link.usage.is_granted() {
-        process.is_gone(link);
+        is_gone(process, link);
     }
 }
 
 /// Both ends are here, and only the one that connects is used.
 fn end_loop(process: &Arc<Process>, link: &Arc<Link>) {
-    if link.usage.is_granted() || !process.cut_off(link) {
+    if link.usage.is_granted() || !cut_off(process, link) {
         return;
     }
     // It is not the peer that goes.
@@ -115,117 +53,120 @@ fn end_loop(process: &Arc<Process>, link: &Arc<Link>) {
     process.end_link(link);
 }
 
-impl Link {
-    /// Whether this process has said that it does not use it.
-    pub(crate) fn is_left(&self) -> bool {
-        // Acquire: set under the lock of the list.
-        self.usage.state.load(Ordering::Acquire) == state::SAID
+/// Changes the rights that we have; the first one and the last one are a use of the link, as [`Held`] is.
+#[inline(always)]
+pub(crate) fn change_imports<T>(
+    link: &Arc<Link>,
+    process: &Arc<Process>,
+    change: impl FnOnce(&mut Imports) -> T,
+) -> T {
+    let mut imports = link.imports();
+    let had = imports.has_rights();
+    let changed = change(&mut imports);
+    let has = imports.has_rights();
+    if has && !had {
+        // Under the lock, so before the last right is dropped.
+        link.usage.add();
     }
-
-    /// The peer uses it: it stays.
-    pub(crate) fn stays_in_use(&self) {
-        self.usage.turn((state::SAID, state::USED));
+    drop(imports);
+    if had && !has {
+        release(process, link);
     }
+    changed
+}
 
-    /// Whether the peer has taken all that was sent.
-    fn is_drained(&self) -> bool {
-        (0..LANES).all(|lane| self.is_taken(lane, Sent::Something))
+/// Whether the peer has taken all that was sent.
+fn is_drained(link: &Link) -> bool {
+    (0..LANES).all(|lane| link.is_taken(lane, Sent::Something))
+}
+
+/// As [`Process::find_link`], among links that may be used, with a use: without one another thread may end it at any
+/// time.
+pub(crate) fn hold_link(process: &Arc<Process>, check: impl Fn(&Link) -> bool) -> Option<Held> {
+    hold_any(process, |link| !link.usage.is_left() && check(link))
+}
+
+/// As [`hold_link`], also among links that the peer has been told are not used.
+pub(crate) fn hold_any(process: &Arc<Process>, check: impl Fn(&Link) -> bool) -> Option<Held> {
+    let links = process.links.lock();
+    let mut links = links.iter().flatten();
+    let link = links.find(|link| !link.is_down() && check(link))?;
+    // Under the lock: as `cut_off` looks, and `leave`.
+    Some(Held::new(process, link))
+}
+
+/// A use of a link that was found, if it is there still.
+pub(crate) fn hold(process: &Arc<Process>, link: &Link) -> Option<Held> {
+    hold_link(process, |known| known.serial == link.serial)
+}
+
+/// From now on no thread finds a link that is unused. Returns whether it is.
+fn cut_off(process: &Process, link: &Link) -> bool {
+    let _links = process.links.lock();
+    let is_unused = !link.usage.is_used();
+    if is_unused {
+        // Release: as in `Link::take_down`.
+        link.down.store(true, Ordering::Release);
+    }
+    is_unused
+}
+
+/// Keeper: tells the peer if a link is not used any more. Returns whether that has to be seen to again.
+pub(crate) fn leave(process: &Process, link: &Link) -> bool {
+    if !link.usage.turn((state::GONE, state::USED)) {
+        return false;
+    }
+    let is_unused = || !link.usage.is_used() && !link.usage.is_granted();
+    if !is_unused() {
+        return false;
+    }
+    let since_ns = link.usage.unused_ns();
+    if clock::ticks_ns().saturating_sub(since_ns) < LINGER_NS && !is_drained(link) {
+        return link.usage.turn((state::USED, state::GONE));
+    }
+    {
+        let _links = process.links.lock();
+        if !is_unused() || !link.usage.turn((state::USED, state::SAID)) {
+            return false;
+        }
+    }
+    // It is not the peer that goes.
+    link.death_notices().clear();
+    process.say(link, ControlMessage::Unused);
+    false
+}
+
+/// Keeper: the peer does not use the link any more. Returns whether this process does not either, so that
+/// it is to be ended.
+pub(crate) fn hear_unused(process: &Process, link: &Link) -> bool {
+    link.usage.is_asked();
+    let is_over = cut_off(process, link);
+    // A peer that asks reads the answer; one that does not hears only of the end of the use.
+    if !is_over && !link.is_behind() {
+        process.say(link, ControlMessage::Used);
+        if !link.usage.is_used() {
+            // Since the look; it may have been said before that.
+            link.usage.turn((state::ASKED, state::USED));
+            process.say(link, ControlMessage::Free);
+        }
+    }
+    is_over
+}
+
+/// Keeper: the peer does not use the link any more either.
+pub(crate) fn hear_free(process: &Process, link: &Link) {
+    // The peer used it until now, also if it has not said so.
+    link.usage.stays();
+    if !link.usage.is_used() {
+        is_gone(process, link);
     }
 }
 
-impl Process {
-    /// As [`Self::find_link`], among links that may be used, with a use: without one another thread may end it at any
-    /// time.
-    pub(crate) fn hold_link(self: &Arc<Self>, check: impl Fn(&Link) -> bool) -> Option<Held> {
-        self.hold_any(|link| !link.is_left() && check(link))
-    }
-
-    /// As [`Self::hold_link`], also among links that the peer has been told are not used.
-    pub(crate) fn hold_any(self: &Arc<Self>, check: impl Fn(&Link) -> bool) -> Option<Held> {
-        let links = self.links.lock();
-        let mut links = links.iter().flatten();
-        let link = links.find(|link| !link.is_down() && check(link))?;
-        // Under the lock: as `cut_off` looks, and `leave`.
-        Some(Held::new(self, link))
-    }
-
-    /// A use of a link that was found, if it is there still.
-    pub(crate) fn hold(self: &Arc<Self>, link: &Link) -> Option<Held> {
-        self.hold_link(|known| known.serial == link.serial)
-    }
-
-    /// From now on no thread finds a link that is unused. Returns whether it is.
-    fn cut_off(&self, link: &Link) -> bool {
-        let _links = self.links.lock();
-        let is_unused = !link.usage.is_used();
-        if is_unused {
-            // Release: as in `Link::take_down`.
-            link.down.store(true, Ordering::Release);
-        }
-        is_unused
-    }
-
-    /// Keeper: tells the peer if a link is not used any more. Returns whether that has to be seen to again.
-    pub(crate) fn leave(&self, link: &Link) -> bool {
-        if !link.usage.turn((state::GONE, state::USED)) {
-            return false;
-        }
-        let is_unused = || !link.usage.is_used() && !link.usage.is_granted();
-        if !is_unused() {
-            return false;
-        }
-        // Relaxed: as in `is_gone`.
-        let since_ns = link.usage.unused_ns.load(Ordering::Relaxed);
-        if clock::ticks_ns().saturating_sub(since_ns) < LINGER_NS && !link.is_drained() {
-            return link.usage.turn((state::USED, state::GONE));
-        }
-        {
-            let _links = self.links.lock();
-            if !is_unused() || !link.usage.turn((state::USED, state::SAID)) {
-                return false;
-            }
-        }
-        // It is not the peer that goes.
-        link.death_notices().clear();
-        self.say(link, ControlMessage::Unused);
-        false
-    }
-
-    /// Keeper: the peer does not use the link any more. Returns whether this process does not either, so that
-    /// it is to be ended.
-    pub(crate) fn hear_unused(&self, link: &Link) -> bool {
-        link.usage.state.store(state::ASKED, Ordering::SeqCst);
-        let is_over = self.cut_off(link);
-        // A peer that asks reads the answer; one that does not hears only of the end of the use.
-        if !is_over && !link.is_behind() {
-            self.say(link, ControlMessage::Used);
-            if !link.usage.is_used() {
-                // Since the look; it may have been said before that.
-                link.usage.turn((state::ASKED, state::USED));
-                self.say(link, ControlMessage::Free);
-            }
-        }
-        is_over
-    }
-
-    /// Keeper: the peer does not use the link any more either.
-    pub(crate) fn hear_free(&self, link: &Link) {
-        // The peer used it until now, also if it has not said so.
-        link.stays_in_use();
-        if !link.usage.is_used() {
-            self.is_gone(link);
-        }
-    }
-
-    /// Has the keeper see to a link whose last use has ended.
-    fn is_gone(&self, link: &Link) {
-        // Relaxed: at worst the time of another end.
-        link.usage
-            .unused_ns
-            .store(clock::ticks_ns(), Ordering::Relaxed);
-        if link.usage.turn((state::USED, state::GONE)) {
-            self.schedule(Timer::UnusedLinks);
-        }
+/// Has the keeper see to a link whose last use has ended.
+fn is_gone(process: &Process, link: &Link) {
+    link.usage.set_unused_ns(clock::ticks_ns());
+    if link.usage.turn((state::USED, state::GONE)) {
+        process.schedule(Timer::UnusedLinks);
     }
 }
 

@@ -6,6 +6,7 @@ use crate::group::Reserved;
 use crate::link::{Link, Parts};
 use crate::peer_bells::{PeerBells, map_peer_bells};
 use crate::process::Process;
+use crate::unused;
 use crate::users::Foreign;
 use handfast_layout::control::ControlMessage;
 use handfast_layout::hello::{Hello, Malformed, Status, WELCOME_BYTES, Welcome, is_ready};
@@ -70,7 +71,7 @@ pub(super) fn attempt(
         Some(None) => return Err(limit.passed(name)),
         turn => turn.flatten(),
     };
-    let find = |_| process.hold_link(|link| link.peer == peer);
+    let find = |_| unused::hold_link(process, |link| link.peer == peer);
     let known = turn.as_ref().and_then(find);
     let place = process.reserve(peer.uid)?;
     let hello = Hello::new(process.incarnation, name, place.index(), known.is_some());
@@ -83,7 +84,7 @@ pub(super) fn attempt(
             // The identity is checked: a stranger that repeats another's incarnation is another
             // process to the kernel. A process may have several nodes, with an incarnation each.
             let is_it = |link: &Link| link.peer == peer && link.incarnation == welcome.incarnation;
-            let link = known.and_then(|_| process.hold_link(is_it));
+            let link = known.and_then(|_| unused::hold_link(process, is_it));
             return Ok(link.map_or(Attempt::Again, |link| {
                 Attempt::Linked(link.clone(), welcome)
             }));

@@ -7,6 +7,7 @@ use crate::link::Link;
 use crate::origin::Origin;
 use crate::process::Process;
 use crate::send::SendRight;
+use crate::unused;
 use core::sync::atomic::Ordering;
 use handfast_proto::timers::Timer;
 use std::sync::Arc;
@@ -59,7 +60,7 @@ impl Process {
         if !upgrade.is_used.load(Ordering::Relaxed) {
             return false;
         }
-        match self.hold_link(|link| link.is_with(upgrade.exporter)) {
+        match unused::hold_link(self, |link| link.is_with(upgrade.exporter)) {
             Some(with) => {
                 let number = (&*upgrade.introducer, upgrade.number);
                 let Some(right) = claim_freely(self, &with, port, number) else {

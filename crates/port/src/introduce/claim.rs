@@ -6,6 +6,7 @@ use crate::passing::Own;
 use crate::process::Process;
 use crate::request::Seal;
 use crate::send::SendRight;
+use crate::unused;
 use handfast_layout::lane_control::LaneControl;
 use handfast_layout::part::receiver_of;
 use std::sync::Arc;
@@ -87,7 +88,7 @@ fn claim_as(
         link.hear_claims();
         Own::take(link)
     })?;
-    let Ok(word) = link.change_imports(process, |imports| imports.claim(port)) else {
+    let Ok(word) = unused::change_imports(link, process, |imports| imports.claim(port)) else {
         own.free();
         return None;
     };
@@ -96,7 +97,7 @@ fn claim_as(
         .say_in_lane((lane, receiver), named, said(word), || true)
         .is_none()
     {
-        link.change_imports(process, |imports| imports.unclaim(word));
+        unused::change_imports(link, process, |imports| imports.unclaim(word));
         link.drop_moved(core::iter::once(word));
         own.free();
         return None;

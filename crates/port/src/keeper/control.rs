@@ -2,8 +2,10 @@
 
 use super::{Keeper, Turn};
 use crate::descriptors::{Unheard, rule_of};
+use crate::left_lanes;
 use crate::link::Link;
 use crate::process::token;
+use crate::unused;
 use crate::users::Foreign;
 use handfast_layout::control::{CONTROL_BYTES_MAX, ControlMessage, Malformed};
 use handfast_proto::timers::Timer;
@@ -134,16 +136,16 @@ impl Keeper {
             }
             M::Counters => link.hear_counters(fd)?,
             M::Unused => {
-                if process.hear_unused(link) {
+                if unused::hear_unused(process, link) {
                     // The link ends at the next event.
                     process.attention.raise();
                 }
             }
-            M::Used => link.stays_in_use(),
-            M::Free => process.hear_free(link),
-            M::LaneFree { lane } => link.hear_lane_free(process, lane)?,
+            M::Used => link.usage.stays(),
+            M::Free => unused::hear_free(process, link),
+            M::LaneFree { lane } => left_lanes::hear_lane_free(link, process, lane)?,
             M::LaneWanted => {
-                if link.say_taken(process) {
+                if left_lanes::say_taken(link, process) {
                     process.schedule(Timer::TakenLanes);
                 }
             }

@@ -7,6 +7,7 @@ use crate::link::{Link, Parts};
 use crate::peer_bells::{PeerBells, map_peer_bells};
 use crate::port::Port;
 use crate::process::Process;
+use crate::unused;
 use crate::users::{Charge, Foreign};
 use core::sync::atomic::Ordering;
 use handfast_layout::control::ControlMessage;
@@ -166,7 +167,7 @@ impl Keeper {
         let connects = connecting.iter().any(|to| to.pid == peer.pid);
         let is_it =
             |link: &Link| link.incarnation == hello.incarnation && link.peer.pid == peer.pid;
-        let found = self.process.hold_any(is_it);
+        let found = unused::hold_any(&self.process, is_it);
         if let Some(link) = &found
             && hello.known
         {
@@ -380,7 +381,7 @@ fn welcome_to(process: &Process, port: Option<&Arc<Port>>) -> Welcome {
 
 /// The connector knows of a link: it is given a right through that.
 fn grant_known(process: &Process, link: &Link, pending: &Pending) -> Result<Answer, Refusal> {
-    if link.is_left() {
+    if link.usage.is_left() {
         // The peer has been told that this process does not use the link, and will say that it does, or
         // end it.
         return Err(Refusal::Told(Status::Crossed, 0));

@@ -1,8 +1,10 @@
 //! The work of each timer.
 
 use super::Keeper;
+use crate::left_lanes;
 use crate::link::Link;
 use crate::process::{Process, WATCH_NS, token};
+use crate::unused;
 use handfast_proto::timers::{Left, Timer};
 use handfast_ring::Fault;
 use handfast_sys::clock;
@@ -150,10 +152,10 @@ fn work_at(process: &Arc<Process>, link: &Arc<Link>, timer: Timer) -> Left {
             link.wake_for_room();
             Left::for_peer(is_open)
         }
-        Timer::UnusedLinks => Left::for_peer(process.leave(link)),
-        Timer::TakenLanes => Left::soon(link.say_taken_again(process)),
+        Timer::UnusedLinks => Left::for_peer(unused::leave(process, link)),
+        Timer::TakenLanes => Left::soon(left_lanes::say_taken_again(link, process)),
         Timer::FreedLanes => {
-            let is_left = cut_at_fault(process, link, link.leave_lanes(process));
+            let is_left = cut_at_fault(process, link, left_lanes::leave_lanes(link, process));
             Left::soon(is_left.unwrap_or(false))
         }
         _ => Left::Nothing,

@@ -1,10 +1,12 @@
 //! The lanes on which the peer calls: the receiver of ours that has each, and what it has there.
 
+use super::Link;
 use crate::rank;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use handfast_layout::link::{LANES, Side};
-use handfast_region::Region;
+use handfast_region::{Memory, Region};
 use handfast_ring::lane::{Consumer, Place};
+use handfast_ring::{Fault, Rule};
 use handfast_sys::sync::Mutex;
 
 pub(crate) struct Incoming {
@@ -116,6 +118,29 @@ impl Incoming {
 
     pub(super) fn return_consumer(&self, lane: u32, consumer: Consumer) {
         *self.consumers[lane as usize].lock() = Some(consumer);
+    }
+}
+
+impl Link {
+    /// No receiver has the lane from now on, of which none holds the consumer.
+    pub(crate) fn disown(&self, lane: u32) -> Result<(), Fault> {
+        let mut is_empty = true;
+        self.with_consumer(lane, |consumer| {
+            is_empty = !consumer.is_ready(&self.region);
+        });
+        if !is_empty {
+            return Err(Rule::LaneReceiver.broken());
+        }
+        self.incoming.disown(lane);
+        Ok(())
+    }
+
+    /// Whether the peer's lane leads to this receiver, as far as the peer says: a ring may come late, when it leads elsewhere.
+    pub(crate) fn leads_to(&self, lane: u32, receiver: u32) -> bool {
+        let place = Place::of(self.calls.other(), lane);
+        // Relaxed: before the ring (E3); or, where that comes late, before the word that the lane is free.
+        let word = self.region.load(place.receiver(), Ordering::Relaxed);
+        word == 0 || word == receiver + 1
     }
 }
 

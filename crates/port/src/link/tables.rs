@@ -1,12 +1,9 @@
 //! The tables of rights of a link, each under its lock.
 
 use super::Link;
-use crate::process::Process;
 use crate::rank;
-use crate::unused;
 use handfast_proto::rights::{Exports, Handle, Imports, Refused};
 use handfast_sys::lock::Guard;
-use std::sync::Arc;
 
 impl Link {
     /// The rights to our ports that the peer has.
@@ -32,27 +29,5 @@ impl Link {
             self.usage.add();
         }
         Ok(())
-    }
-
-    /// Changes the rights that we have; the first one and the last one are a use of the link, as [`Held`] is.
-    #[inline(always)]
-    pub(crate) fn change_imports<T>(
-        self: &Arc<Self>,
-        process: &Arc<Process>,
-        change: impl FnOnce(&mut Imports) -> T,
-    ) -> T {
-        let mut imports = self.imports();
-        let had = imports.has_rights();
-        let changed = change(&mut imports);
-        let has = imports.has_rights();
-        if has && !had {
-            // Under the lock, so before the last right is dropped.
-            self.usage.add();
-        }
-        drop(imports);
-        if had && !has {
-            unused::release(process, self);
-        }
-        changed
     }
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::descriptors::tests::{expect_let_go, link};
 use crate::introduce::Provided;
-use crate::lanes;
+use crate::link::lanes;
 use handfast_layout::control::kind;
 use handfast_layout::link::passed_word;
 use handfast_region::Memory;

@@ -5,8 +5,8 @@
 
 use super::SendRight;
 use crate::call::Ticket;
-use crate::lanes::NOBODY;
 use crate::link::Link;
+use crate::link::lanes::NOBODY;
 use crate::options::Options;
 use crate::origin::Origin;
 use crate::slots::SLOTS_PER_LANE;

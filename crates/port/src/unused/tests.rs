@@ -37,18 +37,18 @@ fn a_link_that_is_found_while_its_last_use_is_dropped_stays() {
     let (other, place) = (process.clone(), found.clone());
     let serial = link.serial;
     BETWEEN.set(Some(Box::new(move || {
-        let held = other.hold_link(|link| link.serial == serial);
+        let held = hold_link(&other, |link| link.serial == serial);
         assert!(place.set(held).is_ok());
     })));
     drop(last);
-    assert!(!process.leave(&link) && !link.is_left());
-    assert!(process.hold(&link).is_some());
+    assert!(!leave(&process, &link) && !link.usage.is_left());
+    assert!(hold(&process, &link).is_some());
     drop(found);
     // By the keeper.
     assert_eq!(told(&peer), kind::UNUSED);
-    assert!(process.hold(&link).is_none() && !link.is_down());
-    link.stays_in_use();
-    assert!(process.hold(&link).is_some());
+    assert!(hold(&process, &link).is_none() && !link.is_down());
+    link.usage.stays();
+    assert!(hold(&process, &link).is_some());
     process.end_link(&link);
 }
 
@@ -62,7 +62,7 @@ fn a_link_through_which_something_was_granted_is_not_left() {
         granting.usage.grant();
     })));
     drop(last);
-    assert!(!process.leave(&link) && !link.is_left());
+    assert!(!leave(&process, &link) && !link.usage.is_left());
     process.end_link(&link);
 }
 
@@ -72,11 +72,11 @@ fn what_the_peer_does_not_use_ends_when_it_is_not_used_here() {
     process.links.lock().push(Some(link.clone()));
     link.usage.grant();
     let last = Held::new(&process, &link);
-    assert!(!process.hear_unused(&link));
+    assert!(!hear_unused(&process, &link));
     assert_eq!(told(&peer), kind::USED);
     drop(last);
     assert_eq!(told(&peer), kind::FREE);
-    assert!(!link.is_down() && process.hear_unused(&link) && link.is_down());
+    assert!(!link.is_down() && hear_unused(&process, &link) && link.is_down());
     process.end_link(&link);
 }
 

@@ -15,7 +15,6 @@
 
 use crate::link::{Link, Outgoing};
 use crate::rank;
-use crate::room::LANE_NS;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use handfast_layout::bell as bell_layout;
 use handfast_layout::control::ControlMessage;
@@ -28,8 +27,6 @@ use handfast_sys::clock;
 use handfast_sys::lock::{APART, OwnedLock, thread_number};
 use handfast_sys::sync::{Mutex, MutexGuard};
 use queue::Queue;
-
-mod receiving;
 
 mod leaving;
 mod queue;
@@ -94,6 +91,9 @@ impl HeldLanes<'_> {
         self.lanes.iter()
     }
 }
+
+/// How long a sender waits for a lane while all are in use and none is on its way.
+pub(crate) const LANE_NS: u64 = 1_000_000_000;
 
 /// In the place of a receiver: it has no lanes.
 pub(crate) const NOBODY: u32 = bell_layout::RECEIVERS;

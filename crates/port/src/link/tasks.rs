@@ -1,7 +1,7 @@
 //! The tasks that wait for something of a link: the reply to a call, room, the end of a caller's patience.
 
+use super::Link;
 use crate::guest::{Woken, wake};
-use crate::link::Link;
 use crate::rank;
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::task::Waker;

@@ -1,8 +1,7 @@
 //! Which lane is let go of, and when.
 
-use super::{Free, NOBODY, WANTED};
+use super::{Free, LANE_NS, NOBODY, WANTED};
 use crate::link::{Link, Outgoing};
-use crate::room::LANE_NS;
 use crate::slots::SLOTS_PER_LANE;
 use crate::slots::SlotState;
 use core::sync::atomic::Ordering;

@@ -1,7 +1,7 @@
 //! Return slots this process names itself, one link's: places for answers other than replies to its own calls
 //! there. And the sleepers in return slots.
 
-use crate::link::Link;
+use super::Link;
 use crate::rank;
 use handfast_layout::link::{OWN_SET, REPLIES, slot_of};
 use handfast_sys::sync::MutexGuard;

@@ -1,0 +1,99 @@
+//! The uses of a link, of which the last one's end may be the link's.
+
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+/// The state of a link's last use.
+pub(crate) mod state {
+    /// There is one, or has never been one.
+    pub(crate) const USED: u8 = 0;
+    /// Connector: it has gone; the keeper is to see to that.
+    pub(crate) const GONE: u8 = 1;
+    /// Connector: the peer has been told.
+    pub(crate) const SAID: u8 = 2;
+    /// Acceptor: the peer is to be told when it has gone.
+    pub(crate) const ASKED: u8 = 3;
+}
+
+/// The uses of a link, and what becomes of it after the last.
+pub(crate) struct Usage {
+    /// Send rights of this process that use it, and others.
+    uses: AtomicU32,
+    /// The peer has got a port of ours through it.
+    granted: AtomicBool,
+    state: AtomicU8,
+    /// Since when it has been unused.
+    unused_ns: AtomicU64,
+}
+
+impl Usage {
+    /// Nobody uses it, but the peer if it connects: it has a right then.
+    pub(crate) const fn new(is_granted: bool) -> Self {
+        Self {
+            uses: AtomicU32::new(0),
+            granted: AtomicBool::new(is_granted),
+            state: AtomicU8::new(state::USED),
+            unused_ns: AtomicU64::new(0),
+        }
+    }
+
+    /// One use more, until it is [released](Self::release).
+    pub(crate) fn add(&self) {
+        // AcqRel: pairs with the last release.
+        self.uses.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A use has ended. Whether it was the last.
+    pub(crate) fn release(&self) -> bool {
+        // SeqCst, and in the states below: store-then-load. A thread that stores a state looks at the uses then: one of
+        // the two sees the other.
+        self.uses.fetch_sub(1, Ordering::SeqCst) == 1
+    }
+
+    /// The peer gets a port of ours.
+    pub(crate) fn grant(&self) {
+        // Release: pairs with the Acquire in `is_granted`.
+        self.granted.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_granted(&self) -> bool {
+        // Acquire: pairs with the Release of the thread that has granted something.
+        self.granted.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn is_used(&self) -> bool {
+        // SeqCst: as in `unused::release`.
+        self.uses.load(Ordering::SeqCst) != 0
+    }
+
+    /// Changes the state, if it is the first of these. Whether it was.
+    pub(crate) fn turn(&self, (from, to): (u8, u8)) -> bool {
+        let turned = (self.state).compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed);
+        turned.is_ok()
+    }
+
+    /// The peer does not use it.
+    pub(crate) fn is_asked(&self) {
+        self.state.store(state::ASKED, Ordering::SeqCst);
+    }
+
+    /// The peer uses it: it stays.
+    pub(crate) fn stays(&self) {
+        self.turn((state::SAID, state::USED));
+    }
+
+    /// Whether this process has said that it does not use it.
+    pub(crate) fn is_left(&self) -> bool {
+        // Acquire: set under the lock of the list.
+        self.state.load(Ordering::Acquire) == state::SAID
+    }
+
+    /// Since when it has been unused.
+    pub(crate) fn unused_ns(&self) -> u64 {
+        // Relaxed, here and below: at worst the time of another end.
+        self.unused_ns.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_unused_ns(&self, now_ns: u64) {
+        self.unused_ns.store(now_ns, Ordering::Relaxed);
+    }
+}
