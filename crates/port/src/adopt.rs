@@ -1,5 +1,6 @@
 //! Taking up the rights that came with a message, and giving back those that no thread holds any more.
 
+use crate::again;
 use crate::again::keep;
 use crate::bound::Moving;
 use crate::descriptors::{lost, take_up, take_up_memory};
@@ -16,7 +17,9 @@ use crate::own::OwnRight;
 use crate::passing::ReplyRight;
 use crate::paths::Held;
 use crate::process::Process;
+use crate::redirect;
 use crate::reply_slot::ReplySlot;
+use crate::revoke;
 use crate::right::Right;
 use crate::send::SendRight;
 use crate::unused;
@@ -145,7 +148,7 @@ fn adopt_all(
                 // A process that may only pass rights on is told of each again: see `Described::goes_on`.
                 return Err(fault(Rule::Introduction));
             }
-            rights.push(link.take_again(process, number)?);
+            rights.push(again::take_again(link, process, number)?);
             continue;
         }
         if let Part::Receive {
@@ -196,7 +199,7 @@ fn other(
             let what = (exporter, number, port);
             Right::Send(introduced(process, link, vine, (what, keep, whom)))
         }
-        Part::Again { number } => link.take_again(process, number)?,
+        Part::Again { number } => again::take_again(link, process, number)?,
         Part::Home {
             port,
             introducer,
@@ -271,7 +274,7 @@ fn fault_of(rule: Rule) -> Fault {
 /// A right to a port of this process, which the peer has.
 fn own(process: &Process, link: &Arc<Link>, handle: Handle) -> Result<Right, Fault> {
     loop {
-        let revocations = process.revocations();
+        let revocations = revoke::revocations(process);
         // A message that names it knows it: no wait.
         let target = match link.named(process, handle, 0) {
             Named::To(target) => target,
@@ -382,7 +385,7 @@ fn arrive(link: &Link, (handle, port): (Handle, u32)) -> Result<(), Fault> {
 #[inline(always)]
 fn imported(process: &Arc<Process>, link: &Arc<Link>, (handle, port): (Handle, u32)) -> SendRight {
     if link.redirects.has_any() {
-        link.arrived_moved(process, handle);
+        redirect::arrived_moved(link, process, handle);
     }
     SendRight::usual(process, link.clone(), (handle, port))
 }

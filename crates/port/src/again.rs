@@ -31,82 +31,80 @@ pub(crate) struct Again {
     is_introduced: AtomicBool,
 }
 
-impl Link {
-    pub(crate) fn told(&self) -> MutexGuard<'_, Remembered<Key>, rank::Told> {
-        self.again.told.lock()
-    }
+pub(crate) fn told(link: &Link) -> MutexGuard<'_, Remembered<Key>, rank::Told> {
+    link.again.told.lock()
+}
 
-    fn keeping(&self) -> MutexGuard<'_, Keeping<SendRight>, rank::Keeping> {
-        self.again.keeping.lock()
-    }
+fn keeping(link: &Link) -> MutexGuard<'_, Keeping<SendRight>, rank::Keeping> {
+    link.again.keeping.lock()
+}
 
-    /// A right to a port of the peer is given to others, who are told when this process gives it back.
-    pub(crate) fn is_introduced(&self) {
-        // Relaxed: read by a thread that has had such a right.
-        self.again.is_introduced.store(true, Ordering::Relaxed);
-    }
+/// A right to a port of the peer is given to others, who are told when this process gives it back.
+pub(crate) fn is_introduced(link: &Link) {
+    // Relaxed: read by a thread that has had such a right.
+    link.again.is_introduced.store(true, Ordering::Relaxed);
+}
 
-    /// Introducer: how a right of a third process's goes to the peer.
-    #[inline]
-    pub(crate) fn how_to_give(&self, right: &SendRight) -> How {
-        match has_arrived(right) {
-            true => self.told().give(key_of(right)),
-            // The provided right comes behind it.
-            false => How::Provide { keep: false },
-        }
+/// Introducer: how a right of a third process's goes to the peer.
+#[inline]
+pub(crate) fn how_to_give(link: &Link, right: &SendRight) -> How {
+    match has_arrived(right) {
+        true => told(link).give(key_of(right)),
+        // The provided right comes behind it.
+        false => How::Provide { keep: false },
     }
+}
 
-    /// As [`Self::how_to_give`], of a right that the peer keeps: its number.
-    #[inline]
-    pub(crate) fn give_again(&self, right: &SendRight) -> Option<u64> {
-        has_arrived(right)
-            .then(|| self.told().give_again(key_of(right)))
-            .flatten()
+/// As [`how_to_give`], of a right that the peer keeps: its number.
+#[inline]
+pub(crate) fn give_again(link: &Link, right: &SendRight) -> Option<u64> {
+    has_arrived(right)
+        .then(|| told(link).give_again(key_of(right)))
+        .flatten()
+}
+
+/// Introducer: the right that was to come again was not sent.
+pub(crate) fn unsent_again(link: &Link, process: &Process, number: u64) {
+    if told(link).unsent(number) {
+        process.say(link, ControlMessage::Left { number });
     }
+}
 
-    /// Introducer: the right that was to come again was not sent.
-    pub(crate) fn unsent_again(&self, process: &Process, number: u64) {
-        if self.told().unsent(number) {
-            process.say(self, ControlMessage::Left { number });
-        }
-    }
-
-    /// Recipient: the right that was provided under this number and is kept. `Err`: nothing an honest peer names.
-    #[inline]
-    pub(crate) fn take_again(&self, process: &Process, number: u64) -> Result<Right, Fault> {
-        let mut keeping = self.keeping();
-        match keeping.again(number) {
-            Some(Came::Right(right)) => {
-                let right = right.clone();
-                drop(keeping);
-                if right.is_down() {
-                    self.let_go_of_dead(process);
-                }
-                Ok(Right::Send(right))
+/// Recipient: the right that was provided under this number and is kept. `Err`: nothing an honest peer names.
+#[inline]
+pub(crate) fn take_again(link: &Link, process: &Process, number: u64) -> Result<Right, Fault> {
+    let mut keeping = keeping(link);
+    match keeping.again(number) {
+        Some(Came::Right(right)) => {
+            let right = right.clone();
+            drop(keeping);
+            if right.is_down() {
+                let_go_of_dead(link, process);
             }
-            Some(Came::Ended { came }) => {
-                process.say(self, ControlMessage::Leave { number, came });
-                Ok(Right::Dead)
-            }
-            None if self.is_down() => Ok(Right::Dead),
-            None => Err(Rule::Introduction.broken()),
+            Ok(Right::Send(right))
         }
+        Some(Came::Ended { came }) => {
+            process.say(link, ControlMessage::Leave { number, came });
+            Ok(Right::Dead)
+        }
+        None if link.is_down() => Ok(Right::Dead),
+        None => Err(Rule::Introduction.broken()),
     }
+}
 
-    /// Recipient: rights whose exporters have ended are of no use any more, whether a thread here has them or not. Their
-    /// numbers are known until the introducer has said that they have left, which may be never.
-    #[cold]
-    fn let_go_of_dead(&self, process: &Process) {
-        let mut keeping = self.keeping();
-        let ended = keeping.end_those(SendRight::is_down);
-        for (number, came, _) in &ended {
-            // Under the lock: in the order in which they come.
-            let (number, came) = (*number, *came);
-            process.say(self, ControlMessage::Leave { number, came });
-        }
-        drop(keeping);
-        ended.into_iter().for_each(|(.., right)| let_go(right));
+/// Recipient: rights whose exporters have ended are of no use any more, whether a thread here has them or not. Their
+/// numbers are known until the introducer has said that they have left, which may be never.
+#[cold]
+fn let_go_of_dead(link: &Link, process: &Process) {
+    let mut keeping = keeping(link);
+    let ended = keeping.end_those(SendRight::is_down);
+    for (number, came, _) in &ended {
+        // Under the lock: in the order in which they come.
+        let (number, came) = (*number, *came);
+        process.say(link, ControlMessage::Leave { number, came });
     }
+    drop(keeping);
+    ended.into_iter().for_each(|(.., right)| let_go(right));
 }
 
 /// Whether all that this thread has sent to the port of `right` has been received.
@@ -131,7 +129,7 @@ pub(crate) fn keep(process: &Process, link: &Link, number: u64, right: &SendRigh
     if link.is_behind() {
         return;
     }
-    let mut keeping = link.keeping();
+    let mut keeping = keeping(link);
     let kept = keeping.keep(number, right.clone());
     if kept.is_ok() {
         let by = Some((link.serial, number));
@@ -146,81 +144,79 @@ pub(crate) fn keep(process: &Process, link: &Link, number: u64, right: &SendRigh
     }
     // Either link may have ended before this was in its table.
     if link.is_down() {
-        process.end_kept(link);
+        end_kept(process, link);
     }
     if right.is_down() {
-        link.let_go_of_dead(process);
+        let_go_of_dead(link, process);
     }
 }
 
-impl Process {
-    /// Keeper: one of these came.
-    pub(crate) fn take_again_message(
-        &self,
-        link: &Link,
-        message: ControlMessage<'_>,
-    ) -> Result<(), Fault> {
-        let (number, has_left) = match message {
-            ControlMessage::Kept { number } => (number, !link.told().kept(number)),
-            ControlMessage::Leave { number, came } => (number, link.told().leave(number, came)),
-            ControlMessage::Left { number } => {
-                let left = link.keeping().left(number);
-                left.into_iter().for_each(let_go);
-                return Ok(());
-            }
-            _ => return Ok(()),
+/// Keeper: one of these came.
+pub(crate) fn take_again_message(
+    process: &Process,
+    link: &Link,
+    message: ControlMessage<'_>,
+) -> Result<(), Fault> {
+    let (number, has_left) = match message {
+        ControlMessage::Kept { number } => (number, !told(link).kept(number)),
+        ControlMessage::Leave { number, came } => (number, told(link).leave(number, came)),
+        ControlMessage::Left { number } => {
+            let left = keeping(link).left(number);
+            left.into_iter().for_each(let_go);
+            return Ok(());
+        }
+        _ => return Ok(()),
+    };
+    if has_left {
+        if link.is_behind() {
+            // A peer that asks reads the answer.
+            return Err(Rule::Introduction.broken());
+        }
+        process.say(link, ControlMessage::Left { number });
+    }
+    Ok(())
+}
+
+/// Keeper: asks whether rights through `link` that are kept and unused may leave. Returns whether some are to be
+/// looked at again.
+pub(crate) fn leave_unused(process: &Process, link: &Link) -> bool {
+    let unused = link.imports().unused();
+    let mut again = false;
+    for (handle, (by, number)) in unused {
+        let Some(introducer) = process.find_link(|link| link.serial == by) else {
+            continue;
         };
-        if has_left {
-            if link.is_behind() {
-                // A peer that asks reads the answer.
-                return Err(Rule::Introduction.broken());
+        let quiet = keeping(&introducer).quiet(number);
+        match quiet {
+            Some(came) => {
+                process.say(&introducer, ControlMessage::Leave { number, came });
             }
-            self.say(link, ControlMessage::Left { number });
-        }
-        Ok(())
-    }
-
-    /// Keeper: asks whether rights through `link` that are kept and unused may leave. Returns whether some are to be
-    /// looked at again.
-    pub(crate) fn leave_unused(&self, link: &Link) -> bool {
-        let unused = link.imports().unused();
-        let mut again = false;
-        for (handle, (by, number)) in unused {
-            let Some(introducer) = self.find_link(|link| link.serial == by) else {
-                continue;
-            };
-            let quiet = introducer.keeping().quiet(number);
-            match quiet {
-                Some(came) => {
-                    self.say(&introducer, ControlMessage::Leave { number, came });
-                }
-                None => again |= link.imports().may_be_unused(handle),
-            }
-        }
-        again
-    }
-
-    /// Keeper: rights through `link` that this process has given back are not remembered any more.
-    pub(crate) fn forget_told(&self, link: &Link, given: &[(Handle, u32)]) {
-        // Relaxed: set by a thread that had such a right, which has been dropped since.
-        if given.is_empty() || !link.again.is_introduced.load(Ordering::Relaxed) {
-            return;
-        }
-        for to in self.live_links() {
-            let mut told = to.told();
-            for (handle, _) in given {
-                told.forget((link.serial, *handle));
-            }
+            None => again |= link.imports().may_be_unused(handle),
         }
     }
+    again
+}
 
-    /// Keeper: a link has ended, and with it the rights kept for its peer, and those of its peer.
-    pub(crate) fn end_kept(&self, link: &Link) {
-        let kept = link.keeping().end();
-        kept.into_iter().for_each(let_go);
-        for introducer in self.live_links() {
-            introducer.let_go_of_dead(self);
+/// Keeper: rights through `link` that this process has given back are not remembered any more.
+pub(crate) fn forget_told(process: &Process, link: &Link, given: &[(Handle, u32)]) {
+    // Relaxed: set by a thread that had such a right, which has been dropped since.
+    if given.is_empty() || !link.again.is_introduced.load(Ordering::Relaxed) {
+        return;
+    }
+    for to in process.live_links() {
+        let mut told = told(&to);
+        for (handle, _) in given {
+            told.forget((link.serial, *handle));
         }
+    }
+}
+
+/// Keeper: a link has ended, and with it the rights kept for its peer, and those of its peer.
+pub(crate) fn end_kept(process: &Process, link: &Link) {
+    let kept = keeping(link).end();
+    kept.into_iter().for_each(let_go);
+    for introducer in process.live_links() {
+        let_go_of_dead(&introducer, process);
     }
 }
 

@@ -6,6 +6,7 @@ use crate::introduce::{Named, claim_by};
 use crate::link::Link;
 use crate::origin::{Claimed, Origin};
 use crate::process::Process;
+use crate::revoke;
 use crate::room::{LaneWait, Waiting};
 use crate::send::SendRight;
 use handfast_layout::lane_control::LaneControl;
@@ -74,7 +75,7 @@ impl Link {
         let is_bound = bound_now_ns.is_some();
         let now_ns = bound_now_ns.unwrap_or_default();
         loop {
-            let revocations = process.revocations();
+            let revocations = revoke::revocations(process);
             let target = match self.named(process, by, now_ns) {
                 Named::To(target) => target.attenuated(mask),
                 Named::Revoked => return Some(Claim::Revoked),

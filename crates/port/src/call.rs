@@ -9,6 +9,7 @@ use crate::guest;
 use crate::link::Link;
 use crate::message::{Message, ReplySink};
 use crate::origin::Origin;
+use crate::revoke;
 use crate::send::SendRight;
 use crate::slots::SlotState;
 use core::sync::atomic::Ordering;
@@ -400,7 +401,7 @@ impl<'a> Call<'a> {
             Kind::Dropped => Err(why_dropped(meta.cpu)),
             Kind::DeadPort if meta.len_bytes > 0 => {
                 // Known from now on, as for a port.
-                right.link().was_revoked(&[right.handle()]);
+                revoke::was_revoked(right.link(), &[right.handle()]);
                 Err(SendError::Gone(Gone::Right))
             }
             Kind::DeadPort => {

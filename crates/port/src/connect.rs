@@ -7,6 +7,7 @@ use crate::options::Options;
 use crate::paths::Held;
 use crate::process::Process;
 use crate::receive::BEHIND_DESCRIPTOR;
+use crate::redirect;
 use crate::rendezvous;
 use crate::send::SendRight;
 use crate::turns::Turns;
@@ -169,7 +170,7 @@ fn connect_by(
                     process.end_link(&link);
                     return Err(failed(name, "no right in the welcome"));
                 }
-                link.arrived_moved(process, welcome.handle);
+                redirect::arrived_moved(&link, process, welcome.handle);
                 let right = SendRight::new(process, link, &welcome, options);
                 if !right.is_down() {
                     return Ok(right);

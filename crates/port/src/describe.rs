@@ -1,6 +1,7 @@
 //! Rights of this process, described to the peer of a link beside the bytes of a message.
 
 use crate::adopt::own_of;
+use crate::again;
 use crate::again::key_of;
 use crate::error::RightError;
 use crate::introduce::Provided;
@@ -94,7 +95,7 @@ impl Undo {
             Self::Exported(handle) => link.retract(process, handle),
             Self::Passed(passed) => passed.take_back(link),
             Self::Leaving(token) => process.stays(token),
-            Self::Again(number) => link.unsent_again(process, number),
+            Self::Again(number) => again::unsent_again(link, process, number),
             Self::Lent(loan) => link.lends_not(loan),
             Self::Introduced(handle, provided) => {
                 link.retract(process, handle);
@@ -331,7 +332,7 @@ fn third(
     }
     let keep = match goes_on {
         true => false,
-        false => match link.how_to_give(right) {
+        false => match again::how_to_give(link, right) {
             How::Again(number) => return Ok((Part::Again { number }, Undo::Again(number))),
             How::Provide { keep } => keep,
         },
@@ -345,8 +346,8 @@ fn third(
     let port = vine.port.id;
     let provided = Provided::say(process, right, link);
     if let Some(provided) = provided.as_ref().filter(|_| keep) {
-        right.link().is_introduced();
-        link.told().offered(key_of(right), provided.number);
+        again::is_introduced(right.link());
+        again::told(link).offered(key_of(right), provided.number);
     }
     let part = Part::Third {
         vine: (handle, port),

@@ -18,6 +18,7 @@ use crate::origin::Origin;
 use crate::paths::Ask;
 use crate::process::{Process, token};
 use crate::rank;
+use crate::redirect;
 use crate::rendezvous;
 use crate::send::SendRight;
 use crate::users::{Charge, Foreign};
@@ -381,7 +382,7 @@ impl Process {
         };
         for moved in moved {
             if let (Some(link), Some(from)) = (link, moved.link.upgrade()) {
-                self.redirect((&from, moved.name), link);
+                redirect::redirect(self, (&from, moved.name), link);
             }
         }
         for (_, ask, _) in asks {

@@ -1,14 +1,17 @@
 //! Giving back the rights that no thread here holds any more, and taking back those that the peer gives back.
 
 use crate::adopt::Whom;
+use crate::again;
 use crate::awaited::{Awaited, Outcome};
 use crate::link::Link;
 use crate::link::lanes::NOBODY;
 use crate::message::Message;
 use crate::process::Process;
 use crate::rank;
+use crate::redirect;
 use crate::slots::SLOTS_PER_LANE;
 use crate::slots::SlotState;
+use crate::spread;
 use crate::unused;
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
@@ -56,7 +59,7 @@ impl Link {
         if is_new && !self.is_down() {
             process.schedule(Timer::Releases);
         }
-        self.drop_moved(core::iter::once(handle));
+        redirect::drop_moved(self, core::iter::once(handle));
     }
 
     /// Messages have used it, the last of them in these lanes.
@@ -80,7 +83,7 @@ impl Link {
         let outgoing = self.lanes[lane as usize].lock();
         let position = outgoing.producer.position();
         // A port that has a receiver for each CPU is sent to in lanes that lead to those.
-        if outgoing.leads_to == receiver || self.has_spread() {
+        if outgoing.leads_to == receiver || spread::has_spread(self) {
             let tail = position;
             return Some(Use { lane, tail });
         }
@@ -109,9 +112,9 @@ impl Link {
                 head.wrapping_sub(used.tail).cast_signed() >= 0
                     || self.is_answered(used.lane, used.tail.wrapping_sub(1))
             });
-            self.drop_moved(given.iter().map(|(handle, _)| *handle));
+            redirect::drop_moved(self, given.iter().map(|(handle, _)| *handle));
             // Before the peer hears that: a handle may mean something else then.
-            process.forget_told(self, &given);
+            again::forget_told(process, self, &given);
             self.releases.owed.lock().extend(given);
         }
         let mut owed = self.releases.owed.lock();

@@ -9,6 +9,7 @@ use crate::link::Link;
 use crate::origin::Origin;
 use crate::poller::Poller;
 use crate::process::Process;
+use crate::revoke;
 use crate::right::Right;
 use crate::send::SendRight;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -118,7 +119,7 @@ impl Process {
                 let known = self.redeem_at_home(number, recipient);
                 let known = known.or_else(|| {
                     let right = loop {
-                        let revocations = self.revocations();
+                        let revocations = revoke::revocations(self);
                         let target = poller.foresee(number, recipient)?;
                         // Looked for again as often as this process revokes something meanwhile.
                         if let Some(right) = to_target(self, target, revocations) {
@@ -145,7 +146,7 @@ impl Process {
     fn redeem_at_home(self: &Arc<Self>, number: Number, recipient: Name) -> Option<Right> {
         // As often as this process revokes something between the looks.
         let right = loop {
-            let revocations = self.revocations();
+            let revocations = revoke::revocations(self);
             let mut provisions = self.provisions();
             let Some((target, _)) = provisions.provided(number, recipient) else {
                 return match provisions.redeem(number, recipient) {

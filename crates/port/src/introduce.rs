@@ -6,6 +6,7 @@ use crate::notice::end_right;
 use crate::process::Process;
 use crate::rank;
 use crate::reply_slot::ReplySlot;
+use crate::revoke;
 use crate::users::Charge;
 use core::sync::atomic::Ordering;
 use handfast_layout::PARTS_MAX;
@@ -158,7 +159,7 @@ impl Link {
         if !matches!(claim, Claim::Waiting { .. }) {
             process.has_settled();
         }
-        self.tell_if_revoked(process, word, claim);
+        revoke::tell_if_revoked(self, process, word, claim);
         self.granted_anew(process, claim);
         Some(claim)
     }

@@ -15,6 +15,7 @@ use crate::peer_bells::PeerBells;
 use crate::process::Process;
 use crate::quotas::InForce;
 use crate::rank;
+use crate::redirect;
 use crate::redirect::Redirects;
 use crate::revoke::Revoked;
 use crate::rows::Row;
@@ -320,7 +321,7 @@ impl Link {
     /// port already: all up to this one are.
     pub(crate) fn close_port(&self, port: u32) {
         // Before: a thread that sees the port closed asks for this.
-        self.end_moved(port);
+        redirect::end_moved(self, port);
         self.close_up_to(port);
     }
 

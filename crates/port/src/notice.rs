@@ -9,6 +9,7 @@ use crate::own::{Own, OwnRight};
 use crate::port::Port;
 use crate::rank;
 use crate::receive::ReceiveRight;
+use crate::revoke;
 use crate::send::SendRight;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use handfast_layout::part::receiver_of;
@@ -262,7 +263,7 @@ impl ReceiveRight {
                 *is_watched = notices.begin(badge, || 1);
             }
         }
-        for link in process.all_links() {
+        for link in revoke::all_links(process) {
             let mut exports = link.exports();
             notices.begin(badge, || exports.watch(port.id, badge));
         }
@@ -314,7 +315,9 @@ impl SendRight {
 impl Link {
     /// Reports the death of a port that is gone, or of a right that was revoked, to the ports that wait for it.
     pub(crate) fn tell_deaths(&self) {
-        self.tell_of(|asked| self.failure(asked.of).is_some() || self.is_revoked(asked.handle));
+        self.tell_of(|asked| {
+            self.failure(asked.of).is_some() || revoke::is_revoked(self, asked.handle)
+        });
     }
 
     /// As [`Self::tell_deaths`], of these rights.
@@ -366,7 +369,7 @@ impl Link {
     ) -> Option<Result<Handle, Refused>> {
         let mut exports = self.exports();
         // Under the lock: a revoking thread marks the right before looking here.
-        let is_good = !port.process.has_revoked_since(revocations);
+        let is_good = !revoke::has_revoked_since(&port.process, revocations);
         is_good.then(|| self.export_to(&mut exports, port, target))
     }
 

@@ -4,6 +4,7 @@ use crate::error::{ConnectError, Gone};
 use crate::port::Port;
 use crate::receive::ReceiveRight;
 use crate::request::Seal;
+use crate::revoke;
 use crate::send::SendRight;
 use core::sync::atomic::{AtomicBool, Ordering};
 use handfast_proto::rights::{ALL_PERMISSIONS, Map, Target};
@@ -130,7 +131,7 @@ impl OwnRight {
         let known = port.clone();
         // Under the lock: a revoking thread marks the right before looking here.
         let mut own = known.notices.own();
-        let is_good = !port.process.has_revoked_since(revocations);
+        let is_good = !revoke::has_revoked_since(&port.process, revocations);
         is_good.then(|| Self {
             own: Self::known(&mut own, port, target.badge),
             permissions: target.permissions,

@@ -15,6 +15,7 @@ use crate::rank;
 use crate::receive::{self, ReceiveRight};
 use crate::request::{Received, Request};
 use crate::revoke::Holder;
+use crate::spread;
 use crate::spread::{CPUS, Entry, message};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
@@ -238,7 +239,7 @@ impl ReceiveRight {
             server: Arc::downgrade(&server),
         });
         for link in process.live_links() {
-            process.say_spread(&link, &message);
+            spread::say_spread(&process, &link, &message);
         }
         let epoch = process.epoch;
         Ok(PerCpu { server, epoch })

@@ -5,6 +5,7 @@ use crate::lifecycle;
 use crate::link::Link;
 use crate::process::Process;
 use crate::rank;
+use crate::revoke;
 use core::sync::atomic::{AtomicU32, Ordering};
 use handfast_layout::counters;
 use handfast_proto::introductions::PROVISIONS_MAX;
@@ -100,7 +101,7 @@ pub(crate) fn set_at(process: &Process, quotas_of: Arc<OfPeer>) -> Result<(), Mi
     let old = core::mem::replace(&mut *process.quotas.0.write(), quotas_of);
     // The application's function: dropped without the lock.
     drop(old);
-    for link in process.all_links() {
+    for link in revoke::all_links(process) {
         process.limit(&link);
     }
     Ok(())

@@ -133,99 +133,97 @@ enum Switched {
     Full,
 }
 
-impl Link {
-    /// A right of this process that stays where it is.
-    pub(crate) fn stays(&self, name: Handle) {
-        let mut redirects = self.redirects.lock_to_add();
-        redirects.of.insert(name, Redirect::Stays);
-    }
+/// A right of this process that stays where it is.
+pub(crate) fn stays(link: &Link, name: Handle) {
+    let mut redirects = link.redirects.lock_to_add();
+    redirects.of.insert(name, Redirect::Stays);
+}
 
-    /// The right that a right of this process has become since its port moved.
-    pub(crate) fn direct(&self, name: Handle) -> Option<Arc<Moved>> {
-        match self.redirects.lock().of.get(&name)? {
-            Redirect::To(moved) if moved.direct.get().is_some() => Some(moved.clone()),
-            _ => None,
-        }
+/// The right that a right of this process has become since its port moved.
+pub(crate) fn direct(link: &Link, name: Handle) -> Option<Arc<Moved>> {
+    match link.redirects.lock().of.get(&name)? {
+        Redirect::To(moved) if moved.direct.get().is_some() => Some(moved.clone()),
+        _ => None,
     }
+}
 
-    /// The peer has said that its `port` is gone: also calls end that were made there before it moved.
-    pub(crate) fn end_moved(&self, port: u32) {
-        if !self.redirects.has_any() {
-            return;
-        }
-        if let Some((of, is_gone)) = self.redirects.lock().gone.get(&receiver_of(port))
-            && *of == port
-        {
-            // Relaxed: under the lock.
-            is_gone.store(true, Ordering::Relaxed);
-            self.map.passes_no_more(receiver_of(port));
-        }
+/// The peer has said that its `port` is gone: also calls end that were made there before it moved.
+pub(crate) fn end_moved(link: &Link, port: u32) {
+    if !link.redirects.has_any() {
+        return;
     }
-
-    /// Whether calls by this name, to a port that has moved, may be answered still although another port at that receiver
-    /// is gone.
-    #[cold]
-    pub(crate) fn outlives(&self, name: Handle) -> bool {
-        match self.redirects.lock().of.get(&name) {
-            // Relaxed: under the lock.
-            Some(Redirect::To(moved)) => !moved.is_gone.load(Ordering::Relaxed),
-            _ => false,
-        }
+    if let Some((of, is_gone)) = link.redirects.lock().gone.get(&receiver_of(port))
+        && *of == port
+    {
+        // Relaxed: under the lock.
+        is_gone.store(true, Ordering::Relaxed);
+        link.map.passes_no_more(receiver_of(port));
     }
+}
 
-    /// A right with this name has come. The name of a right that is another now is given back at once; a right
-    /// whose move was heard of before becomes another soon.
-    #[cold]
-    pub(crate) fn arrived_moved(self: &Arc<Self>, process: &Process, name: Handle) {
-        // Held until it is known to be one: the last of the others may be dropped meanwhile.
-        let mut redirects = self.redirects.lock();
-        match redirects.of.get(&name) {
-            Some(Redirect::To(moved)) if moved.direct.get().is_some() => {
-                // Given back at once, whether it was to be already or has come since.
-                self.imports().moved(name, &[]);
-                process.schedule(Timer::Releases);
-            }
-            Some(_) => {}
-            None => {
-                let port = self.imports().port_of(name);
-                if let Some(port) = port
-                    && let Some(moved) = redirects.early.arrived(name)
-                {
-                    redirects.insert((name, port), moved);
-                    drop(redirects);
-                    // The keeper's: this thread may hold a lane or a poller.
-                    process.switch_later(self, name);
-                }
+/// Whether calls by this name, to a port that has moved, may be answered still although another port at that receiver
+/// is gone.
+#[cold]
+pub(crate) fn outlives(link: &Link, name: Handle) -> bool {
+    match link.redirects.lock().of.get(&name) {
+        // Relaxed: under the lock.
+        Some(Redirect::To(moved)) => !moved.is_gone.load(Ordering::Relaxed),
+        _ => false,
+    }
+}
+
+/// A right with this name has come. The name of a right that is another now is given back at once; a right
+/// whose move was heard of before becomes another soon.
+#[cold]
+pub(crate) fn arrived_moved(link: &Arc<Link>, process: &Process, name: Handle) {
+    // Held until it is known to be one: the last of the others may be dropped meanwhile.
+    let mut redirects = link.redirects.lock();
+    match redirects.of.get(&name) {
+        Some(Redirect::To(moved)) if moved.direct.get().is_some() => {
+            // Given back at once, whether it was to be already or has come since.
+            link.imports().moved(name, &[]);
+            process.schedule(Timer::Releases);
+        }
+        Some(_) => {}
+        None => {
+            let port = link.imports().port_of(name);
+            if let Some(port) = port
+                && let Some(moved) = redirects.early.arrived(name)
+            {
+                redirects.insert((name, port), moved);
+                drop(redirects);
+                // The keeper's: this thread may hold a lane or a poller.
+                switch_later(process, link, name);
             }
         }
     }
+}
 
-    /// Rights with these names were dropped or given back: nothing is kept for names without owners.
-    #[inline]
-    pub(crate) fn drop_moved(&self, names: impl Iterator<Item = Handle>) {
-        if self.redirects.has_any() {
-            self.drop_redirects(names);
-        }
+/// Rights with these names were dropped or given back: nothing is kept for names without owners.
+#[inline]
+pub(crate) fn drop_moved(link: &Link, names: impl Iterator<Item = Handle>) {
+    if link.redirects.has_any() {
+        drop_redirects(link, names);
     }
+}
 
-    #[cold]
-    fn drop_redirects(&self, names: impl Iterator<Item = Handle>) {
-        let mut redirects = self.redirects.lock();
-        let is_over = |name: &Handle| self.imports().port_of(*name).is_none();
-        let mut over = Vec::new();
-        for name in names.filter(is_over) {
-            match redirects.of.remove(&name) {
-                // The right may be under way once more.
-                Some(Redirect::To(moved)) if let Some(moved) = moved.unused() => {
-                    redirects.early.hear(name, moved);
-                }
-                redirect => over.extend(redirect),
+#[cold]
+fn drop_redirects(link: &Link, names: impl Iterator<Item = Handle>) {
+    let mut redirects = link.redirects.lock();
+    let is_over = |name: &Handle| link.imports().port_of(*name).is_none();
+    let mut over = Vec::new();
+    for name in names.filter(is_over) {
+        match redirects.of.remove(&name) {
+            // The right may be under way once more.
+            Some(Redirect::To(moved)) if let Some(moved) = moved.unused() => {
+                redirects.early.hear(name, moved);
             }
+            redirect => over.extend(redirect),
         }
-        drop(redirects);
-        // Outside of the lock: a right of another link may be the last one there.
-        drop_all(over);
     }
+    drop(redirects);
+    // Outside of the lock: a right of another link may be the last one there.
+    drop_all(over);
 }
 
 /// Drops these and what becomes of no use by that, one after the other and not one within the other: others say how often
@@ -274,180 +272,186 @@ impl Moved {
     }
 }
 
-impl Process {
-    /// Keeper: the port of the right with this name has moved to another process.
-    pub(crate) fn hear_moved(
-        self: &Arc<Self>,
-        link: &Arc<Link>,
-        name: Handle,
-        (port, number, exporter): (u32, u64, [u8; 20]),
-    ) -> Result<(), Fault> {
-        if receiver_of(port) >= RECEIVERS {
-            return Err(Rule::Introduction.broken());
-        }
-        if link.is_with(exporter) {
-            return Ok(());
-        }
-        let moved = Moved::new((exporter, port), number);
-        {
-            let mut redirects = link.redirects.lock_to_add();
-            let old_port = link.imports().port_of(name);
-            match (redirects.of.get(&name), old_port) {
-                (Some(Redirect::Stays), _) => return Ok(()),
-                (None, Some(old_port)) => redirects.insert((name, old_port), moved),
-                // It may be under way; of one that is another by now, once more.
-                _ => {
-                    redirects.early.hear(name, moved);
-                    return Ok(());
-                }
+/// Keeper: the port of the right with this name has moved to another process.
+pub(crate) fn hear_moved(
+    process: &Arc<Process>,
+    link: &Arc<Link>,
+    name: Handle,
+    (port, number, exporter): (u32, u64, [u8; 20]),
+) -> Result<(), Fault> {
+    if receiver_of(port) >= RECEIVERS {
+        return Err(Rule::Introduction.broken());
+    }
+    if link.is_with(exporter) {
+        return Ok(());
+    }
+    let moved = Moved::new((exporter, port), number);
+    {
+        let mut redirects = link.redirects.lock_to_add();
+        let old_port = link.imports().port_of(name);
+        match (redirects.of.get(&name), old_port) {
+            (Some(Redirect::Stays), _) => return Ok(()),
+            (None, Some(old_port)) => redirects.insert((name, old_port), moved),
+            // It may be under way; of one that is another by now, once more.
+            _ => {
+                redirects.early.hear(name, moved);
+                return Ok(());
             }
         }
-        match self.way_to(exporter, port) {
-            Some(with) => self.redirect((link, name), &with),
-            None => self.seek(link, exporter, name),
-        }
-        Ok(())
     }
-
-    /// The link with the new home of a port, if there is one. To this process itself there always is.
-    fn way_to(self: &Arc<Self>, exporter: [u8; 20], port: u32) -> Option<Held> {
-        if exporter[..16] == self.incarnation {
-            return self.loop_to(receiver_of(port)).ok();
-        }
-        unused::hold_link(self, |with| with.is_with(exporter))
+    match way_to(process, exporter, port) {
+        Some(with) => redirect(process, (link, name), &with),
+        None => process.seek(link, exporter, name),
     }
+    Ok(())
+}
 
-    /// There is a link with the new home: messages sent by a right go there from now on, or soon.
-    pub(crate) fn redirect(self: &Arc<Self>, (link, name): (&Arc<Link>, Handle), with: &Arc<Link>) {
-        if self.switch((link, name), with) == Switched::Full {
-            self.switch_later(link, name);
-        }
+/// The link with the new home of a port, if there is one. To this process itself there always is.
+fn way_to(process: &Arc<Process>, exporter: [u8; 20], port: u32) -> Option<Held> {
+    if exporter[..16] == process.incarnation {
+        return process.loop_to(receiver_of(port)).ok();
     }
+    unused::hold_link(process, |with| with.is_with(exporter))
+}
 
-    /// Has the keeper do that.
-    fn switch_later(&self, link: &Arc<Link>, name: Handle) {
-        self.put_off(link, name);
-        self.schedule(Timer::Switches);
+/// There is a link with the new home: messages sent by a right go there from now on, or soon.
+pub(crate) fn redirect(
+    process: &Arc<Process>,
+    (link, name): (&Arc<Link>, Handle),
+    with: &Arc<Link>,
+) {
+    if switch(process, (link, name), with) == Switched::Full {
+        switch_later(process, link, name);
     }
+}
 
-    fn put_off(&self, link: &Arc<Link>, name: Handle) {
-        let link = Arc::downgrade(link);
-        self.switches().push(Later { link, name });
-    }
+/// Has the keeper do that.
+fn switch_later(process: &Process, link: &Arc<Link>, name: Handle) {
+    put_off(process, link, name);
+    process.schedule(Timer::Switches);
+}
 
-    fn switches(&self) -> MutexGuard<'_, Vec<Later>, rank::Switches> {
-        self.switches.lock()
-    }
+fn put_off(process: &Process, link: &Arc<Link>, name: Handle) {
+    let link = Arc::downgrade(link);
+    switches(process).push(Later { link, name });
+}
 
-    /// Keeper: once more for those that found no room. Returns whether there are some left.
-    pub(crate) fn switch_again(self: &Arc<Self>) -> bool {
-        let later = core::mem::take(&mut *self.switches());
-        for Later { link, name } in later {
-            let Some(link) = link.upgrade().filter(|link| !link.is_down()) else {
-                continue;
-            };
-            let (exporter, port) = match link.redirects.lock().of.get(&name) {
-                Some(Redirect::To(moved)) => (moved.exporter, moved.port),
-                _ => continue,
-            };
-            match self.way_to(exporter, port) {
-                Some(with) => {
-                    if self.switch((&link, name), &with) == Switched::Full {
-                        self.put_off(&link, name);
-                    }
+fn switches(process: &Process) -> MutexGuard<'_, Vec<Later>, rank::Switches> {
+    process.switches.lock()
+}
+
+/// Keeper: once more for those that found no room. Returns whether there are some left.
+pub(crate) fn switch_again(process: &Arc<Process>) -> bool {
+    let later = core::mem::take(&mut *switches(process));
+    for Later { link, name } in later {
+        let Some(link) = link.upgrade().filter(|link| !link.is_down()) else {
+            continue;
+        };
+        let (exporter, port) = match link.redirects.lock().of.get(&name) {
+            Some(Redirect::To(moved)) => (moved.exporter, moved.port),
+            _ => continue,
+        };
+        match way_to(process, exporter, port) {
+            Some(with) => {
+                if switch(process, (&link, name), &with) == Switched::Full {
+                    put_off(process, &link, name);
                 }
-                None => self.seek(&link, exporter, name),
             }
+            None => process.seek(&link, exporter, name),
         }
-        !self.switches().is_empty()
     }
+    !switches(process).is_empty()
+}
 
-    fn switch(self: &Arc<Self>, (link, name): (&Arc<Link>, Handle), with: &Arc<Link>) -> Switched {
-        let moved = match link.redirects.lock().of.get(&name) {
-            Some(Redirect::To(moved)) if moved.direct.get().is_none() => moved.clone(),
-            _ => return Switched::Done,
-        };
-        // As one of the rights with this name: the keeper, which may be another thread, gives the name back when
-        // the last of them is dropped, and behind that no mark may come.
-        let take_up = |imports: &mut Imports| {
-            imports.copied(name);
-            imports.port_of(name)
-        };
-        let Some(old_port) = unused::change_imports(link, self, take_up) else {
-            return Switched::Done;
-        };
-        let switched = self.switch_to(&moved, (link, name, old_port), with);
-        link.dropped(self, name, 0);
-        switched
-    }
+fn switch(
+    process: &Arc<Process>,
+    (link, name): (&Arc<Link>, Handle),
+    with: &Arc<Link>,
+) -> Switched {
+    let moved = match link.redirects.lock().of.get(&name) {
+        Some(Redirect::To(moved)) if moved.direct.get().is_none() => moved.clone(),
+        _ => return Switched::Done,
+    };
+    // As one of the rights with this name: the keeper, which may be another thread, gives the name back when
+    // the last of them is dropped, and behind that no mark may come.
+    let take_up = |imports: &mut Imports| {
+        imports.copied(name);
+        imports.port_of(name)
+    };
+    let Some(old_port) = unused::change_imports(link, process, take_up) else {
+        return Switched::Done;
+    };
+    let switched = switch_to(process, &moved, (link, name, old_port), with);
+    link.dropped(process, name, 0);
+    switched
+}
 
-    fn switch_to(
-        self: &Arc<Self>,
-        moved: &Moved,
-        (link, name, old_port): (&Arc<Link>, Handle, u32),
-        with: &Arc<Link>,
-    ) -> Switched {
-        let receiver = receiver_of(old_port);
-        // One at a time: two switches that lock each other's lanes would wait for ever.
-        let one = self.switching.lock();
-        // So that there is one.
-        if link.lane(receiver).is_none() {
-            return Switched::Full;
-        }
-        #[cfg(test)]
-        crate::link::lanes::tests::between();
-        let lanes = link.map.hold(receiver);
-        if lanes.iter().len() == 0 {
-            // The right has been let go of since: nothing would tell the old home.
-            return Switched::Full;
-        }
-        let lock = |lane: &u32| link.lanes[*lane as usize].lock();
-        let mut held: Vec<_> = one.nest(|| lanes.iter().map(lock).collect());
-        let region = &link.region;
-        let has_room = held.iter_mut().all(|lane| {
-            lane.producer
-                .has_room(region, LANE_CONTROL_BYTES)
-                .unwrap_or(false)
-        });
-        if !has_room {
-            return Switched::Full;
-        }
-        let number = (&**link, moved.number);
-        // In a lane of another link.
-        let claimed = one.nest(|| claim_freely(self, with, moved.port, number));
-        let Some(direct) = claimed else {
-            return Switched::Full;
-        };
-        let has_posted = post_marks(region, &mut held, (name, moved.number));
-        if !has_posted {
-            // Without the locks: a subscriber is told.
-            drop((held, lanes));
-            // There was room: the peer says something else now, and is cut.
-            link.poison(Rule::HeadDistance.broken());
-            self.attention.raise();
-            return Switched::Done;
-        }
-        let new_port = direct.port();
-        let _ = moved.direct.set(direct);
-        // Release: a thread that sees it finds the direct right. Before the lanes are free again, as the count:
-        // a thread that has locked one after that sees that something has changed.
-        link.redirects.has_moved.store(true, Ordering::Release);
-        link.trouble.fetch_add(1, Ordering::AcqRel);
-        drop(held);
-        for lane in lanes.iter() {
-            link.ring(*lane, receiver);
-        }
-        drop(lanes);
-        link.disturb();
-        link.move_deaths(old_port, (with, new_port));
-        // Messages to other ports there may have it in them, too. After the count: a thread that posts one after
-        // this look finds the right's successor.
-        let uses = link.uses_of(receiver);
-        if link.imports().moved(name, &uses) {
-            self.schedule(Timer::Releases);
-        }
-        Switched::Done
+fn switch_to(
+    process: &Arc<Process>,
+    moved: &Moved,
+    (link, name, old_port): (&Arc<Link>, Handle, u32),
+    with: &Arc<Link>,
+) -> Switched {
+    let receiver = receiver_of(old_port);
+    // One at a time: two switches that lock each other's lanes would wait for ever.
+    let one = process.switching.lock();
+    // So that there is one.
+    if link.lane(receiver).is_none() {
+        return Switched::Full;
     }
+    #[cfg(test)]
+    crate::link::lanes::tests::between();
+    let lanes = link.map.hold(receiver);
+    if lanes.iter().len() == 0 {
+        // The right has been let go of since: nothing would tell the old home.
+        return Switched::Full;
+    }
+    let lock = |lane: &u32| link.lanes[*lane as usize].lock();
+    let mut held: Vec<_> = one.nest(|| lanes.iter().map(lock).collect());
+    let region = &link.region;
+    let has_room = held.iter_mut().all(|lane| {
+        lane.producer
+            .has_room(region, LANE_CONTROL_BYTES)
+            .unwrap_or(false)
+    });
+    if !has_room {
+        return Switched::Full;
+    }
+    let number = (&**link, moved.number);
+    // In a lane of another link.
+    let claimed = one.nest(|| claim_freely(process, with, moved.port, number));
+    let Some(direct) = claimed else {
+        return Switched::Full;
+    };
+    let has_posted = post_marks(region, &mut held, (name, moved.number));
+    if !has_posted {
+        // Without the locks: a subscriber is told.
+        drop((held, lanes));
+        // There was room: the peer says something else now, and is cut.
+        link.poison(Rule::HeadDistance.broken());
+        process.attention.raise();
+        return Switched::Done;
+    }
+    let new_port = direct.port();
+    let _ = moved.direct.set(direct);
+    // Release: a thread that sees it finds the direct right. Before the lanes are free again, as the count:
+    // a thread that has locked one after that sees that something has changed.
+    link.redirects.has_moved.store(true, Ordering::Release);
+    link.trouble.fetch_add(1, Ordering::AcqRel);
+    drop(held);
+    for lane in lanes.iter() {
+        link.ring(*lane, receiver);
+    }
+    drop(lanes);
+    link.disturb();
+    link.move_deaths(old_port, (with, new_port));
+    // Messages to other ports there may have it in them, too. After the count: a thread that posts one after
+    // this look finds the right's successor.
+    let uses = link.uses_of(receiver);
+    if link.imports().moved(name, &uses) {
+        process.schedule(Timer::Releases);
+    }
+    Switched::Done
 }
 
 /// Posts in all these lanes that nothing more comes there by the right of this name.

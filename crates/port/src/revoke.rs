@@ -70,7 +70,7 @@ impl ReceiveRight {
         }
     }
 
-    /// As [`Self::revoke`], for one holder: rights with this badge that it has got, and that are on their way to
+    /// As [`revoke`], for one holder: rights with this badge that it has got, and that are on their way to
     /// it. Rights that it has passed on stay with their holders, and so do this process's own; and the holder may
     /// be given such a right again, by this process or by any that has one. Nothing happens when the link with
     /// the holder has ended: its rights ended with the link.
@@ -91,67 +91,65 @@ impl SendRight {
 
     /// Whether it is known to be revoked.
     pub(crate) fn is_revoked(&self) -> bool {
-        self.link().is_revoked(self.handle())
+        is_revoked(self.link(), self.handle())
     }
 }
 
-impl Process {
-    /// A number that changes when a revocation begins. Waits for one that is under way, which sends control messages
-    /// without blocking.
-    pub(crate) fn revocations(&self) -> u64 {
-        self.revoking.check_order();
-        loop {
-            // Acquire: the changes of the last revocation are found.
-            let revocations = self.revocations.load(Ordering::Acquire);
-            if revocations.is_multiple_of(2) {
-                return revocations;
-            }
-            drop(self.revoking.lock());
+/// A number that changes when a revocation begins. Waits for one that is under way, which sends control messages
+/// without blocking.
+pub(crate) fn revocations(process: &Process) -> u64 {
+    process.revoking.check_order();
+    loop {
+        // Acquire: the changes of the last revocation are found.
+        let revocations = process.revocations.load(Ordering::Acquire);
+        if revocations.is_multiple_of(2) {
+            return revocations;
         }
+        drop(process.revoking.lock());
     }
+}
 
-    /// Whether a revocation has begun since then. Under the lock of a table that a revocation looks at.
-    pub(crate) fn has_revoked_since(&self, revocations: u64) -> bool {
-        // Acquire: pairs with the addition in `count_revocation`; the lock orders the rest.
-        self.revocations.load(Ordering::Acquire) != revocations
-    }
+/// Whether a revocation has begun since then. Under the lock of a table that a revocation looks at.
+pub(crate) fn has_revoked_since(process: &Process, revocations: u64) -> bool {
+    // Acquire: pairs with the addition in `count_revocation`; the lock orders the rest.
+    process.revocations.load(Ordering::Acquire) != revocations
+}
 
-    /// Revocations run one after the other.
-    pub(crate) fn revoking(&self) -> MutexGuard<'_, (), rank::Revoking> {
-        self.revoking.lock()
-    }
+/// Revocations run one after the other.
+pub(crate) fn revoking(process: &Process) -> MutexGuard<'_, (), rank::Revoking> {
+    process.revoking.lock()
+}
 
-    /// A revocation begins, or ends: called by the thread that holds [`Self::revoking`].
-    pub(crate) fn count_revocation(&self) {
-        // AcqRel: see `revocations`.
-        self.revocations.fetch_add(1, Ordering::AcqRel);
-    }
+/// A revocation begins, or ends: called by the thread that holds [`revoking`].
+pub(crate) fn count_revocation(process: &Process) {
+    // AcqRel: see `revocations`.
+    process.revocations.fetch_add(1, Ordering::AcqRel);
+}
 
-    /// All links, also those that have ended and are still looked at.
-    pub(crate) fn all_links(&self) -> Vec<Arc<Link>> {
-        let links = self.links.lock();
-        let ended = self.ended.lock();
-        let ended = ended.iter().filter_map(Weak::upgrade);
-        links.iter().flatten().cloned().chain(ended).collect()
-    }
+/// All links, also those that have ended and are still looked at.
+pub(crate) fn all_links(process: &Process) -> Vec<Arc<Link>> {
+    let links = process.links.lock();
+    let ended = process.ended.lock();
+    let ended = ended.iter().filter_map(Weak::upgrade);
+    links.iter().flatten().cloned().chain(ended).collect()
 }
 
 impl Port {
     fn revoke(&self, badge: u64, from: Option<Holder>) {
         let process = &self.process;
         let target = (self.id, badge);
-        let mut links = process.all_links().into_iter();
+        let mut links = all_links(process).into_iter();
         let holder = from.map(|from| links.find(|link| Holder::of(link) == from));
         if let Some(None) = holder {
             return;
         }
         let holder = holder.flatten();
-        let one = process.revoking();
+        let one = revoking(process);
         let recipient = holder.as_ref().map(|link| link.identity());
         let own = {
             let mut own = self.notices.own();
             // Under the lock: see `OwnRight::home`.
-            process.count_revocation();
+            count_revocation(process);
             let known = holder.is_none().then(|| own.remove(&badge)).flatten();
             let known = known.and_then(|known| known.upgrade());
             known.inspect(|own| own.revoke())
@@ -167,14 +165,14 @@ impl Port {
             (ended + 1, watched + u32::from(is_watched))
         });
         // All there are now, after the count.
-        for link in process.all_links() {
+        for link in all_links(process) {
             let is_of = |of: &Arc<Link>| of.serial == link.serial || link.is_with(of.identity());
             if holder.as_ref().is_none_or(is_of) {
-                let revoked = link.revoke(process, target);
+                let revoked = revoke(&link, process, target);
                 (ended, watched) = (ended + revoked.0, watched + revoked.1);
             }
         }
-        process.count_revocation();
+        count_revocation(process);
         drop(one);
         if ended > 0 {
             self.rights_ended(ended);
@@ -194,93 +192,91 @@ pub(crate) struct Revoked {
     untold: Mutex<VecDeque<u32>, rank::Revoked>,
 }
 
-impl Link {
-    /// Revokes the peer's rights to a port with a badge, and tells it. Returns how many have ended, and how many of them
-    /// were watched.
-    fn revoke(&self, process: &Process, (port, badge): (u32, u64)) -> (u64, u32) {
-        let Some(revoked) = self.exports().revoke(port, badge) else {
-            return (0, 0);
-        };
-        // Release: pairs with the Acquire of receivers that know what it stood for.
-        self.ended.fetch_add(1, Ordering::Release);
-        if !revoked.handles.is_empty() {
-            // A right that is being redeemed at present has its word after that.
-            let one = self.redeeming();
-            let words = self.claims().words_of(&revoked.handles);
-            drop(one);
-            self.say_revoked(process, revoked.handles.into_iter().chain(words));
+/// Revokes the peer's rights to a port with a badge, and tells it. Returns how many have ended, and how many of them
+/// were watched.
+fn revoke(link: &Link, process: &Process, (port, badge): (u32, u64)) -> (u64, u32) {
+    let Some(revoked) = link.exports().revoke(port, badge) else {
+        return (0, 0);
+    };
+    // Release: pairs with the Acquire of receivers that know what it stood for.
+    link.ended.fetch_add(1, Ordering::Release);
+    if !revoked.handles.is_empty() {
+        // A right that is being redeemed at present has its word after that.
+        let one = link.redeeming();
+        let words = link.claims().words_of(&revoked.handles);
+        drop(one);
+        say_revoked(link, process, revoked.handles.into_iter().chain(words));
+    }
+    (revoked.ended, revoked.watched)
+}
+
+/// Tells the peer what it has claimed in vain; one that does not read finds out by using it.
+pub(crate) fn tell_if_revoked(link: &Link, process: &Process, word: u32, claim: Claim) {
+    if claim == Claim::Revoked && untold(link).len() < UNSAID_MAX {
+        say_revoked(link, process, [word]);
+    }
+}
+
+fn untold(link: &Link) -> MutexGuard<'_, VecDeque<u32>, rank::Revoked> {
+    link.revoked.untold.lock()
+}
+
+fn say_revoked(link: &Link, process: &Process, words: impl IntoIterator<Item = u32>) {
+    let mut untold = untold(link);
+    untold.extend(words);
+    drop(untold);
+    if !tell_revoked(link) {
+        process.schedule(Timer::Revocations);
+    }
+}
+
+/// Tells the peer which of its rights were revoked. `false`: it does not read, or is not there yet; the keeper
+/// tells it later.
+#[must_use]
+pub(crate) fn tell_revoked(link: &Link) -> bool {
+    let mut untold = untold(link);
+    if !untold.is_empty() && !link.is_welcomed() {
+        return link.is_down();
+    }
+    while !untold.is_empty() {
+        let count = untold.len().min(WORDS_MAX);
+        let names = untold.iter().take(count);
+        let names: Vec<_> = names.map(|name| name.to_le_bytes()).collect();
+        let revoked = ControlMessage::Revoked { names: &names };
+        if socket::send(&link.socket, &revoked.encode(), &[]).is_err() {
+            return link.is_down();
         }
-        (revoked.ended, revoked.watched)
+        untold.drain(..count);
     }
+    true
+}
 
-    /// Tells the peer what it has claimed in vain; one that does not read finds out by using it.
-    pub(crate) fn tell_if_revoked(&self, process: &Process, word: u32, claim: Claim) {
-        if claim == Claim::Revoked && self.untold().len() < UNSAID_MAX {
-            self.say_revoked(process, [word]);
-        }
-    }
+/// Keeper: the peer says which rights of this process were revoked.
+pub(crate) fn hear_revoked(link: &Link, names: &[[u8; 4]]) {
+    let words: Vec<_> = names.iter().map(|name| u32::from_le_bytes(*name)).collect();
+    was_revoked(link, &words);
+}
 
-    fn untold(&self) -> MutexGuard<'_, VecDeque<u32>, rank::Revoked> {
-        self.revoked.untold.lock()
+/// Rights of this process, to ports of the peer, were revoked.
+pub(crate) fn was_revoked(link: &Link, words: &[u32]) {
+    let mut imports = link.imports();
+    let is_one = |word: &u32| imports.revoke(*word);
+    let news: Vec<_> = words.iter().copied().filter(is_one).collect();
+    drop(imports);
+    // Release: also what is still on its way here comes as revoked.
+    link.revoked.has_any.store(true, Ordering::Release);
+    if news.is_empty() {
+        return;
     }
+    // A thread that sends through one of them, or waits for room, looks again.
+    link.disturb();
+    link.tell_revoked_deaths(&news);
+}
 
-    fn say_revoked(&self, process: &Process, words: impl IntoIterator<Item = u32>) {
-        let mut untold = self.untold();
-        untold.extend(words);
-        drop(untold);
-        if !self.tell_revoked() {
-            process.schedule(Timer::Revocations);
-        }
-    }
-
-    /// Tells the peer which of its rights were revoked. `false`: it does not read, or is not there yet; the keeper
-    /// tells it later.
-    #[must_use]
-    pub(crate) fn tell_revoked(&self) -> bool {
-        let mut untold = self.untold();
-        if !untold.is_empty() && !self.is_welcomed() {
-            return self.is_down();
-        }
-        while !untold.is_empty() {
-            let count = untold.len().min(WORDS_MAX);
-            let names = untold.iter().take(count);
-            let names: Vec<_> = names.map(|name| name.to_le_bytes()).collect();
-            let revoked = ControlMessage::Revoked { names: &names };
-            if socket::send(&self.socket, &revoked.encode(), &[]).is_err() {
-                return self.is_down();
-            }
-            untold.drain(..count);
-        }
-        true
-    }
-
-    /// Keeper: the peer says which rights of this process were revoked.
-    pub(crate) fn hear_revoked(&self, names: &[[u8; 4]]) {
-        let words: Vec<_> = names.iter().map(|name| u32::from_le_bytes(*name)).collect();
-        self.was_revoked(&words);
-    }
-
-    /// Rights of this process, to ports of the peer, were revoked.
-    pub(crate) fn was_revoked(&self, words: &[u32]) {
-        let mut imports = self.imports();
-        let is_one = |word: &u32| imports.revoke(*word);
-        let news: Vec<_> = words.iter().copied().filter(is_one).collect();
-        drop(imports);
-        // Release: also what is still on its way here comes as revoked.
-        self.revoked.has_any.store(true, Ordering::Release);
-        if news.is_empty() {
-            return;
-        }
-        // A thread that sends through one of them, or waits for room, looks again.
-        self.disturb();
-        self.tell_revoked_deaths(&news);
-    }
-
-    /// Whether a right of this process is known to be revoked.
-    pub(crate) fn is_revoked(&self, handle: u32) -> bool {
-        // Acquire: pairs with the store in `was_revoked`.
-        self.revoked.has_any.load(Ordering::Acquire) && self.imports().is_revoked(handle)
-    }
+/// Whether a right of this process is known to be revoked.
+pub(crate) fn is_revoked(link: &Link, handle: u32) -> bool {
+    // Acquire: pairs with the store in `was_revoked`.
+    link.revoked.has_any.load(Ordering::Acquire) && link.imports().is_revoked(handle)
 }
 
 /// Rights in one control message.

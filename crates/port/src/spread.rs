@@ -104,64 +104,60 @@ fn checked(port: u32, entries: &[[u8; 4]]) -> Option<Vec<Entry>> {
     Some(found)
 }
 
-impl Link {
-    fn spread_told(&self) -> MutexGuard<'_, Ports, rank::Spread> {
-        self.spread.ports.lock()
-    }
+fn spread_told(link: &Link) -> MutexGuard<'_, Ports, rank::Spread> {
+    link.spread.ports.lock()
+}
 
-    /// Keeper: the peer says which receivers one of its ports has. A port that is told of again is the same; a later
-    /// one at its receiver takes its place.
-    ///
-    /// # Errors
-    /// The rule the peer broke.
-    pub(crate) fn hear_spread(&self, port: u32, entries: &[[u8; 4]]) -> Result<(), Fault> {
-        let rule = Rule::Spread;
-        let entries = checked(port, entries).ok_or(Fault { rule, offset: 0 })?;
-        let mut told = self.spread_told();
-        if let Some((_, known)) = told.iter().find(|(known, _)| *known == port) {
-            return match known[..] == entries[..] {
-                true => Ok(()),
-                false => Err(Fault { rule, offset: 0 }),
-            };
-        }
-        told.retain(|(known, _)| receiver_of(*known) != receiver_of(port));
-        told.push((port, entries.into()));
-        drop(told);
-        // Release: a thread that sees it finds the port.
-        self.spread.has_any.store(true, Ordering::Release);
-        // Rights that have been used already look again.
-        self.disturb();
-        Ok(())
+/// Keeper: the peer says which receivers one of its ports has. A port that is told of again is the same; a later
+/// one at its receiver takes its place.
+///
+/// # Errors
+/// The rule the peer broke.
+pub(crate) fn hear_spread(link: &Link, port: u32, entries: &[[u8; 4]]) -> Result<(), Fault> {
+    let rule = Rule::Spread;
+    let entries = checked(port, entries).ok_or(Fault { rule, offset: 0 })?;
+    let mut told = spread_told(link);
+    if let Some((_, known)) = told.iter().find(|(known, _)| *known == port) {
+        return match known[..] == entries[..] {
+            true => Ok(()),
+            false => Err(Fault { rule, offset: 0 }),
+        };
     }
+    told.retain(|(known, _)| receiver_of(*known) != receiver_of(port));
+    told.push((port, entries.into()));
+    drop(told);
+    // Release: a thread that sees it finds the port.
+    link.spread.has_any.store(true, Ordering::Release);
+    // Rights that have been used already look again.
+    link.disturb();
+    Ok(())
+}
 
-    /// Whether the peer has such ports. One load of a line that does not change.
-    #[inline]
-    pub(crate) fn has_spread(&self) -> bool {
-        // Acquire: pairs with the Release of `hear_spread`.
-        self.spread.has_any.load(Ordering::Acquire)
-    }
+/// Whether the peer has such ports. One load of a line that does not change.
+#[inline]
+pub(crate) fn has_spread(link: &Link) -> bool {
+    // Acquire: pairs with the Release of `hear_spread`.
+    link.spread.has_any.load(Ordering::Acquire)
+}
 
-    /// The receivers of the peer's `port`, if it has one for each CPU.
-    pub(crate) fn spread_of(&self, port: u32) -> Option<Arc<[Entry]>> {
-        let told = self.spread_told();
-        let known = told.iter().find(|(known, _)| *known == port);
-        known.map(|(_, entries)| entries.clone())
+/// The receivers of the peer's `port`, if it has one for each CPU.
+pub(crate) fn spread_of(link: &Link, port: u32) -> Option<Arc<[Entry]>> {
+    let told = spread_told(link);
+    let known = told.iter().find(|(known, _)| *known == port);
+    known.map(|(_, entries)| entries.clone())
+}
+
+/// Tells a new peer of the ports that are served on each CPU. After its welcome.
+pub(crate) fn tell_spread(process: &Process, link: &Link) {
+    // Servers that come later are announced to all links there are.
+    for message in process.per_cpu.messages() {
+        say_spread(process, link, &message);
     }
 }
 
-impl Process {
-    /// Tells a new peer of the ports that are served on each CPU. After its welcome.
-    pub(crate) fn tell_spread(&self, link: &Link) {
-        // Servers that come later are announced to all links there are.
-        for message in self.per_cpu.messages() {
-            self.say_spread(link, &message);
-        }
-    }
-
-    pub(crate) fn say_spread(&self, link: &Link, message: &Encoded) {
-        if !link.say_encoded(message) {
-            self.schedule(Timer::Backlog);
-        }
+pub(crate) fn say_spread(process: &Process, link: &Link, message: &Encoded) {
+    if !link.say_encoded(message) {
+        process.schedule(Timer::Backlog);
     }
 }
 

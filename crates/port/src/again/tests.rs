@@ -38,13 +38,11 @@ fn a_right_that_is_kept_when_its_exporter_has_ended_leaves() {
     drop(right);
     // However long the introducer goes on to name it.
     expect_let_go(&exporter);
-    let again = introducer.take_again(&process, number);
+    let again = take_again(&introducer, &process, number);
     assert!(matches!(again, Ok(Right::Dead)), "{again:?}");
     let leave = ControlMessage::Leave { number, came: 1 };
     assert_eq!(told_of(&peer), [leave]);
-    process
-        .take_again_message(&introducer, ControlMessage::Left { number })
-        .unwrap();
-    assert!(introducer.take_again(&process, number).is_err());
+    take_again_message(&process, &introducer, ControlMessage::Left { number }).unwrap();
+    assert!(take_again(&introducer, &process, number).is_err());
     process.end_link(&introducer);
 }

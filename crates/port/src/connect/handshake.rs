@@ -6,6 +6,7 @@ use crate::group::Reserved;
 use crate::link::{Link, Parts};
 use crate::peer_bells::{PeerBells, map_peer_bells};
 use crate::process::Process;
+use crate::spread;
 use crate::unused;
 use crate::users::Foreign;
 use handfast_layout::control::ControlMessage;
@@ -114,7 +115,7 @@ pub(super) fn attempt(
         peer,
         incarnation: welcome.incarnation,
     })?;
-    process.tell_spread(&link);
+    spread::tell_spread(process, &link);
     Ok(Attempt::Linked(link, welcome))
 }
 

@@ -4,6 +4,7 @@ use crate::link::Link;
 use crate::origin::{Claimed, Origin};
 use crate::passing::Own;
 use crate::process::Process;
+use crate::redirect;
 use crate::request::Seal;
 use crate::send::SendRight;
 use crate::unused;
@@ -52,7 +53,7 @@ pub(crate) fn mint(process: &Arc<Process>, to: &SendRight, seal: Seal) -> Option
     let (badge, permissions) = (seal.badge, seal.permissions);
     let said = |word| {
         // Before the peer knows of it: it may say at once that the port has moved on.
-        to.link().stays(word);
+        redirect::stays(to.link(), word);
         LaneControl::Mint {
             word,
             badge,
@@ -98,7 +99,7 @@ fn claim_as(
         .is_none()
     {
         unused::change_imports(link, process, |imports| imports.unclaim(word));
-        link.drop_moved(core::iter::once(word));
+        redirect::drop_moved(link, core::iter::once(word));
         own.free();
         return None;
     }

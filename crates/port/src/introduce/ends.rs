@@ -3,6 +3,7 @@
 use crate::introduce::OF_MOVED;
 use crate::link::Link;
 use crate::process::Process;
+use crate::revoke;
 use handfast_proto::timers::Timer;
 use handfast_sys::{Errno, clock, process};
 use std::collections::HashMap;
@@ -22,7 +23,7 @@ impl Process {
             }
         }
         // Its provisions concern no peer any more. A link that something refers to, even weakly, keeps its memory.
-        for other in self.all_links() {
+        for other in revoke::all_links(self) {
             let mut unheard = other.unheard();
             unheard.retain(|(exporter, _)| !core::ptr::eq(exporter.as_ptr(), link));
         }

@@ -4,6 +4,7 @@ use super::{CLAIM_MOVED_NS, CLAIM_NS, Named, OF_MOVED, UNHEARD_MAX};
 use crate::link::Link;
 use crate::port::Port;
 use crate::process::Process;
+use crate::revoke;
 use crate::send::SendRight;
 use handfast_layout::lane_control::LaneControl;
 use handfast_layout::link::Kind;
@@ -116,7 +117,7 @@ impl Link {
                 let claim = claim.ok_or(Rule::Introduction.broken())?;
                 self.answer_claim(claim, (header.reply, header.generation));
                 self.enter_claim(process, word, claim)?;
-                self.tell_if_revoked(process, word, claim);
+                revoke::tell_if_revoked(self, process, word, claim);
                 Ok(())
             }
             // For a port that has moved, the poller takes the mark. Here its new home has ended since, and the
@@ -157,7 +158,7 @@ impl Link {
                 let claim = self.redeem(process, (introducer, number), (now_ns, until_ns, reply));
                 self.enter_claim(process, word, claim)?;
                 drop(one);
-                self.tell_if_revoked(process, word, claim);
+                revoke::tell_if_revoked(self, process, word, claim);
                 self.granted_anew(process, claim);
                 Ok(())
             }
@@ -190,7 +191,7 @@ impl Link {
         (name, now_ns, is_bound): (Handle, u64, bool),
     ) -> Result<(), Fault> {
         loop {
-            let revocations = process.revocations();
+            let revocations = revoke::revocations(process);
             let target = match self.named(process, name, now_ns) {
                 Named::To(target) => process.added(target).then_some(target),
                 Named::Dead | Named::Revoked => None,
@@ -203,7 +204,7 @@ impl Link {
             let mut provisions = process.provisions();
             // Under the lock: a revoking thread marks the right before looking here. As often as this
             // process revokes something meanwhile.
-            if !process.has_revoked_since(revocations) {
+            if !revoke::has_revoked_since(process, revocations) {
                 let target = target.map(|target| (target, process.begins(target)));
                 let now_ns = clock::ticks_ns();
                 if target.is_none() {
@@ -228,7 +229,7 @@ impl Link {
     fn has_provided(self: &Arc<Self>, process: &Process, number: Number, recipient: [u8; 20]) {
         // A peer that sends nothing through it and waits for its name may have. A process has several links with itself.
         let mut may_come = number.1 & OF_MOVED == 0;
-        for to in process.all_links() {
+        for to in revoke::all_links(process) {
             if to.is_with(recipient) && !to.is_down() {
                 may_come = true;
                 let waits = {

@@ -1,5 +1,6 @@
 use super::*;
 use crate::descriptors::tests::link;
+use crate::redirect;
 use crate::request::Seal;
 use crate::send::SendRight;
 use core::cell::RefCell;
@@ -57,7 +58,7 @@ fn what_an_old_home_has_minted_stays_however_soon_its_port_moves_on() {
     let moves_on = {
         let (process, link) = (process.clone(), link.clone());
         move || {
-            process.hear_moved(&link, word, (port, 1, [1; 20])).unwrap();
+            redirect::hear_moved(&process, &link, word, (port, 1, [1; 20])).unwrap();
             assert!(link.is_to_stay(word));
         }
     };

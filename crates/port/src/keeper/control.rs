@@ -1,10 +1,14 @@
 //! Control messages: each is taken from its socket, parsed, and handed to the protocol that it is for.
 
 use super::{Keeper, Turn};
+use crate::again;
 use crate::descriptors::{Unheard, rule_of};
 use crate::left_lanes;
 use crate::link::Link;
 use crate::process::token;
+use crate::redirect;
+use crate::revoke;
+use crate::spread;
 use crate::unused;
 use crate::users::Foreign;
 use handfast_layout::control::{CONTROL_BYTES_MAX, ControlMessage, Malformed};
@@ -154,8 +158,8 @@ impl Keeper {
                 process.has_lane();
             }
             M::Closed { port, .. } => link.close_port(port),
-            M::Revoked { names } => link.hear_revoked(names),
-            M::Spread { port, entries } => link.hear_spread(port, entries)?,
+            M::Revoked { names } => revoke::hear_revoked(link, names),
+            M::Spread { port, entries } => spread::hear_spread(link, port, entries)?,
             M::Release { rights } => link.take_back(process, rights)?,
             M::PathAsk { .. }
             | M::PathWant { .. }
@@ -212,9 +216,9 @@ impl Keeper {
                 port,
                 number,
                 home,
-            } => process.hear_moved(link, name, (port, number, home))?,
+            } => redirect::hear_moved(process, link, name, (port, number, home))?,
             M::Kept { .. } | M::Leave { .. } | M::Left { .. } => {
-                process.take_again_message(link, message)?;
+                again::take_again_message(process, link, message)?;
             }
             _ => {}
         }

@@ -1,9 +1,12 @@
 //! The work of each timer.
 
 use super::Keeper;
+use crate::again;
 use crate::left_lanes;
 use crate::link::Link;
 use crate::process::{Process, WATCH_NS, token};
+use crate::redirect;
+use crate::revoke;
 use crate::unused;
 use handfast_proto::timers::{Left, Timer};
 use handfast_ring::Fault;
@@ -36,7 +39,7 @@ impl Keeper {
                 }
             }
             Timer::Receivers => return process.call_due().map_or(Left::Nothing, Left::In),
-            Timer::Switches => return Left::for_peer(process.switch_again()),
+            Timer::Switches => return Left::for_peer(redirect::switch_again(process)),
             Timer::Paths => return Left::for_peer(process.leave_paths()),
             Timer::Provisions => return Left::for_peer(process.expire_provisions()),
             // Schedules itself again while an answer comes in pieces.
@@ -145,7 +148,7 @@ fn work_at(process: &Arc<Process>, link: &Arc<Link>, timer: Timer) -> Left {
         }
         Timer::Counters => Left::for_peer(!link.show_counters(process, false)),
         Timer::Releases => release(process, link),
-        Timer::Revocations => Left::for_peer(!link.tell_revoked()),
+        Timer::Revocations => Left::for_peer(!revoke::tell_revoked(link)),
         Timer::Answers => {
             let is_open = link.refuse_replies(process);
             // Answers to calls that were given up have made room.
@@ -165,7 +168,7 @@ fn work_at(process: &Arc<Process>, link: &Arc<Link>, timer: Timer) -> Left {
 /// Rights of a link: those of this process that are kept and unused, those that no thread holds any more, and those that the
 /// peer has given back.
 fn release(process: &Arc<Process>, link: &Arc<Link>) -> Left {
-    let is_kept = process.leave_unused(link);
+    let is_kept = again::leave_unused(process, link);
     let is_told = link.give_back(process);
     link.settle(process);
     // Until a peer receives what uses them still, which may be never.

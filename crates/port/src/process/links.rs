@@ -1,10 +1,13 @@
 //! The links of a process: from their first message to their end.
 
 use super::{NEXT_SERIAL, Process, token};
+use crate::again;
 use crate::arrivals;
 use crate::error::{Exhausted, Resource};
 use crate::link::{Link, Parts};
 use crate::port::Port;
+use crate::redirect;
+use crate::spread;
 use core::sync::atomic::Ordering;
 use handfast_channel::bell;
 use handfast_layout::part::IS_HANDLE;
@@ -40,7 +43,7 @@ impl Process {
             // When it told the holders, the link may not have been among them.
             home.exported();
         }
-        self.tell_spread(link);
+        spread::tell_spread(self, link);
         Ok(())
     }
 
@@ -192,7 +195,7 @@ impl Process {
         self.take_out(link);
         // Rights of these names may have become rights of other links that are gone, and those lead back here.
         let unused = link.imports().end();
-        link.drop_moved(unused.into_iter());
+        redirect::drop_moved(link, unused.into_iter());
         crate::guest::tell!(
             debug,
             pid = link.peer.pid,
@@ -210,7 +213,7 @@ impl Process {
         self.end_introductions(link);
         self.end_questions(link);
         self.end_moves(link);
-        self.end_kept(link);
+        again::end_kept(self, link);
         self.end_paths(link);
         self.relay();
         self.rouse_all();

@@ -62,7 +62,7 @@ fn the_name_of_a_right_that_is_another_stays_while_a_message_in_another_lane_has
     old.say_in_lane((other, 1), words, said, || true).unwrap();
     let moved = Moved::new((new.identity(), PORT), 1);
     old.redirects.lock().insert((NAME, PORT), moved);
-    assert!(process.switch((&old, NAME), &new) == Switched::Done);
+    assert!(switch(&process, (&old, NAME), &new) == Switched::Done);
     let consume = |lane: u32| {
         let tail = old.lanes[lane as usize].lock().producer.position();
         let head = Place::of(old.calls, lane).head();
@@ -86,7 +86,7 @@ fn a_name_that_comes_after_it_was_given_back_is_given_back_again() {
     old.lane(receiver_of(PORT)).unwrap();
     let moved = Moved::new((new.identity(), PORT), 1);
     old.redirects.lock().insert((NAME, PORT), moved);
-    assert!(process.switch((&old, NAME), &new) == Switched::Done);
+    assert!(switch(&process, (&old, NAME), &new) == Switched::Done);
     let consume = || {
         let lane = old.lane(receiver_of(PORT)).unwrap();
         let tail = old.lanes[lane as usize].lock().producer.position();
@@ -97,7 +97,7 @@ fn a_name_that_comes_after_it_was_given_back_is_given_back_again() {
     let is_told = || handfast_testing::within_patience(|| hears_of_release(&peer));
     assert!(is_told());
     old.imports().arrive(NAME, PORT).unwrap();
-    old.arrived_moved(&process, NAME);
+    arrived_moved(&old, &process, NAME);
     assert!(is_told());
     process.end_link(&old);
 }
@@ -114,7 +114,7 @@ fn who_has_no_lane_to_the_old_home_of_a_port_follows_when_there_is_one() {
     old.redirects.lock().insert((NAME, PORT), moved);
     let receiver = receiver_of(PORT);
     let position = |link: &Link, lane: u32| link.lanes[lane as usize].lock().producer.position();
-    let switches = || process.switch((&old, NAME), &new);
+    let switches = || switch(&process, (&old, NAME), &new);
     assert!(switches() == Switched::Full);
     old.hear_lane_back(lane as u8).unwrap();
     old.map.keep_no_longer();
@@ -148,7 +148,8 @@ fn the_name_of_a_right_that_is_dropped_while_it_becomes_another_stays_until_its_
     std::thread::scope(|scope| {
         // Where the mark is to go.
         let held = old.lanes[lane as usize].lock();
-        let switching = scope.spawn(|| process.switch((&old, NAME), &new) == Switched::Done);
+        let switching =
+            scope.spawn(|| switch(&process, (&old, NAME), &new) == Switched::Done);
         while process.switching.try_lock().is_some() {
             std::thread::yield_now();
         }

@@ -3,6 +3,7 @@
 use super::SendRight;
 use crate::error::{Gone, SendError};
 use crate::origin::Origin;
+use crate::redirect;
 use handfast_proto::rights::Handle;
 
 impl SendRight {
@@ -47,7 +48,7 @@ impl SendRight {
         if let Some(moved) = self.known_moved() {
             return moved.as_deref();
         }
-        let moved = self.link.direct(self.handle)?;
+        let moved = redirect::direct(&self.link, self.handle)?;
         let direct = moved.direct()?.clone();
         direct.wait_by(self.waiting());
         let moved = self.aside().moved.get_or_init(|| Some(Box::new(direct)));
@@ -57,7 +58,7 @@ impl SendRight {
     /// The right stays where it is when its port moves.
     pub(crate) fn pin(&self) {
         let _ = self.aside().moved.set(None);
-        self.link.stays(self.handle);
+        redirect::stays(&self.link, self.handle);
     }
 
     pub(crate) const fn port(&self) -> u32 {
@@ -89,7 +90,7 @@ impl SendRight {
     pub(crate) fn failure_of_calls(&self) -> Option<SendError> {
         let failure = self.failure()?;
         let is_elsewhere =
-            failure == SendError::Gone(Gone::Port) && self.link.outlives(self.handle);
+            failure == SendError::Gone(Gone::Port) && redirect::outlives(&self.link, self.handle);
         (!is_elsewhere).then_some(failure)
     }
 

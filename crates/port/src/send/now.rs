@@ -1,6 +1,7 @@
 //! Messages with one right that is named in one step: to a port of this process, a block, or what the peer has already.
 
 use super::{Posted, SendRight};
+use crate::again;
 use crate::call::Ticket;
 use crate::origin::Origin;
 use crate::own::OwnRight;
@@ -106,11 +107,11 @@ impl SendRight {
         if !Arc::ptr_eq(sent.process(), self.process()) {
             return None;
         }
-        let number = self.link.give_again(sent)?;
+        let number = again::give_again(&self.link, sent)?;
         let (units, count) = Part::Again { number }.to_units();
         let posted = self.post_named(message, &units[..count]);
         posted.or_else(|| {
-            self.link.unsent_again(self.process(), number);
+            again::unsent_again(&self.link, self.process(), number);
             None
         })
     }

@@ -10,6 +10,7 @@ use crate::link::lanes::NOBODY;
 use crate::options::Options;
 use crate::origin::Origin;
 use crate::slots::SLOTS_PER_LANE;
+use crate::spread;
 use crate::spread::{Entry, Spread};
 use core::sync::atomic::{AtomicU32, Ordering};
 use handfast_layout::bell::RECEIVERS;
@@ -66,7 +67,7 @@ impl SendRight {
     /// This right, or the one for the CPU that this thread runs on.
     #[inline]
     pub(super) fn here(&self) -> &Self {
-        if !self.link.has_spread() {
+        if !spread::has_spread(&self.link) {
             return self;
         }
         self.look_here()
@@ -106,7 +107,7 @@ impl SendRight {
 
     /// Notes the item this thread has sent, just after [`Self::here`] has chosen the place.
     pub(super) fn sent(&self, kind: Kind, ticket: Ticket) {
-        if !self.link.has_spread() {
+        if !spread::has_spread(&self.link) {
             return;
         }
         let sent = match kind {
@@ -135,7 +136,7 @@ impl SendRight {
         if !matches!(self.origin, Origin::Exporter | Origin::Claimed(_)) {
             return None;
         }
-        let entries = self.link.spread_of(self.port)?;
+        let entries = spread::spread_of(&self.link, self.port)?;
         let make = || Some(Box::new(Spread::new(&entries, |entry| self.on(entry))));
         let spread = self.aside().spread.get_or_init(make);
         // Relaxed: a number. A thread that reads the old one posts to the port's own receiver once more.

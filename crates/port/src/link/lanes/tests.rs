@@ -1,5 +1,6 @@
 use super::leaving::PAUSE_AFTER_NS;
 use super::*;
+use crate::again;
 use crate::again::key_of;
 use crate::descriptors::tests::link;
 use crate::error::SendError;
@@ -170,7 +171,7 @@ impl Link {
 #[test]
 fn a_lane_by_which_a_message_is_passed_on_goes_and_that_it_is_on_its_way_is_remembered() {
     let (process, link, lane, rights, _peer) = one_lane();
-    let gives = || link.how_to_give(&rights[0]);
+    let gives = || again::how_to_give(&link, &rights[0]);
     let passes_on = |word: u32| {
         let at = Place::of(link.calls, lane).passed_on();
         link.region.store(at, word, Ordering::Relaxed);
@@ -183,8 +184,8 @@ fn a_lane_by_which_a_message_is_passed_on_goes_and_that_it_is_on_its_way_is_reme
     };
     let key = key_of(&rights[0]);
     assert_eq!(gives(), once);
-    link.told().offered(key, 7);
-    assert!(link.told().kept(7));
+    again::told(&link).offered(key, 7);
+    assert!(again::told(&link).kept(7));
     assert_eq!(gives(), again);
     rights[0].try_send(b"").unwrap();
     passes_on(1);
